@@ -1,0 +1,108 @@
+"""What can go wrong, and whose fault it is.
+
+    GatewayError
+    ├── ClientError            4xx: the client has to change something
+    │   ├── BadRequest         400
+    │   ├── Unauthorized       401
+    │   ├── Forbidden          403
+    │   ├── NotFound           404
+    │   ├── MethodNotAllowed   405
+    │   └── TooLarge           413
+    └── UpstreamError          5xx: the backend failed; an SDK may try again
+        ├── UpstreamInvalid    502  what it said is no answer
+        ├── Unreachable        502  no connection
+        ├── Unavailable        503  it is loading or overloaded
+        └── UpstreamTimeout    504
+
+Each error carries a Problem: the value that a client gets, as a status and a body in OpenAI's shape.
+"""
+
+from msgspec import Struct, json
+
+_TYPES = {401: "invalid_request_error", 429: "rate_limit_error"}
+
+
+class Problem(Struct, frozen=True):
+    """One failure as a client sees it.  `param` is a path like `messages[0].content[1].type`."""
+
+    status: int
+    message: str
+    code: str | None = None
+    param: str | None = None
+
+    @property
+    def type(self) -> str:
+        """The `error.type` that fits the status; clients decide by it whether to try again."""
+        return _TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
+
+    def error(self) -> dict[str, str | None]:
+        """The `error` object, all four keys always there."""
+        return {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
+
+    def body(self) -> bytes:
+        return json.encode({"error": self.error()})
+
+
+class GatewayError(Exception):
+    """Abstract: catch it, raise one of its children."""
+
+    status = 500
+    code: str | None = None
+
+    def __init__(self, message: str, *, code: str | None = None, param: str | None = None) -> None:
+        super().__init__(message)
+        self.problem = Problem(self.status, message, code or self.code, param)
+
+
+class ClientError(GatewayError):
+    status = 400
+
+
+class BadRequest(ClientError):
+    pass
+
+
+class Unauthorized(ClientError):
+    status = 401
+    code = "invalid_api_key"
+
+
+class Forbidden(ClientError):
+    status = 403
+
+
+class NotFound(ClientError):
+    status = 404
+
+
+class MethodNotAllowed(ClientError):
+    status = 405
+    code = "method_not_supported"
+
+
+class TooLarge(ClientError):
+    status = 413
+    code = "request_too_large"
+
+
+class UpstreamError(GatewayError):
+    status = 502
+    code = "upstream_error"
+
+
+class UpstreamInvalid(UpstreamError):
+    pass
+
+
+class Unreachable(UpstreamError):
+    code = "upstream_unreachable"
+
+
+class Unavailable(UpstreamError):
+    status = 503
+    code = "server_is_overloaded"
+
+
+class UpstreamTimeout(UpstreamError):
+    status = 504
+    code = "upstream_timeout"

@@ -1,0 +1,135 @@
+"""What a model can say: the one vocabulary between dialects in and dialects out.
+
+Grammar, per choice (the normaliser promises it, every filter keeps it, every endpoint relies on it):
+
+    (Text | Reasoning | Refusal | Annotation | HostedTool | ToolStart (ToolArgs | ToolInput)* ToolEnd)* Finish
+
+Per stream, in any place: Usage (cumulative, the last one holds), Extra, and Failure (then nothing).
+The set is closed: an encoder without an arm for one of these fails a test.
+"""
+
+from typing import Literal
+
+from msgspec import Raw, Struct
+
+from gateway.errors import Problem
+
+
+class Candidate(Struct, frozen=True, gc=False):
+    """A token and how likely it was; −9999 stands for what JSON cannot say."""
+
+    token: str
+    logprob: float
+    bytes: tuple[int, ...] | None
+
+
+class Logprob(Candidate, frozen=True, gc=False):
+    """A token that was said, with the candidates it was chosen from."""
+
+    top_logprobs: tuple[Candidate, ...] = ()
+
+
+class Text(Struct, frozen=True, gc=False):
+    choice: int
+    text: str
+    logprobs: tuple[Logprob, ...] = ()
+
+
+class Reasoning(Struct, frozen=True, gc=False):
+    choice: int
+    text: str
+    signature: str = ""  # opaque, of the upstream; given back on replay
+
+
+class Refusal(Struct, frozen=True, gc=False):
+    choice: int
+    text: str
+    logprobs: tuple[Logprob, ...] = ()
+
+
+class Annotation(Struct, frozen=True, gc=False):
+    """A remark on the text just said, as the upstream wrote it."""
+
+    choice: int
+    json: Raw
+
+
+class HostedTool(Struct, frozen=True, gc=False):
+    """A call that ran on our side of the client: its whole output item."""
+
+    choice: int
+    item: Raw
+
+
+class ToolStart(Struct, frozen=True, gc=False):
+    """A call begins.  `call` counts the calls of a choice from 0, without gaps."""
+
+    choice: int
+    call: int
+    id: str
+    name: str
+    kind: Literal["function", "custom"] = "function"
+    namespace: str = ""
+    signature: str = ""
+
+
+class ToolArgs(Struct, frozen=True, gc=False):
+    """The next piece of a call's JSON."""
+
+    choice: int
+    call: int
+    json: str
+
+
+class ToolInput(Struct, frozen=True, gc=False):
+    """The next piece of a custom call's plain text."""
+
+    choice: int
+    call: int
+    text: str
+
+
+class ToolEnd(Struct, frozen=True, gc=False):
+    choice: int
+    call: int
+    complete: bool = True  # False: what came is all there is, and it is not valid JSON
+
+
+class Finish(Struct, frozen=True, gc=False):
+    """Before the normaliser the reason is the backend's own word, after it one of the API's."""
+
+    choice: int
+    reason: str
+
+
+class Usage(Struct, frozen=True, gc=False):
+    """Tokens, cumulative within a round.  `prompt` includes the cached ones, `completion` the reasoning."""
+
+    prompt: int
+    completion: int
+    cached: int = 0
+    reasoning: int = 0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            self.prompt + other.prompt,
+            self.completion + other.completion,
+            self.cached + other.cached,
+            self.reasoning + other.reasoning,
+        )
+
+
+class Extra(Struct, frozen=True, gc=False):
+    """A field that a backend adds to the API because the client asked for it, as it came."""
+
+    choice: int | None  # None: of the whole answer
+    name: str
+    json: Raw
+
+
+class Failure(Struct, frozen=True, gc=False):
+    problem: Problem
+
+
+Spoken = Text | Reasoning | Refusal | Annotation | HostedTool
+Event = Spoken | ToolStart | ToolArgs | ToolInput | ToolEnd | Finish | Usage | Extra | Failure
