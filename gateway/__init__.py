@@ -1,3 +1,20 @@
-"""From a local model server's bytes to an OpenAI client's bytes."""
+"""From a local model server's bytes to an OpenAI client's bytes.
+
+Reading order, the way of one chunk:
+
+    events              what a model can say                                          ← start here
+    framing             bytes → payloads
+    backends/openai     payload → raw events; request → upstream body
+    formats             text → thoughts and calls; reader.py is the only code that touches a text buffer
+    choice, calls       one order, one open call, one end
+    normaliser          one promise for all choices
+    translate           filters for what a backend cannot do
+    upstream            these together: bytes → promised events
+    endpoints/chat      body → request; events → chunks, or one body
+    turn                upstream and endpoint together: bytes → bytes
+    server              sockets, clock, processes: the only code that waits
+
+All but the last is pure and synchronous: ids and times are arguments.
+"""
 
 __version__ = "0.1.0"

@@ -7,8 +7,10 @@
     │   ├── Forbidden          403
     │   ├── NotFound           404
     │   ├── MethodNotAllowed   405
-    │   └── TooLarge           413
+    │   ├── TooLarge           413
+    │   └── Unsupported        415
     └── UpstreamError          5xx: the backend failed; an SDK may try again
+        ├── UpstreamFailed     any: it says why, and perhaps it is the client's request
         ├── UpstreamInvalid    502  what it said is no answer
         ├── Unreachable        502  no connection
         ├── Unavailable        503  it is loading or overloaded
@@ -85,9 +87,21 @@ class TooLarge(ClientError):
     code = "request_too_large"
 
 
+class Unsupported(ClientError):
+    status = 415
+
+
 class UpstreamError(GatewayError):
     status = 502
     code = "upstream_error"
+
+
+class UpstreamFailed(UpstreamError):
+    """It has said itself why; `retry_after` is its own word for when to come back."""
+
+    def __init__(self, problem: Problem, retry_after: str | None = None) -> None:
+        super().__init__(problem.message)
+        self.problem, self.retry_after = problem, retry_after
 
 
 class UpstreamInvalid(UpstreamError):

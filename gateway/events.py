@@ -120,7 +120,10 @@ class Usage(Struct, frozen=True, gc=False):
 
 
 class Extra(Struct, frozen=True, gc=False):
-    """A field that a backend adds to the API because the client asked for it, as it came."""
+    """A field that a backend adds to the API because the client asked for it, as it came; a list is to be continued.
+
+    It stands before the event that it is about.
+    """
 
     choice: int | None  # None: of the whole answer
     name: str

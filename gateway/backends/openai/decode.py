@@ -1,0 +1,190 @@
+"""Chat completions, chunked or whole, as vLLM, llama.cpp and many others send them: payload in, raw events out.
+
+There is one tolerant decoder, and no second one with another meaning.
+"""
+
+import re
+from collections.abc import Iterator, Set
+
+from msgspec import DecodeError, Raw, json
+
+from gateway.backends.openai import wire
+from gateway.backends.openai.failures import stated_problem
+from gateway.backends.openai.logprobs import logprobs
+from gateway.backends.openai.usage import Total, counted, number, timed
+from gateway.errors import Problem
+from gateway.events import Annotation, Event, Extra, Failure, Finish, Reasoning, Refusal, Text, ToolArgs, ToolStart
+from gateway.ledger import Ledger
+
+_decode = json.Decoder(wire.Chunk).decode
+_string = json.Decoder(str).decode
+_OF_ANSWER = ("prompt_logprobs", "prompt_token_ids", "prompt_progress", "kv_transfer_params", "timings")
+_TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|-?\b(?:NaN|Infinity)\b', re.DOTALL)
+_SURROGATES = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\."
+)
+
+
+class Decoder:
+    """Raw events of the payloads of one answer.
+
+    n: how many choices were asked for; more are dropped, and a single one is choice 0 whatever the backend calls it.
+    wanted: the extra fields that the client asked for.
+    said: characters of text, reasoning and arguments so far; counted: the backend has said how many tokens.
+    """
+
+    def __init__(self, ledger: Ledger, n: int = 1, wanted: Set[str] = frozenset()) -> None:
+        self._ledger, self.n, self._wanted = ledger, n, wanted
+        self._places: dict[int, int | None] = {}  # the backend's index → ours
+        self._total = Total()
+        self.said = 0
+        self.counted = False
+
+    def decode(self, payload: bytes) -> list[Event]:
+        """What cannot be read is a Failure."""
+        try:
+            chunk = _decode(payload)
+        except (DecodeError, UnicodeDecodeError, RecursionError):
+            try:
+                chunk = _decode(_mended(payload))
+            except (DecodeError, RecursionError) as problem:
+                message = f"The backend sent what is no chat completion: {problem}."
+                return [Failure(Problem(502, message, "upstream_error"))]
+        if chunk.error or chunk.object == "error":
+            return [Failure(stated_problem(chunk.error or json.decode(_mended(payload))))]
+        out: list[Event] = []
+        if chunk.usage or chunk.timings:
+            self._usage(chunk, out)
+        if self._wanted:
+            out += _extras(None, chunk, _OF_ANSWER, self._wanted)
+        for choice in chunk.choices or ():
+            self._choice(choice, out)
+        return out
+
+    def _choice(self, choice: wire.Choice, out: list[Event]) -> None:
+        index = self._place(choice.index)
+        if index is None:
+            return
+        if self._wanted:
+            out += _extras(index, choice, ("token_ids",), self._wanted)
+        if said := choice.delta or choice.message:
+            self._message(index, said, choice.logprobs, out)
+        if choice.text:
+            self._text(index, choice.text, choice.logprobs, out)
+        if choice.stop_reason is not None:
+            out.append(Extra(index, "stop_reason", Raw(json.encode(choice.stop_reason))))
+        if choice.finish_reason and (reason := _reason(choice.finish_reason)):
+            self._total.finished = True
+            out.append(Finish(index, reason))
+
+    def _place(self, said: wire.Count) -> int | None:
+        index = number(said)
+        if index not in self._places:
+            place = 0 if self.n == 1 and not self._places else index
+            self._places[index] = place if place < self.n else None
+            if place >= self.n:
+                self._ledger.note("dropped", "choices")
+        return self._places[index]
+
+    def _usage(self, chunk: wire.Chunk, out: list[Event]) -> None:
+        """First of all, so that a client that wants a count with every chunk gets the newest."""
+        usage = counted(chunk.usage) if chunk.usage else None
+        if not usage and isinstance(chunk.timings, dict):
+            usage = timed(chunk.timings)
+        if usage:
+            self.counted = True
+            out.append(self._total.add(usage, alone=not chunk.choices))
+
+    def _message(self, index: int, said: wire.Message, chances: object, out: list[Event]) -> None:
+        self._spoken(index, said, chances, out)
+        if said.refusal:
+            out.append(Refusal(index, said.refusal, logprobs(chances, said.refusal).get("refusal", ())))
+        if said.annotations:
+            out += [Annotation(index, remark) for remark in said.annotations]
+        for place, call in enumerate(said.tool_calls or ()):
+            self._call(index, place, call, out)
+        if said.function_call:
+            self._call(index, 0, wire.ToolCall(function=said.function_call), out)
+
+    def _spoken(self, index: int, said: wire.Message, chances: object, out: list[Event]) -> None:
+        """Log-probabilities without text go first: they may be of the thought or the call that stands beside them."""
+        content = said.content
+        if not content and chances is not None:
+            self._text(index, "", chances, out)
+        thought = said.reasoning_content or said.reasoning or said.reasoning_text or said.thinking
+        if thought:
+            self._thought(index, thought, out)
+        if isinstance(content, list):
+            self._parts(index, content, out)
+            content = ""
+        if content or (chances is not None and said.content):
+            self._text(index, content or "", chances, out)
+
+    def _thought(self, index: int, thought: str | list[wire.Part], out: list[Event]) -> None:
+        text = thought if isinstance(thought, str) else "".join(part.text or "" for part in thought)
+        if text:
+            self.said += len(text)
+            out.append(Reasoning(index, text))
+
+    def _text(self, index: int, text: str, chances: object, out: list[Event]) -> None:
+        self.said += len(text)
+        found = logprobs(chances, text).get("content", ()) if chances is not None else ()
+        if text or found:
+            out.append(Text(index, text, found))
+
+    def _parts(self, index: int, parts: list[wire.Part | str], out: list[Event]) -> None:
+        for part in parts:
+            if isinstance(part, str):
+                self._text(index, part, None, out)
+                continue
+            if part.thinking:
+                self._thought(index, part.thinking, out)
+            self._text(index, part.text or "", None, out)
+            if part.refusal:
+                out.append(Refusal(index, part.refusal))
+
+    def _call(self, index: int, place: int, call: wire.ToolCall, out: list[Event]) -> None:
+        function = call.function
+        if not function:
+            return
+        key = place if call.index is None or call.index == "" else number(call.index)
+        if function.name:
+            out.append(ToolStart(index, key, "" if call.id is None else str(call.id), function.name))
+        arguments = bytes(function.arguments)
+        text = _string(arguments) if arguments[:1] == b'"' else arguments.decode()
+        if text and text != "null":
+            self.said += len(text)
+            out.append(ToolArgs(index, key, text))
+
+
+def readable(payload: bytes) -> bool:
+    """False for what is only the beginning of a payload."""
+    try:
+        json.decode(_mended(payload))
+    except (DecodeError, RecursionError):
+        return False
+    return True
+
+
+def _reason(said: object) -> str:
+    """A finish reason is a word; some servers wrap it in an object, or say true or false."""
+    if isinstance(said, dict):
+        said = said.get("type") or said.get("reason") or "stop"
+    return "stop" if said is True else str(said or "")
+
+
+def _extras(index: int | None, said: object, names: tuple[str, ...], wanted: Set[str]) -> Iterator[Event]:
+    for name in names:
+        if name in wanted and (value := getattr(said, name)) is not None:
+            yield Extra(index, name, Raw(json.encode(value)))
+
+
+def _mended(payload: bytes) -> bytes:
+    """The same with what JSON does not allow replaced: NaN and Infinity, half surrogates, bytes that are no UTF-8."""
+    return _TOKENS.sub(_mended_token, payload.decode("utf-8", "replace")).encode()
+
+
+def _mended_token(token: re.Match[str]) -> str:
+    if not token[0].startswith('"'):
+        return "-9999"
+    return _SURROGATES.sub(lambda escape: r"\ufffd" if escape[1] else escape[0], token[0])

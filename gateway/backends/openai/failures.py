@@ -1,0 +1,90 @@
+"""What a backend says when it fails, as the problem that a client should see (`spec.md` A6)."""
+
+import re
+
+from msgspec import DecodeError, json
+
+from gateway.errors import Problem
+
+_OVERFLOW = re.compile(
+    r"maximum context length|(longer than|exceeds) .{0,40}max_model_len"
+    r"|exceeds? the (available|maximum|model'?s)? ?(context|number of tokens)"
+    r"|context (length|window|size) (exceeded|of)|exceed_context_size|prompt is too long|input is too long"
+    r"|longer than the (model's )?(context|maximum)",
+    re.IGNORECASE,
+)
+_CLIENTS_FAULT = re.compile(  # llama.cpp answers these with 500
+    r"failed to parse (messages|tools|input)|requires --jinja|is not supported|missing tool|unable to generate parser"
+    r"|missing function|failed to initialize samplers|invalid (json schema|grammar)",
+    re.IGNORECASE,
+)
+_NO_MODEL = re.compile(r"model\b.*\b(not found|does not exist|not loaded)|no such model|unknown model", re.IGNORECASE)
+_UNREADABLE = "The backend answered {} without an error that can be read."
+
+
+def problem(status: int, body: bytes) -> Problem:
+    """For an answer with a status that is not 200."""
+    try:
+        said = json.decode(body)
+    except (DecodeError, UnicodeDecodeError, RecursionError):
+        said = None
+    return _mapped(status, _message(said) or _UNREADABLE.format(status), _word(said), _text(said, "param"))
+
+
+def stated_problem(error: object) -> Problem:
+    """For an error object inside an answer with status 200, whole or streamed."""
+    inner = _inner(error)
+    code = inner.get("code") if isinstance(inner, dict) else None
+    status = code if isinstance(code, int) and 400 <= code < 600 else 500
+    return _mapped(status, _message(error) or "The backend reported an error.", _word(error), _text(error, "param"))
+
+
+def _mapped(status: int, message: str, word: str | None, param: str | None) -> Problem:
+    if status in (401, 403):
+        return Problem(502, "The backend refused the gateway's credentials.", "upstream_auth_error")
+    if status != 429 and (word == "exceed_context_size_error" or _OVERFLOW.search(message)):
+        return Problem(400, message, "context_length_exceeded", "messages")
+    if status == 404:
+        known = word == "model_not_found" or _NO_MODEL.search(message)
+        return Problem(404, message, "model_not_found", "model") if known else Problem(502, message, "upstream_error")
+    if status in (400, 422) or (status == 500 and _CLIENTS_FAULT.search(message)):
+        return Problem(400, message, word, param)
+    return _by_status(status, message)
+
+
+def _by_status(status: int, message: str) -> Problem:
+    loading = "loading" in message.lower()
+    fixed = {
+        413: Problem(413, message, "request_too_large"),
+        429: Problem(429, message, "rate_limit_exceeded"),
+        501: Problem(400, message, "unsupported_value"),
+        503: Problem(503, message, "model_loading" if loading else "server_is_overloaded"),
+        504: Problem(504, message, "upstream_timeout"),
+    }
+    return fixed.get(status, Problem(502, message, "upstream_error"))
+
+
+def _inner(said: object) -> object:
+    return said.get("error", said) if isinstance(said, dict) else said
+
+
+def _message(said: object) -> str:
+    """The text of an error in any of the shapes that servers have."""
+    inner = _inner(said)
+    if isinstance(inner, dict):
+        inner = inner.get("message") or inner.get("detail") or ""
+    if isinstance(inner, list):  # FastAPI's validation errors
+        return "; ".join(str(one.get("msg", one)) if isinstance(one, dict) else str(one) for one in inner)
+    return str(inner or "")
+
+
+def _word(said: object) -> str | None:
+    """The machine-readable word of an error, if it has one that says more than its status."""
+    kind = _text(said, "type")
+    return _text(said, "code") or (kind if kind == "exceed_context_size_error" else None)
+
+
+def _text(said: object, name: str) -> str | None:
+    inner = _inner(said)
+    value = inner.get(name) if isinstance(inner, dict) else None
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,112 @@
+"""Messages as local servers' templates can take them (`spec.md` A2): roles, text, past calls and reasoning."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+from msgspec import DecodeError, Struct, json
+
+from gateway.ledger import Ledger
+from gateway.request import Message
+
+_TEXTS = ("text", "refusal")  # each part has its text under the name of its type
+_REASONING = ("reasoning_content", "reasoning")
+
+
+class Policy(Struct, frozen=True):
+    """developer: what that role becomes; late_system: what a system message after the first user message does.
+
+    reasoning: the field for past reasoning.
+    """
+
+    developer: Literal["system", "native"] = "system"
+    late_system: Literal["keep", "user", "merge"] = "user"
+    reasoning: str = "reasoning_content"
+
+
+def messages(said: Sequence[Message], policy: Policy, ledger: Ledger) -> list[Message]:
+    """Leading system messages become one; text is never lost, whatever becomes of its role."""
+    renamed = [_message(message, policy, ledger) for message in said]
+    first = next((i for i, message in enumerate(renamed) if message["role"] not in ("system", "developer")), None)
+    leading, rest = (renamed, []) if first is None else (renamed[:first], renamed[first:])
+    if policy.late_system == "merge":
+        leading += [message for message in rest if message["role"] == "system"]
+        rest = [message for message in rest if message["role"] != "system"]
+    elif policy.late_system == "user":
+        rest = [_as_user(message) if message["role"] == "system" else message for message in rest]
+    return [*_joined(leading), *rest]
+
+
+def _message(message: Message, policy: Policy, ledger: Ledger) -> Message:
+    role = message["role"]
+    if isinstance(parts := message.get("content"), list):
+        message = {**message, "content": _content(parts, "" if role == "assistant" else "\n")}
+    if role == "developer" and policy.developer == "system":
+        return {**message, "role": "system"}
+    if role == "assistant":
+        return _assistant(message, policy.reasoning, ledger)
+    return message
+
+
+def _content(parts: list[dict[str, Any]], glue: str) -> object:
+    """One text where all parts are text: not every server, nor every template, can take a list."""
+    if all(part["type"] in _TEXTS for part in parts):
+        return glue.join(str(part.get(part["type"]) or "") for part in parts)
+    return [{name: value for name, value in part.items() if name != "prompt_cache_breakpoint"} for part in parts]
+
+
+def _assistant(message: Message, field: str, ledger: Ledger) -> Message:
+    """Refused text is text, reasoning stands in the one field that the backend reads, and arguments are an object."""
+    given = {name: value for name, value in message.items() if value is not None or name == "content"}
+    details = given.pop("reasoning_details", None)
+    thoughts = [given.pop(name) for name in _REASONING if name in given]
+    refusal = given.pop("refusal", None)
+    thought = next(filter(None, thoughts), None) or _detailed(details)
+    if thought:
+        given[field] = thought
+    if refusal and not given.get("content"):
+        given["content"] = refusal
+    if calls := given.get("tool_calls"):
+        given["tool_calls"] = [_call(call, ledger) for call in calls]
+    elif given.get("content") is None:
+        given["content"] = ""  # llama.cpp takes no message without either
+    return given
+
+
+def _call(call: dict[str, Any], ledger: Ledger) -> dict[str, Any]:
+    arguments = call["function"]["arguments"]
+    if not arguments.strip():
+        sound = "{}"
+    elif not _is_object(arguments):
+        ledger.note("repaired", "messages.tool_calls.function.arguments")
+        sound = json.encode({"__raw": arguments}).decode()
+    else:
+        return call
+    return {**call, "function": {**call["function"], "arguments": sound}}
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.decode(text), dict)
+    except (DecodeError, RecursionError):
+        return False
+
+
+def _detailed(details: object) -> str:
+    parts = details if isinstance(details, list) else []
+    return "".join(str(part.get("text") or "") for part in parts if isinstance(part, dict))
+
+
+def _joined(leading: Sequence[Message]) -> Iterable[Message]:
+    """One message of them all; a native developer message keeps to itself."""
+    if len(leading) < 2 or any(message["role"] != "system" for message in leading):
+        return leading
+    return [{**leading[0], "content": "\n\n".join(_text(message["content"]) for message in leading)}]
+
+
+def _as_user(message: Message) -> Message:
+    return {"role": "user", "content": f"<system_message>{_text(message['content'])}</system_message>"}
+
+
+def _text(content: object) -> str:
+    parts = content if isinstance(content, list) else [content]
+    return "\n".join(str(part.get("text", "")) if isinstance(part, dict) else str(part) for part in parts)

@@ -1,0 +1,80 @@
+"""The types of a chat completion, chunked or whole, as wide as servers really write them."""
+
+from typing import Any
+
+from msgspec import Raw, Struct
+
+Count = int | float | str | bool | None
+
+
+class Part(Struct):
+    text: str | None = None
+    refusal: str | None = None
+    thinking: "str | list[Part] | None" = None
+
+
+class Function(Struct):
+    name: str | None = None
+    arguments: Raw = Raw()
+
+
+class ToolCall(Struct):
+    index: Count = None
+    id: str | int | None = None
+    function: Function | None = None
+
+
+class Message(Struct):
+    content: str | list[Part | str] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    reasoning_text: str | None = None
+    thinking: str | list[Part] | None = None
+    refusal: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    function_call: Function | None = None
+    annotations: list[Raw] | None = None
+
+
+class Choice(Struct):
+    index: Count = None
+    delta: Message | None = None
+    message: Message | None = None
+    text: str | None = None
+    logprobs: Any = None
+    finish_reason: Any = None
+    stop_reason: Any = None
+    token_ids: Any = None
+
+
+class Details(Struct):
+    cached_tokens: Count = None
+    reasoning_tokens: Count = None
+
+
+class Counts(Struct):
+    """Usage under every name it has."""
+
+    prompt_tokens: Count = None
+    completion_tokens: Count = None
+    input_tokens: Count = None
+    output_tokens: Count = None
+    prompt_tokens_details: Details | None = None
+    completion_tokens_details: Details | None = None
+    input_tokens_details: Details | None = None
+    output_tokens_details: Details | None = None
+    cache_read_input_tokens: Count = None
+    cache_creation_input_tokens: Count = None
+    prompt_cache_hit_tokens: Count = None
+
+
+class Chunk(Struct):
+    choices: list[Choice] | None = None
+    usage: Counts | None = None
+    timings: Any = None
+    error: Any = None
+    object: Any = None
+    prompt_logprobs: Any = None
+    prompt_token_ids: Any = None
+    prompt_progress: Any = None
+    kv_transfer_params: Any = None

@@ -1,0 +1,171 @@
+"""One choice of an answer: its text through its parser, its calls in order, its one Finish."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from msgspec.structs import replace
+
+from gateway.alignment import Alignment
+from gateway.calls import Calls, Setting
+from gateway.events import Event, Finish, Reasoning, Spoken, Text, ToolArgs, ToolStart
+from gateway.formats.format import Format, Parse
+from gateway.formats.reader import Reader
+
+
+class Choice:
+    """Takes raw events and gives promised ones.  It is also the Emit that its text's format puts things into."""
+
+    def __init__(self, index: int, setting: Setting, ids: set[str]) -> None:
+        self._index, self._setting, self._context = index, setting, setting.context
+        self._out: list[Event] = []
+        self._calls = Calls(index, setting, ids, self._out.append)
+        self._parse: Parse | None = None  # None while the backend's own events come
+        self._alignment: Alignment | None = None  # None unless the text brings log-probabilities
+        self._mute: list[Text] = []  # log-probabilities that came without text
+        self._limited = False  # the token limit cut the answer
+        self.finished = False
+
+    def feed(self, event: Event) -> list[Event]:
+        """What the client may know now; after the end nothing more."""
+        if self.finished:
+            return []
+        if type(event) is Text and not event.text:
+            self._mute.append(event)
+            return []
+        if self._mute:
+            self._place_mute(shown=type(event) is Text)
+        arm = self._arms.get(type(event), Choice._spoken)
+        arm(self, event)
+        return self._taken()
+
+    def finish(self, reason: str) -> list[Event]:
+        """The end, for one of the API's reasons; one that does not fit what was said is put right."""
+        if self.finished:
+            return []
+        self._limited = reason == "length"
+        self._settle(cut=self._limited)
+        self.finished = True
+        if reason in ("stop", "tool_calls"):
+            fitting = "tool_calls" if self._calls.count else "stop"
+            if fitting != reason and (self._calls.native or not self._calls.count):
+                self._setting.ledger.note("repaired", "finish_reason")
+            reason = fitting
+        self._out.append(Finish(self._index, reason))
+        return self._taken()
+
+    def lose(self) -> list[Event]:
+        """The upstream failed: what it had sent, and no Finish."""
+        if not self.finished:
+            self._settle(cut=True)
+            self.finished = True
+        return self._taken()
+
+    def _taken(self) -> list[Event]:
+        events = self._out.copy()
+        self._out.clear()
+        return events
+
+    # what the format finds in the text
+
+    def text(self, text: str) -> None:
+        if self._alignment and self._parse:
+            taken = self._alignment.take(self._parse.read.offset, len(text))
+            self._out.append(Text(self._index, text, taken))
+        else:
+            self._out.append(Text(self._index, text))
+
+    def reasoning(self, text: str) -> None:
+        self._out.append(Reasoning(self._index, text))
+
+    def tool_start(self, name: str) -> None:
+        self._calls.start(ToolStart(self._index, 0, "", name))
+
+    def tool_args(self, json: str) -> None:
+        self._calls.args(json)
+
+    def tool_end(self) -> None:
+        self._calls.end()
+
+    def fragment(self, text: str) -> None:
+        """The beginning of a call without a name: nothing that anybody could use where the token limit cut it."""
+        if self._limited:
+            self._setting.ledger.note("truncated", "tool_calls")
+        else:
+            self.text(text)
+
+    # what the backend says
+
+    def _text(self, event: Text) -> None:
+        format = self._setting.format
+        if not format:
+            self._calls.flush(cut=False)
+            self._out.append(event)
+            return
+        parse = self._parse or self._begin(format)
+        if event.logprobs and not self._alignment:
+            self._alignment = Alignment(parse.read.fed)
+        if self._alignment:
+            self._alignment.feed(event.text, event.logprobs)
+        parse.feed(event.text)
+
+    def _begin(self, format: Format) -> Parse:
+        """Text begins: the open call ends, and a parser of its own takes the text."""
+        self._calls.flush(cut=False)
+        read = Reader(self._setting.limit)
+        self._parse = Parse(read, format(read, self, self._context))
+        return self._parse
+
+    def _spoken(self, event: Spoken) -> None:
+        """The backend's own reasoning, refusal, …: first goes what the text parser holds back."""
+        self._settle(cut=False)
+        self._out.append(event)
+
+    def _place_mute(self, shown: bool) -> None:
+        """Entries without text go with the text that follows, or end it; a thought's and a call's fall away."""
+        mute, self._mute = self._mute, []
+        if not shown:
+            self._setting.ledger.note("dropped", "logprobs")
+            return
+        for event in mute:
+            self._text(event)
+
+    def _native_start(self, event: ToolStart) -> None:
+        if self._parse:
+            self._settle(cut=False)
+        self._calls.native_start(event)
+
+    def _native_args(self, event: ToolArgs) -> None:
+        if self._calls.open and not self._parse:
+            self._calls.native_args(event)
+        else:
+            self._text(Text(self._index, event.json))  # arguments of no call: not lost
+
+    def _settle(self, cut: bool) -> None:
+        """End the text and every open call; the prompt's thought, if it left one open, is over."""
+        if self._mute:
+            self._place_mute(shown=bool(self._parse) or not self._calls.open)
+        if self._parse:
+            self._parse.close(cut=self._limited)
+            if self._parse.read.dropped:
+                self._setting.ledger.note("truncated", "content")
+            self._align_rest(self._parse.read)
+            self._parse = None
+        if self._context.thought_open:
+            self._context = replace(self._context, thought_open=False)
+        self._calls.flush(cut)
+
+    def _align_rest(self, read: Reader) -> None:
+        alignment, self._alignment = self._alignment, None
+        if not alignment:
+            return
+        rest, inside = alignment.rest(read.offset), self._calls.open
+        if rest and not inside:
+            self._out.append(Text(self._index, "", rest))
+        if alignment.dropped or (rest and inside):
+            self._setting.ledger.note("dropped", "logprobs")
+
+    _arms: ClassVar[dict[type[Any], Callable[[Any, Any], None]]] = {
+        Text: _text,
+        ToolStart: _native_start,
+        ToolArgs: _native_args,
+    }

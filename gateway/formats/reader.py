@@ -1,0 +1,273 @@
+"""The only code that touches a text buffer.
+
+A format is a generator.  It reads through a Reader, which suspends it when the text runs out, so a format reads
+top to bottom like the grammar it parses and cannot tell how the stream was cut into chunks.
+"""
+
+import json
+import re
+from collections.abc import Callable, Generator
+
+Step = Generator[None, None, str]
+Sink = Callable[[str], None]
+
+_SPACE = re.compile(r"\s*")
+_WORD = re.compile(r"[\w.:/-]*")
+_SCALAR = re.compile(r"[\w.+-]*")
+_JSON_STOP = re.compile(r'["{}\[\]]')
+_STRING_END = re.compile(r'["\\]')
+_CHARACTERS = re.compile(
+    r'(?:[^"\\]++|\\["\\/bfnrt]|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}'
+    r"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*+"
+)
+_LONE_SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_LONGEST_ESCAPE = len(r"\ud83d\ude00")
+_GAP = 16  # white space before a marker that belongs to it, at most
+
+
+class Malformed(Exception):
+    """The text is not what it seemed to be."""
+
+
+class Markers:
+    """A set of literals to look for, none a prefix of another."""
+
+    def __init__(self, *literals: str) -> None:
+        for a in literals:
+            for b in literals:
+                if a != b and b.startswith(a):
+                    raise ValueError(f"{a!r} is a prefix of {b!r}")
+        self.search = re.compile("|".join(map(re.escape, literals))).search
+        self._prefixes = frozenset(m[:i] for m in literals for i in range(1, len(m)))
+        self._longest = max(map(len, literals)) - 1
+        self._first = frozenset(m[0] for m in literals)
+
+    def tail(self, text: str) -> int:
+        """Length of the longest suffix of text that may yet become a marker."""
+        end = text[-self._longest :] if self._longest else ""
+        if not self._first.isdisjoint(end):
+            for i in range(len(end)):
+                if end[i:] in self._prefixes:
+                    return len(end) - i
+        return 0
+
+
+class Reader:
+    """Verbs to read text with; each takes what is certain and suspends for the rest.
+
+    `limit` bounds what `record` may remember, in characters; more is Malformed.
+    """
+
+    __slots__ = ("_base", "_buffer", "_cut", "_eof", "_limit", "_pos", "_tape", "_taped", "dropped", "marker")
+
+    def __init__(self, limit: int = 8 << 20) -> None:
+        self._buffer, self._pos, self._base, self._eof, self._cut = "", 0, 0, False, False
+        self._limit, self._taped = limit, 0
+        self._tape: list[str] | None = None
+        self.marker = ""  # the one found last, with the gap before it
+        self.dropped = False  # the beginning of a marker fell away at the end
+
+    @property
+    def offset(self) -> int:
+        """How many characters have been taken."""
+        return self._base + self._pos
+
+    def feed(self, text: str) -> None:
+        self._buffer, self._base, self._pos = self._buffer[self._pos :] + text, self._base + self._pos, 0
+
+    def close(self, cut: bool = False) -> None:
+        """No more comes.  `cut`: not by the model's will, so the beginning of a marker is one, and falls away."""
+        self._eof, self._cut = True, cut
+
+    @property
+    def fed(self) -> int:
+        """How many characters have come."""
+        return self._base + len(self._buffer)
+
+    @property
+    def ended(self) -> bool:
+        """True if all of the text has been taken."""
+        return self._eof and self._pos == len(self._buffer)
+
+    def record(self, begun: str = "") -> None:
+        """Remember what is taken from here on, so that it can be given back after what has `begun` it."""
+        self._tape, self._taped = [begun], 0
+
+    def recorded(self) -> str:
+        """What was taken since `record`; stops remembering."""
+        tape, self._tape = self._tape or [], None
+        return "".join(tape)
+
+    def until(self, markers: Markers, emit: Sink) -> Step:
+        """Emit text as soon as it is certain; return the marker, or "" at the end."""
+        while True:
+            if found := markers.search(self._buffer, self._pos):
+                self._emit(found.start(), emit)
+                self.marker = found[0]
+                return self._take(found.end())
+            self._emit(self._certain(markers), emit)
+            if self._eof:
+                return self._drop()
+            yield
+
+    def trimmed_until(self, markers: Markers, emit: Sink) -> Step:
+        """`until`, where up to 16 characters of white space right before a marker belong to it."""
+        while True:
+            if found := markers.search(self._buffer, self._pos):
+                self._emit(self._gap(found.start()), emit)
+                self.marker = self._take(found.end())
+                return found[0]
+            end = self._certain(markers)
+            self._emit(end if self._eof else self._gap(end), emit)
+            if self._eof:
+                return self._drop()
+            yield
+
+    def rest(self, emit: Sink) -> Step:
+        """Emit everything up to the end."""
+        while not self._eof:
+            self._emit(len(self._buffer), emit)
+            yield
+        self._emit(len(self._buffer), emit)
+        return ""
+
+    def literal(self, *options: str) -> Step:
+        """Take the option that comes next and return it; "" if none does."""
+        while True:
+            here = self._buffer[self._pos : self._pos + max(map(len, options))]
+            for option in options:
+                if here.startswith(option):
+                    return self._take(self._pos + len(option))
+            if not any(option.startswith(here) for option in options):
+                return ""
+            if self._eof:
+                return self._drop() if self._cut else ""
+            yield
+
+    def accept(self, *options: str) -> Step:
+        """Skip white space, then `literal`."""
+        yield from self.peek()
+        return (yield from self.literal(*options))
+
+    def expect(self, *options: str) -> Step:
+        """`accept`, or Malformed."""
+        return (yield from self.accept(*options)) or self._malformed()
+
+    def peek(self) -> Step:
+        """Skip white space; return the next character without taking it, "" at the end."""
+        yield from self._run(_SPACE, _ignore)
+        return self._buffer[self._pos : self._pos + 1]
+
+    def word(self) -> Step:
+        """Take a name."""
+        pieces: list[str] = []
+        yield from self._run(_WORD, pieces.append)
+        return "".join(pieces) or self._malformed()
+
+    def string(self) -> Step:
+        """Take one JSON string and return its value, or Malformed."""
+        pieces: list[str] = []
+        yield from self.expect('"')
+        return "".join(pieces) if (yield from self.characters(pieces.append)) else self._malformed()
+
+    def characters(self, emit: Sink) -> Step:
+        """Decode a JSON string whose quote was taken, as it comes; return its end quote, or "" at the end."""
+        while True:
+            whole = _CHARACTERS.match(self._buffer, self._pos)
+            if whole and whole[0]:
+                emit(json.loads(f'"{self._take(whole.end())}"', strict=False))
+            left = len(self._buffer) - self._pos
+            if left and self._buffer[self._pos] == '"':
+                return self._take(self._pos + 1)
+            if left >= _LONGEST_ESCAPE or (left > 1 and self._eof):
+                self._odd_escape(emit)
+            elif self._eof:
+                return ""
+            else:
+                yield
+
+    def json(self, emit: Sink) -> Step:
+        """Pass one JSON value through, verbatim, as it comes; return "" if the text ended first."""
+        start = yield from self.peek()
+        if not start or start in '{["':
+            return (yield from self._nested(emit))
+        if not (start.isalnum() or start == "-"):
+            self._malformed()
+        yield from self._run(_SCALAR, emit)
+        return "whole"
+
+    def _nested(self, emit: Sink) -> Step:
+        depth, quoted, pos = 0, False, self._pos
+        while True:
+            stop = (_STRING_END if quoted else _JSON_STOP).search(self._buffer, pos)
+            if not stop or (stop[0] == "\\" and stop.end() == len(self._buffer)):
+                self._emit(stop.start() if stop and not self._eof else len(self._buffer), emit)
+                if self._eof:
+                    return ""
+                yield
+                pos = self._pos
+                continue
+            pos = stop.end()
+            if stop[0] == "\\":
+                pos += 1
+            elif stop[0] == '"':
+                quoted = not quoted
+            else:
+                depth += 1 if stop[0] in "{[" else -1
+            if not depth and not quoted:
+                self._emit(pos, emit)
+                return "whole"
+
+    def _run(self, characters: re.Pattern[str], emit: Sink) -> Step:
+        while True:
+            found = characters.match(self._buffer, self._pos)
+            end = found.end() if found else self._pos
+            self._emit(end, emit)
+            if self._eof or end < len(self._buffer):
+                return ""
+            yield
+
+    def _certain(self, markers: Markers) -> int:
+        """The end of what is no beginning of a marker."""
+        held = 0 if self._eof and not self._cut else markers.tail(self._buffer[self._pos :])
+        return len(self._buffer) - held
+
+    def _drop(self) -> str:
+        self.dropped |= self._pos < len(self._buffer)
+        self._pos = len(self._buffer)
+        return ""
+
+    def _gap(self, end: int) -> int:
+        """Where the white space before `end` begins."""
+        least = max(self._pos, end - _GAP)
+        while end > least and self._buffer[end - 1].isspace():
+            end -= 1
+        return end
+
+    def _odd_escape(self, emit: Sink) -> None:
+        """A surrogate without its half becomes U+FFFD; an escape that JSON does not know stays as it is."""
+        if lone := _LONE_SURROGATE.match(self._buffer, self._pos):
+            self._take(lone.end())
+            emit("\ufffd")
+        else:
+            emit(self._take(self._pos + 2))
+
+    def _emit(self, end: int, emit: Sink) -> None:
+        if end > self._pos:
+            emit(self._take(end))
+
+    def _take(self, end: int) -> str:
+        taken, self._pos = self._buffer[self._pos : end], end
+        if self._tape is not None:
+            self._tape.append(taken)
+            self._taped += len(taken)
+            if self._taped > self._limit:
+                self._malformed()
+        return taken
+
+    def _malformed(self) -> str:
+        raise Malformed
+
+
+def _ignore(_: str) -> None:
+    pass

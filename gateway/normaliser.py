@@ -1,0 +1,100 @@
+"""Keeps the promise of events.py, whatever a backend sends: one order, one open call, one Finish per choice."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
+
+from gateway.calls import Setting
+from gateway.choice import Choice
+from gateway.errors import Problem, UpstreamInvalid
+from gateway.events import Event, Extra, Failure, Finish, Usage
+
+_REASONS = {
+    **dict.fromkeys(
+        ("stop", "eos", "eos_token", "end_turn", "stop_sequence", "word", "eom", "eom_id", "complete", "COMPLETE",
+         "end", "repetition", "load", "unload", "pause_turn"),
+        "stop",
+    ),
+    **dict.fromkeys(("tool_calls", "tool_use", "tool_call", "function_calls", "function_call"), "tool_calls"),
+    **dict.fromkeys(
+        ("length", "max_tokens", "limit", "max_output_tokens", "model_length", "max_model_len", "context_length",
+         "num_predict", "max_length"),
+        "length",
+    ),
+    **dict.fromkeys(
+        ("content_filter", "safety", "refusal", "sensitive", "blocklist", "recitation", "guardrail"), "content_filter"
+    ),
+}  # fmt: skip
+_FAILED = frozenset(("abort", "cancelled", "connection_closed", "error", "insufficient_system_resource"))
+
+
+class Normaliser:
+    """Raw events in, promised events out."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._choices: dict[int, Choice] = {}
+        self._ids = set(setting.taken)
+        self.failed = False
+
+    def finished(self, least: int = 1) -> bool:
+        """True if each choice that has begun came to its end, and there are so many."""
+        return len(self._choices) >= least and all(choice.finished for choice in self._choices.values())
+
+    @property
+    def empty(self) -> bool:
+        """True if no choice has begun."""
+        return not self._choices
+
+    def feed(self, event: Event) -> Iterable[Event]:
+        if self.failed:
+            return ()
+        try:
+            arm = self._arms.get(type(event))
+            return arm(self, event) if arm else self._spoken(event)
+        except UpstreamInvalid as error:
+            return self.fail(error.problem)
+
+    def close(self) -> Iterable[Event]:
+        """End what is open, as if the backend had said "stop"."""
+        if self.failed:
+            return ()
+        if not self.finished():
+            self._setting.ledger.note("synthesised", "finish_reason")
+        choices = [*self._choices.values()] or [self._open(0)]
+        return [event for choice in choices for event in choice.finish("stop")]
+
+    def fail(self, problem: Problem) -> Iterable[Event]:
+        """Release what came, then the Failure; nothing after it."""
+        if self.failed:
+            return ()
+        self.failed = True
+        came = [event for choice in self._choices.values() for event in choice.lose()]
+        return (*came, Failure(problem))
+
+    def _spoken(self, event: Any) -> Iterable[Event]:  # noqa: ANN401 - any event of a choice
+        return (self._choices.get(event.choice) or self._open(event.choice)).feed(event)
+
+    def _finish(self, event: Finish) -> Iterable[Event]:
+        if event.reason in _FAILED:
+            return self.fail(Problem(502, f"The backend ended the answer: {event.reason}.", "upstream_error"))
+        reason = _REASONS.get(event.reason)
+        if not reason:
+            self._setting.ledger.note("repaired", "finish_reason")
+        return (self._choices.get(event.choice) or self._open(event.choice)).finish(reason or "stop")
+
+    def _open(self, index: int) -> Choice:
+        choice = self._choices[index] = Choice(index, self._setting, self._ids)
+        return choice
+
+    def _passed(self, event: Event) -> Iterable[Event]:
+        return (event,)
+
+    def _failure(self, event: Failure) -> Iterable[Event]:
+        return self.fail(event.problem)
+
+    _arms: ClassVar[dict[type[Any], Callable[[Any, Any], Iterable[Event]]]] = {
+        Finish: _finish,
+        Usage: _passed,
+        Extra: _passed,
+        Failure: _failure,
+    }

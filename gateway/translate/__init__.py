@@ -1,0 +1,47 @@
+"""Between normaliser and endpoint: what a backend cannot do is offered to it in another shape, and turned back.
+
+A translation lowers the request and, where the answer has to be turned back, brings a filter on events.  A filter
+keeps the grammar of events.py, and its `close` leaves nothing behind.  Most requests need none.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from gateway.events import Event
+from gateway.ledger import Ledger
+from gateway.request import Request
+from gateway.translate import custom_input, one_call
+
+
+class Filter(Protocol):
+    def feed(self, event: Event) -> Iterable[Event]: ...
+    def close(self) -> Iterable[Event]: ...
+
+
+Translation = Callable[[Request, Ledger], tuple[Request, Sequence[Filter]]]
+
+TRANSLATIONS: tuple[Translation, ...] = (one_call.translate, custom_input.translate)
+
+
+def translate(request: Request, ledger: Ledger) -> tuple[Request, list[Filter]]:
+    """The request as a backend can take it, and the filters for its answer."""
+    filters: list[Filter] = []
+    for one in TRANSLATIONS:
+        request, added = one(request, ledger)
+        filters += added
+    return request, filters
+
+
+def feed(filters: Sequence[Filter], events: Iterable[Event]) -> Iterable[Event]:
+    """The events after all filters."""
+    for filter in filters:
+        events = [after for event in events for after in filter.feed(event)]
+    return events
+
+
+def close(filters: Sequence[Filter]) -> Iterable[Event]:
+    """What the filters held back, each passed through those after it."""
+    events: Iterable[Event] = ()
+    for filter in filters:
+        events = [*(after for event in events for after in filter.feed(event)), *filter.close()]
+    return events

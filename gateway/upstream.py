@@ -1,0 +1,97 @@
+"""One upstream round: its bytes in, promised events out.  Knows no sockets, no clock, no client."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from gateway import translate
+from gateway.backends.openai.decode import Decoder, readable
+from gateway.calls import Setting
+from gateway.errors import Problem
+from gateway.events import Event, Usage
+from gateway.framing import SSE, FrameTooLong, Framing, Whole
+from gateway.normaliser import Normaliser
+from gateway.translate import Filter
+
+_LOST = Problem(502, "The backend closed the connection before its answer ended.", "upstream_lost")
+_NO_CHOICE = Problem(502, "The backend's answer is no chat completion: it has no choices.", "upstream_error")
+_CHARACTERS_PER_TOKEN = 4
+_DONE = b"[DONE]"
+
+
+class Upstream:
+    """answered, then feed* and one of close (the body came to its end) or fail (it did not).
+
+    prompt_size: characters of the prompt, asked for only where the backend does not count tokens.
+    limit: bytes of one event, or of a whole body.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        setting: Setting,
+        prompt_size: Callable[[], int],
+        filters: Sequence[Filter] = (),
+        limit: int = 8 << 20,
+    ) -> None:
+        self._decoder, self._normaliser, self._ledger = decoder, Normaliser(setting), setting.ledger
+        self._prompt_size, self._filters, self._limit = prompt_size, filters, limit
+        self._frames: Framing = SSE(limit)
+        self._whole = False
+        self._done = False  # [DONE] has come
+
+    def answered(self, content_type: str) -> None:
+        """What the body is, as its header says; anything but an event stream is one whole JSON text."""
+        self._whole = not content_type.lstrip().lower().startswith("text/event-stream")
+        if self._whole:
+            self._frames = Whole(self._limit)
+
+    def feed(self, data: bytes) -> list[Event]:
+        return self._promised(self._frames.feed(data))
+
+    def close(self) -> list[Event]:
+        """A good end if the backend announced it: by [DONE], by a finish reason, or by sending one whole answer."""
+        events = self._promised(self._frames.close() if self._whole else self._left())
+        if self._whole and self._normaliser.empty:
+            return events + self._ended(self._normaliser.fail(_NO_CHOICE))
+        if self._whole or self._done or self._normaliser.finished():
+            return events + self._ended(self._normaliser.close()) + self._estimated()
+        return events + self._ended(self._normaliser.fail(_LOST))
+
+    def fail(self, problem: Problem) -> list[Event]:
+        """The body broke off; no matter where all that was asked for had come."""
+        if self._whole:
+            return self._ended(self._normaliser.fail(problem))
+        events = self._promised(self._left())
+        if self._done or self._normaliser.finished(self._decoder.n):
+            return events + self.close()
+        return events + self._ended(self._normaliser.fail(problem))
+
+    def _left(self) -> Iterator[bytes]:
+        """The last event, if its empty line never came; one that the end cut in two must not hide why it ended."""
+        return (payload for payload in self._frames.close() if payload == _DONE or readable(payload))
+
+    def _ended(self, last: Iterable[Event]) -> list[Event]:
+        return [*translate.feed(self._filters, last), *translate.close(self._filters)]
+
+    def _estimated(self) -> list[Event]:
+        if self._decoder.counted or self._normaliser.failed:
+            return []
+        self._ledger.note("estimated", "usage")
+        return [Usage(_tokens(self._prompt_size()), _tokens(self._decoder.said))]
+
+    def _promised(self, payloads: Iterator[bytes]) -> list[Event]:
+        decode, normalise, filters = self._decoder.decode, self._normaliser.feed, self._filters
+        events: list[Event] = []
+        try:
+            for payload in payloads:
+                if payload == _DONE:
+                    self._done = True
+                    continue
+                for raw in decode(payload):
+                    events += translate.feed(filters, normalise(raw)) if filters else normalise(raw)
+        except FrameTooLong as error:
+            events += translate.feed(filters, self._normaliser.fail(error.problem))
+        return events
+
+
+def _tokens(characters: int) -> int:
+    return -(-characters // _CHARACTERS_PER_TOKEN)

@@ -1,0 +1,114 @@
+"""What the tests of the core share: ways to cut, the meaning of a list of events, and a path from bytes to events."""
+
+import json
+from itertools import count
+
+from hypothesis import strategies as st
+
+from gateway.backends.openai.decode import Decoder
+from gateway.calls import Setting
+from gateway.events import Event, Finish, Reasoning, Refusal, Text, ToolArgs, ToolEnd, ToolInput, ToolStart
+from gateway.formats import FORMATS
+from gateway.formats.format import Context
+from gateway.ledger import Ledger
+from gateway.upstream import Upstream
+
+DONE = b"data: [DONE]\n\n"
+TOOLS = {
+    "f": {"properties": {"a": {"type": "string"}, "n": {"type": "integer"}, "o": {}}},
+    "g": {},
+    "u": {
+        "properties": {
+            "l": {"type": ["integer", "null", 5]},
+            "e": {"enum": [1, "one"]},
+            "x": {"anyOf": [{"type": "number"}, {"type": "string"}, 7]},
+            "s": 7,
+        }
+    },
+    "v": {"properties": []},
+}
+EVENT_STREAM = "text/event-stream; charset=utf-8"
+
+
+def cut(data, whole):
+    places = sorted(data.draw(st.sets(st.integers(0, len(whole)), max_size=12)))
+    return [whole[a:b] for a, b in zip([0, *places], [*places, len(whole)], strict=True)]
+
+
+def singly(whole):
+    return [whole[i : i + 1] for i in range(len(whole))]
+
+
+def merge(events):
+    """The same events without a trace of how they were cut."""
+    out = []
+    for e in events:
+        last = out[-1] if out else None
+        same = type(e) is type(last) and getattr(e, "choice", None) == getattr(last, "choice", None)
+        if same and type(e) in (Text, Refusal):
+            out[-1] = type(e)(e.choice, last.text + e.text, last.logprobs + e.logprobs)
+        elif same and type(e) is Reasoning:
+            out[-1] = Reasoning(e.choice, last.text + e.text)
+        elif same and type(e) is ToolArgs:
+            out[-1] = ToolArgs(e.choice, e.call, last.json + e.json)
+        elif same and type(e) is ToolInput:
+            out[-1] = ToolInput(e.choice, e.call, last.text + e.text)
+        else:
+            out.append(e)
+    return out
+
+
+def grammatical(events):
+    """The promise of events.py for one choice; True if it came to its Finish."""
+    open_call, calls, finished = None, 0, False
+    for e in events:
+        assert not finished
+        if type(e) is ToolStart:
+            assert open_call is None and e.call == calls and e.id and e.name
+            open_call, calls = e.call, calls + 1
+        elif type(e) in (ToolArgs, ToolInput):
+            assert e.call == open_call
+        elif type(e) is ToolEnd:
+            assert e.call == open_call
+            open_call = None
+        else:
+            assert open_call is None
+            finished = type(e) is Finish
+    return finished and open_call is None
+
+
+def setting(format="hermes_json", *, tools=TOOLS, thought_open=False, ledger=None, taken=frozenset(), limit=8 << 20):
+    new_id = map("call_{}".format, count()).__next__
+    context = Context(tools, thought_open)
+    return Setting(FORMATS[format].parse, context, new_id, ledger or Ledger(), taken, limit)
+
+
+def upstream(settings=None, *, filters=(), n=1, wanted=frozenset(), content_type=EVENT_STREAM, limit=8 << 20):
+    settings = settings or setting()
+    up = Upstream(Decoder(settings.ledger, n, wanted), settings, lambda: 40, filters, limit)
+    up.answered(content_type)
+    return up
+
+
+def events_of(pieces, settings=None, **options) -> list[Event]:
+    up = upstream(settings, **options)
+    return merge([*(e for piece in pieces for e in up.feed(piece)), *up.close()])
+
+
+def chunk(finish=None, index=0, logprobs=None, **delta):
+    choice = {"index": index, "delta": delta, "finish_reason": finish}
+    if logprobs is not None:
+        choice["logprobs"] = logprobs
+    return sse({"choices": [choice]})
+
+
+def sse(payload):
+    return b"data: " + json.dumps(payload, ensure_ascii=False).encode() + b"\n\n"
+
+
+def call(index=None, id=None, name=None, arguments=None):
+    return {"index": index, "id": id, "function": {"name": name, "arguments": arguments}}
+
+
+def payloads(data: bytes):
+    return [json.loads(line[6:]) for line in data.splitlines() if line.startswith(b"data: {")]

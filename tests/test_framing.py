@@ -1,0 +1,74 @@
+"""Bytes → payloads, however they are cut."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from streams import cut, singly
+
+from gateway.framing import SSE, FrameTooLong, Whole
+
+CASES = [
+    (b"data: a\n\ndata: b\n\n", [b"a", b"b"]),
+    (b"data: a\r\n\r\ndata: b\r\n\r\n", [b"a", b"b"]),
+    (b"data: a\r\rdata: b\r\r", [b"a", b"b"]),
+    (b"data: a\r\n\ndata: b\n\r\n", [b"a", b"b"]),
+    (b"data:a\n\n", [b"a"]),
+    (b"data:  a\n\n", [b" a"]),
+    (b"data: a\ndata: b\n\n", [b"a\nb"]),
+    (b"event: x\nid: 1\ndata: a\nretry: 5\n\n", [b"a"]),
+    (b": ping\n\n:\n\ndata: a\n\n", [b"a"]),
+    (b"data: a\n: in the middle\ndata: b\n\n", [b"a\nb"]),
+    (b"\xef\xbb\xbfdata: a\n\n", [b"a"]),
+    (b"\xef\xbb\xbf\n\ndata: a\n\n", [b"a"]),
+    (b"\n\n\n\ndata: a\n\n\n\n", [b"a"]),
+    (b"data\n\ndata:\n\ndata: a\n\n", [b"a"]),
+    (b"data: a", [b"a"]),
+    (b"data: a\n", [b"a"]),
+    (b"data: a\r", [b"a"]),
+    ("data: é😀\n\n".encode(), ["é😀".encode()]),
+    (b"datax: a\n\nxdata: a\n\n", []),
+    (b"", []),
+]
+streams = st.lists(
+    st.sampled_from([b"data: a", b"data:b", b"\n", b"\r\n", b"\r", b": c", b"id: 1", b"\xef\xbb\xbf"])
+).map(b"".join)
+
+
+def framed(pieces, limit=1000):
+    frames = SSE(limit)
+    return [*(payload for piece in pieces for payload in frames.feed(piece)), *frames.close()]
+
+
+@pytest.mark.parametrize(("stream", "payloads"), CASES)
+def test_payloads_do_not_depend_on_the_cut(stream, payloads):
+    assert framed([stream]) == payloads
+    assert framed(singly(stream)) == payloads
+    for i in range(len(stream)):
+        assert framed([stream[:i], b"", stream[i:]]) == payloads
+
+
+@given(stream=streams, data=st.data())
+def test_any_cut_of_any_lines_gives_the_same_payloads(stream, data):
+    assert framed([stream]) == framed(cut(data, stream)) == framed(singly(stream))
+
+
+def test_an_event_may_be_as_long_as_the_limit_and_no_longer():
+    assert framed([b"data: 4567890\n\n"], limit=13) == [b"4567890"]
+    for pieces in ([b"data: 45678901\n\n"], singly(b"data: 45678901\n\n")):
+        with pytest.raises(FrameTooLong, match="13 bytes"):
+            framed(pieces, limit=13)
+
+
+def test_the_limit_is_for_each_event():
+    assert framed(singly(b"data: 45678\n\n") * 100, limit=13) == [b"45678"] * 100
+
+
+def test_a_whole_body_is_one_payload():
+    frames = Whole(10)
+    assert [*frames.feed(b"01234"), *frames.feed(b"56789"), *frames.close()] == [b"0123456789"]
+
+
+def test_a_whole_body_has_the_limit_too():
+    frames = Whole(10)
+    with pytest.raises(FrameTooLong, match="10 bytes"):
+        list(frames.feed(b"0123456789x"))
