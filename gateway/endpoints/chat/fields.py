@@ -1,0 +1,159 @@
+"""The parameters of a chat completion and what each may be (`spec.md` A1, A2)."""
+
+from typing import Any
+
+from gateway.endpoints.checks import (
+    Check,
+    boolean,
+    decimal,
+    fields,
+    integer,
+    list_of,
+    object_,
+    one_of,
+    short,
+    string,
+    wrong_type,
+)
+from gateway.errors import BadRequest
+
+ROLES = ("developer", "system", "user", "assistant", "tool", "function")
+
+
+def _stop(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+    if not isinstance(value, str):
+        list_of(string)(value, param)
+
+
+def _metadata(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+    object_(value, param)
+    if len(value) > 16:
+        message = f"Invalid '{param}': too many properties. Expected an object with at most 16, but got {len(value)}."
+        raise BadRequest(message, code="object_above_max_properties", param=param)
+    for key, text in value.items():
+        short(64)(key, f"{param}.{key[:64]}")
+        short(512)(text, f"{param}.{key}")
+
+
+def _modalities(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+    list_of(one_of("text", "audio"))(value, param)
+    if "audio" in value:
+        raise BadRequest("Audio output is not supported: ask for 'text' only.", code="unsupported_value", param=param)
+
+
+def _moderation(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+    object_(value, param)
+    policy = value.get("policy")
+    sides = policy.values() if isinstance(policy, dict) else ()
+    if any(isinstance(side, dict) and side.get("mode") == "block" for side in sides):
+        message = "Moderation that blocks is not supported: no moderation engine is configured."
+        raise BadRequest(message, code="unsupported_value", param=param)
+
+
+def _content(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+    if isinstance(value, str):
+        return
+    if not isinstance(value, list):
+        raise wrong_type(value, param, "one of a string or array of objects")
+    list_of(_part)(value, param)
+
+
+def _part(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+    fields({"type": string})(value, param)
+    required = {"text": {"text": string}, "image_url": {"image_url": object_}, "input_audio": {"input_audio": object_}}
+    fields(required.get(value["type"], {}))(value, param)
+
+
+_FUNCTION = fields({"name": string}, {"description": string, "parameters": object_, "strict": boolean})
+_CUSTOM = fields({"name": string}, {"description": string, "format": object_})
+_CALLED = fields({"name": string, "arguments": string})
+
+
+def _tool(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+    fields({"type": one_of("function", "custom")})(value, param)
+    fields({value["type"]: _CUSTOM if value["type"] == "custom" else _FUNCTION})(value, param)
+
+
+def _call(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+    fields({"id": string, "type": one_of("function", "custom")})(value, param)
+    shape = fields({"name": string, "input": string}) if value["type"] == "custom" else _CALLED
+    fields({value["type"]: shape})(value, param)
+
+
+_BY_ROLE: dict[str, Check] = {
+    **dict.fromkeys(("developer", "system", "user"), fields({"content": _content}, {"name": string})),
+    "assistant": fields({}, {"content": _content, "refusal": string, "name": string}),
+    "tool": fields({"content": _content, "tool_call_id": string}),
+    "function": fields({"name": string}, {"content": _content}),
+}
+
+
+def _message(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+    fields({"role": one_of(*ROLES)}, {"tool_calls": list_of(_call), "function_call": _CALLED})(value, param)
+    _BY_ROLE[value["role"]](value, param)
+
+
+def _tool_choice(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+    if isinstance(value, str):
+        one_of("none", "auto", "required")(value, param)
+        return
+    fields({"type": one_of("function", "custom", "allowed_tools")})(value, param)
+    named = fields({"name": string})
+    allowed = fields({"mode": one_of("auto", "required"), "tools": list_of(object_)})
+    fields({value["type"]: allowed if value["type"] == "allowed_tools" else named})(value, param)
+
+
+def _function_call(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+    if isinstance(value, str):
+        one_of("none", "auto")(value, param)
+    else:
+        fields({"name": string})(value, param)
+
+
+def _response_format(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+    fields({"type": string})(value, param)
+    if value["type"] == "json_schema":
+        fields({"json_schema": fields({"name": short(64)}, {"schema": object_})})(value, param)
+
+
+REQUIRED: dict[str, Check] = {"model": string, "messages": list_of(_message, least=1)}
+OPTIONAL: dict[str, Check] = {
+    "audio": object_,
+    "frequency_penalty": decimal(-2, 2),
+    "function_call": _function_call,
+    "functions": list_of(_FUNCTION, least=1, most=128),
+    "logit_bias": object_,
+    "logprobs": boolean,
+    "max_completion_tokens": integer(1),
+    "max_tokens": integer(1),
+    "metadata": _metadata,
+    "modalities": _modalities,
+    "moderation": _moderation,
+    "n": integer(1, 128),
+    "parallel_tool_calls": boolean,
+    "prediction": object_,
+    "presence_penalty": decimal(-2, 2),
+    "prompt_cache_key": string,
+    "prompt_cache_options": object_,
+    "prompt_cache_retention": string,
+    "reasoning_effort": one_of("none", "minimal", "low", "medium", "high", "xhigh", "max"),
+    "response_format": _response_format,
+    "safety_identifier": short(128),
+    "seed": integer(),
+    "service_tier": string,
+    "stop": _stop,
+    "store": boolean,
+    "stream": boolean,
+    "stream_options": fields({}, {"include_usage": boolean, "include_obfuscation": boolean}),
+    "temperature": decimal(0, 2),
+    "tool_choice": _tool_choice,
+    "tools": list_of(_tool, most=128),
+    "top_logprobs": integer(0, 20),
+    "top_p": decimal(0, 1),
+    "user": string,
+    "verbosity": one_of("low", "medium", "high"),
+    "web_search_options": object_,
+}
+
+body = fields(REQUIRED, OPTIONAL)
+KNOWN = frozenset(REQUIRED) | frozenset(OPTIONAL)

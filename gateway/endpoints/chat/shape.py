@@ -1,0 +1,48 @@
+"""What a chunk and a whole chat completion have in common on the wire."""
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Raw, Struct, json
+
+from gateway.events import Logprob, ToolStart, Usage
+
+encode: Callable[[Any], bytes] = json.Encoder().encode
+
+
+class Head(Struct, frozen=True):
+    """What stays the same for a whole answer.  `created` in Unix seconds; `model` as the client named it.
+
+    reasoning: the fields that carry the model's reasoning.
+    """
+
+    id: str
+    created: int
+    model: str
+    reasoning: tuple[str, ...] = ("reasoning_content",)
+
+
+def usage(counted: Usage) -> dict[str, Any]:
+    return {
+        "prompt_tokens": counted.prompt,
+        "completion_tokens": counted.completion,
+        "total_tokens": counted.prompt + counted.completion,
+        "prompt_tokens_details": {"cached_tokens": counted.cached},
+        "completion_tokens_details": {"reasoning_tokens": counted.reasoning},
+    }
+
+
+def logprobs(content: tuple[Logprob, ...], refusal: tuple[Logprob, ...]) -> dict[str, Any]:
+    return {"content": content or None, "refusal": refusal or None}
+
+
+def continued(before: Raw | None, more: Raw) -> Raw:
+    """An extra field that comes in pieces: a list grows, anything else is replaced."""
+    if before is None or bytes(before)[:1] != b"[" or bytes(more)[:1] != b"[":
+        return more
+    return Raw(encode([*json.decode(before), *json.decode(more)]))
+
+
+def called_name(start: ToolStart) -> str:
+    """In chat a name has no namespace of its own."""
+    return f"{start.namespace}__{start.name}" if start.namespace else start.name

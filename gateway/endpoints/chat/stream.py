@@ -1,0 +1,152 @@
+"""A chat completion as it comes: events out as chat.completion.chunk frames (`spec.md` A4)."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from msgspec import Raw
+
+from gateway import events as ev
+from gateway.endpoints.chat.request import Asked
+from gateway.endpoints.chat.shape import Head, called_name, continued, encode, logprobs, usage
+from gateway.ledger import Ledger
+
+
+class Stream:
+    """`pad` makes the padding of a chunk, where the client asked for it."""
+
+    def __init__(self, head: Head, asked: Asked, ledger: Ledger, pad: Callable[[], str] | None = None) -> None:
+        said = {"id": head.id, "object": "chat.completion.chunk", "created": head.created, "model": head.model}
+        tier = {"service_tier": "default"} if asked.service_tier else {}
+        self._head = b"data: " + encode({**said, **tier})[:-1] + b',"choices":['
+        self._tail = b'],"usage":null}\n\n' if asked.include_usage else b"]}\n\n"
+        self._asked, self._ledger, self._pad = asked, ledger, pad
+        self._thought = b"{%b}" % b",".join(b'"%b":%%b' % name.encode() for name in head.reasoning)
+        self._thoughts = len(head.reasoning)
+        self._opened = 0  # choices whose role the client knows
+        self._calls: dict[int, int] = {}  # by choice: the last call the client has seen
+        self._waiting: dict[int, dict[str, Raw]] = {}  # by choice: extra fields of its next chunk
+        self._usage: ev.Usage | None = None
+        self._failed = False
+
+    def start(self) -> bytes:
+        return self._open(0)
+
+    def encode(self, event: ev.Event) -> bytes:
+        return self._arms[type(event)](self, event)
+
+    def keep_alive(self) -> bytes:
+        return b": keep-alive\n\n"
+
+    def close(self) -> bytes:
+        """The end; after an error there is none but the end of the body."""
+        if self._failed:
+            return b""
+        if self._opened < self._asked.request.n:
+            self._ledger.note("unenforced", "n")
+        told = self._ledger.untold()
+        comment = b": gateway-warnings %b\n\n" % told.encode() if told else b""
+        count = b""
+        if self._asked.include_usage:
+            count = b'%b],"usage":%b}\n\n' % (self._head, encode(usage(self._usage or ev.Usage(0, 0))))
+        return comment + count + b"data: [DONE]\n\n"
+
+    def _open(self, last: int) -> bytes:
+        """The role, once per choice, in ascending order: the SDKs store choices by position."""
+        first, self._opened = self._opened, last + 1
+        role = b'{"role":%b,"content":"","refusal":null}' % encode(self._asked.role)
+        return b"".join(self._delta(choice, role) for choice in range(first, self._opened))
+
+    def _delta(self, choice: int, delta: bytes, reason: bytes = b"null", more: bytes = b'"logprobs":null') -> bytes:
+        if choice >= self._opened:
+            return self._open(choice) + self._delta(choice, delta, reason, more)
+        if choice in self._waiting:
+            more += b"," + encode(self._waiting.pop(choice))[1:-1]
+        parts = (self._head, choice, delta, more, reason, self._tail)
+        frame = b'%b{"index":%d,"delta":%b,%b,"finish_reason":%b}%b' % parts
+        return frame if self._pad is None else b'%b,"obfuscation":%b}\n\n' % (frame[:-3], encode(self._pad()))
+
+    def _text(self, e: ev.Text) -> bytes:
+        if e.logprobs:
+            return self._delta(e.choice, b'{"content":%b}' % encode(e.text), more=_logprobs(content=e.logprobs))
+        return self._delta(e.choice, b'{"content":%b}' % encode(e.text))
+
+    def _reasoning(self, e: ev.Reasoning) -> bytes:
+        return self._delta(e.choice, self._thought % ((encode(e.text),) * self._thoughts))
+
+    def _refusal(self, e: ev.Refusal) -> bytes:
+        more = _logprobs(refusal=e.logprobs) if e.logprobs else b'"logprobs":null'
+        return self._delta(e.choice, b'{"refusal":%b}' % encode(e.text), more=more)
+
+    def _annotation(self, e: ev.Annotation) -> bytes:
+        return self._delta(e.choice, b'{"annotations":[%b]}' % e.json)
+
+    def _tool_start(self, e: ev.ToolStart) -> bytes:
+        self._calls[e.choice] = self._calls.get(e.choice, -1) + 1
+        empty = {"name": called_name(e), "arguments" if e.kind == "function" else "input": ""}
+        call = {"index": self._calls[e.choice], "id": e.id, "type": e.kind, e.kind: empty}
+        return self._delta(e.choice, b'{"tool_calls":[%b]}' % encode(call))
+
+    def _tool_args(self, e: ev.ToolArgs) -> bytes:
+        call = b'{"tool_calls":[{"index":%d,"function":{"arguments":%b}}]}'
+        return self._delta(e.choice, call % (self._calls[e.choice], encode(e.json)))
+
+    def _tool_input(self, e: ev.ToolInput) -> bytes:
+        call = b'{"tool_calls":[{"index":%d,"custom":{"input":%b}}]}'
+        return self._delta(e.choice, call % (self._calls[e.choice], encode(e.text)))
+
+    def _finish(self, e: ev.Finish) -> bytes:
+        return self._delta(e.choice, b"{}", encode(e.reason))
+
+    def _counted(self, e: ev.Usage) -> bytes:
+        self._usage = e
+        if self._asked.continuous_usage:
+            self._tail = b'],"usage":%b}\n\n' % encode(usage(e))
+        return b""
+
+    def _extra(self, e: ev.Extra) -> bytes:
+        if e.choice is None:
+            return b'%b],"%b":%b%b' % (self._head, e.name.encode(), e.json, self._tail[1:])
+        waiting = self._waiting.setdefault(e.choice, {})
+        waiting[e.name] = continued(waiting.get(e.name), e.json)
+        return b""
+
+    def _failure(self, e: ev.Failure) -> bytes:
+        self._failed = True
+        return b"data: %b\n\n" % e.problem.body()
+
+    def _nothing(self, _: ev.Event) -> bytes:
+        return b""
+
+    _arms: ClassVar[dict[type[Any], Callable[[Any, Any], bytes]]] = {
+        ev.Text: _text, ev.Reasoning: _reasoning, ev.Refusal: _refusal, ev.Annotation: _annotation,
+        ev.HostedTool: _nothing, ev.ToolStart: _tool_start, ev.ToolArgs: _tool_args, ev.ToolInput: _tool_input,
+        ev.ToolEnd: _nothing, ev.Finish: _finish, ev.Usage: _counted, ev.Extra: _extra, ev.Failure: _failure,
+    }  # fmt: skip
+
+
+class FunctionStream(Stream):
+    """For clients from before tools: one call, in `function_call`."""
+
+    def _tool_start(self, e: ev.ToolStart) -> bytes:
+        self._calls[e.choice] = self._calls.get(e.choice, -1) + 1
+        if self._calls[e.choice]:
+            self._ledger.note("dropped", "tool_calls")
+            return b""
+        called = {"name": called_name(e), "arguments": ""}
+        return self._delta(e.choice, b'{"function_call":%b}' % encode(called))
+
+    def _tool_args(self, e: ev.ToolArgs) -> bytes:
+        if self._calls[e.choice]:
+            return b""
+        return self._delta(e.choice, b'{"function_call":{"arguments":%b}}' % encode(e.json))
+
+    def _finish(self, e: ev.Finish) -> bytes:
+        return super()._finish(ev.Finish(e.choice, "function_call") if e.reason == "tool_calls" else e)
+
+    _arms: ClassVar[dict[type[Any], Callable[[Any, Any], bytes]]] = {
+        **Stream._arms, ev.ToolStart: _tool_start, ev.ToolArgs: _tool_args, ev.Finish: _finish,
+    }  # fmt: skip
+
+
+def _logprobs(content: tuple[ev.Logprob, ...] = (), refusal: tuple[ev.Logprob, ...] = ()) -> bytes:
+    return b'"logprobs":' + encode(logprobs(content, refusal))

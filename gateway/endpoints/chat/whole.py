@@ -1,0 +1,133 @@
+"""A chat completion in one body: the fold of the same events (`spec.md` A3)."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from msgspec import Raw
+
+from gateway import events as ev
+from gateway.endpoints.chat.request import Asked
+from gateway.endpoints.chat.shape import Head, called_name, continued, encode, logprobs, usage
+from gateway.ledger import Ledger
+
+
+class Whole:
+    def __init__(self, head: Head, asked: Asked, ledger: Ledger) -> None:
+        self._head, self._asked, self._ledger = head, asked, ledger
+        self._choices: dict[int, _Choice] = {}
+        self._usage = ev.Usage(0, 0)
+        self._extras: dict[str, Raw] = {}
+        self._failed = False
+
+    def start(self) -> bytes:
+        return b""
+
+    def keep_alive(self) -> bytes:
+        return b""
+
+    def encode(self, event: ev.Event) -> bytes:
+        match event:
+            case ev.Usage():
+                self._usage = event
+            case ev.Failure():
+                self._failed = True
+            case ev.Extra(choice=None):
+                self._extras[event.name] = event.json
+            case _:
+                self._choices.setdefault(event.choice, _Choice()).add(event)  # type: ignore[arg-type]
+        return b""
+
+    def close(self) -> bytes:
+        """The body; a failure has none."""
+        if self._failed:
+            return b""
+        if len(self._choices) < self._asked.request.n:
+            self._ledger.note("unenforced", "n")
+        if self._asked.functions and any(len(choice.calls) > 1 for choice in self._choices.values()):
+            self._ledger.note("dropped", "tool_calls")
+        choices = [choice.body(index, self._asked, self._head) for index, choice in sorted(self._choices.items())]
+        said = {"id": self._head.id, "object": "chat.completion", "created": self._head.created}
+        tier = {"service_tier": "default"} if self._asked.service_tier else {}
+        body = {**said, "model": self._head.model, **tier, "choices": choices, "usage": usage(self._usage)}
+        return encode({**body, **self._extras})
+
+
+class _Choice:
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._thoughts: list[str] = []
+        self._refusals: list[str] = []
+        self._annotations: list[Raw] = []
+        self.calls: list[tuple[ev.ToolStart, list[str]]] = []
+        self._content_logprobs: list[ev.Logprob] = []
+        self._refusal_logprobs: list[ev.Logprob] = []
+        self._reason = "stop"
+        self._extras: dict[str, Raw] = {}
+
+    def add(self, event: ev.Event) -> None:
+        self._arms[type(event)](self, event)
+
+    def body(self, index: int, asked: Asked, head: Head) -> dict[str, Any]:
+        calls = [_call(start, "".join(pieces)) for start, pieces in self.calls]
+        text: str | None = "".join(self._texts)
+        if not text and calls:
+            text = None
+        message: dict[str, Any] = {"role": asked.role, "content": text, "refusal": "".join(self._refusals) or None}
+        if self._thoughts:
+            message |= dict.fromkeys(head.reasoning, "".join(self._thoughts))
+        message["annotations"] = self._annotations
+        reason = self._reason
+        if asked.functions and calls:
+            message["function_call"] = calls[0]["function"]
+            reason = "function_call" if reason == "tool_calls" else reason
+        elif calls:
+            message["tool_calls"] = calls
+        choice = {"index": index, "message": message, "logprobs": self._logprobs(), "finish_reason": reason}
+        return {**choice, **self._extras}
+
+    def _logprobs(self) -> dict[str, Any] | None:
+        content, refusal = tuple(self._content_logprobs), tuple(self._refusal_logprobs)
+        return logprobs(content, refusal) if content or refusal else None
+
+    def _text(self, e: ev.Text) -> None:
+        self._texts.append(e.text)
+        self._content_logprobs += e.logprobs
+
+    def _reasoning(self, e: ev.Reasoning) -> None:
+        self._thoughts.append(e.text)
+
+    def _refusal(self, e: ev.Refusal) -> None:
+        self._refusals.append(e.text)
+        self._refusal_logprobs += e.logprobs
+
+    def _annotation(self, e: ev.Annotation) -> None:
+        self._annotations.append(e.json)
+
+    def _tool_start(self, e: ev.ToolStart) -> None:
+        self.calls.append((e, []))
+
+    def _tool_args(self, e: ev.ToolArgs) -> None:
+        self.calls[-1][1].append(e.json)
+
+    def _tool_input(self, e: ev.ToolInput) -> None:
+        self.calls[-1][1].append(e.text)
+
+    def _finish(self, e: ev.Finish) -> None:
+        self._reason = e.reason
+
+    def _extra(self, e: ev.Extra) -> None:
+        self._extras[e.name] = continued(self._extras.get(e.name), e.json)
+
+    def _nothing(self, _: ev.Event) -> None:
+        pass
+
+    _arms: ClassVar[dict[type[Any], Callable[[Any, Any], None]]] = {
+        ev.Text: _text, ev.Reasoning: _reasoning, ev.Refusal: _refusal, ev.Annotation: _annotation,
+        ev.HostedTool: _nothing, ev.ToolStart: _tool_start, ev.ToolArgs: _tool_args, ev.ToolInput: _tool_input,
+        ev.ToolEnd: _nothing, ev.Finish: _finish, ev.Extra: _extra,
+    }  # fmt: skip
+
+
+def _call(start: ev.ToolStart, said: str) -> dict[str, Any]:
+    field = "arguments" if start.kind == "function" else "input"
+    return {"id": start.id, "type": start.kind, start.kind: {"name": called_name(start), field: said}}

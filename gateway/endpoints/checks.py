@@ -1,0 +1,133 @@
+"""Checks of a decoded body, each with the wording and the code that OpenAI's API has for it (`spec.md` A6).
+
+A check takes a value and the path it stands at, and raises BadRequest.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from gateway.errors import BadRequest
+
+Check = Callable[[Any, str], None]
+
+_ARTICLES = {
+    bool: "a boolean", int: "an integer", float: "a decimal", str: "a string", list: "an array", dict: "an object",
+    type(None): "null",
+}  # fmt: skip
+
+
+def missing(param: str) -> BadRequest:
+    return BadRequest(f"Missing required parameter: '{param}'.", code="missing_required_parameter", param=param)
+
+
+def wrong_type(value: object, param: str, expected: str) -> BadRequest:
+    got = _ARTICLES.get(type(value), "something else")
+    message = f"Invalid type for '{param}': expected {expected}, but got {got} instead."
+    return BadRequest(message, code="invalid_type", param=param)
+
+
+def wrong_value(value: object, param: str, supported: Iterable[str]) -> BadRequest:
+    *most, last = [f"'{one}'" for one in supported]
+    listed = f"{', '.join(most)}{',' if len(most) > 1 else ''} and {last}" if most else last
+    return BadRequest(f"Invalid value: '{value}'. Supported values are: {listed}.", code="invalid_value", param=param)
+
+
+def _typed(expected: str, *types: type) -> Check:
+    def check(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+            raise wrong_type(value, param, expected)
+
+    return check
+
+
+boolean = _typed("a boolean", bool)
+string = _typed("a string", str)
+array = _typed("an array", list)
+object_ = _typed("an object", dict)
+_integer = _typed("an integer", int)
+_decimal = _typed("a decimal", int, float)
+
+
+def integer(least: int | None = None, most: int | None = None) -> Check:
+    return _bounded(_integer, "integer", least, most)
+
+
+def decimal(least: float, most: float) -> Check:
+    return _bounded(_decimal, "decimal", least, most)
+
+
+def one_of(*supported: str) -> Check:
+    def check(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+        string(value, param)
+        if value not in supported:
+            raise wrong_value(value, param, supported)
+
+    return check
+
+
+def short(most: int) -> Check:
+    """A string of at most so many characters."""
+
+    def check(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+        string(value, param)
+        if len(value) > most:
+            expected = (
+                f"Expected a string with maximum length {most}, but got a string with length {len(value)} instead."
+            )
+            raise BadRequest(
+                f"Invalid '{param}': string too long. {expected}", code="string_above_max_length", param=param
+            )
+
+    return check
+
+
+def list_of(each: Check, least: int = 0, most: int | None = None) -> Check:
+    def check(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+        array(value, param)
+        if len(value) < least:
+            expected = f"Expected an array with minimum length {least}, but got an empty array instead."
+            raise BadRequest(f"Invalid '{param}': empty array. {expected}", code="empty_array", param=param)
+        if most is not None and len(value) > most:
+            expected = (
+                f"Expected an array with maximum length {most}, but got an array with length {len(value)} instead."
+            )
+            raise BadRequest(
+                f"Invalid '{param}': array too long. {expected}", code="array_above_max_length", param=param
+            )
+        for i, one in enumerate(value):
+            each(one, f"{param}[{i}]")
+
+    return check
+
+
+def fields(required: Mapping[str, Check], optional: Mapping[str, Check] | None = None) -> Check:
+    """An object with these members; others may be there too, and null counts as absent."""
+
+    def check(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+        object_(value, param)
+        prefix = f"{param}." if param else ""
+        for name, each in required.items():
+            if value.get(name) is None:
+                raise missing(prefix + name)
+            each(value[name], prefix + name)
+        for name, each in (optional or {}).items():
+            if value.get(name) is not None:
+                each(value[name], prefix + name)
+
+    return check
+
+
+def _bounded(typed: Check, kind: str, least: float | None, most: float | None) -> Check:
+    def check(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+        typed(value, param)
+        if least is not None and value < least:
+            raise _outside(value, param, kind, "below minimum", f">= {least}")
+        if most is not None and not value <= most:
+            raise _outside(value, param, kind, "above maximum", f"<= {most}")
+
+    return check
+
+
+def _outside(value: object, param: str, kind: str, what: str, bound: str) -> BadRequest:
+    message = f"Invalid '{param}': {kind} {what} value. Expected a value {bound}, but got {value} instead."
+    return BadRequest(message, code=f"{kind}_{what[:5]}_{what[6:9]}_value", param=param)

@@ -1,0 +1,176 @@
+"""One request: upstream rounds in, client bytes out.
+
+Pure.  It tells its caller what to do next and never does it; retries, the tool loop, background mode and
+WebSocket are callers, or other drivers, of the same Turn.
+"""
+
+from collections.abc import Callable, Set
+from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gateway.errors import Problem
+from gateway.events import Event, Extra, Failure, Finish, Text, ToolArgs, ToolEnd, ToolStart, Usage
+from gateway.request import Message, Request
+from gateway.upstream import Upstream
+
+
+class Send(Struct, frozen=True):
+    data: bytes
+
+
+class CallUpstream(Struct, frozen=True):
+    request: Request
+
+
+class RunTool(Struct, frozen=True):
+    id: str
+    name: str
+    arguments: str
+
+
+class End(Struct, frozen=True):
+    pass
+
+
+_APART = frozenset((Usage, Extra, Failure))
+
+Action = Send | CallUpstream | RunTool | End
+
+
+class Endpoint(Protocol):
+    """A dialect out: how a client is told what happens.  Usage is the sum of all rounds, the last one holds."""
+
+    def start(self) -> bytes: ...
+    def encode(self, event: Event) -> bytes: ...
+    def keep_alive(self) -> bytes: ...
+    def close(self) -> bytes: ...
+
+
+class Turn:
+    """start, then per round answered, feed* and close or fail; between rounds tool_result for each RunTool.
+
+    begun: the client has been given content; until then another backend may be tried, by `start` again.
+    problem: why the turn failed, if it did.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        open_round: Callable[[Request], Upstream],
+        endpoint: Endpoint,
+        tools: Set[str] = frozenset(),
+    ) -> None:
+        self._request, self._open_round, self._endpoint = request, open_round, endpoint
+        self._round = _Round(tools)
+        self._spent = Usage(0, 0)  # of the rounds before
+        self._counted = Usage(0, 0)  # of this one
+        self._started = False
+        self.begun = False
+        self.problem: Problem | None = None
+
+    def start(self) -> list[Action]:
+        self.problem = None
+        self._upstream = self._open_round(self._request)
+        return [CallUpstream(self._request)]
+
+    def answered(self, content_type: str) -> None:
+        self._upstream.answered(content_type)
+
+    def commit(self) -> bytes:
+        """The head of the answer, if it did not go out yet."""
+        started, self._started = self._started, True
+        return b"" if started else self._endpoint.start()
+
+    def keep_alive(self) -> bytes:
+        return self._endpoint.keep_alive()
+
+    def feed(self, data: bytes) -> bytes:
+        """What the client gets for what the upstream sent."""
+        return b"".join(map(self._encode, self._upstream.feed(data)))
+
+    def fail(self, problem: Problem) -> list[Action]:
+        """The round broke off; what it had sent is delivered first."""
+        return self._end(b"".join(map(self._encode, self._upstream.fail(problem))))
+
+    def close(self) -> list[Action]:
+        """The round is over: end the turn, or run the tools that were called."""
+        return self._end(b"".join(map(self._encode, self._upstream.close())))
+
+    def tool_result(self, id: str, output: str) -> list[Action]:
+        """Another round, once each tool has answered."""
+        self._round.results[id] = output
+        if len(self._round.results) < len(self._round.calls):
+            return []
+        messages = (*self._request.messages, *self._round.messages())
+        self._request = replace(self._request, messages=messages)
+        self._round = _Round(self._round.tools)
+        return self.start()
+
+    def _end(self, last: bytes) -> list[Action]:
+        self._spent, self._counted = self._spent + self._counted, Usage(0, 0)
+        if self._round.goes_on and not self.problem:
+            return [Send(last), *self._round.tools_to_run()]
+        return [Send(last + self._endpoint.close()), End()]
+
+    def _encode(self, event: Event) -> bytes:
+        if type(event) in _APART:
+            return self._encode_apart(event)
+        if self._round.tools and self._round.keeps(event):
+            return b""
+        if self.begun:
+            return self._endpoint.encode(event)
+        self.begun = True
+        return self.commit() + self._endpoint.encode(event)
+
+    def _encode_apart(self, event: Event) -> bytes:
+        """What is no content."""
+        if isinstance(event, Usage):
+            self._counted = event
+            return self._endpoint.encode(self._spent + event)
+        if isinstance(event, Failure):
+            self.problem = event.problem
+            return self._endpoint.encode(event)
+        return self.commit() + self._endpoint.encode(event)
+
+
+class _Round:
+    """What one round said of the gateway's own tools; the client does not see it."""
+
+    def __init__(self, tools: Set[str]) -> None:
+        self.tools = tools
+        self.calls: dict[int, tuple[ToolStart, list[str]]] = {}
+        self.results: dict[str, str] = {}
+        self._said: list[str] = []
+        self._theirs = False  # a call that the client must answer
+
+    def keeps(self, event: Event) -> bool:
+        """True if the event is the gateway's business: its own call, or a Finish that is not the last."""
+        if type(event) is Finish:
+            return self.goes_on
+        if type(event) is Text:
+            self._said.append(event.text)
+        elif type(event) is ToolStart and event.name in self.tools:
+            self.calls[event.call] = event, []
+        elif type(event) is ToolStart:
+            self._theirs = True
+        elif type(event) is ToolArgs and event.call in self.calls:
+            self.calls[event.call][1].append(event.json)
+        return isinstance(event, ToolStart | ToolArgs | ToolEnd) and event.call in self.calls
+
+    @property
+    def goes_on(self) -> bool:
+        return bool(self.calls) and not self._theirs
+
+    def tools_to_run(self) -> list[RunTool]:
+        return [RunTool(start.id, start.name, "".join(args)) for start, args in self.calls.values()]
+
+    def messages(self) -> list[Message]:
+        """The round as the upstream must see it in the next."""
+        calls = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in self.tools_to_run()
+        ]
+        said: Message = {"role": "assistant", "content": "".join(self._said), "tool_calls": calls}
+        return [said, *({"role": "tool", "tool_call_id": id, "content": out} for id, out in self.results.items())]

@@ -1,0 +1,12 @@
+"""Write the goldens anew, for the diff to be read:  python tests/recordings/regenerate.py"""
+
+import sys
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+sys.path[:0] = [str(TESTS), str(TESTS.parent)]
+
+from replay import EXCHANGES, golden, golden_file, written  # noqa: E402 - a script finds its neighbours itself
+
+for name in EXCHANGES:
+    golden_file(name).write_text(written(golden(name)))

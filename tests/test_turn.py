@@ -1,0 +1,452 @@
+"""A turn from upstream bytes to client bytes: chunks, whole bodies, rounds, custom tools, failures."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+from openai.lib.streaming.chat import ChatCompletionStreamState
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from streams import DONE, call, chunk, cut, payloads, setting, singly, sse, upstream
+
+from gateway import events as ev
+from gateway.endpoints import chat
+from gateway.endpoints.chat.stream import Stream
+from gateway.endpoints.chat.whole import Whole
+from gateway.errors import Problem
+from gateway.ledger import Ledger
+from gateway.request import Request
+from gateway.translate import close as close_filters
+from gateway.translate import translate
+from gateway.turn import CallUpstream, End, RunTool, Send, Turn
+
+USAGE = sse({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}})
+FUNCTION = {"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {"type": "string"}}}}}
+CUSTOM = {"type": "custom", "custom": {"name": "patch", "description": "Edits.", "format": {"type": "text"}}}
+
+
+def asked(**fields):
+    body = {"model": "m", "messages": [{"role": "user", "content": "q"}], "stream": True, **fields}
+    return chat.parse(json.dumps(body).encode())
+
+
+def make_turn(
+    question=None,
+    *,
+    format="hermes_json",
+    tools=frozenset(),
+    ledger=None,
+    reasoning=("reasoning_content",),
+    wanted=frozenset(),
+):
+    question, ledger = question or asked(tools=[FUNCTION]), ledger or Ledger()
+    request, filters = translate(question.request, ledger)
+    schemas = {tool.name: tool.definition.get("parameters") or {} for tool in request.callable_tools}
+    settings = setting(format, tools=schemas, ledger=ledger)
+    encoder = chat.encoder(chat.Head("chatcmpl-1", 7, "m", reasoning), question, ledger, lambda: "xx")
+    return Turn(request, lambda _: upstream(settings, filters=filters, n=request.n, wanted=wanted), encoder, tools)
+
+
+def client_bytes(pieces, question=None, **options):
+    turn = make_turn(question, **options)
+    turn.start()
+    turn.answered("text/event-stream")
+    sent = b"".join(map(turn.feed, pieces))
+    return sent + b"".join(action.data for action in turn.close() if isinstance(action, Send))
+
+
+def frames(pieces, question=None, **options):
+    return payloads(client_bytes(pieces, question, **options))
+
+
+def deltas(pieces, question=None, **options):
+    return [choice["delta"] for frame in frames(pieces, question, **options) for choice in frame["choices"]]
+
+
+def test_text_as_the_client_sees_it():
+    question = asked(stream_options={"include_usage": True})
+    sent = client_bytes([chunk(content="hé"), chunk("stop", content="y"), USAGE, DONE], question)
+    head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 7, "model": "m"}
+    nothing = {"logprobs": None, "finish_reason": None}
+    assert payloads(sent) == [
+        {**head, "choices": [{"index": 0, "delta": {"role": "assistant", "content": "", "refusal": None}, **nothing}], "usage": None},
+        {**head, "choices": [{"index": 0, "delta": {"content": "hé"}, **nothing}], "usage": None},
+        {**head, "choices": [{"index": 0, "delta": {"content": "y"}, **nothing}], "usage": None},
+        {**head, "choices": [{"index": 0, "delta": {}, "logprobs": None, "finish_reason": "stop"}], "usage": None},
+        {**head, "choices": [], "usage": {
+            "prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7,
+            "prompt_tokens_details": {"cached_tokens": 0}, "completion_tokens_details": {"reasoning_tokens": 0},
+        }},
+    ]  # fmt: skip
+    assert sent.endswith(DONE)
+
+
+def test_usage_is_shown_only_to_who_asked():
+    assert all("usage" not in frame for frame in frames([chunk("stop", content="a"), USAGE, DONE]))
+
+
+def test_a_call_names_itself_once():
+    said = deltas(
+        [
+            chunk(tool_calls=[call(0, "x", "f", '{"a":')]),
+            chunk(tool_calls=[call(0, "x", "f", '"b"}')]),
+            chunk("stop"),
+            DONE,
+        ]
+    )
+    assert said[1:] == [
+        {"tool_calls": [{"index": 0, "id": "x", "type": "function", "function": {"name": "f", "arguments": ""}}]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": '{"a":'}}]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": '"b"}'}}]},
+        {},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "wanted"),
+    [
+        (("reasoning",), {"reasoning": "hm"}),
+        (("reasoning_content", "reasoning"), {"reasoning_content": "hm", "reasoning": "hm"}),
+    ],
+)
+def test_reasoning_goes_where_the_model_is_configured_to_put_it(fields, wanted):
+    assert deltas([chunk(reasoning="hm"), chunk("stop"), DONE], reasoning=fields)[1] == wanted
+    whole = client_bytes([chunk(reasoning="hm"), chunk("stop"), DONE], asked(stream=False), reasoning=fields)
+    assert {name: json.loads(whole)["choices"][0]["message"][name] for name in wanted} == wanted
+
+
+def test_choices_open_in_ascending_order_whoever_speaks_first():
+    said = frames([chunk(content="b", index=1), chunk("stop", index=1), chunk("stop"), DONE], asked(n=2))
+    order = [
+        (choice["index"], choice["delta"].get("role"), choice["finish_reason"])
+        for frame in said
+        for choice in frame["choices"]
+    ]
+    assert order == [
+        (0, "assistant", None),
+        (1, "assistant", None),
+        (1, None, None),
+        (1, None, "stop"),
+        (0, None, "stop"),
+    ]
+
+
+def test_fewer_choices_than_asked_for_are_listed():
+    for stream in (True, False):
+        ledger = Ledger()
+        sent = client_bytes([chunk("stop", content="a"), DONE], asked(n=2, stream=stream), ledger=ledger)
+        assert "unenforced:n" in ledger.entries()
+        assert (b": gateway-warnings" in sent and b"unenforced:n" in sent) is stream
+
+
+def test_a_count_with_every_chunk():
+    first = json.loads(chunk(content="a")[6:]) | {"usage": {"prompt_tokens": 3, "completion_tokens": 1}}
+    question = asked(stream_options={"include_usage": True, "continuous_usage_stats": True})
+    said = [frame["usage"]["completion_tokens"] for frame in frames([sse(first), chunk("stop"), USAGE, DONE], question)]
+    assert said == [1, 1, 1, 4]
+
+
+def test_padding_where_the_client_asked_for_it():
+    said = frames([chunk("stop", content="a"), DONE], asked(stream_options={"include_obfuscation": True}))
+    assert [frame["obfuscation"] for frame in said] == ["xx"] * 3
+
+
+def test_extra_fields_come_back_on_the_chunk_they_are_about():
+    def said_by(text, *ids, **choice):
+        body = json.loads(chunk(content=text)[6:]) | {"prompt_token_ids": [1]}
+        body["choices"][0] |= {"token_ids": list(ids), **choice}
+        return sse(body)
+
+    stream = [said_by("a", 2), said_by("<", 3), said_by("b", 4, stop_reason="x", finish_reason="stop"), DONE]
+    wanted = frozenset({"prompt_token_ids", "token_ids"})
+    for usage in (False, True):
+        said = frames(stream, asked(return_token_ids=True, stream_options={"include_usage": usage}), wanted=wanted)
+        assert said[1]["prompt_token_ids"] == [1] and said[1]["choices"] == []
+        found = [
+            (c["delta"].get("content"), c.get("token_ids"), c.get("stop_reason"))
+            for frame in said
+            for c in frame["choices"]
+        ]
+        assert found == [("", None, None), ("a", [2], None), ("<b", [3, 4], None), (None, None, "x")]
+    whole = json.loads(client_bytes(stream, asked(stream=False), wanted=wanted))
+    assert whole["prompt_token_ids"] == [1]
+    assert (whole["choices"][0]["token_ids"], whole["choices"][0]["stop_reason"]) == ([2, 3, 4], "x")
+
+
+def test_logprobs_annotations_and_refusals():
+    entry = {"token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": []}
+    stream = [
+        chunk(content="a", logprobs={"content": [entry]}), chunk(annotations=[{"type": "url_citation"}]),
+        chunk(refusal="a", logprobs={"refusal": [entry]}), chunk(refusal="b"), chunk("stop"), DONE,
+    ]  # fmt: skip
+    choices = [frame["choices"][0] for frame in frames(stream)][1:5]
+    assert choices[0]["logprobs"] == {"content": [entry], "refusal": None}
+    assert choices[1]["delta"] == {"annotations": [{"type": "url_citation"}]}
+    assert choices[2]["logprobs"] == {"content": None, "refusal": [entry]} and choices[3]["delta"] == {"refusal": "b"}
+    (whole,) = json.loads(client_bytes(stream, asked(stream=False)))["choices"]
+    assert whole["logprobs"] == {"content": [entry], "refusal": [entry]}
+    assert whole["message"] == {
+        "role": "assistant",
+        "content": "a",
+        "refusal": "ab",
+        "annotations": [{"type": "url_citation"}],
+    }
+
+
+def test_the_role_is_the_last_messages_where_the_model_goes_on_with_it():
+    assert deltas([chunk("stop", content="a"), DONE], asked(add_generation_prompt=False))[0]["role"] == "user"
+
+
+def test_the_service_tier_is_told_to_who_named_one():
+    assert frames([chunk("stop"), DONE], asked(service_tier="flex"))[0]["service_tier"] == "default"
+    assert (
+        json.loads(client_bytes([chunk("stop"), DONE], asked(service_tier="auto", stream=False)))["service_tier"]
+        == "default"
+    )
+
+
+def test_clients_from_before_tools_get_one_function_call():
+    two = [call(0, "x", "f", "{}"), call(1, "y", "f", "{}")]
+    functions = [{"name": "f"}]
+    ledger = Ledger()
+    said = frames([chunk(tool_calls=two), chunk("stop"), DONE], asked(functions=functions), ledger=ledger)
+    assert [c["delta"] for frame in said for c in frame["choices"]][1:] == [
+        {"function_call": {"name": "f", "arguments": ""}}, {"function_call": {"arguments": "{}"}}, {},
+    ]  # fmt: skip
+    assert said[-1]["choices"][0]["finish_reason"] == "function_call" and "dropped:tool_calls" in ledger.entries()
+    (whole,) = json.loads(
+        client_bytes([chunk(tool_calls=two), chunk("stop"), DONE], asked(functions=functions, stream=False))
+    )["choices"]
+    assert whole["finish_reason"] == "function_call" and whole["message"]["function_call"] == {
+        "name": "f",
+        "arguments": "{}",
+    }
+    (plain,) = json.loads(
+        client_bytes([chunk("length", tool_calls=two), DONE], asked(functions=functions, stream=False))
+    )["choices"]
+    assert plain["finish_reason"] == "length"
+    assert (
+        frames([chunk("stop", content="a"), DONE], asked(functions=functions))[-1]["choices"][0]["finish_reason"]
+        == "stop"
+    )
+
+
+def test_an_empty_answer_has_one_empty_text():
+    (choice,) = json.loads(client_bytes([chunk("stop"), DONE], asked(stream=False)))["choices"]
+    assert choice["message"]["content"] == "" and choice["finish_reason"] == "stop"
+
+
+def test_hosted_tools_have_no_place_in_chat():
+    event = ev.HostedTool(0, Raw(b"{}"))
+    head, question = chat.Head("c", 1, "m"), asked()
+    assert Stream(head, question, Ledger()).encode(event) == b""
+    assert Whole(head, question, Ledger()).encode(event) == b""
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_encoder_knows_every_event(stream):
+    encoder = chat.encoder(chat.Head("c", 1, "m"), asked(stream=stream), Ledger(), str)
+    arms = (
+        encoder._arms
+        if isinstance(encoder, Stream)
+        else encoder._choices.setdefault(0, chat.whole._Choice())._arms.keys() | {ev.Usage, ev.Failure}
+    )
+    assert set(ev.Event.__args__) == set(arms)
+
+
+# What the SDK makes of it
+
+PIECES = [
+    chunk(content="hello <tool_"), chunk(content='call>{"name": "f", "arguments": {"a": "é'), chunk(content='"}}</tool_call>'),
+    chunk(content="<think>so</think>"), chunk(reasoning="hm"), chunk(refusal="no"), chunk(tool_calls=[call(0, "x", "f", "{")]),
+    chunk(tool_calls=[call(0, None, None, "}"), call(1, "x", "f", {"a": "b"})]), chunk(index=1, content="two"),
+    chunk("length", index=1), chunk("weird"), USAGE,
+]  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None)
+@given(stream=st.lists(st.sampled_from(PIECES), max_size=10).map(b"".join), n=st.sampled_from([1, 2]), data=st.data())
+def test_the_sdk_folds_the_stream_to_the_whole_body_however_it_was_cut(stream, n, data):
+    stream += chunk("stop") + (chunk("stop", index=1) if n == 2 else b"") + DONE
+    question = asked(n=n, tools=[FUNCTION], stream_options={"include_usage": True})
+    sent = client_bytes([stream], question)
+    assert sent == client_bytes(singly(stream), question) == client_bytes(cut(data, stream), question)
+    state = ChatCompletionStreamState()
+    for frame in payloads(sent):
+        state.handle_chunk(ChatCompletionChunk.model_validate(frame))
+    folded = state.current_completion_snapshot.model_dump(exclude_unset=True)
+    whole = ChatCompletion.model_validate_json(client_bytes([stream], asked(n=n, tools=[FUNCTION], stream=False)))
+    assert meaning(folded) == meaning(whole.model_dump(exclude_unset=True))
+
+
+def meaning(completion):
+    """What a completion says, without how its parts are spelled when they are empty."""
+    said = []
+    for choice in completion["choices"]:
+        message = choice["message"]
+        calls = [(c["id"], c["function"]["name"], c["function"]["arguments"]) for c in message.get("tool_calls") or ()]
+        said.append(
+            [
+                message.get("content") or "",
+                message.get("reasoning_content") or "",
+                message.get("refusal") or "",
+                calls,
+                choice["finish_reason"],
+            ]
+        )
+    return said, completion["usage"]["total_tokens"]
+
+
+# Custom tools
+
+INPUT = 'say "hé" \\ \n😀 </tool_call>'
+
+
+@settings(deadline=None)
+@given(
+    arguments=st.sampled_from([json.dumps({"input": INPUT}), json.dumps({"input": INPUT}, ensure_ascii=False)]),
+    data=st.data(),
+)
+def test_custom_input_is_decoded_as_it_comes(arguments, data):
+    for pieces in (cut(data, arguments), singly(arguments)):
+        chunks = [
+            chunk(tool_calls=[call(0, "x", "patch")]),
+            *(chunk(tool_calls=[call(0, None, None, piece)]) for piece in pieces),
+        ]
+        first, *rest, last = deltas([*chunks, chunk("stop"), DONE], asked(tools=[CUSTOM]))[1:]
+        assert first == {
+            "tool_calls": [{"index": 0, "id": "x", "type": "custom", "custom": {"name": "patch", "input": ""}}]
+        }
+        assert "".join(delta["tool_calls"][0]["custom"]["input"] for delta in rest) == INPUT and last == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        ('{"input": "\\ud83d"}', "\ufffd"),
+        ('{"input": "\\ud83d\\u0041"}', "\ufffdA"),
+        ('{"code": 1}', '{"code": 1}'),
+        ("[1]", "[1]"),
+        ('{"input": "a", "b": 1}', "a"),
+    ],
+)
+def test_odd_custom_input_is_not_lost(arguments, wanted):
+    chunks = [
+        chunk(tool_calls=[call(0, "x", "patch")]),
+        *(chunk(tool_calls=[call(0, None, None, piece)]) for piece in arguments),
+    ]
+    (choice,) = json.loads(client_bytes([*chunks, chunk("stop"), DONE], asked(tools=[CUSTOM], stream=False)))["choices"]
+    assert choice["message"]["tool_calls"] == [
+        {"id": "x", "type": "custom", "custom": {"name": "patch", "input": wanted}}
+    ]
+
+
+def test_other_calls_stay_functions_beside_custom_ones():
+    stream = [chunk(tool_calls=[call(0, "x", "f", "{}")]), chunk(content="a"), chunk("stop"), DONE]
+    assert deltas(stream, asked(tools=[CUSTOM, FUNCTION]))[1]["tool_calls"][0]["type"] == "function"
+
+
+def test_filters_have_their_end():
+    _, filters = translate(asked(tools=[CUSTOM, FUNCTION], parallel_tool_calls=False).request, Ledger())
+    assert len(filters) == 2 and list(close_filters(filters)) == []
+
+
+def test_one_call_only_where_the_client_wants_no_more():
+    ledger = Ledger()
+    stream = [chunk(tool_calls=[call(0, "x", "f", "{}"), call(1, "y", "f", "{}")]), chunk("stop"), DONE]
+    said = deltas(stream, asked(tools=[FUNCTION], parallel_tool_calls=False), ledger=ledger)
+    assert [delta["tool_calls"][0].get("id") for delta in said if "tool_calls" in delta] == ["x", None]
+    assert "dropped:tool_calls" in ledger.entries()
+
+
+# Rounds
+
+
+def test_two_rounds_with_a_tool_of_the_gateway():
+    turn = make_turn(asked(tools=[FUNCTION], stream_options={"include_usage": True}), tools={"search"})
+    (first_call,) = turn.start()
+    assert isinstance(first_call, CallUpstream)
+    first = turn.feed(
+        chunk(content="wait ") + chunk(tool_calls=[call(0, "s1", "search", '{"q":1}')]) + chunk("stop") + USAGE + DONE
+    )
+    sent, run = turn.close()
+    assert (
+        run == RunTool("s1", "search", '{"q":1}') and b"tool_calls" not in first + sent.data and b'"stop"' not in first
+    )
+    (again,) = turn.tool_result("s1", "found")
+    assert [message["role"] for message in again.request.messages] == ["user", "assistant", "tool"]
+    second = turn.feed(chunk(content="done") + chunk("stop") + USAGE + DONE)
+    last, end = turn.close()
+    said = payloads(first + sent.data + second + last.data)
+    assert end == End() and last.data.endswith(DONE) and said[-1]["usage"]["total_tokens"] == 14
+    assert [c["finish_reason"] for frame in said for c in frame["choices"] if c["finish_reason"]] == ["stop"]
+
+
+def test_a_round_waits_for_all_its_tools():
+    turn = make_turn(tools={"search"})
+    turn.start()
+    turn.feed(chunk(tool_calls=[call(0, "s1", "search", "{}"), call(1, "s2", "search", "{}")]) + chunk("stop") + DONE)
+    assert [type(action) for action in turn.close()] == [Send, RunTool, RunTool]
+    assert turn.tool_result("s2", "b") == [] and len(turn.tool_result("s1", "a")) == 1
+
+
+def test_a_call_for_the_client_ends_the_turn_beside_one_of_the_gateway():
+    turn = make_turn(tools={"search"})
+    turn.start()
+    sent = turn.feed(chunk(tool_calls=[call(0, "s1", "search", "{}"), call(1, "x", "f", "{}")]) + chunk("stop") + DONE)
+    assert [type(action) for action in turn.close()] == [Send, End]
+    assert [d.get("tool_calls", [{}])[0].get("id") for f in payloads(sent) for d in [f["choices"][0]["delta"]]].count(
+        "x"
+    ) == 1
+
+
+# Failures
+
+
+def test_a_failure_before_the_first_word_can_still_be_an_honest_status():
+    turn = make_turn()
+    turn.start()
+    assert (
+        turn.feed(chunk(role="assistant") + sse({"error": {"message": "boom", "code": 503}}))
+        == b"data: " + turn.problem.body() + b"\n\n"
+    )
+    assert not turn.begun and turn.problem == Problem(503, "boom", "server_is_overloaded")
+    turn.start()
+    assert turn.problem is None and turn.feed(chunk(content="a")) and turn.begun
+
+
+def test_a_failure_after_it_is_an_error_frame_and_no_done():
+    question = asked(stream_options={"include_usage": True})
+    sent = client_bytes([chunk(content="a"), USAGE, sse({"error": "boom"}), chunk("stop"), DONE], question)
+    assert payloads(sent)[-1] == {
+        "error": {"message": "boom", "type": "server_error", "param": None, "code": "upstream_error"}
+    }
+    assert DONE not in sent
+
+
+def test_a_whole_answer_that_failed_has_no_body():
+    turn = make_turn(asked(stream=False))
+    turn.start()
+    sent, _ = turn.fail(Problem(504, "late"))
+    assert sent.data == b"" and turn.problem == Problem(504, "late")
+    assert turn.keep_alive() == b"" and turn.commit() == b""
+
+
+def test_a_failed_round_runs_no_tools():
+    turn = make_turn(tools={"search"})
+    turn.start()
+    turn.feed(chunk(tool_calls=[call(0, "s1", "search", "{}")]))
+    assert [type(action) for action in turn.fail(Problem(502, "broke"))] == [Send, End]
+
+
+def test_the_head_goes_out_once():
+    turn = make_turn()
+    turn.start()
+    assert payloads(turn.commit())[0]["choices"][0]["delta"]["role"] == "assistant"
+    assert turn.commit() == b"" and turn.keep_alive() == b": keep-alive\n\n"
+    assert b"role" not in turn.feed(chunk(content="a"))
+
+
+def test_the_neutral_request_is_a_value():
+    assert Request(model="m", messages=()).callable_tools == ()
