@@ -1,0 +1,59 @@
+"""What an operator writes.  Pure: the text, its file's name and the environment are arguments.
+
+document.py   YAML and variables: a text as plain data that knows its lines      ← faults.py
+schema.py     every key with its type and default
+words.py      what the schema refuses, in words
+check.py      what links the sections; all faults at once
+"""
+
+from collections.abc import Collection, Mapping
+from io import StringIO
+
+from ruamel.yaml import YAML
+
+from gateway.config.check import build, exposed, is_loopback
+from gateway.config.document import Document, read
+from gateway.config.faults import ConfigError, Fault
+from gateway.config.schema import (
+    Auth,
+    Backend,
+    Config,
+    Key,
+    Kind,
+    Model,
+    Reasoning,
+    Roles,
+    Scope,
+    Server,
+    Target,
+    Timeouts,
+)
+
+__all__ = [
+    "Auth", "Backend", "Config", "ConfigError", "Document", "Fault", "Key", "Kind", "Model", "Reasoning", "Roles",
+    "Scope", "Server", "Target", "Timeouts", "build", "effective", "exposed", "is_loopback", "parse", "read",
+]  # fmt: skip
+
+
+def parse(
+    text: str,
+    file: str,
+    env: Mapping[str, str],
+    formats: Collection[str],
+    flags: Mapping[str, object] | None = None,
+) -> Config:
+    """The config of a YAML text; raises a ConfigError with everything that is wrong.
+
+    `formats` are the names that `models.*.format` may have; `flags` are keys of `server` that win over the text.
+    """
+    return build(read(text, file, env), formats, flags)
+
+
+def effective(config: Config) -> str:
+    """What holds, defaults included, as YAML; secrets are masked."""
+    data = config.model_dump(mode="json", by_alias=True)
+    for name, model in data["models"].items():
+        model["upstream_model"] = model["upstream_model"] or name
+    out = StringIO()
+    YAML().dump(data, out)
+    return out.getvalue()

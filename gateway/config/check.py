@@ -1,0 +1,130 @@
+"""From a document to a Config: the schema, what links its sections, and all that is wrong in words."""
+
+import ipaddress
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from gateway.config.document import Document
+from gateway.config.faults import ConfigError, Path
+from gateway.config.schema import Auth, Config, Server
+from gateway.config.words import choice, explain
+
+
+def build(document: Document, formats: Collection[str], flags: Mapping[str, object] | None = None) -> Config:
+    """The config of a document, where `formats` are the names that a model's `format` may have.
+
+    `flags` are keys of `server` that the command line sets (None: it does not); they win.  Raises a ConfigError with
+    all faults, those of the document too, in the order of their lines.
+    """
+    data = _with_flags(document, flags or {})
+    for path, text in _links(data):
+        document.fault(path, text)
+    config = None
+    try:
+        config = Config.model_validate(_completed(data), context={"formats": formats}, by_alias=True, by_name=False)
+    except ValidationError as error:
+        for detail in error.errors(include_url=False):
+            document.fault(*explain(detail, document.written, formats))
+    if document.faults or config is None:
+        raise ConfigError(sorted(document.faults, key=lambda fault: fault.line or 0))
+    return config
+
+
+def exposed(server: Server, auth: Auth) -> bool:
+    """Whether others than this machine could come in without a key, and nobody said that they may."""
+    return not (auth.keys or auth.open or is_loopback(server.host))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address.  A name other than localhost could mean anything."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _with_flags(document: Document, flags: Mapping[str, object]) -> dict[str, Any]:
+    data = document.data
+    if not isinstance(data, dict):
+        document.fault((), "should be a mapping, one `key: value` a line")
+        data = {}
+    given = {name: value for name, value in flags.items() if value is not None}
+    server = data.get("server") or {}
+    if not given or not isinstance(server, dict):
+        return data
+    document.flags |= {("server", name): f"--{name}" for name in given}
+    return {**data, "server": {**server, **given}}
+
+
+def _completed(data: dict[str, Any]) -> dict[str, Any]:
+    """A model that names no backend has the only one."""
+    backends, models = _mapping(data, "backends"), _mapping(data, "models")
+    if len(backends) != 1 or not models:
+        return data
+    only = {"backends": list(backends)}
+    filled = {name: {**(model or {}), **only} if _homeless(model) else model for name, model in models.items()}
+    return {**data, "models": filled}
+
+
+def _links(data: dict[str, Any]) -> Iterator[tuple[Path, str]]:
+    """What is wrong between the sections.  The data may be of any shape: the schema has not seen it."""
+    models = _mapping(data, "models")
+    backends = _mapping(data, "backends")
+    for name, model in models.items():
+        if _homeless(model) and len(backends) != 1:
+            yield ("models", name), f"names no backend; {choice('', backends)}"
+        yield from _targets(model, ("models", name, "backends"), backends)
+    yield from _aliases(models)
+    yield from _exposure(data)
+
+
+def _targets(model: object, path: Path, backends: Collection[str]) -> Iterator[tuple[Path, str]]:
+    seen: set[str] = set()
+    for index, entry in enumerate(_list(model, "backends")):
+        name = entry.get("name") if isinstance(entry, dict) else entry
+        if not isinstance(name, str):
+            continue
+        if name not in backends:
+            yield (*path, index), f"no backend {name!r}; {choice(name, backends)}"
+        if name in seen:
+            yield (*path, index), f"the backend {name!r} is there twice"
+        seen.add(name)
+
+
+def _aliases(models: Mapping[str, object]) -> Iterator[tuple[Path, str]]:
+    owners = {name: name for name in models}
+    for name, model in models.items():
+        for index, alias in enumerate(entry for entry in _list(model, "aliases") if isinstance(entry, str)):
+            if alias in owners:
+                yield ("models", name, "aliases", index), f"{alias!r} is a name of the model {owners[alias]!r} already"
+            owners.setdefault(alias, name)
+
+
+def _exposure(data: dict[str, Any]) -> Iterator[tuple[Path, str]]:
+    try:
+        server = Server.model_validate({"host": _mapping(data, "server").get("host")})
+        auth = Auth.model_validate(data.get("auth"))
+    except ValidationError:
+        return  # what is wrong in them is told with the rest
+    if exposed(server, auth):
+        yield (
+            ("server", "host"),
+            f"on {server.host} others than this machine could come in without a key; "
+            "write auth: {keys: […]}, or auth: {open: true} to let everybody in, or listen on 127.0.0.1",
+        )
+
+
+def _homeless(model: object) -> bool:
+    return model is None or (isinstance(model, dict) and not model.get("backends"))
+
+
+def _mapping(data: object, key: str) -> dict[str, Any]:
+    found = data.get(key) if isinstance(data, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _list(data: object, key: str) -> list[Any]:
+    found = data.get(key) if isinstance(data, dict) else None
+    return found if isinstance(found, list) else []

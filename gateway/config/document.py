@@ -1,0 +1,157 @@
+"""A YAML text as plain data that still knows its lines.  It knows no key of ours.
+
+`${VAR}` and `${VAR:-default}` are replaced inside string scalars, after parsing: no value can change the structure.
+`$${` stands for a plain `${`.  As in a shell, the default also stands in for a variable that is set but empty.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from msgspec import Struct, field
+from ruamel.yaml import YAML, MappingNode, Node, ScalarNode, SequenceNode
+from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.reader import ReaderError
+
+from gateway.config.faults import Fault, Path, dotted
+
+_TAG = "tag:yaml.org,2002:"
+_TYPED = {_TAG + name for name in ("bool", "float", "int", "null")}
+_PLAIN = {_TAG + name for name in ("str", "timestamp", "merge")}  # a date is a text: no key of ours wants one
+_VARIABLE = re.compile(r"\$\$\{|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\})?")
+_DIRECTIVE = re.compile(r"^\ufeff?%YAML(?! 1\.2\s)", re.M)
+
+
+class Document(Struct):
+    """What was read, where each path stands, and what was wrong so far."""
+
+    file: str
+    data: object = field(default_factory=dict)
+    lines: dict[Path, int] = field(default_factory=dict)
+    written: dict[Path, str] = field(default_factory=dict)  # texts that held a variable, as they stand in the file
+    flags: dict[Path, str] = field(default_factory=dict)  # paths that the command line set, and by which flag
+    faults: list[Fault] = field(default_factory=list)
+
+    def fault(self, path: Path, text: str, line: int | None = None) -> None:
+        """Notes what is wrong at a path; its line is that of the nearest part of the path that was written."""
+        if path in self.flags:
+            self.faults.append(Fault(self.flags[path], None, dotted(path), text))
+            return
+        lines = (self.lines[path[:size]] for size in range(len(path), -1, -1) if path[:size] in self.lines)
+        self.faults.append(Fault(self.file, line or next(lines, None), dotted(path), text))
+
+
+def read(text: str, file: str, env: Mapping[str, str]) -> Document:
+    """The document of a text; syntax errors, duplicate keys and unset variables are among its faults."""
+    document = Document(file)
+    if _DIRECTIVE.search(text):
+        document.fault((), "this is read as YAML 1.2; leave the %YAML line out")
+        return document
+    yaml = YAML(typ="safe", pure=True)
+    try:
+        root = yaml.compose(text)
+        value = _Walk(document, yaml, env).value(root, ()) if root else None
+    except ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        document.fault((), f"not YAML: the character {error.character:#x} is not allowed", line)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        said = ", ".join(part for part in (error.context, error.problem) if part)
+        hint = "; indent with spaces" if "\\t" in said else ""
+        document.fault((), f"not YAML: {said}{hint}", mark and mark.line + 1)
+    except RecursionError:
+        document.fault((), "nested too deeply")
+    else:
+        document.data = {} if value is None else value
+    return document
+
+
+class _Walk:
+    """Turns nodes into data, depth first, and fills the document's lines and faults on its way."""
+
+    def __init__(self, document: Document, yaml: YAML, env: Mapping[str, str]) -> None:
+        self._document = document
+        self._yaml = yaml
+        self._env = env
+        self._open: list[Node] = []
+
+    def value(self, node: Node, path: Path) -> object:
+        self._document.lines.setdefault(path, node.start_mark.line + 1)
+        if node in self._open:
+            self._document.fault(path, "an alias of something that it is a part of")
+            return None
+        self._open.append(node)
+        try:
+            if isinstance(node, MappingNode):
+                return self._mapping(node, path)
+            if isinstance(node, SequenceNode):
+                return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
+            return self._scalar(node, path)
+        finally:
+            self._open.pop()
+
+    def _mapping(self, node: MappingNode, path: Path) -> dict[str, object]:
+        """Own keys first, so that they win over those that are merged in."""
+        found: dict[str, object] = {}
+        merged: list[tuple[Node, int]] = []
+        for key, value in node.value:
+            line = key.start_mark.line + 1
+            if key.tag == _TAG + "merge":
+                merged.append((value, line))
+            elif not isinstance(key, ScalarNode):
+                self._document.fault(path, "a key should be a text", line)
+            elif key.value in found:
+                first = self._document.lines[(*path, key.value)]
+                self._document.fault((*path, key.value), f"this key is there already, in line {first}", line)
+            else:
+                self._document.lines.setdefault((*path, key.value), line)
+                found[key.value] = self.value(value, (*path, key.value))
+        for source, line in merged:
+            self._merge(source, path, line, found)
+        return found
+
+    def _merge(self, source: Node, path: Path, line: int, found: dict[str, object]) -> None:
+        for node in source.value if isinstance(source, SequenceNode) else [source]:
+            value = self.value(node, path)
+            if not isinstance(value, dict):
+                self._document.fault((*path, "<<"), "should be an alias of a mapping", line)
+                continue
+            for key, item in value.items():
+                found.setdefault(key, item)
+
+    def _scalar(self, node: Node, path: Path) -> object:
+        if node.tag in _TYPED:
+            try:
+                return self._yaml.constructor.construct_object(node)
+            except (ValueError, LookupError):  # the latter of `!!bool maybe` and `!!int ""`
+                self._document.fault(path, f"not a value of the type {node.tag.removeprefix(_TAG)}")
+                return None
+        if node.tag not in _PLAIN:
+            self._document.fault(path, f"the tag {node.tag} has no meaning here")
+            return None
+        return self._replaced(node.value, path)
+
+    def _replaced(self, text: str, path: Path) -> str:
+        pieces = list(self._pieces(text, path))
+        if len(pieces) > 1:
+            self._document.written[path] = text
+        return "".join(pieces)
+
+    def _pieces(self, text: str, path: Path) -> Iterator[str]:
+        end = 0
+        for match in _VARIABLE.finditer(text):
+            yield text[end : match.start()]
+            yield self._variable(match, path)
+            end = match.end()
+        yield text[end:]
+
+    def _variable(self, match: re.Match[str], path: Path) -> str:
+        name, default = match.groups()
+        if name is None:
+            if match[0] == "${":
+                self._document.fault(path, "a variable is ${NAME} or ${NAME:-default}; $${ is a plain ${")
+            return "${"
+        if default is not None:
+            return self._env.get(name) or default
+        if name not in self._env:
+            self._document.fault(path, f"the variable {name} is not set; set it, or write ${{{name}:-default}}")
+        return self._env.get(name, "")

@@ -1,0 +1,33 @@
+"""What is wrong in a configuration: one Fault per place, all of them in one ConfigError."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+Path = tuple[str | int, ...]
+
+
+class Fault(Struct, frozen=True):
+    """One thing that is wrong: where it stands, and what would be right."""
+
+    file: str
+    line: int | None
+    key: str
+    text: str
+
+    def __str__(self) -> str:
+        place = self.file if self.line is None else f"{self.file}:{self.line}"
+        return ": ".join(part for part in (place, self.key, self.text) if part)
+
+
+class ConfigError(Exception):
+    """A configuration that cannot be used; its text has one line per fault."""
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        super().__init__("\n".join(map(str, faults)))
+        self.faults = tuple(faults)
+
+
+def dotted(path: Path) -> str:
+    """`("models", "qwen", "backends", 0)` as `models.qwen.backends[0]`."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
