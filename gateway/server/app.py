@@ -1,0 +1,167 @@
+"""The application: routes, and what holds for all of them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from fastapi import FastAPI, Request
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway import __version__
+from gateway.config import Config
+from gateway.endpoints import chat as chat_endpoint
+from gateway.errors import GatewayError, NotFound, TooLarge, Unsupported
+from gateway.server import chat, failures
+from gateway.server.auth import Doorkeeper, allow_model, may_use
+from gateway.server.backend import Backend, Listed
+from gateway.server.directory import Directory
+from gateway.server.labels import Labels
+
+_READY_SECONDS = 1.0
+_CHAT_PATH = "/v1/chat/completions"
+_CHAT_BODY = {
+    "required": True,
+    "content": {
+        "application/json": {
+            "schema": {
+                "type": "object",
+                "required": ["model", "messages"],
+                "description": "OpenAI's chat completion; fields that the API does not know go to the backend.",
+                "properties": {
+                    "model": {"type": "string"},
+                    "messages": {"type": "array", "items": {"type": "object"}, "minItems": 1},
+                    "stream": {"type": "boolean"},
+                    "tools": {"type": "array", "items": {"type": "object"}},
+                },
+            },
+            "example": {"model": "smollm2", "messages": [{"role": "user", "content": "Hello!"}]},
+        }
+    },
+}
+
+
+def create_app(config: Config) -> FastAPI:
+    """The gateway for this config; nothing is connected to before the first request."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        app.state.directory = Directory(config)
+        try:
+            yield
+        finally:
+            await app.state.directory.close()
+
+    app = FastAPI(title="gateway", version=__version__, lifespan=lifespan, redoc_url=None)
+    door = Doorkeeper(config.auth)
+    _add_routes(app, door)
+    failures.add_handlers(app)
+    app.add_middleware(Shortcut, path=_CHAT_PATH, endpoint=ChatCompletions(app, config, door))
+    app.add_middleware(Labels)
+    if config.server.cors:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=config.server.cors,
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=["x-request-id", "x-gateway-warnings"],
+        )
+    return app
+
+
+class Shortcut:
+    """A POST to this path goes straight to its endpoint: what lies between costs as much as all of our work."""
+
+    def __init__(self, app: ASGIApp, path: str, endpoint: ASGIApp) -> None:
+        self._app, self._path, self._endpoint = app, path, endpoint
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] != self._path or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        try:
+            await self._endpoint(scope, receive, send)
+        except GatewayError as error:
+            await failures.told(error)(scope, receive, send)
+        except ClientDisconnect:
+            pass  # before its request was read: nobody is there to be answered
+
+
+class ChatCompletions:
+    """POST /v1/chat/completions, as plain ASGI."""
+
+    def __init__(self, app: FastAPI, config: Config, door: Doorkeeper) -> None:
+        self._app, self._config, self._door = app, config, door
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        key = self._door.admit(request.headers)
+        asked = chat_endpoint.parse(await read_body(request, self._config.limits.body_bytes))
+        route = await self._app.state.directory.find(asked.request.model)
+        allow_model(key, asked.request.model, route.model)
+        await chat.answer(request, asked, route, self._config, send)
+
+
+def _add_routes(app: FastAPI, door: Doorkeeper) -> None:
+    @app.post(_CHAT_PATH, openapi_extra={"requestBody": _CHAT_BODY})
+    async def chat_completions() -> None:
+        """Answer a conversation: one JSON body, or server-sent events where `stream` is true."""
+        # Described here, and other methods refused; the Shortcut before it answers.
+
+    @app.get("/v1/models")
+    async def models(request: Request) -> dict[str, Any]:
+        """The models that a client may name."""
+        key = door.admit(request.headers)
+        directory: Directory = app.state.directory
+        listed = [one for one in await directory.list() if may_use(key, one.id, directory.model(one.id))]
+        return {"object": "list", "data": [_model(one) for one in listed]}
+
+    @app.get("/v1/models/{id:path}")
+    async def model(request: Request, id: str) -> dict[str, Any]:
+        """One of them."""
+        key = door.admit(request.headers)
+        for listed in await app.state.directory.list():
+            if listed.id == id and may_use(key, id, app.state.directory.model(id)):
+                return _model(listed)
+        message = f"The model '{id}' does not exist or you do not have access to it."
+        raise NotFound(message, code="model_not_found", param="model")
+
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        """The gateway is alive."""
+        return {"status": "ok"}
+
+    @app.get("/ready")
+    async def ready() -> JSONResponse:
+        """The gateway has a backend that answers; 503 while it has none."""
+        backends = app.state.directory.backends
+        states = dict(zip(backends, await asyncio.gather(*map(_state, backends.values())), strict=True))
+        return JSONResponse({"backends": states}, 200 if "ok" in states.values() else 503)
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """The body, if it is no larger than allowed and not encoded."""
+    if (encoding := request.headers.get("content-encoding", "identity")).lower() != "identity":
+        message = f"The content encoding '{encoding}' is not supported: send the body as it is."
+        raise Unsupported(message, code="unsupported_content_encoding")
+    pieces, size = [], 0
+    async for piece in request.stream():
+        pieces.append(piece)
+        size += len(piece)
+        if size > limit:
+            raise TooLarge(f"The request body is larger than {limit} bytes.")
+    return b"".join(pieces)
+
+
+def _model(listed: Listed) -> dict[str, Any]:
+    return {"id": listed.id, "object": "model", "created": listed.created, "owned_by": "gateway"}
+
+
+async def _state(backend: Backend) -> str:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_READY_SECONDS):
+            return "ok" if await backend.alive() else "unreachable"
+    return "unreachable"

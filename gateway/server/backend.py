@@ -1,0 +1,100 @@
+"""One backend as it runs: its kind, its connections, and what it says it serves."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import httpx
+from msgspec import Struct
+
+from gateway import config
+from gateway.backends import KINDS, Kind
+from gateway.errors import GatewayError, Unreachable, UpstreamTimeout
+from gateway.server.client import Answer, Pool
+
+_LIST_SECONDS = 5.0  # for the list of models, which is on the way only of a model that nobody has asked for yet
+_FRESH_SECONDS = 10.0  # a list this young is not asked for again
+
+
+class Listed(Struct, frozen=True):
+    """A model in a backend's own list; `created` in Unix seconds."""
+
+    id: str
+    created: int = 0
+
+
+class Backend:
+    def __init__(self, name: str, said: config.Backend, clock: Callable[[], float] = time.monotonic) -> None:
+        self.name, self.timeouts = name, said.timeouts
+        self.kind: Kind = KINDS[said.kind]
+        key = said.api_key.get_secret_value() if said.api_key else ""
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        idle, connect = said.idle_connections, said.timeouts.connect
+        self._pool = Pool(said.url, connect=connect, idle_connections=idle, headers=headers)
+        self._http = httpx.AsyncClient(base_url=said.url, headers=headers, timeout=_LIST_SECONDS, trust_env=False)
+        self._key, self._clock = key.encode(), clock
+        self._models: list[Listed] | None = None  # what it listed last
+        self._problem: GatewayError | None = None
+        self._asked = float("-inf")
+        self._asking = asyncio.Lock()
+
+    async def chat(self, body: bytes, first_byte: float) -> Answer:
+        """`first_byte`: seconds; 0: no limit."""
+        try:
+            return await self._pool.post("/v1/chat/completions", body, first_byte=first_byte)
+        except Unreachable as error:
+            if isinstance(error.__cause__, TimeoutError):
+                raise UpstreamTimeout(f"The backend '{self.name}' took no connection in time.") from error
+            raise
+
+    async def models(self) -> list[Listed]:
+        """What it lists, asked for at most every ten seconds; raises Unreachable where it never could be asked."""
+        async with self._asking:
+            await self._refresh()
+        if self._models is None and self._problem:
+            raise self._problem
+        return self._models or []
+
+    async def _refresh(self) -> None:
+        if self._clock() - self._asked > _FRESH_SECONDS:
+            listed, self._problem = await self._list()
+            self._models = self._models if listed is None else listed
+            self._asked = self._clock()
+
+    def lists(self, model: str) -> bool:
+        """True if it is known to have the model; it says itself if it does no more."""
+        return any(listed.id == model for listed in self._models or ())
+
+    async def alive(self) -> bool:
+        """True if there is somebody to answer, whatever the answer."""
+        try:
+            await self._http.get("/v1/models")
+        except httpx.HTTPError:
+            return False
+        return True
+
+    def masked(self, said: bytes) -> bytes:
+        """The same without the backend's key, which some servers repeat when they refuse it."""
+        return said.replace(self._key, b"...") if self._key else said
+
+    async def close(self) -> None:
+        await self._pool.close()
+        await self._http.aclose()
+
+    async def _list(self) -> tuple[list[Listed] | None, GatewayError | None]:
+        try:
+            answer = await self._http.get("/v1/models")
+            answer.raise_for_status()
+            return list(_listed(answer.json())), None
+        except (httpx.HTTPError, ValueError) as error:
+            what = f"HTTP {error.response.status_code}" if isinstance(error, httpx.HTTPStatusError) else repr(error)
+            return None, Unreachable(f"The backend '{self.name}' does not say which models it serves: {what}.")
+
+
+def _listed(body: Any) -> Iterable[Listed]:  # noqa: ANN401 - decoded JSON
+    entries = body.get("data") if isinstance(body, dict) else None
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict) and isinstance(id := entry.get("id"), str):
+            created = entry.get("created")
+            yield Listed(id, created if isinstance(created, int) else 0)

@@ -1,0 +1,97 @@
+"""One call to a backend: its limits of time, and waits that can be given up without giving up the call."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import closing, suppress
+from math import inf
+
+from gateway.backends.openai import failures
+from gateway.errors import UpstreamError, UpstreamFailed, UpstreamTimeout
+from gateway.server.backend import Backend
+from gateway.server.client import Answer
+
+_log = logging.getLogger("gateway")
+_EXCERPT = 300  # bytes of an answer that the log shows
+_REFUSAL_LIMIT = 1 << 20  # bytes of an error's body that are read
+_REFUSAL_SECONDS = 5.0  # and how long it is waited for
+
+
+class Call:
+    """`ready` and `read` raise what went wrong; whoever makes a call has to close it.
+
+    answered: is told the content type of an answer that is none of an error, before its first byte.
+    """
+
+    def __init__(self, backend: Backend, body: bytes, answered: Callable[[str], None]) -> None:
+        self._backend, self._times, self._answered = backend, backend.timeouts, answered
+        self._clock = asyncio.get_running_loop().time
+        self._begun = self._heard = self._clock()
+        self._answer: Answer | None = None  # one that is no error
+        self._silent = True  # no byte of its body has come
+        self._body = body
+        self._head: asyncio.Task[Answer] | None = None  # only where a wait may be given up
+
+    async def ready(self, seconds: float = inf) -> bool:
+        """Wait until `read` need not; False after so many seconds, and then nothing is given up."""
+        until = self._clock() + seconds
+        limit = self._limit()
+        answer = self._answer or await self._accepted(until, limit)
+        if answer and await answer.ready(min(until, limit) - self._clock()):
+            return True
+        if limit <= until:
+            raise UpstreamTimeout(f"The backend '{self._backend.name}' said nothing for too long.")
+        return False
+
+    async def read(self) -> bytes:
+        """What came since the last read, b"" at the end; to be asked for once `ready` has said yes."""
+        assert self._answer
+        data = await self._answer.read()
+        self._heard, self._silent = self._clock(), False
+        return data
+
+    def close(self) -> None:
+        """Let go of the connection: at once, unless the answer came to its end."""
+        if self._answer:
+            self._answer.close()
+        elif self._head and not self._head.cancel() and not self._head.cancelled() and not self._head.exception():
+            self._head.result().close()
+
+    def _limit(self) -> float:
+        """When the silence, or the whole, will have taken too long."""
+        silence = self._times.first_byte if self._silent else self._times.idle
+        total = self._begun + self._times.total if self._times.total else inf
+        return min(self._heard + silence if silence else inf, total)
+
+    async def _accepted(self, until: float, limit: float) -> Answer | None:
+        """The answer, if its head has come by then and it is none of an error."""
+        if until == inf and not self._head:
+            answer = await self._ask(limit)
+        else:
+            self._head = self._head or asyncio.create_task(self._ask(limit))
+            left = min(until, limit) - self._clock()
+            await asyncio.wait((self._head,), timeout=None if left == inf else max(left, 0))
+            if not self._head.done():
+                return None
+            answer = self._head.result()
+        if answer.status != 200:
+            await self._refused(answer)
+        self._answer = answer
+        self._answered(answer.headers.get("content-type", ""))
+        return answer
+
+    async def _ask(self, limit: float) -> Answer:
+        left = limit - self._clock()
+        return await self._backend.chat(self._body, 0 if left == inf else max(left, 0.001))
+
+    async def _refused(self, answer: Answer) -> None:
+        body = b""
+        with closing(answer), suppress(UpstreamError, TimeoutError):  # its status is known; what came has to do
+            async with asyncio.timeout(_REFUSAL_SECONDS):
+                while len(body) < _REFUSAL_LIMIT and (data := await answer.read()):
+                    body += data
+        body = self._backend.masked(body)
+        problem = failures.problem(answer.status, body)
+        if problem.status >= 500:
+            _log.warning("backend %s answered %d: %r", self._backend.name, answer.status, body[:_EXCERPT])
+        raise UpstreamFailed(problem, answer.headers.get("retry-after"))

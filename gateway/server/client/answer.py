@@ -1,0 +1,165 @@
+"""One answer as a backend sends it: what the parser finds goes in, what a reader asks for comes out."""
+
+import asyncio
+from collections.abc import Callable
+from math import inf
+from typing import TYPE_CHECKING
+
+from gateway.errors import UpstreamError, UpstreamInvalid, UpstreamTimeout
+
+if TYPE_CHECKING:
+    from gateway.server.client.connection import Connection
+
+HEAD_LIMIT = 64 * 1024  # bytes that may come without one byte of body: interim answers, head, trailers
+UNREAD_LIMIT = 256 * 1024  # bytes that may wait for the reader before the backend is held back
+
+
+class Lost(UpstreamError):
+    """The connection broke before the answer was whole."""
+
+    code = "upstream_lost"
+
+
+class Silent(Lost):
+    """It broke before the first byte of the answer."""
+
+
+class Answer:
+    """The head, and the body as it comes.  Whoever gets an answer has to close it."""
+
+    def __init__(self, connection: "Connection") -> None:
+        self.status = 0  # until the head is there
+        self.headers: dict[str, str] = {}  # names in lower case; values of one name are joined by ", "
+        self._connection = connection
+        self._parts: list[bytes] = []
+        self._unread = 0  # bytes off the socket since the reader last took what was there
+        self._waiter: asyncio.Future[None] | None = None
+        self._over = False
+        self._error: UpstreamError | None = None
+        self._keep = False
+        self._ends_at_eof = False
+        self._closed = False
+        self.on_body = self._parts.append  # the parser feeds the list itself: no Python frame per chunk
+
+    async def read(self, idle: float = 0) -> bytes:
+        """All bytes of the body that came since the last read, at least one; b"" at the end of the body.
+
+        Raises what went wrong only when everything that had arrived is handed out, and UpstreamTimeout when no byte
+        comes for `idle` seconds (0: no limit).  Cancelled while it waits, it closes the socket.
+        """
+        while not (self._parts or self._over):
+            await self._wait(idle or inf, self._late)
+        if self._parts:
+            return self._take()
+        if self._error is not None:
+            raise self._error
+        return b""
+
+    async def ready(self, seconds: float = inf) -> bool:
+        """Wait until `read` need not; False after so many seconds, and then nothing is given up."""
+        if not (self._parts or self._over):
+            await self._wait(seconds, self._wake)
+        return bool(self._parts or self._over)
+
+    def close(self) -> None:
+        """Give the connection back if the body came to its end and keep-alive holds, else close its socket at once."""
+        if not self._closed:
+            self._closed = True
+            self._connection.release(keep=self._over and self._keep)
+            self._parts.clear()
+            self.end(Lost("the answer was closed before its end"))
+
+    # What the connection calls.
+
+    async def head(self, limit: float) -> None:
+        """Wait until status and headers are known; raise what came instead."""
+        while not (self.status or self._over):
+            await self._wait(limit or inf, self._late)
+        if not self.status and self._error is not None:
+            raise self._error
+
+    def count(self, size: int) -> None:
+        """Note that so many bytes are about to be parsed."""
+        self._unread += size
+
+    def offer(self) -> bool:
+        """Show the reader what came; true if so much waits for it that the backend has to be held back."""
+        if self._parts:
+            self._wake()
+        elif self._unread > HEAD_LIMIT:
+            raise UpstreamInvalid("64 KiB came without a byte of body")
+        return self._unread > UNREAD_LIMIT and not self._over
+
+    def end(self, error: UpstreamError | None = None) -> None:
+        """Note how it ended; the first word holds."""
+        if not self._over:
+            self._over = True
+            self._error = error
+            self._wake()
+
+    def eof(self) -> None:
+        """The backend closed its side: well for a body without a length, as that ends nowhere else."""
+        if self._ends_at_eof:
+            self.end()
+        self.broken()
+
+    def broken(self) -> None:
+        """The connection is gone."""
+        lost = Lost if self.status or self._unread else Silent
+        self.end(lost("the connection to the backend broke before the answer was whole"))
+
+    # What the parser calls, besides on_body.
+
+    def on_message_begin(self) -> None:
+        if self._over:
+            raise UpstreamInvalid("more than one answer came")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self.status:  # a later one is a trailer
+            key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+            self.headers[key] = f"{self.headers[key]}, {text}" if key in self.headers else text
+
+    def on_headers_complete(self) -> None:
+        if self._unread > HEAD_LIMIT and sum(len(k) + len(v) + 4 for k, v in self.headers.items()) > HEAD_LIMIT:
+            raise UpstreamInvalid("the head is larger than 64 KiB")
+        status, keep = self._connection.parsed()
+        if 100 <= status < 200 and status != 101:
+            self.headers.clear()
+            return
+        if not 200 <= status < 600:
+            raise UpstreamInvalid(f"status {status} is no answer")
+        chunked = self.headers.get("transfer-encoding", "").lower().rstrip().endswith("chunked")
+        self._ends_at_eof = not chunked and "content-length" not in self.headers
+        self._keep = keep
+        self.status = status
+        self._wake()
+
+    def on_message_complete(self) -> None:
+        if self.status:  # else it was an interim answer
+            self.end()
+
+    def _take(self) -> bytes:
+        data = b"".join(self._parts)
+        self._parts.clear()
+        self._unread = 0
+        self._connection.resume()
+        return data
+
+    async def _wait(self, seconds: float, late: Callable[[], None]) -> None:
+        """Sleep until something came; only here a future and, at most, a timer are made."""
+        self._waiter = self._connection.loop.create_future()
+        self._connection.alarm.set(seconds, late)
+        try:
+            await self._waiter
+        except asyncio.CancelledError:
+            self.close()
+            raise
+
+    def _late(self) -> None:
+        self.end(UpstreamTimeout("the backend said nothing for too long"))
+        self._connection.abort()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+            self._connection.alarm.unset()

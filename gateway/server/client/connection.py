@@ -1,0 +1,166 @@
+"""One socket to a backend, and the few that wait for their next request."""
+
+import asyncio
+import ssl as tls
+from collections.abc import Callable
+from math import inf
+
+import httptools
+
+from gateway.errors import UpstreamInvalid
+from gateway.server.client.answer import Answer
+
+
+class Alarm:
+    """A limit that is set for every wait and hardly ever rings: its one loop timer moves only when it comes due."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._due = inf
+        self._ring: Callable[[], None]
+        self._timer: asyncio.TimerHandle | None = None
+
+    def set(self, seconds: float, ring: Callable[[], None]) -> None:
+        """Ring in so many seconds, unless it is set or unset before."""
+        self._due = self._loop.time() + seconds
+        self._ring = ring
+        if self._due < (inf if self._timer is None else self._timer.when()):
+            self.cancel()
+            self._timer = self._loop.call_at(self._due, self._look)
+
+    def unset(self) -> None:
+        self._due = inf
+
+    def cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._due <= self._loop.time() + 0.001:  # uvloop's clock ticks in milliseconds
+            self._ring()
+        elif self._due < inf:
+            self._timer = self._loop.call_at(self._due, self._look)
+
+
+class Idle:
+    """The connections that wait for a request, at most `limit`; the one used last goes first."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._connections: dict[Connection, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    def put(self, connection: "Connection") -> bool:
+        """Keep it, if there is room."""
+        if len(self) >= self.limit:
+            return False
+        self._connections[connection] = None
+        return True
+
+    def pop(self) -> "Connection":
+        return self._connections.popitem()[0]
+
+    def discard(self, connection: "Connection") -> None:
+        self._connections.pop(connection, None)
+
+
+class Connection(asyncio.Protocol):
+    """A socket, perhaps with TLS over it, that carries one answer at a time."""
+
+    _raw: asyncio.Transport  # the socket
+    _out: asyncio.Transport  # where a request goes: the socket or its TLS
+    _answer: Answer | None
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, idle: Idle) -> None:
+        self.loop = loop
+        self.alarm = Alarm(loop)
+        self.gone = loop.create_future()  # done when the socket is closed
+        self._idle = idle
+        self._held = False
+        self._expect()
+
+    async def secure(self, context: tls.SSLContext, host: str) -> None:
+        """Put TLS over the socket."""
+        out = await self.loop.start_tls(self._raw, self, context, server_hostname=host)
+        assert out is not None  # it is None only if the socket was closed before
+        self._out = out
+
+    async def ask(self, head: bytes, body: bytes, first_byte: float) -> Answer:
+        """Send a request and wait for the head of its answer."""
+        answer = self._answer or self._expect()
+        if not self._raw.is_closing():
+            self._out.writelines((head, body))
+        await answer.head(first_byte)
+        return answer
+
+    def abort(self) -> None:
+        """Close the socket at once, whatever is on its way."""
+        self._idle.discard(self)
+        self._raw.abort()
+
+    # What the answer calls.
+
+    def parsed(self) -> tuple[int, bool]:
+        """The status that came last, and whether another request may follow."""
+        return self._parser.get_status_code(), self._parser.should_keep_alive()
+
+    def resume(self) -> None:
+        """Let the backend go on sending."""
+        if self._held:
+            self._held = False
+            self._raw.resume_reading()
+
+    def release(self, *, keep: bool) -> None:
+        """The answer is done with: keep the connection if it can carry another, else close it."""
+        self._answer = None
+        unsent = self._out.get_write_buffer_size() or self._raw.get_write_buffer_size()
+        if unsent or self._raw.is_closing() or not (keep and self._idle.put(self)):
+            self.abort()
+
+    # What the transport calls.
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvloop's is no subclass
+        self._raw = self._out = transport  # both asyncio and uvloop have set TCP_NODELAY
+
+    def data_received(self, data: bytes) -> None:
+        answer = self._answer
+        if answer is None:  # nothing was asked
+            self.abort()
+            return
+        answer.count(len(data))
+        try:
+            self._parser.feed_data(data)
+            if answer.offer():
+                self._hold()
+        except (httptools.HttpParserError, UpstreamInvalid) as error:
+            answer.end(UpstreamInvalid(f"the backend's answer is no proper HTTP: {error.__context__ or error}"))
+            self.abort()
+
+    def eof_received(self) -> None:
+        if self._answer is not None:
+            self._answer.eof()
+        self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._answer is not None:
+            self._answer.broken()
+        self._idle.discard(self)
+        self.alarm.cancel()
+        self.gone.set_result(None)
+
+    def _expect(self) -> Answer:
+        """What comes from now on is a new answer."""
+        answer = self._answer = Answer(self)
+        # A parser of its own: one that is used again leaks the trailers of an answer into the next one's headers.
+        self._parser = httptools.HttpResponseParser(answer)
+        return answer
+
+    def _hold(self) -> None:
+        # Always the socket, never its TLS: asyncio's TLS, when it is the one that is paused, drops what it holds when
+        # the connection breaks, whereas the kernel still hands out what came before.
+        self._held = True
+        self._raw.pause_reading()

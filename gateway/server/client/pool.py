@@ -1,0 +1,95 @@
+"""The connections to one backend, and the one thing that is done with them: a POST."""
+
+import asyncio
+import re
+import ssl as tls
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from gateway.errors import Unreachable
+from gateway.server.client.answer import Answer, Silent
+from gateway.server.client.connection import Connection, Idle
+
+_NAME = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)  # RFC 9110, 5.6.2
+_VALUE = re.compile(r"[\t -~\x80-\xff]*")  # RFC 9110, 5.5
+_PATH = re.compile(r"/[!-\"$-~]*")
+_HOST = re.compile(r"[\w.:%\[\]-]+", re.ASCII)  # with its port; without a user, as that belongs into a header
+_OURS = {"host", "content-length", "transfer-encoding"}
+
+
+class Pool:
+    """Connections to one backend."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        connect: float = 5,
+        idle_connections: int = 32,
+        headers: Mapping[str, str] = {},
+        ssl: tls.SSLContext | None = None,
+    ) -> None:
+        """`url` is the root of the server and may have a path; `connect` is seconds, TLS included (0: no limit).
+
+        `headers` go with every request, unless a request has its own of that name.
+        """
+        parts = urlsplit(url)
+        sound = parts.hostname and _HOST.fullmatch(parts.netloc) and _PATH.fullmatch(parts.path or "/")
+        if parts.scheme not in {"http", "https"} or not sound or parts.query or parts.fragment:
+            raise ValueError("the url of a backend is http(s)://host[:port][/path]")
+        self._host = parts.hostname or ""
+        self._port = parts.port or (443 if parts.scheme == "https" else 80)
+        self._prefix = parts.path.rstrip("/")
+        self._tls = (ssl or tls.create_default_context()) if parts.scheme == "https" else None
+        self._connect = connect
+        self._idle = Idle(idle_connections)
+        common = {"accept-encoding": "identity", "content-type": "application/json", **headers}
+        self._lines = {"host": f"host: {parts.netloc}", **_lines(common)}
+
+    async def post(self, path: str, body: bytes, headers: Mapping[str, str] = {}, *, first_byte: float = 0) -> Answer:
+        """Send and return when the head of the answer is there; UpstreamTimeout after `first_byte` seconds (0: never).
+
+        A path or header that cannot be sent safely is a ValueError.  Cancelled while it waits, it closes the socket.
+        """
+        head = self._head(path, len(body), headers)
+        if self._idle:
+            try:
+                return await self._idle.pop().ask(head, body, first_byte)
+            except Silent:
+                pass  # the backend gave the connection up while the request was on its way
+        connection = await self._open()
+        return await connection.ask(head, body, first_byte)
+
+    async def close(self) -> None:
+        """Close what is idle, and keep nothing from now on; answers that are being read come to their end."""
+        self._idle.limit = 0
+        while self._idle:
+            connection = self._idle.pop()
+            connection.abort()
+            await connection.gone
+
+    def _head(self, path: str, size: int, headers: Mapping[str, str]) -> bytes:
+        if not _PATH.fullmatch(path):
+            raise ValueError(f"not a path: {path!r}")
+        lines = "\r\n".join({**self._lines, **_lines(headers)}.values())
+        return f"POST {self._prefix}{path} HTTP/1.1\r\n{lines}\r\ncontent-length: {size}\r\n\r\n".encode("latin-1")
+
+    async def _open(self) -> Connection:
+        loop = asyncio.get_running_loop()
+        connection = Connection(loop, self._idle)
+        try:
+            async with asyncio.timeout(self._connect or None):
+                await loop.create_connection(lambda: connection, self._host, self._port)
+                if self._tls is not None:
+                    await connection.secure(self._tls, self._host)
+        except (OSError, UnicodeError) as error:  # a UnicodeError for a name that DNS cannot hold
+            raise Unreachable(f"no connection to the backend: {type(error).__name__}") from error
+        return connection
+
+
+def _lines(headers: Mapping[str, str]) -> dict[str, str]:
+    """The line of each header by its name in lower case."""
+    for name, value in headers.items():
+        if name.lower() in _OURS or not (_NAME.fullmatch(name) and _VALUE.fullmatch(value)):
+            raise ValueError(f"header {name!r} cannot be sent")  # without its value, which may be a secret
+    return {name.lower(): f"{name}: {value}" for name, value in headers.items()}

@@ -1,0 +1,104 @@
+"""The relay: drives one Turn over one backend, and knows when the status of the answer is certain.
+
+undecided   nothing was said: an honest status is still possible
+committed   the client has its 200 and keep-alives, but no content
+content     from the first word on
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from math import inf
+
+from gateway.config.schema import Stream
+from gateway.errors import GatewayError, UpstreamFailed
+from gateway.server.backend import Backend
+from gateway.server.call import Call
+from gateway.turn import Action, Send, Turn
+
+_log = logging.getLogger("gateway")
+_EXCERPT = 300  # bytes of an answer that is none, for the log
+
+
+class Exchange:
+    """One request on its way: `whole`, or `decide` and then `pump`; whoever makes it has to close it.
+
+    turn: one that has started and has one round; body: what that round asks the backend.
+    """
+
+    def __init__(self, turn: Turn, backend: Backend, body: bytes, times: Stream) -> None:
+        self._turn, self._backend, self._times = turn, backend, times
+        self._over = False
+        self._retry_after: str | None = None
+        self._quiet = False  # the log knows, or has nothing to be told
+        self._excerpt = b""
+        self._call = Call(backend, body, turn.answered)
+
+    async def whole(self) -> bytes:
+        """The whole answer; raises what went wrong, whatever came before it."""
+        pieces = []
+        while not self._over:
+            pieces.append(await self._step())
+        self._raise_problem()
+        return b"".join(pieces)
+
+    async def decide(self) -> bytes:
+        """Wait for content, but no longer than the grace; return what to send first.  Raises what went wrong."""
+        said = b""
+        until = _now() + self._times.grace_seconds
+        while not (self._turn.begun or self._over):
+            said += await self._step(until - _now(), self._turn.commit)
+            if _now() >= until:
+                break
+        if not self._turn.begun:
+            self._raise_problem()
+        return said
+
+    async def pump(self, first: bytes) -> AsyncIterator[bytes]:
+        """One piece per network read; keep-alives in silence; a failure, if one comes, as the last piece."""
+        yield first
+        while not self._over:
+            if piece := await self._step(self._times.keepalive_seconds or inf, self._turn.keep_alive):
+                yield piece
+
+    def close(self) -> None:
+        """Let go of the backend: at once, unless its answer came to its end."""
+        self._quiet = True
+        self._call.close()
+
+    async def _step(self, seconds: float = inf, otherwise: Callable[[], bytes] = bytes) -> bytes:
+        """What the client gets for what the backend says next, or `otherwise` if it is silent for so long."""
+        try:
+            if not await self._call.ready(seconds):
+                return otherwise()
+            data = await self._call.read()
+        except GatewayError as error:
+            if isinstance(error, UpstreamFailed):
+                self._retry_after, self._quiet = error.retry_after, True
+            return self._end(self._turn.fail(error.problem))
+        self._excerpt = self._excerpt or data[:_EXCERPT]
+        said = self._turn.feed(data)
+        if data and not self._turn.problem:
+            return said
+        return said + self._end(self._turn.close())
+
+    def _end(self, actions: list[Action]) -> bytes:
+        self._over = True
+        self._log_problem()
+        return b"".join(action.data for action in actions if isinstance(action, Send))
+
+    def _log_problem(self) -> None:
+        """Tell the log once, and nothing that a model said."""
+        problem = self._turn.problem
+        if not problem or problem.status < 500 or self._quiet:
+            return
+        excerpt = b"" if self._turn.begun else self._backend.masked(self._excerpt)
+        _log.warning("backend %s: %s: %s %r", self._backend.name, problem.code, problem.message, excerpt)
+
+    def _raise_problem(self) -> None:
+        if problem := self._turn.problem:
+            raise UpstreamFailed(problem, self._retry_after)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

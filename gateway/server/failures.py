@@ -1,0 +1,50 @@
+"""Every failure that reaches a client, in OpenAI's shape."""
+
+import logging
+from http import HTTPStatus
+
+from fastapi import FastAPI, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from gateway.errors import GatewayError, MethodNotAllowed, NotFound, Problem, UpstreamFailed
+
+_log = logging.getLogger("gateway")
+
+
+def add_handlers(app: FastAPI) -> None:
+    app.add_exception_handler(GatewayError, _known)
+    app.add_exception_handler(HTTPException, _routing)
+
+
+def response(problem: Problem, headers: dict[str, str] | None = None) -> Response:
+    return Response(problem.body(), problem.status, headers, "application/json")
+
+
+def told(error: GatewayError) -> Response:
+    """What the client is told of a failure that has a status of its own."""
+    after = error.retry_after if isinstance(error, UpstreamFailed) else None
+    return response(error.problem, {"retry-after": after} if after else None)
+
+
+async def _known(_: Request, error: Exception) -> Response:
+    assert isinstance(error, GatewayError)
+    return told(error)
+
+
+async def _routing(request: Request, error: Exception) -> Response:
+    """What the router says of itself: no such path, or not with this method."""
+    assert isinstance(error, HTTPException)
+    path = request.url.path
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        return response(MethodNotAllowed(f"Not allowed to {request.method} on {path}.").problem, headers)
+    if error.status_code == 404:
+        return response(NotFound(f"Invalid URL ({request.method} {path}).").problem)
+    return response(Problem(error.status_code, HTTPStatus(error.status_code).phrase), headers)
+
+
+def unexpected(id: str, error: Exception) -> Response:
+    """A fault of ours: the log knows what, the client where to look."""
+    _log.error("request %s failed", id, exc_info=error)
+    return response(Problem(500, f"The gateway failed; its log says why under the request id {id}.", "server_error"))

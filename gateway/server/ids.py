@@ -1,0 +1,17 @@
+"""Random names: unguessable, in the alphabet of the API's own."""
+
+import secrets
+import string
+
+_ALPHABET = (string.ascii_letters + string.digits).encode()
+_TABLE = bytes(_ALPHABET[i % len(_ALPHABET)] for i in range(256))
+
+
+def new_id(prefix: str) -> str:
+    """The prefix and 24 random characters."""
+    return prefix + secrets.token_bytes(24).translate(_TABLE).decode()
+
+
+def padding() -> str:
+    """Between 1 and 16 characters, so that the length of a chunk says nothing of its text."""
+    return secrets.token_urlsafe(12)[: 1 + secrets.randbelow(16)]
