@@ -1,0 +1,133 @@
+"""The command `gateway`.  Exit codes: 0 well, 1 found wanting, 2 wrong usage or configuration.
+
+What a command needs is imported when it runs, so that `--help` and `--version` answer at once.
+"""
+# ruff: noqa: PLC0415
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gateway import __version__
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", envvar="GATEWAY_CONFIG", metavar="FILE", help="The configuration, a YAML file."),
+]
+
+
+def main() -> None:
+    app(prog_name="gateway")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"gateway {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def gateway(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """An OpenAI-compatible gateway that repairs and completes what local model servers stream.
+
+    Exit codes: 0 well, 1 found wanting, 2 wrong usage or configuration.
+    """
+
+
+@app.command()
+def serve(
+    config: ConfigFile = None,
+    host: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Address to listen on; default 127.0.0.1.")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(metavar="N", help="Port to listen on, 0 for any free one; default 8900.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(metavar="N", help="Number of processes; default 1.")] = None,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="With no server to be found, serve a small model in an embedded llama.cpp.")
+    ] = False,
+) -> None:
+    """Serve, until Ctrl-C.
+
+    With a configuration it serves what that says; the other options win over it.  Without one it looks for model
+    servers on this machine (Ollama 11434, vLLM 8000, llama.cpp 8080, LM Studio 1234, SGLang 30000) and serves those.
+    """
+    from gateway.server.run import run
+    from gateway.server.source import settle
+
+    flags = {"host": host, "port": port, "workers": workers}
+    with refusals(), settle(config, flags, sys.stderr, demo_wanted=demo) as (settings, greeting):
+        run(settings, greeting=greeting)
+
+
+@app.command()
+def check(config: ConfigFile = None) -> None:
+    """Check a configuration and print what holds.
+
+    Defaults are filled in and secrets masked.  What is wrong is told on standard error, one fault a line with its
+    file, line and key; the exit code is 2 then.
+    """
+    from gateway.config import effective
+    from gateway.server.source import read_config
+
+    if config is None:
+        raise typer.BadParameter("which file? Give --config FILE or set GATEWAY_CONFIG.")
+    with refusals():
+        typer.echo(effective(read_config(config)), nl=False)
+
+
+@app.command()
+def formats(
+    names: Annotated[bool, typer.Option("--names", help="Only the names, one a line.")] = False,
+) -> None:
+    """List the formats that a model may have.
+
+    A format is how a family of models writes thoughts and calls; its name goes to `models.*.format`.  An alias, the
+    name that another server has for it, may be written as well.
+    """
+    from gateway.formats import FORMATS
+
+    if names:
+        typer.echo("\n".join(FORMATS))
+        return
+    rows = [("NAME", "FAMILIES", "ALIASES")]
+    rows += [(name, row.families, ", ".join(row.aliases)) for name, row in FORMATS.items()]
+    name_width, families_width = (max(len(row[column]) for row in rows) for column in (0, 1))
+    for name, families, aliases in rows:
+        typer.echo(f"{name:{name_width}}  {families:{families_width}}  {aliases}".rstrip())
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Turns what can go wrong into a message on standard error and an exit code; Ctrl-C is a good end."""
+    from gateway.config import ConfigError
+    from gateway.demo import DemoError, DemoMissing
+    from gateway.server.source import NoServer
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise typer.Exit(0) from None
+    except (ConfigError, NoServer, DemoMissing) as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2) from None
+    except DemoError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(1) from None

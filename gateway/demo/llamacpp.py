@@ -1,0 +1,61 @@
+"""The demo's child process: llama.cpp's own server in the foreground.
+
+`python -m gateway.demo.llamacpp --model FILE.gguf --port N …`; the options have the names of llama-server's.
+It lives as long as its standard input is open, so it does not outlive the process that holds the other end.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import xllamacpp
+
+_REASONING = {
+    "none": xllamacpp.common_reasoning_format.COMMON_REASONING_FORMAT_NONE,
+    "deepseek": xllamacpp.common_reasoning_format.COMMON_REASONING_FORMAT_DEEPSEEK,
+}
+
+
+def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="gateway.demo.llamacpp", description="llama.cpp's server in the foreground")
+    parser.add_argument("--model", required=True, help="GGUF file")
+    parser.add_argument("--port", type=int, required=True, help="port on 127.0.0.1")
+    parser.add_argument("--alias", required=True, help="name of the model for clients")
+    parser.add_argument("--chat-template-file", type=Path, help="Jinja template; default: the model's own")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--ctx-size", type=int, default=16384, help="tokens, shared by the slots")
+    parser.add_argument("--parallel", type=int, default=4, help="slots: answers at a time")
+    parser.add_argument("--skip-chat-parsing", action="store_true", help="leave calls in the content")
+    parser.add_argument("--reasoning-format", choices=list(_REASONING), default="deepseek")
+    return parser.parse_args(argv)
+
+
+def params(chosen: argparse.Namespace) -> xllamacpp.CommonParams:
+    result = xllamacpp.CommonParams()
+    result.model.path = chosen.model
+    result.port = chosen.port
+    result.model_alias = {chosen.alias}
+    if chosen.chat_template_file:
+        result.chat_template = chosen.chat_template_file.read_text("utf-8")
+    result.cpuparams.n_threads = result.cpuparams_batch.n_threads = chosen.threads
+    result.n_ctx = chosen.ctx_size
+    result.n_parallel = chosen.parallel
+    result.force_pure_content_parser = chosen.skip_chat_parsing
+    result.reasoning_format = _REASONING[chosen.reasoning_format]
+    result.endpoint_props = False  # /props is readable all the same; this is the right to change it
+    result.ui = False
+    result.verbosity = 1  # errors
+    return result
+
+
+def main(argv: Sequence[str] | None = None, until: BinaryIO = sys.stdin.buffer) -> None:
+    """Serves until the end of a stream."""
+    server = xllamacpp.Server(params(options(argv)))
+    until.read()
+    del server
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Which model servers run on this machine: asked on loopback only, all ports at once, in less than a second."""
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
+
+import httpx
+from msgspec import MsgspecError, Struct, json
+
+from gateway.config import Document, Kind
+
+PORTS: Mapping[int, Kind] = MappingProxyType(
+    {11434: "ollama", 8000: "vllm", 8080: "llamacpp", 1234: "lmstudio", 30000: "sglang"}
+)
+# What a list of models gives away of its server …
+_OWNERS: Mapping[str | None, Kind] = MappingProxyType(
+    {"llamacpp": "llamacpp", "organization_owner": "lmstudio", "sglang": "sglang", "vllm": "vllm"}
+)
+# … and else the path that answers with an object, if the server is what its port suggests.
+_TELLTALES: Mapping[Kind, str] = MappingProxyType(
+    {
+        "llamacpp": "/props",
+        "lmstudio": "/api/v0/models",
+        "ollama": "/api/version",
+        "sglang": "/get_server_info",
+        "vllm": "/version",
+    }
+)
+
+
+class Found(Struct, frozen=True):
+    """A server, and the models that it lists."""
+
+    kind: Kind
+    url: str
+    models: tuple[str, ...]
+
+
+class _Entry(Struct):
+    id: str
+    owned_by: str | None = None
+
+
+class _Models(Struct):
+    data: list[_Entry] | None  # Ollama says null while it has none
+
+
+async def discover(
+    ports: Mapping[int, Kind] = PORTS, *, skip: Collection[int] = (), seconds: float = 0.9
+) -> list[Found]:
+    """The model servers on these ports, in their order; one that takes longer is not found, or is of kind openai."""
+    async with httpx.AsyncClient(trust_env=False, verify=False) as client:  # TLS is not asked for
+        asked = [
+            _ask(client, f"http://127.0.0.1:{port}", kind, seconds) for port, kind in ports.items() if port not in skip
+        ]
+        return [found for found in await asyncio.gather(*asked) if found]
+
+
+def as_document(found: Iterable[Found]) -> Document:
+    """What an operator would have written for these servers."""
+    backends: dict[str, object] = {}
+    for server in found:
+        name = server.kind if server.kind not in backends else f"{server.kind}-{server.url.rpartition(':')[2]}"
+        backends[name] = {"kind": server.kind, "url": server.url}
+    return Document("found on this machine", {"backends": backends})
+
+
+async def _ask(client: httpx.AsyncClient, url: str, expected: Kind, seconds: float) -> Found | None:
+    """Two thirds of the time are for the list of models, one for the tell-tale."""
+    answer = await _get(client, f"{url}/v1/models", seconds * 2 / 3)
+    if answer is None:
+        return None
+    try:
+        models = json.decode(answer.content, type=_Models).data or []
+    except MsgspecError:
+        return None
+    kind = _given_away(answer, models) or await _confirmed(client, url, expected, seconds / 3)
+    return Found(kind, url, tuple(model.id for model in models))
+
+
+def _given_away(answer: httpx.Response, models: list[_Entry]) -> Kind | None:
+    if answer.headers.get("server") == "llama.cpp":
+        return "llamacpp"
+    return next((_OWNERS[model.owned_by] for model in models if model.owned_by in _OWNERS), None)
+
+
+async def _confirmed(client: httpx.AsyncClient, url: str, expected: Kind, seconds: float) -> Kind:
+    answer = await _get(client, url + _TELLTALES[expected], seconds)
+    try:
+        json.decode(answer.content if answer else b"", type=dict[str, object])
+    except MsgspecError:
+        return "openai"
+    return expected
+
+
+async def _get(client: httpx.AsyncClient, url: str, seconds: float) -> httpx.Response | None:
+    """The whole answer if it is a good one and comes in time."""
+    try:
+        async with asyncio.timeout(seconds):
+            answer = await client.get(url)
+    except (httpx.HTTPError, TimeoutError):
+        return None
+    return answer if answer.is_success else None

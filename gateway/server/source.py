@@ -1,0 +1,107 @@
+"""Where a configuration comes from: a file, else the servers on this machine, else the demo if it is wanted."""
+
+import asyncio
+import json
+import os
+import shlex
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from gateway import demo, formats
+from gateway.config import Config, ConfigError, Document, Fault, Kind, build, parse
+from gateway.server.discover import PORTS, Found, as_document, discover
+
+_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # listens everywhere: the nearest way to it
+
+
+class NoServer(Exception):
+    """There is nothing to serve; the text says what to do."""
+
+
+def read_config(file: Path, flags: Mapping[str, object] | None = None) -> Config:
+    """The config of a file, with this process's environment; raises a ConfigError."""
+    try:
+        text = file.read_text("utf-8-sig")
+    except OSError as error:
+        raise ConfigError([Fault(str(file), None, "", f"cannot be read: {error.strerror}")]) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError([Fault(str(file), None, "", f"is not UTF-8 at byte {error.start}")]) from None
+    return parse(text, str(file), os.environ, formats.names(), flags)
+
+
+@contextmanager
+def settle(
+    file: Path | None,
+    flags: Mapping[str, object],
+    out: TextIO,
+    *,
+    demo_wanted: bool = False,
+    ports: Mapping[int, Kind] = PORTS,
+) -> Iterator[tuple[Config, str]]:
+    """What to serve, and the greeting for it; a demo server runs as long as the block.
+
+    With a file it is that.  Else it is what runs on this machine, which is said on `out`, and only with nothing there
+    the demo.  Raises ConfigError, NoServer or DemoError.
+    """
+    if file:
+        config = read_config(file, flags)
+        yield config, _greeting_for(config, next(iter(config.models), None))
+        return
+    bare = build(Document("command line"), formats.names(), flags)  # what is wrong with a flag comes first
+    with ThreadPoolExecutor(1) as thread:  # this may be called where a loop runs already
+        found = thread.submit(asyncio.run, discover(ports, skip=[bare.server.port])).result()
+    for server in found:
+        out.write(f"found {server.kind} at {server.url} with {_counted(server)}\n")
+    serving = [server for server in found if server.models]
+    if serving:
+        yield _with_servers(serving, flags)
+    elif demo_wanted:
+        with demo.start(out=out) as url:
+            yield _with_servers([Found("llamacpp", url, (demo.MODEL,))], flags)
+    else:
+        raise NoServer(_advice(ports))
+
+
+def greeting(host: str, port: int, model: str | None, *, key: bool = False) -> str:
+    """Where the gateway listens, and a command to paste: it asks the model, or lists the models if none is known.
+
+    `key`: a key is needed; the command takes it from the environment.
+    """
+    near = _WILDCARDS.get(host, host)
+    root = f"http://[{near}]:{port}" if ":" in near else f"http://{near}:{port}"
+    header = ' -H "authorization: Bearer $GATEWAY_KEY"' if key else ""
+    command = f"curl {root}/v1/models{header}"
+    if model is not None:
+        question = {"model": model, "messages": [{"role": "user", "content": "Hello!"}]}
+        body = shlex.quote(json.dumps(question, ensure_ascii=False))
+        command = f"curl {root}/v1/chat/completions -H 'content-type: application/json'{header} \\\n    -d {body}"
+    return f"gateway listens on {root}/v1 - Ctrl-C stops it.  Try:\n\n  {command}\n"
+
+
+def _greeting_for(config: Config, model: str | None) -> str:
+    """A port that is not known yet has no greeting."""
+    server = config.server
+    return greeting(server.host, server.port, model, key=bool(config.auth.keys)) if server.port else ""
+
+
+def _with_servers(servers: list[Found], flags: Mapping[str, object]) -> tuple[Config, str]:
+    config = build(as_document(servers), formats.names(), flags)
+    return config, _greeting_for(config, servers[0].models[0])
+
+
+def _counted(server: Found) -> str:
+    count = len(server.models)
+    return {0: "no model yet", 1: "1 model"}.get(count, f"{count} models")
+
+
+def _advice(ports: Mapping[int, Kind]) -> str:
+    asked = ", ".join(f"{kind} {port}" for port, kind in ports.items())
+    return (
+        f"no model server with a model runs on this machine (asked: {asked}); either\n"
+        "  start one of them and try again, or\n"
+        "  name your servers in a file and pass it: gateway serve --config gateway.yaml, or\n"
+        "  try a small model that comes with the gateway: gateway serve --demo"
+    )

@@ -1,0 +1,27 @@
+"""A gateway on a socket of this machine, in a thread of its own, for clients that block."""
+
+import threading
+from contextlib import contextmanager
+
+import uvicorn
+import uvloop
+
+from gateway.server.app import create_app
+
+
+@contextmanager
+def served(config):
+    """The gateway's root URL."""
+    settings = uvicorn.Config(
+        create_app(config), port=0, log_config=None, http="httptools", lifespan="on", timeout_graceful_shutdown=5
+    )
+    server = uvicorn.Server(settings)
+    socket = settings.bind_socket()
+    socket.listen()  # from here on nobody is turned away
+    thread = threading.Thread(target=uvloop.run, args=(server.serve([socket]),))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{socket.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(20)
