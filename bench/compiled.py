@@ -1,0 +1,28 @@
+"""The two C programs, compiled when they are older than their sources."""
+
+import subprocess
+from pathlib import Path
+
+_HERE = Path(__file__).parent
+_BUILD = _HERE / "build"
+_FLAGS = ("-O2", "-Wall", "-Wextra")
+
+
+def mock() -> Path:
+    """The mock upstream."""
+    return _program("mock", "mock.c", "answers.c", "answers.h")
+
+
+def load() -> Path:
+    """The load generator."""
+    return _program("load", "load.c")
+
+
+def _program(name: str, *sources: str) -> Path:
+    program = _BUILD / name
+    paths = [_HERE / source for source in sources]
+    if not program.exists() or program.stat().st_mtime < max(path.stat().st_mtime for path in paths):
+        _BUILD.mkdir(exist_ok=True)
+        units = [path for path in paths if path.suffix == ".c"]
+        subprocess.run(["gcc", *_FLAGS, "-o", program, *units], check=True, timeout=120)
+    return program

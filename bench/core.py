@@ -1,0 +1,191 @@
+"""The pure core without sockets: microseconds per chunk from the upstream's bytes to the client's.
+
+`python -m bench --only core` prints them.  `_new_turn` alone knows how a turn is put together.
+"""
+
+import gc
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count, cycle, islice
+from typing import Any
+
+from msgspec import Struct
+
+from bench.figures import Figure
+from bench.traffic import Traffic, body
+from gateway.backends.openai.decode import Decoder
+from gateway.calls import Setting
+from gateway.endpoints import chat
+from gateway.formats import FORMATS
+from gateway.formats.format import Context
+from gateway.ledger import Ledger
+from gateway.normaliser import Normaliser
+from gateway.turn import Turn
+from gateway.upstream import Upstream
+
+Feed = Callable[[bytes], object]
+
+_HEAD = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1700000000, "model": "mock"}
+_READ = 65536  # bytes that a busy upstream's socket gives at once
+_ASKED = chat.parse(body(Traffic("mock", "", 1, 1, tools=True)))
+_FLAT = 1.3  # the last quarter may cost this much of the first: the rest is noise
+
+
+def _setting(format: str) -> Setting:
+    context = Context({tool.name: tool.definition["parameters"] for tool in _ASKED.request.tools})
+    return Setting(FORMATS[format].parse, context, map("call_{}".format, count()).__next__, Ledger())
+
+
+def _new_turn(format: str) -> Feed:
+    """A fresh turn of a streamed chat with one tool offered: what takes the upstream's bytes."""
+    setting = _setting(format)
+    encoder = chat.encoder(chat.Head("chatcmpl-1", 1700000000, "mock"), _ASKED, setting.ledger, str)
+    turn = Turn(_ASKED.request, lambda _: Upstream(Decoder(setting.ledger), setting, lambda: 0), encoder)
+    turn.start()
+    turn.answered("text/event-stream")
+    return turn.feed
+
+
+def _chunk(delta: dict[str, object], reason: str | None = None) -> bytes:
+    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
+    return b"data: " + json.dumps({**_HEAD, "choices": [choice]}, separators=(",", ":")).encode() + b"\n\n"
+
+
+def _text(text: str) -> bytes:
+    return _chunk({"content": text})
+
+
+def _thought(text: str) -> bytes:
+    return _chunk({"reasoning_content": text})
+
+
+def _arguments(text: str) -> bytes:
+    return _chunk({"tool_calls": [{"index": 0, "function": {"arguments": text}}]})
+
+
+def _native_call() -> bytes:
+    function = {"name": "get_weather", "arguments": ""}
+    return _chunk({"tool_calls": [{"index": 0, "id": "call_1", "type": "function", "function": function}]})
+
+
+class Stream(Struct, frozen=True):
+    """What an upstream sends: a beginning, words over and over, an end."""
+
+    format: str
+    what: str
+    words: tuple[bytes, ...]
+    before: tuple[bytes, ...] = ()
+    after: tuple[bytes, ...] = ()
+
+    def chunks(self, words: int) -> list[bytes]:
+        """The chunks, with so many words."""
+        role, end = _chunk({"role": "assistant", "content": ""}), _chunk({}, "stop")
+        return [role, *self.before, *islice(cycle(self.words), words), *self.after, end, b"data: [DONE]\n\n"]
+
+
+def _texts(*texts: str) -> tuple[bytes, ...]:
+    return tuple(map(_text, texts))
+
+
+_WORDS = (" the", " fast", " gate", " way")
+_CODE = (" let", " x =", "\\n  ", "a[i]")  # four characters each, as they stand inside JSON
+_HERMES = ("<tool_call>", '\n{"name": "get_weather", ', '"arguments": {"city": "')
+_NATIVE_CALL = Stream(
+    "native", "call", tuple(map(_arguments, _CODE)), (_native_call(), _arguments('{"city": "')), (_arguments('"}'),)
+)
+_HERMES_CALL = Stream("hermes_json", "call", _texts(*_CODE), _texts(*_HERMES), _texts('"}}\n', "</tool_call>"))
+_STREAMS = (
+    Stream("native", "text", _texts(*_WORDS)),
+    Stream("native", "thought", tuple(map(_thought, _WORDS))),
+    _NATIVE_CALL,
+    Stream("think", "thought", _texts(*_WORDS), _texts("<think>"), _texts("</think>")),
+    Stream("hermes_json", "text", _texts(*_WORDS)),
+    Stream("hermes_json", "thought", _texts(*_WORDS), _texts("<think>"), _texts("</think>")),
+    _HERMES_CALL,
+    Stream("qwen_xml", "text", _texts(*_WORDS)),
+    Stream(
+        "qwen_xml",
+        "call",
+        _texts(*_WORDS),
+        _texts("<tool_call>", "<function=get_weather>", "<parameter=city>"),
+        _texts("</parameter>", "</function>", "</tool_call>"),
+    ),
+    Stream("llama3_json", "text", _texts(*_WORDS)),
+    Stream(
+        "llama3_json",
+        "call",
+        _texts(*_CODE),
+        _texts('{"name": "get_weather", ', '"parameters": {"city": "'),
+        _texts('"}}'),
+    ),
+)
+
+
+def figures(quick: bool) -> Iterator[Figure]:
+    """A yardstick of the machine, each format's cost per chunk, and a call of 1 MB."""
+    yield _yardstick()
+    for stream in _STREAMS:
+        chunks = stream.chunks(500 if quick else 2000)
+        cost = min(_seconds(stream.format, chunks) for _ in range(3 if quick else 7)) / len(chunks)
+        yield Figure("core", f"core, {stream.format}: {stream.what}", "µs/chunk", (cost * 1e6,))
+    for stream in (_NATIVE_CALL, _HERMES_CALL):
+        yield from _long_call(stream, quick)
+
+
+def _yardstick() -> Figure:
+    payload = _text(" the")[6:-2]
+    turns = 2000
+    times = []
+    for _ in range(5):
+        begin = time.thread_time()
+        for _ in range(turns):
+            json.loads(payload)
+        times.append((time.thread_time() - begin) / turns * 1e6)
+    return Figure("core", "yardstick: json.loads of a chunk", "µs", (min(times),))
+
+
+def _seconds(format: str, reads: Sequence[bytes]) -> float:
+    return sum(_quarters(_new_turn(format), reads))
+
+
+def _quarters(feed: Callable[[Any], object], pieces: Sequence[Any]) -> list[float]:
+    """CPU seconds of each quarter of the pieces."""
+    gc.collect()
+    times = []
+    for part in range(4):
+        quarter = pieces[len(pieces) * part // 4 : len(pieces) * (part + 1) // 4]
+        begin = time.thread_time()
+        for piece in quarter:
+            feed(piece)
+        times.append(time.thread_time() - begin)
+    return times
+
+
+def _long_call(stream: Stream, quick: bool) -> Iterator[Figure]:
+    """The cost of one call's arguments as a whole, and that of its end against its beginning.
+
+    What is wanted is about finding the arguments; decoding and encoding as many frames is shown beside it.
+    """
+    size, deltas, wanted = ("100 kB", 25_000, 0.05) if quick else ("1 MB", 250_000, 0.5)
+    chunks = stream.chunks(deltas)
+    name = f"core, {stream.format}: call of {size}"
+    events = [event for chunk in chunks[:-1] for event in Decoder(Ledger()).decode(chunk[6:-2])]
+    best = _best(lambda: Normaliser(_setting(stream.format)).feed, events)
+    yield Figure("core", f"{name}, parsing: CPU", "s", (sum(best),), wanted=wanted)
+    yield Figure("core", f"{name}, parsing: last quarter to first", "ratio", (best[3] / best[0],), wanted=_FLAT)
+    for way, reads in (("a delta per read", chunks), ("64 kB per read", _in_reads(chunks))):
+        best = _best(lambda: _new_turn(stream.format), reads)
+        yield Figure("core", f"{name}, bytes to bytes, {way}: CPU", "s", (sum(best),))
+        yield Figure("core", f"{name}, {way}: last quarter to first", "ratio", (best[3] / best[0],), wanted=_FLAT)
+
+
+def _best(new: Callable[[], Callable[[Any], object]], pieces: Sequence[Any]) -> list[float]:
+    """Each quarter's best time of three runs."""
+    runs = [_quarters(new(), pieces) for _ in range(3)]
+    return [min(quarter) for quarter in zip(*runs, strict=True)]
+
+
+def _in_reads(chunks: Sequence[bytes]) -> list[bytes]:
+    data = b"".join(chunks)
+    return [data[begin : begin + _READ] for begin in range(0, len(data), _READ)]

@@ -1,0 +1,145 @@
+"""Programs under measurement: started on one core, watched through /proc, ended by their own id."""
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_START_SECONDS = 20.0
+_STOP_SECONDS = 5.0
+
+
+class NotReady(Exception):
+    """A program ended or stayed silent instead of listening."""
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def running(command: Sequence[str], core: int, log: Path) -> Iterator[int]:
+    """Runs the command on one core and yields its process id; at the end no process of it is left."""
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    try:
+        os.sched_setaffinity(process.pid, {core})
+        yield process.pid
+    finally:
+        _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_STOP_SECONDS)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)  # its session is its own, so these are its children
+    process.wait()
+
+
+def wait_until_ready(pid: int, port: int, path: str, log: Path) -> None:
+    """Returns when the program answers 200; NotReady with the end of its log otherwise."""
+    give_up = time.monotonic() + _START_SECONDS
+    while time.monotonic() < give_up and not _has_ended(pid):
+        if _answers(port, path):
+            return
+        time.sleep(0.05)
+    raise NotReady(f"no answer from 127.0.0.1:{port}{path}\n{last_lines(log)}")
+
+
+def last_lines(log: Path) -> str:
+    """The end of a program's log, for a person who must find out why it failed."""
+    lines = log.read_text(errors="replace").splitlines()
+    return "\n".join(["the end of its log:", *lines[-15:]])
+
+
+def _has_ended(pid: int) -> bool:
+    # A child that has ended stays in the table as Z until it is waited for.
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def _answers(port: int, path: str) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status == 200
+    except OSError:
+        return False
+    finally:
+        connection.close()
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of the process and its living children, threads that have ended included."""
+    return sum(map(_cpu, _family(pid)))
+
+
+def waited_seconds(pid: int) -> float:
+    """How long the process was ready to run while others had its core; 0 where the kernel does not count it."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except OSError:
+        return 0.0
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory in use by the process and its living children."""
+    return sum(map(_resident, _family(pid)))
+
+
+def _family(pid: int) -> Iterator[int]:
+    yield pid
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in children.read_text().split():
+            yield from _family(int(child))
+
+
+def _cpu(pid: int) -> float:
+    # The clock that clock_getcpuclockid(3) names: nanoseconds, where /proc/PID/stat counts in ticks of 10 ms.
+    try:
+        return time.clock_gettime(~pid << 3 | 2)
+    except OSError:
+        return 0.0
+
+
+def _resident(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
+    except OSError:
+        return 0
+
+
+class Peak:
+    """The most memory that a process holds while the block runs."""
+
+    def __init__(self, pid: int) -> None:
+        self.bytes = 0
+        self._pid = pid
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> "Peak":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.05):
+            self.bytes = max(self.bytes, resident_bytes(self._pid))

@@ -1,0 +1,163 @@
+"""Rounds of scenarios: directly to the mock and through the gateway, in turn."""
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.client import HTTPException
+from pathlib import Path
+from statistics import median
+
+from msgspec import Struct
+
+from bench import compiled, traffic
+from bench.figures import Figure
+from bench.processes import (
+    Peak,
+    cpu_seconds,
+    free_port,
+    last_lines,
+    resident_bytes,
+    running,
+    wait_until_ready,
+    waited_seconds,
+)
+from bench.scenarios import Run, Scenario
+
+GATEWAY = "{python} -m gateway serve --config {config} --port {port}"
+
+_CONFIG = """\
+server: {{host: 127.0.0.1, port: {port}, workers: 1, drain_seconds: 1}}
+backends:
+  mock: {{kind: openai, url: "http://127.0.0.1:{mock}"}}
+models:
+  mock: {{backends: [mock], format: native}}
+  mock-hermes: {{backends: [mock], upstream_model: mock, format: hermes_json}}
+  mock-think: {{backends: [mock], upstream_model: mock, format: think}}
+"""
+_CROWDED = 0.05  # of the time: a gateway that waits longer for its core looks slower than it is
+_MARKUP = (b"<tool_call>", b"<think>")
+
+
+class Wrong(Exception):
+    """An answer through the gateway is not what is to be measured."""
+
+
+class Server(Struct, frozen=True):
+    pid: int
+    port: int
+    idle: int  # bytes resident after the start
+
+
+class Track:
+    """Where things run: the gateway has one core, the mock, the load and this program the other."""
+
+    def __init__(self, folder: Path, command: str) -> None:
+        cores = sorted(os.sched_getaffinity(0))
+        self._folder, self._command = folder, command
+        self._core, self._gateway_core = cores[0], cores[-1]
+        os.sched_setaffinity(0, {self._core})
+
+    @contextmanager
+    def mock(self) -> Iterator[Server]:
+        """The mock upstream, listening."""
+        port, log = free_port(), self._folder / "mock.log"
+        with running([str(compiled.mock()), str(port)], self._core, log) as pid:
+            wait_until_ready(pid, port, "/health", log)
+            yield Server(pid, port, 0)
+
+    @contextmanager
+    def gateway(self, mock: Server) -> Iterator[Server]:
+        """A gateway in front of the mock, listening."""
+        port = free_port()
+        config, log = self._folder / f"{port}.yaml", self._folder / f"{port}.log"
+        config.write_text(_CONFIG.format(port=port, mock=mock.port))
+        words = {"python": sys.executable, "config": config, "port": port}
+        command = [word.format(**words) for word in shlex.split(self._command)]
+        with running(command, self._gateway_core, log) as pid:
+            wait_until_ready(pid, port, "/health", log)
+            try:
+                yield Server(pid, port, resident_bytes(pid))
+            except Wrong as problem:
+                raise Wrong(f"{problem}\n{last_lines(log)}") from problem
+
+
+class Results:
+    """The runs of one scenario."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self._direct: list[Run] = []
+        self._through: list[Run] = []
+
+    def measure(self, track: Track, mock: Server, gateway: Server) -> None:
+        """One round: directly, then through the gateway."""
+        self._direct.append(Run(traffic.run(self.scenario.traffic, mock.port)))
+        if self.scenario.fresh:
+            with track.gateway(mock) as own:
+                self._through.append(_through(self.scenario, own))
+        else:
+            self._through.append(_through(self.scenario, gateway))
+
+    def figures(self) -> Iterator[Figure]:
+        for row in self.scenario.rows:
+            values = tuple(map(row.value, self._through))
+            direct = tuple(map(row.value, self._direct)) if row.direct else ()
+            name = f"{self.scenario.name}: {row.name}"
+            yield Figure(self.scenario.group, name, row.unit, values, direct, row.wanted)
+
+    def problems(self) -> Iterator[str]:
+        """Requests that failed: their figures are of no use."""
+        wanted = self.scenario.traffic.requests
+        for way, runs in (("direct", self._direct), ("gateway", self._through)):
+            for report in (run.report for run in runs):
+                ended = report.dones if self.scenario.traffic.stream else report.ok
+                if ended < wanted or report.failures:
+                    yield f"{self.scenario.name}, {way}: {ended} of {wanted} ended well; {report.err}"
+
+    def doubts(self) -> Iterator[str]:
+        """Why the times may be of no use, though nothing failed."""
+        share = median(run.waited / run.report.s for run in self._through)
+        if share > _CROWDED:
+            yield f"{self.scenario.name}: others had the gateway's core for {share:.0%} of the time; read CPU only"
+
+
+def _through(scenario: Scenario, gateway: Server) -> Run:
+    check(scenario, gateway.port)
+    memory = resident_bytes(gateway.pid)
+    cpu, waited = cpu_seconds(gateway.pid), waited_seconds(gateway.pid)
+    with Peak(gateway.pid) as peak:
+        report = traffic.run(scenario.traffic, gateway.port)
+    cpu, waited = cpu_seconds(gateway.pid) - cpu, waited_seconds(gateway.pid) - waited
+    return Run(report, cpu, waited, gateway.idle, max(0, peak.bytes - memory))
+
+
+def check(scenario: Scenario, port: int) -> None:
+    """Wrong unless a short answer of this sort is what it must be; it also warms the path up."""
+    knobs = ",".join(knob for knob in scenario.traffic.knobs.split(",") if knob[:2] in ("m=", "at"))
+    try:
+        answers = [traffic.ask(scenario.traffic, port, f"{knobs},n=40") for _ in range(20)]
+    except (OSError, HTTPException) as problem:
+        raise Wrong(f"{scenario.name}: {problem!r}") from problem
+    answer = answers[-1]
+    ends = answer.endswith(b"data: [DONE]\n\n") or not scenario.traffic.stream
+    if scenario.shows not in answer or not ends or any(mark in answer for mark in _MARKUP):
+        raise Wrong(f"{scenario.name}: the answer is not as it must be:\n{answer[-2000:].decode(errors='replace')}")
+
+
+def measure(chosen: Sequence[Scenario], rounds: int, track: Track) -> list[Results]:
+    """Every scenario once per round, so that a change of the machine's mood meets them all."""
+    results = [Results(scenario) for scenario in chosen]
+    with track.mock() as mock, track.gateway(mock) as gateway:
+        for number in range(1, rounds + 1):
+            for result in results:
+                _say(f"round {number}/{rounds}: {result.scenario.name}")
+                result.measure(track, mock, gateway)
+    _say("")
+    return results
+
+
+def _say(progress: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r\033[K{progress}", end="", file=sys.stderr, flush=True)

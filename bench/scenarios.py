@@ -1,0 +1,135 @@
+"""What is measured over sockets: each scenario is one sort of traffic and the rows that it gives."""
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from bench.traffic import Report, Traffic
+
+
+class Run(Struct, frozen=True):
+    """One run of a scenario; directly to the mock there is no gateway to watch."""
+
+    report: Report
+    cpu: float = 0.0  # seconds of the gateway
+    waited: float = 0.0  # seconds in which it was ready and others had its core
+    idle: int = 0  # bytes resident after the start, before any request
+    growth: int = 0  # bytes resident at the peak, above those before the run
+
+
+class Row(Struct, frozen=True):
+    name: str
+    unit: str
+    value: Callable[[Run], float]
+    wanted: float | None = None
+    direct: bool = True  # the same figure makes sense without the gateway
+
+
+class Scenario(Struct, frozen=True):
+    group: str
+    name: str
+    traffic: Traffic
+    rows: tuple[Row, ...]
+    shows: bytes  # what a right answer through the gateway contains
+    fresh: bool = False  # wants a gateway that has served nothing yet
+
+
+_DELAY = (
+    Row("delay of a chunk, p50", "ms", lambda run: run.report.lat50),
+    Row("delay of a chunk, p99", "ms", lambda run: run.report.lat99),
+)
+
+
+def _cpu_per_request(wanted: float) -> Row:
+    return Row("CPU", "µs/request", lambda run: run.cpu / max(1, run.report.ok) * 1e6, wanted, direct=False)
+
+
+def _cpu_per_line(wanted: float | None = None) -> Row:
+    return Row("CPU", "µs/line", lambda run: run.cpu / max(1, run.report.lines) * 1e6, wanted, direct=False)
+
+
+def _first_byte(wanted: float | None = None) -> tuple[Row, Row]:
+    return (
+        Row("first byte, p50", "ms", lambda run: run.report.ttfd50, wanted),
+        Row("first byte, p99", "ms", lambda run: run.report.ttfd99),
+    )
+
+
+def scenarios(quick: bool) -> list[Scenario]:
+    """All of them, in the order of the table."""
+    return [*_whole(quick), *_burst(quick), _paced(quick), *_first(quick), _many(quick), *_arguments(quick)]
+
+
+def _whole(quick: bool) -> list[Scenario]:
+    one = Traffic("mock", "m=plain,n=50", streams=1, requests=300 if quick else 1500, stream=False)
+    many = Traffic("mock", "m=plain,n=50", streams=32, requests=1000 if quick else 6000, stream=False)
+    latency = (
+        Row("latency, p50", "ms", lambda run: run.report.tot50),
+        Row("latency, p99", "ms", lambda run: run.report.tot99),
+    )
+    rate = Row("rate", "requests/s", lambda run: run.report.rps)
+    return [
+        Scenario("whole", "whole answer, 1 at a time", one, (_cpu_per_request(250), *latency), b'"usage"'),
+        Scenario("whole", "whole answer, 32 at a time", many, (_cpu_per_request(250), rate), b'"usage"'),
+    ]
+
+
+def _burst(quick: bool) -> list[Scenario]:
+    requests = 80 if quick else 400
+    rate = Row("rate", "lines/s", lambda run: run.report.lps)
+    native = Traffic("mock", "m=plain,n=200", 16, requests)
+    text = Traffic("mock-hermes", "m=plain,n=200", 16, requests, tools=True)
+    call = Traffic("mock-hermes", "m=markup,n=200,at=10", 16, requests, tools=True)
+    think = Traffic("mock-think", "m=think,n=200", 16, requests)
+    return [
+        Scenario("burst", "burst, native text", native, (_cpu_per_line(), rate), b'"content"'),
+        Scenario("burst", "burst, hermes_json text", text, (_cpu_per_line(8), rate), b'"content"'),
+        Scenario("burst", "burst, hermes_json call", call, (_cpu_per_line(8), rate), b'"tool_calls"'),
+        Scenario("burst", "burst, think", think, (_cpu_per_line(), rate), b'"reasoning_content"'),
+    ]
+
+
+def _paced(quick: bool) -> Scenario:
+    knobs = f"m=plain,n={25 if quick else 100},p=20,ts=1"
+    traffic = Traffic("mock-hermes", knobs, streams=20, requests=20, tools=True, ramp_ms=100)
+    return Scenario("paced", "20 streams × 50 chunks/s", traffic, (_cpu_per_line(), *_DELAY), b'"content"')
+
+
+def _first(quick: bool) -> list[Scenario]:
+    one = Traffic("mock-hermes", "m=plain,n=2,p=2", streams=1, requests=40 if quick else 150, tools=True)
+    few = Traffic(
+        "mock-hermes", "m=plain,n=7,p=100", streams=32, requests=32 if quick else 128, tools=True, ramp_ms=1000
+    )
+    return [
+        Scenario("first", "1 stream", one, _first_byte(), b'"content"'),
+        Scenario("first", "32 streams × 10 chunks/s", few, _first_byte(), b'"content"'),
+    ]
+
+
+def _many(quick: bool) -> Scenario:
+    knobs = f"m=plain,n={10 if quick else 60},p=100,ts=1"
+    traffic = Traffic("mock-hermes", knobs, streams=1000, requests=1000, tools=True, ramp_ms=1000 if quick else 2000)
+    rows = (
+        Row("not ended well", "streams", lambda run: traffic.requests - run.report.dones, 0),
+        *_first_byte(5),
+        *_DELAY,
+        _cpu_per_line(),
+        Row("core in use", "%", lambda run: run.cpu / run.report.s * 100, direct=False),
+        Row("memory", "kB/stream", lambda run: run.growth / traffic.streams / 1000, direct=False),
+        Row("idle gateway, memory", "MB", lambda run: run.idle / 1e6, direct=False),
+    )
+    return Scenario("streams", "1000 streams × 10 chunks/s", traffic, rows, b'"content"', fresh=True)
+
+
+def _arguments(quick: bool) -> list[Scenario]:
+    size, deltas = ("100 kB", 25_000) if quick else ("1 MB", 250_000)
+    native = Traffic("mock", f"m=tools,n={deltas}", 1, 1, tools=True)
+    markup = Traffic("mock-hermes", f"m=markup,n={deltas},at=0", 1, 1, tools=True)
+    rows = (
+        Row("CPU", "s", lambda run: run.cpu, direct=False),
+        Row("time", "s", lambda run: run.report.tot50 / 1000),
+    )
+    return [
+        Scenario("arguments", f"{size} of arguments, native", native, rows, b'"tool_calls"'),
+        Scenario("arguments", f"{size} of arguments, hermes_json", markup, rows, b'"tool_calls"'),
+    ]

@@ -1,0 +1,87 @@
+"""Requests as the load generator sends them, and what it reports."""
+
+import http.client
+import json
+import subprocess
+
+import msgspec
+from msgspec import Struct
+
+from bench import compiled
+
+_PATH = "/v1/chat/completions"
+_TOOL = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "The weather in a city, now.",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    },
+}
+_TO_FINISH = 20.0  # seconds that requests may take beyond the time in which they are started
+
+
+class Traffic(Struct, frozen=True):
+    """One sort of request, so many at a time."""
+
+    model: str
+    knobs: str  # for the mock: see mock.c
+    streams: int
+    requests: int
+    stream: bool = True
+    tools: bool = False
+    ramp_ms: int = 0
+    seconds: float = 30.0
+
+
+class Report(Struct, frozen=True):
+    """What load.c prints: its head explains the names; times are milliseconds."""
+
+    ok: int
+    errs: int
+    s: float
+    rps: float
+    lines: int
+    lps: float
+    dones: int
+    failures: int
+    ttfd50: float
+    ttfd99: float
+    tot50: float
+    tot99: float
+    lat50: float
+    lat99: float
+    err: str
+
+
+def body(traffic: Traffic, knobs: str = "") -> bytes:
+    """The request's body; other knobs than the traffic's may be given."""
+    request: dict[str, object] = {
+        "model": traffic.model,
+        "messages": [{"role": "user", "content": f"What is the weather in Paris? @@{knobs or traffic.knobs}@@"}],
+    }
+    if traffic.stream:
+        request |= {"stream": True, "stream_options": {"include_usage": True}}
+    if traffic.tools:
+        request["tools"] = [_TOOL]
+    return json.dumps(request, separators=(",", ":")).encode()
+
+
+def run(traffic: Traffic, port: int) -> Report:
+    """Sends it all and waits for the end, which is bounded in time."""
+    command = [str(compiled.load()), "-u", f"127.0.0.1:{port}{_PATH}", "-b", body(traffic).decode()]
+    command += ["-c", str(traffic.streams), "-n", str(traffic.requests), "-r", str(traffic.ramp_ms)]
+    command += ["-t", str(traffic.seconds), "-g", str(_TO_FINISH)]
+    limit = traffic.seconds + _TO_FINISH + 10
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=limit)
+    return msgspec.json.decode(done.stdout, type=Report)
+
+
+def ask(traffic: Traffic, port: int, knobs: str) -> bytes:
+    """The answer to one such request with other knobs."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request("POST", _PATH, body(traffic, knobs), {"content-type": "application/json"})
+        return connection.getresponse().read()
+    finally:
+        connection.close()
