@@ -1,0 +1,118 @@
+"""What the Python clients share: the conversations, what an answer must be, and one printed line for each check.
+
+A client is a script that names its ways to ask; each way is tried with some conversations on both models.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import textwrap
+import traceback
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from inspect import iscoroutinefunction
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn, TypeVar
+
+BASE_URL = os.environ["CLIENTS_URL"]
+MODELS = ("native", "hermes")
+EXTRA = {"cache_prompt": False}  # what the model says must not depend on what it was asked before
+WHOLE = ("think", "single")
+STREAMED = ("think", "think_then_calls")
+WEATHER = '{"temperature": 18}'  # in Paris, as in the conversation `follow_up`
+
+Message = dict[str, Any]
+Call = tuple[str, dict[str, str]]
+
+
+class Turn(NamedTuple):
+    """A conversation and the answer to it; see worked_examples.py and serve.py."""
+
+    messages: list[Message]
+    tagged: list[Message]
+    tools: list[dict[str, Any]]
+    calls: list[Call]
+    content: str
+    thought: str
+
+    def body(self, model: str, **more: Any) -> dict[str, Any]:
+        """For a client that takes what is sent."""
+        offered = {"tools": self.tools} if self.tools else {}
+        common = {"model": model, "messages": self.messages, "temperature": 0, "max_tokens": 120, "extra_body": EXTRA}
+        return common | offered | more
+
+
+class Answer(NamedTuple):
+    """What the client says that the model said; a thought of None is one that this client never tells."""
+
+    content: str | None
+    calls: list[Call]
+    finish: str | None
+    usage: tuple[int, int]
+    thought: str | None = None
+
+
+Way = Callable[[str, Turn], Answer | Awaitable[Answer]]
+Loop = Callable[[str], Awaitable[None] | None]
+Check = Callable[[str], Awaitable[None]]
+T = TypeVar("T")
+
+
+def _turn(row: dict[str, Any]) -> Turn:
+    return Turn(**row | {"calls": [(name, arguments) for name, arguments in row["calls"]]})
+
+
+TURNS = {name: _turn(row) for name, row in json.loads(Path(os.environ["CLIENTS_TURNS"]).read_text("utf-8")).items()}
+
+
+def run(client: str, ways: Mapping[Way, Iterable[str]], loops: Iterable[Loop] = ()) -> NoReturn:
+    """Ends the process, well only if there were checks and all passed."""
+    counts: dict[str, tuple[int, int]] = {}
+    checks: dict[str, Check] = {
+        f"{way.__name__} · {name}": partial(_compare, way, name, counts)
+        for way, names in ways.items()
+        for name in names
+    }
+    checks |= {loop.__name__: partial(_value, loop) for loop in loops}
+    sys.exit(not (checks and asyncio.run(_all(client, checks))))
+
+
+async def _all(client: str, checks: Mapping[str, Check]) -> bool:
+    """Both models at a time, as each has a core to itself; in one event loop, as some clients cache connections."""
+    return all(await asyncio.gather(*(_in_turn(client, model, checks) for model in MODELS)))
+
+
+async def _in_turn(client: str, model: str, checks: Mapping[str, Check]) -> bool:
+    errors = []
+    for label, check in checks.items():
+        (error,) = await asyncio.gather(check(model), return_exceptions=True)
+        _say("ok  " if error is None else "FAIL", f"{client} · {model} · {label}")
+        if error is not None:
+            errors.append(error)
+            _say(textwrap.indent("".join(traceback.format_exception(error)), "     ").rstrip())
+    return not errors
+
+
+async def _compare(way: Way, name: str, counts: dict[str, tuple[int, int]], model: str) -> None:
+    """The same answer whoever asks and parses, and in this client the same counts."""
+    turn = TURNS[name]
+    told = await _value(way, model, turn)
+    thought = None if told.thought is None else told.thought.strip()
+    assert (told.content or "", told.calls) == (turn.content, turn.calls), told
+    assert thought in {None, turn.thought}, told
+    assert told.finish == ("tool_calls" if turn.calls else "stop"), told
+    assert min(told.usage) > 5, told
+    assert counts.setdefault(name, told.usage) == told.usage, f"{told.usage}, before {counts[name]}"
+
+
+async def _value(function: Callable[..., T | Awaitable[T]], *args: Any) -> T:
+    """A blocking function gets a thread."""
+    if iscoroutinefunction(function):
+        return await function(*args)
+    return await asyncio.to_thread(function, *args)
+
+
+def _say(*words: str) -> None:
+    sys.stdout.write(" ".join(words) + "\n")
+    sys.stdout.flush()

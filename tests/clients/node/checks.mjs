@@ -1,0 +1,50 @@
+// What the Node clients share: the conversations, what an answer must be, and one printed line for each check.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+
+export const BASE_URL = process.env.CLIENTS_URL;
+export const TURNS = JSON.parse(readFileSync(process.env.CLIENTS_TURNS, "utf8"));
+export const EXTRA = { cache_prompt: false }; // what the model says must not depend on what it was asked before
+export const WHOLE = ["think", "single"];
+export const STREAMED = ["think", "think_then_calls"];
+export const WEATHER = '{"temperature": 18}'; // in Paris, as in the conversation `follow_up`
+
+const MODELS = ["native", "hermes"];
+
+/** Ways are [function, names of conversations]; the function tells {content, thought, calls, finish, usage}. */
+export async function run(client, ways, loops) {
+  const counts = {};
+  const checks = [
+    ...ways.flatMap(([way, names]) =>
+      names.map((name) => [`${way.name} · ${name}`, (model) => compare(way, model, name, counts)]),
+    ),
+    ...loops.map((loop) => [loop.name, loop]),
+  ];
+  const results = await Promise.all(MODELS.map((model) => inTurn(client, model, checks))); // each model has one core
+  process.exitCode = results.every(Boolean) ? 0 : 1;
+}
+
+async function inTurn(client, model, checks) {
+  let passed = checks.length > 0;
+  for (const [label, check] of checks) {
+    const error = await check(model).then(
+      () => undefined,
+      (reason) => reason ?? new Error("rejected without a reason"),
+    );
+    console.log(`${error ? "FAIL" : "ok  "} ${client} · ${model} · ${label}`);
+    if (error) console.log(String(error.stack ?? error).replace(/^/gm, "     "));
+    passed &&= !error;
+  }
+  return passed;
+}
+
+async function compare(way, model, name, counts) {
+  const turn = TURNS[name];
+  const told = await way(model, turn);
+  const { usage, ...answer } = { ...told, content: told.content ?? "", thought: (told.thought ?? "").trim() };
+  const finish = turn.calls.length ? "tool_calls" : "stop";
+  assert.deepEqual(answer, { content: turn.content, thought: turn.thought, calls: turn.calls, finish });
+  assert.ok(Math.min(...usage) > 5, `usage ${usage}`);
+  counts[name] ??= usage;
+  assert.deepEqual(usage, counts[name]);
+}

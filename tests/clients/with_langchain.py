@@ -1,0 +1,72 @@
+"""langchain-openai: ChatOpenAI invoked and streamed, with tools bound.  It neither tells nor sends back thoughts."""
+
+from importlib.metadata import version
+from typing import Any
+
+from checks import BASE_URL, EXTRA, STREAMED, TURNS, WEATHER, WHOLE, Answer, Turn, run
+from langchain_core.messages import AIMessage, AIMessageChunk, ToolMessage, convert_to_messages
+from langchain_core.runnables import Runnable
+from langchain_openai import ChatOpenAI
+
+
+def chat(model: str, turn: Turn) -> Runnable[Any, AIMessage]:
+    llm = ChatOpenAI(
+        base_url=BASE_URL,
+        api_key="none",
+        model=model,
+        temperature=0,
+        max_tokens=120,
+        max_retries=0,
+        stream_usage=True,
+        extra_body=EXTRA,
+    )
+    return llm.bind_tools(turn.tools) if turn.tools else llm
+
+
+def told(message: AIMessage) -> Answer:
+    assert isinstance(message.content, str) and not message.invalid_tool_calls
+    assert len({call["id"] for call in message.tool_calls}) == len(message.tool_calls)
+    calls = [(call["name"], call["args"]) for call in message.tool_calls]
+    usage = message.usage_metadata
+    finish = message.response_metadata["finish_reason"]
+    return Answer(message.content, calls, finish, (usage["input_tokens"], usage["output_tokens"]))
+
+
+def invoke(model: str, turn: Turn) -> Answer:
+    return told(chat(model, turn).invoke(convert_to_messages(turn.tagged)))
+
+
+def stream(model: str, turn: Turn) -> Answer:
+    chunks = list(chat(model, turn).stream(convert_to_messages(turn.tagged)))
+    assert len(chunks) > 3
+    whole = chunks[0]
+    for chunk in chunks[1:]:
+        whole += chunk
+    assert isinstance(whole, AIMessageChunk)
+    return told(whole)
+
+
+async def astream(model: str, turn: Turn) -> Answer:
+    whole = None
+    async for chunk in chat(model, turn).astream(convert_to_messages(turn.tagged)):
+        whole = whole + chunk if whole else chunk
+    return told(whole)
+
+
+def a_call_and_its_result(model: str) -> None:
+    """The message of the client's own goes back with the tool's result."""
+    turn = TURNS["single"]
+    messages = convert_to_messages(turn.tagged)
+    called = chat(model, turn).invoke(messages)
+    (call,) = called.tool_calls
+    assert (call["name"], call["args"]) == turn.calls[0], called
+    after = chat(model, turn).invoke([*messages, called, ToolMessage(WEATHER, tool_call_id=call["id"])])
+    assert after.content == TURNS["follow_up"].content, after
+
+
+if __name__ == "__main__":
+    run(
+        f"langchain-openai {version('langchain-openai')}",
+        {invoke: WHOLE, stream: STREAMED, astream: ("think",)},
+        [a_call_and_its_result],
+    )

@@ -1,0 +1,100 @@
+"""pydantic-ai: single requests, whole and streamed, and an agent that calls a tool and tells its result."""
+
+from collections.abc import Iterator
+from importlib.metadata import version
+from typing import Any
+
+from checks import BASE_URL, EXTRA, STREAMED, TURNS, WEATHER, WHOLE, Answer, Message, Turn, run
+from pydantic_ai import Agent, ModelRequest, ModelResponse, ModelSettings, Tool
+from pydantic_ai import messages as parts
+from pydantic_ai.direct import model_request, model_request_stream
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.profiles.openai import OpenAIModelProfile
+from pydantic_ai.providers.openai import OpenAIProvider
+from pydantic_ai.tools import ToolDefinition
+
+SETTINGS = ModelSettings(temperature=0, max_tokens=120, extra_body=EXTRA)
+FIELD = OpenAIModelProfile(openai_chat_thinking_field="reasoning_content", openai_chat_send_back_thinking_parts="field")
+
+
+def chat(model: str) -> OpenAIChatModel:
+    return OpenAIChatModel(model, provider=OpenAIProvider(base_url=BASE_URL, api_key="none"), profile=FIELD)
+
+
+def history(messages: list[Message]) -> list[ModelRequest | ModelResponse]:
+    return [
+        ModelResponse([*responded(message)]) if message["role"] == "assistant" else ModelRequest([requested(message)])
+        for message in messages
+    ]
+
+
+def requested(message: Message) -> parts.UserPromptPart | parts.ToolReturnPart:
+    if message["role"] == "user":
+        return parts.UserPromptPart(message["content"])
+    return parts.ToolReturnPart("get_weather", message["content"], message["tool_call_id"])
+
+
+def responded(message: Message) -> Iterator[parts.ModelResponsePart]:
+    if thought := message.get("reasoning_content"):
+        yield parts.ThinkingPart(thought)
+    if message["content"]:
+        yield parts.TextPart(message["content"])
+    for call in message.get("tool_calls", ()):
+        yield parts.ToolCallPart(call["function"]["name"], call["function"]["arguments"], call["id"])
+
+
+def asked(turn: Turn) -> dict[str, Any]:
+    functions = [tool["function"] for tool in turn.tools]
+    tools = [
+        ToolDefinition(name=each["name"], description=each["description"], parameters_json_schema=each["parameters"])
+        for each in functions
+    ]
+    return {
+        "messages": history(turn.messages),
+        "model_settings": SETTINGS,
+        "model_request_parameters": ModelRequestParameters(function_tools=tools),
+    }
+
+
+def told(response: ModelResponse) -> Answer:
+    calls = [(call.tool_name, call.args_as_dict()) for call in response.tool_calls]
+    finish = {"tool_call": "tool_calls"}.get(response.finish_reason, response.finish_reason)
+    usage = (response.usage.input_tokens, response.usage.output_tokens)
+    return Answer(response.text, calls, finish, usage, response.thinking or "")
+
+
+async def request(model: str, turn: Turn) -> Answer:
+    return told(await model_request(chat(model), **asked(turn)))
+
+
+async def request_stream(model: str, turn: Turn) -> Answer:
+    async with model_request_stream(chat(model), **asked(turn)) as stream:
+        events = [event async for event in stream]
+        assert len(events) > 3
+        return told(stream.get())
+
+
+async def an_agent_calls_a_tool(model: str) -> None:
+    called = []
+
+    def weather(**arguments: str) -> str:
+        called.append(("get_weather", arguments))
+        return WEATHER
+
+    turn = TURNS["single"]
+    *before, question = turn.messages
+    functions = [tool["function"] for tool in turn.tools]
+    tools = [Tool.from_schema(weather, each["name"], each["description"], each["parameters"]) for each in functions]
+    agent = Agent(chat(model), tools=tools, model_settings=SETTINGS)
+    result = await agent.run(question["content"], message_history=history(before))
+    assert called == turn.calls and result.output == TURNS["follow_up"].content, result.all_messages()[-3:]
+    assert result.usage.requests == 2 and result.usage.output_tokens > 10, result.usage
+
+
+if __name__ == "__main__":
+    run(
+        f"pydantic-ai {version('pydantic-ai-slim')}",
+        {request: WHOLE, request_stream: STREAMED},
+        [an_agent_calls_a_tool],
+    )
