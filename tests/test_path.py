@@ -316,6 +316,17 @@ def test_the_closing_tail_makes_json_of_what_was_sent(sent, tail):
     assert args == sent.replace("  ", "  ") + tail and json.loads(args) is not None
 
 
+def test_the_word_null_is_a_piece_like_any_other():
+    pieces = ['{"a":', "null", "}"]
+    stream = [
+        chunk(tool_calls=[call(0, "a", "f", None)]),
+        *(chunk(tool_calls=[call(0, None, None, piece)]) for piece in pieces),
+    ]
+    whole = b"".join([*stream, chunk("stop"), DONE])
+    for pieces in ([whole], singly(whole)):
+        assert events_of(pieces, setting("native"))[1] == ToolArgs(0, 0, '{"a":null}')
+
+
 def test_what_no_tail_can_close_is_passed_as_it_is():
     stream = [chunk(tool_calls=[call(0, "a", "f", "]}{")]), chunk("stop"), DONE]
     assert events_of(stream, setting("native"))[1:3] == [ToolArgs(0, 0, "]}{"), ToolEnd(0, 0, complete=False)]

@@ -150,9 +150,7 @@ class Decoder:
         key = place if call.index is None or call.index == "" else number(call.index)
         if function.name:
             out.append(ToolStart(index, key, "" if call.id is None else str(call.id), function.name))
-        arguments = bytes(function.arguments)
-        text = _string(arguments) if arguments[:1] == b'"' else arguments.decode()
-        if text and text != "null":
+        if text := _arguments(bytes(function.arguments)):
             self.said += len(text)
             out.append(ToolArgs(index, key, text))
 
@@ -164,6 +162,13 @@ def readable(payload: bytes) -> bool:
     except (DecodeError, RecursionError):
         return False
     return True
+
+
+def _arguments(raw: bytes) -> str:
+    """A string, as the API has it, or the object itself; the word null in a string is a piece like any other."""
+    if raw[:1] == b'"':
+        return _string(raw)
+    return "" if raw == b"null" else raw.decode()
 
 
 def _reason(said: object) -> str:
