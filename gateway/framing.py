@@ -41,14 +41,15 @@ class SSE:
         *whole, rest = (self._newline + self._lf(data)).split(b"\n\n")
         self._newline = b"\n" if rest.endswith(b"\n") else b""
         for end in whole:
-            if payload := self._event(end):
+            event = self._joined(end) if self._parts or not self._begun or len(end) > self._limit else end
+            if payload := _payload(event):
                 yield payload
         self._keep(rest[: len(rest) - len(self._newline)])
 
     def close(self) -> Iterator[bytes]:
         """The last event, if its empty line never came."""
         self._newline = b""
-        if payload := self._event(b""):
+        if payload := _payload(self._joined(b"")):
             yield payload
 
     def _lf(self, data: bytes) -> bytes:
@@ -66,14 +67,15 @@ class SSE:
             if self._size > self._limit:
                 raise FrameTooLong(f"The backend sent an event of more than {self._limit} bytes.")
 
-    def _event(self, end: bytes) -> bytes:
-        if self._parts or len(end) > self._limit:
-            self._keep(end)
-            end, self._size = b"".join(self._parts), 0
-            self._parts.clear()
-        if not self._begun and end:
-            self._begun, end = True, end.removeprefix(_BOM)
-        return _payload(end)
+    def _joined(self, end: bytes) -> bytes:
+        """The event of which this is the end; the first of the stream may begin with a mark of its encoding."""
+        self._keep(end)
+        event, self._size = b"".join(self._parts), 0
+        self._parts.clear()
+        if self._begun or not event:
+            return event
+        self._begun = True
+        return event.removeprefix(_BOM)
 
 
 class Whole:

@@ -11,6 +11,7 @@ from msgspec import DecodeError, Raw, json
 from gateway.backends.openai import wire
 from gateway.backends.openai.failures import stated_problem
 from gateway.backends.openai.logprobs import logprobs
+from gateway.backends.openai.template import Template
 from gateway.backends.openai.usage import Total, counted, number, timed
 from gateway.errors import Problem
 from gateway.events import Annotation, Event, Extra, Failure, Finish, Reasoning, Refusal, Text, ToolArgs, ToolStart
@@ -37,11 +38,25 @@ class Decoder:
         self._ledger, self.n, self._wanted = ledger, n, wanted
         self._places: dict[int, int | None] = {}  # the backend's index → ours
         self._total = Total()
+        self._template = Template()
         self.said = 0
         self.counted = False
 
     def decode(self, payload: bytes) -> list[Event]:
         """What cannot be read is a Failure."""
+        if known := self._template.event(payload):
+            event, size = known
+            self.said += size
+            return [event]
+        events = self._decoded(payload)
+        self._template.learn(payload, events, self._alone)
+        return events
+
+    def _alone(self, payload: bytes) -> list[Event]:
+        """What it means by itself, without a trace here."""
+        return Decoder(Ledger(), self.n, self._wanted)._decoded(payload)
+
+    def _decoded(self, payload: bytes) -> list[Event]:
         try:
             chunk = _decode(payload)
         except (DecodeError, UnicodeDecodeError, RecursionError):
