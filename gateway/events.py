@@ -92,7 +92,7 @@ class ToolInput(Struct, frozen=True, gc=False):
 class ToolEnd(Struct, frozen=True, gc=False):
     choice: int
     call: int
-    complete: bool = True  # False: what came is all there is, and it is not valid JSON
+    complete: bool = True  # False: the call was cut, or its arguments are no JSON and cannot be made JSON
 
 
 class Finish(Struct, frozen=True, gc=False):

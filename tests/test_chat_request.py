@@ -703,30 +703,6 @@ async def test_past_function_calls_and_results_become_calls_with_ids():
 SYSTEM, DEVELOPER = {"role": "system", "content": "Be brief."}, {"role": "developer", "content": "Be kind."}
 LATE = {"role": "system", "content": "Be bold."}
 SPOKEN = {"role": "assistant", "content": "Hi"}
-POLICIES = [
-    ({}, [SYSTEM, USER], [SYSTEM, USER]),
-    ({}, [DEVELOPER, USER], [{"role": "system", "content": "Be kind."}, USER]),
-    ({}, [SYSTEM, DEVELOPER, USER], [{"role": "system", "content": "Be brief.\n\nBe kind."}, USER]),
-    (
-        {},
-        [USER, LATE, SPOKEN],
-        [USER, {"role": "user", "content": "<system_message>Be bold.</system_message>"}, SPOKEN],
-    ),
-    ({}, [SYSTEM], [SYSTEM]),
-    ({}, [SYSTEM, LATE], [{"role": "system", "content": "Be brief.\n\nBe bold."}]),
-    ({"late_system": "keep"}, [SYSTEM, USER, LATE], [SYSTEM, USER, LATE]),
-    ({"late_system": "merge"}, [SYSTEM, USER, LATE], [{"role": "system", "content": "Be brief.\n\nBe bold."}, USER]),
-    ({"late_system": "merge"}, [USER, DEVELOPER], [{"role": "system", "content": "Be kind."}, USER]),
-    ({"developer": "native"}, [DEVELOPER, USER], [DEVELOPER, USER]),
-    ({"developer": "native"}, [SYSTEM, DEVELOPER, USER], [SYSTEM, DEVELOPER, USER]),
-    ({"developer": "native", "late_system": "user"}, [USER, DEVELOPER], [USER, DEVELOPER]),
-]
-
-
-@pytest.mark.parametrize(("roles", "given", "expected"), POLICIES)
-async def test_system_and_developer_messages_follow_the_policy_of_the_model(roles, given, expected):
-    asked, warnings = await sent({"messages": given}, roles=roles)
-    assert (asked["messages"], warnings) == (expected, None)
 
 
 def parts(*texts, **more):
@@ -734,6 +710,45 @@ def parts(*texts, **more):
 
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA", "detail": "original"}}
+MOVED = "translated:messages.role"
+POLICIES = [
+    ({}, [SYSTEM, USER], [SYSTEM, USER], None),
+    ({}, [DEVELOPER, USER], [{"role": "system", "content": "Be kind."}, USER], None),
+    ({}, [SYSTEM, DEVELOPER, USER], [{"role": "system", "content": "Be brief.\n\nBe kind."}, USER], None),
+    (
+        {},
+        [USER, LATE, SPOKEN],
+        [USER, {"role": "user", "content": "<system_message>Be bold.</system_message>"}, SPOKEN],
+        MOVED,
+    ),
+    (
+        {},
+        [USER, {"role": "system", "content": [*parts("a"), IMAGE]}],
+        [USER, {"role": "user", "content": [*parts("<system_message>", "a"), IMAGE, *parts("</system_message>")]}],
+        MOVED,
+    ),
+    ({}, [SYSTEM], [SYSTEM], None),
+    ({}, [SYSTEM, LATE], [{"role": "system", "content": "Be brief.\n\nBe bold."}], None),
+    ({"late_system": "keep"}, [SYSTEM, USER, LATE], [SYSTEM, USER, LATE], None),
+    (
+        {"late_system": "merge"},
+        [SYSTEM, USER, LATE],
+        [{"role": "system", "content": "Be brief.\n\nBe bold."}, USER],
+        MOVED,
+    ),
+    ({"late_system": "merge"}, [USER, DEVELOPER], [{"role": "system", "content": "Be kind."}, USER], MOVED),
+    ({"developer": "native"}, [DEVELOPER, USER], [DEVELOPER, USER], None),
+    ({"developer": "native"}, [SYSTEM, DEVELOPER, USER], [SYSTEM, DEVELOPER, USER], None),
+    ({"developer": "native", "late_system": "user"}, [USER, DEVELOPER], [USER, DEVELOPER], None),
+]
+
+
+@pytest.mark.parametrize(("roles", "given", "expected", "listed"), POLICIES)
+async def test_system_and_developer_messages_follow_the_policy_of_the_model(roles, given, expected, listed):
+    asked, warnings = await sent({"messages": given}, roles=roles)
+    assert (asked["messages"], warnings) == (expected, listed)
+
+
 CONTENTS = [
     ([{"role": "user", "content": parts("a", "b")}], [{"role": "user", "content": "a\nb"}]),
     ([{"role": "system", "content": parts("a", "b")}, USER], [{"role": "system", "content": "a\nb"}, USER]),
@@ -744,7 +759,7 @@ CONTENTS = [
     ),
     (
         [{"role": "system", "content": [*parts("a"), IMAGE]}, DEVELOPER, USER],
-        [{"role": "system", "content": "a\n\n\nBe kind."}, USER],
+        [{"role": "system", "content": [*parts("a"), IMAGE]}, {**DEVELOPER, "role": "system"}, USER],
     ),
     ([USER, {"role": "assistant", "content": parts("a", "b")}], [USER, {"role": "assistant", "content": "ab"}]),
     (
@@ -753,6 +768,11 @@ CONTENTS = [
     ),
     ([USER, {"role": "assistant", "content": None, "refusal": "No."}], [USER, {"role": "assistant", "content": "No."}]),
     ([USER, {"role": "assistant", "content": "a", "refusal": None}], [USER, {"role": "assistant", "content": "a"}]),
+    ([USER, {"role": "assistant", "content": "a", "refusal": "No."}], [USER, {"role": "assistant", "content": "a\n\nNo."}]),
+    (
+        [USER, {"role": "assistant", "content": [*parts("a"), IMAGE], "refusal": "No."}],
+        [USER, {"role": "assistant", "content": [*parts("a"), IMAGE, *parts("No.")]}],
+    ),
     ([USER, {"role": "assistant"}], [USER, {"role": "assistant", "content": ""}]),
     ([USER, {"role": "assistant", "content": None, "tool_calls": []}], [USER, {"role": "assistant", "content": "", "tool_calls": []}]),
     (
@@ -784,7 +804,9 @@ REASONED = [
 @pytest.mark.parametrize("kind", KINDS)
 async def test_past_reasoning_goes_back_in_the_one_field_that_the_kind_reads(kind, given, thought):
     field = "reasoning" if kind in ("vllm", "ollama") else "reasoning_content"
-    asked, _ = await sent({"messages": [USER, {**SPOKEN, **given}]}, kind)
+    asked, warnings = await sent({"messages": [USER, {**SPOKEN, **given}]}, kind)
+    lost = given.get("reasoning_details") and not thought
+    assert warnings == ("dropped:messages.reasoning_details" if lost else None)
     assert asked["messages"][1] == {**SPOKEN, **({field: thought} if thought else {})}
 
 

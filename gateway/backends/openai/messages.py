@@ -28,6 +28,8 @@ def messages(said: Sequence[Message], policy: Policy, ledger: Ledger) -> list[Me
     renamed = [_message(message, policy, ledger) for message in said]
     first = next((i for i, message in enumerate(renamed) if message["role"] not in ("system", "developer")), None)
     leading, rest = (renamed, []) if first is None else (renamed[:first], renamed[first:])
+    if policy.late_system != "keep" and any(message["role"] == "system" for message in rest):
+        ledger.note("translated", "messages.role")
     if policy.late_system == "merge":
         leading += [message for message in rest if message["role"] == "system"]
         rest = [message for message in rest if message["role"] != "system"]
@@ -63,8 +65,10 @@ def _assistant(message: Message, field: str, ledger: Ledger) -> Message:
     thought = next(filter(None, thoughts), None) or _detailed(details)
     if thought:
         given[field] = thought
-    if refusal and not given.get("content"):
-        given["content"] = refusal
+    elif details:
+        ledger.note("dropped", "messages.reasoning_details")
+    if refusal:
+        given["content"] = _refused(given.get("content"), refusal)
     if calls := given.get("tool_calls"):
         given["tool_calls"] = [_call(call, ledger) for call in calls]
     elif given.get("content") is None:
@@ -97,16 +101,26 @@ def _detailed(details: object) -> str:
 
 
 def _joined(leading: Sequence[Message]) -> Iterable[Message]:
-    """One message of them all; a native developer message keeps to itself."""
-    if len(leading) < 2 or any(message["role"] != "system" for message in leading):
+    """One message of them all; a native developer message, or one with more than text, leaves all as they are."""
+    texts = [message["content"] for message in leading if message["role"] == "system"]
+    if len(leading) < 2 or len(texts) < len(leading) or not all(isinstance(text, str) for text in texts):
         return leading
-    return [{**leading[0], "content": "\n\n".join(_text(message["content"]) for message in leading)}]
+    return [{**leading[0], "content": "\n\n".join(texts)}]
 
 
 def _as_user(message: Message) -> Message:
-    return {"role": "user", "content": f"<system_message>{_text(message['content'])}</system_message>"}
+    content = message["content"]
+    if isinstance(content, str):
+        return {"role": "user", "content": f"<system_message>{content}</system_message>"}
+    return {"role": "user", "content": [_part("<system_message>"), *content, _part("</system_message>")]}
 
 
-def _text(content: object) -> str:
-    parts = content if isinstance(content, list) else [content]
-    return "\n".join(str(part.get("text", "")) if isinstance(part, dict) else str(part) for part in parts)
+def _refused(content: object, refusal: str) -> object:
+    """What was said, then what was refused."""
+    if isinstance(content, list):
+        return [*content, _part(refusal)]
+    return f"{content}\n\n{refusal}" if content else refusal
+
+
+def _part(text: str) -> dict[str, str]:
+    return {"type": "text", "text": text}
