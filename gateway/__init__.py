@@ -5,7 +5,8 @@ Reading order, the way of one chunk:
     events              what a model can say                                          ← start here
     framing             bytes → payloads
     backends/openai     payload → raw events; request → upstream body
-    formats             text → thoughts and calls; reader.py is the only code that touches a text buffer
+    formats             text → thoughts and calls: reader.py is the only code that touches a text buffer, markup.py the
+                        loop that all families share, families/ a row for each, and beside them the grammars of calls
     choice, calls       one order, one open call, one end
     normaliser          one promise for all choices
     translate           filters for what a backend cannot do

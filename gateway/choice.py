@@ -1,7 +1,7 @@
 """One choice of an answer: its text through its parser, its calls in order, its one Finish."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from msgspec.structs import replace
 
@@ -10,6 +10,9 @@ from gateway.calls import Calls, Setting
 from gateway.events import Event, Finish, Reasoning, Spoken, Text, ToolArgs, ToolStart
 from gateway.formats.format import Format, Parse
 from gateway.formats.reader import Reader
+from gateway.formats.resumed import Resumed
+
+_Words = TypeVar("_Words", Text, Reasoning)
 
 
 class Choice:
@@ -23,6 +26,7 @@ class Choice:
         self._alignment: Alignment | None = None  # None unless the text brings log-probabilities
         self._mute: list[Text] = []  # log-probabilities that came without text
         self._limited = False  # the token limit cut the answer
+        self._echo = self._context.prefill if self._context.echoed else ""  # what the backend will repeat
         self.finished = False
 
     def feed(self, event: Event) -> list[Event]:
@@ -77,8 +81,8 @@ class Choice:
     def reasoning(self, text: str) -> None:
         self._out.append(Reasoning(self._index, text))
 
-    def tool_start(self, name: str) -> None:
-        self._calls.start(ToolStart(self._index, 0, "", name))
+    def tool_start(self, name: str, id: str = "") -> None:
+        self._calls.start(ToolStart(self._index, 0, id, name))
 
     def tool_args(self, json: str) -> None:
         self._calls.args(json)
@@ -93,10 +97,15 @@ class Choice:
         else:
             self.text(text)
 
+    def dropped(self, what: str) -> None:
+        self._setting.ledger.note("dropped", what)
+
     # what the backend says
 
     def _text(self, event: Text) -> None:
         format = self._setting.format
+        if self._echo:
+            event = self._unechoed(event)
         if not format:
             self._calls.flush(cut=False)
             self._out.append(event)
@@ -112,13 +121,26 @@ class Choice:
         """Text begins: the open call ends, and a parser of its own takes the text."""
         self._calls.flush(cut=False)
         read = Reader(self._setting.limit)
-        self._parse = Parse(read, format(read, self, self._context))
+        if not self._context.prefill:
+            self._parse = Parse(read, format(read, self, self._context))
+            return self._parse
+        resumed = Resumed(self, read, self._context.prefill)
+        self._parse = Parse(read, format(read, resumed, self._context))
+        self._parse.feed(self._context.prefill)
+        resumed.resume()
         return self._parse
 
     def _spoken(self, event: Spoken) -> None:
         """The backend's own reasoning, refusal, …: first goes what the text parser holds back."""
         self._settle(cut=False)
+        if self._echo and isinstance(event, Reasoning):
+            event = self._unechoed(event)
         self._out.append(event)
+
+    def _unechoed(self, event: _Words) -> _Words:
+        """The first words, without the beginning that the backend repeats and the client has."""
+        event, self._echo = replace(event, text=event.text.removeprefix(self._echo)), ""
+        return event
 
     def _place_mute(self, shown: bool) -> None:
         """Entries without text go with the text that follows, or end it; a thought's and a call's fall away."""
@@ -150,8 +172,8 @@ class Choice:
                 self._setting.ledger.note("truncated", "content")
             self._align_rest(self._parse.read)
             self._parse = None
-        if self._context.thought_open:
-            self._context = replace(self._context, thought_open=False)
+        if self._context.thought_open or self._context.prefill:
+            self._context = replace(self._context, thought_open=False, prefill="")
         self._calls.flush(cut)
 
     def _align_rest(self, read: Reader) -> None:

@@ -1,55 +1,36 @@
-"""Every format: its case file whole, per character and at every cut; properties on arbitrary text."""
+"""Every format: its case file whole, per character and at every cut; properties of arbitrary text."""
 
 import json
+from itertools import count
 from pathlib import Path
 
 import pytest
+from encoders import ENCODERS
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from streams import TOOLS, cut, events_of, grammatical, merge, setting, singly
+from literals import all_tags, literals
+from meaning import EXAMPLES, calls, said, strings, untraced, written
+from msgspec.structs import replace
+from streams import TOOLS, cut, events_of, grammatical, setting, singly
 
-from gateway.events import Finish, Reasoning, Text, ToolArgs, ToolEnd, ToolStart
+from gateway.events import Finish, Text, ToolArgs, ToolEnd
 from gateway.formats import FORMATS, canonical, names
-from gateway.formats.reader import Markers
+from gateway.formats.format import Context
+from gateway.formats.markers import END_TOKENS, Markers
+from gateway.formats.markup import Markup
 from gateway.ledger import Ledger
 from gateway.normaliser import Normaliser
 
 CASES = Path(__file__).parent / "cases"
-PIECES = [
-    "<think>", "</think>", "<tool_call>", "</tool_call>", "<", "</", "<tool", "hello ", "\n", '"', "{", "}", ",", "\\", " ",
-    '{"name": "f", "arguments": {"a": "}\\"<"}}', '{"name":"g", "arguments": []}', '{"arguments": {"n": 1}, "name": "f"}',
-    '{"name": "f", "arguments": ', '{"name": "f", "arguments": "{\\"a\\": \\"\\ud83d\\ude00\\"}"}', "<tool_call>\n", "é😀",
-    "<function=f>", "<function=", "f>", "<parameter=a>", "<parameter=n>", "\nParis\n", "12", "True", "</parameter>",
-    "</function>", "<parameter=o>", '[1, "x"]', "<|python_tag|>", "; ", '{"name": "f", "parameters": {}}', ": ", "null",
-]  # fmt: skip
-texts = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
-formats = st.sampled_from(sorted(FORMATS))
+CUTS = 400  # of a case, at most; few are so long
+WITHOUT_CALLS = {"native", "auto", "think", "response_template"}
 
 
-def said(pieces, case=None, ledger=None, **options):
-    """The events of a text that came in these pieces."""
-    case = case or {}
-    tools = TOOLS if case.get("tools", True) else {}
-    thought_open = case.get("thought") == "open"
-    normaliser = Normaliser(setting(tools=tools, thought_open=thought_open, ledger=ledger, **options))
-    events = [event for piece in pieces if piece for event in normaliser.feed(Text(0, piece))]
-    return merge([*events, *normaliser.feed(Finish(0, case.get("finish", "stop")))])
-
-
-def written(events):
-    """Events as a case file has them."""
-    out = []
-    for event in events:
-        match event:
-            case Text() | Reasoning():
-                out.append([type(event).__name__.lower(), event.text])
-            case ToolStart():
-                out.append(["call", event.name, ""])
-            case ToolArgs():
-                out[-1][2] += event.json
-            case ToolEnd(complete=False):
-                out[-1].append("incomplete")
-    return out
+def context_of(case):
+    """`tools`: false for none, or a list of names in place of the usual ones."""
+    tools = case.get("tools", True)
+    offered = {name: {} for name in tools} if isinstance(tools, list) else TOOLS if tools else {}
+    return Context(offered, case.get("thought") == "open")
 
 
 def cases():
@@ -58,8 +39,29 @@ def cases():
             yield pytest.param(path.stem, case, id=f"{path.stem}: {case['what']}")
 
 
-def test_each_format_has_a_row_and_a_case_file():
+@pytest.mark.parametrize(("format", "case"), list(cases()))
+def test_a_case_means_the_same_under_every_cut(format, case):
+    text, ledger, how = case["text"], Ledger(), (format, context_of(case), case.get("finish", "stop"))
+    whole = said([text], *how, ledger)
+    assert written(whole) == case["events"]
+    assert [entry for entry in ledger.entries() if entry != "repaired:finish_reason"] == case.get("ledger", [])
+    assert grammatical(whole)
+    assert said(singly(text), *how) == whole
+    check_cuts(text, how, whole)
+
+
+@untraced
+def check_cuts(text, how, whole):
+    for place in range(0, len(text), 1 + len(text) // CUTS):
+        assert said([text[:place], text[place:]], *how) == whole, place
+
+
+# The table
+
+
+def test_each_format_has_a_row_a_case_file_and_an_encoder():
     assert {path.stem for path in CASES.glob("*.json")} == set(FORMATS)
+    assert {*FORMATS} - WITHOUT_CALLS <= {*ENCODERS} <= {*FORMATS}
 
 
 def test_aliases_name_formats_and_nothing_twice():
@@ -68,45 +70,160 @@ def test_aliases_name_formats_and_nothing_twice():
     assert canonical("hermes") == "hermes_json" and canonical("think") == "think"
 
 
-@pytest.mark.parametrize(("format", "case"), list(cases()))
-def test_a_case_means_the_same_under_every_cut(format, case):
-    text, ledger = case["text"], Ledger()
-    whole = said([text], case, ledger, format=format)
-    assert written(whole) == case["events"]
-    assert [entry for entry in ledger.entries() if entry != "repaired:finish_reason"] == case.get("ledger", [])
-    assert grammatical(whole)
-    for cuts in [singly(text), *([text[:i], text[i:]] for i in range(len(text)))]:
-        assert said(cuts, case, format=format) == whole
+@pytest.mark.parametrize("name", sorted({*FORMATS} - WITHOUT_CALLS))
+def test_an_example_shows_a_call_with_nothing_left_over(name):
+    weather = {"get_weather": {"properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}}
+    events = written(said([FORMATS[name].example], name, Context(weather)))
+    assert [(tool, json.loads(args)) for tool, args in calls(events)] == [("get_weather", {"city": "Paris", "days": 3})]
+    assert not any(tag in strings(events, kind) for tag in ("<", "[", "{", "Paris") for kind in ("text", "reasoning"))
 
 
-@settings(max_examples=400, deadline=None)
-@given(text=texts, format=formats, data=st.data())
-def test_any_cut_of_any_text_means_the_same(text, format, data):
-    case = {
-        "thought": data.draw(st.sampled_from(["open", "closed"])),
-        "finish": data.draw(st.sampled_from(["stop", "length"])),
-    }
-    whole = said([text], case, format=format)
-    assert whole == said(cut(data, text), case, format=format) == said(singly(text), case, format=format)
-    assert grammatical(whole)
+# Arbitrary text
+
+WORDS = st.sampled_from(
+    ["hello ", "é😀", "\n", " ", "12", "-", "True", "null", "f", "g", "u", "a", "n", "o", "f(", '"a": ', "a=", '"f"', "functions.f:0"]
+)  # fmt: skip
+JSON = st.sampled_from(
+    ['{"name": "f", "arguments": {"a": "}\\"<"}}', '{"name":"g", "parameters": []}', '{"arguments": {"n": 1}, "name": "f"}',
+     '{"name": "f", "arguments": ', '{"name": "", "arguments": {}}', '{"a": "x"}', '{"a": "', '"}', "}}", "{}", '\\"', "\\",
+     "\\u00", "{'a': ('b',)}", "[f(a='b')]", '[1, "x"]']
+)  # fmt: skip
+ALL_TAGS = st.sampled_from((*all_tags(), *END_TOKENS))
 
 
-@settings(max_examples=300, deadline=None)
-@given(text=texts, format=formats)
-def test_without_tools_and_thoughts_all_is_text(text, format):
-    text = text.replace("<think>", "")
-    assert written(said([text], {"tools": False}, format=format)) == ([["text", text]] if text else [])
+def garbage(format, *more):
+    """Text of a format's own tags and keys, half of all, and of what could stand between them."""
+    own = st.sampled_from(literals(format) or ("<",))
+    return st.lists(st.one_of(own, own, own, WORDS, JSON, ALL_TAGS, *more), max_size=12).map("".join)
 
 
-TAGS = [piece for piece in PIECES if not set(piece) & set('{}"\\')]
+def each_format(check):
+    """A property of its own for each format, so that it is shown for all of them."""
+    return pytest.mark.parametrize("format", sorted(FORMATS))(untraced(check))
 
 
-@settings(max_examples=300, deadline=None)
-@given(text=st.lists(st.sampled_from(TAGS), max_size=12).map("".join), format=formats)
-def test_no_word_is_lost_between_tags(text, format):
-    kept = "".join(getattr(e, "text", getattr(e, "json", getattr(e, "name", ""))) for e in said([text], format=format))
-    for word in ("hello ", "é😀", "Paris"):
-        assert kept.count(word.strip()) >= text.count(word.strip())
+def contexts():
+    return st.builds(
+        Context,
+        st.sampled_from([TOOLS, TOOLS, TOOLS, {}]),
+        st.booleans(),
+        st.sampled_from([None, "end", "text", "last"]),
+        st.sampled_from([None, None, "", "f"]),
+    )
+
+
+@each_format
+def test_any_cut_of_any_text_means_the_same(format):
+    @settings(max_examples=EXAMPLES, deadline=None)
+    @given(text=garbage(format), context=contexts(), finish=st.sampled_from(["stop", "length"]), data=st.data())
+    def check(text, context, finish, data):
+        whole = said([text], format, context, finish)
+        assert grammatical(whole)
+        assert said(singly(text), format, context, finish) == whole
+        assert said(cut(data, text), format, context, finish) == whole
+
+    check()
+
+
+@each_format
+def test_what_was_cut_off_is_the_beginning_of_the_whole(format):
+    """But for white space at its end, which a tag might have taken."""
+
+    @settings(max_examples=EXAMPLES, deadline=None)
+    @given(text=garbage(format), context=contexts(), data=st.data())
+    def check(text, context, data):
+        place = data.draw(st.integers(0, len(text)))
+        whole = written(said([text], format, context))
+        begun = written(said([text[:place]], format, context, "length"))
+        for kind in ("text", "reasoning"):
+            assert strings(whole, kind).startswith(strings(begun, kind).rstrip())
+        assert len(calls(begun)) <= len(calls(whole))
+        for (name, args), (full_name, full) in zip(calls(begun), calls(whole), strict=False):
+            assert name == full_name and (full.startswith(args) or args == "{}")
+
+    check()
+
+
+@each_format
+def test_no_word_is_lost(format):
+    numbered = count()
+    words = st.builds(lambda: f"\nword{next(numbered)};\n")
+
+    @settings(max_examples=EXAMPLES, deadline=None)
+    @given(text=garbage(format, words, words, words), context=contexts())
+    def check(text, context):
+        ledger = Ledger()
+        events = said([text], format, context, ledger=ledger)
+        kept = "".join(part for event in written(events) for part in event[1:])
+        if not any(entry.startswith("dropped:") for entry in ledger.entries()):
+            for word in text.split():
+                assert not word.startswith("word") or word in kept
+
+    check()
+
+
+@each_format
+def test_what_follows_a_prefill_is_the_rest_of_the_whole(format):
+    """Text of the prefill does not come again; a call that it leaves open is told whole, one that it ended is not."""
+
+    @settings(max_examples=EXAMPLES, deadline=None)
+    @given(text=garbage(format), context=contexts(), data=st.data())
+    def check(text, context, data):
+        place = data.draw(st.integers(0, len(text)))
+        before, after = text[:place], text[place:]
+        whole = written(said([text], format, context))
+        known = [*Normaliser(replace(setting(format), context=context)).feed(Text(0, before))]
+        rest = written(said([after], format, replace(context, prefill=before)))
+        if after:
+            ended = sum(isinstance(event, ToolEnd) for event in known)
+            assert calls(rest) == calls(whole)[ended:]
+            for kind in ("text", "reasoning"):
+                held = (
+                    strings(whole, kind).removeprefix(strings(written(known), kind)).removesuffix(strings(rest, kind))
+                )
+                assert strings(written(known), kind) + held + strings(rest, kind) == strings(whole, kind)
+                assert is_in_order(held, before) and is_in_order(strings(rest, kind), after)
+
+    check()
+
+
+def is_in_order(part, text):
+    """Whether all characters of a part are in a text, in their order."""
+    left = iter(text)
+    return all(character in left for character in part)
+
+
+@each_format
+def test_text_without_a_tag_is_just_text(format):
+    markup = FORMATS[format].parse
+    tags = getattr(markup, "without_calls", None)
+
+    @settings(max_examples=EXAMPLES, deadline=None)
+    @given(
+        text=garbage(format).map(lambda text: f"{text.strip()}.").filter(lambda text: not tags or not tags.search(text))
+    )
+    def check(text):
+        assert written(said([text], format, Context({}))) == [["text", text]]
+
+    if markup is None or hasattr(markup, "without_calls"):
+        check()
+
+
+# The edges of the core
+
+
+def test_the_longer_of_two_markers_is_found_however_it_is_cut():
+    markers = Markers("[", "[THINK]", "<a", "<a>")
+    assert markers.short == {"[", "<a"} and markers.search("x[THINK]")[0] == "[THINK]"
+
+
+def test_a_family_that_does_not_think_says_all_as_text_where_there_are_no_tools():
+    without = replace(setting(), format=Markup(thoughts={}), context=Context({}, thought_open=True))
+    assert written(Normaliser(without).feed(Text(0, "<think>a</think>"))) == [["text", "<think>a</think>"]]
+
+
+def test_a_marker_of_one_character_holds_nothing_back():
+    assert Markers("|").tail("a|") == 0
 
 
 @given(
@@ -133,15 +250,6 @@ def test_odd_escapes_are_kept_or_replaced(inside, wanted):
     text = f'<tool_call>{{"name": "f", "arguments": "{inside}"}}</tool_call>'
     for pieces in ([text], singly(text)):
         assert "".join(e.json for e in said(pieces) if isinstance(e, ToolArgs)).startswith(wanted)
-
-
-def test_markers_may_not_begin_one_another():
-    with pytest.raises(ValueError, match="prefix"):
-        Markers("<a", "<a>")
-
-
-def test_a_marker_of_one_character_holds_nothing_back():
-    assert Markers("|").tail("a|") == 0
 
 
 @pytest.mark.parametrize("early", ['{"arguments": {"a": "%s"}, "name": "f"}', '{"x": "%s'])

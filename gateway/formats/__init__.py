@@ -1,29 +1,39 @@
-"""How a model family writes thoughts and calls in plain text: one file, one row."""
+"""How a model family writes thoughts and calls in plain text: one row each, in families/."""
 
-from msgspec import Struct
+from collections.abc import Mapping
 
-from gateway.formats import auto, hermes_json, llama3_json, qwen_xml, think
-from gateway.formats.format import Format
+from gateway.formats import auto
+from gateway.formats.families import channels, elements, expressions, headers, objects, objects_special, pairs
+from gateway.formats.markup import Markup
+from gateway.formats.row import Row
 
-
-class Row(Struct, frozen=True):
-    """A format by its name; aliases are the names that other servers have for it.
-
-    parse: None where text is just text.
-    """
-
-    parse: Format | None
-    families: str
-    aliases: tuple[str, ...] = ()
-
-
-FORMATS: dict[str, Row] = {
-    "auto": Row(auto.parse, "decided by what the model writes: tagged thoughts, hermes_json, qwen_xml"),
-    "native": Row(None, "any: the backend parses; its result is repaired where it is wrong"),
-    "think": Row(think.parse, "any model that thinks between <think> tags and calls no tools", ("deepseek_r1",)),
-    "hermes_json": Row(hermes_json.parse, "Hermes 2 and 3, Qwen 2.5, QwQ, Qwen 3, SmolLM 3", ("hermes", "qwen3_json")),
-    "qwen_xml": Row(qwen_xml.parse, "Qwen 3 Coder, Qwen 3.5 and 3.6", ("qwen3_coder", "qwen3_xml")),
-    "llama3_json": Row(llama3_json.parse, "Llama 3.1, 3.2, 3.3, Llama 4 with the JSON template", ("llama4_json",)),
+_FAMILIES = {
+    **objects.ROWS,
+    **objects_special.ROWS,
+    **elements.ROWS,
+    **pairs.ROWS,
+    **headers.ROWS,
+    **expressions.ROWS,
+    **channels.ROWS,
+}
+FORMATS: Mapping[str, Row] = {
+    "auto": Row(
+        parse=auto.format(_FAMILIES),
+        families="decided by the name of the model, its chat template, or what it writes",
+        example="It is sunny.",
+    ),
+    "native": Row(
+        parse=None,
+        families="any: the backend parses; its result is repaired where it is wrong",
+        example="It is sunny.",
+    ),
+    "think": Row(
+        parse=Markup(),
+        families="any model that thinks between <think> tags and calls no tools",
+        example="<think>\nLet me see.\n</think>\n\nIt is sunny.",
+        aliases=("deepseek_r1",),
+    ),
+    **_FAMILIES,
 }
 
 _ALIASES = {alias: name for name, row in FORMATS.items() for alias in row.aliases}

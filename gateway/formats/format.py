@@ -1,41 +1,100 @@
 """What every format is: a generator over a Reader, an Emit to put what it finds, and the Context it may know."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
-from gateway.formats.reader import Reader, Step
+from gateway.formats.reader import Malformed, Reader, Sink, Step
+
+InThought = Literal["end", "text", "last"]
 
 
 class Context(Struct, frozen=True):
-    """What a format may know of the request."""
+    """What a format may know of the request.
 
-    tools: Mapping[str, Mapping[str, Any]]  # name → JSON Schema of its parameters; empty: none were offered
-    thought_open: bool = False  # the prompt has already opened a thought
+    tools: name → JSON Schema of its parameters; empty: none were offered.
+    thought_open: the prompt has already opened a thought.
+    in_thought: what a call inside a thought is: the end of the thought, a part of its text, or a call if the turn
+        brings nothing else; None: as it is known of the format.
+    forced: the tool that has to be called, "" where it may be any of them; None: none has to be.
+    prefill: the beginning of the answer, which the client has already; the model goes on behind it.
+    echoed: the backend repeats it at once, before it goes on.
+    """
+
+    tools: Mapping[str, Mapping[str, Any]]
+    thought_open: bool = False
+    in_thought: InThought | None = None
+    forced: str | None = None
+    prefill: str = ""
+    echoed: bool = False
 
 
 class Emit(Protocol):
-    """Where a format puts what it has found.  Numbers and ids of calls are given by whoever listens.
+    """Where a format puts what it has found.  Calls are numbered, and ids made, by whoever listens.
 
     fragment: takes the beginning of a call that the end of the text cut before it had a name.
+    dropped: is told the name of something that has no place in an answer.
     """
 
     def text(self, text: str) -> None: ...
     def reasoning(self, text: str) -> None: ...
-    def tool_start(self, name: str) -> None: ...
+    def tool_start(self, name: str, id: str = "") -> None: ...
     def tool_args(self, json: str) -> None: ...
     def tool_end(self) -> None: ...
     def fragment(self, text: str) -> None: ...
-
-
-def give_back(read: Reader, emit: Emit) -> None:
-    """What seemed to be a call is none: it was text, unless the text only ended too early to tell."""
-    if text := read.recorded():
-        (emit.fragment if read.ended else emit.text)(text)
+    def dropped(self, what: str) -> None: ...
 
 
 Format = Callable[[Reader, Emit, Context], Step]
+# Reads on after a tag that announced a call and that the Reader has recorded.  It calls `start` once it is certain,
+# and raises Malformed where the text goes wrong: before that all of it was text, after that the call ends there.
+Call = Callable[[Reader, Emit, Context], Step]
+
+
+def start(read: Reader, emit: Emit, name: str, id: str = "") -> None:
+    """It is a call: nothing of it will be given back as text; Malformed if its name is empty."""
+    if not name:
+        raise Malformed
+    read.recorded()
+    emit.tool_start(name, id)
+
+
+def give_back(read: Reader, emit: Emit, put: Sink) -> None:
+    """What seemed to be a call is none: it was text for `put`, unless the text only ended too early to tell."""
+    if text := read.recorded():
+        (emit.fragment if read.ended else put)(text)
+
+
+def attempt(call: Step, read: Reader, emit: Emit, put: Sink) -> Step:
+    """Read a call, whose beginning is recorded, to its end, good or bad; what is none was text for `put`."""
+    try:
+        return (yield from call)
+    except Malformed:
+        if read.recording:
+            give_back(read, emit, put)
+        elif not read.ended:
+            emit.tool_end()
+    return ""
+
+
+def by_next(options: Mapping[str, Call], otherwise: Call) -> Call:
+    """What comes next, after white space, decides who reads on.  A tag is taken then, a bracket is not.
+
+    The result may be one of the options itself: a tag that is written twice.
+    """
+
+    def call(read: Reader, emit: Emit, context: Context) -> Step:
+        reads_on: Call = call
+        while reads_on is call:
+            yield from read.peek()
+            found = yield from read.ahead(*options)
+            if found not in ("{", "["):
+                yield from read.literal(*options)
+            reads_on = options.get(found, otherwise)
+        return (yield from reads_on(read, emit, context))
+
+    return call
 
 
 class Parse:

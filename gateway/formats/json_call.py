@@ -1,87 +1,235 @@
-"""One call as a JSON object:  {"name": "f", "arguments": {…}}
+"""Calls as JSON objects:  {"name": "f", "arguments": {…}}   one, or several in a list or one after the other.
 
-Seen in the wild and accepted: arguments before the name, `parameters`, arguments as a JSON string or null, a missing
-last brace.  Before its name is known it may prove to be text; after that it is a call, whole or cut.
+Seen in the wild and accepted: other names of the members, arguments before the name, arguments as a JSON string or
+null, the API's own shape with a `function` inside, Python's quotes, doubled braces, a missing last brace.  Before
+its name is known an object may prove to be text; after that it is a call, whole or cut.
 """
 
-from collections.abc import Container
+from collections.abc import Collection
 
-from gateway.formats.format import Emit, give_back
-from gateway.formats.reader import Malformed, Reader, Step
+from gateway.formats import dialect
+from gateway.formats.format import Call, Context, Emit, give_back, start
+from gateway.formats.reader import Malformed, Reader, Sink, Step
 
-_ARGUMENTS = {"arguments", "parameters"}
-_WRAPPER = {"type"}  # {"type": "function", "name": …}
+_NAME = {"name", "tool_name", "function"}
+_ID = {"id", "tool_call_id"}
+_ARGUMENTS = {"arguments", "parameters", "args"}
+_PLAIN = {"type", "index"}
+_KNOWN = {*_NAME, *_ID, *_ARGUMENTS, *_PLAIN}
+_FENCE = "```"
+
+
+def tagged(read: Reader, emit: Emit, _: Context) -> Step:
+    """What stands between tags is calls, whatever their names; an empty list is none."""
+    return (yield from listed(read, JsonCall(read, emit)))
+
+
+def keyed(read: Reader, emit: Emit, _: Context) -> Step:
+    """Like `tagged`, where the name is the key of the arguments:  [{"f": {…}}]"""
+    return (yield from listed(read, KeyedCall(read, emit)))
+
+
+def named(bracket: str) -> Call:
+    """What no tag announces is a call if it names one of the tools.  `bracket`: what was taken of it."""
+
+    def calls(read: Reader, emit: Emit, context: Context) -> Step:
+        if bracket == "[":
+            yield from read.expect("{")
+        return (yield from _several(read, JsonCall(read, emit, context.tools), listed=bracket == "["))
+
+    return calls
+
+
+def fenced(read: Reader, emit: Emit, context: Context) -> Step:
+    """Like `named`, after a fence, and with the fence that closes it."""
+    yield from read.literal("json")
+    yield from named((yield from read.expect("{", "[")))(read, emit, context)
+    return (yield from read.accept(_FENCE))
+
+
+def listed(read: Reader, call: "JsonCall") -> Step:
+    """One object, several or a list of them, maybe between fences."""
+    fence = yield from read.accept(_FENCE)
+    if fence:
+        yield from read.literal("json")
+    bracket = yield from read.accept("[")
+    if bracket and (yield from read.accept("]")):
+        read.recorded()
+    else:
+        yield from read.expect("{")
+        yield from _several(read, call, listed=bool(bracket))
+    return (yield from read.accept(fence)) if fence else ""
+
+
+def arguments(read: Reader, put: Sink, *, python: bool = False) -> Step:
+    """The arguments, in any of their spellings, as a JSON object; return "" if the text ended first.
+
+    python: they are in an object that Python has written.
+    """
+    first = yield from read.peek()
+    if first == '"':
+        yield from read.literal('"')
+        return (yield from read.characters(put))
+    if first == "'":
+        return (yield from dialect.decoded(read, put))
+    if first and first not in "{[":
+        yield from read.expect("null", "None")
+        put("{}")
+        return "whole"
+    if python or (yield from read.ahead("{{", "{'", "{")) in ("{{", "{'"):
+        return (yield from dialect.value(read, put))
+    return (yield from read.json(put))
 
 
 class JsonCall:
-    """Reads one object; the Reader is recording from whatever announced the call.
+    """Reads objects; the Reader is recording from whatever announced the call.
 
     names: where no tag announced the call, the names that make an object one; None: any name does.
+    pseudo: names of what is no call, and no text either.
     """
 
-    def __init__(self, read: Reader, emit: Emit, names: Container[str] | None = None) -> None:
-        self._read, self._emit, self._names = read, emit, names
-        self._early: list[str] | None = []  # arguments that came before the name; None: it came
+    def __init__(
+        self, read: Reader, emit: Emit, names: Collection[str] | None = None, pseudo: Collection[str] = ()
+    ) -> None:
+        self.read, self.emit, self.names, self._pseudo = read, emit, names, pseudo
 
     def run(self) -> Step:
-        """Return "whole" after a call that ended, "cut" at the end of the text, "" where it was only text."""
-        try:
-            cut = yield from self._members()
-        except Malformed:
-            cut = "cut" if self._read.ended else ""
-        if self._early is not None:
-            give_back(self._read, self._emit)
+        """Read on after the opening brace; return "" if the text ended before the object did."""
+        self._started = self._argued = self._mute = False
+        self._python = False  # Python wrote the string that was read last
+        self._id = ""
+        self._early: list[str] = []  # arguments that came before the name
+        self._strange: list[str] = []  # members that mean nothing
+        self.depth = 1  # of braces that are open between two members
+        doubled = yield from self.read.literal("{")
+        yield from self._members()
+        if not self._started:
+            raise Malformed
+        if not (yield from self.read.accept("}")) and self.read.ended:
             return ""
-        if cut:
-            return "cut"
-        self._emit.tool_end()
+        if doubled:
+            yield from self.read.accept("}")
+        if not self._mute:
+            for key in self._strange:
+                self.emit.dropped(key)
+            self.emit.tool_end()
         return "whole"
 
     def _members(self) -> Step:
-        """Return "cut" if the text ended before the object did."""
-        yield from self._read.expect("{")
         more = ","
-        while more:
-            key = yield from self._read.string()
-            yield from self._read.expect(":")
-            if (yield from self._member(key)):
-                return "cut"
-            more = yield from self._read.accept(",")
-        if self._early is None and not (yield from self._read.accept("}")) and self._read.ended:
-            return "cut"
+        while more and (yield from self.read.peek()) != "}":
+            key = yield from self._string(_KNOWN)
+            yield from self.read.expect(":")
+            yield from self._member(key)
+            more = yield from self.read.accept(",")
         return ""
 
     def _member(self, key: str) -> Step:
-        if key == "name" and self._early is not None:
-            self._start((yield from self._read.string()))
-        elif key in _ARGUMENTS:
-            if not (yield from self._arguments()):
-                return "cut"
-        elif self._names is not None and self._early is not None and key not in _WRAPPER:
-            raise Malformed
+        first = yield from self.read.peek()
+        if key == "function" and first == "{" and self.depth == 1:
+            yield from self._inside()
+        elif key in _NAME and not self._started:
+            self._start((yield from self._string(self.names)))
+        elif key in _ARGUMENTS and not self._argued:
+            self._argued = True
+            yield from arguments(self.read, self._put, python=self._python)
+        elif key in _ID and not self._started and first in ('"', "'"):
+            self._id = yield from dialect.string(self.read)
         else:
-            yield from self._read.json(_ignore)
+            yield from self._other(key)
         return ""
 
-    def _start(self, name: str) -> None:
-        if self._names is not None and name not in self._names:
-            raise Malformed
-        self._emit.tool_start(name)
-        for piece in self._early or ():
-            self._emit.tool_args(piece)
-        self._early = None
-        self._read.recorded()
+    def _inside(self) -> Step:
+        """The members of an object inside this one."""
+        yield from self.read.literal("{")
+        self.depth += 1
+        yield from self._members()
+        yield from self.read.accept("}")
+        self.depth -= 1
+        return ""
 
-    def _arguments(self) -> Step:
-        put = self._emit.tool_args if self._early is None else self._early.append
-        start = yield from self._read.peek()
-        if start == '"':
-            yield from self._read.literal('"')
-            return (yield from self._read.characters(put))
-        if start == "n":
-            put("{}")
-            put = _ignore
-        return (yield from self._read.json(put))
+    def _other(self, key: str) -> Step:
+        if key not in _PLAIN:
+            self._strange.append(f"tool_calls.{key}" if key in _KNOWN else "tool_calls.function")
+        if self._python:
+            return (yield from dialect.value(self.read, _ignore))
+        return (yield from self.read.json(_ignore))
+
+    def _string(self, options: Collection[str] | None) -> Step:
+        """A string in any quotes; as long as it may be text, one of the options or Malformed."""
+        quote = yield from self.read.peek()
+        self._python = quote == "'"
+        if self.names is None or self._started:
+            return (yield from dialect.string(self.read))
+        spelled = [quote + option + quote for option in options or ()] if quote in ('"', "'") else []
+        found = (yield from self.read.literal(*spelled)) if spelled else ""
+        return found[1:-1] or _malformed()
+
+    def _start(self, name: str) -> None:
+        self._started = True
+        self._mute = name in self._pseudo
+        if self._mute:
+            self.read.recorded()
+            return
+        start(self.read, self.emit, name, self._id)
+        for piece in self._early:
+            self.emit.tool_args(piece)
+
+    def _put(self, json: str) -> None:
+        if not self._started:
+            self._early.append(json)
+        elif not self._mute:
+            self.emit.tool_args(json)
+
+
+class KeyedCall(JsonCall):
+    """Reads objects whose key is the call's name; one that names it as others do is read as theirs."""
+
+    def _member(self, key: str) -> Step:
+        if self._started or key in _KNOWN:
+            return (yield from super()._member(key))
+        self._start(key)
+        self._argued = True
+        return (yield from arguments(self.read, self._put, python=self._python))
+
+
+def _several(read: Reader, call: JsonCall, *, listed: bool) -> Step:
+    """The first, whose brace was taken, and those that follow."""
+    yield from call.run()
+    if listed:
+        call.names = None
+    while not read.ended:
+        read.record()
+        parted = yield from read.accept(",", ";")
+        if (yield from read.accept("{")):
+            if (yield from _another(read, call, listed=listed)):
+                continue
+            return ""
+        if not (listed and (yield from read.accept("]"))) and parted:
+            give_back(read, call.emit, call.emit.text)
+        read.recorded()
+        return ""
+    return ""
+
+
+def _another(read: Reader, call: JsonCall, *, listed: bool) -> Step:
+    """One that follows; what is none is text, and only a list goes on behind it."""
+    try:
+        yield from call.run()
+    except Malformed:
+        if not read.recording:
+            raise
+        try:
+            goes_on = (yield from read.json(_ignore, call.depth)) if listed else ""
+        except Malformed:
+            goes_on = ""
+        give_back(read, call.emit, call.emit.text)
+        return goes_on
+    return "whole"
+
+
+def _malformed() -> str:
+    raise Malformed
 
 
 def _ignore(_: str) -> None:

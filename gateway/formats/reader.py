@@ -6,7 +6,9 @@ top to bottom like the grammar it parses and cannot tell how the stream was cut 
 
 import json
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
+
+from gateway.formats.markers import Ends, Markers
 
 Step = Generator[None, None, str]
 Sink = Callable[[str], None]
@@ -14,7 +16,7 @@ Sink = Callable[[str], None]
 _SPACE = re.compile(r"\s*")
 _WORD = re.compile(r"[\w.:/-]*")
 _SCALAR = re.compile(r"[\w.+-]*")
-_JSON_STOP = re.compile(r'["{}\[\]]')
+_JSON_STOP = re.compile(r'"|{|}|\[|\]|<|,\s{0,16}(?=[}\]]|\Z)')  # a set of these first characters would be slower
 _STRING_END = re.compile(r'["\\]')
 _CHARACTERS = re.compile(
     r'(?:[^"\\]++|\\["\\/bfnrt]|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}'
@@ -29,41 +31,22 @@ class Malformed(Exception):
     """The text is not what it seemed to be."""
 
 
-class Markers:
-    """A set of literals to look for, none a prefix of another."""
-
-    def __init__(self, *literals: str) -> None:
-        for a in literals:
-            for b in literals:
-                if a != b and b.startswith(a):
-                    raise ValueError(f"{a!r} is a prefix of {b!r}")
-        self.search = re.compile("|".join(map(re.escape, literals))).search
-        self._prefixes = frozenset(m[:i] for m in literals for i in range(1, len(m)))
-        self._longest = max(map(len, literals)) - 1
-        self._first = frozenset(m[0] for m in literals)
-
-    def tail(self, text: str) -> int:
-        """Length of the longest suffix of text that may yet become a marker."""
-        end = text[-self._longest :] if self._longest else ""
-        if not self._first.isdisjoint(end):
-            for i in range(len(end)):
-                if end[i:] in self._prefixes:
-                    return len(end) - i
-        return 0
-
-
 class Reader:
     """Verbs to read text with; each takes what is certain and suspends for the rest.
 
     `limit` bounds what `record` may remember, in characters; more is Malformed.
     """
 
-    __slots__ = ("_base", "_buffer", "_cut", "_eof", "_limit", "_pos", "_tape", "_taped", "dropped", "marker")
+    __slots__ = (
+        "_base", "_buffer", "_cut", "_eof", "_held", "_pos", "_tape", "_taped", "dropped", "ends", "limit", "marker",
+    )  # fmt: skip
 
     def __init__(self, limit: int = 8 << 20) -> None:
         self._buffer, self._pos, self._base, self._eof, self._cut = "", 0, 0, False, False
-        self._limit, self._taped = limit, 0
+        self.limit, self._taped = limit, 0
         self._tape: list[str] | None = None
+        self._held = ""  # what may be the end of the turn
+        self.ends: Ends | None = None  # what falls away there
         self.marker = ""  # the one found last, with the gap before it
         self.dropped = False  # the beginning of a marker fell away at the end
 
@@ -73,16 +56,28 @@ class Reader:
         return self._base + self._pos
 
     def feed(self, text: str) -> None:
+        if self.ends and (self._held or not self.ends.absent(text)):
+            text = self._held + text
+            begin = self.ends.begin(text)
+            text, self._held = text[:begin], text[begin:]
         self._buffer, self._base, self._pos = self._buffer[self._pos :] + text, self._base + self._pos, 0
 
     def close(self, cut: bool = False) -> None:
         """No more comes.  `cut`: not by the model's will, so the beginning of a marker is one, and falls away."""
-        self._eof, self._cut = True, cut
+        if self.ends and not self.ends.all_of(self._held):
+            self.dropped = cut
+            self._buffer += "" if cut else self._held
+        self._held, self._eof, self._cut = "", True, cut
 
     @property
     def fed(self) -> int:
         """How many characters have come."""
-        return self._base + len(self._buffer)
+        return self._base + len(self._buffer) + len(self._held)
+
+    @property
+    def cut(self) -> bool:
+        """True if the text ended, and not by the model's will."""
+        return self._cut
 
     @property
     def ended(self) -> bool:
@@ -93,6 +88,10 @@ class Reader:
         """Remember what is taken from here on, so that it can be given back after what has `begun` it."""
         self._tape, self._taped = [begun], 0
 
+    @property
+    def recording(self) -> bool:
+        return self._tape is not None
+
     def recorded(self) -> str:
         """What was taken since `record`; stops remembering."""
         tape, self._tape = self._tape or [], None
@@ -101,7 +100,8 @@ class Reader:
     def until(self, markers: Markers, emit: Sink) -> Step:
         """Emit text as soon as it is certain; return the marker, or "" at the end."""
         while True:
-            if found := markers.search(self._buffer, self._pos):
+            found = markers.search(self._buffer, self._pos)
+            if found and self._settled(found, markers):
                 self._emit(found.start(), emit)
                 self.marker = found[0]
                 return self._take(found.end())
@@ -110,11 +110,12 @@ class Reader:
                 return self._drop()
             yield
 
-    def trimmed_until(self, markers: Markers, emit: Sink) -> Step:
-        """`until`, where up to 16 characters of white space right before a marker belong to it."""
+    def trimmed_until(self, markers: Markers, emit: Sink, bare: Collection[str] = ()) -> Step:
+        """`until`, where up to 16 characters of white space right before a marker belong to it, if it is not bare."""
         while True:
-            if found := markers.search(self._buffer, self._pos):
-                self._emit(self._gap(found.start()), emit)
+            found = markers.search(self._buffer, self._pos)
+            if found and self._settled(found, markers):
+                self._emit(found.start() if found[0] in bare else self._gap(found.start()), emit)
                 self.marker = self._take(found.end())
                 return found[0]
             end = self._certain(markers)
@@ -131,18 +132,29 @@ class Reader:
         self._emit(len(self._buffer), emit)
         return ""
 
-    def literal(self, *options: str) -> Step:
-        """Take the option that comes next and return it; "" if none does."""
+    def ahead(self, *options: str) -> Step:
+        """Return the longest option that comes next, without taking it; "" if none does."""
         while True:
             here = self._buffer[self._pos : self._pos + max(map(len, options))]
-            for option in options:
-                if here.startswith(option):
-                    return self._take(self._pos + len(option))
-            if not any(option.startswith(here) for option in options):
-                return ""
-            if self._eof:
-                return self._drop() if self._cut else ""
+            undecided = any(len(here) < len(option) and option.startswith(here) for option in options)
+            if undecided and not self._eof:
+                yield
+                continue
+            found = max((option for option in options if here.startswith(option)), key=len, default="")
+            if undecided and self._cut and not found:
+                self._drop()
+            return found
+
+    def literal(self, *options: str) -> Step:
+        """Take the longest option that comes next and return it; "" if none does."""
+        found = yield from self.ahead(*options)
+        return self._take(self._pos + len(found)) if found else ""
+
+    def some(self, count: int) -> Step:
+        """Take so many characters, or as many as there are."""
+        while len(self._buffer) - self._pos < count and not self._eof:
             yield
+        return self._take(min(self._pos + count, len(self._buffer)))
 
     def accept(self, *options: str) -> Step:
         """Skip white space, then `literal`."""
@@ -158,11 +170,15 @@ class Reader:
         yield from self._run(_SPACE, _ignore)
         return self._buffer[self._pos : self._pos + 1]
 
-    def word(self) -> Step:
-        """Take a name."""
+    def word(self, characters: re.Pattern[str] = _WORD) -> Step:
+        """Take a name: all that there is of these characters, and at least one."""
+        return (yield from self.run(characters)) or self._malformed()
+
+    def run(self, characters: re.Pattern[str]) -> Step:
+        """Take all that there is of these characters."""
         pieces: list[str] = []
-        yield from self._run(_WORD, pieces.append)
-        return "".join(pieces) or self._malformed()
+        yield from self._run(characters, pieces.append)
+        return "".join(pieces)
 
     def string(self) -> Step:
         """Take one JSON string and return its value, or Malformed."""
@@ -186,23 +202,29 @@ class Reader:
             else:
                 yield
 
-    def json(self, emit: Sink) -> Step:
-        """Pass one JSON value through, verbatim, as it comes; return "" if the text ended first."""
+    def json(self, emit: Sink, depth: int = 0) -> Step:
+        """Pass one JSON value through, verbatim, as it comes; return "" if the text ended first.
+
+        A comma that nothing follows falls away; a tag between its values is Malformed.
+
+        depth: so many brackets of it were taken before.
+        """
         start = yield from self.peek()
-        if not start or start in '{["':
-            return (yield from self._nested(emit))
+        if depth or not start or start in '{["':
+            return (yield from self._nested(emit, depth))
         if not (start.isalnum() or start == "-"):
             self._malformed()
         yield from self._run(_SCALAR, emit)
         return "whole"
 
-    def _nested(self, emit: Sink) -> Step:
-        depth, quoted, pos = 0, False, self._pos
+    def _nested(self, emit: Sink, depth: int) -> Step:
+        quoted, pos = False, self._pos
         while True:
             stop = (_STRING_END if quoted else _JSON_STOP).search(self._buffer, pos)
-            if not stop or (stop[0] == "\\" and stop.end() == len(self._buffer)):
-                self._emit(stop.start() if stop and not self._eof else len(self._buffer), emit)
+            if not stop or (stop[0][0] in "\\," and stop.end() == len(self._buffer)):
+                self._emit(len(self._buffer) if not stop or (self._eof and quoted) else stop.start(), emit)
                 if self._eof:
+                    self._take(len(self._buffer))
                     return ""
                 yield
                 pos = self._pos
@@ -212,11 +234,19 @@ class Reader:
                 pos += 1
             elif stop[0] == '"':
                 quoted = not quoted
+            elif stop[0][0] in "<,":
+                self._amiss(stop, emit)
             else:
                 depth += 1 if stop[0] in "{[" else -1
             if not depth and not quoted:
                 self._emit(pos, emit)
                 return "whole"
+
+    def _amiss(self, stop: re.Match[str], emit: Sink) -> None:
+        self._emit(stop.start(), emit)
+        if stop[0] == "<":
+            self._malformed()
+        self._take(stop.end())
 
     def _run(self, characters: re.Pattern[str], emit: Sink) -> Step:
         while True:
@@ -226,6 +256,12 @@ class Reader:
             if self._eof or end < len(self._buffer):
                 return ""
             yield
+
+    def _settled(self, found: re.Match[str], markers: Markers) -> bool:
+        """False if what was found may yet become a longer marker."""
+        if self._eof or found[0] not in markers.short or len(self._buffer) - found.start() > markers.longest:
+            return True
+        return self._buffer[found.start() :] not in markers.prefixes
 
     def _certain(self, markers: Markers) -> int:
         """The end of what is no beginning of a marker."""
@@ -261,7 +297,7 @@ class Reader:
         if self._tape is not None:
             self._tape.append(taken)
             self._taped += len(taken)
-            if self._taped > self._limit:
+            if self._taped > self.limit:
                 self._malformed()
         return taken
 

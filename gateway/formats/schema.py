@@ -1,20 +1,67 @@
-"""From a parameter's text to JSON, as its schema wants it."""
+"""From a parameter's text to JSON, as its schema wants it.
 
-from collections.abc import Iterable, Mapping
+The types come from `type` (JSON's words, or those of programming languages), `enum`, `const`, `properties`, `items`,
+`anyOf`, `oneOf`, `allOf`, `nullable` and `$ref`.  A parameter that may only be a string is one, whatever it looks
+like; any other text is what it reads as if that is wanted, else a string.
+"""
+
+import ast
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from json import dumps
 from typing import Any
+from warnings import catch_warnings
 
 from msgspec import DecodeError, json
 
-_LITERALS = {"True": "true", "False": "false", "None": "null"}
-_ANY = ("null", "integer", "number", "boolean", "object", "array")
-_NAMES = {bool: "boolean", int: "integer", float: "number", dict: "object", list: "array", str: "string"}
+STRING = frozenset({"string"})
+ANY = frozenset({"null", "integer", "number", "boolean", "object", "array"})
+JSON = ANY | {"quoted"}  # of text that was said to be JSON: a string in its quotes is one
+_DEFINITIONS = ("$defs", "definitions")  # where a $ref leads
+_SCALARS = frozenset({"null", "integer", "number", "boolean"})
+_BITS = {"1": "true", "0": "false"}
+_SIGNS = re.compile(r"\+?(-?)0*(?=\d)")  # and zeros, as JSON has none before a number
+_KINDS = {bool: "boolean", int: "integer", float: "number", dict: "object", list: "array", str: "string"}
+_NO_LETTER = re.compile(r"[^a-z]")
+_WORDS = {
+    **{kind: kind for kind in (*ANY, "string")},
+    **dict.fromkeys(("str", "text", "char", "varchar", "enum"), "string"),
+    **dict.fromkeys(("int", "uint", "long", "short", "unsigned"), "integer"),
+    **dict.fromkeys(("float", "double", "decimal", "num"), "number"),
+    **dict.fromkeys(("bool", "binary"), "boolean"),
+    **dict.fromkeys(("dict", "map", "mapping"), "object"),
+    **dict.fromkeys(("list", "tuple", "set", "arr", "sequence"), "array"),
+    **dict.fromkeys(("none", "nonetype"), "null"),
+}
 
 
-def kinds(tool: Mapping[str, Any], parameter: str) -> frozenset[str]:
-    """The JSON types a parameter may have; an unknown parameter is a string."""
+def kinds(tool: Mapping[str, Any], parameter: str, unknown: frozenset[str] = STRING) -> frozenset[str]:
+    """The JSON types that a parameter may have; `unknown`: one that the tool does not have."""
     properties = tool.get("properties")
     schema = properties.get(parameter) if isinstance(properties, Mapping) else None
-    return frozenset(_kinds(schema)) if isinstance(schema, Mapping) else frozenset({"string"})
+    return (frozenset(_kinds(schema, tool)) or ANY) if isinstance(schema, Mapping) else unknown
+
+
+def has(tool: Mapping[str, Any], parameter: str) -> bool:
+    """True if the tool has such a parameter, or does not say which it has."""
+    properties = tool.get("properties")
+    return not isinstance(properties, Mapping) or parameter in properties
+
+
+def inside(tool: Mapping[str, Any], parameter: str) -> Mapping[str, Any]:
+    """What is in a parameter, as if that were a tool; what is in a list is its `item`."""
+    properties = tool.get("properties")
+    within: dict[str, Any] = {}
+    for option in _options(properties.get(parameter) if isinstance(properties, Mapping) else None, tool):
+        within |= {"item": option["items"]} if "items" in option else {}
+        within |= option["properties"] if isinstance(option.get("properties"), Mapping) else {}
+    return {**{key: tool[key] for key in _DEFINITIONS if key in tool}, "properties": within}
+
+
+def named(word: str) -> frozenset[str]:
+    """The type that a word means, as `int32` or `list[str]`; any if it is not known."""
+    kind = _WORDS.get(_NO_LETTER.split(word.lower(), 1)[0])
+    return frozenset({kind}) if kind else ANY
 
 
 def quoted(text: str) -> str:
@@ -24,26 +71,92 @@ def quoted(text: str) -> str:
 
 def typed(text: str, wanted: frozenset[str]) -> str:
     """The text as JSON of a wanted type if it reads as one, else as a string."""
-    literal = _LITERALS.get(text.strip(), text.strip())
+    if wanted == STRING:
+        return f'"{quoted(text)}"'
+    plain = text.strip()
+    for literal in (_literal(plain, wanted), _from_python(plain)):
+        if _fits(literal, wanted):
+            return literal
+    return f'"{quoted(text)}"'
+
+
+def _literal(plain: str, wanted: frozenset[str]) -> str:
+    """The text with the words and numbers of others made JSON's."""
+    word = plain.lower()
+    if word in ("true", "false", "null"):
+        return word
+    if word == "none" and "string" not in wanted:
+        return "null"
+    if "boolean" in wanted and not wanted & {"integer", "number", "string"}:
+        return _BITS.get(plain, plain)
+    return _SIGNS.sub(r"\1", plain, count=1) if wanted <= _SCALARS and _SIGNS.match(plain) else plain
+
+
+def _from_python(plain: str) -> str:
+    if plain[:1] not in ("{", "[", "("):
+        return ""
+    try:
+        with catch_warnings(action="ignore"):  # of escapes that Python does not know
+            return dumps(ast.literal_eval(plain), ensure_ascii=False, allow_nan=False)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return ""
+
+
+def _fits(literal: str, wanted: frozenset[str]) -> bool:
     try:
         kind = _kind(json.decode(literal))
-    except (DecodeError, RecursionError):
-        kind = "string"
-    fits = kind in wanted or (kind == "integer" and "number" in wanted)
-    return literal if fits and kind != "string" else f'"{quoted(text)}"'
+    except (DecodeError, ValueError, RecursionError):
+        return False
+    if kind == "string":
+        return "quoted" in wanted
+    return kind in wanted or (kind == "integer" and "number" in wanted) or (kind == "null" and "string" not in wanted)
 
 
-def _kinds(schema: Mapping[str, Any]) -> Iterable[str]:
-    named = schema.get("type")
-    if isinstance(named, str):
-        return [named]
-    if isinstance(named, list):
-        return [kind for kind in named if isinstance(kind, str)]
-    if isinstance(schema.get("enum"), list):
-        return map(_kind, schema["enum"])
-    options = [option for key in ("anyOf", "oneOf") for option in schema.get(key) or ()]
-    return [kind for option in options if isinstance(option, Mapping) for kind in _kinds(option)] or _ANY
+def _kinds(schema: object, root: Mapping[str, Any]) -> Iterator[str]:
+    for option in _options(schema, root):
+        yield from _own_kinds(option)
+
+
+def _options(schema: object, root: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """A schema and all that it is made of, or may be instead."""
+    left = [schema]
+    followed: set[str] = set()  # as a $ref may lead in a circle
+    while left:
+        option = left.pop()
+        if not isinstance(option, Mapping):
+            continue
+        yield option
+        for group in ("anyOf", "oneOf", "allOf"):
+            left += _listed(option.get(group))
+        reference = option.get("$ref")
+        if isinstance(reference, str) and reference not in followed:
+            followed.add(reference)
+            left.append(_referred(reference, root))
+
+
+def _own_kinds(schema: Mapping[str, Any]) -> Iterator[str]:
+    if schema.get("nullable") is True:
+        yield "null"
+    if "type" in schema:
+        for word in _listed(schema["type"]):
+            yield from named(word) if isinstance(word, str) else ()
+    elif "properties" in schema or "items" in schema:
+        yield "object" if "properties" in schema else "array"
+    else:
+        yield from map(_kind, [*_listed(schema.get("enum")), *([schema["const"]] if "const" in schema else ())])
+
+
+def _referred(reference: str, root: Mapping[str, Any]) -> object:
+    """What a `$ref` inside the tool's own schema means."""
+    found: object = root
+    for name in reference.removeprefix("#").split("/")[1:]:
+        found = found.get(name.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
+    return found if reference.startswith("#") else None
+
+
+def _listed(value: object) -> Sequence[object]:
+    return value if isinstance(value, list) else () if value is None or isinstance(value, Mapping) else (value,)
 
 
 def _kind(value: object) -> str:
-    return _NAMES.get(type(value), "null")
+    return _KINDS.get(type(value), "null")

@@ -1,0 +1,186 @@
+"""Values in the dialects of JSON that models write, and JSON made of them as they come.
+
+Python's literals (`True`, `None`, either quote, r"strings", tuples), keys without quotes, strings between marks of a
+family's own, text without any quotes, trailing commas.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.formats.markers import Markers
+from gateway.formats.reader import Malformed, Reader, Sink, Step
+from gateway.formats.schema import ANY, kinds, quoted, typed
+
+MARKS = ('<|"|>', "<escape>")  # around a string in which nothing is escaped
+_QUOTES = ('"""', "'''", '"', "'")
+_RAW = {quote: Markers(quote) for quote in (*_QUOTES, *MARKS)}
+_ENDS = _RAW | {quote: Markers(quote, "\\") for quote in _QUOTES}
+_PREFIXES = {"r", "R", "f", "b", "u"}  # of a string in Python
+_KEY = re.compile(r"[\w.$@/-]*")
+_BARE = re.compile(r"""[^,{}\[\]()"'<>\n]*""")
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "a": "\a", "\n": ""}
+_HEX = {"x": 2, "u": 4, "U": 8}
+_DIGITS = re.compile(r"[0-9a-fA-F]+")
+_OCTAL, _LONGEST_OCTAL = "01234567", 3
+_DEPTH = 100  # of values inside values
+_CLOSE = {"{": "}", "[": "]", "(": ")"}
+
+
+def bare_kinds(tool: Mapping[str, Any], parameter: str) -> frozenset[str]:
+    """The JSON types that text without quotes may have: any, unless the tool says that it may be a string."""
+    wanted = kinds(tool, parameter, ANY)
+    return wanted if "string" in wanted else ANY
+
+
+def value(read: Reader, put: Sink, wanted: frozenset[str] = ANY, depth: int = _DEPTH) -> Step:
+    """One value, as JSON for `put`; return "" if the text ended first.
+
+    wanted: the JSON types that text without quotes may have.
+    """
+    first = yield from read.peek()
+    if not first:
+        return ""
+    if first == "{":
+        return (yield from members(read, put, depth))
+    if first in "[(":
+        return (yield from _array(read, put, depth))
+    if quote := (yield from read.literal(*_QUOTES, *MARKS)):
+        return (yield from _quoted(read, put, _ENDS[quote]))
+    return (yield from bare(read, put, wanted))
+
+
+def bare(read: Reader, put: Sink, wanted: frozenset[str], begun: str = "") -> Step:
+    """A value without quotes, of which some was taken, or a string of Python's with a prefix."""
+    text = begun + (yield from read.run(_BARE))
+    if text in _PREFIXES and (quote := (yield from read.literal(*_QUOTES))):
+        return (yield from _quoted(read, put, (_RAW if text in "rR" else _ENDS)[quote]))
+    if read.ended and read.cut:
+        return ""  # it may have gone on
+    if not text:
+        raise Malformed
+    put(literal(text, wanted))
+    return "whole"
+
+
+def literal(text: str, wanted: frozenset[str]) -> str:
+    """Text without quotes as JSON; nothing is null, even where a string is wanted."""
+    return "null" if text.strip() in ("None", "null") else typed(text.strip(), wanted)
+
+
+def members(read: Reader, put: Sink, depth: int = _DEPTH) -> Step:
+    """An object, its braces perhaps doubled, or Malformed; return "" if the text ended first."""
+    if not depth:
+        raise Malformed
+    yield from read.expect("{")
+    doubled = yield from read.accept("{")
+    before = "{"
+    while not (yield from read.accept("}")):
+        if read.ended:
+            return ""
+        name = yield from key(read)
+        yield from read.expect(":", "=")
+        put(f'{before}"{quoted(name)}": ')
+        before = ", "
+        if not (yield from value(read, put, depth=depth - 1)):
+            return ""
+        if not (yield from read.accept(",")):
+            yield from read.expect("}")
+            break
+    if doubled:
+        yield from read.accept("}")
+    put("{}" if before == "{" else "}")
+    return "whole"
+
+
+def key(read: Reader) -> Step:
+    """A key: a string in any quotes, or a word."""
+    yield from read.peek()
+    if (yield from read.ahead(*_QUOTES, *MARKS)):
+        return (yield from string(read))
+    return (yield from read.word(_KEY))
+
+
+def string(read: Reader) -> Step:
+    """Take one string in any quotes and return its value, or Malformed."""
+    pieces: list[str] = []
+    if not (yield from decoded(read, pieces.append)):
+        raise Malformed
+    return "".join(pieces)
+
+
+def decoded(read: Reader, put: Sink) -> Step:
+    """Decode one string in any quotes, as it comes; return its end quote, "" if the text ended first."""
+    quote = yield from read.expect(*_QUOTES, *MARKS)
+    return (yield from _inside(read, put, _ENDS[quote]))
+
+
+def _array(read: Reader, put: Sink, depth: int) -> Step:
+    if not depth:
+        raise Malformed
+    close = _CLOSE[(yield from read.expect("[", "("))]
+    before = "["
+    while not (yield from read.accept(close)):
+        if read.ended:
+            return ""
+        put(before)
+        before = ", "
+        if not (yield from value(read, put, depth=depth - 1)):
+            return ""
+        if not (yield from read.accept(",")):
+            yield from read.expect(close)
+            break
+    put("[]" if before == "[" else "]")
+    return "whole"
+
+
+def _quoted(read: Reader, put: Sink, ends: Markers) -> Step:
+    """A string whose quote was taken, as JSON; return "" if the text ended first."""
+    put('"')
+    if not (yield from _inside(read, lambda text: put(quoted(text)), ends)):
+        return ""
+    put('"')
+    return "whole"
+
+
+def _inside(read: Reader, put: Sink, ends: Markers) -> Step:
+    """Decode a string whose quote was taken, as it comes; return its end quote, or "" at the end."""
+    while (mark := (yield from read.until(ends, put))) == "\\":
+        yield from _escape(read, put)
+    return mark
+
+
+def _escape(read: Reader, put: Sink) -> Step:
+    """One escape sequence after its backslash, JSON's or Python's; one that neither knows stays as it is."""
+    letter = yield from read.some(1)
+    if letter in _HEX:
+        digits = yield from read.some(_HEX[letter])
+        whole = yield from _coded(read, put, letter, digits)
+    elif letter and letter in _OCTAL:
+        digits = letter
+        while len(digits) < _LONGEST_OCTAL and (digit := (yield from read.literal(*_OCTAL))):
+            digits += digit
+        whole = chr(int(digits, 8))
+    else:
+        whole = _ESCAPES.get(letter, letter if letter in "\\\"'/" else f"\\{letter}")
+    if not (read.ended and read.cut):  # else it may have gone on
+        put(whole)
+    return ""
+
+
+def _coded(read: Reader, put: Sink, letter: str, digits: str) -> Step:
+    """The character of a code, which may be half of a pair; halves that stand alone before it are put."""
+    while 0xD800 <= (code := _code(letter, digits)) < 0xDC00 and (yield from read.literal("\\u")):
+        digits = yield from read.some(4)
+        if 0xDC00 <= (low := _code("u", digits)) < 0xE000:
+            return chr(0x10000 + (code - 0xD800) * 0x400 + low - 0xDC00)
+        put("\ufffd")
+        letter = "u"
+    if code < 0:
+        return f"\\{letter}{digits}"
+    return chr(code) if code < 0x110000 and not 0xD800 <= code < 0xE000 else "\ufffd"
+
+
+def _code(letter: str, digits: str) -> int:
+    """What the digits after such a letter say; less than 0 if they are not all there."""
+    return int(digits, 16) if len(digits) == _HEX[letter] and _DIGITS.fullmatch(digits) else -1

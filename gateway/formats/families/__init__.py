@@ -1,0 +1,1 @@
+"""One row per format, in files by the grammar that their calls have."""

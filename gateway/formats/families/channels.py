@@ -1,0 +1,80 @@
+"""Families that write their turns in channels, each with a header that says what it is; and MiniMax M3."""
+
+from collections.abc import Mapping
+
+from gateway.formats import functionary32
+from gateway.formats.harmony import harmony
+from gateway.formats.markup import THINK, Markup
+from gateway.formats.muse import MUSE
+from gateway.formats.nested import Nested
+from gateway.formats.row import Row
+
+_M3 = "]<]minimax[>["
+
+ROWS: Mapping[str, Row] = {
+    "harmony": Row(
+        parse=harmony(),
+        families="gpt-oss",
+        example=(
+            "<|channel|>analysis<|message|>I should look.<|end|><|start|>assistant<|channel|>commentary "
+            'to=functions.get_weather <|constrain|>json<|message|>{"city": "Paris", "days": 3}<|call|>'
+        ),
+        aliases=("openai", "openai_gptoss"),
+        special=True,
+        signs=("<|channel|>analysis", "<|message|>"),
+        differs=(
+            "vLLM finds channels among tokens only, and nothing in text.  A server that leaves special tokens out "
+            "sends `analysis…assistantfinal…`, which nothing tells from prose: it stays text."
+        ),
+    ),
+    "llmjp_harmony": Row(
+        parse=harmony(spaced=True),
+        families="LLM-jp 4.1",
+        example=(
+            "<|channel|> analysis<|message|> I should look.<|end|><|start|> assistant<|channel|> commentary "
+            'to=functions.get_weather <|constrain|> json<|message|> {"city": "Paris", "days": 3}<|call|>'
+        ),
+        special=True,
+        signs=("chat_format=llm-jp-harmony-v1",),
+    ),
+    "functionary32": Row(
+        parse=functionary32.parse,
+        families="Functionary 3.2",
+        example='all\nLet me see.>>>get_weather\n{"city": "Paris", "days": 3}',
+        signs=(">>>all",),
+    ),
+    "muse_glimmer": Row(
+        parse=MUSE,
+        families="Muse Glimmer, Muse Spark",
+        example=(
+            " to=self<|message|>I should look.<|eom|><|start|>assistant to=get_weather<|message|>"
+            '<atem:function_calls>\n<atem:invoke name="get_weather">\n'
+            '<atem:parameter name="city">Paris</atem:parameter>\n'
+            '<atem:parameter name="days">3</atem:parameter>\n</atem:invoke>\n</atem:function_calls><|eom|>'
+        ),
+        aliases=("muse", "musespark1x"),
+        special=True,
+        signs=("<atem:function_calls>", "<|message|>"),
+        differs=(
+            "vLLM takes calls only from a message to a tool; here, as in Ollama, a message to the user that begins "
+            "with calls is calls as well."
+        ),
+    ),
+    "minimax_m3": Row(
+        parse=Markup(
+            thoughts={"<mm:think>": ("</mm:think>",), **THINK},
+            calls={f"{_M3}<invoke name=": Nested(mark=_M3)},
+            before=(f"{_M3}<tool_call>", "<tool_call>"),
+            after=(f"{_M3}</invoke>", f"{_M3}</tool_call>"),
+        ),
+        families="MiniMax M3",
+        example=(
+            f"<mm:think>I should look.</mm:think>{_M3}<tool_call>\n"
+            f'{_M3}<invoke name="get_weather">{_M3}<city>Paris{_M3}</city>{_M3}<days>3{_M3}</days>{_M3}</invoke>\n'
+            f"{_M3}</tool_call>"
+        ),
+        special=True,
+        signs=("minimax[>[", "<tool_call>"),
+        differs="vLLM passes a call on when it is whole; here its strings go out as they come.",
+    ),
+}

@@ -1,0 +1,89 @@
+"""Families that write calls as Python does, or in a dialect of JSON."""
+
+from collections.abc import Mapping
+
+from gateway.formats import json_call, pythonic
+from gateway.formats.format import Context, Emit
+from gateway.formats.gemma import Gemma
+from gateway.formats.markup import Markup
+from gateway.formats.reader import Reader, Step
+from gateway.formats.row import Row
+
+
+def _json_if_asked(read: Reader, emit: Emit, context: Context) -> Step:
+    """LFM2 writes calls as JSON where its system prompt says so."""
+    yield from read.peek()
+    json = yield from read.ahead("{", "[{", "[ {")
+    return (yield from (json_call.tagged if json else pythonic.tagged)(read, emit, context))
+
+
+ROWS: Mapping[str, Row] = {
+    "pythonic": Row(
+        parse=Markup(calls={"[": pythonic.named}, in_thought="last"),
+        families="Llama 3.2 with its template for small models, ToolACE",
+        example='[get_weather(city="Paris", days=3)]',
+        differs=(
+            "vLLM takes a list of calls only where nothing stands around it, and refuses positional arguments.  Here a "
+            "list anywhere counts if its first name is one of the tools; any other bracket is text."
+        ),
+    ),
+    "llama4_pythonic": Row(
+        parse=Markup(
+            calls={"<|python_start|>": pythonic.tagged, "[": pythonic.named},
+            after=("<|python_end|>",),
+            in_thought="last",
+        ),
+        families="Llama 4",
+        example='<|python_start|>[get_weather(city="Paris", days=3)]<|python_end|>',
+        special=True,
+        signs=("<|python_start|>",),
+    ),
+    "lfm2_pythonic": Row(
+        parse=Markup(calls={"<|tool_call_start|>": _json_if_asked}, after=("<|tool_call_end|>",), in_thought="text"),
+        families="LFM2, LFM2.5",
+        example=(
+            "<think>\nI should look.\n</think>\n\n"
+            '<|tool_call_start|>[get_weather(city="Paris", days=3)]<|tool_call_end|>'
+        ),
+        aliases=("lfm2",),
+        special=True,
+        signs=("<|tool_call_start|>", "<|tool_call_end|>"),
+    ),
+    "olmo3_pythonic": Row(
+        parse=Markup(calls={"<function_calls>": pythonic.tagged}, after=("</function_calls>",)),
+        families="OLMo 3",
+        example='<think>I should look.</think><function_calls>\nget_weather(city="Paris", days=3)\n</function_calls>',
+        aliases=("olmo3",),
+        signs=("<function_calls>", "</function_calls>"),
+        differs="What vLLM finds depends on how the text is cut; here it does not.",
+    ),
+    "gemma4": Row(
+        parse=Markup(
+            thoughts={"<|channel>thought": ("<channel|>",)},
+            calls={"<|tool_call>": Gemma(mark='<|"|>', end="<tool_call|>")},
+            after=("<tool_call|>", "<|tool_response>"),
+        ),
+        families="Gemma 4",
+        example=(
+            "<|channel>thought\nI should look.<channel|>"
+            '<|tool_call>call:get_weather{city:<|"|>Paris<|"|>,days:3}<tool_call|>'
+        ),
+        special=True,
+        signs=("<|tool_call>call:", "<tool_call|>"),
+        differs=(
+            "SGLang makes one of two calls of the same tool.  A string whose second mark is missing ends at a brace "
+            "with the end of the call behind it, as in Ollama; so no string can hold these two."
+        ),
+    ),
+    "functiongemma": Row(
+        parse=Markup(
+            calls={"<start_function_call>": Gemma(mark="<escape>", end="<end_function_call>")},
+            after=("<end_function_call>", "<start_function_response>"),
+        ),
+        families="FunctionGemma",
+        example="<start_function_call>call:get_weather{city:<escape>Paris<escape>,days:3}<end_function_call>",
+        special=True,
+        signs=("<start_function_call>",),
+        differs="vLLM loses the last characters of text before a call when they come with its tag; none are lost here.",
+    ),
+}

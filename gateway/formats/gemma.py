@@ -1,0 +1,82 @@
+"""Calls as Gemma writes them, in a JSON of its own:  call:f{city:<|"|>Paris<|"|>,days:3}<tool_call|>
+
+A string stands between marks and nothing in it is escaped.  Seen and accepted: ordinary quotes, a stray mark behind
+them, text without any where the tool wants a string, a string's second mark or the last brace missing.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.formats import dialect
+from gateway.formats.format import Context, Emit, start
+from gateway.formats.markers import Markers
+from gateway.formats.reader import Reader, Sink, Step
+from gateway.formats.schema import quoted
+
+_STRUCTURED = ("{", "[", '"', "'")  # what values begin with that are no plain text
+_TEXT = frozenset({"string", "null"})
+_MORE, _MAYBE = ("{", ","), ("}", ",")
+
+
+class Gemma(Struct, frozen=True, kw_only=True):
+    """What stands around a string, and after a call.  An object of this class is a Call."""
+
+    mark: str
+    end: str
+
+    def __call__(self, read: Reader, emit: Emit, context: Context) -> Step:
+        yield from read.accept("call:")
+        name = yield from read.word()
+        more = yield from read.expect("{", self.end)
+        start(read, emit, name)
+        tool = context.tools.get(name, {})
+        before = "{"
+        while more in _MORE and not (yield from read.accept("}", self.end)):
+            if read.ended:
+                return ""
+            key = yield from dialect.key(read)
+            yield from read.expect(":")
+            emit.tool_args(f'{before}"{quoted(key)}": ')
+            before = ", "
+            more = yield from self._value(read, emit.tool_args, tool, key)
+            if not more:
+                return ""
+        emit.tool_args("{}" if before == "{" else "}")
+        emit.tool_end()
+        return "whole"
+
+    def _value(self, read: Reader, put: Sink, tool: Mapping[str, Any], key: str) -> Step:
+        """One value; return what follows it, "" if the text ended first."""
+        wanted = dialect.bare_kinds(tool, key)
+        if (yield from read.accept(self.mark)):
+            mark = yield from self._string(read, put, self.mark, "}")
+        elif wanted <= _TEXT and not (yield from read.ahead(*_STRUCTURED, "null", self.end)):
+            follow = tuple(f"{name}:" for name in tool["properties"])
+            mark = yield from self._string(read, put, ",", "}", self.end, follow=follow)
+        elif (yield from dialect.value(read, put, wanted)):
+            yield from read.accept(self.mark)
+            mark = self.mark
+        else:
+            return ""
+        return (yield from read.expect(",", "}", self.end)) if mark == self.mark else mark
+
+    def _string(self, read: Reader, put: Sink, *stops: str, follow: tuple[str, ...] = ()) -> Step:
+        """The inside of a string; return what ended it, "" if the text ended first.
+
+        A brace does where the call ends behind it, a comma where one of `follow` comes next.
+        """
+        put('"')
+        stop = Markers(*stops)
+        while (mark := (yield from read.until(stop, lambda text: put(quoted(text))))) in _MAYBE:
+            read.record(mark)
+            yield from read.peek()
+            over = yield from read.ahead(*(follow if mark == "," else (self.end,)))
+            text = read.recorded()
+            if over or (mark == "}" and read.ended and not read.cut):
+                break
+            put(quoted(text))
+        if mark:
+            put('"')
+        return mark

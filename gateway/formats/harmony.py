@@ -1,0 +1,52 @@
+"""Messages in channels, as gpt-oss writes them: JSON, or code, for the tool that a header names."""
+
+from gateway.formats.format import Context, Emit, start
+from gateway.formats.json_call import arguments
+from gateway.formats.markers import Markers
+from gateway.formats.messages import CHANNEL, START, Messages
+from gateway.formats.reader import Malformed, Reader, Step
+from gateway.formats.schema import quoted
+
+_BEGINS, _ENDS = (START, CHANNEL), ("<|end|>", "<|call|>", "<|return|>")
+_IN_CODE = Markers(*_BEGINS, *_ENDS)
+
+
+def harmony(*, spaced: bool = False) -> Messages:
+    """spaced: a space stands after each tag."""
+    return Messages(
+        begins=_BEGINS,
+        ends=_ENDS,
+        body=_body,
+        thoughts=frozenset({"analysis"}),
+        nobody=frozenset({"assistant", "user", "all"}),
+        spaced=spaced,
+    )
+
+
+def _body(read: Reader, emit: Emit, context: Context, name: str) -> Step:
+    if not name:
+        raise Malformed
+    start(read, emit, name)
+    yield from read.peek()
+    if (yield from read.ahead("{", '"{')):
+        if (yield from arguments(read, emit.tool_args)):
+            emit.tool_end()
+            yield from read.peek()
+        return ""
+    if (yield from read.ahead(*_BEGINS, *_ENDS)):
+        emit.tool_args("{}")
+        emit.tool_end()
+        return ""
+    return "" if read.ended else (yield from code(read, emit, context, name, _IN_CODE))
+
+
+def code(read: Reader, emit: Emit, context: Context, name: str, stops: Markers) -> Step:
+    """Text that is no JSON: all of it is the first argument.  Return the tag after it."""
+    properties = context.tools.get(name, {}).get("properties")
+    key = next(iter(properties if isinstance(properties, dict) else ()), "code")
+    emit.tool_args(f'{{"{quoted(key)}": "')
+    mark = yield from read.until(stops, lambda text: emit.tool_args(quoted(text)))
+    if mark or not read.cut:
+        emit.tool_args('"}')
+        emit.tool_end()
+    return mark

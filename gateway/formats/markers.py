@@ -1,0 +1,62 @@
+"""Literals to look for in text that comes in pieces: which of them is there, and what may yet become one."""
+
+import re
+
+# What models write, or servers leave, at the end of a turn.  None is a word of a text that anybody would end with.
+END_TOKENS = (
+    "<|im_end|>", "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>", "<|eom_id|>", "<|eot|>", "<|eom|>", "<|end|>",
+    "<|return|>", "<|call|>", "<|end_of_role|>", "<|observation|>", "<|user|>", "<|role_sep|>", "<|message_sep|>",
+    "<|END_OF_TURN_TOKEN|>", "<|end_of_msg|>", "<|endofresponse|>", "<|assistant_end|>", "<turn|>", "<end_of_turn>",
+    "<eos>", "<｜end▁of▁sentence｜>", "[EOS]", "[e~[",
+)  # fmt: skip
+_END_WINDOW = 256  # characters at the end of a turn in which such tokens fall away
+
+
+class Markers:
+    """A set of literals to look for; where one is the beginning of another, the longer is found."""
+
+    def __init__(self, *literals: str) -> None:
+        self.search = re.compile("|".join(map(re.escape, sorted({*literals}, key=len, reverse=True)))).search
+        self.prefixes = frozenset(m[:i] for m in literals for i in range(1, len(m)))
+        self.short = self.prefixes.intersection(literals)  # those that may yet become longer ones
+        self.first = frozenset(m[0] for m in literals)
+        self.longest = max(map(len, literals)) - 1  # of what may yet become one
+
+    def tail(self, text: str) -> int:
+        """Length of the longest suffix of text that may yet become a marker."""
+        end = text[-self.longest :] if self.longest else ""
+        if not self.first.isdisjoint(end):
+            for i in range(len(end)):
+                if end[i:] in self.prefixes:
+                    return len(end) - i
+        return 0
+
+
+class Ends:
+    """Tokens that are no part of an answer where nothing but such tokens follows."""
+
+    def __init__(self, *tokens: str) -> None:
+        self._tokens, self._markers = tokens, Markers(*tokens)
+
+    def absent(self, text: str) -> bool:
+        """True if no token is in the text, nor begins in it."""
+        return self._markers.first.isdisjoint(text)
+
+    def begin(self, text: str) -> int:
+        """Where the tail begins that may yet be nothing but tokens, the last perhaps in part."""
+        return min(self._before(text, len(text)), self._before(text, len(text) - self._markers.tail(text)))
+
+    def all_of(self, tail: str) -> bool:
+        """True if a tail, as `begin` found it, has become nothing but whole tokens."""
+        return not self._before(tail, len(tail))
+
+    def _before(self, text: str, begin: int) -> int:
+        """Where the tokens begin that end at a place."""
+        least = max(0, len(text) - _END_WINDOW)
+        while (word := text[least:begin].rstrip()).endswith(self._tokens):
+            token = next(token for token in self._tokens if word.endswith(token))
+            begin = least + len(word) - len(token)
+        return begin
+
+
+ENDS = Ends(*END_TOKENS)

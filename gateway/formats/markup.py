@@ -1,0 +1,244 @@
+"""How a family of models marks thoughts and calls in its text, and the one loop that reads all such text.
+
+A family is the tags that it writes; what stands between the tags of a call is read by one of a few grammars.  What
+holds for every family:
+
+- White space inside the opening tag of a thought, and around all tags in the text (16 characters before one, at
+  most), belongs to the tags.  What stands before the end of a thought is kept as the model wrote it.
+- A thought that is never closed is a thought to its end.  Its opening tag, repeated inside, is dropped, and so is a
+  closing tag right at the beginning of the text, after a thought or after a call; any other is text.
+- Where no tools were offered, the tags of calls are text.  What follows such a tag and is no call is text with it.
+- The closing tags of calls are dropped wherever they come after a call.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gateway.formats import guided
+from gateway.formats.format import Call, Context, Emit, InThought, give_back
+from gateway.formats.markers import ENDS, Ends, Markers
+from gateway.formats.reader import Malformed, Reader, Sink, Step
+
+_SOURCES = re.compile(r"[\d:,\[\] ]*")  # of a citation
+
+THINK: Mapping[str, tuple[str, ...]] = MappingProxyType({"<think>": ("</think>",)})
+
+CITATIONS = ("<co>", "<co:", "</co>", "</co:")
+
+
+class Markup(Struct, frozen=True, kw_only=True, dict=True):
+    """The tags of a family; an object of this class is its Format.
+
+    thoughts: opening tag → the tags of which any closes it; the first is the one that a prompt may have opened.
+    calls: opening tag → what reads on after it.
+    before: tags that mean something only where a call, or another of them, follows.
+    after: closing tags of calls.
+    silent: tags around plain text.
+    answer: tags around the answer; they fall away where text begins with the first, and then alone.
+    citations: tags around cited text, or what one begins with whose sources follow up to its ">".
+    in_thought: what a call's tag inside a thought is, see Context.
+    ends: tokens that fall away at the end of a turn.
+    """
+
+    thoughts: Mapping[str, tuple[str, ...]] = THINK
+    calls: Mapping[str, Call] = MappingProxyType({})
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    silent: tuple[str, ...] = ()
+    answer: Mapping[str, str] = MappingProxyType({})
+    citations: tuple[str, ...] = ()
+    in_thought: InThought = "end"
+    ends: Ends = ENDS
+
+    @cached_property
+    def openings(self) -> tuple[str, ...]:
+        """What may announce a call."""
+        return (*self.before, *self.calls)
+
+    @cached_property
+    def closes(self) -> frozenset[str]:
+        """What closes a thought and has no other meaning."""
+        return frozenset(close for closes in self.thoughts.values() for close in closes) - {*self.silent}
+
+    @cached_property
+    def without_calls(self) -> Markers | None:
+        """The tags of text in which no calls are looked for."""
+        tags = (*self.thoughts, *self.closes, *self._quiet)
+        return Markers(*tags) if tags else None
+
+    @cached_property
+    def with_calls(self) -> Markers:
+        """The tags of text in which calls are looked for."""
+        return Markers(*self.thoughts, *self.closes, *self._quiet, *self.openings, *self.after)
+
+    @cached_property
+    def thought(self) -> Mapping[str, Markers]:
+        """Opening tag → the tags inside a thought in which no calls are looked for."""
+        return {tag: Markers(tag, *closes, *self.citations) for tag, closes in self.thoughts.items()}
+
+    @cached_property
+    def thought_or_call(self) -> Mapping[str, Markers]:
+        """Opening tag → the tags inside a thought in which calls are looked for."""
+        return {tag: Markers(tag, *closes, *self.citations, *self.openings) for tag, closes in self.thoughts.items()}
+
+    @property
+    def _quiet(self) -> tuple[str, ...]:
+        """The tags that are in the text of an answer."""
+        return (*self.silent, *self.answer, *self.answer.values(), *self.citations)
+
+    def __call__(self, read: Reader, emit: Emit, context: Context) -> Step:
+        read.ends = self.ends
+        return _Answer(self, read, emit, context).run()
+
+
+class _Answer:
+    """One text on its way through a Markup."""
+
+    def __init__(self, markup: Markup, read: Reader, emit: Emit, context: Context) -> None:
+        self._markup, self._read, self._emit, self._context = markup, read, emit, context
+        self._mode = (context.in_thought or markup.in_thought) if context.tools else "text"
+        self._begun = 0  # where the text began that is being read
+        self._spoken = self._called = False
+        self._closing = ""  # the tag that closes the answer; "": none has opened it
+        self._kept: list[str] = []  # of the thoughts, from the first tag of a call on
+        self._room = read.limit  # for what is kept, in characters; negative: it was too much, and nothing is kept
+
+    def run(self) -> Step:
+        read, markup = self._read, self._markup
+        stops = markup.with_calls if self._context.tools else markup.without_calls
+        if self._context.thought_open and markup.thoughts:
+            yield from self._thought(next(iter(markup.thoughts)))
+            yield from self._begin()
+        elif self._context.forced is not None:
+            yield from self._guided()
+        if not stops:
+            return (yield from read.rest(self._emit.text))
+        while mark := (yield from read.trimmed_until(stops, self._emit.text, markup.citations)):
+            fresh = self._begun == read.offset - len(read.marker)
+            self._spoken |= not fresh
+            if (yield from self._marked(mark, fresh)):
+                yield from self._begin()
+        if self._kept and not (self._spoken or self._called or self._begun < read.offset or read.cut):
+            self._promote()
+        return ""
+
+    def _begin(self) -> Step:
+        """Text begins, after white space."""
+        yield from self._read.peek()
+        self._begun = self._read.offset
+        if self._context.forced is not None:
+            yield from self._guided()
+        return ""
+
+    def _guided(self) -> Step:
+        """A call has to come: JSON right here is one, whatever the family's tags are."""
+        mark = "" if self._called else (yield from guided.announced(self._read, self._emit))
+        if mark and (yield from self._call(mark, self._emit.text, guided.CALLS)):
+            yield from self._begin()
+        return ""
+
+    def _marked(self, mark: str, fresh: bool) -> Step:
+        """Act on a tag; return "" if it was text after all.  `fresh`: no text stands before it."""
+        markup = self._markup
+        if mark in markup.thoughts:
+            return (yield from self._thought(mark))
+        if mark in markup.openings:
+            return (yield from self._call(mark, self._emit.text))
+        if mark in markup.citations:
+            return (yield from self._citation(mark, self._emit.text))
+        if mark == self._closing or self._falls(mark, fresh):
+            self._closing = markup.answer.get(mark, self._closing)
+            return mark
+        self._emit.text(self._read.marker)
+        return ""
+
+    def _falls(self, mark: str, fresh: bool) -> bool:
+        """True if a tag that opens nothing is no part of the text."""
+        markup = self._markup
+        if mark in markup.after:
+            return self._called
+        return mark in markup.silent or (fresh and mark not in markup.answer.values())
+
+    def _citation(self, mark: str, put: Sink) -> Step:
+        """A tag of a citation falls away; the white space before it is not its own."""
+        read = self._read
+        read.record(mark)
+        yield from read.run(_SOURCES)
+        whole = mark.endswith(">") or (yield from read.literal(">"))
+        text = read.recorded()
+        if whole or (read.cut and read.ended):
+            self._emit.dropped("citations")
+        else:
+            put(text)
+        return ""
+
+    def _thought(self, tag: str) -> Step:
+        """A thought whose tag was taken, up to whatever ends it."""
+        stops = (self._markup.thought if self._mode == "text" else self._markup.thought_or_call)[tag]
+        put: Sink = self._emit.reasoning
+        yield from self._read.peek()
+        while mark := (yield from self._read.until(stops, put)):
+            if mark in self._markup.thoughts[tag]:
+                break
+            if mark == tag:
+                yield from self._read.peek()
+                continue
+            if mark in self._markup.citations:
+                yield from self._citation(mark, put)
+                continue
+            if self._mode == "last":
+                put = self._keep
+                put(mark)
+            elif (yield from self._call(mark, put)):
+                break
+        return tag
+
+    def _call(self, mark: str, put: Sink, calls: Mapping[str, Call] | None = None) -> Step:
+        """The call, or calls, that a tag has announced; return "" if it was text, for `put`."""
+        read, markup = self._read, self._markup
+        read.record(read.marker)
+        try:
+            while mark in markup.before:
+                mark = yield from read.expect(*markup.openings)
+            yield from (calls or markup.calls)[mark](read, self._emit, self._context)
+        except Malformed:
+            if read.recording:
+                give_back(read, self._emit, put)
+                return ""
+            if not read.ended:
+                self._emit.tool_end()
+        self._called = True
+        return mark
+
+    def _keep(self, thought: str) -> None:
+        self._emit.reasoning(thought)
+        self._room -= len(thought)
+        if self._room < 0:
+            self._kept.clear()
+        else:
+            self._kept.append(thought)
+
+    def _promote(self) -> None:
+        """The turn brought nothing but a thought with calls in it: they were meant."""
+        read = Reader()
+        read.feed("".join(self._kept))
+        read.close()
+        context = replace(self._context, thought_open=False, in_thought="text")
+        next(_Answer(self._markup, read, _CallsOnly(self._emit), context).run(), None)
+
+
+class _CallsOnly:
+    """An Emit for what was a thought and is known as that already: only its calls are new."""
+
+    def __init__(self, emit: Emit) -> None:
+        self.tool_start, self.tool_args, self.tool_end = emit.tool_start, emit.tool_args, emit.tool_end
+        self.text = self.reasoning = self.fragment = self.dropped = _ignore
+
+
+def _ignore(_: str) -> None:
+    pass

@@ -1,0 +1,164 @@
+"""Turns made of messages, each with a header that says what its body is:
+
+    <|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{…}<|call|>
+    <|start|>assistant to=self<|message|>I should look.<|eom|>
+
+A header is read as models write it: its parts in any order, some of them twice or with other words between them, its
+first tag missing where a message begins, its last one missing before the body.  A channel and a recipient are all that
+counts of it; other words before its last tag fall away.
+"""
+
+import re
+from collections.abc import Callable
+from functools import cached_property
+
+from msgspec import Struct
+
+from gateway.formats import guided
+from gateway.formats.format import Context, Emit, attempt
+from gateway.formats.markers import ENDS, Markers
+from gateway.formats.reader import Reader, Sink, Step
+
+START, CHANNEL, CONSTRAIN, MESSAGE = "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"
+TO = "to="
+_CHANNEL = re.compile(r"<\|channel\|>\s*(\w*)")
+_RECIPIENT = re.compile(r"\bto=\s*([\w.:/-]+)")
+_PARTS = re.compile(  # what has a meaning, and the words that say no more than that a body is JSON or code
+    r"(<\|start\|>\s*|^)assistant\b|<\|start\|>|<\|channel\|>(\s*(analysis|commentary|final)\b)?|\bto=\s*[\w.:/-]*"
+    r"|<\|constrain\|>|\b(json|code)\b",
+    re.IGNORECASE,
+)
+_WORD, _SPACE = re.compile(r"[\w.:/=-]*"), re.compile(r"\s*")
+_UNTAGGED = re.compile(r"assistant|to=[\w.:/-]+")  # the words of a header that lacks its first tag
+_LONGEST = 512  # characters of a header
+
+# Reads the body of a message to a tool of this name, "" to none, as a Call does; returns a closing tag if it took one.
+Body = Callable[[Reader, Emit, Context, str], Step]
+
+
+class Messages(Struct, frozen=True, kw_only=True, dict=True):
+    """The tags of a family; an object of this class is its Format.
+
+    begins: a header begins with any of these, wherever it stands.
+    ends: close a body.
+    body: reads what may be a call.
+    thoughts: the channels, or recipients, of thoughts.
+    nobody: recipients that are no tools.
+    spaced: the space after a header is a part of it.
+    """
+
+    begins: tuple[str, ...]
+    ends: tuple[str, ...]
+    body: Body
+    thoughts: frozenset[str]
+    nobody: frozenset[str]
+    spaced: bool = False
+
+    @cached_property
+    def in_body(self) -> Markers:
+        return Markers(*self.begins, MESSAGE, *self.ends)
+
+    def __call__(self, read: Reader, emit: Emit, context: Context) -> Step:
+        read.ends = ENDS
+        return _Turn(self, read, emit, context).run()
+
+
+class _Turn:
+    """One turn on its way."""
+
+    def __init__(self, messages: Messages, read: Reader, emit: Emit, context: Context) -> None:
+        self._messages, self._read, self._emit, self._context = messages, read, emit, context
+        self._thinking = context.thought_open
+        self._put: Sink = emit.reasoning if self._thinking else emit.text
+
+    def run(self) -> Step:
+        mark = "" if self._context.thought_open else (yield from self._first())
+        while mark or (mark := (yield from self._read.until(self._messages.in_body, self._put))):
+            mark = yield from self._at(mark)
+        return ""
+
+    def _first(self) -> Step:
+        """The first message; JSON right here is a call if one has to come."""
+        read, emit, context = self._read, self._emit, self._context
+        if context.forced is None:
+            return (yield from self._untagged())
+        read.record()
+        yield from read.peek()
+        if mark := (yield from read.literal(*guided.CALLS)):
+            return (yield from attempt(guided.CALLS[mark](read, emit, context), read, emit, emit.text))
+        return (yield from self._untagged(read.recorded()))
+
+    def _at(self, mark: str) -> Step:
+        """Act on a tag in a body; return a closing tag if one was met behind it."""
+        if mark == TO:
+            return (yield from self._untagged(mark))
+        if mark in self._messages.begins:
+            return (yield from self._message(mark))
+        if mark in self._messages.ends:
+            self._put = self._emit.text
+            return (yield from self._untagged())
+        return ""
+
+    def _untagged(self, begun: str = "") -> Step:
+        """A header that lacks its first tag, or has none missing, else text; some of it was taken."""
+        read = self._read
+        read.record(begun)
+        if begun != TO:
+            yield from read.peek()
+        word = begun.strip() + (yield from read.run(_WORD))
+        while _UNTAGGED.fullmatch(word):
+            yield from read.peek()
+            word = yield from read.run(_WORD)
+        words = read.recorded()
+        mark = "" if word else (yield from read.ahead(START, CHANNEL, CONSTRAIN, MESSAGE, *self._messages.ends))
+        if mark in (CHANNEL, CONSTRAIN, MESSAGE) or (mark == START and not words.strip()):
+            yield from read.literal(mark)
+            return (yield from self._message(words.lstrip(), mark))
+        if words.strip() or not mark:
+            partial = read.ended and read.cut and (TO in words or TO.startswith(words.strip()))
+            (self._emit.fragment if partial else self._put)(words)
+        return ""
+
+    def _message(self, header: str, mark: str = "") -> Step:
+        """A header of which some was taken, and what its body begins with."""
+        read = self._read
+        while mark != MESSAGE and len(header) < _LONGEST:
+            header += mark
+            words = (yield from read.run(_WORD)) + (yield from read.run(_SPACE))
+            header += words
+            mark = yield from read.literal(*self._messages.begins, CHANNEL, CONSTRAIN, MESSAGE)
+            if not (mark or words):
+                break
+        if read.ended and read.cut and mark != MESSAGE:
+            self._emit.fragment(header)
+            return ""
+        return (yield from self._headed(header, mark))
+
+    def _headed(self, header: str, mark: str) -> Step:
+        """What comes after a header, whose last tag may be missing."""
+        name = self._addressed(header)
+        if name and not self._context.tools:
+            self._put(header + mark)
+            return ""
+        if words := _PARTS.sub("", header).lstrip():
+            if mark or name:
+                self._emit.dropped("content")
+            else:
+                self._put(words)
+        if mark and self._messages.spaced:
+            yield from self._read.literal(" ")
+        if self._thinking or not self._context.tools:
+            return ""
+        read, emit = self._read, self._emit
+        read.record()
+        return (yield from attempt(self._messages.body(read, emit, self._context, name), read, emit, emit.text))
+
+    def _addressed(self, header: str) -> str:
+        """The tool that a message is for, "" for none; then it is known what its text is."""
+        recipient = next(reversed(_RECIPIENT.findall(header)), "")
+        channel = next(reversed(_CHANNEL.findall(header)), "")
+        thoughts, nobody = self._messages.thoughts, self._messages.nobody
+        tool = recipient if recipient not in nobody | thoughts else ""
+        self._thinking = recipient in thoughts or (channel in thoughts and not tool)
+        self._put = self._emit.reasoning if self._thinking else self._emit.text
+        return tool.removeprefix("functions.")

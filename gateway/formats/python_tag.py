@@ -1,0 +1,44 @@
+"""What Llama writes after <|python_tag|>: a call as JSON, a call of a tool that it knows by itself, or code.
+
+{"name": "f", "parameters": {…}}      brave_search.call(query="…")      print(1)
+"""
+
+from gateway.formats import json_call, pythonic
+from gateway.formats.format import Context, Emit, start
+from gateway.formats.reader import Malformed, Reader, Step
+from gateway.formats.schema import quoted
+
+TAG = "<|python_tag|>"
+_OWN = ("brave_search", "wolfram_alpha")
+_CODE = ("code_interpreter", "python")
+
+
+def call(read: Reader, emit: Emit, context: Context) -> Step:
+    """JSON is a call of whatever name; the rest only where such a tool was offered."""
+    if (yield from read.peek()) == "{":
+        try:
+            return (yield from json_call.tagged(read, emit, context))
+        except Malformed:
+            if not read.recording:
+                raise
+    elif found := (yield from read.literal(*(f"{name}.call(" for name in (*_OWN, *context.tools)))):
+        name = found.removesuffix(".call(")
+        if name not in context.tools:
+            raise Malformed
+        return (yield from pythonic.arguments(read, emit, context, name))
+    return (yield from _code(read, emit, context))
+
+
+def _code(read: Reader, emit: Emit, context: Context) -> Step:
+    """All that follows, to the end of the turn, is for an interpreter."""
+    tool = next((name for name in _CODE if name in context.tools), "")
+    if not tool or read.ended:
+        raise Malformed
+    begun = read.recorded().partition(TAG)[2]
+    start(read, emit, tool)
+    emit.tool_args('{"code": "' + quoted(begun.lstrip()))
+    yield from read.rest(lambda code: emit.tool_args(quoted(code)))
+    if not read.cut:
+        emit.tool_args('"}')
+        emit.tool_end()
+    return ""

@@ -1,0 +1,30 @@
+"""What a row of the table of formats says."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from gateway.formats.format import Format
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """A format.  Its name is its key in a table; what stands here is all that anybody has to know of it.
+
+    parse: None where text is just text.
+    families: the models that write so.
+    example: an answer as such a model writes it, with get_weather(city="Paris", days=3) in it where it has calls.
+    aliases: the names that other servers have for it.
+    special: its tags are special tokens, which servers leave out of the text unless they are told not to.
+    signs: if a chat template has all of these, it is of this format.
+    differs: where the engines read the same text in another way, and why it is read so here.
+    ids: what an id looks like that the family's templates take back.
+    """
+
+    parse: Format | None
+    families: str
+    example: str
+    aliases: tuple[str, ...] = ()
+    special: bool = False
+    signs: tuple[str, ...] = ()
+    differs: str = ""
+    ids: Literal["call", "nine"] = "call"

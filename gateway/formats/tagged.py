@@ -1,0 +1,284 @@
+"""Calls whose arguments are text between tags, each with its key:
+
+    <function=f> <parameter=city>Paris</parameter> </function>
+    <invoke name="f"> <parameter name="city" string="true">Paris</parameter> </invoke>
+    f <arg_key>city</arg_key> <arg_value>Paris</arg_value> </tool_call>
+
+A value's type is in its tag, else in the tool's schema.  A string goes out as it comes, the rest when it is complete.
+A value may be markup itself: a closing tag counts only where another tag of the call, or the end of the text, follows,
+and the tag of a key inside a value only with a key that the tool has.
+"""
+
+import re
+from collections.abc import Generator, Mapping
+from functools import cached_property
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.formats.format import Context, Emit, start
+from gateway.formats.json_call import arguments
+from gateway.formats.markers import Markers
+from gateway.formats.reader import Malformed, Reader, Sink, Step
+from gateway.formats.schema import JSON, STRING, has, kinds, named, quoted, typed
+
+_KEYS = {"": re.compile(r"""[^<>"'\n]*"""), '"': re.compile(r'[^"<>\n]*'), "'": re.compile(r"[^'<>\n]*")}
+_ATTRIBUTES = re.compile(r"[^<>{\n]*")
+_ATTRIBUTE = re.compile(r"""(?:string|type)=["']?(\w*)""")
+_TYPE = re.compile(r"\s*([^\s]*)")
+_WRAPPERS = ("arguments", "input", "properties")  # a key that some models put around all of the arguments
+_OBJECT = frozenset({"object"})
+_CDATA, _CDATA_END = "<![CDATA[", "]]>"
+_IN_CDATA = Markers(_CDATA_END)
+
+
+class Tagged(Struct, frozen=True, kw_only=True, dict=True):
+    """The tags of a call, whose first one, up to the name, was taken.  An object of this class is a Call.
+
+    next: what may follow a call, the tag before a name first; so an end before these is one, though others be missing.
+    name_end: stands after the name; "": nothing, and then only another tag makes it a call.
+    key, key_end, value: stand before a key, after it, and, where that is not all, before the value.
+    type: tags around a type, which may stand before the value.
+    json: tags around arguments that are JSON, where these do not stand alone.
+    value_ends, call_ends: any of these is the end of a value, or of the call.
+    unknown: the types of a value of which neither its tag nor the schema tells any.
+    trim: a line end on either side of a value is not part of it.
+    cdata: a value may stand in <![CDATA[ ]]>.
+    escaped: keys have &quot; and &amp; in them.
+    """
+
+    next: tuple[str, ...]
+    name_end: str = ">"
+    key: str = "<parameter="
+    key_end: str = ">"
+    value: str = ""
+    type: tuple[str, str] | None = None
+    json: tuple[str, str] | None = None
+    value_ends: tuple[str, ...] = ("</parameter>",)
+    call_ends: tuple[str, ...] = ("</function>",)
+    unknown: frozenset[str] = STRING
+    trim: bool = True
+    cdata: bool = False
+    escaped: bool = False
+
+    @cached_property
+    def stops(self) -> Markers:
+        """What may end a value."""
+        return Markers(self.key, *self.value_ends, *self.call_ends)
+
+    def __call__(self, read: Reader, emit: Emit, context: Context) -> Step:
+        return _Tagged(self, read, emit, context).run()
+
+    def named(self, read: Reader, emit: Emit, context: Context, name: str) -> Step:
+        """Read on in a call of this name, which was started."""
+        return _Tagged(self, read, emit, context).named(name)
+
+
+class _Tagged:
+    """One call on its way."""
+
+    def __init__(self, tags: Tagged, read: Reader, emit: Emit, context: Context) -> None:
+        self._tags, self._read, self._emit, self._tools = tags, read, emit, context.tools
+        self._tool: Mapping[str, Any] = {}
+        self._before = "{"  # what stands before the next key
+        self._key = ""  # the next one, if it was read to know that the value before it has ended
+
+    def run(self) -> Step:
+        """Read it all; return "" if the text ended first."""
+        return (yield from self._arguments((yield from self._head())))
+
+    def named(self, name: str) -> Step:
+        self._tool = self._tools.get(name, {})
+        tag = yield from self._read.accept(self._tags.key, *self._tags.call_ends)
+        return (yield from self._arguments(tag or (yield from self._read.ahead("{"))))
+
+    def _arguments(self, tag: str) -> Step:
+        """All that stands behind the first tag or bracket."""
+        if tag == "{" or tag in (self._tags.json or ()):
+            return (yield from self._json())
+        while tag == self._tags.key:
+            tag = yield from self._pair()
+        if tag:
+            if self._before:
+                self._emit.tool_args("{}" if self._before == "{" else "}")
+            self._emit.tool_end()
+        return tag
+
+    def _head(self) -> Step:
+        """The name, and the tag or bracket after it."""
+        read, tags = self._read, self._tags
+        name = yield from self._name()
+        more = (yield from read.run(_ATTRIBUTES)) if tags.name_end else ""
+        opened = yield from read.accept(tags.name_end)
+        if more.strip() and not opened:
+            raise Malformed
+        tag = yield from read.accept(tags.key, *tags.call_ends, *(tags.json or ())[:1])
+        tag = tag or (yield from read.ahead("{"))
+        if not tag and not (read.ended and (opened or (name in self._tools and not read.cut))):
+            raise Malformed
+        start(read, self._emit, name)
+        if more.strip() and "=" not in more:
+            self._emit.dropped("tool_calls.function.name")
+        self._tool = self._tools.get(name, {})
+        return tag
+
+    def _name(self) -> Step:
+        quote = yield from self._read.accept('"', "'")
+        name = yield from self._read.word()
+        yield from self._read.literal(quote)
+        return name
+
+    def _json(self) -> Step:
+        """Arguments as JSON; a closing tag after them is left to others."""
+        if not (yield from arguments(self._read, self._emit.tool_args)):
+            return ""
+        self._emit.tool_end()
+        return (yield from self._read.accept(self._tags.json[1])) if self._tags.json else "whole"
+
+    def _pair(self) -> Step:
+        """One key and its value; return the tag that follows, "" if the text ended first."""
+        key, self._key = self._key or (yield from self._next_key()), ""
+        if not key:
+            raise Malformed
+        wanted = yield from self._wanted(key)
+        if self._tags.value:
+            yield from self._read.accept(self._tags.value)
+        if self._read.ended and self._read.cut:
+            return self._cut(key)
+        if self._before == "{" and key in _WRAPPERS and not has(self._tool, key):
+            return (yield from self._wrapper(key, wanted))
+        self._begin(key)
+        return (yield from self._string() if wanted == STRING else self._other(wanted))
+
+    def _next_key(self) -> Step:
+        read = self._read
+        quote = yield from read.accept('"', "'")
+        key = (yield from read.run(_KEYS[quote])).strip()
+        yield from read.literal(quote)
+        return key.replace("&quot;", '"').replace("&amp;", "&") if self._tags.escaped else key
+
+    def _wanted(self, key: str) -> Generator[None, None, frozenset[str]]:
+        """The types that the value of a key may have, as its tag says, or else the schema."""
+        read, tags = self._read, self._tags
+        stated = _ATTRIBUTE.search((yield from read.run(_ATTRIBUTES)))
+        if not ((yield from read.accept(tags.key_end)) or (yield from read.ahead(tags.value))):
+            raise Malformed
+        if tags.type and (yield from read.accept(tags.type[0])):
+            stated = _TYPE.search((yield from read.run(_ATTRIBUTES)))
+            yield from read.accept(tags.type[1])
+        return _meant(stated[1]) if stated else kinds(self._tool, key, tags.unknown)
+
+    def _begin(self, key: str) -> None:
+        self._emit.tool_args(f'{self._before}"{quoted(key)}": ')
+        self._before = ", "
+
+    def _string(self) -> Step:
+        put = self._emit.tool_args
+        put('"')
+        tag = yield from self._text(lambda text: put(quoted(text)))
+        if tag:
+            put('"')
+        return tag
+
+    def _other(self, wanted: frozenset[str]) -> Step:
+        pieces: list[str] = []
+        tag = yield from self._text(pieces.append)
+        text = "".join(pieces)
+        if not tag and self._read.cut:
+            return self._cut(text)
+        self._emit.tool_args(typed(text, wanted))
+        return tag
+
+    def _wrapper(self, key: str, wanted: frozenset[str]) -> Step:
+        """A key that the tool does not have: if its value is an object and nothing follows, that is all arguments."""
+        pieces: list[str] = []
+        tag = yield from self._text(pieces.append)
+        text = "".join(pieces)
+        if not tag and self._read.cut:
+            return self._cut(text)
+        whole = typed(text, _OBJECT)
+        if tag != self._tags.key and whole.startswith("{"):
+            self._emit.tool_args(whole)
+            self._before = ""
+        else:
+            self._begin(key)
+            self._emit.tool_args(typed(text, wanted))
+        return tag
+
+    def _cut(self, text: str) -> str:
+        """The text was cut in something that means nothing before it is whole."""
+        self._emit.fragment(text)
+        return ""
+
+    def _text(self, put: Sink) -> Step:
+        """The text of a value; return the tag that follows it, "" if the text ended first."""
+        read, tags = self._read, self._tags
+        begun = (yield from read.literal("\r\n", "\n")) if tags.trim else ""
+        if tags.cdata and (yield from read.literal(_CDATA)):
+            return (yield from self._until(_IN_CDATA, put))
+        if not tags.trim:
+            return (yield from self._until(tags.stops, put))
+        trimmed = _Trimmed(put, begun)
+        tag = yield from self._until(tags.stops, trimmed.put)
+        trimmed.close()
+        return tag
+
+    def _until(self, stops: Markers, put: Sink) -> Step:
+        read = self._read
+        while mark := (yield from read.until(stops, put)):
+            read.record(mark)
+            found = yield from self._following(mark)
+            text = read.recorded()
+            if found:
+                return found
+            if read.ended and read.cut:  # so that nobody knows what it was
+                return self._cut(text)
+            put(text)
+        return ""
+
+    def _following(self, mark: str) -> Step:
+        """The tag that comes after the end of a value; "" if the text goes on in a way that makes it none."""
+        read, tags = self._read, self._tags
+        if mark == tags.key:
+            key = yield from self._next_key()
+            if not key or not has(self._tool, key) or (read.ended and read.cut):
+                return ""
+            self._key = key
+            return mark
+        if mark in tags.call_ends:
+            while (yield from read.accept(*tags.call_ends)):
+                pass
+        else:
+            if mark == _CDATA_END:
+                yield from read.accept(*tags.value_ends)
+            if found := (yield from read.accept(tags.key, *tags.call_ends)):
+                return found
+        yield from read.peek()
+        if read.ended:
+            return "" if read.cut else tags.call_ends[0]
+        return tags.call_ends[0] if (yield from read.ahead(*tags.next)) else ""
+
+
+class _Trimmed:
+    """A sink without the line end that stands last, of the sort that stood first."""
+
+    def __init__(self, put: Sink, begun: str) -> None:
+        self._put, self._held = put, ""
+        self._ends = ("\n",) if begun == "\n" else ("\r\n", "\n", "\r")
+
+    def put(self, text: str) -> None:
+        if self._held or text[-1] in "\r\n":
+            text = self._held + text
+            self._held = next((end for end in self._ends if text.endswith(end)), "")
+            text = text[: len(text) - len(self._held)]
+        if text:
+            self._put(text)
+
+    def close(self) -> None:
+        if self._held == "\r":
+            self._put("\r")
+
+
+def _meant(word: str) -> frozenset[str]:
+    """What a value's tag says of its type: string="true", or type="number"."""
+    return {"true": STRING, "false": JSON}.get(word) or named(word)
