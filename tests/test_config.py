@@ -1,5 +1,6 @@
 """What an operator may write, what becomes of it, and what is said where it is wrong."""
 
+import json
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 from pydantic import SecretStr, ValidationError
 
 from gateway.config import Config, ConfigError, Document, Reasoning, build, effective, exposed, is_loopback, parse
+from gateway.server.source import read_config
 
 FORMATS = frozenset({"auto", "native", "hermes_json", "qwen_xml"})
 EXAMPLE = Path(__file__).parent.parent / "config" / "gateway.yaml"
@@ -449,3 +451,67 @@ def test_every_key_of_the_example_is_explained():
     for before, line in pairwise(lines):
         if re.match(r"#?(- )?\w+:", line) and line not in blocks | explained:
             assert before.startswith("# "), line
+
+
+# Formats that are brought along
+
+TEMPLATE = {"fields": {"thinking": {"open": "<t>", "close": "</t>"}}}
+OWN = BACKEND + "models:\n  a:\n    format: response_template\n    response_template: %s\n"
+
+
+def read(folder: Path, written: str) -> Config:
+    (folder / "gateway.yaml").write_text(OWN % written)
+    return read_config(folder / "gateway.yaml")
+
+
+@pytest.mark.parametrize("held", [TEMPLATE, {"response_template": TEMPLATE, "eos_token": "</s>"}])
+def test_a_template_is_written_down_or_in_a_file_beside(tmp_path, held):
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(held))
+    for written in (json.dumps(TEMPLATE), "tokenizer_config.json", str(tmp_path / "tokenizer_config.json")):
+        assert read(tmp_path, written).models["a"].response_template == TEMPLATE
+
+
+def test_the_effective_config_has_the_template_itself(tmp_path):
+    (tmp_path / "own.json").write_text(json.dumps(TEMPLATE))
+    shown = effective(read(tmp_path, "own.json"))
+    assert "    response_template:\n      fields:\n        thinking:\n          open: <t>\n" in shown
+    (tmp_path / "gateway.yaml").write_text(shown)
+    assert effective(read_config(tmp_path / "gateway.yaml")) == shown
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("\n      fields:\n        thinking:\n          open: <t>\n          end: </t>", "9: models.a.response_template.fields.thinking.end: unknown key; one of: open, "),
+        ("{fields: {tool_calls: {open_pattern: '^x'}}}", "5: models.a.response_template.fields.tool_calls.open_pattern: '^' is not supported"),
+        ("[1]", "5: models.a.response_template: should be a template, or the path of a file that has one"),
+        ("nowhere.json", "5: models.a.response_template: {}/nowhere.json cannot be read: No such file or directory"),
+        ("wrong.json", "5: models.a.response_template.fields.content.content: should be text"),
+        ("none.json", "5: models.a.response_template: no response_template is in it, nor the `fields` of one"),
+        ("no.json", "5: models.a.response_template: {}/no.json is not JSON: Expecting value in line 2"),
+        ("deep.json", "5: models.a.response_template: {}/deep.json is nested too deeply"),
+        ("latin.json", "5: models.a.response_template: {}/latin.json is not UTF-8 at byte 1"),
+    ],
+)  # fmt: skip
+def test_a_wrong_template_is_a_fault_at_its_place(tmp_path, written, said):
+    (tmp_path / "wrong.json").write_text('{"fields": {"content": {"content": "json"}}}')
+    (tmp_path / "none.json").write_text("{}")
+    (tmp_path / "no.json").write_text('{"fields":\n')
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    (tmp_path / "latin.json").write_bytes(b'"\xe4"')
+    with pytest.raises(ConfigError) as caught:
+        read(tmp_path, written)
+    (fault,) = map(str, caught.value.faults)
+    assert fault.removeprefix(f"{tmp_path}/gateway.yaml:").startswith(said.format(tmp_path))
+
+
+def test_a_template_and_its_format_go_together():
+    formats = FORMATS | {"response_template"}
+    for model, said in [
+        ("{format: response_template}", "format: needs the key response_template: a template, or the path of a file that has one"),
+        ("{response_template: {}}", "response_template: has no meaning without format: response_template"),
+    ]:  # fmt: skip
+        with pytest.raises(ConfigError) as caught:
+            parse(BACKEND + f"models: {{a: {model}}}", "g", {}, formats)
+        assert str(caught.value) == f"g:2: models.a.{said}"
+    assert parse(BACKEND + "models: {a: {format: response_template, response_template: {x: 1}}}", "g", {}, formats)

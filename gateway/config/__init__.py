@@ -11,7 +11,7 @@ from io import StringIO
 
 from ruamel.yaml import YAML
 
-from gateway.config.check import build, exposed, is_loopback
+from gateway.config.check import Templates, as_written, build, exposed, is_loopback
 from gateway.config.document import Document, read
 from gateway.config.faults import ConfigError, Fault
 from gateway.config.schema import (
@@ -31,7 +31,8 @@ from gateway.config.schema import (
 
 __all__ = [
     "Auth", "Backend", "Config", "ConfigError", "Document", "Fault", "Key", "Kind", "Model", "Reasoning", "Roles",
-    "Scope", "Server", "Target", "Timeouts", "build", "effective", "exposed", "is_loopback", "parse", "read",
+    "Scope", "Server", "Target", "Templates", "Timeouts", "build", "effective", "exposed", "is_loopback", "parse",
+    "read",
 ]  # fmt: skip
 
 
@@ -41,12 +42,14 @@ def parse(
     env: Mapping[str, str],
     formats: Collection[str],
     flags: Mapping[str, object] | None = None,
+    templates: Templates = as_written,
 ) -> Config:
     """The config of a YAML text; raises a ConfigError with everything that is wrong.
 
-    `formats` are the names that `models.*.format` may have; `flags` are keys of `server` that win over the text.
+    `formats` are the names that `models.*.format` may have; `flags` are keys of `server` that win over the text;
+    `templates` knows what `models.*.response_template` stands for.
     """
-    return build(read(text, file, env), formats, flags)
+    return build(read(text, file, env), formats, flags, templates)
 
 
 def effective(config: Config) -> str:

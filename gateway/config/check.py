@@ -1,7 +1,7 @@
 """From a document to a Config: the schema, what links its sections, and all that is wrong in words."""
 
 import ipaddress
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -11,8 +11,22 @@ from gateway.config.faults import ConfigError, Path
 from gateway.config.schema import Auth, Config, Server
 from gateway.config.words import choice, explain
 
+_BROUGHT = ("response_template", "hf", "beam")  # the names of the format that a template describes
+# What a model's `response_template` stands for, which may be a path, and what is wrong in it.
+Templates = Callable[[object], tuple[object, Sequence[tuple[Path, str]]]]
 
-def build(document: Document, formats: Collection[str], flags: Mapping[str, object] | None = None) -> Config:
+
+def as_written(template: object) -> tuple[object, Sequence[tuple[Path, str]]]:
+    """Templates of which nothing is known."""
+    return template, ()
+
+
+def build(
+    document: Document,
+    formats: Collection[str],
+    flags: Mapping[str, object] | None = None,
+    templates: Templates = as_written,
+) -> Config:
     """The config of a document, where `formats` are the names that a model's `format` may have.
 
     `flags` are keys of `server` that the command line sets (None: it does not); they win.  Raises a ConfigError with
@@ -21,6 +35,7 @@ def build(document: Document, formats: Collection[str], flags: Mapping[str, obje
     data = _with_flags(document, flags or {})
     for path, text in _links(data):
         document.fault(path, text)
+    data = _with_templates(document, data, templates)
     config = None
     try:
         config = Config.model_validate(_completed(data), context={"formats": formats}, by_alias=True, by_name=False)
@@ -58,6 +73,17 @@ def _with_flags(document: Document, flags: Mapping[str, object]) -> dict[str, An
     return {**data, "server": {**server, **given}}
 
 
+def _with_templates(document: Document, data: dict[str, Any], templates: Templates) -> dict[str, Any]:
+    found = {}
+    for name, model in _mapping(data, "models").items():
+        if isinstance(model, dict) and model.get("response_template") is not None:
+            template, faults = templates(model["response_template"])
+            for path, text in faults:
+                document.fault(("models", name, "response_template", *path), text)
+            found[name] = {**model, "response_template": template}
+    return {**data, "models": {**data["models"], **found}} if found else data
+
+
 def _completed(data: dict[str, Any]) -> dict[str, Any]:
     """A model that names no backend has the only one."""
     backends, models = _mapping(data, "backends"), _mapping(data, "models")
@@ -76,6 +102,7 @@ def _links(data: dict[str, Any]) -> Iterator[tuple[Path, str]]:
         if _homeless(model) and len(backends) != 1:
             yield ("models", name), f"names no backend; {choice('', backends)}"
         yield from _targets(model, ("models", name, "backends"), backends)
+        yield from _template(model, ("models", name))
     yield from _aliases(models)
     yield from _exposure(data)
 
@@ -91,6 +118,15 @@ def _targets(model: object, path: Path, backends: Collection[str]) -> Iterator[t
         if name in seen:
             yield (*path, index), f"the backend {name!r} is there twice"
         seen.add(name)
+
+
+def _template(model: object, path: Path) -> Iterator[tuple[Path, str]]:
+    given = model if isinstance(model, dict) else {}
+    wanted, there = given.get("format") in _BROUGHT, given.get("response_template") is not None
+    if wanted and not there:
+        yield (*path, "format"), "needs the key response_template: a template, or the path of a file that has one"
+    if there and not wanted:
+        yield (*path, "response_template"), "has no meaning without format: response_template"
 
 
 def _aliases(models: Mapping[str, object]) -> Iterator[tuple[Path, str]]:

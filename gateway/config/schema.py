@@ -5,7 +5,7 @@ may listen where) is in check.py.
 """
 
 import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import (
@@ -183,6 +183,7 @@ class Model(Section):
     backends: tuple[Target, ...] = ()
     upstream_model: Annotated[str, Field(min_length=1)] | None = None  # None: the model's own name
     format: Annotated[str, AfterValidator(_format)] = "auto"
+    response_template: dict[str, Any] | None = None  # what the format of that name is
     thought: Literal["auto", "open", "closed"] = "auto"
     tools: Literal["native", "prompt"] = "native"
     reasoning: Reasoning = Reasoning()

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from gateway.formats import auto
-from gateway.formats.families import channels, elements, expressions, headers, objects, objects_special, pairs
+from gateway.formats.families import channels, custom, elements, expressions, headers, objects, objects_special, pairs
 from gateway.formats.markup import Markup
 from gateway.formats.row import Row
 
@@ -34,6 +34,7 @@ FORMATS: Mapping[str, Row] = {
         aliases=("deepseek_r1",),
     ),
     **_FAMILIES,
+    **custom.ROWS,
 }
 
 _ALIASES = {alias: name for name, row in FORMATS.items() for alias in row.aliases}

@@ -7,12 +7,14 @@ import shlex
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
 from gateway import demo, formats
 from gateway.config import Config, ConfigError, Document, Fault, Kind, build, parse
 from gateway.server.discover import PORTS, Found, as_document, discover
+from gateway.server.files import Unreadable, read_text, response_template
 
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # listens everywhere: the nearest way to it
 
@@ -24,12 +26,10 @@ class NoServer(Exception):
 def read_config(file: Path, flags: Mapping[str, object] | None = None) -> Config:
     """The config of a file, with this process's environment; raises a ConfigError."""
     try:
-        text = file.read_text("utf-8-sig")
-    except OSError as error:
-        raise ConfigError([Fault(str(file), None, "", f"cannot be read: {error.strerror}")]) from None
-    except UnicodeDecodeError as error:
-        raise ConfigError([Fault(str(file), None, "", f"is not UTF-8 at byte {error.start}")]) from None
-    return parse(text, str(file), os.environ, formats.names(), flags)
+        text = read_text(file)
+    except Unreadable as error:
+        raise ConfigError([Fault(str(file), None, "", str(error))]) from None
+    return parse(text, str(file), os.environ, formats.names(), flags, partial(response_template, file.parent))
 
 
 @contextmanager

@@ -1,0 +1,73 @@
+"""A mapping inside a response template, and what is wrong in it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.formats.response_template.pattern import Part, Piece, Texts, Unsupported, take_apart
+
+Path = tuple[str, ...]
+FIELD = (
+    "open", "open_pattern", "close", "close_pattern", "content", "content_args", "repeats", "join", "optional",
+    "transform", "transform_each",
+)  # fmt: skip
+
+
+class Place:
+    """A mapping at a path of the template, with the keys that it may have; `faults` are those of the whole template."""
+
+    def __init__(self, data: object, path: Path, keys: tuple[str, ...], faults: list[tuple[Path, str]]) -> None:
+        self.path, self.faults = path, faults
+        self.data: Mapping[str, Any] = data if isinstance(data, Mapping) else {}
+        if not isinstance(data, Mapping):
+            self.fault("should be a mapping")
+        for key in self.data:
+            if key not in keys:
+                self.fault(f"unknown key; one of: {', '.join(keys)}", str(key))
+
+    def fault(self, text: str, *steps: str) -> None:
+        self.faults.append(((*self.path, *steps), text))
+
+    def inside(self, key: str, keys: tuple[str, ...]) -> "Place":
+        """The mapping of a key; an empty one if it is not there."""
+        found = self.data.get(key)
+        return Place({} if found is None else found, (*self.path, key), keys, self.faults)
+
+    def has(self, key: str) -> bool:
+        """True if a text, or a pattern, is there."""
+        return key in self.data or f"{key}_pattern" in self.data
+
+    def pattern(self, key: str) -> tuple[Piece, ...]:
+        """What a pattern stands for; nothing if it is not there, or wrong."""
+        value = self.data.get(key)
+        if not isinstance(value, str) or not value:
+            self.fault("should be a pattern, as a text", key)
+            return ()
+        try:
+            return take_apart(value)
+        except Unsupported as error:
+            self.fault(str(error), key)
+            return ()
+
+    def pieces(self, key: str) -> tuple[Piece, ...]:
+        """What `key`, one text or several of which any does, or its pattern stands for."""
+        if f"{key}_pattern" in self.data:
+            if key in self.data:
+                self.fault(f"stands beside {key}; leave one of them out", f"{key}_pattern")
+            return self.pattern(f"{key}_pattern")
+        found = self.data.get(key)
+        texts = [found] if isinstance(found, str) else found
+        if isinstance(texts, list) and texts and all(isinstance(text, str) and text.strip() for text in texts):
+            return (Texts(tuple(text.strip() for text in texts)),)
+        if key in self.data:
+            self.fault("should be a text, or a list of texts, that are more than white space", key)
+        return ()
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """The literal texts that stand there, where nothing else may."""
+        found: list[str] = []
+        for piece in self.pieces(key):
+            if isinstance(piece, Part):
+                self.fault("should be literal text", f"{key}_pattern")
+                return ()
+            found += filter(None, piece.options)
+        return tuple(found)
