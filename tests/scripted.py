@@ -38,6 +38,7 @@ class Step(Enum):
 
 
 END, CLOSE, RESET, HANG = Step
+ASIDE = {"/props", "/api/show", "/tokenizer_info", "/apply-template", "/tokenize"}  # questions about templates
 DONE = b"data: [DONE]\n\n"
 KEY = "upstream-secret-0123456789"
 SOON = 0.25  # seconds within which an upstream has to see that it is not needed any more
@@ -132,7 +133,8 @@ class Upstream:
     def __init__(self, scripts, models):
         self._scripts = [*scripts]
         self._models = list_of(*models) if all(isinstance(id, str) for id in models) else models
-        self.posts, self.gets = [], []
+        self.posts, self.gets, self.aside = [], [], []
+        self.shown = {}  # path → the script of what it gives away of its templates; without one it is not there
         self.arrived = asyncio.Event()  # a POST is here
         self.gone = asyncio.Event()
         self.sent = 0
@@ -169,10 +171,14 @@ class Upstream:
     async def _meet(self, reader, writer):
         """One request and its answer; False when the connection is over."""
         head = await reader.readuntil(b"\r\n\r\n")
-        size = re.search(rb"content-length: (\d+)", head)
+        size = re.search(rb"(?i)content-length: (\d+)", head)
         peer = writer.get_extra_info("peername")[1]
         asked = Asked(peer, head, await reader.readexactly(int(size[1]) if size else 0))
-        if asked.method == "GET":
+        path = asked.path.partition("?")[0]
+        if path in ASIDE:
+            self.aside.append(asked)
+            script = self.shown.get(path) or whole({"error": "not here"}, status=404)
+        elif asked.method == "GET":
             self.gets.append(asked)
             script = self._models
         else:

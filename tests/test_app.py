@@ -493,7 +493,7 @@ async def test_the_docs_show_the_chat_endpoint():
 @pytest.mark.parametrize(
     ("format", "told"),
     [
-        ("auto", "auto; native, and tagged markup in the text"),
+        ("auto", "auto; its name is unknown, so what it writes decides"),
         ("native", "native; configured"),
         ("hermes", "hermes_json; configured"),
     ],

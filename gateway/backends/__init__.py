@@ -4,6 +4,8 @@ A kind of server is a row: what it takes under which name.  Everything that answ
 decoder in openai/.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Literal
 
 from msgspec import Struct
@@ -16,6 +18,9 @@ _WITHOUT_EFFECT = frozenset(
 _NOT_DONE = frozenset(("moderation", "prediction", "store", "verbosity", "web_search_options"))
 
 
+_RAW: Mapping[str, bool] = MappingProxyType({"skip_special_tokens": False, "spaces_between_special_tokens": False})
+
+
 class Kind(Struct, frozen=True, kw_only=True):
     """What one kind of server makes of a request.
 
@@ -26,6 +31,9 @@ class Kind(Struct, frozen=True, kw_only=True):
     logprobs_with_tools: it takes both in one stream.
     refuses_tools: it takes tools only with a parser for their calls, unless it may call none; it shows them to the
         model all the same.
+    parses: it looks for thoughts and calls itself, whatever its settings.
+    raw: what is asked so that special tokens stay in the text.
+    continues: a last message of the assistant is the beginning of the answer, asked for or not.
     """
 
     limit: Literal["max_tokens", "max_completion_tokens"] | None = None
@@ -35,20 +43,24 @@ class Kind(Struct, frozen=True, kw_only=True):
     named_choice: Literal["named", "alone", "ignored"] = "named"
     logprobs_with_tools: bool = True
     refuses_tools: bool = False
+    parses: bool = False
+    raw: Mapping[str, bool] = MappingProxyType({})
+    continues: bool = False
 
 
 KINDS: dict[str, Kind] = {
-    "openai": Kind(unheard=frozenset(), undone=frozenset()),
-    "vllm": Kind(limit="max_completion_tokens", reasoning="reasoning", refuses_tools=True),
-    "llamacpp": Kind(limit="max_tokens", named_choice="alone", logprobs_with_tools=False),
+    "openai": Kind(unheard=frozenset(), undone=frozenset(), parses=True),
+    "vllm": Kind(limit="max_completion_tokens", reasoning="reasoning", refuses_tools=True, raw=_RAW),
+    "llamacpp": Kind(limit="max_tokens", named_choice="alone", logprobs_with_tools=False, parses=True, continues=True),
     "ollama": Kind(
         limit="max_tokens",
         reasoning="reasoning",
         unheard=_WITHOUT_EFFECT | {"parallel_tool_calls"},
         undone=_NOT_DONE | {"logit_bias"},
         named_choice="ignored",
+        parses=True,
     ),
-    "lmstudio": Kind(limit="max_tokens"),
-    "sglang": Kind(limit="max_completion_tokens"),
+    "lmstudio": Kind(limit="max_tokens", parses=True),
+    "sglang": Kind(limit="max_completion_tokens", raw=_RAW),
     "transformers": Kind(limit="max_tokens", named_choice="ignored"),
 }

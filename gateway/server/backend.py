@@ -12,6 +12,7 @@ from gateway import config
 from gateway.backends import KINDS, Kind
 from gateway.errors import GatewayError, Unreachable, UpstreamTimeout
 from gateway.server.client import Answer, Pool
+from gateway.server.template import Templates
 
 _LIST_SECONDS = 5.0  # for the list of models, which is on the way only of a model that nobody has asked for yet
 _FRESH_SECONDS = 10.0  # a list this young is not asked for again
@@ -22,6 +23,7 @@ class Listed(Struct, frozen=True):
 
     id: str
     created: int = 0
+    root: str = ""  # what it is called where it comes from
 
 
 class Backend:
@@ -33,6 +35,7 @@ class Backend:
         idle, connect = said.idle_connections, said.timeouts.connect
         self._pool = Pool(said.url, connect=connect, idle_connections=idle, headers=headers)
         self._http = httpx.AsyncClient(base_url=said.url, headers=headers, timeout=_LIST_SECONDS, trust_env=False)
+        self.templates = Templates(self._http, said.kind)
         self._key, self._clock = key.encode(), clock
         self._models: list[Listed] | None = None  # what it listed last
         self._problem: GatewayError | None = None
@@ -66,6 +69,11 @@ class Backend:
         """True if it is known to have the model; it says itself if it does no more."""
         return any(listed.id == model for listed in self._models or ())
 
+    def names(self, model: str) -> tuple[str, ...]:
+        """All that the model is called here."""
+        roots = [listed.root for listed in self._models or () if listed.id == model and listed.root]
+        return (model, *roots)
+
     async def alive(self) -> bool:
         """True if there is somebody to answer, whatever the answer."""
         try:
@@ -96,5 +104,5 @@ def _listed(body: Any) -> Iterable[Listed]:  # noqa: ANN401 - decoded JSON
     entries = body.get("data") if isinstance(body, dict) else None
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, dict) and isinstance(id := entry.get("id"), str):
-            created = entry.get("created")
-            yield Listed(id, created if isinstance(created, int) else 0)
+            created, root = entry.get("created"), entry.get("root")
+            yield Listed(id, created if isinstance(created, int) else 0, root if isinstance(root, str) else "")

@@ -3,21 +3,33 @@
 import asyncio
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.config import Config, Model
 from gateway.errors import GatewayError, NotFound
+from gateway.formats import FORMATS
+from gateway.formats.response_template import compile
+from gateway.formats.row import Row
 from gateway.server.backend import Backend, Listed
 
 _UNKNOWN = "The model '{}' does not exist or you do not have access to it."
 
 
 class Route(Struct, frozen=True):
-    """Where a model is served: `model` is the name a client has for it, `upstream_model` the backend's."""
+    """Where a model is served: `model` is the name a client has for it, `upstream_model` the backend's.
+
+    brought: the format that the operator has brought.
+    """
 
     model: str
     settings: Model
     backend: Backend
     upstream_model: str
+    brought: Row | None = None
+
+    def row(self, format: str) -> Row:
+        """What is known of a format by its name."""
+        return self.brought or FORMATS[format]
 
 
 class Directory:
@@ -59,4 +71,6 @@ class Directory:
             await backend.close()
 
     def _route(self, name: str, model: Model) -> Route:
-        return Route(name, model, self.backends[model.backends[0].name], model.upstream_model or name)
+        template = model.response_template
+        brought = replace(FORMATS["response_template"], parse=compile(template)) if template else None
+        return Route(name, model, self.backends[model.backends[0].name], model.upstream_model or name, brought)

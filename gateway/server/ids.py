@@ -12,6 +12,11 @@ def new_id(prefix: str) -> str:
     return prefix + secrets.token_bytes(24).translate(_TABLE).decode()
 
 
+def short_id() -> str:
+    """Nine characters, as Mistral's templates want the id of a call."""
+    return secrets.token_bytes(9).translate(_TABLE).decode()
+
+
 def padding() -> str:
     """Between 1 and 16 characters, so that the length of a chunk says nothing of its text."""
     return secrets.token_urlsafe(12)[: 1 + secrets.randbelow(16)]

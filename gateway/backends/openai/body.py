@@ -27,12 +27,14 @@ class Target(Struct, frozen=True):
     """Whom a request is put to.  `model` is the backend's name for it.
 
     parsed_here: calls are looked for in the model's text, so the server needs no parser of its own for them.
+    special: the tags in the model's text are special tokens.
     """
 
     model: str
     kind: Kind
     policy: Policy
     parsed_here: bool = False
+    special: bool = False
 
 
 def body(request: Request, target: Target, known: Set[str], ledger: Ledger) -> bytes:
@@ -43,6 +45,8 @@ def body(request: Request, target: Target, known: Set[str], ledger: Ledger) -> b
         "messages": messages(request.messages, target.policy, ledger),
         "stream": request.stream,
     }
+    if target.special:
+        said |= kind.raw
     said |= _rest(request, kind, known, ledger)
     said |= _tools(request, target, ledger)
     if request.max_tokens is not None:
