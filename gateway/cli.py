@@ -81,37 +81,48 @@ def serve(
 def check(config: ConfigFile = None) -> None:
     """Check a configuration and print what holds.
 
-    Defaults are filled in and secrets masked.  What is wrong is told on standard error, one fault a line with its
-    file, line and key; the exit code is 2 then.
+    Defaults are filled in and secrets masked; comments at the end say which format each model's name stands for.
+    What is wrong is told on standard error, one fault a line with its file, line and key; the exit code is 2 then.
     """
     from gateway.config import effective
+    from gateway.formats import canonical
+    from gateway.formats.chosen import by_name
     from gateway.server.source import read_config
 
     if config is None:
         raise typer.BadParameter("which file? Give --config FILE or set GATEWAY_CONFIG.")
     with refusals():
-        typer.echo(effective(read_config(config)), nl=False)
+        settings = read_config(config)
+        typer.echo(effective(settings), nl=False)
+        for name, model in settings.models.items():
+            chosen = by_name((model.upstream_model or name, name), canonical(model.format))
+            unsure = ", unless its chat template does" if chosen.format == "auto" else ""
+            typer.echo(f"# models.{name}: {chosen.format}; {chosen.reason}{unsure}")
 
 
 @app.command()
 def formats(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="All that is known of this one.")] = None,
     names: Annotated[bool, typer.Option("--names", help="Only the names, one a line.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="All of them as a page: docs/formats.md.")] = False,
 ) -> None:
     """List the formats that a model may have.
 
     A format is how a family of models writes thoughts and calls; its name goes to `models.*.format`.  An alias, the
     name that another server has for it, may be written as well.
     """
-    from gateway.formats import FORMATS
+    from gateway.formats import FORMATS, canonical, catalogue
 
     if names:
         typer.echo("\n".join(FORMATS))
-        return
-    rows = [("NAME", "FAMILIES", "ALIASES")]
-    rows += [(name, row.families, ", ".join(row.aliases)) for name, row in FORMATS.items()]
-    name_width, families_width = (max(len(row[column]) for row in rows) for column in (0, 1))
-    for name, families, aliases in rows:
-        typer.echo(f"{name:{name_width}}  {families:{families_width}}  {aliases}".rstrip())
+    elif markdown:
+        typer.echo(catalogue.page(FORMATS), nl=False)
+    elif name is None:
+        typer.echo(catalogue.table(FORMATS))
+    elif row := FORMATS.get(canonical(name)):
+        typer.echo(catalogue.section(row))
+    else:
+        raise typer.BadParameter(f"there is no format {name!r}; `gateway formats` lists them.")
 
 
 @contextmanager

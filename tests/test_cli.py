@@ -186,6 +186,37 @@ def test_formats_lists_names_families_and_aliases():
     assert hermes.endswith("  " + ", ".join(FORMATS["hermes_json"].aliases))
 
 
+def test_formats_tells_all_of_one_by_any_of_its_names():
+    for name in ("hermes_json", "hermes"):
+        code, out, _ = run("formats", name)
+        assert code == 0
+        assert FORMATS["hermes_json"].example in out and "Also called hermes" in out
+    assert "A call inside a thought is a part of it." in run("formats", "lfm2")[1]
+    assert "special tokens" in run("formats", "kimi_k2")[1]
+    code, out, err = run("formats", "morse")
+    assert (code, out) == (2, "") and "there is no format 'morse'" in err
+
+
+def test_the_page_of_formats_is_that_of_the_rows():
+    code, out, _ = run("formats", "--markdown")
+    assert code == 0
+    assert out == (ROOT / "docs" / "formats.md").read_text("utf-8"), "gateway formats --markdown > docs/formats.md"
+    for name, row in FORMATS.items():
+        assert f"\n## {name}\n" in out and row.example in out and row.differs in out
+
+
+def test_check_tells_which_format_a_models_name_stands_for(written):
+    models = "{qwen3-coder: {}, m: {}, k: {format: kimi_k2}, served: {upstream_model: Qwen/QwQ-32B, thought: closed}}"
+    code, out, _ = run("check", "--config", written(f"backends: {{a: {{url: 'http://a'}}}}\nmodels: {models}"))
+    assert code == 0
+    assert [line for line in out.splitlines() if line.startswith("# ")] == [
+        "# models.qwen3-coder: qwen_xml; its name matches *qwen3-coder*",
+        "# models.m: auto; its name is unknown, so what it writes decides, unless its chat template does",
+        "# models.k: kimi_k2; configured",
+        "# models.served: hermes_json; its name matches *qwq*",
+    ]
+
+
 def test_formats_lists_bare_names():
     code, out, _ = run("formats", "--names")
     assert code == 0

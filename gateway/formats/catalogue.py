@@ -1,0 +1,69 @@
+"""The table of formats as a page to read: docs/formats.md."""
+
+from collections.abc import Iterator, Mapping
+
+from gateway.formats.markup import Markup
+from gateway.formats.row import Row
+
+_HEAD = """\
+# Formats
+
+What a model may write, by the name that goes to `models.*.format`.  With `format: auto` nobody has to know: the name
+of the model decides, then its chat template where the server shows it, then the tags that the model writes.  This page
+is made by `gateway formats --markdown`.
+
+What holds for all of them:
+
+- However the text is cut into chunks, the result is the same, and a whole answer is the fold of a streamed one.
+- White space inside the opening tag of a thought, and around all tags in the text (16 characters before one, at most),
+  belongs to the tags.  What stands before the end of a thought is kept as the model wrote it.
+- A thought that is never closed is a thought to its end.  Its opening tag, repeated inside, is dropped, and so is a
+  closing tag right at the beginning of the text, after a thought or after a call; any other is text.
+- Where no tools were offered, or none may be called, the tags of calls are text.  Names that were not offered are
+  passed on, and listed.  Text before, between and after calls is content.
+- What a tag announces and is no call is text with its tag; a call that goes wrong after its name is closed with the
+  shortest tail that makes its arguments JSON, unless the token limit cut it.
+- JSON arguments are passed on byte for byte.  Values without a type of their own get that of the tool's schema; a
+  parameter that may only be a string is one, whatever it looks like.
+- Tokens like `<|im_end|>` fall away at the end of a turn, and only there.
+"""
+_IN_THOUGHT = {
+    "end": "A call inside a thought ends it.",
+    "text": "A call inside a thought is a part of it.",
+    "last": "A call inside a thought counts if the turn brings nothing else.",
+}
+
+
+def page(rows: Mapping[str, Row]) -> str:
+    """All of it, in Markdown."""
+    return "\n".join([_HEAD, *(f"## {name}\n\n{section(row)}\n" for name, row in rows.items())])
+
+
+def section(row: Row) -> str:
+    """What is known of one format: its models, how they write, and what is worth a sentence."""
+    fence = "````" if "```" in row.example else "```"
+    lines = [f"{row.families[:1].upper()}{row.families[1:]}.", "", f"{fence}text", row.example, fence]
+    if facts := " ".join(_facts(row)):
+        lines += ["", facts]
+    return "\n".join(lines)
+
+
+def table(rows: Mapping[str, Row]) -> str:
+    """One line each, in columns."""
+    lines = [("NAME", "FAMILIES", "ALIASES")]
+    lines += [(name, row.families, ", ".join(row.aliases)) for name, row in rows.items()]
+    name_width, families_width = (max(len(line[column]) for line in lines) for column in (0, 1))
+    return "\n".join(f"{a:{name_width}}  {b:{families_width}}  {c}".rstrip() for a, b, c in lines)
+
+
+def _facts(row: Row) -> Iterator[str]:
+    if row.aliases:
+        yield f"Also called {', '.join(row.aliases)}."
+    if isinstance(row.parse, Markup) and row.parse.thoughts:
+        yield f"A thought begins with {' or '.join(f'`{tag.strip()}`' for tag in row.parse.thoughts)}."
+        if row.parse.calls:
+            yield _IN_THOUGHT[row.parse.in_thought]
+    if row.special:
+        yield "Its tags are special tokens, so vLLM and SGLang are asked to leave them in the text."
+    if row.differs:
+        yield row.differs
