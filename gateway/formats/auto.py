@@ -14,35 +14,12 @@ from gateway.formats.reader import Reader, Step
 from gateway.formats.row import Row
 
 _Value = TypeVar("_Value")
-# What stands first in an answer whose format shows by that, or not at all → the format.
-_FIRST = {
-    "<|channel|>": "harmony",
-    "<|channel|> ": "llmjp_harmony",
-    "<|start|>assistant": "harmony",
-    " to=self<|message|>": "muse_glimmer",
-    " to=user<|message|>": "muse_glimmer",
-    "<|content_thinking|>": "inkling",
-    "<|content_text|>": "inkling",
-    "<|message_model|>": "inkling",
-    "<|open|>": "kimi_k3",
-    "<|START_THINKING|>": "cohere4",
-    "<|START_RESPONSE|>": "cohere3",
-    "<|START_TEXT|>": "cohere4",
-    "functools[": "phi4_functools",
-    " functools[": "firefunction2",
-    "{": "bare_json",
-    "[{": "bare_json",
-    "[": "pythonic",
-    "[THINK]": "mistral",
-    "[TOOL_CALLS]": "mistral",
-    "Action:": "commandr_plus",
-}
 
 
 def format(rows: Mapping[str, Row]) -> Format:
     """The format of what any of the rows may have written."""
     net = _net(rows)
-    first = {tag: found for tag, name in _FIRST.items() if (found := rows[name].parse)}
+    first = {tag: row.parse for row in rows.values() for tag in row.first if row.parse}
 
     def parse(read: Reader, emit: Emit, context: Context) -> Step:
         read.ends = net.ends

@@ -13,6 +13,7 @@ class Row(Struct, frozen=True, kw_only=True):
     parse: None where text is just text.
     families: the models that write so.
     example: an answer as such a model writes it, with get_weather(city="Paris", days=3) in it where it has calls.
+    first: what tells this format where an answer begins with it and nothing else is known of the model.
     aliases: the names that other servers have for it.
     special: its tags are special tokens, which servers leave out of the text unless they are told not to.
     signs: if a chat template has all of these, it is of this format.
@@ -23,6 +24,7 @@ class Row(Struct, frozen=True, kw_only=True):
     parse: Format | None
     families: str
     example: str
+    first: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
     special: bool = False
     signs: tuple[str, ...] = ()

@@ -15,6 +15,10 @@ ROWS: Mapping[str, Row] = {
     "harmony": Row(
         parse=harmony(),
         families="gpt-oss",
+        first=(
+            "<|channel|>",
+            "<|start|>assistant",
+        ),
         example=(
             "<|channel|>analysis<|message|>I should look.<|end|><|start|>assistant<|channel|>commentary "
             'to=functions.get_weather <|constrain|>json<|message|>{"city": "Paris", "days": 3}<|call|>'
@@ -30,6 +34,7 @@ ROWS: Mapping[str, Row] = {
     "llmjp_harmony": Row(
         parse=harmony(spaced=True),
         families="LLM-jp 4.1",
+        first=("<|channel|> ",),
         example=(
             "<|channel|> analysis<|message|> I should look.<|end|><|start|> assistant<|channel|> commentary "
             'to=functions.get_weather <|constrain|> json<|message|> {"city": "Paris", "days": 3}<|call|>'
@@ -46,6 +51,10 @@ ROWS: Mapping[str, Row] = {
     "muse_glimmer": Row(
         parse=MUSE,
         families="Muse Glimmer, Muse Spark",
+        first=(
+            " to=self<|message|>",
+            " to=user<|message|>",
+        ),
         example=(
             " to=self<|message|>I should look.<|eom|><|start|>assistant to=get_weather<|message|>"
             '<atem:function_calls>\n<atem:invoke name="get_weather">\n'

@@ -245,6 +245,7 @@ ROWS: Mapping[str, Row] = {
             silent=("<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"),
         ),
         families="Kimi K3",
+        first=("<|open|>",),
         example=(
             "<|open|>think<|sep|>I should look.<|close|>think<|sep|><|open|>response<|sep|><|close|>response<|sep|>"
             '<|open|>tools<|sep|><|open|>call tool="get_weather" index="1"<|sep|>'

@@ -21,6 +21,7 @@ ROWS: Mapping[str, Row] = {
     "pythonic": Row(
         parse=Markup(calls={"[": pythonic.named}, in_thought="last"),
         families="Llama 3.2 with its template for small models, ToolACE",
+        first=("[",),
         example='[get_weather(city="Paris", days=3)]',
         differs=(
             "vLLM takes a list of calls only where nothing stands around it, and refuses positional arguments.  Here a "

@@ -72,6 +72,10 @@ ROWS: Mapping[str, Row] = {
     "mistral": Row(
         parse=_MISTRAL,
         families="Mistral, Mixtral, Codestral, Devstral, Magistral, Ministral with tools",
+        first=(
+            "[THINK]",
+            "[TOOL_CALLS]",
+        ),
         example='[THINK]I should look.[/THINK][TOOL_CALLS]get_weather[ARGS]{"city": "Paris", "days": 3}',
         special=True,
         signs=("[TOOL_CALLS]",),

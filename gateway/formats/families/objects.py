@@ -85,6 +85,10 @@ ROWS: Mapping[str, Row] = {
             in_thought="last",
         ),
         families="any model that was asked for JSON, or made to write it",
+        first=(
+            "{",
+            "[{",
+        ),
         example=f"[{_CALL}]",
         differs="Others read all JSON as a call where one is required; here it has to name a tool that was offered.",
     ),
@@ -124,6 +128,7 @@ ROWS: Mapping[str, Row] = {
     "phi4_functools": Row(
         parse=_FUNCTOOLS,
         families="Phi 4 mini",
+        first=("functools[",),
         example=f"functools[{_CALL}]",
         aliases=("phi4_mini_json",),
         signs=("functools[",),
@@ -132,12 +137,14 @@ ROWS: Mapping[str, Row] = {
     "firefunction2": Row(
         parse=_FUNCTOOLS,
         families="Firefunction 2",
+        first=(" functools[",),
         example=f" functools[{_CALL}]",
         signs=("functools[", "<|start_header_id|>"),
     ),
     "commandr_plus": Row(
         parse=Markup(calls={"Action:": _action}, citations=CITATIONS),
         families="Command R, Command R+",
+        first=("Action:",),
         example='Action: ```json\n[{"tool_name": "get_weather", "parameters": {"city": "Paris", "days": 3}}]\n```',
         signs=("Action:", "tool_name", "directly"),
         differs="The action directly_answer calls no tool: it falls away, unless a tool of that name was offered.",

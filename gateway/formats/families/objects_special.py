@@ -54,6 +54,7 @@ ROWS: Mapping[str, Row] = {
     "cohere3": Row(
         parse=_COHERE,
         families="Command R7B, Command A",
+        first=("<|START_RESPONSE|>",),
         example=f"<|START_THINKING|>I should look.<|END_THINKING|><|START_ACTION|>[\n    {_CITED}\n]<|END_ACTION|>",
         aliases=("cohere_command3",),
         special=True,
@@ -63,6 +64,10 @@ ROWS: Mapping[str, Row] = {
     "cohere4": Row(
         parse=_COHERE,
         families="Command A Plus, Command A Vision, Command MoE",
+        first=(
+            "<|START_THINKING|>",
+            "<|START_TEXT|>",
+        ),
         example=f"<|START_THINKING|>I should look.<|END_THINKING|><|START_ACTION|>[\n    {_CITED}\n]<|END_ACTION|>",
         aliases=("cohere_command4",),
         special=True,
@@ -111,6 +116,11 @@ ROWS: Mapping[str, Row] = {
     "inkling": Row(
         parse=_inkling,
         families="Inkling",
+        first=(
+            "<|content_thinking|>",
+            "<|content_text|>",
+            "<|message_model|>",
+        ),
         example=(
             "<|content_thinking|>I should look.<|end_message|><|message_model|>get_weather"
             '<|content_invoke_tool_json|>{"name": "get_weather", "args": {"city": "Paris", "days": 3}}<|end_message|>'
