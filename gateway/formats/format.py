@@ -66,15 +66,22 @@ def give_back(read: Reader, emit: Emit, put: Sink) -> None:
         (emit.fragment if read.ended else put)(text)
 
 
+def recover(read: Reader, emit: Emit, put: Sink) -> bool:
+    """After a Malformed: what has begun as a call ends, what has not was text for `put`; True if it had begun."""
+    if read.recording:
+        give_back(read, emit, put)
+        return False
+    if not read.ended:
+        emit.tool_end()
+    return True
+
+
 def attempt(call: Step, read: Reader, emit: Emit, put: Sink) -> Step:
     """Read a call, whose beginning is recorded, to its end, good or bad; what is none was text for `put`."""
     try:
         return (yield from call)
     except Malformed:
-        if read.recording:
-            give_back(read, emit, put)
-        elif not read.ended:
-            emit.tool_end()
+        recover(read, emit, put)
     return ""
 
 

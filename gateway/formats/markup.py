@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.formats import guided
-from gateway.formats.format import Call, Context, Emit, InThought, give_back
+from gateway.formats.format import Call, Context, Emit, InThought, recover
 from gateway.formats.markers import ENDS, Ends, Markers
 from gateway.formats.reader import Malformed, Reader, Sink, Step
 
@@ -207,11 +207,8 @@ class _Answer:
                 mark = yield from read.expect(*markup.openings)
             yield from (calls or markup.calls)[mark](read, self._emit, self._context)
         except Malformed:
-            if read.recording:
-                give_back(read, self._emit, put)
+            if not recover(read, self._emit, put):
                 return ""
-            if not read.ended:
-                self._emit.tool_end()
         self._called = True
         return mark
 
