@@ -170,6 +170,8 @@ class Choice:
             self._parse.close(cut=self._limited)
             if self._parse.read.dropped:
                 self._setting.ledger.note("truncated", "content")
+            if self._parse.read.mended:
+                self._setting.ledger.note("repaired", "tool_calls.function.arguments")
             self._align_rest(self._parse.read)
             self._parse = None
         if self._context.thought_open or self._context.prefill:

@@ -23,8 +23,8 @@ What holds for all of them:
   passed on, and listed.  Text before, between and after calls is content.
 - What a tag announces and is no call is text with its tag; a call that goes wrong after its name is closed with the
   shortest tail that makes its arguments JSON, unless the token limit cut it.
-- JSON arguments are passed on byte for byte.  Values without a type of their own get that of the tool's schema; a
-  parameter that may only be a string is one, whatever it looks like.
+- JSON arguments are passed on byte for byte, but for a last comma and doubled braces.  Values without a type of their
+  own get that of the tool's schema; a parameter that may only be a string is one, whatever it looks like.
 - Tokens like `<|im_end|>` fall away at the end of a turn, and only there.
 """
 _IN_THOUGHT = {

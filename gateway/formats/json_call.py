@@ -76,7 +76,9 @@ def arguments(read: Reader, put: Sink, *, python: bool = False) -> Step:
         yield from read.expect("null", "None")
         put("{}")
         return "whole"
-    if python or (yield from read.ahead("{{", "{'", "{")) in ("{{", "{'"):
+    head = "" if python else (yield from read.ahead("{{", "{'", "{"))
+    read.mended |= head == "{{"
+    if python or head in ("{{", "{'"):
         return (yield from dialect.value(read, put))
     return (yield from read.json(put))
 

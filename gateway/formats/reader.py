@@ -39,6 +39,7 @@ class Reader:
 
     __slots__ = (
         "_base", "_buffer", "_cut", "_eof", "_held", "_pos", "_tape", "_taped", "dropped", "ends", "limit", "marker",
+        "mended",
     )  # fmt: skip
 
     def __init__(self, limit: int = 8 << 20) -> None:
@@ -49,6 +50,7 @@ class Reader:
         self.ends: Ends | None = None  # what falls away there
         self.marker = ""  # the one found last, with the gap before it
         self.dropped = False  # the beginning of a marker fell away at the end
+        self.mended = False  # JSON was not passed on as it came
 
     @property
     def offset(self) -> int:
@@ -205,8 +207,7 @@ class Reader:
     def json(self, emit: Sink, depth: int = 0) -> Step:
         """Pass one JSON value through, verbatim, as it comes; return "" if the text ended first.
 
-        A comma that nothing follows falls away; a tag between its values is Malformed.
-
+        A comma that nothing follows falls away, which `mended` tells; a tag between its values is Malformed.
         depth: so many brackets of it were taken before.
         """
         start = yield from self.peek()
@@ -224,7 +225,7 @@ class Reader:
             if not stop or (stop[0][0] in "\\," and stop.end() == len(self._buffer)):
                 self._emit(len(self._buffer) if not stop or (self._eof and quoted) else stop.start(), emit)
                 if self._eof:
-                    self._take(len(self._buffer))
+                    self.mended |= bool(self._take(len(self._buffer)))
                     return ""
                 yield
                 pos = self._pos
@@ -247,6 +248,7 @@ class Reader:
         if stop[0] == "<":
             self._malformed()
         self._take(stop.end())
+        self.mended = True
 
     def _run(self, characters: re.Pattern[str], emit: Sink) -> Step:
         while True:
