@@ -115,8 +115,8 @@ class _Turn:
             yield from read.literal(mark)
             return (yield from self._message(words.lstrip(), mark))
         if words.strip() or not mark:
-            partial = read.ended and read.cut and (TO in words or TO.startswith(words.strip()))
-            (self._emit.fragment if partial else self._put)(words)
+            header = TO in words or any(first.startswith(word) for first in (TO, "assistant"))
+            (self._emit.fragment if header and read.ended and read.cut else self._put)(words)
         return ""
 
     def _message(self, header: str, mark: str = "") -> Step:
