@@ -1,5 +1,6 @@
 """The names that users and other servers' settings rely on: none of them goes away."""
 
+from gateway.config.check import BROUGHT
 from gateway.formats import FORMATS, canonical, names
 
 OURS = """
@@ -28,3 +29,7 @@ def test_our_names_are_these():
 
 def test_vllms_parsers_are_known_by_their_names():
     assert set(VLLMS.split()) <= names()
+
+
+def test_a_configuration_knows_a_template_by_all_names_of_its_format():
+    assert set(BROUGHT) == {name for name in names() if canonical(name) == "response_template"}

@@ -11,7 +11,7 @@ from gateway.config.faults import ConfigError, Path
 from gateway.config.schema import Auth, Config, Server
 from gateway.config.words import choice, explain
 
-_BROUGHT = ("response_template", "hf", "beam")  # the names of the format that a template describes
+BROUGHT = ("response_template", "hf", "beam")  # the names of the format that a template describes
 # What a model's `response_template` stands for, which may be a path, and what is wrong in it.
 Templates = Callable[[object], tuple[object, Sequence[tuple[Path, str]]]]
 
@@ -122,7 +122,7 @@ def _targets(model: object, path: Path, backends: Collection[str]) -> Iterator[t
 
 def _template(model: object, path: Path) -> Iterator[tuple[Path, str]]:
     given = model if isinstance(model, dict) else {}
-    wanted, there = given.get("format") in _BROUGHT, given.get("response_template") is not None
+    wanted, there = given.get("format") in BROUGHT, given.get("response_template") is not None
     if wanted and not there:
         yield (*path, "format"), "needs the key response_template: a template, or the path of a file that has one"
     if there and not wanted:
