@@ -14,6 +14,8 @@ from msgspec import Raw, Struct
 
 from gateway.errors import Problem
 
+ToolKind = Literal["function", "custom", "local_shell", "shell", "apply_patch", "tool_search"]
+
 
 class Candidate(Struct, frozen=True, gc=False):
     """A token and how likely it was; −9999 stands for what JSON cannot say."""
@@ -36,9 +38,15 @@ class Text(Struct, frozen=True, gc=False):
 
 
 class Reasoning(Struct, frozen=True, gc=False):
+    """A thought.  `signature` is what the upstream signed it with, to be given back on replay: a JSON object.
+
+    It covers the text since the signature before it: `{"type": "thinking", "signature": "…"}`, or
+    `{"type": "redacted_thinking", "data": "…"}` for a thought that nobody may read.
+    """
+
     choice: int
     text: str
-    signature: str = ""  # opaque, of the upstream; given back on replay
+    signature: str = ""
 
 
 class Refusal(Struct, frozen=True, gc=False):
@@ -62,13 +70,18 @@ class HostedTool(Struct, frozen=True, gc=False):
 
 
 class ToolStart(Struct, frozen=True, gc=False):
-    """A call begins.  `call` counts the calls of a choice from 0, without gaps."""
+    """A call begins.  `call` counts the calls of a choice from 0, without gaps.
+
+    kind: what is called; for all but functions and custom tools one ToolArgs follows, with the fields of the call's
+        item in the Responses API besides its id, type, call_id and status.
+    signature: opaque, of the upstream; given back on replay.
+    """
 
     choice: int
     call: int
     id: str
     name: str
-    kind: Literal["function", "custom"] = "function"
+    kind: ToolKind = "function"
     namespace: str = ""
     signature: str = ""
 

@@ -4,6 +4,11 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from gateway.events import ToolKind
+
+# As in a chat completion.  A past call may be of any kind and have a namespace, like the tool that it called:
+# {"id": …, "type": KIND, KIND: {"name": …, "namespace": …, "arguments": …}}, of kind custom with `input` instead of
+# `arguments`; the arguments of the other kinds are the JSON that events.ToolStart tells of.
 Message = dict[str, Any]
 
 
@@ -12,13 +17,31 @@ class Tool(Struct, frozen=True):
 
     name: str
     definition: dict[str, Any]
-    kind: Literal["function", "custom"] = "function"
+    kind: ToolKind = "function"
+    namespace: str = ""
 
 
 class Named(Struct, frozen=True):
-    """A tool_choice that forces one tool."""
+    """A tool that a tool_choice forces or allows."""
 
     name: str
+    namespace: str = ""
+
+    @property
+    def flat(self) -> str:
+        """In one word, where names have no namespace of their own."""
+        return f"{self.namespace}__{self.name}" if self.namespace else self.name
+
+
+class Thought(Struct, frozen=True):
+    """What a model thought, as it can be given back to it.
+
+    blocks: the signed parts of it, as the upstream of `model` wants them back in `thinking_blocks`.
+    """
+
+    text: str
+    blocks: tuple[dict[str, Any], ...] = ()
+    model: str = ""
 
 
 ToolChoice = Literal["none", "auto", "required"] | Named
@@ -28,7 +51,10 @@ class Request(Struct, frozen=True, kw_only=True):
     """One question to a model.
 
     tool_choice: None where the client said nothing.
+    allowed: the tools that may be called, of those that are offered; None: all.
     max_tokens: of the answer, reasoning included; None: no limit was given.
+    fresh: the answer is a message of its own, also where the last message is the assistant's.
+    shorten: where the prompt does not fit, its oldest messages may be left out.
     rest: every other field, known or not, as it came; null was left out.
     """
 
@@ -36,12 +62,19 @@ class Request(Struct, frozen=True, kw_only=True):
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice | None = None
+    allowed: frozenset[Named] | None = None
     max_tokens: int | None = None
     n: int = 1
     stream: bool = False
+    fresh: bool = False
+    shorten: bool = False
     rest: dict[str, Any] = {}
 
     @property
     def callable_tools(self) -> tuple[Tool, ...]:
         """The tools that may be called: none of them where the client forbade it."""
-        return () if self.tool_choice == "none" else self.tools
+        if self.tool_choice == "none":
+            return ()
+        if self.allowed is None:
+            return self.tools
+        return tuple(tool for tool in self.tools if Named(tool.name, tool.namespace) in self.allowed)

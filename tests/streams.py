@@ -47,8 +47,8 @@ def merge(events):
         same = type(e) is type(last) and getattr(e, "choice", None) == getattr(last, "choice", None)
         if same and type(e) in (Text, Refusal):
             out[-1] = type(e)(e.choice, last.text + e.text, last.logprobs + e.logprobs)
-        elif same and type(e) is Reasoning:
-            out[-1] = Reasoning(e.choice, last.text + e.text)
+        elif same and type(e) is Reasoning and not last.signature:
+            out[-1] = Reasoning(e.choice, last.text + e.text, e.signature)
         elif same and type(e) is ToolArgs:
             out[-1] = ToolArgs(e.choice, e.call, last.json + e.json)
         elif same and type(e) is ToolInput:

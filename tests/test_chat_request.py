@@ -488,6 +488,7 @@ SHIM = {
 FORCING = ("openai", "vllm", "lmstudio", "sglang")
 IGNORING = ("ollama", "transformers")
 UNENFORCED = "unenforced:tool_choice"
+EMULATED = "emulated:tools.custom"
 CHOICES = [  # kinds, tool_choice, tools and choice upstream, warnings
     (KINDS, None, BOTH, None, None),
     (KINDS, "auto", BOTH, "auto", None),
@@ -565,16 +566,16 @@ async def test_a_custom_tool_is_lowered_and_its_calls_are_raised(kind):
 async def test_a_named_custom_tool_is_forced_as_the_function_it_became():
     fields = {"tools": [SHELL, TOOL], "tool_choice": {"type": "custom", "custom": {"name": "shell"}}}
     forced = {"type": "function", "function": {"name": "shell"}}
-    assert await sent(fields, "vllm") == ({"tools": [SHIM, TOOL], "tool_choice": forced}, None)
-    assert await sent(fields, "llamacpp") == ({"tools": [SHIM], "tool_choice": "required"}, None)
+    assert await sent(fields, "vllm") == ({"tools": [SHIM, TOOL], "tool_choice": forced}, EMULATED)
+    assert await sent(fields, "llamacpp") == ({"tools": [SHIM], "tool_choice": "required"}, EMULATED)
 
 
 async def test_the_grammar_of_a_custom_tool_is_shown_and_listed_as_unenforced():
-    format = {"type": "grammar", "grammar": {"syntax": "regex", "definition": "[0-9]+"}}
+    format = {"type": "grammar", "grammar": {"syntax": "lark", "definition": "start: /[0-9]+/"}}
     tool = {"type": "custom", "custom": {"name": "shell", "format": format}}
     asked, warnings = await sent({"tools": [tool]})
     assert "[0-9]+" in asked["tools"][0]["function"]["description"]
-    assert warnings == "unenforced:tools.custom.format"
+    assert warnings == f"{EMULATED}, unenforced:tools.custom.format"
 
 
 async def test_past_custom_calls_are_lowered_with_their_tools():

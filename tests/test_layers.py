@@ -12,7 +12,8 @@ IMPURE = {
 }  # fmt: skip
 ROWS = [
     ["errors"],
-    ["events", "request", "ledger", "config"],
+    ["events"],
+    ["request", "ledger", "config"],
     ["framing", "backends", "formats", "endpoints", "alignment"],
     ["calls"],
     ["choice", "translate"],

@@ -65,11 +65,14 @@ def one_of(*supported: str) -> Check:
     return check
 
 
-def short(most: int) -> Check:
-    """A string of at most so many characters."""
+def short(most: int, least: int = 0) -> Check:
+    """A string of at most so many characters; with `least`, one that is not empty."""
 
     def check(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
         string(value, param)
+        if len(value) < least:
+            expected = f"Expected a string with minimum length {least}, but got an empty string instead."
+            raise BadRequest(f"Invalid '{param}': empty string. {expected}", code="empty_string", param=param)
         if len(value) > most:
             expected = (
                 f"Expected a string with maximum length {most}, but got a string with length {len(value)} instead."

@@ -1,6 +1,7 @@
 """Between normaliser and endpoint: what a backend cannot do is offered to it in another shape, and turned back.
 
-A translation lowers the request and, where the answer has to be turned back, brings a filter on events.  A filter
+A translation lowers the request and, where the answer has to be turned back, brings a filter on events.  They are
+the skins of an onion: a request goes through them in order, its answer through their filters in reverse.  A filter
 keeps the grammar of events.py, and its `close` leaves nothing behind.  Most requests need none.
 """
 
@@ -10,7 +11,7 @@ from typing import Protocol
 from gateway.events import Event
 from gateway.ledger import Ledger
 from gateway.request import Request
-from gateway.translate import custom_input, one_call
+from gateway.translate import allowed, custom_input, naming, one_call, shims
 
 
 class Filter(Protocol):
@@ -20,15 +21,22 @@ class Filter(Protocol):
 
 Translation = Callable[[Request, Ledger], tuple[Request, Sequence[Filter]]]
 
-TRANSLATIONS: tuple[Translation, ...] = (one_call.translate, custom_input.translate)
+# First of all each tool gets one name of its own, by which the others know it.
+TRANSLATIONS: tuple[Translation, ...] = (
+    naming.translate,
+    custom_input.translate,
+    shims.translate,
+    one_call.translate,
+    allowed.translate,
+)
 
 
 def translate(request: Request, ledger: Ledger) -> tuple[Request, list[Filter]]:
-    """The request as a backend can take it, and the filters for its answer."""
+    """The request as a backend can take it, and the filters for its answer, in the order in which they are applied."""
     filters: list[Filter] = []
     for one in TRANSLATIONS:
         request, added = one(request, ledger)
-        filters += added
+        filters = [*added, *filters]
     return request, filters
 
 

@@ -1,7 +1,7 @@
 """A custom tool is offered to the backend as a function `{"input": "…"}`; its calls become custom as they come."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence, Set
-from typing import Any
 
 from msgspec import json
 from msgspec.structs import replace
@@ -10,25 +10,40 @@ from gateway.events import Event, ToolArgs, ToolEnd, ToolInput, ToolStart
 from gateway.formats.format import Parse
 from gateway.formats.reader import Malformed, Reader, Step
 from gateway.ledger import Ledger
-from gateway.request import Message, Request, Tool
+from gateway.request import Request, Tool
+from gateway.translate import past
 
 _MOST_GRAMMAR = 8192  # characters of a grammar that are shown to the model
+# What every engine makes the same of: letters, groups, choices, sets and counts.  Not a dot, an escaped letter, or what
+# JSON has to escape: some servers look for the pattern in the string as it is written, quotes and backslashes included.
+_SET = r'\[(?:[^\\\[\]^"&|~\-\x00-\x1f]|-(?!-))+\]'
+_ATOM = rf'(?:[^\\^$.|?*+()\[\]{{}}"\x00-\x1f]|\\[\^$.|?*+()\[\]{{}}]|{_SET})'
+_COUNT = r"(?:[?*+]|\{\d{1,3}(?:,\d{0,3})?\})"
+_PORTABLE = re.compile(rf"(?:[(|]|(?:{_ATOM}|\)){_COUNT}?)++")
 
 
 def translate(request: Request, ledger: Ledger) -> tuple[Request, Sequence["CustomInput"]]:
     """Tools and past calls as functions; no filter where no custom tool is offered."""
-    messages = tuple(map(_lowered_message, request.messages))
     customs = frozenset(tool.name for tool in request.tools if tool.kind == "custom")
-    if any(tool.kind == "custom" and any(_grammar(tool.definition.get("format"))) for tool in request.tools):
-        ledger.note("unenforced", "tools.custom.format")
-    tools = tuple(_lowered_tool(tool) if tool.kind == "custom" else tool for tool in request.tools)
+    if not customs and not any(call["type"] == "custom" for call in past.calls(request.messages)):
+        return request, []
+    if customs:
+        ledger.note("emulated", "tools.custom")
+    tools = tuple(_lowered_tool(tool, ledger) if tool.kind == "custom" else tool for tool in request.tools)
+    messages = past.changed(request.messages, _lowered_call)
     return replace(request, messages=messages, tools=tools), [CustomInput(customs)] if customs else []
 
 
-def _lowered_tool(tool: Tool) -> Tool:
-    said = tool.definition
-    notes = [str(said.get("description") or ""), *_grammar(said.get("format"))]
+def _lowered_tool(tool: Tool, ledger: Ledger) -> Tool:
     input = {"type": "string", "description": "The whole input of the tool, as plain text."}
+    notes = [str(tool.definition.get("description") or "")]
+    grammar = (tool.definition.get("format") or {}).get("grammar")
+    if isinstance(grammar, dict):
+        syntax, text = grammar.get("syntax"), str(grammar.get("definition"))
+        notes.append(f"The input has to match this {syntax} grammar:\n{text[:_MOST_GRAMMAR]}")
+        if pattern := _pattern(text) if syntax == "regex" else None:
+            input["pattern"] = pattern
+        ledger.note("unenforced", "tools.custom.format")  # few servers hold a call to its schema unless it is forced
     parameters = {"type": "object", "properties": {"input": input}, "required": ["input"]}
     definition = {
         "name": tool.name,
@@ -38,29 +53,24 @@ def _lowered_tool(tool: Tool) -> Tool:
     return Tool(tool.name, definition)
 
 
-def _grammar(format: object) -> Iterable[str]:
-    """What the model should know of the input's form; nothing enforces it."""
-    if isinstance(format, dict) and isinstance(grammar := format.get("grammar"), dict):
-        text = str(grammar.get("definition"))[:_MOST_GRAMMAR]
-        yield f"The input has to match this {grammar.get('syntax')} grammar:\n{text}"
+def _pattern(regex: str) -> str | None:
+    """The `pattern` of a JSON Schema that all of a text has to match; None if it is more than every engine can."""
+    inner = regex.removeprefix("^").removesuffix("$")
+    if not _PORTABLE.fullmatch(inner):
+        return None
+    try:
+        re.compile(inner)
+    except (re.error, RecursionError):
+        return None
+    return f"^({inner})$"
 
 
-def _lowered_message(message: Message) -> Message:
-    calls = message.get("tool_calls")
-    if not isinstance(calls, list) or not any(_is_custom(call) for call in calls):
-        return message
-    return {**message, "tool_calls": [_lowered_call(call) if _is_custom(call) else call for call in calls]}
-
-
-def _is_custom(call: object) -> bool:
-    return isinstance(call, dict) and isinstance(call.get("custom"), dict)
-
-
-def _lowered_call(call: dict[str, Any]) -> dict[str, Any]:
-    custom = call["custom"]
-    arguments = json.encode({"input": custom.get("input")}).decode()
-    function = {"name": custom.get("name"), "arguments": arguments}
-    return {"id": call.get("id"), "type": "function", "function": function}
+def _lowered_call(call: past.Call) -> past.Call:
+    if call["type"] != "custom":
+        return call
+    arguments = json.encode({"input": call["custom"].get("input")}).decode()
+    kept = {name: value for name, value in call.items() if name != "custom"}
+    return {**kept, "type": "function", "function": {"name": call["custom"].get("name"), "arguments": arguments}}
 
 
 class CustomInput:
@@ -103,8 +113,10 @@ def _unwrapped(read: Reader, put: Callable[[str], None]) -> Step:
     try:
         read.record()
         yield from read.expect("{")
-        if (yield from read.string()) != "input":
-            raise Malformed
+        while (yield from read.string()) != "input":
+            yield from read.expect(":")
+            yield from read.json(_ignore)
+            yield from read.expect(",")
         yield from read.expect(":")
         yield from read.expect('"')
     except Malformed:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from gateway.endpoints.body import metadata, moderation
 from gateway.endpoints.checks import (
     Check,
     boolean,
@@ -25,29 +26,19 @@ def _stop(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
         list_of(string)(value, param)
 
 
-def _metadata(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
-    object_(value, param)
-    if len(value) > 16:
-        message = f"Invalid '{param}': too many properties. Expected an object with at most 16, but got {len(value)}."
-        raise BadRequest(message, code="object_above_max_properties", param=param)
-    for key, text in value.items():
-        short(64)(key, f"{param}.{key[:64]}")
-        short(512)(text, f"{param}.{key}")
-
-
 def _modalities(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
     list_of(one_of("text", "audio"))(value, param)
     if "audio" in value:
         raise BadRequest("Audio output is not supported: ask for 'text' only.", code="unsupported_value", param=param)
 
 
-def _moderation(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
-    object_(value, param)
-    policy = value.get("policy")
-    sides = policy.values() if isinstance(policy, dict) else ()
-    if any(isinstance(side, dict) and side.get("mode") == "block" for side in sides):
-        message = "Moderation that blocks is not supported: no moderation engine is configured."
-        raise BadRequest(message, code="unsupported_value", param=param)
+_FILE = fields({}, {"file_data": string, "file_id": string, "filename": string})
+_PARTS: dict[str, dict[str, Check]] = {
+    "text": {"text": string},
+    "image_url": {"image_url": object_},
+    "input_audio": {"input_audio": object_},
+    "file": {"file": _FILE},
+}
 
 
 def _content(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
@@ -60,8 +51,7 @@ def _content(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
 
 def _part(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
     fields({"type": string})(value, param)
-    required = {"text": {"text": string}, "image_url": {"image_url": object_}, "input_audio": {"input_audio": object_}}
-    fields(required.get(value["type"], {}))(value, param)
+    fields(_PARTS.get(value["type"], {}))(value, param)
 
 
 _FUNCTION = fields({"name": string}, {"description": string, "parameters": object_, "strict": boolean})
@@ -126,9 +116,9 @@ OPTIONAL: dict[str, Check] = {
     "logprobs": boolean,
     "max_completion_tokens": integer(1),
     "max_tokens": integer(1),
-    "metadata": _metadata,
+    "metadata": metadata,
     "modalities": _modalities,
-    "moderation": _moderation,
+    "moderation": moderation,
     "n": integer(1, 128),
     "parallel_tool_calls": boolean,
     "prediction": object_,

@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from msgspec import DecodeError, Struct, json
+from msgspec import Struct
 
+from gateway.endpoints.body import check_stream_options, decoded
 from gateway.endpoints.chat import legacy
 from gateway.endpoints.chat.fields import body as check_body
-from gateway.endpoints.checks import wrong_type
+from gateway.endpoints.choice import Chosen, not_offered, settled
 from gateway.errors import BadRequest
-from gateway.request import Message, Named, Request, Tool, ToolChoice
+from gateway.request import Message, Named, Request, Tool
 
-_decode = json.Decoder().decode
 _OWN = frozenset(("model", "messages", "tools", "tool_choice", "n", "stream", "modalities"))
 
 
@@ -34,19 +34,20 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 def parse(raw: bytes) -> Asked:
     """Raise BadRequest, in OpenAI's words, for what the API does not allow."""
-    body = _decoded(raw)
+    body = decoded(raw)
     check_body(body, "")
     functions = legacy.modern_body(body)
     options = body.get("stream_options") or {}
     _check_together(body)
     messages = legacy.modern_messages(body["messages"])
     _check_results(messages)
-    tools, choice = _tools(body)
+    tools, (choice, allowed) = _tools(body)
     request = Request(
         model=body["model"],
         messages=tuple(messages),
         tools=tools,
         tool_choice=choice,
+        allowed=allowed,
         max_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
         n=body.get("n", 1),
         stream=body.get("stream", False),
@@ -63,22 +64,8 @@ def parse(raw: bytes) -> Asked:
     )
 
 
-def _decoded(raw: bytes) -> dict[str, Any]:
-    """The body without its null members, which count as absent."""
-    try:
-        body = _decode(raw)
-    except (DecodeError, UnicodeDecodeError, RecursionError) as error:
-        message = f"We could not parse the JSON body of your request. (The parser said: {error}.)"
-        raise BadRequest(message) from None
-    if not isinstance(body, dict):
-        raise wrong_type(body, "body", "an object")
-    return {name: value for name, value in body.items() if value is not None}
-
-
 def _check_together(body: dict[str, Any]) -> None:
-    if "stream_options" in body and not body.get("stream"):
-        message = "The 'stream_options' parameter is only allowed when 'stream' is enabled."
-        raise BadRequest(message, param="stream_options")
+    check_stream_options(body)
     if "top_logprobs" in body and not body.get("logprobs"):
         message = "The 'top_logprobs' parameter is only allowed when 'logprobs' is enabled."
         raise BadRequest(message, param="top_logprobs")
@@ -93,34 +80,18 @@ def _check_results(messages: list[Message]) -> None:
             raise BadRequest(f"Invalid parameter: {text}", param=f"messages[{i}].role")
 
 
-def _tools(body: dict[str, Any]) -> tuple[tuple[Tool, ...], ToolChoice | None]:
-    """What may be called, and what has to be; a choice without tools to choose from is no choice."""
+def _tools(body: dict[str, Any]) -> tuple[tuple[Tool, ...], Chosen]:
+    """What is offered, what has to be called and what may be."""
     tools = tuple(
         Tool(tool[tool["type"]]["name"], tool[tool["type"]], tool["type"]) for tool in body.get("tools") or ()
     )
-    choice = body.get("tool_choice")
-    if isinstance(choice, dict):
-        if choice["type"] == "allowed_tools":
-            allowed = choice["allowed_tools"]
-            wanted, offered = [_name(tool) for tool in allowed["tools"]], {tool.name for tool in tools}
-            for name in wanted:
-                if name not in offered:
-                    raise _not_offered(name)
-            tools, choice = tuple(tool for tool in tools if tool.name in wanted), allowed["mode"]
-        else:
-            choice = Named(_name(choice))
-            if choice.name not in {tool.name for tool in tools}:
-                raise _not_offered(choice.name)
-    if choice == "required" and not tools:
-        raise BadRequest("'tool_choice' is only allowed when 'tools' are specified.", param="tool_choice")
-    return tools, choice if tools else None
+    offered = {tool.name for tool in tools}
 
+    def find(chosen: dict[str, Any]) -> Named:
+        inner = chosen.get(str(chosen.get("type")))
+        name = str(inner.get("name") if isinstance(inner, dict) else chosen.get("name"))
+        if name not in offered:
+            raise not_offered(name)
+        return Named(name)
 
-def _name(chosen: dict[str, Any]) -> str:
-    inner = chosen.get(str(chosen.get("type")))
-    return str(inner.get("name") if isinstance(inner, dict) else chosen.get("name"))
-
-
-def _not_offered(name: str) -> BadRequest:
-    message = f"Invalid value for 'tool_choice': the tool '{name}' is not among 'tools'."
-    return BadRequest(message, code="invalid_value", param="tool_choice")
+    return tools, settled(body.get("tool_choice"), tools, find)

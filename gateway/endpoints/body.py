@@ -1,0 +1,48 @@
+"""A request's body, decoded once from its bytes, and what both APIs say alike of its parameters."""
+
+from typing import Any
+
+from msgspec import DecodeError, json
+
+from gateway.endpoints.checks import object_, short, wrong_type
+from gateway.errors import BadRequest
+
+_decode = json.Decoder().decode
+
+
+def decoded(raw: bytes) -> dict[str, Any]:
+    """The body without its null members, which count as absent."""
+    try:
+        body = _decode(raw)
+    except (DecodeError, UnicodeDecodeError, RecursionError) as error:
+        message = f"We could not parse the JSON body of your request. (The parser said: {error}.)"
+        raise BadRequest(message) from None
+    if not isinstance(body, dict):
+        raise wrong_type(body, "body", "an object")
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def check_stream_options(body: dict[str, Any]) -> None:
+    """They mean nothing without a stream."""
+    if "stream_options" in body and not body.get("stream"):
+        message = "The 'stream_options' parameter is only allowed when 'stream' is enabled."
+        raise BadRequest(message, param="stream_options")
+
+
+def metadata(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+    object_(value, param)
+    if len(value) > 16:
+        message = f"Invalid '{param}': too many properties. Expected an object with at most 16, but got {len(value)}."
+        raise BadRequest(message, code="object_above_max_properties", param=param)
+    for key, text in value.items():
+        short(64)(key, f"{param}.{key[:64]}")
+        short(512)(text, f"{param}.{key}")
+
+
+def moderation(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+    object_(value, param)
+    policy = value.get("policy")
+    sides = policy.values() if isinstance(policy, dict) else ()
+    if any(isinstance(side, dict) and side.get("mode") == "block" for side in sides):
+        message = "Moderation that blocks is not supported: no moderation engine is configured."
+        raise BadRequest(message, code="unsupported_value", param=param)

@@ -1,0 +1,33 @@
+"""What a tool_choice comes to, in either API: the choice, and the tools that it allows (`spec.md` A5, B5)."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gateway.errors import BadRequest
+from gateway.request import Named, Tool, ToolChoice
+
+Chosen = tuple[ToolChoice | None, frozenset[Named] | None]
+Find = Callable[[dict[str, Any]], Named | None]
+
+
+def settled(choice: Any, tools: Sequence[Tool], find: Find) -> Chosen:  # noqa: ANN401 - decoded JSON
+    """The choice and the allowed tools, None for all; a choice without tools to choose from is no choice.
+
+    find: the tool that an object names; None if it is none that could be called.
+    """
+    allowed = None
+    if isinstance(choice, dict) and choice["type"] == "allowed_tools":
+        said = choice.get("allowed_tools", choice)
+        allowed = frozenset(filter(None, map(find, said["tools"])))
+        choice = said["mode"]
+    elif isinstance(choice, dict):
+        choice = find(choice)
+    left = tools if allowed is None else allowed
+    if choice == "required" and not left:
+        raise BadRequest("'tool_choice' is only allowed when 'tools' are specified.", param="tool_choice")
+    return (choice if left else None), allowed
+
+
+def not_offered(name: str) -> BadRequest:
+    message = f"Invalid value for 'tool_choice': the tool '{name}' is not among 'tools'."
+    return BadRequest(message, code="invalid_value", param="tool_choice")

@@ -1,0 +1,41 @@
+"""A filter that keeps some of a choice's calls, as if the model had made no others."""
+
+from collections.abc import Callable, Iterable
+
+from msgspec.structs import replace
+
+from gateway.events import Event, Finish, ToolArgs, ToolEnd, ToolInput, ToolStart
+from gateway.ledger import Ledger
+
+
+class Selection:
+    """Those that `keep` refuses fall away and are listed; the others are counted anew."""
+
+    def __init__(self, keep: Callable[[ToolStart], bool], ledger: Ledger) -> None:
+        self._keep, self._ledger = keep, ledger
+        self._kept: dict[int, int] = {}  # by choice
+        self._muted: set[int] = set()  # choices whose open call falls away
+
+    def feed(self, event: Event) -> Iterable[Event]:
+        if type(event) is ToolStart:
+            return self._start(event)
+        if isinstance(event, ToolArgs | ToolInput | ToolEnd):
+            if event.choice in self._muted:
+                return ()
+            return (replace(event, call=self._kept[event.choice] - 1),)
+        if type(event) is Finish and event.reason == "tool_calls" and not self._kept.get(event.choice):
+            return (Finish(event.choice, "stop"),)
+        return (event,)
+
+    def close(self) -> Iterable[Event]:
+        return ()  # nothing is held back
+
+    def _start(self, event: ToolStart) -> Iterable[Event]:
+        if not self._keep(event):
+            self._muted.add(event.choice)
+            self._ledger.note("dropped", "tool_calls")
+            return ()
+        self._muted.discard(event.choice)
+        call = self._kept.get(event.choice, 0)
+        self._kept[event.choice] = call + 1
+        return (replace(event, call=call),)
