@@ -133,7 +133,7 @@ class Choice:
     def _spoken(self, event: Spoken) -> None:
         """The backend's own reasoning, refusal, …: first goes what the text parser holds back."""
         self._settle(cut=False)
-        if self._echo and isinstance(event, Reasoning):
+        if self._echo and isinstance(event, Reasoning) and event.text:
             event = self._unechoed(event)
         self._out.append(event)
 

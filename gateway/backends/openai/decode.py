@@ -11,6 +11,7 @@ from msgspec import DecodeError, Raw, json
 from gateway.backends.openai import wire
 from gateway.backends.openai.failures import stated_problem
 from gateway.backends.openai.logprobs import logprobs
+from gateway.backends.openai.signatures import Block, blocks, of_call
 from gateway.backends.openai.template import Template
 from gateway.backends.openai.usage import Total, counted, number, timed
 from gateway.errors import Problem
@@ -39,6 +40,7 @@ class Decoder:
         self._places: dict[int, int | None] = {}  # the backend's index → ours
         self._total = Total()
         self._template = Template()
+        self._unsigned: dict[int, list[str]] = {}  # by choice: the thought since its last signature
         self.said = 0
         self.counted = False
 
@@ -47,6 +49,8 @@ class Decoder:
         if known := self._template.event(payload):
             event, size = known
             self.said += size
+            if type(event) is Reasoning:
+                self._unsigned[event.choice].append(event.text)
             return [event]
         events = self._decoded(payload)
         self._template.learn(payload, events, self._alone)
@@ -127,19 +131,38 @@ class Decoder:
         if not content and chances is not None:
             self._text(index, "", chances, out)
         thought = said.reasoning_content or said.reasoning or said.reasoning_text or said.thinking
-        if thought:
-            self._thought(index, thought, out)
+        if said.thinking_blocks:
+            self._signed(index, _flat(thought), list(blocks(said.thinking_blocks)), out)
+        elif thought:
+            self._thought(index, _flat(thought), "", out)
         if isinstance(content, list):
             self._parts(index, content, out)
             content = ""
         if content or (chances is not None and said.content):
             self._text(index, content or "", chances, out)
 
-    def _thought(self, index: int, thought: str | list[wire.Part], out: list[Event]) -> None:
-        text = thought if isinstance(thought, str) else "".join(part.text or "" for part in thought)
-        if text:
-            self.said += len(text)
-            out.append(Reasoning(index, text))
+    def _signed(self, index: int, thought: str, signed: list[Block], out: list[Event]) -> None:
+        """What is in blocks may stand in the field for reasoning as well, and be all again that came in pieces."""
+        rest = thought
+        for block in signed:
+            rest = rest.replace(block.text, "", 1)
+        if rest == thought:
+            self._thought(index, thought, "", out)
+        for block in signed:
+            whole = block.signature and block.text == "".join(self._unsigned.get(index, ()))
+            self._thought(index, "" if whole else block.text, block.signature, out)
+        if rest != thought and rest.strip():
+            self._thought(index, rest, "", out)
+
+    def _thought(self, index: int, text: str, signature: str, out: list[Event]) -> None:
+        if not text and not signature:
+            return
+        self.said += len(text)
+        out.append(Reasoning(index, text, signature))
+        if signature:
+            self._unsigned[index] = []
+        else:
+            self._unsigned.setdefault(index, []).append(text)
 
     def _text(self, index: int, text: str, chances: object, out: list[Event]) -> None:
         self.said += len(text)
@@ -152,8 +175,7 @@ class Decoder:
             if isinstance(part, str):
                 self._text(index, part, None, out)
                 continue
-            if part.thinking:
-                self._thought(index, part.thinking, out)
+            self._thought(index, _flat(part.thinking), "", out)
             self._text(index, part.text or "", None, out)
             if part.refusal:
                 out.append(Refusal(index, part.refusal))
@@ -163,8 +185,12 @@ class Decoder:
         if not function:
             return
         key = place if call.index is None or call.index == "" else number(call.index)
+        signature = of_call(call)
         if function.name:
-            out.append(ToolStart(index, key, "" if call.id is None else str(call.id), function.name))
+            id = "" if call.id is None else str(call.id)
+            out.append(ToolStart(index, key, id, function.name, signature=signature))
+        elif signature:
+            self._ledger.note("dropped", "tool_calls.provider_specific_fields")
         if text := _arguments(bytes(function.arguments)):
             self.said += len(text)
             out.append(ToolArgs(index, key, text))
@@ -177,6 +203,10 @@ def readable(payload: bytes) -> bool:
     except (DecodeError, RecursionError):
         return False
     return True
+
+
+def _flat(thought: str | list[wire.Part] | None) -> str:
+    return thought if isinstance(thought, str) else "".join(part.text or "" for part in thought or ())
 
 
 def _arguments(raw: bytes) -> str:

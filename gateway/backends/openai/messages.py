@@ -1,6 +1,7 @@
 """Messages as local servers' templates can take them (`spec.md` A2): roles, text, past calls and reasoning."""
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Any, Literal
 
 from msgspec import DecodeError, Struct, json
@@ -16,11 +17,13 @@ class Policy(Struct, frozen=True):
     """developer: what that role becomes; late_system: what a system message after the first user message does.
 
     reasoning: the field for past reasoning.
+    alternate: the template takes no two messages of the user in a row.
     """
 
     developer: Literal["system", "native"] = "system"
     late_system: Literal["keep", "user", "merge"] = "user"
     reasoning: str = "reasoning_content"
+    alternate: bool = False
 
 
 def messages(said: Sequence[Message], policy: Policy, ledger: Ledger) -> list[Message]:
@@ -35,7 +38,8 @@ def messages(said: Sequence[Message], policy: Policy, ledger: Ledger) -> list[Me
         rest = [message for message in rest if message["role"] != "system"]
     elif policy.late_system == "user":
         rest = [_as_user(message) if message["role"] == "system" else message for message in rest]
-    return [*_joined(leading), *rest]
+    given = [*_joined(leading), *rest]
+    return _alternating(given, ledger) if policy.alternate else given
 
 
 def _message(message: Message, policy: Policy, ledger: Ledger) -> Message:
@@ -67,6 +71,8 @@ def _assistant(message: Message, field: str, ledger: Ledger) -> Message:
         given[field] = thought
     elif details:
         ledger.note("dropped", "messages.reasoning_details")
+    if isinstance(blocks := given.get("thinking_blocks"), list):
+        given["thinking_blocks"] = [_block(block) for block in blocks]
     if refusal:
         given["content"] = _refused(given.get("content"), refusal)
     if calls := given.get("tool_calls"):
@@ -74,6 +80,11 @@ def _assistant(message: Message, field: str, ledger: Ledger) -> Message:
     elif given.get("content") is None:
         given["content"] = ""  # llama.cpp takes no message without either
     return given
+
+
+def _block(block: object) -> object:
+    """As the upstream had it: without the index that a stream gives it."""
+    return {name: value for name, value in block.items() if name != "index"} if isinstance(block, dict) else block
 
 
 def _call(call: dict[str, Any], ledger: Ledger) -> dict[str, Any]:
@@ -106,6 +117,26 @@ def _joined(leading: Sequence[Message]) -> Iterable[Message]:
     if len(leading) < 2 or len(texts) < len(leading) or not all(isinstance(text, str) for text in texts):
         return leading
     return [{**leading[0], "content": "\n\n".join(texts)}]
+
+
+def _alternating(given: Sequence[Message], ledger: Ledger) -> list[Message]:
+    """One message for each run of the user's."""
+    turns: list[Message] = []
+    for role, run in groupby(given, key=lambda message: message["role"]):
+        first, *more = run
+        if role == "user" and more:
+            ledger.note("translated", "messages")
+            turns.append({**first, "content": _united([first, *more])})
+        else:
+            turns += [first, *more]
+    return turns
+
+
+def _united(run: Sequence[Message]) -> object:
+    contents = [message["content"] for message in run]
+    if all(isinstance(content, str) for content in contents):
+        return "\n\n".join(contents)
+    return [part for content in contents for part in ([_part(content)] if isinstance(content, str) else content)]
 
 
 def _as_user(message: Message) -> Message:

@@ -16,12 +16,15 @@ class Part(Struct):
 class Function(Struct):
     name: str | None = None
     arguments: Raw = Raw()
+    provider_specific_fields: Any = None
 
 
 class ToolCall(Struct):
     index: Count = None
     id: str | int | None = None
     function: Function | None = None
+    provider_specific_fields: Any = None
+    extra_content: Any = None
 
 
 class Message(Struct):
@@ -30,6 +33,7 @@ class Message(Struct):
     reasoning: str | None = None
     reasoning_text: str | None = None
     thinking: str | list[Part] | None = None
+    thinking_blocks: Any = None
     refusal: str | None = None
     tool_calls: list[ToolCall] | None = None
     function_call: Function | None = None

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import Raw, Struct, json
+from msgspec import Struct, json
 
 from gateway.events import Logprob, ToolStart, Usage
 
@@ -34,13 +34,6 @@ def usage(counted: Usage) -> dict[str, Any]:
 
 def logprobs(content: tuple[Logprob, ...], refusal: tuple[Logprob, ...]) -> dict[str, Any]:
     return {"content": content or None, "refusal": refusal or None}
-
-
-def continued(before: Raw | None, more: Raw) -> Raw:
-    """An extra field that comes in pieces: a list grows, anything else is replaced."""
-    if before is None or bytes(before)[:1] != b"[" or bytes(more)[:1] != b"[":
-        return more
-    return Raw(encode([*json.decode(before), *json.decode(more)]))
 
 
 def called_name(start: ToolStart) -> str:

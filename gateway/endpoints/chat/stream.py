@@ -1,5 +1,6 @@
 """A chat completion as it comes: events out as chat.completion.chunk frames (`spec.md` A4)."""
 
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -7,7 +8,9 @@ from msgspec import Raw
 
 from gateway import events as ev
 from gateway.endpoints.chat.request import Asked
-from gateway.endpoints.chat.shape import Head, called_name, continued, encode, logprobs, usage
+from gateway.endpoints.chat.shape import Head, called_name, encode, logprobs, usage
+from gateway.endpoints.extras import continued
+from gateway.endpoints.signatures import Blocks, of_call
 from gateway.ledger import Ledger
 
 
@@ -24,6 +27,7 @@ class Stream:
         self._thoughts = len(head.reasoning)
         self._opened = 0  # choices whose role the client knows
         self._calls: dict[int, int] = {}  # by choice: the last call the client has seen
+        self._blocks: dict[int, Blocks] = defaultdict(Blocks)  # by choice
         self._waiting: dict[int, dict[str, Raw]] = {}  # by choice: extra fields of its next chunk
         self._usage: ev.Usage | None = None
         self._failed = False
@@ -71,7 +75,12 @@ class Stream:
         return self._delta(e.choice, b'{"content":%b}' % encode(e.text))
 
     def _reasoning(self, e: ev.Reasoning) -> bytes:
-        return self._delta(e.choice, self._thought % ((encode(e.text),) * self._thoughts))
+        said = self._delta(e.choice, self._thought % ((encode(e.text),) * self._thoughts)) if e.text else b""
+        block = self._blocks[e.choice].add(e)
+        if not block:
+            return said
+        signed = {"index": self._blocks[e.choice].count - 1, **block}  # by which the SDKs tell blocks apart
+        return said + self._delta(e.choice, b'{"thinking_blocks":[%b]}' % encode(signed))
 
     def _refusal(self, e: ev.Refusal) -> bytes:
         more = _logprobs(refusal=e.logprobs) if e.logprobs else b'"logprobs":null'
@@ -83,7 +92,7 @@ class Stream:
     def _tool_start(self, e: ev.ToolStart) -> bytes:
         self._calls[e.choice] = self._calls.get(e.choice, -1) + 1
         empty = {"name": called_name(e), "arguments" if e.kind == "function" else "input": ""}
-        call = {"index": self._calls[e.choice], "id": e.id, "type": e.kind, e.kind: empty}
+        call = {"index": self._calls[e.choice], "id": e.id, "type": e.kind, e.kind: empty, **of_call(e)}
         return self._delta(e.choice, b'{"tool_calls":[%b]}' % encode(call))
 
     def _tool_args(self, e: ev.ToolArgs) -> bytes:
@@ -132,6 +141,8 @@ class FunctionStream(Stream):
         if self._calls[e.choice]:
             self._ledger.note("dropped", "tool_calls")
             return b""
+        if e.signature:
+            self._ledger.note("dropped", "tool_calls.provider_specific_fields")
         called = {"name": called_name(e), "arguments": ""}
         return self._delta(e.choice, b'{"function_call":%b}' % encode(called))
 

@@ -7,7 +7,9 @@ from msgspec import Raw
 
 from gateway import events as ev
 from gateway.endpoints.chat.request import Asked
-from gateway.endpoints.chat.shape import Head, called_name, continued, encode, logprobs, usage
+from gateway.endpoints.chat.shape import Head, called_name, encode, logprobs, usage
+from gateway.endpoints.extras import continued
+from gateway.endpoints.signatures import Blocks, of_call
 from gateway.ledger import Ledger
 
 
@@ -43,19 +45,28 @@ class Whole:
             return b""
         if len(self._choices) < self._asked.request.n:
             self._ledger.note("unenforced", "n")
-        if self._asked.functions and any(len(choice.calls) > 1 for choice in self._choices.values()):
-            self._ledger.note("dropped", "tool_calls")
+        if self._asked.functions:
+            self._note_what_functions_lack()
         choices = [choice.body(index, self._asked, self._head) for index, choice in sorted(self._choices.items())]
         said = {"id": self._head.id, "object": "chat.completion", "created": self._head.created}
         tier = {"service_tier": "default"} if self._asked.service_tier else {}
         body = {**said, "model": self._head.model, **tier, "choices": choices, "usage": usage(self._usage)}
         return encode({**body, **self._extras})
 
+    def _note_what_functions_lack(self) -> None:
+        calls = [choice.calls for choice in self._choices.values() if choice.calls]
+        if any(len(each) > 1 for each in calls):
+            self._ledger.note("dropped", "tool_calls")
+        if any(each[0][0].signature for each in calls):
+            self._ledger.note("dropped", "tool_calls.provider_specific_fields")
+
 
 class _Choice:
     def __init__(self) -> None:
         self._texts: list[str] = []
         self._thoughts: list[str] = []
+        self._blocks = Blocks()
+        self._signed: list[dict[str, Any]] = []
         self._refusals: list[str] = []
         self._annotations: list[Raw] = []
         self.calls: list[tuple[ev.ToolStart, list[str]]] = []
@@ -75,6 +86,8 @@ class _Choice:
         message: dict[str, Any] = {"role": asked.role, "content": text, "refusal": "".join(self._refusals) or None}
         if self._thoughts:
             message |= dict.fromkeys(head.reasoning, "".join(self._thoughts))
+        if self._signed:
+            message["thinking_blocks"] = self._signed
         message["annotations"] = self._annotations
         reason = self._reason
         if asked.functions and calls:
@@ -94,7 +107,10 @@ class _Choice:
         self._content_logprobs += e.logprobs
 
     def _reasoning(self, e: ev.Reasoning) -> None:
-        self._thoughts.append(e.text)
+        if e.text:
+            self._thoughts.append(e.text)
+        if block := self._blocks.add(e):
+            self._signed.append(block)
 
     def _refusal(self, e: ev.Refusal) -> None:
         self._refusals.append(e.text)
@@ -130,4 +146,5 @@ class _Choice:
 
 def _call(start: ev.ToolStart, said: str) -> dict[str, Any]:
     field = "arguments" if start.kind == "function" else "input"
-    return {"id": start.id, "type": start.kind, start.kind: {"name": called_name(start), field: said}}
+    called = {"name": called_name(start), field: said}
+    return {"id": start.id, "type": start.kind, start.kind: called, **of_call(start)}

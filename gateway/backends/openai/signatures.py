@@ -1,0 +1,44 @@
+"""What an upstream has signed, to have it back unchanged: parts of the reasoning, and calls.
+
+LiteLLM has `thinking_blocks` in a message and `provider_specific_fields` in a call or its function; Google's own
+endpoint has `extra_content` in a call.
+"""
+
+from collections.abc import Iterator
+
+from msgspec import Struct, json
+
+from gateway.backends.openai.wire import ToolCall
+
+
+class Block(Struct, frozen=True):
+    """A piece of a thought.  `signature`: the one that ends here, as in `events.Reasoning`."""
+
+    text: str
+    signature: str = ""
+
+
+def blocks(said: object) -> Iterator[Block]:
+    """The pieces of `thinking_blocks`; what is no such piece is none."""
+    for one in said if isinstance(said, list) else ():
+        match one:
+            case {"type": "redacted_thinking", "data": str(data)} if data:
+                yield Block("", _encode(type="redacted_thinking", data=data))
+            case {"type": "thinking", "signature": str(signature), **rest} if signature:
+                yield Block(str(rest.get("thinking") or ""), _encode(type="thinking", signature=signature))
+            case {"type": "thinking", "thinking": str(text)} if text:
+                yield Block(text)
+
+
+def of_call(call: ToolCall) -> str:
+    """The signature of a call, "" for none."""
+    function = call.function.provider_specific_fields if call.function else None
+    for said in (call.provider_specific_fields, function, call.extra_content):
+        match said:
+            case {"thought_signature": str(signature)} | {"google": {"thought_signature": str(signature)}} if signature:
+                return signature
+    return ""
+
+
+def _encode(**said: str) -> str:
+    return json.encode(said).decode()

@@ -1,0 +1,32 @@
+"""What an upstream has signed, as a client gets it and gives it back: parts of the reasoning, and calls."""
+
+from typing import Any
+
+from msgspec import json
+
+from gateway.events import Reasoning, ToolStart
+
+_decode = json.Decoder(dict[str, Any]).decode
+
+
+def of_call(start: ToolStart) -> dict[str, Any]:
+    """The members of a call that carry its signature; none if it has none."""
+    return {"provider_specific_fields": {"thought_signature": start.signature}} if start.signature else {}
+
+
+class Blocks:
+    """The `thinking_blocks` of one choice.  Each begins where the last one ended; text that nobody signs is in none."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self.count = 0
+
+    def add(self, thought: Reasoning) -> dict[str, Any] | None:
+        """The block that ends with this piece, if one does."""
+        self._texts.append(thought.text)
+        if not thought.signature:
+            return None
+        self.count += 1
+        text, signed = "".join(self._texts), _decode(thought.signature)
+        self._texts.clear()
+        return {"type": "thinking", "thinking": text, **signed} if signed["type"] == "thinking" else signed
