@@ -21,6 +21,11 @@ class Ledger:
     def entries(self) -> list[str]:
         return list(self._entries)
 
+    def known(self) -> str:
+        """All entries so far, as one comma list: for the head of an answer, whatever a failed one was told."""
+        self._told = 0
+        return self.untold()
+
     def untold(self) -> str:
         """The entries made since the last call, as one comma list; "" if there are none."""
         new = self.entries()[self._told :]

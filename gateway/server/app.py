@@ -1,7 +1,7 @@
 """The application: routes, and what holds for all of them."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -13,35 +13,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway import __version__
 from gateway.config import Config
-from gateway.endpoints import chat as chat_endpoint
 from gateway.errors import GatewayError, NotFound, TooLarge, Unsupported
-from gateway.server import chat, failures
+from gateway.server import failures, openapi, questions
+from gateway.server.answer import Answer
 from gateway.server.auth import Doorkeeper, allow_model, may_use
 from gateway.server.backend import Backend, Listed
 from gateway.server.directory import Directory
 from gateway.server.labels import Labels
+from gateway.server.questions import Question
 
 _READY_SECONDS = 1.0
 _CHAT_PATH = "/v1/chat/completions"
-_CHAT_BODY = {
-    "required": True,
-    "content": {
-        "application/json": {
-            "schema": {
-                "type": "object",
-                "required": ["model", "messages"],
-                "description": "OpenAI's chat completion; fields that the API does not know go to the backend.",
-                "properties": {
-                    "model": {"type": "string"},
-                    "messages": {"type": "array", "items": {"type": "object"}, "minItems": 1},
-                    "stream": {"type": "boolean"},
-                    "tools": {"type": "array", "items": {"type": "object"}},
-                },
-            },
-            "example": {"model": "smollm2", "messages": [{"role": "user", "content": "Hello!"}]},
-        }
-    },
-}
 
 
 def create_app(config: Config) -> FastAPI:
@@ -57,9 +39,11 @@ def create_app(config: Config) -> FastAPI:
 
     app = FastAPI(title="gateway", version=__version__, lifespan=lifespan, redoc_url=None)
     door = Doorkeeper(config.auth)
-    _add_routes(app, door)
+    _add_questions(app)
+    _add_models(app, door)
+    _add_health(app)
     failures.add_handlers(app)
-    app.add_middleware(Shortcut, path=_CHAT_PATH, endpoint=ChatCompletions(app, config, door))
+    app.add_middleware(Shortcut, endpoints=_endpoints(app, config, door))
     app.add_middleware(Labels)
     if config.server.cors:
         app.add_middleware(
@@ -73,44 +57,54 @@ def create_app(config: Config) -> FastAPI:
 
 
 class Shortcut:
-    """A POST to this path goes straight to its endpoint: what lies between costs as much as all of our work."""
+    """A POST to one of these paths goes straight to its endpoint: what lies between costs as much as all our work."""
 
-    def __init__(self, app: ASGIApp, path: str, endpoint: ASGIApp) -> None:
-        self._app, self._path, self._endpoint = app, path, endpoint
+    def __init__(self, app: ASGIApp, endpoints: Mapping[str, ASGIApp]) -> None:
+        self._app, self._endpoints = app, endpoints
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] != self._path or scope["method"] != "POST":
+        endpoint = self._endpoints.get(scope["path"]) if scope["type"] == "http" else None
+        if not endpoint or scope["method"] != "POST":
             await self._app(scope, receive, send)
             return
         try:
-            await self._endpoint(scope, receive, send)
+            await endpoint(scope, receive, send)
         except GatewayError as error:
             await failures.told(error)(scope, receive, send)
         except ClientDisconnect:
             pass  # before its request was read: nobody is there to be answered
 
 
-class ChatCompletions:
-    """POST /v1/chat/completions, as plain ASGI."""
+def _endpoints(app: FastAPI, config: Config, door: Doorkeeper) -> dict[str, ASGIApp]:
+    """The paths that ask a model."""
+    return {_CHAT_PATH: Ask(app, config, door, questions.chat_completion)}
 
-    def __init__(self, app: FastAPI, config: Config, door: Doorkeeper) -> None:
-        self._app, self._config, self._door = app, config, door
+
+class Ask:
+    """POST a question to a model, as plain ASGI.  `read` makes a question of a body."""
+
+    def __init__(self, app: FastAPI, config: Config, door: Doorkeeper, read: Callable[[bytes], Question]) -> None:
+        self._app, self._config, self._door, self._read = app, config, door, read
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         key = self._door.admit(request.headers)
-        asked = chat_endpoint.parse(await read_body(request, self._config.limits.body_bytes))
-        route = await self._app.state.directory.find(asked.request.model)
-        allow_model(key, asked.request.model, route.model)
-        await chat.answer(request, asked, route, self._config, send)
+        question = self._read(await read_body(request, self._config.limits.body_bytes))
+        model = question.request.model
+        route = await self._app.state.directory.find(model)
+        allow_model(key, model, route.model)
+        await Answer(request, question, route, self._config).run(send)
 
 
-def _add_routes(app: FastAPI, door: Doorkeeper) -> None:
-    @app.post(_CHAT_PATH, openapi_extra={"requestBody": _CHAT_BODY})
+def _add_questions(app: FastAPI) -> None:
+    """Described here, and other methods refused; the Shortcut before them answers."""
+
+    @app.post(_CHAT_PATH, openapi_extra=openapi.CHAT)
     async def chat_completions() -> None:
         """Answer a conversation: one JSON body, or server-sent events where `stream` is true."""
-        # Described here, and other methods refused; the Shortcut before it answers.
 
+
+def _add_models(app: FastAPI, door: Doorkeeper) -> None:
     @app.get("/v1/models")
     async def models(request: Request) -> dict[str, Any]:
         """The models that a client may name."""
@@ -129,6 +123,8 @@ def _add_routes(app: FastAPI, door: Doorkeeper) -> None:
         message = f"The model '{id}' does not exist or you do not have access to it."
         raise NotFound(message, code="model_not_found", param="model")
 
+
+def _add_health(app: FastAPI) -> None:
     @app.get("/health")
     async def health() -> dict[str, str]:
         """The gateway is alive."""
