@@ -14,7 +14,7 @@ ROWS = [
     ["errors"],
     ["events"],
     ["request", "ledger", "config"],
-    ["framing", "backends", "formats", "endpoints", "alignment"],
+    ["framing", "backends", "formats", "endpoints", "alignment", "documents"],
     ["calls"],
     ["choice", "translate"],
     ["normaliser"],

@@ -12,6 +12,7 @@ from gateway import config
 from gateway.errors import BadRequest
 from gateway.formats.chosen import Chosen
 from gateway.ledger import Ledger
+from gateway.server import documents
 from gateway.server.directory import Route
 from gateway.server.exchange import Exchange
 from gateway.server.presence import present
@@ -38,7 +39,8 @@ class Answer(Struct, frozen=True):
 
     async def _answer(self, send: Send) -> None:
         http, ledger, route = self.http, self.question.ledger, self.route
-        round = await prepare(self.question.request, route, ledger, self.settings.limits.frame_bytes)
+        request = await documents.read(self.question.request, ledger)
+        round = await prepare(request, route, ledger, self.settings.limits.frame_bytes)
         if route.settings.strict or http.headers.get("x-gateway-strict") == "1":
             _refuse_loss(ledger)
         turn = Turn(round.request, round.open, self.question.encoder(route.settings))

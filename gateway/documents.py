@@ -1,0 +1,179 @@
+"""Files in messages, as text that every model can read.
+
+A part `{"type": "file", "file": {"file_data": …, "filename": …}}`, in whoever's message, becomes a text part
+`<file name="…">…</file>`.  What a file is decides what is in it, not what it is called.
+"""
+
+import re
+from base64 import b64decode
+from collections.abc import Callable, Iterator
+from html import escape
+from io import BytesIO
+from itertools import islice
+from typing import Any, Literal
+from urllib.parse import unquote_to_bytes
+
+from msgspec import Struct
+from msgspec.structs import replace
+from pypdf import PdfReader, apply_configuration
+
+from gateway.errors import BadRequest
+from gateway.request import Message, Request
+
+Outcome = Literal["translated", "truncated", "dropped"]
+Expired = Callable[[], bool]
+
+_NOTHING = "[no text could be read from this file]"
+_CUT = "\n[the rest of this file was left out]"
+_MOST_PAGES = 500
+_MOST_CHARACTERS = 1 << 20  # of a PDF, which may hold far more than its size tells; other files are what they are
+_MOST_NAME = 255
+_PDF_LIMITS: dict[str, Any] = {
+    "zlib_maximum_output_length": 16 << 20,
+    "lzw_maximum_output_length": 16 << 20,
+    "run_length_maximum_output_length": 16 << 20,
+    "array_based_stream_maximum_output_length": 16 << 20,
+    "stream_decoding_work_maximum_length": 64 << 20,
+    "stream_parsing_work_maximum_count": 500_000,
+    "xform_maximum_invocations_per_extraction": 500,
+    "jbig2dec_binary": None,  # a program that would be started for an image
+}
+
+_DATA_URI = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),", re.IGNORECASE)
+_CHARSET = re.compile(r";charset=\"?([\w.-]+)", re.IGNORECASE)
+_KNOWN_CHARSET = re.compile(
+    r"(us-)?ascii|utf-?(8|16|32)(-?[bl]e)?|(iso-?8859|windows|cp|latin)[-_]?\d+|koi8-[ru]|gb(k|2312|18030)|big5"
+    r"|shift[-_]?jis|euc-(jp|kr)|macintosh",
+    re.IGNORECASE,
+)
+_TEXT_TYPE = re.compile(r"text/.*|.*[/+-](json|xml|yaml|csv|toml|sql|javascript|typescript|sh)", re.IGNORECASE)
+_TEXT_NAME = re.compile(
+    r".*\.(txt|text|md|markdown|rst|tex|log|csv|tsv|jsonl?|xml|html?|css|ya?ml|toml|ini|cfg|conf|env|properties|sql"
+    r"|py|pyi|rb|pl|php|lua|r|jl|js|mjs|cjs|jsx|ts|tsx|vue|java|kt|scala|groovy|c|h|cc|cpp|hpp|cs|m|swift|go|rs|zig|dart"
+    r"|ex|exs|erl|hs|ml|clj|lisp|sh|bash|zsh|ps1|bat|diff|patch|vtt|srt)",
+    re.IGNORECASE,
+)
+_BINARY = re.compile(r"[\x00-\x06\x0e-\x1a\x1c-\x1f]")  # control characters that no text has
+
+
+class _File(Struct, frozen=True):
+    """`type` as the client says, "" if it does not; `charset` as well."""
+
+    name: str
+    type: str
+    charset: str
+    data: bytes
+
+
+def has_files(request: Request) -> bool:
+    return any(_is_file(part) for message in request.messages for part in _parts(message))
+
+
+def read(request: Request, expired: Expired) -> tuple[Request, frozenset[Outcome]]:
+    """The request without files, and what became of them; once `expired`, no further page of a PDF is read.
+
+    Raises BadRequest, with the path of the member that is wrong: `messages[i].content[j].file.file_data`.
+    """
+    outcomes: set[Outcome] = set()
+
+    def read_message(message: Message, param: str) -> Message:
+        if not any(map(_is_file, _parts(message))):
+            return message
+        parts = [
+            read_part(part, f"{param}.content[{i}].file") if _is_file(part) else part
+            for i, part in enumerate(_parts(message))
+        ]
+        return {**message, "content": parts}
+
+    def read_part(part: dict[str, Any], param: str) -> dict[str, Any]:
+        file = _file(part["file"], param)
+        text, whole = _text(file, expired)
+        outcomes.add("dropped" if not text else "translated" if whole else "truncated")
+        body = (text or _NOTHING) + ("" if whole else _CUT)
+        return {"type": "text", "text": f'<file name="{escape(file.name)}">{body}</file>'}
+
+    messages = tuple(read_message(message, f"messages[{i}]") for i, message in enumerate(request.messages))
+    return replace(request, messages=messages), frozenset(outcomes)
+
+
+def _parts(message: Message) -> list[Any]:
+    content = message.get("content")
+    return content if isinstance(content, list) else []
+
+
+def _is_file(part: Any) -> bool:  # noqa: ANN401 - decoded JSON
+    return isinstance(part, dict) and part.get("type") == "file"
+
+
+def _file(said: dict[str, Any], param: str) -> _File:
+    encoded = said.get("file_data")
+    if encoded is None and said.get("file_id") is not None:
+        message = "Files are not stored here: send the file itself, as 'file_data', instead of a 'file_id'."
+        raise BadRequest(message, code="unsupported_value", param=f"{param}.file_id")
+    if encoded is None:
+        message = f"Missing required parameter: '{param}.file_data'."
+        raise BadRequest(message, code="missing_required_parameter", param=f"{param}.file_data")
+    name = " ".join(str(said.get("filename") or "file").split())[:_MOST_NAME]
+    uri = _DATA_URI.match(encoded)
+    type, more = uri.groups() if uri else ("", ";base64")
+    data = encoded[uri.end() :] if uri else encoded
+    charset = _CHARSET.search(more)
+    if not more.lower().endswith(";base64"):
+        return _File(name, type, charset[1] if charset else "", unquote_to_bytes(data))
+    try:
+        return _File(name, type, charset[1] if charset else "", b64decode("".join(data.split()), validate=True))
+    except ValueError:
+        message = f"Invalid '{param}.file_data': expected a data URI or base64."
+        raise BadRequest(message, code="invalid_value", param=f"{param}.file_data") from None
+
+
+def _text(file: _File, expired: Expired) -> tuple[str, bool]:
+    """All text that there is, "" for none, and whether it is all of the file's."""
+    if b"%PDF-" in file.data[:1024]:
+        return _pdf(file.data, expired)
+    for encoding in _encodings(file):
+        try:
+            text = file.data.decode(encoding)
+        except (ValueError, LookupError):
+            continue
+        if text.strip() and not _BINARY.search(text):
+            return text, True
+    return "", True
+
+
+def _encodings(file: _File) -> Iterator[str]:
+    """The likely first.  Only what is said to be a text may be in an encoding that fits every file."""
+    if _KNOWN_CHARSET.fullmatch(file.charset):
+        yield file.charset
+    yield "utf-8-sig"
+    if file.data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        yield "utf-16"
+    if _TEXT_TYPE.fullmatch(file.type) or _TEXT_NAME.fullmatch(file.name):
+        yield from ("windows-1252", "latin-1")
+
+
+class _Expired(Exception):
+    pass
+
+
+def _pdf(data: bytes, expired: Expired) -> tuple[str, bool]:
+    """The text of its pages, as far as one can get."""
+
+    def check(*_: object) -> None:
+        if expired():
+            raise _Expired
+
+    pages: list[str] = []
+    try:
+        check()
+        with apply_configuration(**_PDF_LIMITS):
+            reader = PdfReader(BytesIO(data))  # tries the empty password, which most encrypted files have
+            for page in islice(reader.pages, _MOST_PAGES):
+                pages.append(page.extract_text(visitor_operand_before=check))
+                if sum(map(len, pages)) > _MOST_CHARACTERS:
+                    break
+            whole = len(pages) == len(reader.pages)
+    except Exception:  # noqa: BLE001 - a broken file may break its parser anywhere
+        whole = False
+    text = "\n\n".join(filter(None, map(str.strip, pages)))
+    return text[:_MOST_CHARACTERS], (whole and len(text) <= _MOST_CHARACTERS) or not text
