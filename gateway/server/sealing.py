@@ -1,0 +1,134 @@
+"""Reasoning that clients keep for us: sealed, so that nobody else can read it or put another in its place.
+
+A sealed thought is `gw1.` and the base64url of the key's id (8 bytes), a nonce (12) and the AES-GCM ciphertext of the
+thought as JSON, bound to the version and to the tenant.
+"""
+
+import logging
+import os
+import secrets
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from msgspec import DecodeError, json
+
+from gateway.config.schema import Store
+from gateway.request import Thought
+
+_log = logging.getLogger("gateway")
+_VERSION = "gw1."
+_KEY, _ID, _NONCE = 32, 8, 12  # bytes
+_MOST = 32 << 20  # characters of a sealed thought that are looked at
+_SHORTEST = 32  # bytes of a key that is kept in a file; what has less was not made here
+_FILE = Path("gateway.key")  # for a store that is no file
+_NOT_KEPT = (
+    "the key that seals reasoning cannot be kept in %s (%s): what is sealed now can be opened by this process only, "
+    "and until it ends; set store.sealing_keys, or let the gateway write there"
+)
+_decode = json.Decoder(Thought).decode
+
+Keys = Mapping[bytes, AESGCM]  # by id; the first one seals
+
+
+class Keyring:
+    """The keys of a store: `sealing_keys`, or where there are none one that is made and kept beside the store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def sealer(self, tenant: str) -> "Sealer":
+        """`tenant`: the name of the client's key, "" where nobody needs one."""
+        return Sealer(lambda: self._keys, tenant)
+
+    @cached_property
+    def _keys(self) -> Keys:
+        given = [key.get_secret_value().encode() for key in self._store.sealing_keys]
+        return dict(map(_derived, given or [_kept(_file(self._store.url.get_secret_value()))]))
+
+
+class Sealer:
+    """Seals and opens the thoughts of one tenant; the keys are asked for when they are needed."""
+
+    def __init__(self, keys: Callable[[], Keys], tenant: str) -> None:
+        self._keys = keys
+        self._bound = f"{_VERSION}{tenant}".encode()
+
+    def seal(self, thought: Thought) -> str:
+        id, key = next(iter(self._keys().items()))
+        nonce = secrets.token_bytes(_NONCE)
+        return _wrapped(id + nonce + key.encrypt(nonce, json.encode(thought), self._bound))
+
+    def open(self, sealed: str) -> Thought | None:
+        """None for all that was not sealed here for this tenant, whatever it is."""
+        raw = _unwrapped(sealed)
+        id, nonce, ciphertext = raw[:_ID], raw[_ID : _ID + _NONCE], raw[_ID + _NONCE :]
+        key = self._keys().get(id) if ciphertext else None
+        if not key:
+            return None
+        try:
+            return _decode(key.decrypt(nonce, ciphertext, self._bound))
+        except (InvalidTag, DecodeError):
+            return None
+
+
+def _wrapped(raw: bytes) -> str:
+    return _VERSION + urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def _unwrapped(sealed: str) -> bytes:
+    """b"" for what is of another form; there is one form only for the same bytes."""
+    if len(sealed) > _MOST or not sealed.startswith(_VERSION):
+        return b""
+    try:
+        raw = urlsafe_b64decode(f"{sealed[len(_VERSION) :]}==")
+    except ValueError:
+        return b""
+    return raw if _wrapped(raw) == sealed else b""
+
+
+def _derived(secret: bytes) -> tuple[bytes, AESGCM]:
+    """The key of a secret of any length, and its id, which tells nothing of either."""
+    derived = HKDF(SHA256(), _KEY + _ID, salt=None, info=b"gateway sealed reasoning 1").derive(secret)
+    return derived[_KEY:], AESGCM(derived[:_KEY])
+
+
+def _file(url: str) -> Path:
+    """Where a store's key is kept."""
+    scheme, _, rest = url.partition(":///")
+    database = rest.partition("?")[0]
+    if not scheme.startswith("sqlite") or not database or database.startswith((":memory:", "file:")):
+        return _FILE
+    return Path(f"{database}.key")
+
+
+def _kept(file: Path) -> bytes:
+    """The secret in this file, which is made where there is none; one for this process only if that cannot be."""
+    try:
+        if not file.exists():
+            _make(file)
+        secret = file.read_bytes().strip()
+        if len(secret) >= _SHORTEST:
+            return secret
+        problem = "it holds no key"
+    except OSError as error:
+        problem = error.strerror or str(error)
+    _log.warning(_NOT_KEPT, file, problem)
+    return secrets.token_bytes(_KEY)
+
+
+def _make(file: Path) -> None:
+    """Whole or not at all, and never over another: of several that start at once, all then read the same."""
+    with NamedTemporaryFile(dir=file.parent, prefix=file.name) as made:  # for its owner only
+        made.write(f"{secrets.token_urlsafe(_KEY)}\n".encode())
+        made.flush()
+        os.fsync(made.fileno())
+        with suppress(FileExistsError):
+            os.link(made.name, file)
