@@ -246,7 +246,7 @@ def test_scalars_are_those_of_yaml_1_2():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("severs: {}", "1: severs: unknown key; did you mean 'server'? one of: server, backends, models, auth, store, limits, stream, images, metrics, inspector"),
+        ("severs: {}", "1: severs: unknown key; did you mean 'server'? one of: server, backends, models, auth, store, responses, limits, stream, images, metrics, inspector"),
         ("server: {prot: 1}", "1: server.prot: unknown key; did you mean 'port'? one of: host, port, workers, drain_seconds, cors"),
         ("auth: {keys: [{name: a, key: b, limits: {zzz: 1}}]}", "1: auth.keys[0].limits.zzz: unknown key; one of: requests_per_minute, tokens_per_minute, tokens_per_day, concurrent"),
         (BACKEND + "models: {a: {reasoning: {carrier: text}}}", "2: models.a.reasoning.carrier: unknown key; one of: field, as"),

@@ -22,17 +22,19 @@ from gateway.config.schema import (
     Kind,
     Model,
     Reasoning,
+    Responses,
     Roles,
     Scope,
     Server,
+    Store,
     Target,
     Timeouts,
 )
 
 __all__ = [
-    "Auth", "Backend", "Config", "ConfigError", "Document", "Fault", "Key", "Kind", "Model", "Reasoning", "Roles",
-    "Scope", "Server", "Target", "Templates", "Timeouts", "build", "effective", "exposed", "is_loopback", "parse",
-    "read",
+    "Auth", "Backend", "Config", "ConfigError", "Document", "Fault", "Key", "Kind", "Model", "Reasoning", "Responses",
+    "Roles", "Scope", "Server", "Store", "Target", "Templates", "Timeouts", "build", "effective", "exposed",
+    "is_loopback", "parse", "read",
 ]  # fmt: skip
 
 

@@ -177,6 +177,7 @@ class Reasoning(Section):
 class Roles(Section):
     developer: Literal["system", "native"] = "system"
     late_system: Literal["keep", "user", "merge"] = "user"
+    alternate: bool = False
 
 
 class Model(Section):
@@ -256,6 +257,16 @@ class Store(Section):
     sealing_keys: tuple[Secret, ...] = ()
 
 
+class Responses(Section):
+    """min_output_tokens: the least that `max_output_tokens` may be.
+
+    repair_dangling_calls: a call whose output is missing gets one that says so, instead of an error.
+    """
+
+    min_output_tokens: Annotated[Whole, Field(ge=1)] = 16
+    repair_dangling_calls: bool = False
+
+
 class Limits(Section):
     body_bytes: Annotated[Whole, Field(ge=1)] = 32 << 20
     frame_bytes: Annotated[Whole, Field(ge=1)] = 8 << 20
@@ -286,6 +297,7 @@ class Config(Section):
     models: dict[ModelName, Model] = {}
     auth: Auth = Auth()
     store: Store = Store()
+    responses: Responses = Responses()
     limits: Limits = Limits()
     stream: Stream = Stream()
     images: Images = Images()

@@ -47,7 +47,7 @@ async def prepare(asked: Request, route: Route, ledger: Ledger, frame_bytes: int
 
 def _body(request: Request, route: Route, chosen: Chosen, ledger: Ledger) -> bytes:
     kind, roles = route.backend.kind, route.settings.roles
-    policy = Policy(roles.developer, roles.late_system, kind.reasoning)
+    policy = Policy(roles.developer, roles.late_system, kind.reasoning, roles.alternate)
     parsed_here = canonical(route.settings.format) not in ("native", "auto")
     target = upstream.Target(route.upstream_model, kind, policy, parsed_here, route.row(chosen.format).special)
     return upstream.body(request, target, KNOWN, ledger)

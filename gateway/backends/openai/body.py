@@ -9,7 +9,7 @@ from msgspec import Struct, json
 from gateway.backends import Kind
 from gateway.backends.openai.messages import Policy, messages
 from gateway.ledger import Ledger
-from gateway.request import Named, Request, Tool
+from gateway.request import Message, Named, Request, Tool
 
 _encode = json.Encoder().encode
 _UNFIT = re.compile(r"[^!-+\--~]+")  # for a list in a header: all but visible ASCII without the comma
@@ -42,7 +42,7 @@ def body(request: Request, target: Target, known: Set[str], ledger: Ledger) -> b
     kind = target.kind
     said: dict[str, Any] = {
         "model": target.model,
-        "messages": messages(request.messages, target.policy, ledger),
+        "messages": _messages(request, target, ledger),
         "stream": request.stream,
     }
     if target.special:
@@ -65,6 +65,15 @@ def wanted(request: Request) -> frozenset[str]:
     return frozenset(
         name for field, names in _EXTRAS.items() if request.rest.get(field, False) is not False for name in names
     )
+
+
+def _messages(request: Request, target: Target, ledger: Ledger) -> list[Message]:
+    """The messages; where a server would go on with its own last one, something follows that it can answer."""
+    said = messages(request.messages, target.policy, ledger)
+    if request.fresh and target.kind.continues and said[-1]["role"] == "assistant":
+        ledger.note("translated", "messages")
+        said.append({"role": "user", "content": ""})
+    return said
 
 
 def _rest(request: Request, kind: Kind, known: Set[str], ledger: Ledger) -> dict[str, Any]:

@@ -17,7 +17,7 @@ class Continued(Struct, frozen=True):
 def continued(request: Request, kind: Kind) -> Continued | None:
     """None for an answer from its beginning."""
     last = request.messages[-1] if request.messages else {}
-    if last.get("role") != "assistant" or last.get("tool_calls"):
+    if last.get("role") != "assistant" or last.get("tool_calls") or (request.fresh and kind.continues):
         return None
     if not (kind.continues or request.rest.get("continue_final_message") is True):
         return None

@@ -1,0 +1,50 @@
+"""A response as it was asked for: what lies between parsing a request and encoding its answer."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from gateway.request import Request, Thought
+
+Carrier = Literal["summary", "text", "both", "hidden"]
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """echo: the fields of the Response object that only repeat the request, all of them (`spec.md` C1).
+
+    carrier: where the client wants to see the reasoning; None: it did not say.
+    sealed: reasoning items carry it in `encrypted_content`.
+    logprobs: each token's chances go with the text; obfuscation: padding hides the lengths of deltas.
+    """
+
+    request: Request
+    echo: dict[str, Any]
+    carrier: Literal["summary", "text"] | None = None
+    sealed: bool = False
+    logprobs: bool = False
+    obfuscation: bool = False
+
+
+class Head(Struct, frozen=True):
+    """What stays the same for a whole answer.  `created` in Unix seconds; `model` as the client named it.
+
+    carrier: where the model's reasoning goes, as the operator has it.
+    """
+
+    id: str
+    created: int
+    model: str
+    carrier: Carrier = "summary"
+
+
+class Edge(Struct, frozen=True):
+    """What an encoder has to be given, as it is pure.
+
+    new_id: a prefix → an id; now: Unix seconds; seal: a thought → `encrypted_content`; pad: padding of a delta.
+    """
+
+    new_id: Callable[[str], str]
+    now: Callable[[], int]
+    seal: Callable[[Thought], str]
+    pad: Callable[[], str]

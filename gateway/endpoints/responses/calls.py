@@ -1,0 +1,150 @@
+"""Items of calls and of their outputs, as what was said in the past (`spec.md` B3)."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec import json
+
+from gateway.endpoints.checks import missing
+from gateway.endpoints.responses import parts
+from gateway.endpoints.responses.past import Call, Item, Past
+from gateway.events import ToolKind
+from gateway.request import Named
+
+_MOST_RESULTS = 20_000  # characters of what a file search found
+_NOT_SAID = frozenset(("id", "type", "call_id", "status", "provider_specific_fields"))
+
+
+def called(kind: ToolKind, said: str) -> Callable[[Past, Item, str], None]:
+    """A call by name, which says this."""
+
+    def read(past: Past, item: Item, _: str) -> None:
+        named = Named(item["name"], item.get("namespace") or "")
+        past.call(_call(item, item["call_id"], kind, named, {said: item[said]}))
+
+    return read
+
+
+def shimmed(kind: ToolKind) -> Callable[[Past, Item, str], None]:
+    """A call of a tool that OpenAI's models know; it says what its item says."""
+
+    def read(past: Past, item: Item, _: str) -> None:
+        past.call(_own(item, item["call_id"], kind), also=item.get("id") if kind == "local_shell" else None)
+
+    return read
+
+
+def searched_tools(past: Past, item: Item, param: str) -> None:
+    """A search for tools; one that the server ran has nothing to be answered."""
+    if not _by_client(item):
+        dropped(past, item, param)
+        return
+    id = item.get("call_id") or item.get("id")
+    if id is None:
+        raise missing(f"{param}.call_id")
+    past.call(_own(item, id, "tool_search"))
+
+
+def found_tools(past: Past, item: Item, param: str) -> None:
+    past.offer(item["tools"], param)
+    if _by_client(item):
+        names = [tool.get("name") or tool.get("server_label") or tool.get("type") for tool in item["tools"]]
+        past.answer(_call_id(past, item, Named("tool_search"), param), item["type"], _encoded(names))
+
+
+def answered(past: Past, item: Item, param: str) -> None:
+    """The output of a function or a custom tool."""
+    id = _call_id(past, item, Named(item.get("name") or "", item.get("namespace") or ""), param)
+    past.answer(id, item["type"], parts.content(item.get("output"), f"{param}.output", parts.OUTPUT))
+
+
+def local_shell_answered(past: Past, item: Item, _: str) -> None:
+    past.answer(item.get("call_id") or item["id"], item["type"], item["output"])
+
+
+def shell_answered(past: Past, item: Item, _: str) -> None:
+    lines = [line for one in item["output"] for line in _ran(one)]
+    past.answer(item["call_id"], item["type"], "\n".join(lines))
+
+
+def patch_answered(past: Past, item: Item, _: str) -> None:
+    lines = [item["status"], item.get("output")]
+    past.answer(item["call_id"], item["type"], "\n".join(filter(None, lines)))
+
+
+def searched_files(past: Past, item: Item, param: str) -> None:
+    """A search that the server ran is of use to the model where its results are there."""
+    if not item.get("results"):
+        dropped(past, item, param)
+        return
+    found = _encoded(item["results"])
+    if len(found) > _MOST_RESULTS:
+        past.rules.ledger.note("truncated", "input.file_search_call.results")
+    _pair(past, item, Named("file_search"), _encoded({"queries": item["queries"]}), found[:_MOST_RESULTS])
+
+
+def interpreted(past: Past, item: Item, _: str) -> None:
+    """Code that the server ran: what it printed; images are behind addresses that only the server knows."""
+    outputs = item.get("outputs") or ()
+    logs = [one["logs"] for one in outputs if one.get("logs") is not None]
+    if len(logs) < len(outputs):
+        past.rules.ledger.note("dropped", "input.code_interpreter_call.outputs")
+    arguments = _encoded({"code": item.get("code") or ""})
+    _pair(past, item, Named("code_interpreter"), arguments, "\n".join(logs))
+
+
+def mcp_called(past: Past, item: Item, _: str) -> None:
+    """A call that the server made: its tool is one of the namespace that its server is."""
+    error = item.get("error")
+    output = item.get("output") or (_encoded(error) if error else "")
+    _pair(past, item, Named(item["name"], item["server_label"]), item["arguments"], output)
+
+
+def dropped(past: Past, item: Item, _: str) -> None:
+    past.rules.ledger.note("dropped", f"input.{item['type']}")
+
+
+def _call(item: Item, id: str, kind: ToolKind, named: Named, said: dict[str, str]) -> Call:
+    namespace = {"namespace": named.namespace} if named.namespace else {}
+    call: dict[str, Any] = {"id": id, "type": kind, kind: {"name": named.name, **namespace, **said}}
+    if signed := item.get("provider_specific_fields"):
+        call["provider_specific_fields"] = signed
+    return Call(item["type"], id, named, call, cut=item.get("status") == "incomplete")
+
+
+def _own(item: Item, id: str, kind: ToolKind) -> Call:
+    said = {name: value for name, value in item.items() if name not in _NOT_SAID}
+    return _call(item, id, kind, Named(kind), {"arguments": _encoded(said)})
+
+
+def _pair(past: Past, item: Item, named: Named, arguments: str, output: str) -> None:
+    """A call that was answered on the server's side."""
+    past.call(_call(item, item["id"], "function", named, {"arguments": arguments}))
+    past.answer(item["id"], item["type"], output)
+
+
+def _by_client(item: Item) -> bool:
+    return (item.get("execution") or ("client" if item.get("call_id") else "server")) == "client"
+
+
+def _call_id(past: Past, item: Item, named: Named, param: str) -> str:
+    """The call's id; where it is left out, that of the only call of that name which waits."""
+    id: str | None = item.get("call_id") or past.only_open(named)
+    if id is None:
+        raise missing(f"{param}.call_id")
+    return id
+
+
+def _ran(output: dict[str, Any]) -> Iterable[str]:
+    outcome = output.get("outcome") or {}
+    if outcome.get("type") == "timeout":
+        yield "timed out"
+    elif outcome.get("exit_code") is not None:
+        yield f"exit_code: {outcome['exit_code']}"
+    for name in ("stdout", "stderr"):
+        if output.get(name):
+            yield f"{name}:\n{output[name]}"
+
+
+def _encoded(value: object) -> str:
+    return json.encode(value).decode()

@@ -1,0 +1,45 @@
+"""What a Response object repeats of its request: every field, with the API's own word for those that were not given."""
+
+from typing import Any
+
+from gateway.endpoints.responses.tools import echoed
+
+_DEFAULTS: dict[str, Any] = {
+    "background": False,
+    "conversation": None,
+    "frequency_penalty": 0.0,
+    "instructions": None,
+    "max_output_tokens": None,
+    "max_tool_calls": None,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "presence_penalty": 0.0,
+    "previous_response_id": None,
+    "prompt_cache_key": None,
+    "safety_identifier": None,
+    "store": True,
+    "temperature": 1.0,
+    "tool_choice": "auto",
+    "top_logprobs": 0,
+    "top_p": 1.0,
+    "truncation": "disabled",
+    "user": None,
+}
+_IF_GIVEN = ("prompt_cache_options", "prompt_cache_retention")
+
+
+def echo(body: dict[str, Any]) -> dict[str, Any]:
+    given = {name: body[name] for name in _IF_GIVEN if name in body}
+    reasoning, text = body.get("reasoning") or {}, body.get("text") or {}
+    return {
+        **{name: body.get(name, default) for name, default in _DEFAULTS.items()},
+        **given,
+        "reasoning": {"effort": None, "summary": reasoning.get("generate_summary"), **_without_null(reasoning)},
+        "service_tier": "default",
+        "text": {"format": {"type": "text"}, "verbosity": "medium", **_without_null(text)},
+        "tools": echoed(body.get("tools") or []),
+    }
+
+
+def _without_null(said: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in said.items() if value is not None and name != "generate_summary"}

@@ -1,0 +1,194 @@
+"""The input of a response as chat messages: each type of item, what is required of it and what becomes of it."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.endpoints.checks import (
+    Check,
+    fields,
+    integer,
+    list_of,
+    missing,
+    object_,
+    one_of,
+    string,
+    wrong_value,
+)
+from gateway.endpoints.responses import calls, parts
+from gateway.endpoints.responses.past import Item, Past, Rules
+from gateway.errors import BadRequest
+from gateway.request import Message
+
+__all__ = ["Conversation", "Rules", "read"]
+
+# Items of a provider's own, `slug:type`; the name of one is fit for a header.
+_EXTENSION = re.compile(r"[\w.-]{1,32}:[\w.-]{1,64}", re.ASCII)
+
+
+class Conversation(Struct, frozen=True):
+    """What an input says.
+
+    tools: definitions that came as items, with their paths; settings: parameters that did, the latest of each.
+    """
+
+    messages: tuple[Message, ...]
+    tools: list[tuple[dict[str, Any], str]]
+    settings: dict[str, dict[str, Any]]
+
+
+def read(input: str | list[Any], instructions: str | list[Any] | None, rules: Rules) -> Conversation:
+    """Raise BadRequest, in OpenAI's words, for what the API does not allow."""
+    told, said = Past(rules), Past(rules)
+    _read(told, instructions or [], "instructions", role="system")
+    _read(said, input, "input", role="user")
+    messages = said.messages()
+    if not messages:
+        raise missing("input")
+    tools, settings = [*told.tools, *said.tools], {**told.settings, **said.settings}
+    return Conversation((*told.messages(), *messages), tools, settings)
+
+
+def _read(past: Past, given: str | list[Any], param: str, role: str) -> None:
+    """A text is a message of that role."""
+    if isinstance(given, str):
+        past.add({"role": role, "content": parts.content(given, param, {})})
+        return
+    for i, item in enumerate(given):
+        _read_item(past, item, f"{param}[{i}]")
+
+
+def _read_item(past: Past, item: Item, param: str) -> None:
+    type = _type(item, param)
+    if row := ITEMS.get(type):
+        row.check(item, param)
+        row.read(past, item, param)
+    elif _EXTENSION.fullmatch(type):
+        calls.dropped(past, item, param)
+    else:
+        raise wrong_value(type, param, ITEMS)
+
+
+def _type(item: Item, param: str) -> str:
+    """The type, which may be left out where the item can only be a message, or a reference."""
+    object_(item, param)
+    given = {name for name, value in item.items() if value is not None}
+    if "type" not in given and "role" in given:
+        return "message"
+    if given == {"id"}:
+        return "item_reference"
+    fields({"type": string})(item, param)
+    type: str = item["type"]
+    return type
+
+
+def _message(past: Past, item: Item, param: str) -> None:
+    content, path = item.get("content"), f"{param}.content"
+    if item["role"] == "assistant":
+        past.say(parts.text(content, path))
+    else:
+        past.add({"role": item["role"], "content": parts.content(content, path, parts.MESSAGE)})
+
+
+def _reasoning(past: Past, item: Item, _: str) -> None:
+    past.think(item)
+
+
+def _compaction(past: Past, item: Item, param: str) -> None:
+    opened = past.rules.open(item["encrypted_content"])
+    if not opened:
+        param = f"{param}.encrypted_content"
+        message = f"Invalid value for '{param}': this gateway did not make it, or its key is gone."
+        raise BadRequest(message, code="invalid_encrypted_content", param=param)
+    past.compact(opened.text)
+
+
+def _reference(_: Past, item: Item, param: str) -> None:
+    message = f"'{param}' is not supported: this gateway does not store items. Send the item itself."
+    raise BadRequest(message, code="unsupported_value", param=param)
+
+
+def _tools(past: Past, item: Item, param: str) -> None:
+    past.offer(item["tools"], param)
+
+
+def _configuration(past: Past, item: Item, _: str) -> None:
+    for name in ("reasoning", "text"):
+        if item.get(name) is not None:
+            past.settings[name] = {**past.settings.get(name, {}), **item[name]}
+
+
+def _refused(_: Past, item: Item, param: str) -> None:
+    message = f"'{param}' is not supported: this gateway has nothing that items of type '{item['type']}' are for."
+    raise BadRequest(message, code="unsupported_value", param=param)
+
+
+class _Row(Struct, frozen=True):
+    check: Check
+    read: Callable[[Past, Item, str], None]
+
+
+_TEXTS = list_of(fields({"text": parts.long}))
+_SIGNED = {"provider_specific_fields": object_}
+_CALLED = {"namespace": string, **_SIGNED}
+_NAMED = {"call_id": string, "name": string, "namespace": string}
+_SEARCH = {"call_id": string, "id": string, "execution": one_of("server", "client"), **_SIGNED}
+_OUTCOME = fields({"type": one_of("exit", "timeout")}, {"exit_code": integer()})
+_RAN = fields({}, {"stdout": string, "stderr": string, "outcome": _OUTCOME})
+_ANYTHING = fields({})
+
+ITEMS: dict[str, _Row] = {
+    "message": _Row(fields({"role": one_of("user", "assistant", "system", "developer")}), _message),
+    "reasoning": _Row(fields({}, {"summary": _TEXTS, "content": _TEXTS, "encrypted_content": string}), _reasoning),
+    "function_call": _Row(
+        fields({"call_id": string, "name": string, "arguments": string}, _CALLED),
+        calls.called("function", "arguments"),
+    ),
+    "function_call_output": _Row(fields({}, _NAMED), calls.answered),
+    "custom_tool_call": _Row(
+        fields({"call_id": string, "name": string, "input": string}, _CALLED), calls.called("custom", "input")
+    ),
+    "custom_tool_call_output": _Row(fields({}, _NAMED), calls.answered),
+    "tool_search_call": _Row(fields({"arguments": object_}, _SEARCH), calls.searched_tools),
+    "tool_search_output": _Row(fields({"tools": list_of(object_)}, _SEARCH), calls.found_tools),
+    "local_shell_call": _Row(
+        fields({"call_id": string, "action": object_}, {"id": string, **_SIGNED}), calls.shimmed("local_shell")
+    ),
+    "local_shell_call_output": _Row(
+        fields({"id": string, "output": string}, {"call_id": string}), calls.local_shell_answered
+    ),
+    "shell_call": _Row(fields({"call_id": string, "action": object_}, _SIGNED), calls.shimmed("shell")),
+    "shell_call_output": _Row(fields({"call_id": string, "output": list_of(_RAN)}), calls.shell_answered),
+    "apply_patch_call": _Row(fields({"call_id": string, "operation": object_}, _SIGNED), calls.shimmed("apply_patch")),
+    "apply_patch_call_output": _Row(
+        fields({"call_id": string, "status": one_of("completed", "failed")}, {"output": string}), calls.patch_answered
+    ),
+    "additional_tools": _Row(fields({"tools": list_of(object_)}), _tools),
+    "configuration_update": _Row(fields({}, {"reasoning": object_, "text": object_}), _configuration),
+    "compaction": _Row(fields({"encrypted_content": string}), _compaction),
+    "item_reference": _Row(fields({"id": string}), _reference),
+    # what the server did itself
+    "file_search_call": _Row(
+        fields({"id": string, "queries": list_of(string)}, {"results": list_of(object_)}), calls.searched_files
+    ),
+    "code_interpreter_call": _Row(
+        fields({"id": string}, {"code": string, "outputs": list_of(fields({}, {"logs": string}))}), calls.interpreted
+    ),
+    "mcp_call": _Row(
+        fields({"id": string, "server_label": string, "name": string, "arguments": string}, {"output": string}),
+        calls.mcp_called,
+    ),
+    "web_search_call": _Row(_ANYTHING, calls.dropped),
+    "image_generation_call": _Row(_ANYTHING, calls.dropped),
+    "mcp_list_tools": _Row(_ANYTHING, calls.dropped),
+    # what nobody here can go on with
+    "compaction_trigger": _Row(_ANYTHING, _refused),
+    "computer_call": _Row(_ANYTHING, _refused),
+    "computer_call_output": _Row(_ANYTHING, _refused),
+    "mcp_approval_request": _Row(_ANYTHING, _refused),
+    "mcp_approval_response": _Row(_ANYTHING, _refused),
+    "program": _Row(_ANYTHING, _refused),
+    "program_output": _Row(_ANYTHING, _refused),
+}

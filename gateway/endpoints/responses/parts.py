@@ -1,0 +1,108 @@
+"""Content parts of input items as parts of chat messages (`spec.md` B2)."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gateway.endpoints.checks import Check, fields, missing, one_of, short, string, wrong_type, wrong_value
+from gateway.errors import BadRequest
+
+Part = dict[str, Any]
+Content = str | list[Part]
+Read = Callable[[Part, str], Part]
+
+long = short(10_485_760)  # the limits of the Open Responses specification
+_url = short(20_971_520)
+_file_data = short(33_554_432)
+
+
+def content(value: object, param: str, among: Mapping[str, Read]) -> Content:
+    """A text, or parts of these types, as a chat message has them."""
+    if value is None:
+        raise missing(param)
+    if isinstance(value, str):
+        long(value, param)
+        return value
+    if not isinstance(value, list):
+        raise wrong_type(value, param, "one of a string or array of objects")
+    return [_part(one, f"{param}[{i}]", among) for i, one in enumerate(value)]
+
+
+def text(value: object, param: str) -> str:
+    """What the assistant said in one message."""
+    said = content(value, param, SPOKEN)
+    return said if isinstance(said, str) else "".join(part["text"] for part in said)
+
+
+def text_part(text: str) -> Part:
+    return {"type": "text", "text": text}
+
+
+def _part(value: Any, param: str, among: Mapping[str, Read]) -> Part:  # noqa: ANN401 - decoded JSON
+    fields({"type": string})(value, param)
+    read = among.get(value["type"])
+    if not read:
+        raise wrong_value(value["type"], param, among)
+    return read(value, param)
+
+
+def _text(name: str) -> Read:
+    check = fields({name: long})
+
+    def read(part: Part, param: str) -> Part:
+        check(part, param)
+        return text_part(part[name])
+
+    return read
+
+
+def _image(part: Part, param: str) -> Part:
+    _refuse(part, param, "file_id", instead="image_url")
+    fields({}, {"detail": one_of("low", "high", "auto", "original")})(part, param)
+    image = {"url": _flat(part, param, "image_url")}
+    if detail := part.get("detail"):
+        image["detail"] = "high" if detail == "original" else detail
+    return {"type": "image_url", "image_url": image}
+
+
+def _video(part: Part, param: str) -> Part:
+    return {"type": "video_url", "video_url": {"url": _flat(part, param, "video_url")}}
+
+
+def _audio(part: Part, param: str) -> Part:
+    fields({"input_audio": fields({"data": string, "format": string})})(part, param)
+    return {"type": "input_audio", "input_audio": part["input_audio"]}
+
+
+def _file(part: Part, param: str) -> Part:
+    _refuse(part, param, "file_id", instead="file_data")
+    _refuse(part, param, "file_url", instead="file_data")
+    fields({"file_data": _file_data}, {"filename": string})(part, param)
+    given = {name: part[name] for name in ("file_data", "filename") if part.get(name) is not None}
+    return {"type": "file", "file": given}
+
+
+def _flat(part: Part, param: str, name: str) -> str:
+    """A URL; clients that know chat completions write it as an object."""
+    nested = isinstance(part.get(name), dict)
+    check: Check = fields({"url": _url}) if nested else _url
+    fields({name: check})(part, param)
+    url: str = part[name]["url"] if nested else part[name]
+    return url
+
+
+def _refuse(part: Part, param: str, name: str, instead: str) -> None:
+    """Raise BadRequest for what would have to be stored here, or fetched from elsewhere."""
+    if part.get(name) is not None:
+        message = f"'{param}.{name}' is not supported: send the content itself as '{instead}'."
+        raise BadRequest(message, code="unsupported_value", param=f"{param}.{name}")
+
+
+_TEXTS = {name: _text("text") for name in ("input_text", "output_text", "text", "summary_text", "reasoning_text")}
+SPOKEN: Mapping[str, Read] = {**_TEXTS, "refusal": _text("refusal")}
+OUTPUT: Mapping[str, Read] = {**_TEXTS, "input_image": _image, "input_file": _file}
+MESSAGE: Mapping[str, Read] = {
+    **OUTPUT,
+    "input_audio": _audio,
+    "input_video": _video,
+    "computer_screenshot": _image,
+}

@@ -1,0 +1,213 @@
+"""What was said so far, from items that name each thing alone, as chat messages that hold them together.
+
+The rules are T1–T4, T7 of `spec.md` B3.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.endpoints.responses.parts import Content, Part, text_part
+from gateway.errors import BadRequest
+from gateway.ledger import Ledger
+from gateway.request import Message, Named, Thought
+
+Item = dict[str, Any]
+
+_NO_OUTPUT = "[no output]"
+
+
+class Rules(Struct, frozen=True):
+    """How an input is read.
+
+    open: `encrypted_content` → the thought that the gateway sealed in it; None if it did not.
+    model: who will answer, and gets back what it signed itself.
+    all_turns: thoughts from before the last user message are kept, too.
+    repair_dangling_calls: a call without an output gets one, instead of an error.
+    """
+
+    open: Callable[[str], Thought | None]
+    ledger: Ledger
+    model: str
+    all_turns: bool = False
+    repair_dangling_calls: bool = False
+
+
+class Call(Struct):
+    """A call of the past: the type of its item, and what a message says of it.
+
+    cut: it did not come to its end, so it may be that nobody answered it.
+    """
+
+    type: str
+    id: str
+    named: Named
+    said: dict[str, Any]
+    cut: bool
+    output: Content | None = None
+
+
+class _Group(Struct):
+    """What becomes one message of the assistant, and the outputs of its calls in the order in which they came."""
+
+    thoughts: list[Item] = []
+    texts: list[str] = []
+    calls: list[Call] = []
+    answered: list[Call] = []
+
+    @property
+    def over(self) -> bool:
+        """True if what the assistant says next is another message: it has seen all outputs."""
+        return bool(self.calls) and len(self.answered) == len(self.calls)
+
+
+class Past:
+    """Takes what the items say in their order.
+
+    tools: definitions that came as items, with their paths; settings: parameters that did, the latest of each.
+    """
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self.tools: list[tuple[dict[str, Any], str]] = []
+        self.settings: dict[str, dict[str, Any]] = {}
+        self._said: list[Message | _Group] = []
+        self._calls: dict[str, tuple[_Group, Call]] = {}
+        self._open: dict[Named, dict[str, Call]] = {}
+
+    def add(self, message: Message) -> None:
+        """A message that is not the assistant's."""
+        self._said.append(message)
+
+    def offer(self, tools: Iterable[dict[str, Any]], param: str) -> None:
+        """Definitions of tools that may be called from here on, from the item at this path."""
+        self.tools += [(tool, f"{param}.tools[{i}]") for i, tool in enumerate(tools)]
+
+    def say(self, text: str) -> None:
+        self._group().texts.append(text)
+
+    def think(self, item: Item) -> None:
+        self._group().thoughts.append(item)
+
+    def call(self, call: Call, also: str | None = None) -> None:
+        """A call, whose output will name its id, or the other one that it has `also`."""
+        group = self._group()
+        group.calls.append(call)
+        self._open.setdefault(call.named, {})[call.id] = call
+        self._calls[also or call.id] = self._calls[call.id] = group, call
+
+    def only_open(self, named: Named) -> str | None:
+        """The id of the one call of that name that waits for its output."""
+        waiting = self._open.get(named, {})
+        return next(iter(waiting)) if len(waiting) == 1 else None
+
+    def answer(self, id: str, type: str, output: Content) -> None:
+        """The output of a call, from an item of this type; it belongs to its call, wherever it stands."""
+        if id not in self._calls:
+            message = f"No tool call found for {type.replace('_', ' ')} with call_id {id}."
+            raise BadRequest(message, param="input")
+        group, call = self._calls[id]
+        if call.output is None:
+            group.answered.append(call)
+            self._open[call.named].pop(call.id, None)
+        else:
+            self.rules.ledger.note("dropped", f"input.{type}")
+        call.output = output
+
+    def compact(self, summary: str) -> None:
+        """A summary stands for all that was said before it, but not for what the model was told to do."""
+        told = ("system", "developer")
+        self._said = [one for one in self._said if isinstance(one, dict) and one["role"] in told]
+        self.add({"role": "user", "content": f"<conversation_summary>{summary}</conversation_summary>"})
+
+    def messages(self) -> list[Message]:
+        """All of it; raise BadRequest for a call that was never answered."""
+        users = (i for i, one in enumerate(self._said) if isinstance(one, dict) and one["role"] == "user")
+        last = -1 if self.rules.all_turns else max(users, default=-1)
+        messages: list[Message] = []
+        for i, one in enumerate(self._said):
+            messages += self._turn(one, thoughts=i > last) if isinstance(one, _Group) else [one]
+        return messages
+
+    def _group(self) -> _Group:
+        last = self._said[-1] if self._said else None
+        if isinstance(last, _Group) and not last.over:
+            return last
+        group = _Group()
+        self._said.append(group)
+        return group
+
+    def _turn(self, group: _Group, *, thoughts: bool) -> Iterable[Message]:
+        calls = [call for call in group.calls if self._settled(group, call)]
+        if not (group.texts or calls):
+            if group.thoughts:
+                self.rules.ledger.note("dropped", "input.reasoning")
+            return
+        text = "\n\n".join(filter(None, group.texts)) if group.texts else None
+        message: Message = {"role": "assistant", "content": text}
+        if thoughts:
+            message |= self._thought(group.thoughts)
+        if calls:
+            message["tool_calls"] = [call.said for call in calls]
+        yield message
+        yield from self._outputs(group.answered)
+
+    def _settled(self, group: _Group, call: Call) -> bool:
+        """True for a call with an output; False for one that needs none, as it was cut."""
+        if call.output is not None:
+            return True
+        if call.cut:
+            self.rules.ledger.note("dropped", f"input.{call.type}")
+            return False
+        if not self.rules.repair_dangling_calls:
+            message = f"No tool output found for {call.type.replace('_', ' ')} {call.id}."
+            raise BadRequest(message, param="input")
+        self.rules.ledger.note("repaired", f"input.{call.type}")
+        call.output = _NO_OUTPUT
+        group.answered.append(call)
+        return True
+
+    def _thought(self, items: Iterable[Item]) -> Message:
+        """The thoughts as fields of the message that they led to."""
+        texts: list[str] = []
+        blocks: list[dict[str, Any]] = []
+        for item in items:
+            opened = self._opened(item.get("encrypted_content"))
+            sealed = opened.text if opened else ""
+            texts.append(_joined(item.get("content")) or sealed or _joined(item.get("summary")))
+            if opened and opened.model == self.rules.model:
+                blocks += opened.blocks
+        said = {"reasoning_content": "\n\n".join(filter(None, texts)), "thinking_blocks": blocks}
+        return {name: value for name, value in said.items() if value}
+
+    def _outputs(self, calls: Iterable[Call]) -> Iterable[Message]:
+        """Messages of the role tool, which have no place for images: those follow in one of the user's."""
+        images: list[Part] = []
+        for call in calls:
+            yield {"role": "tool", "tool_call_id": call.id, "content": _taken_out(images, call.output)}
+        if images:
+            self.rules.ledger.note("translated", "input.output.input_image")
+            yield {"role": "user", "content": [text_part("Tool output images:"), *images]}
+
+    def _opened(self, sealed: str | None) -> Thought | None:
+        opened = self.rules.open(sealed) if sealed else None
+        if sealed and not opened:
+            self.rules.ledger.note("dropped", "input.reasoning.encrypted_content")
+        return opened
+
+
+def _joined(parts: list[Part] | None) -> str:
+    return "\n\n".join(part["text"] for part in parts or ())
+
+
+def _taken_out(images: list[Part], output: Content | None) -> Content | None:
+    """The output with numbers for its images, which are added to the others."""
+    if not isinstance(output, list):
+        return output
+    return [_numbered(images, part) if part["type"] == "image_url" else part for part in output]
+
+
+def _numbered(images: list[Part], image: Part) -> Part:
+    images.append(image)
+    return text_part(f"[image #{len(images)}]")

@@ -1,0 +1,131 @@
+"""The body of a response, decoded once from its bytes, as a neutral Request and what its encoder has to know."""
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.endpoints.body import check_stream_options, decoded
+from gateway.endpoints.responses.asked import Asked
+from gateway.endpoints.responses.echo import echo
+from gateway.endpoints.responses.fields import KNOWN, REASONING, TEXT, check
+from gateway.endpoints.responses.items import Conversation, Rules, read
+from gateway.endpoints.responses.tool_choice import chosen
+from gateway.endpoints.responses.tools import offered
+from gateway.ledger import Ledger
+from gateway.request import Request, Thought
+
+_SAME = ("temperature", "top_p", "presence_penalty", "frequency_penalty", "parallel_tool_calls")
+_UNDONE = ("context_management", "access_programs", "generate", "stream_id", "moderation")
+# Fields of a chat completion that say in their own way what a response says in another.
+_OF_CHAT = frozenset(
+    ("messages", "n", "functions", "function_call", "max_tokens", "max_completion_tokens", "modalities", "audio")
+)
+
+
+class Settings(Struct, frozen=True):
+    """How the operator wants requests read, and what reading them needs.
+
+    open: `encrypted_content` → the thought that the gateway sealed in it; None if it did not.
+    repair_dangling_calls: a call without an output gets one, instead of an error.
+    """
+
+    open: Callable[[str], Thought | None]
+    min_output_tokens: int = 16
+    repair_dangling_calls: bool = False
+
+
+def parse(raw: bytes, settings: Settings, ledger: Ledger) -> Asked:
+    """Raise BadRequest, in OpenAI's words, for what the API does not allow."""
+    body = decoded(raw)
+    check(body, settings.min_output_tokens)
+    check_stream_options(body)
+    _note_undone(body, ledger)
+    request = _request(body, settings, ledger)
+    reasoning, include = body.get("reasoning") or {}, body.get("include") or ()
+    summary = reasoning.get("summary") or reasoning.get("generate_summary")
+    return Asked(
+        request=request,
+        echo=echo(body),
+        carrier="text" if "reasoning.content" in include else "summary" if summary else None,
+        sealed=body.get("store") is False or "reasoning.encrypted_content" in include,
+        logprobs="logprobs" in request.rest,
+        obfuscation=(body.get("stream_options") or {}).get("include_obfuscation") or False,
+    )
+
+
+def _request(body: dict[str, Any], settings: Settings, ledger: Ledger) -> Request:
+    said = _conversation(body, settings, ledger)
+    given = [(tool, f"tools[{i}]") for i, tool in enumerate(body.get("tools") or ())]
+    tools = offered([*given, *said.tools], ledger)
+    choice, allowed = chosen(body.get("tool_choice"), tools, ledger)
+    return Request(
+        model=body["model"],
+        messages=said.messages,
+        tools=tools.tools,
+        tool_choice=choice,
+        allowed=allowed,
+        max_tokens=body.get("max_output_tokens"),
+        stream=body.get("stream", False),
+        fresh=True,
+        shorten=body.get("truncation") == "auto",
+        rest=_rest(body, said.settings, ledger),
+    )
+
+
+def _conversation(body: dict[str, Any], settings: Settings, ledger: Ledger) -> Conversation:
+    all_turns = (body.get("reasoning") or {}).get("context") == "all_turns"
+    rules = Rules(settings.open, ledger, body["model"], all_turns, settings.repair_dangling_calls)
+    said = read(body.get("input", []), body.get("instructions"), rules)
+    REASONING(said.settings.get("reasoning", {}), "input")
+    TEXT(said.settings.get("text", {}), "input")
+    return said
+
+
+def _rest(body: dict[str, Any], settings: dict[str, Any], ledger: Ledger) -> dict[str, Any]:
+    """The other parameters as a chat completion has them; what neither API knows stays as it came."""
+    rest = {}
+    for name, value in body.items():
+        if name in _OF_CHAT:
+            ledger.note("dropped", name)
+        elif name in _SAME or name not in KNOWN:
+            rest[name] = value
+    reasoning = {**(body.get("reasoning") or {}), **settings.get("reasoning", {})}
+    text = {**(body.get("text") or {}), **settings.get("text", {})}
+    if effort := reasoning.get("effort"):
+        rest["reasoning_effort"] = effort
+    if verbosity := text.get("verbosity"):
+        rest["verbosity"] = verbosity
+    if (format := text.get("format") or {}).get("type", "text") != "text":
+        rest["response_format"] = _response_format(format)
+    return rest | _logprobs(body)
+
+
+def _response_format(format: dict[str, Any]) -> dict[str, Any]:
+    """Flat here, nested in a chat completion."""
+    if format["type"] == "json_object":
+        return {"type": "json_object"}
+    schema = {name: value for name, value in format.items() if name != "type" and value is not None}
+    return {"type": "json_schema", "json_schema": schema}
+
+
+def _logprobs(body: dict[str, Any]) -> dict[str, Any]:
+    most = body.get("top_logprobs") or 0
+    if not most and "message.output_text.logprobs" not in (body.get("include") or ()):
+        return {}
+    return {"logprobs": True, "top_logprobs": most} if most else {"logprobs": True}
+
+
+def _note_undone(body: dict[str, Any], ledger: Ledger) -> None:
+    """What changes nothing here although it would elsewhere."""
+    for name in _UNDONE:
+        if name in body:
+            ledger.note("dropped", name)
+    if (body.get("image") or {}).get("context_compression") == "enabled":
+        ledger.note("dropped", "image.context_compression")
+    if (body.get("reasoning") or {}).get("mode") == "pro":
+        ledger.note("dropped", "reasoning.mode")
+    if (body.get("prompt_cache_options") or {}).get("prewarm"):
+        ledger.note("dropped", "prompt_cache_options.prewarm")
+    if body.get("store"):
+        ledger.note("dropped", "store")

@@ -1,0 +1,89 @@
+"""The tool_choice of a response in neutral terms (`spec.md` B5)."""
+
+from typing import Any
+
+from gateway.endpoints.checks import Check, fields, list_of, one_of, string
+from gateway.endpoints.choice import Chosen, not_offered, settled
+from gateway.endpoints.responses.tools import COMPUTERS, HOSTED, Offered
+from gateway.errors import BadRequest
+from gateway.ledger import Ledger
+from gateway.request import Named
+
+_NAMED = ("function", "custom")
+_OWN = ("apply_patch", "shell", "local_shell", "tool_search")
+_HOSTED = (*HOSTED, *COMPUTERS, "computer_use")
+
+
+def chosen(tool_choice: Any, offered: Offered, ledger: Ledger) -> Chosen:  # noqa: ANN401 - decoded JSON
+    """What is forced, and the tools that are allowed, None for all; raises BadRequest for what cannot be."""
+    _check(tool_choice, "tool_choice")
+    forced = tool_choice["type"] if isinstance(tool_choice, dict) else tool_choice
+    if forced in _HOSTED or forced in offered.dropped:
+        raise _not_run(forced)
+    if forced == "required" and offered.dropped and not offered.tools:
+        raise _not_run(min(offered.dropped))
+
+    def find(said: dict[str, Any]) -> Named | None:
+        """Of the allowed tools those that nothing here can run are left out."""
+        if said["type"] in _HOSTED or said["type"] in offered.dropped:
+            ledger.note("dropped", "tool_choice.tools")
+            return None
+        return _by_name(said, offered) if said["type"] in _NAMED else _by_kind(said["type"], offered)
+
+    return settled(tool_choice, offered.tools, find)
+
+
+def _by_name(said: dict[str, Any], offered: Offered) -> Named:
+    """The tool of this name: one in a namespace by its flat name, too, or by its own where no other has it."""
+    wanted = Named(said["name"], said.get("namespace") or "")
+    named = [Named(tool.name, tool.namespace) for tool in offered.tools if tool.kind in _NAMED]
+    readings = (
+        [one for one in named if one == wanted],
+        [one for one in named if one.flat == wanted.flat],
+        [one for one in named if one.name == wanted.name and not wanted.namespace],
+    )
+    found = next(filter(None, readings), None)
+    if not found:
+        raise not_offered(wanted.flat)
+    if len(found) > 1:
+        message = f"Invalid value for 'tool_choice': there are {len(found)} tools of the name '{wanted.flat}'."
+        raise BadRequest(message, code="invalid_value", param="tool_choice")
+    return found[0]
+
+
+def _by_kind(kind: str, offered: Offered) -> Named:
+    found = next((tool for tool in offered.tools if tool.kind == kind), None)
+    if not found:
+        raise not_offered(kind)
+    return Named(found.name)
+
+
+def _not_run(type: str) -> BadRequest:
+    message = f"Invalid value for 'tool_choice': this gateway has nothing that runs a tool of type '{type}'."
+    return BadRequest(message, code="unsupported_value", param="tool_choice")
+
+
+def _one(*types: str) -> Check:
+    """An object that names a tool of one of these types."""
+
+    def check(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+        fields({"type": one_of(*types)})(value, param)
+        if value["type"] in _NAMED:
+            fields({"name": string}, {"namespace": string})(value, param)
+
+    return check
+
+
+_TYPES = (*_NAMED, *_OWN, *_HOSTED)
+_ALLOWED = fields({"mode": one_of("auto", "required"), "tools": list_of(_one(*_TYPES))})
+
+
+def _check(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+    if value is None:
+        return
+    if isinstance(value, str):
+        one_of("none", "auto", "required")(value, param)
+        return
+    _one(*_TYPES, "allowed_tools")(value, param)
+    if value["type"] == "allowed_tools":
+        _ALLOWED(value, param)

@@ -1,0 +1,253 @@
+"""The body of a response: what it may say, what becomes of it, and what its answer repeats."""
+
+import json
+
+import pytest
+
+from gateway.endpoints import responses
+from gateway.errors import BadRequest
+from gateway.ledger import Ledger
+from gateway.request import Named, Thought
+
+SETTINGS = responses.Settings(open=lambda _: None)
+FUNCTION = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}, "strict": True}
+SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
+
+
+def asked(settings=SETTINGS, ledger=None, **body):
+    return responses.parse(json.dumps({"model": "m", "input": "q", **body}).encode(), settings, ledger or Ledger())
+
+
+def rest(**body):
+    return asked(**body).request.rest
+
+
+def listed(**body):
+    ledger = Ledger()
+    asked(ledger=ledger, **body)
+    return ledger.entries()
+
+
+def refused(settings=SETTINGS, **body):
+    with pytest.raises(BadRequest) as error:
+        asked(settings, **body)
+    problem = error.value.problem
+    return problem.code, problem.param
+
+
+def test_a_string_is_one_user_message():
+    request = asked().request
+    assert request.messages == ({"role": "user", "content": "q"},)
+    assert (request.model, request.tools, request.tool_choice, request.max_tokens, request.n) == (
+        "m",
+        (),
+        None,
+        None,
+        1,
+    )
+    assert request.fresh and not request.stream and not request.shorten and request.rest == {}
+
+
+def test_what_a_response_repeats_when_nothing_was_said():
+    assert asked().echo == {
+        "background": False, "conversation": None, "frequency_penalty": 0.0, "instructions": None, "max_output_tokens": None,
+        "max_tool_calls": None, "metadata": {}, "parallel_tool_calls": True, "presence_penalty": 0.0,
+        "previous_response_id": None, "prompt_cache_key": None, "reasoning": {"effort": None, "summary": None},
+        "safety_identifier": None, "service_tier": "default", "store": True, "temperature": 1.0,
+        "text": {"format": {"type": "text"}, "verbosity": "medium"}, "tool_choice": "auto", "tools": [], "top_logprobs": 0,
+        "top_p": 1.0, "truncation": "disabled", "user": None,
+    }  # fmt: skip
+
+
+SAID = {
+    "instructions": "Be brief.", "max_output_tokens": 50, "max_tool_calls": 3, "metadata": {"a": "b"}, "store": False,
+    "temperature": 0.5, "top_p": 0.9, "presence_penalty": 1, "frequency_penalty": -1, "truncation": "auto", "user": "u",
+    "parallel_tool_calls": False, "prompt_cache_key": "k", "safety_identifier": "s", "tool_choice": "required", "top_logprobs": 2,
+    "tools": [{**FUNCTION, "description": None}], "prompt_cache_options": {"mode": "implicit"}, "prompt_cache_retention": "24h",
+}  # fmt: skip
+
+
+def test_what_was_said_is_repeated():
+    echo = asked(
+        **SAID, service_tier="flex", text={"verbosity": "low"}, reasoning={"effort": "low", "context": "auto"}
+    ).echo
+    assert {name: echo[name] for name in SAID} == SAID
+    assert echo["service_tier"] == "default"  # the one that there is
+    assert echo["text"] == {"format": {"type": "text"}, "verbosity": "low"}
+    assert echo["reasoning"] == {"effort": "low", "summary": None, "context": "auto"}
+
+
+def test_an_old_name_of_the_summary_is_repeated_under_its_new_one():
+    told = asked(reasoning={"generate_summary": "detailed", "summary": None})
+    assert told.echo["reasoning"] == {"effort": None, "summary": "detailed"}
+    assert told.carrier == "summary"
+
+
+@pytest.mark.parametrize(
+    ("body", "wanted"),
+    [
+        ({"temperature": 0.5, "top_p": 0.1, "presence_penalty": 1}, {"temperature": 0.5, "top_p": 0.1, "presence_penalty": 1}),
+        ({"frequency_penalty": 1, "parallel_tool_calls": False}, {"frequency_penalty": 1, "parallel_tool_calls": False}),
+        ({"reasoning": {"effort": "low", "summary": "auto"}}, {"reasoning_effort": "low"}),
+        ({"reasoning": {"effort": None}}, {}),
+        ({"text": {"format": {"type": "text"}}}, {}),
+        ({"text": {"verbosity": "low", "format": None}}, {"verbosity": "low"}),
+        ({"text": {"format": {"type": "json_object"}}}, {"response_format": {"type": "json_object"}}),
+        (
+            {"text": {"format": {"type": "json_schema", "name": "n", "schema": SCHEMA, "strict": True, "description": None}}},
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA, "strict": True}}},
+        ),
+        ({"top_logprobs": 2}, {"logprobs": True, "top_logprobs": 2}),
+        ({"include": ["message.output_text.logprobs"]}, {"logprobs": True}),
+        ({"top_logprobs": 0}, {}),
+        ({"top_k": 5, "chat_template_kwargs": {"a": 1}, "stop": ["x"]}, {"top_k": 5, "chat_template_kwargs": {"a": 1}, "stop": ["x"]}),
+        ({"metadata": {"a": "b"}, "user": "u", "service_tier": "flex", "prompt_cache_key": "k", "client_metadata": {}}, {}),
+        ({"store": True, "include": [], "safety_identifier": "s", "stream": False, "personality": "p", "max_tool_calls": 1}, {}),
+        ({"temperature": None, "unknown": None}, {}),
+    ],
+)  # fmt: skip
+def test_what_goes_to_the_backend(body, wanted):
+    assert rest(**body) == wanted
+
+
+def test_limits_choices_and_streams():
+    request = asked(
+        max_output_tokens=16,
+        stream=True,
+        tools=[FUNCTION],
+        tool_choice={"type": "function", "name": "f"},
+        truncation="auto",
+    ).request
+    assert (request.max_tokens, request.stream, request.tool_choice, request.shorten) == (16, True, Named("f"), True)
+    assert [tool.name for tool in request.tools] == ["f"]
+
+
+def test_instructions_come_first():
+    request = asked(
+        instructions="Be brief.", input=[{"role": "developer", "content": "d"}, {"role": "user", "content": "q"}]
+    ).request
+    assert [message["role"] for message in request.messages] == ["system", "developer", "user"]
+
+
+def test_an_item_may_change_settings_and_bring_tools():
+    update = {
+        "type": "configuration_update",
+        "reasoning": {"effort": "high"},
+        "text": {"format": {"type": "json_object"}},
+    }
+    brought = {"type": "additional_tools", "role": "developer", "tools": [FUNCTION]}
+    told = asked(
+        input=[{"role": "user", "content": "q"}, update, brought],
+        reasoning={"effort": "low"},
+        text={"verbosity": "low"},
+    )
+    assert told.request.rest == {
+        "reasoning_effort": "high", "verbosity": "low", "response_format": {"type": "json_object"},
+    }  # fmt: skip
+    assert [tool.name for tool in told.request.tools] == ["f"]
+    assert told.echo["tools"] == []
+
+
+def test_a_setting_that_an_item_brings_is_checked_like_any_other():
+    update = {"type": "configuration_update", "reasoning": {"effort": "huge"}}
+    code, param = refused(input=[{"role": "user", "content": "q"}, update])
+    assert code == "invalid_value" and param.startswith("input")
+
+
+def test_sealed_reasoning_is_opened_with_what_was_given():
+    opened = responses.Settings(open=lambda text: Thought(text[::-1]))
+    items = [
+        {"role": "user", "content": "q"},
+        {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "cba"},
+    ]
+    items += [{"role": "assistant", "content": "a"}]
+    assert asked(opened, input=items).request.messages[-1]["reasoning_content"] == "abc"
+
+
+@pytest.mark.parametrize(
+    ("body", "carrier", "sealed", "logprobs", "obfuscation"),
+    [
+        ({}, None, False, False, False),
+        ({"include": ["reasoning.content"], "reasoning": {"summary": "auto"}}, "text", False, False, False),
+        ({"reasoning": {"summary": "auto"}}, "summary", False, False, False),
+        ({"store": False}, None, True, False, False),
+        ({"include": ["reasoning.encrypted_content", "message.output_text.logprobs"]}, None, True, True, False),
+        ({"stream": True, "stream_options": {"include_obfuscation": True}}, None, False, False, True),
+        ({"stream": True, "stream_options": {}}, None, False, False, False),
+    ],
+)
+def test_what_the_encoder_is_told(body, carrier, sealed, logprobs, obfuscation):
+    told = asked(**body)
+    assert (told.carrier, told.sealed, told.logprobs, told.obfuscation) == (carrier, sealed, logprobs, obfuscation)
+
+
+@pytest.mark.parametrize(
+    ("body", "entries"),
+    [
+        ({}, []),
+        ({"store": True}, ["dropped:store"]),
+        ({"context_management": [{"type": "compaction"}]}, ["dropped:context_management"]),
+        ({"moderation": {"model": "x"}, "access_programs": {}}, ["dropped:access_programs", "dropped:moderation"]),
+        ({"image": {"context_compression": "enabled"}}, ["dropped:image.context_compression"]),
+        ({"image": {"context_compression": "auto"}, "reasoning": {"mode": "standard"}}, []),
+        ({"reasoning": {"mode": "pro"}, "prompt_cache_options": {"prewarm": True}}, ["dropped:reasoning.mode", "dropped:prompt_cache_options.prewarm"]),
+        ({"max_tokens": 5, "n": 2, "messages": []}, ["dropped:max_tokens", "dropped:n", "dropped:messages"]),
+        ({"generate": False, "stream_id": "s"}, ["dropped:generate", "dropped:stream_id"]),
+    ],
+)  # fmt: skip
+def test_what_is_not_done_is_listed(body, entries):
+    assert listed(**body) == entries
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "param"),
+    [
+        ({"model": None}, "missing_required_parameter", "model"),
+        ({"input": None}, "missing_required_parameter", "input"),
+        ({"input": []}, "missing_required_parameter", "input"),
+        ({"input": 5}, "invalid_type", "input"),
+        ({"input": ["q"]}, "invalid_type", "input[0]"),
+        ({"instructions": {}}, "invalid_type", "instructions"),
+        ({"max_output_tokens": 15}, "integer_below_min_value", "max_output_tokens"),
+        ({"max_output_tokens": 0}, "integer_below_min_value", "max_output_tokens"),
+        ({"max_tool_calls": 0}, "integer_below_min_value", "max_tool_calls"),
+        ({"temperature": 3}, "decimal_above_max_value", "temperature"),
+        ({"top_p": "x"}, "invalid_type", "top_p"),
+        ({"top_logprobs": 21}, "integer_above_max_value", "top_logprobs"),
+        ({"include": ["everything"]}, "invalid_value", "include[0]"),
+        ({"metadata": {"a": 1}}, "invalid_type", "metadata.a"),
+        ({"metadata": {str(i): "" for i in range(17)}}, "object_above_max_properties", "metadata"),
+        ({"reasoning": {"effort": "huge"}}, "invalid_value", "reasoning.effort"),
+        ({"reasoning": {"summary": "x"}}, "invalid_value", "reasoning.summary"),
+        ({"reasoning": {"context": "x"}}, "invalid_value", "reasoning.context"),
+        ({"text": {"format": {"type": "grammar"}}}, "invalid_value", "text.format.type"),
+        ({"text": {"format": {"type": "json_schema", "name": "n"}}}, "missing_required_parameter", "text.format.schema"),
+        ({"text": {"format": {"type": "json_schema", "schema": {}}}}, "missing_required_parameter", "text.format.name"),
+        ({"text": {"verbosity": "x"}}, "invalid_value", "text.verbosity"),
+        ({"truncation": "x"}, "invalid_value", "truncation"),
+        ({"moderation": {"policy": {"input": {"mode": "block"}}}}, "unsupported_value", "moderation"),
+        ({"safety_identifier": "x" * 129}, "string_above_max_length", "safety_identifier"),
+        ({"stream_options": {"include_obfuscation": True}}, None, "stream_options"),
+        ({"stream": True, "stream_options": {"include_obfuscation": 1}}, "invalid_type", "stream_options.include_obfuscation"),
+        ({"tool_choice": 5}, "invalid_type", "tool_choice"),
+        ({"tool_choice": {}}, "missing_required_parameter", "tool_choice.type"),
+        ({"tools": [{}]}, "missing_required_parameter", "tools[0].type"),
+        ({"previous_response_id": "resp_1"}, "unsupported_parameter", "previous_response_id"),
+        ({"conversation": {"id": "conv_1"}}, "unsupported_parameter", "conversation"),
+        ({"background": True}, "unsupported_parameter", "background"),
+        ({"prompt": {"id": "p"}}, "unsupported_parameter", "prompt"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(body, code, param):
+    assert refused(**body) == (code, param)
+
+
+def test_the_least_number_of_tokens_is_the_operators():
+    assert asked(responses.Settings(lambda _: None, min_output_tokens=1), max_output_tokens=1).request.max_tokens == 1
+
+
+def test_a_body_that_is_no_object():
+    for raw, param in ((b"[]", "body"), (b"{", None)):
+        with pytest.raises(BadRequest) as error:
+            responses.parse(raw, SETTINGS, Ledger())
+        assert error.value.problem.param == param

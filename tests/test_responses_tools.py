@@ -1,0 +1,289 @@
+"""The tools of a response and its tool_choice, as the neutral request has them."""
+
+import json
+from typing import get_args, get_type_hints
+
+import pytest
+from openai.types.responses import Tool as SdkTool
+from openai.types.responses import ToolParam
+from openai.types.responses.response_create_params import ToolChoice as SdkToolChoice
+from pydantic import TypeAdapter
+
+from gateway.endpoints.responses.tool_choice import chosen
+from gateway.endpoints.responses.tools import TOOLS, echoed, offered
+from gateway.errors import BadRequest
+from gateway.ledger import Ledger
+from gateway.request import Named, Tool
+
+NOTHING = {"type": "object", "properties": {}}
+SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
+
+
+def at(*definitions, path="tools"):
+    return [(definition, f"{path}[{i}]") for i, definition in enumerate(definitions)]
+
+
+def offer(*definitions):
+    return offered(at(*definitions), Ledger())
+
+
+def function(name, **said):
+    return {"type": "function", "name": name, **said}
+
+
+def custom(name, **said):
+    return {"type": "custom", "name": name, **said}
+
+
+def namespace(name, *tools, **said):
+    return {"type": "namespace", "name": name, "tools": [*tools], **said}
+
+
+SEARCH = {"type": "tool_search", "execution": "client"}
+F, G = (Tool(name, {"name": name, "parameters": NOTHING}) for name in "fg")
+
+# Definitions, the tools that they are, what is listed
+OFFERED = [
+    ([], [], []),
+    ([function("f")], [F], []),
+    ([function("f", parameters=None, strict=None, description=None)], [F], []),
+    ([function("f", parameters=SCHEMA, strict=True, description="D.")],
+     [Tool("f", {"name": "f", "parameters": SCHEMA, "description": "D.", "strict": True})], []),
+    ([function("f", strict=False, allowed_callers=["direct"], output_schema={}, **{"async": True})], [F], []),
+    ([function("f", defer_loading=True)], [F], []),
+    ([function("f", cache=1)], [Tool("f", {"name": "f", "cache": 1, "parameters": NOTHING})], []),
+    ([function("mcp__" + "x" * 123)], [Tool("mcp__" + "x" * 123, {"name": "mcp__" + "x" * 123, "parameters": NOTHING})], []),
+    ([custom("c")], [Tool("c", {"name": "c"}, "custom")], []),
+    ([custom("c", description="D.", format={"type": "text"})], [Tool("c", {"name": "c", "description": "D."}, "custom")], []),
+    ([custom("c", format={"type": "grammar", "syntax": "lark", "definition": "start: x"})],
+     [Tool("c", {"name": "c", "format": {"type": "grammar", "grammar": {"syntax": "lark", "definition": "start: x"}}}, "custom")], []),
+    ([namespace("n", function("f", description="F."), custom("c"), description="N."), function("f")],
+     [Tool("f", {"name": "f", "description": "N.\n\nF.", "parameters": NOTHING}, "function", "n"),
+      Tool("c", {"name": "c", "description": "N."}, "custom", "n"), F], []),
+    ([namespace("n", function("f"))], [Tool("f", {"name": "f", "description": "", "parameters": NOTHING}, "function", "n")], []),
+    ([namespace("n")], [], ["dropped:tools.namespace"]),
+    ([SEARCH, function("f", defer_loading=True), function("g")], [Tool("tool_search", {"name": "tool_search"}, "tool_search"), G], []),
+    ([{**SEARCH, "description": "D.", "parameters": SCHEMA}],
+     [Tool("tool_search", {"name": "tool_search", "description": "D.", "parameters": SCHEMA}, "tool_search")], []),
+    ([{"type": "tool_search"}, function("f", defer_loading=True)], [F], ["dropped:tools.tool_search"]),
+    ([{"type": "local_shell"}], [Tool("local_shell", {"name": "local_shell"}, "local_shell")], []),
+    ([{"type": "shell"}], [Tool("shell", {"name": "shell"}, "shell")], []),
+    ([{"type": "shell", "environment": {"type": "local"}}], [Tool("shell", {"name": "shell"}, "shell")], []),
+    ([{"type": "shell", "environment": {"type": "local", "skills": [{"name": "n", "description": "D.", "path": "/p"}]}}],
+     [Tool("shell", {"name": "shell", "description": "Skills, each told of in the SKILL.md of its directory:\nn (/p): D."}, "shell")], []),
+    ([{"type": "shell", "environment": {"type": "container_auto"}}], [], ["dropped:tools.shell"]),
+    ([{"type": "apply_patch"}], [Tool("apply_patch", {"name": "apply_patch"}, "apply_patch")], []),
+    ([{"type": "web_search"}, function("f"), {"type": "mcp", "server_label": "s"}], [F], ["dropped:tools.web_search", "dropped:tools.mcp"]),
+    # names like a tool's type
+    ([{"type": "shell"}, function("shell")],
+     [Tool("shell_1", {"name": "shell_1"}, "shell"), Tool("shell", {"name": "shell", "parameters": NOTHING})], []),
+    ([{"type": "apply_patch"}, custom("apply_patch"), custom("apply_patch_1")],
+     [Tool("apply_patch_2", {"name": "apply_patch_2"}, "apply_patch"), Tool("apply_patch", {"name": "apply_patch"}, "custom"),
+      Tool("apply_patch_1", {"name": "apply_patch_1"}, "custom")], []),
+    ([{"type": "shell"}, namespace("n", custom("shell"))],
+     [Tool("shell", {"name": "shell"}, "shell"), Tool("shell", {"name": "shell", "description": ""}, "custom", "n")], []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("definitions", "tools", "listed"), OFFERED)
+def test_what_is_offered(definitions, tools, listed):
+    ledger = Ledger()
+    found = offered(at(*definitions), ledger)
+    assert [*found.tools] == tools and ledger.entries() == listed
+    assert found.dropped == {entry.removeprefix("dropped:tools.") for entry in listed}
+
+
+def test_a_later_list_takes_the_place_of_an_earlier_one():
+    first, found, added = (function("f", description=description, defer_loading=True) for description in "123")
+    tools = [SEARCH, first, function("g")]
+    later = [*at(*tools), *at(found, path="input[2].tools"), *at(added, function("h"), path="input[4].tools")]
+    said = [(tool.name, tool.definition.get("description")) for tool in offered(later, Ledger()).tools]
+    assert said == [("tool_search", None), ("f", "3"), ("g", None), ("h", None)]
+
+
+def test_the_definitions_of_the_client_stay_as_they_are():
+    definitions = [custom("c", format={"type": "text"}), namespace("n", function("f"), description="N."), {"type": "mcp", "server_label": "s", "headers": {"a": "b"}}]  # fmt: skip
+    before = json.dumps(definitions)
+    offer(*definitions)
+    echoed(definitions)
+    assert json.dumps(definitions) == before
+
+
+# Definitions that cannot be, the code and the param of the error
+WRONG = [
+    ([{}], "missing_required_parameter", "tools[0].type"),
+    ([{"type": "magic"}], "invalid_value", "tools[0].type"),
+    ([function("f"), {"type": "computer"}], "unsupported_value", "tools[1].type"),
+    ([{"type": "computer_use_preview"}], "unsupported_value", "tools[0].type"),
+    ([{"type": "function"}], "missing_required_parameter", "tools[0].name"),
+    ([{"type": "function", "function": {"name": "f"}}], "missing_required_parameter", "tools[0].name"),
+    ([function("")], "empty_string", "tools[0].name"),
+    ([function("x" * 129)], "string_above_max_length", "tools[0].name"),
+    ([function("f", parameters=[])], "invalid_type", "tools[0].parameters"),
+    ([function("f", strict="yes")], "invalid_type", "tools[0].strict"),
+    ([function("f", description=1)], "invalid_type", "tools[0].description"),
+    ([function("f", defer_loading=1)], "invalid_type", "tools[0].defer_loading"),
+    ([custom("c", format="text")], "invalid_type", "tools[0].format"),
+    ([custom("c", format={"type": "json"})], "invalid_value", "tools[0].format.type"),
+    ([custom("c", format={"type": "grammar", "syntax": "lark"})], "missing_required_parameter", "tools[0].format.definition"),
+    ([custom("c", format={"type": "grammar", "syntax": "ebnf", "definition": ""})], "invalid_value", "tools[0].format.syntax"),
+    ([{"type": "namespace", "name": "n"}], "missing_required_parameter", "tools[0].tools"),
+    ([namespace("n", {"type": "shell"})], "invalid_value", "tools[0].tools[0].type"),
+    ([namespace("n", function("f"), function("g", strict=1))], "invalid_type", "tools[0].tools[1].strict"),
+    ([{**SEARCH, "execution": "here"}], "invalid_value", "tools[0].execution"),
+    ([{**SEARCH, "parameters": 1}], "invalid_type", "tools[0].parameters"),
+    ([{"type": "shell", "environment": {"type": "cloud"}}], "invalid_value", "tools[0].environment.type"),
+    ([{"type": "shell", "environment": {"type": "local", "skills": [{}]}}], "missing_required_parameter", "tools[0].environment.skills[0].name"),
+    ([function("f"), custom("f")], "invalid_value", "tools[1].name"),
+    ([namespace("n", function("f")), namespace("n", function("g"), custom("f"))], "invalid_value", "tools[1].tools[1].name"),
+    ([{"type": "shell"}, {"type": "shell"}], "invalid_value", "tools[1].name"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("definitions", "code", "param"), WRONG)
+def test_a_definition_that_cannot_be_is_refused(definitions, code, param):
+    with pytest.raises(BadRequest) as raised:
+        offer(*definitions)
+    assert (raised.value.problem.code, raised.value.problem.param) == (code, param)
+
+
+def types(union):
+    """The values of `type` that the members of one of the SDK's unions may have."""
+    objects = (one for one in get_args(union) if "type" in getattr(one, "__annotations__", ()))
+    return {value for one in objects for value in get_args(get_type_hints(one)["type"])}
+
+
+def test_every_type_of_tool_that_the_sdk_knows_has_a_row():
+    assert types(ToolParam) == {*TOOLS}
+
+
+def test_every_type_of_choice_that_the_sdk_knows_is_understood():
+    """By a tool, or by an error that says that it cannot be."""
+    known = types(SdkToolChoice)
+    assert len(known) == 15
+    for type in known:
+        try:
+            chosen({"type": type, "name": "f", "mode": "auto", "tools": []}, OFFER, Ledger())
+        except BadRequest as error:
+            assert error.problem.code == "unsupported_value"
+
+
+# What a Response repeats
+
+SECRET = "s3cret"
+ECHOED = [
+    (function("f"), {"type": "function", "name": "f", "description": None, "parameters": None, "strict": None}),
+    (function("f", strict=True, parameters={"properties": {"headers": {}}}),
+     {"type": "function", "name": "f", "description": None, "parameters": {"properties": {"headers": {}}}, "strict": True}),
+    (custom("c"), custom("c")),
+    (namespace("n", function("f", parameters={"properties": {"authorization": {}}}), description="N."),
+     namespace("n", function("f", parameters={"properties": {"authorization": {}}}), description="N.")),
+    ({"type": "mcp", "server_label": "s", "authorization": SECRET, "headers": {"x": SECRET}, "allowed_tools": ["a"]},
+     {"type": "mcp", "server_label": "s", "allowed_tools": ["a"]}),
+    ({"type": "code_interpreter", "container": {"type": "auto", "network_policy": {"type": "allowlist", "allowed_domains": ["a"], "domain_secrets": [{"value": SECRET}]}}},
+     {"type": "code_interpreter", "container": {"type": "auto", "network_policy": {"type": "allowlist", "allowed_domains": ["a"]}}}),
+    ({"type": "shell", "environment": {"type": "container_auto", "network_policy": {"type": "allowlist", "allowed_domains": ["a"], "domain_secrets": [{"value": SECRET}]}}},
+     {"type": "shell", "environment": {"type": "container_auto", "network_policy": {"type": "allowlist", "allowed_domains": ["a"]}}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("definition", "wanted"), ECHOED)
+def test_a_tool_is_repeated_with_all_its_fields_and_without_a_secret(definition, wanted):
+    (said,) = echoed([definition])
+    assert said == wanted and SECRET not in json.dumps(said)
+    TypeAdapter(SdkTool).validate_json(json.dumps(said), strict=True)
+
+
+# tool_choice
+
+OFFER = offer(
+    function("f"), custom("c"), {"type": "shell"}, custom("apply_patch"), {"type": "apply_patch"}, {"type": "web_search"},
+    namespace("n", function("g"), function("h")), namespace("m", custom("h")), namespace("a__b", function("x")),
+    namespace("a", function("b__x"), function("f")),
+)  # fmt: skip
+WEB = {"type": "web_search"}
+
+
+def allowed(*tools, mode="auto"):
+    return {"type": "allowed_tools", "mode": mode, "tools": [*tools]}
+
+
+CHOSEN = [  # tool_choice, what it comes to, what is listed
+    (None, (None, None), []),
+    ("none", ("none", None), []),
+    ("auto", ("auto", None), []),
+    ("required", ("required", None), []),
+    (function("f"), (Named("f"), None), []),
+    (custom("c"), (Named("c"), None), []),
+    (function("c"), (Named("c"), None), []),
+    (function("n__g"), (Named("g", "n"), None), []),
+    (function("g"), (Named("g", "n"), None), []),
+    (function("h", namespace="m"), (Named("h", "m"), None), []),
+    ({"type": "shell"}, (Named("shell"), None), []),
+    ({"type": "apply_patch"}, (Named("apply_patch_1"), None), []),
+    (custom("apply_patch"), (Named("apply_patch"), None), []),
+    (allowed(function("f"), function("n__h")), ("auto", frozenset([Named("f"), Named("h", "n")])), []),
+    (allowed({"type": "shell"}, WEB, mode="required"), ("required", frozenset([Named("shell")])), ["dropped:tool_choice.tools"]),
+    (allowed({"type": "mcp", "server_label": "s"}), (None, frozenset()), ["dropped:tool_choice.tools"]),
+    (allowed(), (None, frozenset()), []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("choice", "wanted", "listed"), CHOSEN)
+def test_what_is_chosen(choice, wanted, listed):
+    ledger = Ledger()
+    assert chosen(choice, OFFER, ledger) == wanted and ledger.entries() == listed
+
+
+@pytest.mark.parametrize("choice", [None, "auto", "none", allowed()])
+def test_without_tools_there_is_no_choice(choice):
+    assert chosen(choice, offer(), Ledger())[0] is None
+    assert chosen(choice, offer(WEB), Ledger())[0] is None
+
+
+WRONG_CHOICES = [  # tool_choice, what is offered, the code and the param of the error
+    ("maybe", OFFER, "invalid_value", "tool_choice"),
+    (5, OFFER, "invalid_type", "tool_choice"),
+    ({}, OFFER, "missing_required_parameter", "tool_choice.type"),
+    ({"type": "any"}, OFFER, "invalid_value", "tool_choice.type"),
+    ({"type": "function"}, OFFER, "missing_required_parameter", "tool_choice.name"),
+    ({"type": "function", "name": "f", "namespace": 1}, OFFER, "invalid_type", "tool_choice.namespace"),
+    ({"type": "allowed_tools", "tools": []}, OFFER, "missing_required_parameter", "tool_choice.mode"),
+    ({"type": "allowed_tools", "mode": "none", "tools": []}, OFFER, "invalid_value", "tool_choice.mode"),
+    ({"type": "allowed_tools", "mode": "auto"}, OFFER, "missing_required_parameter", "tool_choice.tools"),
+    (allowed(allowed()), OFFER, "invalid_value", "tool_choice.tools[0].type"),
+    (allowed(function("f"), {"type": "custom"}), OFFER, "missing_required_parameter", "tool_choice.tools[1].name"),
+    (function("unknown"), OFFER, "invalid_value", "tool_choice"),
+    (function("g", namespace="m"), OFFER, "invalid_value", "tool_choice"),
+    (function("shell"), OFFER, "invalid_value", "tool_choice"),
+    (allowed(function("unknown")), OFFER, "invalid_value", "tool_choice"),
+    ({"type": "local_shell"}, OFFER, "invalid_value", "tool_choice"),
+    (function("h"), OFFER, "invalid_value", "tool_choice"),
+    (function("a__b__x"), OFFER, "invalid_value", "tool_choice"),
+    (WEB, OFFER, "unsupported_value", "tool_choice"),
+    ({"type": "mcp", "server_label": "s"}, OFFER, "unsupported_value", "tool_choice"),
+    ({"type": "shell"}, offer({"type": "shell", "environment": {"type": "container_auto"}}), "unsupported_value", "tool_choice"),
+    ("required", offer(), None, "tool_choice"),
+    (allowed(mode="required"), OFFER, None, "tool_choice"),
+    (allowed(WEB, mode="required"), OFFER, None, "tool_choice"),
+    ("required", offer(WEB), "unsupported_value", "tool_choice"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("choice", "offer", "code", "param"), WRONG_CHOICES)
+def test_a_choice_that_cannot_be_is_refused(choice, offer, code, param):
+    with pytest.raises(BadRequest) as raised:
+        chosen(choice, offer, Ledger())
+    assert (raised.value.problem.code, raised.value.problem.param) == (code, param)
+
+
+def test_an_allowed_tool_that_was_dropped_is_left_out():
+    ledger = Ledger()
+    some = offer(function("f"), {"type": "shell", "environment": {"type": "container_auto"}})
+    assert chosen(allowed({"type": "shell"}, function("f")), some, ledger) == ("auto", frozenset([Named("f")]))
+    assert ledger.entries() == ["dropped:tool_choice.tools"]
+
+
+def test_a_name_of_two_tools_says_so():
+    with pytest.raises(BadRequest, match="there are 2 tools of the name 'h'"):
+        chosen(function("h"), OFFER, Ledger())
