@@ -7,6 +7,7 @@ import gc
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import count, cycle, islice
 from typing import Any
 
@@ -16,12 +17,13 @@ from bench.figures import Figure
 from bench.traffic import Traffic, body
 from gateway.backends.openai.decode import Decoder
 from gateway.calls import Setting
-from gateway.endpoints import chat
+from gateway.endpoints import chat, responses
+from gateway.events import Event, Reasoning, Text, ToolArgs, ToolStart
 from gateway.formats import FORMATS
 from gateway.formats.format import Context
 from gateway.ledger import Ledger
 from gateway.normaliser import Normaliser
-from gateway.turn import Turn
+from gateway.turn import Endpoint, Turn
 from gateway.upstream import Upstream
 
 Feed = Callable[[bytes], object]
@@ -29,6 +31,7 @@ Feed = Callable[[bytes], object]
 _HEAD = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1700000000, "model": "mock"}
 _READ = 65536  # bytes that a busy upstream's socket gives at once
 _ASKED = chat.parse(body(Traffic("mock", "", 1, 1, tools=True)))
+_MOST_PER_DELTA = 4  # µs, of an encoder
 _FLAT = 1.3  # the last quarter may cost this much of the first: the rest is noise
 
 
@@ -37,10 +40,24 @@ def _setting(format: str) -> Setting:
     return Setting(FORMATS[format].parse, context, map("call_{}".format, count()).__next__, Ledger())
 
 
+def _chat_encoder(ledger: Ledger) -> Endpoint:
+    return chat.encoder(chat.Head("chatcmpl-1", 1700000000, "mock"), _ASKED, ledger, str)
+
+
+def _responses_encoder(ledger: Ledger) -> Endpoint:
+    asked = responses.Asked(request=_ASKED.request, echo={})
+    edge = responses.Edge(lambda prefix: f"{prefix}1", lambda: 0, lambda _: "", str)
+    return responses.encoder(responses.Head("resp_1", 1700000000, "mock"), asked, ledger, edge)
+
+
+def _encode(new: Callable[[Ledger], Endpoint]) -> Callable[[Event], bytes]:
+    return new(Ledger()).encode
+
+
 def _new_turn(format: str) -> Feed:
     """A fresh turn of a streamed chat with one tool offered: what takes the upstream's bytes."""
     setting = _setting(format)
-    encoder = chat.encoder(chat.Head("chatcmpl-1", 1700000000, "mock"), _ASKED, setting.ledger, str)
+    encoder = _chat_encoder(setting.ledger)
     turn = Turn(_ASKED.request, lambda _: Upstream(Decoder(setting.ledger), setting, lambda: 0), encoder)
     turn.start()
     turn.answered("text/event-stream")
@@ -122,6 +139,14 @@ _STREAMS = (
 )
 
 
+_ENCODERS = {"chat": _chat_encoder, "responses": _responses_encoder}
+_DELTAS: dict[str, tuple[list[Event], Event]] = {
+    "text": ([], Text(0, " the")),
+    "thought": ([], Reasoning(0, " the")),
+    "call": ([ToolStart(0, 0, "call_1", "get_weather")], ToolArgs(0, 0, " the")),
+}
+
+
 def figures(quick: bool) -> Iterator[Figure]:
     """A yardstick of the machine, each format's cost per chunk, and a call of 1 MB."""
     yield _yardstick()
@@ -129,6 +154,7 @@ def figures(quick: bool) -> Iterator[Figure]:
         chunks = stream.chunks(500 if quick else 2000)
         cost = min(_seconds(stream.format, chunks) for _ in range(3 if quick else 7)) / len(chunks)
         yield Figure("core", f"core, {stream.format}: {stream.what}", "µs/chunk", (cost * 1e6,))
+    yield from _encoding(1000 if quick else 10_000)
     for stream in (_NATIVE_CALL, _HERMES_CALL):
         yield from _long_call(stream, quick)
 
@@ -160,6 +186,15 @@ def _quarters(feed: Callable[[Any], object], pieces: Sequence[Any]) -> list[floa
             feed(piece)
         times.append(time.thread_time() - begin)
     return times
+
+
+def _encoding(deltas: int) -> Iterator[Figure]:
+    """What a delta costs from the event to the client's bytes."""
+    for endpoint, new in _ENCODERS.items():
+        for what, (before, delta) in _DELTAS.items():
+            best = _best(partial(_encode, new), [*before, *[delta] * deltas])
+            name = f"core, {endpoint} encoder: {what}"
+            yield Figure("core", name, "µs/delta", (sum(best) / deltas * 1e6,), wanted=_MOST_PER_DELTA)
 
 
 def _long_call(stream: Stream, quick: bool) -> Iterator[Figure]:

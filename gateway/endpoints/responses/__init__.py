@@ -1,6 +1,14 @@
 """/v1/responses: a body in, response.* events or one Response out."""
 
-from gateway.endpoints.responses.asked import Asked
+from gateway.endpoints.responses.asked import Asked, Edge, Head
 from gateway.endpoints.responses.request import Settings, parse
+from gateway.endpoints.responses.stream import Stream
+from gateway.endpoints.responses.whole import Whole
+from gateway.ledger import Ledger
 
-__all__ = ["Asked", "Settings", "parse"]
+__all__ = ["Asked", "Edge", "Head", "Settings", "encoder", "parse"]
+
+
+def encoder(head: Head, asked: Asked, ledger: Ledger, edge: Edge) -> Stream | Whole:
+    """The encoder that fits what was asked."""
+    return (Stream if asked.request.stream else Whole)(head, asked, ledger, edge)

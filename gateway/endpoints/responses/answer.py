@@ -1,0 +1,208 @@
+"""An answer in the terms of the Responses API: events in, items and their events out, and what they come to."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from msgspec import Raw, json
+
+from gateway import events as ev
+from gateway.endpoints.extras import continued
+from gateway.endpoints.responses import shape
+from gateway.endpoints.responses.asked import Asked, Carrier, Edge, Head
+from gateway.endpoints.responses.frames import Frames
+from gateway.endpoints.responses.output import Call, Message, Status, Thinking
+from gateway.endpoints.responses.shape import Wire
+from gateway.ledger import Ledger
+from gateway.request import Thought
+
+_INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
+
+
+class Answer:
+    """The automaton (`spec.md` C2, C6): at most one item is open, and an item ends where another begins.
+
+    begun: the Response as long as it is in progress.
+    """
+
+    def __init__(self, head: Head, asked: Asked, ledger: Ledger, edge: Edge, frames: Frames) -> None:
+        self._asked, self._ledger, self._edge, self._frames = asked, ledger, edge, frames
+        self._model, self._carrier = head.model, _carrier(head, asked)
+        said = {"id": head.id, "object": "response", "created_at": head.created, "completed_at": None}
+        state = {"status": "in_progress", "error": None, "incomplete_details": None}
+        self.begun: Wire = {**said, **state, "model": head.model, "output": [], "usage": None, **asked.echo}
+        self._end: Wire = {}  # how it ended
+        self._output: list[Wire | Raw] = []  # items that have ended
+        self._open: Message | Thinking | Call | None = None
+        self._start: ev.ToolStart | None = None  # the last call
+        self._blank: list[ev.Text] = []  # white space that a message may begin with
+        self._refused = False
+        self._usage: Wire | None = None
+        self._extras: dict[str, Raw] = {}
+
+    def take(self, event: ev.Event) -> None:
+        self._arms[type(event)](self, event)
+
+    def response(self) -> Wire:
+        """The Response at its end."""
+        return {**self.begun, **self._end, "output": self._output, "usage": self._usage, **self._extras}
+
+    # what is open
+
+    def _message(self) -> Message:
+        """The open message, or a new one."""
+        if isinstance(self._open, Message):
+            return self._open
+        self._end_item()
+        self._open = message = Message(self._frames, len(self._output), self._edge.new_id("msg_"))
+        return message
+
+    def _end_item(self, status: Status = "completed") -> None:
+        if self._open:
+            self._output.append(self._open.close(status))
+            self._open = None
+
+    def _tell(self, begun: Wire | Raw, done: Wire | Raw) -> None:
+        """An item that needs no more than its beginning and its end."""
+        index = len(self._output)
+        self._frames.put("response.output_item.added", output_index=index, item=begun)
+        self._frames.put("response.output_item.done", output_index=index, item=done)
+        self._output.append(done)
+
+    # text
+
+    def _text(self, e: ev.Text) -> None:
+        if isinstance(self._open, Message):
+            self._open.text(e.text, e.logprobs if self._asked.logprobs else ())
+        elif e.text.strip():
+            self._begin_text(e)
+        else:
+            self._blank.append(e)
+
+    def _begin_text(self, *texts: ev.Text) -> Message:
+        """The message, which begins with the white space that was held back."""
+        message = self._message()
+        for e in (*self._blank, *texts):
+            message.text(e.text, e.logprobs if self._asked.logprobs else ())
+        self._blank.clear()
+        return message
+
+    def _end_text(self) -> None:
+        """The answer ends: white space is text as well."""
+        if any(e.text for e in self._blank):
+            self._begin_text()
+        self._drop_blank()
+
+    def _drop_blank(self) -> None:
+        """What follows is no text: nobody wants an empty message."""
+        if any(e.text for e in self._blank):
+            self._ledger.note("dropped", "content")
+        elif self._blank and self._asked.logprobs:
+            self._ledger.note("dropped", "logprobs")
+        self._blank.clear()
+
+    def _refusal(self, e: ev.Refusal) -> None:
+        self._drop_blank()
+        if e.logprobs and self._asked.logprobs:
+            self._ledger.note("dropped", "logprobs")
+        self._refused = True
+        self._message().refuse(e.text)
+
+    def _annotation(self, e: ev.Annotation) -> None:
+        annotation = shape.annotation(e.json)
+        if annotation is None:
+            self._ledger.note("dropped", "annotations")
+            return
+        self._begin_text().annotate(annotation)
+
+    # reasoning
+
+    def _reasoning(self, e: ev.Reasoning) -> None:
+        self._drop_blank()
+        self._thinking().think(e)
+
+    def _thinking(self) -> Thinking:
+        if isinstance(self._open, Thinking):
+            return self._open
+        self._end_item()
+        place = self._frames, len(self._output), self._edge.new_id("rs_")
+        self._open = thinking = Thinking(*place, self._carrier, self._seal)
+        return thinking
+
+    def _seal(self, text: str, blocks: list[dict[str, Any]]) -> str | None:
+        if blocks or self._asked.sealed:
+            return self._edge.seal(Thought(text, tuple(blocks), self._model))
+        return None
+
+    # calls
+
+    def _tool_start(self, e: ev.ToolStart) -> None:
+        self._drop_blank()
+        self._end_item()
+        self._start = e
+        if e.kind in ("function", "custom"):
+            self._open = Call(self._frames, len(self._output), shape.call(e, self._edge.new_id))
+
+    def _tool_args(self, e: ev.ToolArgs) -> None:
+        if isinstance(self._open, Call):
+            self._open.piece(e.json)
+        else:
+            assert self._start
+            item = {**shape.call(self._start, self._edge.new_id), **json.decode(e.json)}
+            self._tell(item, {**item, "status": "completed"})
+
+    def _tool_input(self, e: ev.ToolInput) -> None:
+        assert isinstance(self._open, Call)
+        self._open.piece(e.text)
+
+    def _tool_end(self, e: ev.ToolEnd) -> None:
+        """A call that was cut stays open: how the answer goes on tells whether that was its end."""
+        if e.complete:
+            self._end_item()
+
+    def _hosted_tool(self, e: ev.HostedTool) -> None:
+        self._drop_blank()
+        self._end_item()
+        self._tell(e.item, e.item)
+
+    # the end
+
+    def _finish(self, e: ev.Finish) -> None:
+        self._end_text()
+        if not self._open and not self._output:
+            self._message().text("")
+        reason = _INCOMPLETE.get(e.reason)
+        if not reason or (reason == "content_filter" and self._refused):
+            self._end_item()
+            self._end = {"status": "completed", "completed_at": self._edge.now()}
+        else:
+            self._end_item("incomplete")
+            self._end = {"status": "incomplete", "incomplete_details": {"reason": reason}}
+
+    def _failure(self, e: ev.Failure) -> None:
+        """The error event is flat and nested, as clients look for it in either place."""
+        self._end_text()
+        self._end_item("incomplete")
+        error = e.problem.error()
+        flat = {name: error[name] for name in ("code", "message", "param")}
+        self._frames.put("error", **flat, error=error)
+        self._end = {"status": "failed", "error": shape.failure(e.problem)}
+
+    def _counted(self, e: ev.Usage) -> None:
+        self._usage = shape.usage(e)
+
+    def _extra(self, e: ev.Extra) -> None:
+        if e.name != "stop_reason":
+            self._extras[e.name] = continued(self._extras.get(e.name), e.json)
+
+    _arms: ClassVar[dict[type[Any], Callable[[Any, Any], None]]] = {
+        ev.Text: _text, ev.Reasoning: _reasoning, ev.Refusal: _refusal, ev.Annotation: _annotation,
+        ev.HostedTool: _hosted_tool, ev.ToolStart: _tool_start, ev.ToolArgs: _tool_args, ev.ToolInput: _tool_input,
+        ev.ToolEnd: _tool_end, ev.Finish: _finish, ev.Usage: _counted, ev.Extra: _extra, ev.Failure: _failure,
+    }  # fmt: skip
+
+
+def _carrier(head: Head, asked: Asked) -> Carrier:
+    """The operator's word holds where it hides reasoning, or already gives what the client wants; else the client's."""
+    if not asked.carrier or head.carrier == "hidden" or (head.carrier, asked.carrier) == ("both", "summary"):
+        return head.carrier
+    return asked.carrier

@@ -1,0 +1,55 @@
+"""The events of one answer, numbered as they are made: each a frame of its own in an event stream."""
+
+from collections.abc import Callable
+from itertools import count
+
+from msgspec import Struct
+
+from gateway.endpoints.responses.shape import Wire, encode
+
+_END = b"}\n\n"
+
+
+class Template(Struct, frozen=True, gc=False):
+    """What all deltas of one run have in common: the bytes before their number, and those up to their text."""
+
+    before: bytes
+    after: bytes
+
+
+def template(type: str, at: Wire) -> Template:
+    name = type.encode()
+    return Template(
+        b'event: %b\ndata: {"type":"%b","sequence_number":' % (name, name), b',%b,"delta":' % encode(at)[1:-1]
+    )
+
+
+class Frames:
+    """`put` what happens, then `taken` is what to send.  `pad` makes the padding of a delta; None: there is none."""
+
+    def __init__(self, pad: Callable[[], str] | None = None) -> None:
+        self._numbers, self._pad = count(), pad
+        self._out: list[bytes] = []
+
+    def put(self, type: str, **fields: object) -> None:
+        body = {"type": type, "sequence_number": next(self._numbers), **fields}
+        self._out.append(b"event: %b\ndata: %b\n\n" % (type.encode(), encode(body)))
+
+    def put_delta(self, like: Template, text: str, more: bytes) -> None:
+        """`more`: further members, each behind a comma."""
+        end = _END if self._pad is None else b',"obfuscation":%b%b' % (encode(self._pad()), _END)
+        parts = (like.before, next(self._numbers), like.after, encode(text), more, end)
+        self._out.append(b"%b%d%b%b%b%b" % parts)
+
+    def taken(self) -> bytes:
+        frames = b"".join(self._out)
+        self._out.clear()
+        return frames
+
+
+class Unsent(Frames):
+    """Nobody is told."""
+
+    def put(self, type: str, **fields: object) -> None: ...
+
+    def put_delta(self, like: Template, text: str, more: bytes) -> None: ...

@@ -1,0 +1,81 @@
+"""What the objects of a response look like on the wire, besides the items that are told piece by piece."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec import Raw, json
+
+from gateway.endpoints.signatures import of_call
+from gateway.errors import Problem
+from gateway.events import Candidate, Logprob, ToolKind, ToolStart, Usage
+
+Wire = dict[str, Any]
+
+encode: Callable[[Any], bytes] = json.Encoder().encode
+
+# By kind of call: the type of its item, and what the item's id begins with.
+_CALLS: dict[ToolKind, tuple[str, str]] = {
+    "function": ("function_call", "fc_"),
+    "custom": ("custom_tool_call", "ctc_"),
+    "local_shell": ("local_shell_call", "lsh_"),
+    "shell": ("shell_call", "sh_"),
+    "apply_patch": ("apply_patch_call", "apc_"),
+    "tool_search": ("tool_search_call", "tsc_"),
+}
+_KEPT_CODES = frozenset(("context_length_exceeded", "insufficient_quota"))
+
+
+def call(start: ToolStart, new_id: Callable[[str], str]) -> Wire:
+    """The item of a call that begins, but for what it is called with."""
+    type, prefix = _CALLS[start.kind]
+    item = {"id": new_id(prefix), "type": type, "status": "in_progress", "call_id": start.id}
+    named = {"name": start.name} if start.kind in ("function", "custom") else {}
+    namespace = {"namespace": start.namespace} if start.namespace else {}
+    return {**item, **named, **namespace, **of_call(start)}
+
+
+def usage(counted: Usage) -> Wire:
+    return {
+        "input_tokens": counted.prompt,
+        "input_tokens_details": {"cached_tokens": counted.cached, "cache_write_tokens": 0},
+        "output_tokens": counted.completion,
+        "output_tokens_details": {"reasoning_tokens": counted.reasoning},
+        "total_tokens": counted.prompt + counted.completion,
+    }
+
+
+def event_logprobs(said: Iterable[Logprob]) -> list[Wire]:
+    """As events have them: without bytes."""
+    return [{**_chance(one), "top_logprobs": list(map(_chance, one.top_logprobs))} for one in said]
+
+
+def part_logprobs(said: Iterable[Logprob]) -> list[Wire]:
+    """As a part has them: bytes are a list, always."""
+    return [{**_spelled(one), "top_logprobs": list(map(_spelled, one.top_logprobs))} for one in said]
+
+
+def annotation(said: Raw) -> Wire | None:
+    """A citation as the Responses API has it, flat; None for a remark of a kind that it does not know."""
+    remark = json.decode(said)
+    if not isinstance(remark, dict) or remark.get("type") != "url_citation":
+        return None
+    nested = remark.get("url_citation")
+    return {"type": "url_citation", **nested} if isinstance(nested, dict) else remark
+
+
+def failure(problem: Problem) -> Wire:
+    """The error of a failed response.  Its code decides whether a client tries again."""
+    code: str | None = "invalid_prompt" if problem.status < 500 else "server_error"
+    if problem.code in _KEPT_CODES:
+        code = problem.code
+    elif problem.status == 429:
+        code = "rate_limit_exceeded"
+    return {"code": code, "message": problem.message}
+
+
+def _chance(of: Candidate) -> Wire:
+    return {"token": of.token, "logprob": of.logprob}
+
+
+def _spelled(of: Candidate) -> Wire:
+    return {**_chance(of), "bytes": of.bytes or ()}

@@ -1,0 +1,33 @@
+"""A response as it comes: events out as response.* frames (`spec.md` C4, C5)."""
+
+from gateway.endpoints.responses.answer import Answer
+from gateway.endpoints.responses.asked import Asked, Edge, Head
+from gateway.endpoints.responses.frames import Frames
+from gateway.events import Event
+from gateway.ledger import Ledger
+
+
+class Stream:
+    def __init__(self, head: Head, asked: Asked, ledger: Ledger, edge: Edge) -> None:
+        self._frames = Frames(edge.pad if asked.obfuscation else None)
+        self._answer = Answer(head, asked, ledger, edge, self._frames)
+        self._ledger = ledger
+
+    def start(self) -> bytes:
+        self._frames.put("response.created", response=self._answer.begun)
+        return self.keep_alive()
+
+    def encode(self, event: Event) -> bytes:
+        self._answer.take(event)
+        return self._frames.taken()
+
+    def keep_alive(self) -> bytes:
+        self._frames.put("response.in_progress", response=self._answer.begun)
+        return self._frames.taken()
+
+    def close(self) -> bytes:
+        told = self._ledger.untold()
+        comment = b": gateway-warnings %b\n\n" % told.encode() if told else b""
+        response = self._answer.response()
+        self._frames.put(f"response.{response['status']}", response=response)
+        return comment + self._frames.taken() + b"data: [DONE]\n\n"
