@@ -12,6 +12,9 @@ Reading order, the way of one chunk:
     translate           filters for what a backend cannot do
     upstream            these together: bytes → promised events
     endpoints/chat      body → request; events → chunks, or one body
+    endpoints/responses the same for the API of items: body → request; events → response.* events, or one Response
+    documents           files in a request, as text
+    shortening          a prompt that is too long, shorter
     turn                upstream and endpoint together: bytes → bytes
     server              sockets, clock, processes: the only code that waits
 

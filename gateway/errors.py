@@ -8,7 +8,8 @@
     │   ├── NotFound           404
     │   ├── MethodNotAllowed   405
     │   ├── TooLarge           413
-    │   └── Unsupported        415
+    │   ├── Unsupported        415
+    │   └── UpgradeRequired    426
     └── UpstreamError          5xx: the backend failed; an SDK may try again
         ├── UpstreamFailed     any: it says why, and perhaps it is the client's request
         ├── UpstreamInvalid    502  what it said is no answer
@@ -89,6 +90,10 @@ class TooLarge(ClientError):
 
 class Unsupported(ClientError):
     status = 415
+
+
+class UpgradeRequired(ClientError):
+    status = 426
 
 
 class UpstreamError(GatewayError):

@@ -245,7 +245,7 @@ def settings(url, *, backend=None, model=None, more_backends=None, more_models=N
     """A config with the backend `up`, and the model `m` on it unless `model` is False."""
     models = {} if model is False else {"m": {"backends": ["up"], **(model or {})}}
     backends = {"up": {"url": url, "api_key": KEY, **(backend or {})}, **(more_backends or {})}
-    known = {"backends": backends, "models": {**models, **(more_models or {})}}
+    known = {"backends": backends, "models": {**models, **(more_models or {})}, "store": {"sealing_keys": ["s" * 32]}}
     return config.parse(json.dumps({**known, **sections}), "test.yaml", {}, formats.names())
 
 
@@ -262,8 +262,17 @@ class Site:
         """POST a chat completion: `body` as it is, or the smallest one with these fields."""
         if body is None:
             body = json.dumps({"model": "m", "messages": HELLO_MESSAGES, **fields}).encode()
+        return await self._post("/v1/chat/completions", body, headers)
+
+    async def respond(self, body=None, *, headers=None, **fields):
+        """POST a response, likewise."""
+        if body is None:
+            body = json.dumps({"model": "m", "input": "Hello", **fields}).encode()
+        return await self._post("/v1/responses", body, headers)
+
+    async def _post(self, path, body, headers):
         said = {"content-type": "application/json", **(headers or {})}
-        return await self.client.post("/v1/chat/completions", content=body, headers=said)
+        return await self.client.post(path, content=body, headers=said)
 
     @property
     def asked(self):
@@ -329,6 +338,14 @@ def payloads(text):
     """The `data:` of each event, decoded; comments are left out."""
     said = [block[6:] for block in text.strip().split("\n\n") if block.startswith("data: ")]
     return [one if one == "[DONE]" else json.loads(one) for one in said]
+
+
+def events(text):
+    """The events of a response, decoded; each has to be what its `event:` line says."""
+    blocks = [block.split("\n") for block in text.strip().split("\n\n") if block.startswith("event: ")]
+    told = [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in blocks]
+    assert all(name == event["type"] for name, event in told)
+    return [event for _, event in told]
 
 
 def comments(text):

@@ -14,7 +14,7 @@ ROWS = [
     ["errors"],
     ["events"],
     ["request", "ledger", "config"],
-    ["framing", "backends", "formats", "endpoints", "alignment", "documents"],
+    ["framing", "backends", "formats", "endpoints", "alignment", "shortening", "documents"],
     ["calls"],
     ["choice", "translate"],
     ["normaliser"],

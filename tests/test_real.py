@@ -192,6 +192,65 @@ def test_a_prompt_that_is_too_long_is_told_as_openai_does(client):
     assert error.value.code == "context_length_exceeded"
 
 
+def question(turn, model, **more):
+    """The same conversation as a request for a response, with the thoughts of all its turns."""
+    tools = [{"type": "function", "strict": False, **tool["function"]} for tool in turn.tools]
+    common = {"model": model, "input": [*items(turn.messages)], "temperature": 0, "max_output_tokens": 120}
+    return common | {"store": False, "reasoning": {"context": "all_turns"}, "tools": tools} | more
+
+
+def items(messages):
+    for message in messages:
+        if thought := message.get("reasoning_content"):
+            yield {"type": "reasoning", "summary": [{"type": "summary_text", "text": thought}]}
+        if message["role"] == "tool":
+            yield {"type": "function_call_output", "call_id": message["tool_call_id"], "output": message["content"]}
+        elif message["content"]:
+            yield {"role": message["role"], "content": message["content"]}
+        for call in message.get("tool_calls", ()):
+            yield {"type": "function_call", "call_id": call["id"], **call["function"]}
+
+
+def answered(response):
+    """What a response says: content, thought, calls, and what stands for the finish reason."""
+    calls = [(item.name, json.loads(item.arguments)) for item in response.output if item.type == "function_call"]
+    thoughts = [part.text for item in response.output if item.type == "reasoning" for part in item.summary]
+    assert response.status == "completed"
+    return response.output_text, "".join(thoughts).strip(), calls, "tool_calls" if calls else "stop"
+
+
+@pytest.mark.parametrize("model", ["native", "hermes"])
+@pytest.mark.parametrize("name", ["think", "think_then_calls"])
+def test_a_response_is_the_same_answer(client, name, model):
+    turn = TURNS[name]
+    whole = client.responses.create(**question(turn, model))
+    with client.responses.stream(**question(turn, model)) as stream:
+        streamed = stream.get_final_response()
+    assert answered(whole) == answered(streamed) == wanted(turn)
+    completion = client.chat.completions.create(**asking(turn, model))
+    for response in (whole, streamed):
+        assert response.usage.input_tokens == completion.usage.prompt_tokens
+        assert response.usage.output_tokens == completion.usage.completion_tokens
+
+
+def test_a_response_goes_on_with_its_own_items(client):
+    """With the thought that led to the call: it comes back to the model as it was, read or sealed."""
+    turn = TURNS["think_then_call"]
+    asked = question(
+        turn, "hermes", extra_body={"cache_prompt": False}
+    )  # with a cached prompt it is less sure of itself
+    thought, call = client.responses.create(**asked).output
+    read = {"type": "reasoning", "summary": [part.model_dump() for part in thought.summary]}
+    sealed = {"type": "reasoning", "summary": [], "encrypted_content": thought.encrypted_content}
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": '{"temperature": 18}'}
+    counts = set()
+    for replayed in (read, sealed):
+        after = client.responses.create(**asked | {"input": [*asked["input"], replayed, call, result]})
+        assert after.output_text == TURNS["follow_up"].content
+        counts.add(after.usage.input_tokens)
+    assert len(counts) == 1
+
+
 def test_the_models_are_listed(client):
     assert {model.id for model in client.models.list()} == set(MODELS)
     assert client.models.retrieve("native").id == "native"

@@ -9,9 +9,10 @@ from starlette.responses import Response
 from starlette.types import Send
 
 from gateway import config
-from gateway.errors import BadRequest
+from gateway.errors import BadRequest, GatewayError
 from gateway.formats.chosen import Chosen
 from gateway.ledger import Ledger
+from gateway.request import Request
 from gateway.server import documents
 from gateway.server.directory import Route
 from gateway.server.exchange import Exchange
@@ -19,10 +20,12 @@ from gateway.server.presence import present
 from gateway.server.questions import Question
 from gateway.server.rounds import prepare
 from gateway.server.stream import EventStream
+from gateway.shortening import versions
 from gateway.turn import Turn
 
 _MOST_TOLD = 4096  # characters of warnings in a header, so that every client can take it
 _NO_CACHE = {"cache-control": "no-cache"}
+_TOO_LONG = "context_length_exceeded"
 
 
 class Answer(Struct, frozen=True):
@@ -34,23 +37,38 @@ class Answer(Struct, frozen=True):
     settings: config.Config
 
     async def run(self, send: Send) -> None:
-        async with present(self.http.receive):
-            await self._answer(send)
+        try:
+            async with present(self.http.receive):
+                await self._first_that_fits(send)
+        except GatewayError as error:
+            error.problem = self.question.in_its_terms(error.problem)
+            raise
 
-    async def _answer(self, send: Send) -> None:
+    async def _first_that_fits(self, send: Send) -> None:
+        question = self.question
+        *longer, shortest = versions(await documents.read(question.request, question.ledger))
+        for request in longer:
+            try:
+                return await self._tried(request, send)
+            except GatewayError as error:
+                if error.problem.code != _TOO_LONG:
+                    raise
+            question.ledger.note("truncated", question.conversation)
+        return await self._tried(shortest, send)
+
+    async def _tried(self, request: Request, send: Send) -> None:
         http, ledger, route = self.http, self.question.ledger, self.route
-        request = await documents.read(self.question.request, ledger)
         round = await prepare(request, route, ledger, self.settings.limits.frame_bytes)
         if route.settings.strict or http.headers.get("x-gateway-strict") == "1":
             _refuse_loss(ledger)
         turn = Turn(round.request, round.open, self.question.encoder(route.settings))
         turn.start()
         with closing(Exchange(turn, route.backend, round.body, self.settings.stream)) as exchange:
-            first = await (exchange.decide() if round.request.stream else exchange.whole())
+            first = await (exchange.decide() if request.stream else exchange.whole())
             headers = _debug(http, route, round.chosen) | _told(ledger)
             response = (
                 EventStream(exchange.pump(first), headers=_NO_CACHE | headers)
-                if round.request.stream
+                if request.stream
                 else Response(first, media_type="application/json", headers=headers)
             )
             await response(http.scope, http.receive, send)

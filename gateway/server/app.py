@@ -6,14 +6,15 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from fastapi import FastAPI, Request
+from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway import __version__
-from gateway.config import Config
-from gateway.errors import GatewayError, NotFound, TooLarge, Unsupported
+from gateway.config import Config, Key
+from gateway.errors import GatewayError, NotFound, TooLarge, Unsupported, UpgradeRequired
 from gateway.server import failures, openapi, questions
 from gateway.server.answer import Answer
 from gateway.server.auth import Doorkeeper, allow_model, may_use
@@ -21,9 +22,11 @@ from gateway.server.backend import Backend, Listed
 from gateway.server.directory import Directory
 from gateway.server.labels import Labels
 from gateway.server.questions import Question
+from gateway.server.sealing import Keyring
 
 _READY_SECONDS = 1.0
 _CHAT_PATH = "/v1/chat/completions"
+_RESPONSES_PATH = "/v1/responses"
 
 
 def create_app(config: Config) -> FastAPI:
@@ -77,19 +80,29 @@ class Shortcut:
 
 def _endpoints(app: FastAPI, config: Config, door: Doorkeeper) -> dict[str, ASGIApp]:
     """The paths that ask a model."""
-    return {_CHAT_PATH: Ask(app, config, door, questions.chat_completion)}
+    keyring = Keyring(config.store)
+
+    def response(raw: bytes, key: Key | None) -> Question:
+        return questions.response(raw, config.responses, keyring.sealer(key.name if key else ""))
+
+    return {
+        _CHAT_PATH: Ask(app, config, door, lambda raw, _: questions.chat_completion(raw)),
+        _RESPONSES_PATH: Ask(app, config, door, response),
+    }
 
 
 class Ask:
-    """POST a question to a model, as plain ASGI.  `read` makes a question of a body."""
+    """POST a question to a model, as plain ASGI.  `read` makes a question of a body, for the key that sent it."""
 
-    def __init__(self, app: FastAPI, config: Config, door: Doorkeeper, read: Callable[[bytes], Question]) -> None:
+    def __init__(
+        self, app: FastAPI, config: Config, door: Doorkeeper, read: Callable[[bytes, Key | None], Question]
+    ) -> None:
         self._app, self._config, self._door, self._read = app, config, door, read
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         key = self._door.admit(request.headers)
-        question = self._read(await read_body(request, self._config.limits.body_bytes))
+        question = self._read(await read_body(request, self._config.limits.body_bytes), key)
         model = question.request.model
         route = await self._app.state.directory.find(model)
         allow_model(key, model, route.model)
@@ -102,6 +115,17 @@ def _add_questions(app: FastAPI) -> None:
     @app.post(_CHAT_PATH, openapi_extra=openapi.CHAT)
     async def chat_completions() -> None:
         """Answer a conversation: one JSON body, or server-sent events where `stream` is true."""
+
+    @app.post(_RESPONSES_PATH, openapi_extra=openapi.RESPONSES)
+    async def responses() -> None:
+        """Answer a conversation of items: one Response, or its events where `stream` is true."""
+
+    @app.get(_RESPONSES_PATH, include_in_schema=False)
+    async def responses_by_websocket(request: Request) -> None:
+        """Clients that try WebSocket first go on with HTTP at once when they hear this status."""
+        if request.headers.get("upgrade", "").lower() == "websocket":
+            raise UpgradeRequired("WebSocket is not supported here: POST the request, with stream: true for events.")
+        raise HTTPException(405, headers={"allow": "POST"})
 
 
 def _add_models(app: FastAPI, door: Doorkeeper) -> None:

@@ -24,3 +24,12 @@ CHAT = _body(
     {"messages": {"type": "array", "items": {"type": "object"}, "minItems": 1}},
     {"model": "smollm2", "messages": [{"role": "user", "content": "Hello!"}]},
 )
+RESPONSES = _body(
+    "OpenAI's response",
+    ["model", "input"],
+    {
+        "input": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}]},
+        "instructions": {"type": "string"},
+    },
+    {"model": "smollm2", "input": "Hello!"},
+)

@@ -1,0 +1,65 @@
+"""`truncation: auto`: what is left out of a prompt that is too long, and what never is."""
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.request import Request
+from gateway.shortening import versions
+
+
+def request(*roles, shorten=True):
+    """One message per letter: s(ystem), u(ser), a(ssistant), t(ool); each says where it stands."""
+    names = {"s": "system", "u": "user", "a": "assistant", "t": "tool"}
+    messages = tuple({"role": names[role], "content": f"{role}{i}"} for i, role in enumerate("".join(roles)))
+    return Request(model="m", messages=messages, shorten=shorten)
+
+
+def said(request):
+    return " ".join(message["content"] for message in request.messages)
+
+
+def test_a_request_that_may_not_be_shortened_has_one_version():
+    asked = request("suauau", shorten=False)
+    assert versions(asked) == [asked]
+
+
+def test_the_oldest_groups_go_first_a_fifth_of_all_at_a_time_and_calls_go_with_their_outputs():
+    assert [*map(said, versions(request("s", "u", "att", "a", "u", "at", "a", "u")))] == [
+        "s0 u1 a2 t3 t4 a5 u6 a7 t8 a9 u10",
+        "s0 a2 t3 t4 a5 u6 a7 t8 a9 u10",
+        "s0 u6 a7 t8 a9 u10",
+        "s0 a7 t8 a9 u10",
+        "s0 u10",
+    ]
+
+
+def test_system_messages_the_last_user_message_and_the_last_group_stay():
+    assert said(versions(request("s", "u", "a", "s", "u", "at", "at"))[-1]) == "s0 s3 u4 a7 t8"
+
+
+def test_where_nothing_can_be_left_out_there_is_nothing_to_try():
+    asked = request("su")
+    assert versions(asked) == [asked]
+    assert versions(request("t")) == [request("t")]
+
+
+@given(st.text("suat", min_size=1, max_size=30))
+def test_each_version_is_shorter_and_leaves_out_whole_groups_only(roles):
+    asked = request(roles)
+    tried = versions(asked)
+    assert tried[0] == asked
+    assert len(tried) <= 6
+    for longer, shorter in pairwise(tried):
+        assert len(shorter.messages) < len(longer.messages)
+        kept = [message for message in longer.messages if message in shorter.messages]
+        assert [*shorter.messages] == kept  # in their order
+    for version in tried:
+        kept = [message["content"] for message in version.messages]
+        assert all(f"s{i}" in kept for i, role in enumerate(roles) if role == "s")
+        users = [f"u{i}" for i, role in enumerate(roles) if role == "u"]
+        assert not users or users[-1] in kept
+        for i, role in enumerate(roles):  # an output stands with what it stood behind
+            if role == "t" and i:
+                assert (f"t{i}" in kept) == (f"{roles[i - 1]}{i - 1}" in kept) or roles[i - 1] == "s"
