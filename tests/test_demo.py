@@ -319,7 +319,8 @@ def test_the_child_has_llama_servers_options():
         "--parallel",
         "2",
     ]
-    plain = llamacpp.params(llamacpp.options(chosen))
+    plain = llamacpp.params(llamacpp.options([*chosen, "--temp", "0"]))
+    assert plain.sampling.temp == 0
     assert (plain.port, plain.model_alias, plain.n_ctx, plain.n_parallel, plain.cpuparams.n_threads) == (
         5,
         {"a"},

@@ -27,6 +27,7 @@ def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--ctx-size", type=int, default=16384, help="tokens, shared by the slots")
     parser.add_argument("--parallel", type=int, default=4, help="slots: answers at a time")
+    parser.add_argument("--temp", type=float, default=0.8, help="temperature, where a request names none")
     parser.add_argument("--skip-chat-parsing", action="store_true", help="leave calls in the content")
     parser.add_argument("--reasoning-format", choices=list(_REASONING), default="deepseek")
     return parser.parse_args(argv)
@@ -42,6 +43,7 @@ def params(chosen: argparse.Namespace) -> xllamacpp.CommonParams:
     result.cpuparams.n_threads = result.cpuparams_batch.n_threads = chosen.threads
     result.n_ctx = chosen.ctx_size
     result.n_parallel = chosen.parallel
+    result.sampling.temp = chosen.temp
     result.force_pure_content_parser = chosen.skip_chat_parsing
     result.reasoning_format = _REASONING[chosen.reasoning_format]
     result.endpoint_props = False  # /props is readable all the same; this is the right to change it

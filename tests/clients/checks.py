@@ -9,7 +9,7 @@ import os
 import sys
 import textwrap
 import traceback
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from inspect import iscoroutinefunction
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 BASE_URL = os.environ["CLIENTS_URL"]
 MODELS = ("native", "hermes")
 EXTRA = {"cache_prompt": False}  # what the model says must not depend on what it was asked before
+ALL_TURNS: Any = {"context": "all_turns"}
 WHOLE = ("think", "single")
 STREAMED = ("think", "think_then_calls")
 WEATHER = '{"temperature": 18}'  # in Paris, as in the conversation `follow_up`
@@ -42,6 +43,13 @@ class Turn(NamedTuple):
         common = {"model": model, "messages": self.messages, "temperature": 0, "max_tokens": 120, "extra_body": EXTRA}
         return common | offered | more
 
+    def response(self, model: str, **more: Any) -> dict[str, Any]:
+        """The same, asking for a response: with the thoughts of all turns, as it else has those of the last one."""
+        tools = [{"type": "function", "strict": False, **tool["function"]} for tool in self.tools]
+        offered: dict[str, Any] = {"tools": tools} if tools else {}
+        common = {"model": model, "input": items(self.messages), "temperature": 0, "max_output_tokens": 120}
+        return common | {"store": False, "reasoning": ALL_TURNS, "extra_body": EXTRA} | offered | more
+
 
 class Answer(NamedTuple):
     """What the client says that the model said; a thought of None is one that this client never tells."""
@@ -51,6 +59,25 @@ class Answer(NamedTuple):
     finish: str | None
     usage: tuple[int, int]
     thought: str | None = None
+
+
+def items(messages: list[Message]) -> list[dict[str, Any]]:
+    """A conversation as the items of the Responses API."""
+    return [item for message in messages for item in _split(message)]
+
+
+def _split(message: Message) -> Iterator[dict[str, Any]]:
+    if thought := message.get("reasoning_content"):
+        yield {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": thought}]}
+    if message["role"] == "tool":
+        yield {"type": "function_call_output", "call_id": message["tool_call_id"], "output": message["content"]}
+    elif message["role"] == "user":
+        yield {"role": "user", "content": message["content"]}
+    elif message["content"]:
+        text = {"type": "output_text", "text": message["content"], "annotations": []}
+        yield {"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": [text]}
+    for call in message.get("tool_calls", ()):
+        yield {"type": "function_call", "call_id": call["id"], **call["function"]}
 
 
 Way = Callable[[str, Turn], Answer | Awaitable[Answer]]
@@ -66,7 +93,9 @@ def _turn(row: dict[str, Any]) -> Turn:
 TURNS = {name: _turn(row) for name, row in json.loads(Path(os.environ["CLIENTS_TURNS"]).read_text("utf-8")).items()}
 
 
-def run(client: str, ways: Mapping[Way, Iterable[str]], loops: Iterable[Loop] = ()) -> NoReturn:
+def run(
+    client: str, ways: Mapping[Way, Iterable[str]], loops: Iterable[Loop] = (), models: Sequence[str] = MODELS
+) -> NoReturn:
     """Ends the process, well only if there were checks and all passed."""
     counts: dict[str, tuple[int, int]] = {}
     checks: dict[str, Check] = {
@@ -75,12 +104,12 @@ def run(client: str, ways: Mapping[Way, Iterable[str]], loops: Iterable[Loop] = 
         for name in names
     }
     checks |= {loop.__name__: partial(_value, loop) for loop in loops}
-    sys.exit(not (checks and asyncio.run(_all(client, checks))))
+    sys.exit(not (checks and asyncio.run(_all(client, checks, models))))
 
 
-async def _all(client: str, checks: Mapping[str, Check]) -> bool:
+async def _all(client: str, checks: Mapping[str, Check], models: Sequence[str]) -> bool:
     """Both models at a time, as each has a core to itself; in one event loop, as some clients cache connections."""
-    return all(await asyncio.gather(*(_in_turn(client, model, checks) for model in MODELS)))
+    return all(await asyncio.gather(*(_in_turn(client, model, checks) for model in models)))
 
 
 async def _in_turn(client: str, model: str, checks: Mapping[str, Check]) -> bool:

@@ -28,10 +28,11 @@ models:
 
 def main() -> None:
     Path(sys.argv[1]).write_text(json.dumps({name: exported(turn) for name, turn in TURNS.items()}), "utf-8")
+    common = ("--threads", "1", "--temp", "0")  # not every client can be told a temperature
     raw = ("--skip-chat-parsing", "--reasoning-format", "none")
     with (
-        demo.start("--threads", "1") as parsed_url,
-        demo.start("--threads", "1", *raw) as raw_url,
+        demo.start(*common) as parsed_url,
+        demo.start(*common, *raw) as raw_url,
         served(parse(CONFIG.format(parsed=parsed_url, raw=raw_url), "clients.yaml", {}, names())) as url,
     ):
         sys.stdout.write(f"{url}/v1\n")

@@ -1,4 +1,7 @@
-"""langchain-openai: ChatOpenAI invoked and streamed, with tools bound.  It neither tells nor sends back thoughts."""
+"""langchain-openai: ChatOpenAI invoked and streamed over both endpoints, with tools bound.
+
+Over chat completions it neither tells nor sends back thoughts.
+"""
 
 from importlib.metadata import version
 from typing import Any
@@ -8,8 +11,15 @@ from langchain_core.messages import AIMessage, AIMessageChunk, ToolMessage, conv
 from langchain_core.runnables import Runnable
 from langchain_openai import ChatOpenAI
 
+RESPONSES: dict[str, Any] = {
+    "use_responses_api": True,
+    "output_version": "responses/v1",
+    "store": False,
+    "include": ["reasoning.encrypted_content"],
+}
 
-def chat(model: str, turn: Turn) -> Runnable[Any, AIMessage]:
+
+def chat(model: str, turn: Turn, **more: Any) -> Runnable[Any, AIMessage]:
     llm = ChatOpenAI(
         base_url=BASE_URL,
         api_key="none",
@@ -19,6 +29,7 @@ def chat(model: str, turn: Turn) -> Runnable[Any, AIMessage]:
         max_retries=0,
         stream_usage=True,
         extra_body=EXTRA,
+        **more,
     )
     return llm.bind_tools(turn.tools) if turn.tools else llm
 
@@ -64,9 +75,49 @@ def a_call_and_its_result(model: str) -> None:
     assert after.content == TURNS["follow_up"].content, after
 
 
+def answered(message: AIMessage) -> Answer:
+    """Its blocks, and the finish reason that they stand for."""
+    assert message.response_metadata["status"] == "completed" and not message.invalid_tool_calls
+    blocks = [block for block in message.content if block["type"] == "reasoning"]
+    thought = "".join(part["text"] for block in blocks for part in block["summary"])
+    calls = [(call["name"], call["args"]) for call in message.tool_calls]
+    usage = message.usage_metadata
+    finish = "tool_calls" if calls else "stop"
+    return Answer(message.text, calls, finish, (usage["input_tokens"], usage["output_tokens"]), thought)
+
+
+def invoke_responses(model: str, turn: Turn) -> Answer:
+    return answered(chat(model, turn, **RESPONSES).invoke(convert_to_messages(turn.tagged)))
+
+
+def stream_responses(model: str, turn: Turn) -> Answer:
+    whole = None
+    for chunk in chat(model, turn, **RESPONSES).stream(convert_to_messages(turn.tagged)):
+        whole = whole + chunk if whole else chunk
+    return answered(whole)
+
+
+def a_response_and_its_result(model: str) -> None:
+    turn = TURNS["think_then_call"]
+    messages = convert_to_messages(turn.tagged)
+    called = chat(model, turn, **RESPONSES).invoke(messages)
+    (call,) = called.tool_calls
+    assert (call["name"], call["args"]) == turn.calls[0], called
+    assert any(block["type"] == "reasoning" and block["encrypted_content"] for block in called.content), called
+    result = ToolMessage(WEATHER, tool_call_id=call["id"])
+    after = chat(model, turn, **RESPONSES).invoke([*messages, called, result])
+    assert after.text == TURNS["follow_up"].content, after
+
+
 if __name__ == "__main__":
     run(
         f"langchain-openai {version('langchain-openai')}",
-        {invoke: WHOLE, stream: STREAMED, astream: ("think",)},
-        [a_call_and_its_result],
+        {
+            invoke: WHOLE,
+            stream: STREAMED,
+            astream: ("think",),
+            invoke_responses: ("think",),
+            stream_responses: ("think_then_calls",),
+        },
+        [a_call_and_its_result, a_response_and_its_result],
     )

@@ -1,13 +1,14 @@
-"""openai-python 2.x, which some frameworks still ask for: sync and async, whole, streamed, and by the stream helper."""
+"""openai-python 2.x, which some frameworks still ask for: sync and async, whole, streamed, and by the stream helpers."""
 
 import json
 from collections.abc import Iterable
 from typing import Any
 
 import openai
-from checks import BASE_URL, STREAMED, WHOLE, Answer, Turn, run
+from checks import BASE_URL, STREAMED, TURNS, WEATHER, WHOLE, Answer, Turn, items, run
 from openai import AsyncOpenAI, OpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from openai.types.responses import Response, ResponseStreamEvent
 
 OPTIONS: dict[str, Any] = {"base_url": BASE_URL, "api_key": "none", "max_retries": 0}
 USAGE = {"stream_options": {"include_usage": True}}
@@ -72,6 +73,70 @@ async def async_streamed(model: str, turn: Turn) -> Answer:
         return folded([chunk async for chunk in stream])
 
 
+def answered(response: Response) -> Answer:
+    """It has no finish reason: this is what its items make of it."""
+    calls = [(item.name, json.loads(item.arguments)) for item in response.output if item.type == "function_call"]
+    thought = "".join(part.text for item in response.output if item.type == "reasoning" for part in item.summary)
+    assert response.status == "completed" and len({item.id for item in response.output}) == len(response.output)
+    usage = (response.usage.input_tokens, response.usage.output_tokens)
+    return Answer(response.output_text, calls, "tool_calls" if calls else "stop", usage, thought)
+
+
+def gathered(events: Iterable[ResponseStreamEvent]) -> Answer:
+    """What the pieces make up, which is what the response at the end says."""
+    pieces = {"output_text": "", "reasoning_summary_text": "", "function_call_arguments": ""}
+    for number, event in enumerate(events):
+        assert event.sequence_number == number
+        kind = event.type.removeprefix("response.").removesuffix(".delta")
+        if kind in pieces:
+            pieces[kind] += event.delta
+    answer = answered(event.response)
+    arguments = "".join(item.arguments for item in event.response.output if item.type == "function_call")
+    assert [*pieces.values()] == [answer.content, answer.thought, arguments]
+    return answer
+
+
+def respond(model: str, turn: Turn) -> Answer:
+    with OpenAI(**OPTIONS) as client:
+        return answered(client.responses.create(**turn.response(model)))
+
+
+def respond_streamed(model: str, turn: Turn) -> Answer:
+    with OpenAI(**OPTIONS) as client, client.responses.create(**turn.response(model, stream=True)) as events:
+        return gathered(events)
+
+
+def respond_helper(model: str, turn: Turn) -> Answer:
+    with OpenAI(**OPTIONS) as client, client.responses.stream(**turn.response(model)) as stream:
+        events = [event.type for event in stream]
+        assert events.count("response.function_call_arguments.done") == len(turn.calls)
+        assert events.count("response.output_text.done") == (1 if turn.content else 0)
+        return answered(stream.get_final_response())
+
+
+async def async_respond(model: str, turn: Turn) -> Answer:
+    async with AsyncOpenAI(**OPTIONS) as client:
+        return answered(await client.responses.create(**turn.response(model)))
+
+
+async def async_respond_streamed(model: str, turn: Turn) -> Answer:
+    async with AsyncOpenAI(**OPTIONS) as client:
+        return gathered([event async for event in await client.responses.create(**turn.response(model, stream=True))])
+
+
+def a_response_goes_on_with_its_own_items(model: str) -> None:
+    """With the thought that led to the call, of which the client sends back what it cannot read."""
+    turn = TURNS["think_then_call"]
+    with OpenAI(**OPTIONS) as client:
+        first = client.responses.create(**turn.response(model))
+        thought, call = first.output
+        assert thought.encrypted_content and (call.name, json.loads(call.arguments)) == turn.calls[0]
+        sealed = thought.model_copy(update={"summary": []})
+        result = {"type": "function_call_output", "call_id": call.call_id, "output": WEATHER}
+        after = client.responses.create(**turn.response(model, input=[*items(turn.messages), sealed, call, result]))
+        assert after.output_text == TURNS["follow_up"].content, after.output
+
+
 if __name__ == "__main__":
     assert openai.__version__.startswith("2."), openai.__version__
     run(
@@ -82,5 +147,11 @@ if __name__ == "__main__":
             stream_helper: ("think", "parallel"),
             async_create: ("think_then_call",),
             async_streamed: ("think",),
+            respond: ("think", "follow_up"),
+            respond_streamed: ("think_then_calls",),
+            respond_helper: ("think", "parallel"),
+            async_respond: ("single",),
+            async_respond_streamed: ("think",),
         },
+        [a_response_goes_on_with_its_own_items],
     )

@@ -1,44 +1,40 @@
-"""openai-agents over chat completions: its model, whole and streamed, and the agent's loop in both ways."""
+"""openai-agents: both its models, whole and streamed, and the agent's loop in both ways."""
 
 import json
-from collections.abc import Iterator
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
-from agents import Agent, FunctionTool, ModelSettings, ModelTracing, OpenAIChatCompletionsModel, RunConfig, Runner
+from agents import (
+    Agent,
+    FunctionTool,
+    Model,
+    ModelSettings,
+    ModelTracing,
+    OpenAIChatCompletionsModel,
+    OpenAIResponsesModel,
+    RunConfig,
+    Runner,
+)
 from agents.items import TResponseOutputItem
 from agents.result import RunResultBase
 from agents.tool_context import ToolContext
 from agents.usage import Usage
-from checks import BASE_URL, EXTRA, STREAMED, TURNS, WEATHER, WHOLE, Answer, Call, Message, Turn, run
+from checks import ALL_TURNS, BASE_URL, EXTRA, STREAMED, TURNS, WEATHER, WHOLE, Answer, Call, Turn, items, run
 from openai import AsyncOpenAI
 
 SETTINGS = ModelSettings(temperature=0, max_tokens=120, extra_body=EXTRA, include_usage=True)
+STATELESS = replace(SETTINGS, store=False, extra_body=EXTRA | {"reasoning": ALL_TURNS})
 CLIENT = AsyncOpenAI(base_url=BASE_URL, api_key="none", max_retries=0)
 OFFLINE = RunConfig(tracing_disabled=True)  # else it would send what happened to its maker
 
 
-def chat(model: str) -> OpenAIChatCompletionsModel:
-    return OpenAIChatCompletionsModel(model, CLIENT, should_replay_reasoning_content=lambda _: True)
+def chat(model: str) -> tuple[Model, ModelSettings]:
+    return OpenAIChatCompletionsModel(model, CLIENT, should_replay_reasoning_content=lambda _: True), SETTINGS
 
 
-def items(messages: list[Message]) -> list[dict[str, Any]]:
-    return [item for message in messages for item in split(message)]
-
-
-def split(message: Message) -> Iterator[dict[str, Any]]:
-    """A chat message as the items that this SDK keeps."""
-    if thought := message.get("reasoning_content"):
-        yield {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": thought}]}
-    if message["role"] == "tool":
-        yield {"type": "function_call_output", "call_id": message["tool_call_id"], "output": message["content"]}
-    elif message["role"] == "user":
-        yield {"role": "user", "content": message["content"]}
-    elif message["content"]:
-        text = {"type": "output_text", "text": message["content"], "annotations": []}
-        yield {"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": [text]}
-    for call in message.get("tool_calls", ()):
-        yield {"type": "function_call", "call_id": call["id"], **call["function"]}
+def responses(model: str) -> tuple[Model, ModelSettings]:
+    return OpenAIResponsesModel(model, CLIENT), STATELESS
 
 
 def offered(turn: Turn, called: list[Call]) -> list[FunctionTool]:
@@ -55,11 +51,11 @@ def offered(turn: Turn, called: list[Call]) -> list[FunctionTool]:
     ]
 
 
-def asked(turn: Turn) -> dict[str, Any]:
+def asked(turn: Turn, settings: ModelSettings) -> dict[str, Any]:
     return {
         "system_instructions": None,
         "input": items(turn.messages),
-        "model_settings": SETTINGS,
+        "model_settings": settings,
         "tools": offered(turn, []),
         "output_schema": None,
         "handoffs": [],
@@ -79,19 +75,38 @@ def told(output: list[TResponseOutputItem], usage: Any) -> Answer:
     return Answer(content, calls, finish, (usage.input_tokens, usage.output_tokens), thought)
 
 
-async def get_response(model: str, turn: Turn) -> Answer:
-    response = await chat(model).get_response(**asked(turn))
+async def whole(model: tuple[Model, ModelSettings], turn: Turn) -> Answer:
+    asks, settings = model
+    response = await asks.get_response(**asked(turn, settings))
     return told(response.output, response.usage)
 
 
-async def stream_response(model: str, turn: Turn) -> Answer:
-    events = [event async for event in chat(model).stream_response(**asked(turn))]
+async def streamed(model: tuple[Model, ModelSettings], turn: Turn) -> Answer:
+    asks, settings = model
+    events = [event async for event in asks.stream_response(**asked(turn, settings))]
     assert events[-1].type == "response.completed" and len(events) > 5
     return told(events[-1].response.output, events[-1].response.usage)
 
 
-def agent(model: str, called: list[Call]) -> Agent[None]:
-    return Agent("weather", model=chat(model), model_settings=SETTINGS, tools=offered(TURNS["single"], called))
+async def get_response(model: str, turn: Turn) -> Answer:
+    return await whole(chat(model), turn)
+
+
+async def stream_response(model: str, turn: Turn) -> Answer:
+    return await streamed(chat(model), turn)
+
+
+async def get_response_by_responses(model: str, turn: Turn) -> Answer:
+    return await whole(responses(model), turn)
+
+
+async def stream_response_by_responses(model: str, turn: Turn) -> Answer:
+    return await streamed(responses(model), turn)
+
+
+def agent(model: tuple[Model, ModelSettings], called: list[Call]) -> Agent[None]:
+    asks, settings = model
+    return Agent("weather", model=asks, model_settings=settings, tools=offered(TURNS["single"], called))
 
 
 def finished(result: RunResultBase, called: list[Call]) -> None:
@@ -100,12 +115,12 @@ def finished(result: RunResultBase, called: list[Call]) -> None:
     assert usage.requests == 2 and usage.output_tokens > 10, usage
 
 
-async def an_agent_calls_a_tool(model: str) -> None:
+async def loop(model: tuple[Model, ModelSettings]) -> None:
     called: list[Call] = []
     finished(await Runner.run(agent(model, called), items(TURNS["single"].messages), run_config=OFFLINE), called)
 
 
-async def a_streamed_agent_calls_a_tool(model: str) -> None:
+async def streamed_loop(model: tuple[Model, ModelSettings]) -> None:
     called: list[Call] = []
     result = Runner.run_streamed(agent(model, called), items(TURNS["single"].messages), run_config=OFFLINE)
     async for _ in result.stream_events():
@@ -113,9 +128,35 @@ async def a_streamed_agent_calls_a_tool(model: str) -> None:
     finished(result, called)
 
 
+async def an_agent_calls_a_tool(model: str) -> None:
+    await loop(chat(model))
+
+
+async def a_streamed_agent_calls_a_tool(model: str) -> None:
+    await streamed_loop(chat(model))
+
+
+async def an_agent_calls_a_tool_by_responses(model: str) -> None:
+    await loop(responses(model))
+
+
+async def a_streamed_agent_calls_a_tool_by_responses(model: str) -> None:
+    await streamed_loop(responses(model))
+
+
 if __name__ == "__main__":
     run(
         f"openai-agents {version('openai-agents')}",
-        {get_response: WHOLE, stream_response: STREAMED},
-        [an_agent_calls_a_tool, a_streamed_agent_calls_a_tool],
+        {
+            get_response: WHOLE,
+            stream_response: STREAMED,
+            get_response_by_responses: ("think",),
+            stream_response_by_responses: ("think_then_calls",),
+        },
+        [
+            an_agent_calls_a_tool,
+            a_streamed_agent_calls_a_tool,
+            an_agent_calls_a_tool_by_responses,
+            a_streamed_agent_calls_a_tool_by_responses,
+        ],
     )

@@ -1,15 +1,15 @@
-"""pydantic-ai: single requests, whole and streamed, and an agent that calls a tool and tells its result."""
+"""pydantic-ai with both its models: single requests, whole and streamed, and an agent that calls a tool."""
 
 from collections.abc import Iterator
 from importlib.metadata import version
 from typing import Any
 
-from checks import BASE_URL, EXTRA, STREAMED, TURNS, WEATHER, WHOLE, Answer, Message, Turn, run
+from checks import ALL_TURNS, BASE_URL, EXTRA, STREAMED, TURNS, WEATHER, WHOLE, Answer, Message, Turn, run
 from pydantic_ai import Agent, ModelRequest, ModelResponse, ModelSettings, Tool
 from pydantic_ai import messages as parts
 from pydantic_ai.direct import model_request, model_request_stream
-from pydantic_ai.models import ModelRequestParameters
-from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel, OpenAIResponsesModelSettings
 from pydantic_ai.profiles.openai import OpenAIModelProfile
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.tools import ToolDefinition
@@ -18,8 +18,22 @@ SETTINGS = ModelSettings(temperature=0, max_tokens=120, extra_body=EXTRA)
 FIELD = OpenAIModelProfile(openai_chat_thinking_field="reasoning_content", openai_chat_send_back_thinking_parts="field")
 
 
+SEALED = OpenAIModelProfile(openai_supports_encrypted_reasoning_content=True)
+STATELESS = OpenAIResponsesModelSettings(
+    temperature=0, max_tokens=120, openai_store=False, extra_body=EXTRA | {"reasoning": ALL_TURNS}
+)
+
+
 def chat(model: str) -> OpenAIChatModel:
-    return OpenAIChatModel(model, provider=OpenAIProvider(base_url=BASE_URL, api_key="none"), profile=FIELD)
+    return OpenAIChatModel(model, provider=provider(), profile=FIELD, settings=SETTINGS)
+
+
+def responses(model: str) -> OpenAIResponsesModel:
+    return OpenAIResponsesModel(model, provider=provider(), profile=SEALED, settings=STATELESS)
+
+
+def provider() -> OpenAIProvider:
+    return OpenAIProvider(base_url=BASE_URL, api_key="none")
 
 
 def history(messages: list[Message]) -> list[ModelRequest | ModelResponse]:
@@ -37,7 +51,7 @@ def requested(message: Message) -> parts.UserPromptPart | parts.ToolReturnPart:
 
 def responded(message: Message) -> Iterator[parts.ModelResponsePart]:
     if thought := message.get("reasoning_content"):
-        yield parts.ThinkingPart(thought)
+        yield parts.ThinkingPart(thought, id="r", provider_name="openai")
     if message["content"]:
         yield parts.TextPart(message["content"])
     for call in message.get("tool_calls", ()):
@@ -52,30 +66,55 @@ def asked(turn: Turn) -> dict[str, Any]:
     ]
     return {
         "messages": history(turn.messages),
-        "model_settings": SETTINGS,
         "model_request_parameters": ModelRequestParameters(function_tools=tools),
     }
 
 
 def told(response: ModelResponse) -> Answer:
+    """Over responses nothing tells a call from an end, except that it is there."""
     calls = [(call.tool_name, call.args_as_dict()) for call in response.tool_calls]
-    finish = {"tool_call": "tool_calls"}.get(response.finish_reason, response.finish_reason)
+    assert response.finish_reason in ("stop", "tool_call")
+    finish = "tool_calls" if calls else "stop"
     usage = (response.usage.input_tokens, response.usage.output_tokens)
     return Answer(response.text, calls, finish, usage, response.thinking or "")
 
 
-async def request(model: str, turn: Turn) -> Answer:
-    return told(await model_request(chat(model), **asked(turn)))
+async def whole(model: Model, turn: Turn) -> Answer:
+    return told(await model_request(model, **asked(turn)))
 
 
-async def request_stream(model: str, turn: Turn) -> Answer:
-    async with model_request_stream(chat(model), **asked(turn)) as stream:
+async def streamed(model: Model, turn: Turn) -> Answer:
+    async with model_request_stream(model, **asked(turn)) as stream:
         events = [event async for event in stream]
         assert len(events) > 3
         return told(stream.get())
 
 
+async def request(model: str, turn: Turn) -> Answer:
+    return await whole(chat(model), turn)
+
+
+async def request_stream(model: str, turn: Turn) -> Answer:
+    return await streamed(chat(model), turn)
+
+
+async def request_by_responses(model: str, turn: Turn) -> Answer:
+    return await whole(responses(model), turn)
+
+
+async def request_stream_by_responses(model: str, turn: Turn) -> Answer:
+    return await streamed(responses(model), turn)
+
+
 async def an_agent_calls_a_tool(model: str) -> None:
+    await loop(chat(model))
+
+
+async def an_agent_calls_a_tool_by_responses(model: str) -> None:
+    await loop(responses(model))
+
+
+async def loop(model: Model) -> None:
     called = []
 
     def weather(**arguments: str) -> str:
@@ -86,7 +125,7 @@ async def an_agent_calls_a_tool(model: str) -> None:
     *before, question = turn.messages
     functions = [tool["function"] for tool in turn.tools]
     tools = [Tool.from_schema(weather, each["name"], each["description"], each["parameters"]) for each in functions]
-    agent = Agent(chat(model), tools=tools, model_settings=SETTINGS)
+    agent = Agent(model, tools=tools)
     result = await agent.run(question["content"], message_history=history(before))
     assert called == turn.calls and result.output == TURNS["follow_up"].content, result.all_messages()[-3:]
     assert result.usage.requests == 2 and result.usage.output_tokens > 10, result.usage
@@ -95,6 +134,11 @@ async def an_agent_calls_a_tool(model: str) -> None:
 if __name__ == "__main__":
     run(
         f"pydantic-ai {version('pydantic-ai-slim')}",
-        {request: WHOLE, request_stream: STREAMED},
-        [an_agent_calls_a_tool],
+        {
+            request: WHOLE,
+            request_stream: STREAMED,
+            request_by_responses: ("think",),
+            request_stream_by_responses: ("think_then_calls",),
+        },
+        [an_agent_calls_a_tool, an_agent_calls_a_tool_by_responses],
     )

@@ -9,6 +9,8 @@ export const WHOLE = ["think", "single"];
 export const STREAMED = ["think", "think_then_calls"];
 export const WEATHER = '{"temperature": 18}'; // in Paris, as in the conversation `follow_up`
 
+export const ALL_TURNS = { context: "all_turns" }; // a response else sees the thoughts of the last turn only
+
 const MODELS = ["native", "hermes"];
 
 /** Ways are [function, names of conversations]; the function tells {content, thought, calls, finish, usage}. */
@@ -47,4 +49,17 @@ async function compare(way, model, name, counts) {
   assert.ok(Math.min(...usage) > 5, `usage ${usage}`);
   counts[name] ??= usage;
   assert.deepEqual(usage, counts[name]);
+}
+
+/** A conversation as the items of the Responses API. */
+export function items(messages) {
+  return messages.flatMap(({ role, content, reasoning_content: thought, tool_calls: calls = [], tool_call_id: id }) => {
+    if (role === "user") return [{ role, content }];
+    if (role === "tool") return [{ type: "function_call_output", call_id: id, output: content }];
+    return [
+      ...(thought ? [{ type: "reasoning", id: "r", summary: [{ type: "summary_text", text: thought }] }] : []),
+      ...(content ? [{ role, content }] : []),
+      ...calls.map((call) => ({ type: "function_call", call_id: call.id, ...call.function })),
+    ];
+  });
 }

@@ -1,20 +1,29 @@
-// The AI SDK with @ai-sdk/openai-compatible: whole, streamed, and with the tools called by it.
+// The AI SDK with both its providers: whole, streamed, and with the tools called by it.
 import assert from "node:assert/strict";
+import { createOpenAI, VERSION as RESPONSES_VERSION } from "@ai-sdk/openai";
 import { createOpenAICompatible, VERSION } from "@ai-sdk/openai-compatible";
 import { generateText, isStepCount, jsonSchema, streamText, tool } from "ai";
-import { BASE_URL, EXTRA, STREAMED, TURNS, WEATHER, WHOLE, run } from "./checks.mjs";
+import { ALL_TURNS, BASE_URL, EXTRA, STREAMED, TURNS, WEATHER, WHOLE, run } from "./checks.mjs";
 
-const provider = createOpenAICompatible({ name: "gateway", baseURL: BASE_URL, includeUsage: true });
+const chat = createOpenAICompatible({ name: "gateway", baseURL: BASE_URL, includeUsage: true });
+const { responses } = createOpenAI({ baseURL: BASE_URL, apiKey: "none", fetch: withMore });
+
+// What this provider sends to OpenAI's own models only.
+function withMore(url, init) {
+  const more = { ...EXTRA, reasoning: ALL_TURNS, include: ["reasoning.encrypted_content"] };
+  return fetch(url, { ...init, body: JSON.stringify({ ...JSON.parse(init.body), ...more }) });
+}
 
 function asked(model, turn, execute) {
+  const told = model.provider.startsWith("openai") ? turn.tagged : turn.messages; // it sends only its own thoughts back
   return {
-    model: provider(model),
-    messages: turn.messages.map(message),
+    model,
+    messages: told.map(message),
     tools: Object.fromEntries(turn.tools.map((each) => [each.function.name, offered(each.function, execute)])),
     temperature: 0,
     maxOutputTokens: 120,
     maxRetries: 0,
-    providerOptions: { gateway: EXTRA },
+    providerOptions: { gateway: EXTRA, openai: { store: false } },
     onError: () => {}, // told by what is awaited
   };
 }
@@ -60,11 +69,11 @@ async function told(result) {
   };
 }
 
-async function generate(model, turn) {
+async function whole(model, turn) {
   return told(await generateText(asked(model, turn)));
 }
 
-async function stream(model, turn) {
+async function streamed(model, turn) {
   const result = streamText(asked(model, turn));
   const kinds = [];
   for await (const part of result.fullStream) kinds.push(part.type);
@@ -74,17 +83,37 @@ async function stream(model, turn) {
   return told(result);
 }
 
-async function theToolIsCalled(model) {
+async function loop(model, turn = TURNS.single) {
   const called = [];
   const execute = (name, given) => (called.push([name, given]), JSON.parse(WEATHER));
-  const result = streamText({ ...asked(model, TURNS.single, execute), stopWhen: isStepCount(3) });
+  const result = streamText({ ...asked(model, turn, execute), stopWhen: isStepCount(3), include: { requestBody: true } });
   assert.equal(await result.text, TURNS.follow_up.content);
-  assert.deepEqual(called, TURNS.single.calls);
-  assert.equal((await result.steps).length, 2);
+  assert.deepEqual(called, turn.calls);
+  const steps = await result.steps;
+  assert.equal(steps.length, 2);
+  return JSON.stringify(steps[1].request.body);
 }
+
+async function aThoughtGoesBackWithTheCall(model) {
+  const sent = await loop(responses(model), TURNS.think_then_call);
+  assert.ok(sent.includes("encrypted_content") && sent.includes(TURNS.think_then_call.thought), sent);
+}
+
+const generate = (model, turn) => whole(chat(model), turn);
+const stream = (model, turn) => streamed(chat(model), turn);
+const generateResponses = (model, turn) => whole(responses(model), turn);
+const streamResponses = (model, turn) => streamed(responses(model), turn);
+const theToolIsCalled = (model) => loop(chat(model));
+const theToolIsCalledByResponses = (model) => loop(responses(model));
 
 const ways = [
   [generate, WHOLE],
   [stream, STREAMED],
+  [generateResponses, ["think"]],
+  [streamResponses, ["think_then_calls"]],
 ];
-await run(`AI SDK (openai-compatible ${VERSION})`, ways, [theToolIsCalled]);
+await run(`AI SDK (openai-compatible ${VERSION}, openai ${RESPONSES_VERSION})`, ways, [
+  theToolIsCalled,
+  theToolIsCalledByResponses,
+  aThoughtGoesBackWithTheCall,
+]);

@@ -1,11 +1,12 @@
-// openai-node: whole, streamed, by the stream helper, and by the runner that calls the tools.
+// openai-node: whole, streamed, by the stream helpers, and by the runner that calls the tools.
 import assert from "node:assert/strict";
 import OpenAI from "openai";
 import { VERSION } from "openai/version";
-import { BASE_URL, EXTRA, STREAMED, TURNS, WEATHER, WHOLE, run } from "./checks.mjs";
+import { ALL_TURNS, BASE_URL, EXTRA, STREAMED, TURNS, WEATHER, WHOLE, items, run } from "./checks.mjs";
 
 const USAGE = { stream: true, stream_options: { include_usage: true } };
-const { completions } = new OpenAI({ baseURL: BASE_URL, apiKey: "none", maxRetries: 0 }).chat;
+const client = new OpenAI({ baseURL: BASE_URL, apiKey: "none", maxRetries: 0 });
+const { completions } = client.chat;
 
 function body(model, turn, more = {}) {
   const offered = turn.tools.length ? { tools: turn.tools } : {};
@@ -72,9 +73,72 @@ async function theRunnerCallsATool(model) {
   assert.ok((await runner.totalUsage()).completion_tokens > 10);
 }
 
+function question(model, turn, more = {}) {
+  const offered = turn.tools.map((tool) => ({ type: "function", strict: false, ...tool.function }));
+  const common = { model, input: items(turn.messages), temperature: 0, max_output_tokens: 120, store: false };
+  return { ...common, reasoning: ALL_TURNS, ...EXTRA, ...(offered.length ? { tools: offered } : {}), ...more };
+}
+
+// It has no finish reason: this is what its items make of it.
+function answered({ status, output, output_text: content, usage }) {
+  assert.equal(status, "completed");
+  const called = output.filter((item) => item.type === "function_call");
+  const calls = called.map(({ name, arguments: text }) => [name, JSON.parse(text)]);
+  const thoughts = output.filter((item) => item.type === "reasoning").flatMap((item) => item.summary);
+  const thought = thoughts.map((part) => part.text).join("");
+  const finish = calls.length ? "tool_calls" : "stop";
+  return { content, thought, calls, finish, usage: [usage.input_tokens, usage.output_tokens] };
+}
+
+async function respond(model, turn) {
+  return answered(await client.responses.create(question(model, turn)));
+}
+
+// What the pieces make up is what the response at the end says.
+async function respondStreamed(model, turn) {
+  const pieces = { output_text: "", reasoning_summary_text: "", function_call_arguments: "" };
+  let [number, last] = [0, undefined];
+  for await (const event of await client.responses.create(question(model, turn, { stream: true }))) {
+    assert.equal(event.sequence_number, number++);
+    const [, kind] = event.type.match(/^response\.(\w+)\.delta$/) ?? [];
+    if (kind in pieces) pieces[kind] += event.delta;
+    last = event;
+  }
+  const { output } = last.response;
+  const text = output.flatMap((item) => (item.type === "message" ? item.content : [])).map((part) => part.text);
+  const answer = answered({ ...last.response, output_text: text.join("") });
+  const given = output.map((item) => item.arguments ?? "").join("");
+  assert.deepEqual(Object.values(pieces), [answer.content, answer.thought, given]);
+  return answer;
+}
+
+async function respondHelper(model, turn) {
+  let done = 0;
+  const stream = client.responses.stream(question(model, turn));
+  stream.on("event", (event) => (done += event.type === "response.function_call_arguments.done"));
+  const answer = answered(await stream.finalResponse());
+  assert.equal(done, turn.calls.length);
+  return answer;
+}
+
+// With the thought that led to the call, of which the client sends back what it cannot read.
+async function aResponseGoesOnWithItsOwnItems(model) {
+  const turn = TURNS.think_then_call;
+  const [thought, call] = (await client.responses.create(question(model, turn))).output;
+  assert.deepEqual([call.name, JSON.parse(call.arguments)], turn.calls[0]);
+  assert.ok(thought.encrypted_content);
+  const result = { type: "function_call_output", call_id: call.call_id, output: WEATHER };
+  const input = [...items(turn.messages), { ...thought, summary: [] }, call, result];
+  const after = await client.responses.create(question(model, turn, { input }));
+  assert.equal(after.output_text, TURNS.follow_up.content);
+}
+
 const ways = [
   [create, WHOLE],
   [createStreamed, STREAMED],
   [streamHelper, ["think", "parallel"]],
+  [respond, ["think"]],
+  [respondStreamed, ["think_then_calls"]],
+  [respondHelper, ["think", "parallel"]],
 ];
-await run(`openai-node ${VERSION}`, ways, [theRunnerCallsATool]);
+await run(`openai-node ${VERSION}`, ways, [theRunnerCallsATool, aResponseGoesOnWithItsOwnItems]);

@@ -1,0 +1,28 @@
+"""An MCP server on standard input and output with one tool, which says again what it is told."""
+
+import json
+import sys
+from typing import Any
+
+ECHO = {
+    "name": "echo",
+    "description": "Says it again.",
+    "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
+}
+
+
+def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    if method == "initialize":
+        about = {"name": "toy", "version": "1"}
+        return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": about}
+    if method == "tools/list":
+        return {"tools": [ECHO]}
+    return {"content": [{"type": "text", "text": f"Echo: {params['arguments']['text']}"}]}
+
+
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" in asked:  # else it is a notification
+        result = answer(asked["method"], asked.get("params", {}))
+        sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}) + "\n")
+        sys.stdout.flush()
