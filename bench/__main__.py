@@ -11,13 +11,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import core, formats
+from bench import core, formats, store
 from bench.figures import Figure, table
 from bench.processes import NotReady
 from bench.rounds import GATEWAY, Track, Wrong, measure
 from bench.scenarios import scenarios
 
-_GROUPS = ("whole", "burst", "paced", "first", "streams", "arguments", "core", "formats")
+_GROUPS = ("whole", "burst", "paced", "first", "streams", "arguments", "core", "formats", "store")
 _FILES = 8192  # 1000 streams have two sockets each in the gateway
 
 
@@ -73,6 +73,8 @@ def _measure(groups: tuple[str, ...], options: argparse.Namespace) -> tuple[list
         figures += core.figures(options.quick)
     if "formats" in groups:
         figures += formats.figures(options.quick)
+    if "store" in groups:
+        figures += store.figures(options.quick)
     return figures, problems, doubts
 
 

@@ -16,9 +16,10 @@ Reading order, the way of one chunk:
     documents           files in a request, as text
     shortening          a prompt that is too long, shorter
     turn                upstream and endpoint together: bytes → bytes
+    store               what lasts: responses, conversations, and all else that is looked up later
     server              sockets, clock, processes: the only code that waits
 
-All but the last is pure and synchronous: ids and times are arguments.
+All but the last two are pure and synchronous: ids and times are arguments.
 """
 
 __version__ = "0.1.0"

@@ -47,7 +47,7 @@ def test_the_defaults_are_the_contracts():
     )  # fmt: skip
     assert config.server.cors == ()
     assert config.store.url.get_secret_value() == "sqlite:///./gateway.db"
-    assert (config.store.ttl_days, config.store.sealing_keys) == (30, ())
+    assert (config.store.ttl_days, config.store.max_bytes, config.store.sealing_keys) == (30, 10 << 30, ())
     assert (config.limits.body_bytes, config.limits.frame_bytes) == (33554432, 8388608)
     assert (config.stream.grace_seconds, config.stream.keepalive_seconds) == (10, 15)
     assert not (config.images.fetch or config.metrics.open or config.inspector.enabled or config.auth.open)
@@ -277,6 +277,9 @@ def test_scalars_are_those_of_yaml_1_2():
         ("images: {fetch: perhaps}", "1: images.fetch: should be true or false, not 'perhaps'"),
         ("images: {fetch: [1]}", "1: images.fetch: should be true or false"),
         ("store: {url: 'mysql://h'}", "1: store.url: should begin with sqlite:// or postgresql://"),
+        ("store: {url: 'sqlite://./a.db'}", "1: store.url: should have three slashes before a relative path, four before an absolute one"),
+        ("store: {url: 'postgresql://u:p@h:x/db'}", "1: store.url: should name the server as host or host:port"),
+        ("store: {url: 'postgresql://u@h1:1,[::1/db'}", "1: store.url: should name the server as host or host:port"),
         ("auth: {keys: [\"\"]}", "1: auth.keys[0].key: should be visible ASCII characters, at least one"),
         ("auth:\n  keys:\n    - {key: a}", "3: auth.keys[0].name: is missing"),
         ("auth: {keys: abc}", "1: auth.keys: should be a list, one `- entry` a line"),

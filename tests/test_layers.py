@@ -20,12 +20,12 @@ ROWS = [
     ["normaliser"],
     ["upstream"],
     ["turn"],
-    ["demo"],
+    ["demo", "store"],
     ["server"],
     ["cli"],
     ["__main__"],
 ]
-EDGE = {"server", "demo", "cli", "__main__"}
+EDGE = {"server", "store", "demo", "cli", "__main__"}
 
 
 def imports(path):

@@ -75,9 +75,14 @@ def _root(value: str) -> str:
 
 
 def _store(value: SecretStr) -> SecretStr:
-    scheme = value.get_secret_value().partition("://")[0]
-    if scheme.partition("+")[0] not in ("sqlite", "postgresql"):
+    scheme, _, rest = value.get_secret_value().partition("://")
+    database, hosts = scheme.partition("+")[0], re.split("[/?]", rest)[0].rpartition("@")[2]
+    if database not in ("sqlite", "postgresql"):
         raise wrong("should begin with sqlite:// or postgresql://")
+    if database == "sqlite" and hosts:
+        raise wrong("should have three slashes before a relative path, four before an absolute one")
+    if not all(re.fullmatch(r"(\[[^\]]*\]|[^:\[\]]*)(:\d+)?", host) for host in hosts.split(",")):
+        raise wrong("should name the server as host or host:port")
     return value
 
 
@@ -254,6 +259,7 @@ class Store(Section):
         "sqlite:///./gateway.db"
     )
     ttl_days: Annotated[Whole, Field(ge=0)] = 30
+    max_bytes: Annotated[Whole, Field(ge=0)] = 10 << 30
     sealing_keys: tuple[Secret, ...] = ()
 
 

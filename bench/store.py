@@ -1,0 +1,142 @@
+"""The store without a gateway around it: milliseconds per stored turn, and whether they grow with what is not read.
+
+`python -m bench --only store` prints them, of an SQLite file.
+"""
+
+import asyncio
+import itertools
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from functools import partial
+from statistics import median
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from bench.figures import Figure
+from gateway.store import Database, responses, threads
+from gateway.store.responses import Kept
+from gateway.store.threads import Place
+
+_TIMES = 50  # each thing is done so often, and the median shown
+_SIZES = (10, 100, 1000, 10_000)  # items of a chain
+_FEW = 1000  # chains that are shorter would grow much by being used so often, so there are as many of them
+_ITEMS = 2  # of a question, and of its answer
+_FILL = 1_000_000  # rows of others
+_OF_A_THREAD = 100
+_MOST, _FLAT = 10.0, 1.5
+
+_TEXT = "the fast gateway " * 30
+_NUMBERS = itertools.count()
+
+Job = Callable[
+    [Database, str], Awaitable[str]
+]  # takes the id of a chain's last response, and returns that of the new one
+
+
+def figures(quick: bool) -> Iterator[Figure]:
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        yield from asyncio.run(measured(f"sqlite:///{folder}/gateway.db", quick))
+
+
+async def measured(url: str, quick: bool) -> list[Figure]:
+    """The figures of a database, which has to be empty."""
+    sizes, rows = (_SIZES[:3], _FILL // 10) if quick else (_SIZES, _FILL)
+    found: list[Figure] = []
+    for beside in ("", f", {rows:,} rows of others"):
+        database = Database(url)
+        found += [figure async for figure in _figures(database, sizes, beside)]
+        if not beside:
+            await _fill(database, rows)
+        await database.close()
+    return found
+
+
+async def _figures(database: Database, sizes: Sequence[int], beside: str) -> AsyncIterator[Figure]:
+    turns = await _costs(database, _turn, sizes)
+    for size, cost in zip(sizes, turns, strict=True):
+        yield Figure("store", f"a turn stored behind {size:,} items{beside}", "ms", (cost,), wanted=_MOST)
+    yield Figure("store", f"the longest chain to the shortest{beside}", "×", (turns[-1] / turns[0],), wanted=_FLAT)
+    for name, job in _READS.items():
+        (cost,) = await _costs(database, job, sizes[-1:])
+        yield Figure("store", f"{name} of {sizes[-1]:,} items{beside}", "ms", (cost,))
+
+
+async def _costs(database: Database, job: Job, sizes: Sequence[int]) -> list[float]:
+    """Milliseconds of a job on chains of these sizes, in turn, so that a busy moment of the machine is that of all."""
+    costs: list[list[float]] = [[] for _ in sizes]
+    chains = [[await _chain(database, size) for _ in range(_TIMES if size < _FEW else 1)] for size in sizes]
+    for turn in range(_TIMES):
+        for same, cost in zip(chains, costs, strict=True):
+            which = turn % len(same)
+            begun = time.perf_counter()
+            same[which] = await job(database, same[which])
+            cost.append((time.perf_counter() - begun) * 1000)
+    return [*map(median, costs)]
+
+
+async def _chain(database: Database, size: int) -> str:
+    return await _save(database, size - _ITEMS, None)
+
+
+async def _save(database: Database, given: int, behind: Place | None) -> str:
+    """Store a response with so many items of input, and return its id."""
+    id, now = f"resp_{next(_NUMBERS):048}", int(time.time())
+    items = [{"id": f"msg_{next(_NUMBERS):048}", "type": "message", "content": _TEXT} for _ in range(given + _ITEMS)]
+    body = {"id": id, "object": "response", "instructions": _TEXT, "output": items[given:]}
+    async with database.writing() as db:
+        await responses.save(db, "t", body, items[:given], behind, now)
+    return id
+
+
+async def _found(db: AsyncConnection, id: str) -> Kept:
+    found = await responses.find(db, "t", id)
+    assert found
+    return found
+
+
+async def _turn(database: Database, last: str) -> str:
+    """What a request does: find what it goes on from, and store the answer behind it."""
+    async with database.reading() as db:
+        behind = (await _found(db, last)).behind
+    return await _save(database, _ITEMS, behind)
+
+
+async def _context(database: Database, last: str) -> str:
+    async with database.reading() as db:
+        await threads.read(db, await threads.ranges(db, (await _found(db, last)).behind))
+    return last
+
+
+async def _page(database: Database, last: str, *, newest_first: bool) -> str:
+    async with database.reading() as db:
+        ranges = await responses.effective_input(db, await _found(db, last))
+        await threads.page(db, ranges, 20, newest_first=newest_first)
+    return last
+
+
+_READS: dict[str, Job] = {
+    "the newest 20": partial(_page, newest_first=True),
+    "the oldest 20": partial(_page, newest_first=False),
+    "the context, all": _context,
+}
+
+
+async def _fill(database: Database, rows: int) -> None:
+    """So many items of other chains of the same tenant."""
+    async with database.writing() as db:
+        for statement in _FILLING:
+            last = rows // _OF_A_THREAD if "INTO items" not in statement else rows
+            await db.execute(text(statement), {"last": last - 1, "body": _TEXT.encode()})
+
+
+_COUNTED = "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < :last)"
+_FILLING = (
+    f"""INSERT INTO threads (id, tenant, length, bytes, used_at)
+    {_COUNTED} SELECT 'thread' || i, 't', {_OF_A_THREAD}, 0, i FROM n""",
+    f"""INSERT INTO items (thread, place, tenant, id, body)
+    {_COUNTED} SELECT 'thread' || (i / {_OF_A_THREAD}), i % {_OF_A_THREAD}, 't', 'item' || i, :body FROM n""",
+    f"""INSERT INTO responses (id, tenant, thread, first, output, "end", body)
+    {_COUNTED} SELECT 'response' || i, 't', 'thread' || i, 0, {_OF_A_THREAD - 2}, {_OF_A_THREAD}, :body FROM n""",
+)

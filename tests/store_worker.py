@@ -1,0 +1,86 @@
+"""One of several processes on a store; what it does and says is for test_store_processes.py to judge."""
+
+import asyncio
+import itertools
+import json
+import sys
+import time
+
+from gateway.store import Database, conversations, responses
+
+LEASE_MS = 60_000
+
+
+def say(value):
+    sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.flush()
+
+
+def response(name, number, size=10):
+    """A response's body, and its input: two items and three."""
+    items = [{"id": f"{name}-{number}-{place}", "text": "x" * size} for place in range(5)]
+    return {"id": f"{name}-{number}", "output": items[2:]}, items[:2]
+
+
+async def branch(database, name, start, count):
+    """Go on from the same response as all the others, then from one's own, and so on."""
+    previous = start
+    for number in range(int(count)):
+        async with database.reading() as db:
+            behind = (await responses.find(db, "t", previous)).behind
+        body, given = response(name, number)
+        async with database.writing() as db:
+            await responses.save(db, "t", body, given, behind, number)
+        previous = body["id"]
+
+
+async def fork(database, name, start, count):
+    """Go on from the same response as all the others, again and again."""
+    async with database.reading() as db:
+        behind = (await responses.find(db, "t", start)).behind
+    for number in range(int(count)):
+        body, given = response(name, number)
+        async with database.writing() as db:
+            await responses.save(db, "t", body, given, behind, number)
+
+
+async def hold(database, name, conversation, count):
+    """Take a conversation, say so in it, and leave it to others."""
+    for _ in range(int(count)):
+        while not await _held(database, name, conversation):  # noqa: ASYNC110 - the others are processes
+            await asyncio.sleep(0.002)
+        for word in ("in", "out"):
+            async with database.writing() as db:
+                found = await conversations.find(db, "t", conversation)
+                await conversations.append(db, found, [{"id": f"{name}-{word}", "word": word, "name": name}], 0)
+        async with database.writing() as db:
+            await conversations.let_go(db, conversation, name)
+
+
+async def _held(database, name, conversation):
+    async with database.writing() as db:
+        return await conversations.hold(db, conversation, name, int(time.time() * 1000), LEASE_MS)
+
+
+async def save(database, name):
+    """Save responses, each behind the last one, and say which are, until killed."""
+    behind = None
+    for number in itertools.count():
+        body, given = response(name, number, 2000)
+        async with database.writing() as db:
+            await responses.save(db, "t", body, given, behind, number)
+        say(body["id"])
+        async with database.reading() as db:
+            behind = (await responses.find(db, "t", body["id"])).behind
+
+
+async def main(url, job, *arguments):
+    database = Database(url)
+    try:
+        await {"branch": branch, "fork": fork, "hold": hold, "save": save}[job](database, *arguments)
+    finally:
+        await database.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,99 @@
+"""Stored chat completions: found, listed by age, model and metadata, described, deleted."""
+
+import pytest
+from sqlalchemy import func, select
+
+from gateway.store import completions, threads
+from gateway.store.completions import Wanted
+from gateway.store.tables import items, labels
+
+MESSAGES = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": None, "tool_calls": [{"id": "c"}]}]
+MADE = [  # id, created, model, metadata
+    ("a", 10, "m", {"user": "1", "kind": "x"}),
+    ("d", 20, "n", {"user": "1"}),
+    ("c", 20, "m", None),
+    ("b", 5, "m", {"user": "2", "kind": "x"}),
+    ("long", 30, "x" * 300, {"k" * 64: "v" * 512}),
+]
+
+
+def completion(id, created=1, model="m", metadata=None):
+    return {
+        "id": id,
+        "created": created,
+        "model": model,
+        "metadata": metadata,
+        "choices": [{"message": {"content": "Hi"}}],
+    }
+
+
+@pytest.fixture
+async def full(store):
+    async with store.writing() as db:
+        for made in MADE:
+            await completions.save(db, "t", completion(*made), MESSAGES, 0)
+        await completions.save(db, "other", completion("foreign"), [], 0)
+    return store
+
+
+async def test_a_completion_is_what_was_saved(full):
+    async with full.reading() as db:
+        found = await completions.find(db, "t", "a")
+        assert found.body == completion(*MADE[0])
+        said = await threads.page(db, [found.messages], 20, newest_first=False)
+        assert said == [{**message, "id": f"a-{place}"} for place, message in enumerate(MESSAGES)]
+        after = await threads.find(db, "t", [found.messages], "a-0")
+        assert await threads.page(db, [found.messages], 20, newest_first=False, behind=after) == said[1:]
+
+
+async def test_another_tenant_sees_none_of_it(full):
+    async with full.reading() as db:
+        assert await completions.find(db, "", "a") is None
+        assert [one.id for one in await completions.page(db, "other", Wanted(), 9)] == ["foreign"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "ids"),
+    [
+        (Wanted(), ["b", "a", "c", "d", "long"]),
+        (Wanted(model="m"), ["b", "a", "c"]),
+        (Wanted(model=""), []),
+        (Wanted(metadata={"user": "1"}), ["a", "d"]),
+        (Wanted(metadata={"user": "1", "kind": "x"}), ["a"]),
+        (Wanted(model="n", metadata={"user": "1"}), ["d"]),
+        (Wanted(metadata={"user": "3"}), []),
+        (Wanted(metadata={"1": "user"}), []),
+        (Wanted(model="x" * 300, metadata={"k" * 64: "v" * 512}), ["long"]),
+        (Wanted(model="x" * 301), []),
+        (Wanted(metadata={'"': "\0"}), []),
+    ],
+)
+async def test_pages_in_both_orders_whatever_is_wanted(full, wanted, ids):
+    async with full.reading() as db:
+        for newest_first, expected in ((False, ids), (True, ids[::-1])):
+            found, behind = [], None
+            while page := await completions.page(db, "t", wanted, 2, newest_first=newest_first, behind=behind):
+                found += [one.id for one in page]
+                behind = page[-1]
+            assert found == expected
+
+
+async def test_other_metadata_takes_the_place_of_its_own(full):
+    async with full.writing() as db:
+        found = await completions.find(db, "t", "a")
+        changed = await completions.describe(db, found, {"user": "9"})
+        assert changed == await completions.find(db, "t", "a")
+        assert changed.body == {**found.body, "metadata": {"user": "9"}}
+        assert [one.id for one in await completions.page(db, "t", Wanted(metadata={"user": "9"}), 9)] == ["a"]
+        assert [one.id for one in await completions.page(db, "t", Wanted(metadata={"user": "1"}), 9)] == ["d"]
+        await completions.describe(db, changed, {})
+        assert await db.scalar(select(func.count()).select_from(labels).where(labels.c.completion == "a")) == 0
+
+
+async def test_what_is_deleted_is_gone_with_its_messages(full):
+    async with full.writing() as db:
+        await completions.remove(db, "a")
+        assert await completions.find(db, "t", "a") is None
+        for table, column in ((items, items.c.thread), (labels, labels.c.completion)):
+            assert await db.scalar(select(func.count()).select_from(table).where(column == "a")) == 0
+        assert len(await completions.page(db, "t", Wanted(), 9)) == len(MADE) - 1

@@ -1,0 +1,66 @@
+"""Idempotency keys: one answers, the others wait, get the answer, or are told that the key is another request's."""
+
+import asyncio
+
+import pytest
+
+from gateway.store import keys
+from gateway.store.keys import Answer, Begun
+
+HELLO = Answer(200, "application/json", b'{"a": "\\u0000"}\x00\xff')
+
+
+async def test_the_first_answers_and_the_others_get_its_answer(store):
+    async with store.writing() as db:
+        assert await keys.begin(db, "t", "k", "d", "a", 0) is Begun.NEW
+        assert await keys.begin(db, "t", "k", "d", "b", 1) is Begun.RUNNING
+        assert await keys.begin(db, "t", "k", "another", "b", 1) is Begun.OTHER
+        assert await keys.begin(db, "other", "k", "another", "b", 1) is Begun.NEW
+        await keys.finish(db, "t", "k", "a", HELLO)
+        assert await keys.begin(db, "t", "k", "d", "b", 2) == HELLO
+        assert await keys.begin(db, "t", "k", "another", "b", 2) is Begun.OTHER
+
+
+async def test_an_answer_is_kept_for_ten_minutes(store):
+    async with store.writing() as db:
+        await keys.begin(db, "t", "k", "d", "a", 0)
+        await keys.finish(db, "t", "k", "a", HELLO)
+        assert await keys.begin(db, "t", "k", "d", "b", 599) == HELLO
+        assert await keys.begin(db, "t", "k", "another", "b", 600) is Begun.NEW
+
+
+async def test_a_request_whose_process_died_is_free_again(store):
+    async with store.writing() as db:
+        await keys.begin(db, "t", "k", "d", "a", 0)
+        await keys.renew(db, "t", "k", "a", 50)
+        assert await keys.begin(db, "t", "k", "d", "b", 109) is Begun.RUNNING
+        assert await keys.begin(db, "t", "k", "d", "b", 110) is Begun.NEW
+        await keys.finish(db, "t", "k", "a", HELLO)  # it was not dead, but has lost it
+        await keys.give_up(db, "t", "k", "a")
+        await keys.renew(db, "t", "k", "a", 500)
+        assert await keys.begin(db, "t", "k", "d", "c", 111) is Begun.RUNNING
+        assert await keys.begin(db, "t", "k", "d", "c", 170) is Begun.NEW
+
+
+async def test_without_an_answer_the_next_one_begins_anew(store):
+    async with store.writing() as db:
+        await keys.begin(db, "t", "k", "d", "a", 0)
+        await keys.give_up(db, "t", "k", "a")
+        assert await keys.begin(db, "t", "k", "another", "b", 0) is Begun.NEW
+
+
+@pytest.mark.parametrize("key", ["\0", "k" * 5000])
+async def test_any_key_will_do(store, key):
+    async with store.writing() as db:
+        assert await keys.begin(db, "t", key, "d", "a", 0) is Begun.NEW
+        await keys.finish(db, "t", key, "a", HELLO)
+        assert await keys.begin(db, "t", key, "d", "b", 0) == HELLO
+
+
+async def test_of_many_at_once_one_is_new(store):
+    async def begin(number):
+        async with store.writing() as db:
+            return await keys.begin(db, "t", "k", "d", f"holder{number}", 0)
+
+    said = await asyncio.gather(*map(begin, range(8)))
+    assert sorted(one.name for one in said) == ["NEW"] + ["RUNNING"] * 7

@@ -1,0 +1,220 @@
+"""Responses, conversations and their pages against plain lists: whatever is done in whatever order, both tell the same."""
+
+import asyncio
+import itertools
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    multiple,
+    rule,
+    run_state_machine_as_test,
+)
+
+from gateway.store import Database, conversations, responses, threads
+
+FEW = st.integers(0, 3)
+NUMBERS = itertools.count()
+
+
+class Cell:
+    """An item: erased with its response, or removed from its conversation."""
+
+    def __init__(self):
+        number = next(NUMBERS)
+        self.body = {"id": f"item_{number}", "text": f"text {number}"}
+        self.erased = self.removed = False
+
+
+class Talk:
+    """A conversation of the model."""
+
+    def __init__(self):
+        self.id, self.cells, self.alive = f"conv_{next(NUMBERS)}", [], True
+
+
+class Said:
+    """A response of the model: all cells up to its end, and where its own ones begin."""
+
+    def __init__(self, chain, first, output, talk=None):
+        self.id, self.chain, self.first, self.output, self.talk = f"resp_{next(NUMBERS)}", chain, first, output, talk
+        self.alive = True
+
+
+def shown(cells):
+    return [cell.body for cell in cells if not (cell.erased or cell.removed)]
+
+
+class Machine(RuleBasedStateMachine):
+    """Each run is a tenant of its own; another tenant looks on and sees nothing."""
+
+    url = ""
+    said, talks = Bundle("said"), Bundle("talks")
+
+    def __init__(self):
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.tenant, self.now = f"tenant{next(NUMBERS)}", 0
+        self.database = Database(self.url)
+
+    def teardown(self):
+        self.runner.run(self.database.close())
+        self.runner.close()
+
+    def write(self, function, *arguments):
+        async def run():
+            async with self.database.writing() as db:
+                return await function(db, *arguments)
+
+        self.now += 1
+        return self.runner.run(run())
+
+    def find(self, kind, id):
+        found = self.write(kind.find, self.tenant, id)
+        assert self.write(kind.find, "another", id) is None
+        return found
+
+    def save(self, behind, before, counts, talk=None):
+        """Save a response; before: the cells that it goes on from."""
+        given, output = ([Cell() for _ in range(count)] for count in counts)
+        new = Said([*before, *given, *output], len(before), len(before) + len(given), talk)
+        body = {"id": new.id, "output": [cell.body for cell in output], "tools": [1]}
+        self.write(responses.save, self.tenant, body, [cell.body for cell in given], behind, self.now)
+        if talk:
+            talk.cells = [*new.chain]
+        return new
+
+    @rule(target=said, counts=st.tuples(FEW, FEW))
+    def begin(self, counts):
+        return self.save(None, [], counts)
+
+    @rule(target=said, old=said, counts=st.tuples(FEW, FEW))
+    def go_on(self, old, counts):
+        if not old.alive:
+            return multiple()
+        return self.save(self.find(responses, old.id).behind, old.chain, counts)
+
+    @rule(target=talks, count=FEW)
+    def converse(self, count):
+        talk = Talk()
+        talk.cells = [Cell() for _ in range(count)]
+        items = [cell.body for cell in talk.cells]
+        self.write(conversations.create, self.tenant, talk.id, {"a": "b"}, items, self.now)
+        return talk
+
+    @rule(talk=talks, count=FEW)
+    def add(self, talk, count):
+        if talk.alive:
+            new = [Cell() for _ in range(count)]
+            found = self.find(conversations, talk.id)
+            self.write(conversations.append, found, [cell.body for cell in new], self.now)
+            talk.cells = [*talk.cells, *new]
+
+    @rule(target=said, talk=talks, counts=st.tuples(FEW, FEW))
+    def respond(self, talk, counts):
+        if not talk.alive:
+            return multiple()
+        return self.save(self.find(conversations, talk.id), talk.cells, counts, talk)
+
+    @rule(target=said, talk=talks, counts=st.tuples(FEW, FEW))
+    def branch_off(self, talk, counts):
+        """A response that goes on from a conversation and is no part of it, as a failed one."""
+        if not talk.alive:
+            return multiple()
+        return self.save(self.find(conversations, talk.id).behind, talk.cells, counts)
+
+    @rule(old=said)
+    def delete(self, old):
+        if old.alive:
+            self.write(responses.remove, self.find(responses, old.id))
+            old.alive = False
+            for cell in old.chain[old.first :] if not (old.talk and old.talk.alive) else ():
+                cell.erased = True
+
+    @rule(talk=talks, data=st.data())
+    def remove(self, talk, data):
+        left = [cell for cell in talk.cells if not cell.removed]
+        if talk.alive and left:
+            cell = data.draw(st.sampled_from(left))
+            found = self.find(conversations, talk.id)
+            place = self.write(threads.find, self.tenant, [found.items], cell.body["id"])
+            self.write(threads.remove, place)
+            cell.removed = True
+
+    @rule(talk=talks)
+    def forget(self, talk):
+        if talk.alive:
+            self.write(conversations.remove, talk.id)
+            talk.alive = False
+
+    @rule(old=said)
+    def look_at_a_response(self, old):
+        found = self.find(responses, old.id)
+        assert (found is not None) == old.alive
+        if found:
+            output = old.chain[old.output :]
+            self.compare_whole(
+                lambda db: responses.whole(db, found), {"id": old.id, "output": shown(output), "tools": [1]}, output
+            )
+            self.compare_whole(lambda db: self.context(db, found), shown(old.chain), old.chain)
+
+    @rule(old=said, newest_first=st.booleans(), data=st.data())
+    def look_at_pages_of_a_response(self, old, newest_first, data):
+        if old.alive:
+            found = self.find(responses, old.id)
+            ranges = self.write(responses.effective_input, found)
+            self.compare_pages(ranges, old.chain[: old.output], newest_first, data)
+
+    @rule(talk=talks, newest_first=st.booleans(), data=st.data())
+    def look_at_a_conversation(self, talk, newest_first, data):
+        found = self.find(conversations, talk.id)
+        assert (found is not None) == talk.alive
+        if found:
+            assert (found.end, found.metadata) == (len(talk.cells), {"a": "b"})
+            self.compare_whole(lambda db: threads.read(db, [found.items]), shown(talk.cells), talk.cells)
+            self.compare_pages([found.items], talk.cells, newest_first, data)
+
+    @rule(old=said)
+    def look_up_items(self, old):
+        ids = [cell.body["id"] for cell in old.chain]
+        expected = {item["id"]: item for item in shown(old.chain)}
+        assert self.write(threads.by_id, self.tenant, ids) == expected
+        assert self.write(threads.by_id, "another", ids) == {}
+
+    async def context(self, db, found):
+        return await threads.read(db, await threads.ranges(db, found.behind))
+
+    def compare_whole(self, read, expected, cells):
+        if any(cell.erased and not cell.removed for cell in cells):
+            with pytest.raises(threads.Broken):
+                self.write(read)
+        else:
+            assert self.write(read) == expected
+
+    def compare_pages(self, ranges, cells, newest_first, data):
+        expected = shown(cells)[::-1] if newest_first else shown(cells)
+        limit = data.draw(st.integers(1, 4))
+        start = data.draw(st.integers(0, len(expected)))
+        behind = None
+        if start:
+            after = expected[start - 1]["id"]
+            behind = self.write(threads.find, self.tenant, ranges, after)
+            assert self.write(threads.find, "another", ranges, after) is None
+
+        async def page(db):
+            return await threads.page(db, ranges, limit, newest_first=newest_first, behind=behind)
+
+        assert self.write(page) == expected[start : start + limit]
+
+
+def test_responses_and_conversations_are_what_lists_would_be(store_url):
+    class Here(Machine):
+        url = store_url
+
+    checks = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture]
+    run_state_machine_as_test(
+        Here, settings=settings(max_examples=20, stateful_step_count=30, deadline=None, suppress_health_check=checks)
+    )

@@ -1,0 +1,202 @@
+"""What is swept away: what was not used for long, what nobody needs, what is too much; and nothing else."""
+
+import asyncio
+import itertools
+from contextlib import asynccontextmanager
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import func, select
+
+from gateway.store import Database, completions, conversations, keys, responses, sweep, tables, thoughts, threads
+from gateway.store.keys import Begun
+from gateway.store.sweep import sweep as sweep_all
+
+TTL = 100
+HERE = [{"id": "a", "text": "x" * 100}]
+
+
+async def add(db, id, now, behind=None, count=1):
+    """A response; behind: the id of what it goes on from."""
+    place = (await responses.find(db, "t", behind)).behind if behind else None
+    await responses.save(db, "t", {"id": id, "output": []}, HERE * count, place, now)
+
+
+async def left(database, table=tables.responses):
+    async with database.reading() as db:
+        return {*await db.scalars(select(table.c.id))}
+
+
+async def rows(database):
+    async with database.reading() as db:
+        return {
+            table.name: await db.scalar(select(func.count()).select_from(table))
+            for table in tables.metadata.sorted_tables
+        }
+
+
+async def test_what_was_not_used_for_so_long_goes_with_all_that_is_of_it(store):
+    async with store.writing() as db:
+        await add(db, "old", 0)
+        await add(db, "extended", 0)
+        await add(db, "more", 50, "extended")
+        await add(db, "new", 50)
+        await conversations.create(db, "t", "old conversation", {}, HERE, 0)
+        await completions.save(
+            db, "t", {"id": "old completion", "created": 0, "model": "m", "metadata": {"a": "b"}}, HERE, 0
+        )
+        await thoughts.save(db, "t", [("old", "a")], 0)
+        await thoughts.save(db, "t", [("new", "a")], 50)
+    await sweep_all(store, 100, TTL, 0)
+    assert (await rows(store))["responses"] == 4
+    await sweep_all(store, 101, TTL, 0)
+    assert await left(store) == {"extended", "more", "new"}
+    assert await rows(store) == {
+        "threads": 2, "items": 3, "responses": 3, "conversations": 0, "completions": 0, "labels": 0, "keys": 0, "thoughts": 1,
+    }  # fmt: skip
+
+
+async def test_zero_is_never(store):
+    async with store.writing() as db:
+        await add(db, "old", 0)
+    await sweep_all(store, 10**9, 0, 0)
+    assert await left(store) == {"old"}
+
+
+async def test_what_a_living_chain_goes_on_from_stays_and_goes_after_it(store):
+    async with store.writing() as db:
+        await add(db, "a", 0)
+        await add(db, "b", 0, "a")
+        await add(db, "c", 0, "a")  # a thread of its own
+        await add(db, "d", 0, "a")
+        await add(db, "e", 0, "c")
+        await add(db, "f", 90, "c")
+    await sweep_all(store, 150, TTL, 0)
+    assert await left(store) == {"a", "b", "c", "e", "f"}
+    await sweep_all(store, 191, TTL, 0)
+    assert await rows(store) == dict.fromkeys(await rows(store), 0)
+
+
+async def test_of_too_much_the_longest_unused_goes(store):
+    async with store.writing() as db:
+        for number in range(10):
+            await add(db, f"r{number}", number)
+        await thoughts.save(db, "t", [("old", "x" * 100)], 2)
+        size = await db.scalar(select(func.sum(tables.threads.c.bytes)))
+    await sweep_all(store, 100, 0, size + 100)
+    assert len(await left(store)) == 10
+    await sweep_all(store, 100, 0, size // 2)
+    assert await left(store) == {"r5", "r6", "r7", "r8", "r9"}
+    assert (await rows(store))["thoughts"] == 0
+
+
+async def test_what_is_used_at_the_moment_is_not_too_much(store):
+    async with store.writing() as db:
+        await add(db, "now", 100)
+    await sweep_all(store, 100, 0, 1)
+    assert await left(store) == {"now"}
+
+
+async def test_a_key_goes_when_its_time_is_over(store):
+    async with store.writing() as db:
+        await keys.begin(db, "t", "old", "d", "a", 0)
+        await keys.begin(db, "t", "new", "d", "a", 10)
+    await sweep_all(store, 605, 0, 0)
+    assert (await rows(store))["keys"] == 1
+    async with store.writing() as db:
+        assert await keys.begin(db, "t", "new", "d", "a", 20) is Begun.NEW
+
+
+async def test_a_tenant_keeps_so_many_thoughts(store, monkeypatch):
+    monkeypatch.setattr(sweep, "MOST", 3)
+    async with store.writing() as db:
+        for number in range(5):
+            await thoughts.save(db, "t", [(f"k{number}", "a")], number)
+        await thoughts.save(db, "other", [("k0", "a")], 0)
+    await sweep_all(store, 10, 0, 0)
+    async with store.reading() as db:
+        assert [*await thoughts.find(db, "t", [f"k{number}" for number in range(5)])] == ["k2", "k3", "k4"]
+        assert await thoughts.find(db, "other", ["k0"])
+
+
+class Counting(Database):
+    """Notes how many items there are before each transaction that writes."""
+
+    async def counted(self):
+        async with self.reading() as db:
+            return await db.scalar(select(func.count()).select_from(tables.items))
+
+    @asynccontextmanager
+    async def writing(self):
+        self.counts.append(await self.counted())
+        async with super().writing() as db:
+            yield db
+
+
+async def test_it_is_done_a_little_at_a_time(store_url, monkeypatch):
+    """A few rows, or one thread of more, in each transaction."""
+    monkeypatch.setattr(sweep, "_ROWS", 10)
+    database = Counting(store_url)
+    database.counts = []
+    async with database.writing() as db:
+        for number in range(12):
+            await add(db, f"r{number}", number, count=4)
+        await add(db, "long", 5, count=30)
+    database.counts = []
+    await sweep_all(database, 1000, TTL, 0)
+    steps = [before - after for before, after in itertools.pairwise(database.counts)]
+    assert sum(steps) == 78 and await database.counted() == 0
+    assert all(step <= 12 or 30 <= step <= 38 for step in steps)
+    await database.close()
+
+
+async def test_several_processes_may_sweep_while_others_save(store_url):
+    databases = [Database(store_url) for _ in range(3)]
+    async with databases[0].writing() as db:
+        await add(db, "first", 1000)
+        for number in range(60):
+            await add(db, f"old{number}", 0)
+
+    async def save(database):
+        for number in range(10):
+            async with database.writing() as db:
+                await add(db, f"new{number}", 1000, "first")
+
+    await asyncio.gather(save(databases[0]), *(sweep_all(one, 1000, TTL, 0) for one in databases[1:]))
+    assert await left(databases[0]) == {"first", *(f"new{number}" for number in range(10))}
+    for database in databases:
+        await database.close()
+
+
+def test_nothing_that_lives_is_broken_and_nothing_that_is_dead_stays(store_url):
+    """Random trees of threads: after it, what is there can be read to its beginning, and all the rest is old."""
+    trees = st.lists(st.tuples(st.integers(0, 200), st.none() | st.integers(0, 30)), max_size=15)
+
+    async def check(tree):
+        database = Database(store_url)
+        await sweep_all(database, 10**6, 1, 0)
+        used = {}
+        async with database.writing() as db:
+            for number, (at, onto) in enumerate(tree):
+                parent = threads.Place(f"t{onto % number}", 0) if onto is not None and number else None
+                await threads.begin(db, f"t{number}", "t", at, parent)
+                used[f"t{number}"] = at
+                if parent:
+                    used[parent.thread] = at
+        await sweep_all(database, 200, TTL, 0)
+        stay = await left(database, tables.threads)
+        assert {id for id, at in used.items() if at >= 100} <= stay
+        children = set()
+        async with database.reading() as db:
+            for id in stay:
+                line = await threads.ranges(db, threads.Place(id, 0))
+                children |= {one.thread for one in line[:-1]}
+        assert all(used[id] >= 100 for id in stay - children)
+        await database.close()
+
+    @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(trees)
+    def play(tree):
+        asyncio.run(check(tree))
+
+    play()

@@ -1,0 +1,211 @@
+"""What the model of test_store_model.py does not reach: deletions by age, the same id twice, leases, sizes."""
+
+import asyncio
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy import delete, func, select
+
+from gateway.store import Database, conversations, responses, threads
+from gateway.store.conversations import Conversation
+from gateway.store.tables import items
+from gateway.store.tables import responses as all_responses
+from gateway.store.tables import threads as all_threads
+from gateway.store.threads import Broken, Place, Range
+
+
+def numbered(*ids):
+    return [{"id": id} for id in ids]
+
+
+async def save(db, id, behind=None, now=0):
+    """A response of an input item and an output item."""
+    await responses.save(db, "t", {"id": id, "output": numbered(f"{id}-out")}, numbered(f"{id}-in"), behind, now)
+    return await responses.find(db, "t", id)
+
+
+async def forget(db, thread):
+    await db.execute(delete(all_threads).where(all_threads.c.id == thread))
+
+
+async def used(db, thread):
+    return await db.scalar(select(all_threads.c.used_at).where(all_threads.c.id == thread))
+
+
+async def test_a_response_is_what_was_saved(store):
+    body = {"id": "r", "status": "completed", "output": [{"id": "b", "n": 1.5, "é": [None, True]}], "tools": []}
+    async with store.writing() as db:
+        await responses.save(db, "t", body, numbered("a"), None, 7)
+        found = await responses.find(db, "t", "r")
+        assert await responses.whole(db, found) == body
+        assert await threads.read(db, await responses.effective_input(db, found)) == numbered("a")
+        assert (found.before, found.own, found.behind) == (Place("r", 0), Range("r", 0, 2), Place("r", 2))
+        assert await responses.find(db, "", "r") is None
+
+
+async def test_a_chain_is_one_thread_until_it_branches(store):
+    async with store.writing() as db:
+        first = await save(db, "a")
+        second = await save(db, "b", first.behind)
+        third = await save(db, "c", first.behind)
+        assert [one.thread for one in (first, second, third)] == ["a", "a", "c"]
+        assert await threads.ranges(db, third.behind) == [Range("a", 0, 2), Range("c", 0, 2)]
+
+
+async def test_a_chain_from_a_response_of_a_conversation_is_no_part_of_it(store):
+    async with store.writing() as db:
+        await conversations.create(db, "t", "conv", {}, numbered("a"), 0)
+        inside = await save(db, "r", await conversations.find(db, "t", "conv"))
+        outside = await save(db, "s", inside.behind)
+        assert (inside.thread, outside.thread) == ("conv", "s")
+        assert (await conversations.find(db, "t", "conv")).end == 3
+
+
+async def test_a_thread_that_was_deleted_for_its_age_breaks_what_goes_on_from_it(store):
+    """The response itself is kept: its client has waited for it."""
+    async with store.writing() as db:
+        first = await save(db, "a")
+        await forget(db, "a")
+        second = await save(db, "b", first.behind)
+        assert (await responses.whole(db, second))["output"] == numbered("b-out")
+        with pytest.raises(Broken):
+            await responses.effective_input(db, second)
+        with pytest.raises(Broken):
+            await threads.ranges(db, first.behind)
+
+
+async def test_a_conversation_that_was_deleted_for_its_age_takes_nothing_more(store):
+    async with store.writing() as db:
+        await conversations.create(db, "t", "conv", {}, [], 0)
+        found = await conversations.find(db, "t", "conv")
+        await forget(db, "conv")
+        assert await conversations.append(db, found, numbered("a"), 1) is None
+        assert (await save(db, "r", found)).thread == "r"
+        assert await conversations.find(db, "t", "conv") is None
+
+
+async def test_what_goes_on_from_a_thread_uses_it(store):
+    async with store.writing() as db:
+        first = await save(db, "a", now=10)
+        await save(db, "b", first.behind, now=20)
+        assert await used(db, "a") == 20
+        await save(db, "c", first.behind, now=30)
+        assert (await used(db, "a"), await used(db, "c")) == (30, 30)
+
+
+async def test_paging_never_goes_in_circles(store):
+    """Behind an id that is there twice, in the same thread or in a parent, a page begins with what was not yet shown."""
+    async with store.writing() as db:
+        await responses.save(db, "t", {"id": "r", "output": []}, numbered("x", "a", "x"), None, 0)
+        first = await responses.find(db, "t", "r")
+        await save(db, "other", first.behind)
+        await responses.save(db, "t", {"id": "s", "output": []}, numbered("b", "x", "c"), first.behind, 0)
+        ranges = await threads.ranges(db, (await responses.find(db, "t", "s")).behind)
+
+        async def behind(newest_first):
+            place = await threads.find(db, "t", ranges, "x", newest_first=newest_first)
+            return place, await threads.page(db, ranges, 9, newest_first=newest_first, behind=place)
+
+        assert await threads.find(db, "t", [Range("r", 1, 2)], "x") is None
+        assert await behind(True) == (Place("r", 0), [])
+        assert await behind(False) == (Place("s", 1), numbered("c"))
+
+
+async def test_the_newest_item_of_an_id_counts(store):
+    async with store.writing() as db:
+        for now, (id, text) in enumerate([("a", "old"), ("b", "new")]):
+            await responses.save(db, "t", {"id": id, "output": []}, [{"id": "x", "text": text}], None, now)
+        assert await threads.by_id(db, "t", ["x", "y"]) == {"x": {"id": "x", "text": "new"}}
+
+
+async def test_more_ids_than_a_statement_takes(store):
+    ids = [f"item{number}" for number in range(1200)]
+    async with store.writing() as db:
+        await conversations.create(db, "t", "conv", {}, numbered(*ids), 0)
+        assert await threads.by_id(db, "t", ids) == {id: {"id": id} for id in ids}
+
+
+async def sizes(db):
+    kept = 0
+    for column in (items.c.body, all_responses.c.body):
+        kept += await db.scalar(select(func.coalesce(func.sum(func.length(column)), 0)))
+    return await db.scalar(select(func.sum(all_threads.c.bytes))), kept
+
+
+async def test_a_thread_knows_what_it_takes(store):
+    """Its items and the responses in it, in bytes, whatever is deleted."""
+    async with store.writing() as db:
+        first = await save(db, "é")
+        second = await save(db, "b", first.behind)
+        await save(db, "c", first.behind)
+        await conversations.create(db, "t", "conv", {}, numbered("x", "y"), 0)
+        inside = await save(db, "d", await conversations.find(db, "t", "conv"))
+        told, kept = await sizes(db)
+        assert told == kept > 0
+        await responses.remove(db, second)
+        await responses.remove(db, inside)
+        await threads.remove(db, Place("conv", 0))
+        less = await sizes(db)
+        assert less[0] == less[1] < kept
+
+
+async def test_deleting_a_response_of_a_conversation_leaves_it_its_items(store):
+    async with store.writing() as db:
+        await conversations.create(db, "t", "conv", {}, numbered("a"), 0)
+        inside = await save(db, "r", await conversations.find(db, "t", "conv"))
+        await responses.remove(db, inside)
+        assert await responses.find(db, "t", "r") is None
+        assert await threads.read(db, [(await conversations.find(db, "t", "conv")).items]) == numbered(
+            "a", "r-in", "r-out"
+        )
+
+
+async def test_a_conversation_is_described_anew(store):
+    async with store.writing() as db:
+        await conversations.create(db, "t", "conv", {"a": "b"}, [], 7)
+        await conversations.describe(db, "conv", {"c": "d"})
+        found = await conversations.find(db, "t", "conv")
+        assert found == Conversation("conv", "conv", 7, {"c": "d"}, 0)
+        assert found.shown() == {"id": "conv", "object": "conversation", "created_at": 7, "metadata": {"c": "d"}}
+
+
+LEASE = 100
+MOVES = st.lists(
+    st.tuples(st.sampled_from("abc"), st.sampled_from(["hold", "let go"]), st.integers(0, 80)), max_size=12
+)
+
+
+def test_a_conversation_has_one_holder_at_a_time(store_url):
+    """Whoever holds it may renew it; others get it once it is let go or its time is over, and never before."""
+    database, numbers = Database(store_url), itertools.count()
+
+    async def play(moves):
+        conversation, holder, until, now = f"conv{next(numbers)}", None, 0, 1000
+        async with database.writing() as db:
+            await conversations.create(db, "t", conversation, {}, [], 0)
+            for who, move, passed in moves:
+                now += passed
+                if move == "hold":
+                    may = holder in (None, who) or until <= now
+                    assert await conversations.hold(db, conversation, who, now, LEASE) == may
+                    holder, until = (who, now + LEASE) if may else (holder, until)
+                else:
+                    await conversations.let_go(db, conversation, who)
+                    holder = None if holder == who else holder
+
+    with asyncio.Runner() as runner:
+
+        @settings(max_examples=40, deadline=None)
+        @given(MOVES)
+        def check(moves):
+            runner.run(play(moves))
+
+        check()
+        runner.run(database.close())
+
+
+async def test_a_conversation_that_is_none_cannot_be_held(store):
+    async with store.writing() as db:
+        assert not await conversations.hold(db, "conv", "a", 0, LEASE)
