@@ -46,6 +46,10 @@ class Problem(Struct, frozen=True):
         return json.encode({"error": self.error()})
 
 
+# What ends an answer that nobody wants any more; no client hears of it.
+CANCELLED = Problem(499, "The client has left, or has cancelled the request.", "cancelled")
+
+
 class GatewayError(Exception):
     """Abstract: catch it, raise one of its children."""
 

@@ -63,7 +63,7 @@ class Annotation(Struct, frozen=True, gc=False):
 
 
 class HostedTool(Struct, frozen=True, gc=False):
-    """A call that ran on our side of the client: its whole output item."""
+    """What was done on our side of the client, a call or a compaction: its whole output item."""
 
     choice: int
     item: Raw

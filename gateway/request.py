@@ -12,6 +12,11 @@ from gateway.events import ToolKind
 Message = dict[str, Any]
 
 
+def summary(text: str) -> Message:
+    """What stands for all that was said before it."""
+    return {"role": "user", "content": f"<conversation_summary>{text}</conversation_summary>"}
+
+
 class Tool(Struct, frozen=True):
     """A tool the client offers.  `definition` is the object that names the kind: {"name": …, "parameters": …}."""
 

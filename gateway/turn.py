@@ -5,7 +5,7 @@ WebSocket are callers, or other drivers, of the same Turn.
 """
 
 from collections.abc import Callable, Set
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,26 +30,36 @@ class RunTool(Struct, frozen=True):
     arguments: str
 
 
+class Keep(Struct, frozen=True):
+    """The whole answer, to be stored before the client hears that it is over; then `kept` goes on."""
+
+    record: dict[str, Any]
+
+
 class End(Struct, frozen=True):
     pass
 
 
 _APART = frozenset((Usage, Extra, Failure))
 
-Action = Send | CallUpstream | RunTool | End
+Action = Send | CallUpstream | RunTool | Keep | End
 
 
 class Endpoint(Protocol):
-    """A dialect out: how a client is told what happens.  Usage is the sum of all rounds, the last one holds."""
+    """A dialect out: how a client is told what happens.  Usage is the sum of all rounds, the last one holds.
+
+    record: what is to be stored of the answer, None for nothing; close: the end, and whether that has been done.
+    """
 
     def start(self) -> bytes: ...
     def encode(self, event: Event) -> bytes: ...
     def keep_alive(self) -> bytes: ...
-    def close(self) -> bytes: ...
+    def record(self) -> dict[str, Any] | None: ...
+    def close(self, *, kept: bool) -> bytes: ...
 
 
 class Turn:
-    """start, then per round answered, feed* and close or fail; between rounds tool_result for each RunTool.
+    """start, then per round answered, feed* and close or fail; between rounds tool_result for each RunTool; kept.
 
     begun: the client has been given content; until then another backend may be tried, by `start` again.
     problem: why the turn failed, if it did.
@@ -108,11 +118,18 @@ class Turn:
         self._round = _Round(self._round.tools)
         return self.start()
 
+    def kept(self, *, well: bool) -> list[Action]:
+        """The answer has been stored, or could not be."""
+        return [Send(self._endpoint.close(kept=well)), End()]
+
     def _end(self, last: bytes) -> list[Action]:
         self._spent, self._counted = self._spent + self._counted, Usage(0, 0)
         if self._round.goes_on and not self.problem:
             return [Send(last), *self._round.tools_to_run()]
-        return [Send(last + self._endpoint.close()), End()]
+        record = self._endpoint.record()
+        if record is None:
+            return [Send(last + self._endpoint.close(kept=False)), End()]
+        return [Send(last), Keep(record)]
 
     def _encode(self, event: Event) -> bytes:
         if type(event) in _APART:

@@ -76,7 +76,7 @@ class Upstream:
         if self._decoder.counted or self._normaliser.failed:
             return []
         self._ledger.note("estimated", "usage")
-        return [Usage(_tokens(self._prompt_size()), _tokens(self._decoder.said))]
+        return [Usage(tokens(self._prompt_size()), tokens(self._decoder.said))]
 
     def _promised(self, payloads: Iterator[bytes]) -> list[Event]:
         decode, normalise, filters = self._decoder.decode, self._normaliser.feed, self._filters
@@ -93,5 +93,6 @@ class Upstream:
         return events
 
 
-def _tokens(characters: int) -> int:
+def tokens(characters: int) -> int:
+    """How many tokens so many characters may be."""
     return -(-characters // _CHARACTERS_PER_TOKEN)

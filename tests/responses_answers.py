@@ -56,7 +56,7 @@ def encoded(events, stream=True, **options):
     out = new_encoder(stream, **options)
     said = out.start()
     said += b"".join(out.keep_alive() if event is KEEP_ALIVE else out.encode(event) for event in events)
-    return said + out.close()
+    return said + out.close(kept=True)
 
 
 def answered(*events, **options):

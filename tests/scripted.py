@@ -9,12 +9,15 @@ waited for.  Every POST takes the next script, and the last one is played again 
 """
 
 import asyncio
+import atexit
 import fcntl
 import inspect
+import itertools
 import json
 import re
 import socket
 import struct
+import tempfile
 import termios
 from contextlib import asynccontextmanager, suppress
 from enum import Enum
@@ -38,7 +41,8 @@ class Step(Enum):
 
 
 END, CLOSE, RESET, HANG = Step
-ASIDE = {"/props", "/api/show", "/tokenizer_info", "/apply-template", "/tokenize"}  # questions about templates
+TEMPLATES = {"/props", "/api/show", "/tokenizer_info", "/apply-template", "/tokenize"}
+ASIDE = TEMPLATES | {"/v1/chat/completions/input_tokens"}  # questions that no model answers
 DONE = b"data: [DONE]\n\n"
 KEY = "upstream-secret-0123456789"
 SOON = 0.25  # seconds within which an upstream has to see that it is not needed any more
@@ -240,12 +244,17 @@ def list_of(*ids):
 
 # A gateway
 
+STORES, NUMBERS = tempfile.TemporaryDirectory(), itertools.count()
+atexit.register(STORES.cleanup)
 
-def settings(url, *, backend=None, model=None, more_backends=None, more_models=None, **sections):
-    """A config with the backend `up`, and the model `m` on it unless `model` is False."""
+
+def settings(url, *, backend=None, model=None, more_backends=None, more_models=None, store=None, **sections):
+    """A config with the backend `up`, the model `m` on it unless `model` is False, and a new store."""
     models = {} if model is False else {"m": {"backends": ["up"], **(model or {})}}
     backends = {"up": {"url": url, "api_key": KEY, **(backend or {})}, **(more_backends or {})}
-    known = {"backends": backends, "models": {**models, **(more_models or {})}, "store": {"sealing_keys": ["s" * 32]}}
+    url = f"sqlite:///{STORES.name}/{next(NUMBERS)}.db"
+    store = {"url": url, "sealing_keys": ["s" * 32], **(store or {})}
+    known = {"backends": backends, "models": {**models, **(more_models or {})}, "store": store}
     return config.parse(json.dumps({**known, **sections}), "test.yaml", {}, formats.names())
 
 
@@ -291,6 +300,23 @@ async def gateway(*scripts, models=(), **said):
             httpx.AsyncClient(transport=transport, base_url="http://gateway", timeout=20, verify=False) as client,
         ):
             yield Site(upstream, client)
+
+
+async def overheard(site, take, body, headers=None):
+    """POST a chat completion; `take` is given each message of the answer before the client is."""
+    app = site.client._transport.app
+
+    async def watched(scope, receive, send):
+        async def tell(message):
+            await take(message)
+            await send(message)
+
+        await app(scope, receive, tell)
+
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(watched), base_url="http://gateway", verify=False
+    ) as one:
+        return await one.post("/v1/chat/completions", content=body, headers=headers)
 
 
 @asynccontextmanager

@@ -1,17 +1,27 @@
 """A gateway on a socket of this machine, in a thread of its own, for clients that block."""
 
+import tempfile
 import threading
 from contextlib import contextmanager
 
 import uvicorn
 import uvloop
 
+from gateway.config import Store
 from gateway.server.app import create_app
 
 
 @contextmanager
 def served(config):
-    """The gateway's root URL."""
+    """The gateway's root URL; what it stores is gone afterwards."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(url=f"sqlite:///{folder}/gateway.db")
+        with _served(config.model_copy(update={"store": store})) as url:
+            yield url
+
+
+@contextmanager
+def _served(config):
     settings = uvicorn.Config(
         create_app(config), port=0, log_config=None, http="httptools", lifespan="on", timeout_graceful_shutdown=5
     )

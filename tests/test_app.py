@@ -61,7 +61,7 @@ def bearer(key):
     [
         ("GET", "/v1/nothing", 404, None, "Invalid URL (GET /v1/nothing).", None),
         ("POST", "/", 404, None, "Invalid URL (POST /).", None),
-        ("GET", "/v1/chat/completions", 405, "method_not_supported", "Not allowed to GET on /v1/chat/completions.", "POST"),
+        ("GET", "/v1/conversations", 405, "method_not_supported", "Not allowed to GET on /v1/conversations.", "POST"),
         ("DELETE", "/v1/models", 405, "method_not_supported", "Not allowed to DELETE on /v1/models.", "GET"),
         ("OPTIONS", "/v1/models", 405, "method_not_supported", "Not allowed to OPTIONS on /v1/models.", "GET"),
     ],

@@ -39,7 +39,7 @@ SYSTEM = {"role": "system", "content": "Be brief."}
 
 
 def conversation(input, instructions=None, ledger=None, **rules):
-    return read(input, instructions, Rules(SEALED.get, ledger or Ledger(), "m", **rules))
+    return read(input, instructions, (), Rules(SEALED.get, ledger or Ledger(), "m", **rules))
 
 
 def said(input, **options):
@@ -702,10 +702,8 @@ REFUSED = [
     ([part(type="input_file", file_data="x" * 33_554_433)], None, "string_above_max_length", "input[0].content[0].file_data"),
     # what is kept nowhere, or for nobody here
     *(unsupported("input[0]", {"type": type, "id": "x"})
-      for type in ("item_reference", "compaction_trigger", "computer_call", "computer_call_output", "mcp_approval_request",
+      for type in ("compaction_trigger", "computer_call", "computer_call_output", "mcp_approval_request",
                    "mcp_approval_response", "program", "program_output")),
-    unsupported("input[1]", USER, {"id": "msg_1"}),
-    unsupported("input[1]", USER, {"id": "msg_1", "type": None}),
     ([{"type": "compaction", "encrypted_content": "gAAAA"}], None, "invalid_encrypted_content", "input[0].encrypted_content"),
     # what does not fit together
     ([USER, out("c1")], "No tool call found for function call output with call_id c1.", None, "input"),

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gateway.endpoints import responses
-from gateway.errors import BadRequest
+from gateway.errors import BadRequest, NotFound
 from gateway.ledger import Ledger
 from gateway.request import Named, Thought
 
@@ -15,7 +15,8 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
 
 
 def asked(settings=SETTINGS, ledger=None, **body):
-    return responses.parse(json.dumps({"model": "m", "input": "q", **body}).encode(), settings, ledger or Ledger())
+    draft = responses.draft(json.dumps({"model": "m", "input": "q", **body}).encode(), settings)
+    return responses.parse(draft, responses.Context(), settings, ledger or Ledger())
 
 
 def rest(**body):
@@ -165,6 +166,52 @@ def test_sealed_reasoning_is_opened_with_what_was_given():
 
 
 @pytest.mark.parametrize(
+    ("body", "previous", "conversation", "references"),
+    [
+        ({}, None, None, set()),
+        ({"previous_response_id": "resp_1"}, "resp_1", None, set()),
+        ({"conversation": "conv_1"}, None, "conv_1", set()),
+        ({"conversation": {"id": "conv_1"}, "input": []}, None, "conv_1", set()),
+        (
+            {"input": [{"id": "a"}, {"type": "item_reference", "id": "b"}, {"id": "c", "role": "user"}, 5, {"id": 5}]},
+            None,
+            None,
+            {"a", "b"},
+        ),
+    ],
+)
+def test_what_has_to_be_looked_up(body, previous, conversation, references):
+    found = responses.draft(json.dumps({"model": "m", "input": "q", **body}).encode(), SETTINGS)
+    assert (found.previous, found.conversation, found.references) == (previous, conversation, references)
+
+
+def test_what_was_said_before_comes_first_and_references_stand_for_items():
+    draft = responses.draft(
+        json.dumps({"model": "m", "input": [{"id": "a"}, {"type": "item_reference", "id": "b"}]}).encode(), SETTINGS
+    )
+    said = {name: {"type": "message", "id": name, "role": "user", "content": name} for name in "ab"}
+    context = responses.Context([{"role": "assistant", "content": "before"}], said)
+    messages = responses.parse(draft, context, SETTINGS, Ledger()).request.messages
+    assert [message["content"] for message in messages] == ["before", "a", "b"]
+    with pytest.raises(NotFound) as error:
+        responses.parse(draft, responses.Context(items={"a": said["a"]}), SETTINGS, Ledger())
+    assert (error.value.problem.status, error.value.problem.param) == (404, "input[1]")
+
+
+@pytest.mark.parametrize(
+    ("body", "kept", "echoed"),
+    [
+        ({}, True, None),
+        ({"store": False}, False, None),
+        ({"store": False, "conversation": "conv_1"}, True, {"id": "conv_1"}),
+    ],
+)
+def test_what_is_kept(body, kept, echoed):
+    told = asked(**body)
+    assert (told.kept, told.echo["conversation"]) == (kept, echoed)
+
+
+@pytest.mark.parametrize(
     ("body", "carrier", "sealed", "logprobs", "obfuscation"),
     [
         ({}, None, False, False, False),
@@ -185,7 +232,7 @@ def test_what_the_encoder_is_told(body, carrier, sealed, logprobs, obfuscation):
     ("body", "entries"),
     [
         ({}, []),
-        ({"store": True}, ["dropped:store"]),
+        ({"store": True}, []),
         ({"context_management": [{"type": "compaction"}]}, ["dropped:context_management"]),
         ({"moderation": {"model": "x"}, "access_programs": {}}, ["dropped:access_programs", "dropped:moderation"]),
         ({"image": {"context_compression": "enabled"}}, ["dropped:image.context_compression"]),
@@ -232,8 +279,10 @@ def test_what_is_not_done_is_listed(body, entries):
         ({"tool_choice": 5}, "invalid_type", "tool_choice"),
         ({"tool_choice": {}}, "missing_required_parameter", "tool_choice.type"),
         ({"tools": [{}]}, "missing_required_parameter", "tools[0].type"),
-        ({"previous_response_id": "resp_1"}, "unsupported_parameter", "previous_response_id"),
-        ({"conversation": {"id": "conv_1"}}, "unsupported_parameter", "conversation"),
+        ({"previous_response_id": 1}, "invalid_type", "previous_response_id"),
+        ({"conversation": 1}, "invalid_type", "conversation"),
+        ({"conversation": {}}, "missing_required_parameter", "conversation.id"),
+        ({"conversation": "conv_1", "previous_response_id": "resp_1"}, "mutually_exclusive_parameters", None),
         ({"background": True}, "unsupported_parameter", "background"),
         ({"prompt": {"id": "p"}}, "unsupported_parameter", "prompt"),
     ],
@@ -249,5 +298,5 @@ def test_the_least_number_of_tokens_is_the_operators():
 def test_a_body_that_is_no_object():
     for raw, param in ((b"[]", "body"), (b"{", None)):
         with pytest.raises(BadRequest) as error:
-            responses.parse(raw, SETTINGS, Ledger())
+            responses.draft(raw, SETTINGS)
         assert error.value.problem.param == param

@@ -404,14 +404,21 @@ async def test_refusals_of_the_gateway_itself_are_the_exceptions_that_they_shoul
             ),
             (openai.BadRequestError, "missing_required_parameter", "input", ask(model="m")),
             (openai.BadRequestError, "missing_required_parameter", "input", ask(model="m", input=[])),
+            (
+                openai.BadRequestError,
+                "previous_response_not_found",
+                "previous_response_id",
+                ask(model="m", input="Hi", previous_response_id="resp_1"),
+            ),
+            (openai.NotFoundError, None, "conversation", ask(model="m", input="Hi", conversation="conv_1")),
         ):
             with pytest.raises(error) as caught:
                 await asked
             assert (caught.value.code, caught.value.param) == (code, param)
 
 
-@pytest.mark.parametrize("more", [{"previous_response_id": "resp_1"}, {"conversation": "conv_1"}, {"background": True}])
-async def test_what_needs_a_store_is_refused(more):
+@pytest.mark.parametrize("more", [{"background": True}, {"prompt": {"id": "pmpt_1"}}])
+async def test_what_is_only_at_openai_is_refused(more):
     async with listening(whole(said())) as site, sdk(site) as client:
         with pytest.raises(openai.BadRequestError) as caught:
             await client.responses.create(model="m", input="Hi", **more)

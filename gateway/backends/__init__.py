@@ -15,7 +15,7 @@ _WITHOUT_EFFECT = frozenset(
     ("audio", "metadata", "modalities", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention",
      "safety_identifier", "service_tier", "user")
 )  # fmt: skip
-_NOT_DONE = frozenset(("moderation", "prediction", "store", "verbosity", "web_search_options"))
+_NOT_DONE = frozenset(("moderation", "prediction", "verbosity", "web_search_options"))
 
 
 _RAW: Mapping[str, bool] = MappingProxyType({"skip_special_tokens": False, "spaces_between_special_tokens": False})

@@ -1,7 +1,7 @@
 """From a client's question to the exchange that answers it."""
 
+import asyncio
 from contextlib import closing
-from urllib.parse import quote
 
 from msgspec import Struct
 from starlette.requests import Request as HttpRequest
@@ -9,11 +9,10 @@ from starlette.responses import Response
 from starlette.types import Send
 
 from gateway import config
-from gateway.errors import BadRequest, GatewayError
-from gateway.formats.chosen import Chosen
-from gateway.ledger import Ledger
+from gateway.errors import GatewayError
 from gateway.request import Request
-from gateway.server import documents
+from gateway.server import documents, heads
+from gateway.server.call import Call
 from gateway.server.directory import Route
 from gateway.server.exchange import Exchange
 from gateway.server.presence import present
@@ -23,7 +22,6 @@ from gateway.server.stream import EventStream
 from gateway.shortening import versions
 from gateway.turn import Turn
 
-_MOST_TOLD = 4096  # characters of warnings in a header, so that every client can take it
 _NO_CACHE = {"cache-control": "no-cache"}
 _TOO_LONG = "context_length_exceeded"
 
@@ -37,12 +35,8 @@ class Answer(Struct, frozen=True):
     settings: config.Config
 
     async def run(self, send: Send) -> None:
-        try:
-            async with present(self.http.receive):
-                await self._first_that_fits(send)
-        except GatewayError as error:
-            error.problem = self.question.in_its_terms(error.problem)
-            raise
+        async with present(self.http.receive):
+            await self._first_that_fits(send)
 
     async def _first_that_fits(self, send: Send) -> None:
         question = self.question
@@ -59,45 +53,21 @@ class Answer(Struct, frozen=True):
     async def _tried(self, request: Request, send: Send) -> None:
         http, ledger, route = self.http, self.question.ledger, self.route
         round = await prepare(request, route, ledger, self.settings.limits.frame_bytes)
-        if route.settings.strict or http.headers.get("x-gateway-strict") == "1":
-            _refuse_loss(ledger)
+        heads.check(http, route, ledger)
         turn = Turn(round.request, round.open, self.question.encoder(route.settings))
         turn.start()
-        with closing(Exchange(turn, route.backend, round.body, self.settings.stream)) as exchange:
+        call = Call(route.backend, round.body, turn.answered)
+        exchange = Exchange(turn, route.backend, call, self.settings.stream, self.question.kept)
+        with closing(exchange):
             first = await (exchange.decide() if request.stream else exchange.whole())
-            headers = _debug(http, route, round.chosen) | _told(ledger)
+            headers = heads.told(http, route, round, ledger)
             response = (
                 EventStream(exchange.pump(first), headers=_NO_CACHE | headers)
                 if request.stream
                 else Response(first, media_type="application/json", headers=headers)
             )
-            await response(http.scope, http.receive, send)
-
-
-def _refuse_loss(ledger: Ledger) -> None:
-    """In strict mode nothing is dropped, left unenforced or passed on in the hope that somebody knows it."""
-    for entry in ledger.entries():
-        code, _, subject = entry.partition(":")
-        if code == "forwarded":
-            raise BadRequest(f"Unknown parameter: '{subject}'.", code="unknown_parameter", param=subject)
-        if code in ("dropped", "unenforced"):
-            message = f"Unsupported parameter: '{subject}' cannot be honoured by this model's backend."
-            raise BadRequest(message, code="unsupported_parameter", param=subject)
-
-
-def _told(ledger: Ledger) -> dict[str, str]:
-    told = ledger.known()
-    if len(told) > _MOST_TOLD:
-        told = told[:_MOST_TOLD].rpartition(", ")[0] + ", ..."
-    return {"x-gateway-warnings": told} if told else {}
-
-
-def _debug(http: HttpRequest, route: Route, chosen: Chosen) -> dict[str, str]:
-    if http.headers.get("x-gateway-debug") != "1":
-        return {}
-    begins = "; answers begin inside a thought" if chosen.thought_open else ""
-    return {
-        "x-gateway-model": quote(route.model, safe="/@+,"),
-        "x-gateway-backend": route.backend.name,
-        "x-gateway-format": f"{chosen.format}; {chosen.reason}{begins}".encode("ascii", "replace").decode(),
-    }
+            try:
+                await response(http.scope, http.receive, send)
+            except asyncio.CancelledError:
+                await exchange.give_up()
+                raise

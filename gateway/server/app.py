@@ -1,30 +1,28 @@
 """The application: routes, and what holds for all of them."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
-from typing import Any
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway import __version__
-from gateway.config import Config, Key
-from gateway.errors import GatewayError, NotFound, TooLarge, Unsupported, UpgradeRequired
-from gateway.server import failures, openapi, questions
+from gateway.config import Config
+from gateway.errors import GatewayError, UpgradeRequired
+from gateway.server import failures, openapi, questions, routes
 from gateway.server.answer import Answer
-from gateway.server.auth import Doorkeeper, allow_model, may_use
-from gateway.server.backend import Backend, Listed
+from gateway.server.auth import Doorkeeper, allow_model
+from gateway.server.body import read_body
 from gateway.server.directory import Directory
 from gateway.server.labels import Labels
 from gateway.server.questions import Question
 from gateway.server.sealing import Keyring
+from gateway.server.state import State
+from gateway.store.database import Database
 
-_READY_SECONDS = 1.0
 _CHAT_PATH = "/v1/chat/completions"
 _RESPONSES_PATH = "/v1/responses"
 
@@ -35,16 +33,18 @@ def create_app(config: Config) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.directory = Directory(config)
+        app.state.store = Database(config.store.url.get_secret_value())
         try:
             yield
         finally:
             await app.state.directory.close()
+            await app.state.store.close()
 
     app = FastAPI(title="gateway", version=__version__, lifespan=lifespan, redoc_url=None)
     door = Doorkeeper(config.auth)
+    app.state.keyring = Keyring(config.store)
     _add_questions(app)
-    _add_models(app, door)
-    _add_health(app)
+    routes.add(app, config, door)
     failures.add_handlers(app)
     app.add_middleware(Shortcut, endpoints=_endpoints(app, config, door))
     app.add_middleware(Labels)
@@ -80,33 +80,45 @@ class Shortcut:
 
 def _endpoints(app: FastAPI, config: Config, door: Doorkeeper) -> dict[str, ASGIApp]:
     """The paths that ask a model."""
-    keyring = Keyring(config.store)
+    keyring: Keyring = app.state.keyring
 
-    def response(raw: bytes, key: Key | None) -> Question:
-        return questions.response(raw, config.responses, keyring.sealer(key.name if key else ""))
+    def response(raw: bytes, tenant: str) -> AbstractAsyncContextManager[Question]:
+        return questions.response(raw, config.responses, State(app.state.store, tenant), keyring.sealer(tenant))
+
+    def chat_completion(raw: bytes, tenant: str) -> AbstractAsyncContextManager[Question]:
+        return questions.chat_completion(raw, State(app.state.store, tenant))
 
     return {
-        _CHAT_PATH: Ask(app, config, door, lambda raw, _: questions.chat_completion(raw)),
+        _CHAT_PATH: Ask(app, config, door, chat_completion),
         _RESPONSES_PATH: Ask(app, config, door, response),
     }
 
 
 class Ask:
-    """POST a question to a model, as plain ASGI.  `read` makes a question of a body, for the key that sent it."""
+    """POST a question to a model, as plain ASGI.  `read` makes a question of a body, for a tenant."""
 
     def __init__(
-        self, app: FastAPI, config: Config, door: Doorkeeper, read: Callable[[bytes, Key | None], Question]
+        self,
+        app: FastAPI,
+        config: Config,
+        door: Doorkeeper,
+        read: Callable[[bytes, str], AbstractAsyncContextManager[Question]],
     ) -> None:
         self._app, self._config, self._door, self._read = app, config, door, read
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         key = self._door.admit(request.headers)
-        question = self._read(await read_body(request, self._config.limits.body_bytes), key)
-        model = question.request.model
-        route = await self._app.state.directory.find(model)
-        allow_model(key, model, route.model)
-        await Answer(request, question, route, self._config).run(send)
+        raw = await read_body(request, self._config.limits.body_bytes)
+        async with self._read(raw, key.name if key else "") as question:
+            model = question.request.model
+            route = await self._app.state.directory.find(model)
+            allow_model(key, model, route.model)
+            try:
+                await Answer(request, question, route, self._config).run(send)
+            except GatewayError as error:
+                error.problem = question.in_its_terms(error.problem)
+                raise
 
 
 def _add_questions(app: FastAPI) -> None:
@@ -126,62 +138,3 @@ def _add_questions(app: FastAPI) -> None:
         if request.headers.get("upgrade", "").lower() == "websocket":
             raise UpgradeRequired("WebSocket is not supported here: POST the request, with stream: true for events.")
         raise HTTPException(405, headers={"allow": "POST"})
-
-
-def _add_models(app: FastAPI, door: Doorkeeper) -> None:
-    @app.get("/v1/models")
-    async def models(request: Request) -> dict[str, Any]:
-        """The models that a client may name."""
-        key = door.admit(request.headers)
-        directory: Directory = app.state.directory
-        listed = [one for one in await directory.list() if may_use(key, one.id, directory.model(one.id))]
-        return {"object": "list", "data": [_model(one) for one in listed]}
-
-    @app.get("/v1/models/{id:path}")
-    async def model(request: Request, id: str) -> dict[str, Any]:
-        """One of them."""
-        key = door.admit(request.headers)
-        for listed in await app.state.directory.list():
-            if listed.id == id and may_use(key, id, app.state.directory.model(id)):
-                return _model(listed)
-        message = f"The model '{id}' does not exist or you do not have access to it."
-        raise NotFound(message, code="model_not_found", param="model")
-
-
-def _add_health(app: FastAPI) -> None:
-    @app.get("/health")
-    async def health() -> dict[str, str]:
-        """The gateway is alive."""
-        return {"status": "ok"}
-
-    @app.get("/ready")
-    async def ready() -> JSONResponse:
-        """The gateway has a backend that answers; 503 while it has none."""
-        backends = app.state.directory.backends
-        states = dict(zip(backends, await asyncio.gather(*map(_state, backends.values())), strict=True))
-        return JSONResponse({"backends": states}, 200 if "ok" in states.values() else 503)
-
-
-async def read_body(request: Request, limit: int) -> bytes:
-    """The body, if it is no larger than allowed and not encoded."""
-    if (encoding := request.headers.get("content-encoding", "identity")).lower() != "identity":
-        message = f"The content encoding '{encoding}' is not supported: send the body as it is."
-        raise Unsupported(message, code="unsupported_content_encoding")
-    pieces, size = [], 0
-    async for piece in request.stream():
-        pieces.append(piece)
-        size += len(piece)
-        if size > limit:
-            raise TooLarge(f"The request body is larger than {limit} bytes.")
-    return b"".join(pieces)
-
-
-def _model(listed: Listed) -> dict[str, Any]:
-    return {"id": listed.id, "object": "model", "created": listed.created, "owned_by": "gateway"}
-
-
-async def _state(backend: Backend) -> str:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_READY_SECONDS):
-            return "ok" if await backend.alive() else "unreachable"
-    return "unreachable"

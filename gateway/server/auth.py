@@ -36,6 +36,11 @@ class Doorkeeper:
             raise Forbidden(_NO_SCOPE.format(found.name, scope), code="scope_not_allowed")
         return found
 
+    def tenant(self, headers: Mapping[str, str]) -> str:
+        """Whose things the client may see: the name of the key that is admitted, "" where nobody needs one."""
+        key = self.admit(headers)
+        return key.name if key else ""
+
 
 def may_use(key: Key | None, asked: str, model: str) -> bool:
     """True if the key is for the name that was asked for or for the model that it means."""

@@ -7,32 +7,34 @@ content     from the first word on
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from math import inf
+from typing import Any
 
 from gateway.config.schema import Stream
-from gateway.errors import GatewayError, UpstreamFailed
+from gateway.errors import CANCELLED, GatewayError, UpstreamFailed
 from gateway.server.backend import Backend
 from gateway.server.call import Call
-from gateway.turn import Action, Send, Turn
+from gateway.turn import Action, Keep, Send, Turn
 
 _log = logging.getLogger("gateway")
+Kept = Callable[[dict[str, Any]], Awaitable[bool]]  # stores an answer; False if that cannot be done
 _EXCERPT = 300  # bytes of an answer that is none, for the log
 
 
 class Exchange:
     """One request on its way: `whole`, or `decide` and then `pump`; whoever makes it has to close it.
 
-    turn: one that has started and has one round; body: what that round asks the backend.
+    turn: one that has started and has one round; call: puts that round to the backend; keep: stores the answer.
     """
 
-    def __init__(self, turn: Turn, backend: Backend, body: bytes, times: Stream) -> None:
-        self._turn, self._backend, self._times = turn, backend, times
+    def __init__(self, turn: Turn, backend: Backend, call: Call, times: Stream, keep: Kept) -> None:
+        self._turn, self._backend, self._times, self._keep = turn, backend, times, keep
         self._over = False
         self._retry_after: str | None = None
         self._quiet = False  # the log knows, or has nothing to be told
         self._excerpt = b""
-        self._call = Call(backend, body, turn.answered)
+        self._call = call
 
     async def whole(self) -> bytes:
         """The whole answer; raises what went wrong, whatever came before it."""
@@ -61,6 +63,12 @@ class Exchange:
             if piece := await self._step(self._times.keepalive_seconds or inf, self._turn.keep_alive):
                 yield piece
 
+    async def give_up(self) -> None:
+        """Nobody listens any more: what had come is stored, as far as it is to be."""
+        if not self._over:
+            self._quiet = True
+            await self._end(self._turn.fail(CANCELLED))
+
     def close(self) -> None:
         """Let go of the backend: at once, unless its answer came to its end."""
         self._quiet = True
@@ -75,17 +83,24 @@ class Exchange:
         except GatewayError as error:
             if isinstance(error, UpstreamFailed):
                 self._retry_after, self._quiet = error.retry_after, True
-            return self._end(self._turn.fail(error.problem))
+            return await self._end(self._turn.fail(error.problem))
         self._excerpt = self._excerpt or data[:_EXCERPT]
         said = self._turn.feed(data)
         if data and not self._turn.problem:
             return said
-        return said + self._end(self._turn.close())
+        return said + await self._end(self._turn.close())
 
-    def _end(self, actions: list[Action]) -> bytes:
+    async def _end(self, actions: list[Action]) -> bytes:
+        """What is sent last; the answer is stored before anybody hears that it is over."""
         self._over = True
         self._log_problem()
-        return b"".join(action.data for action in actions if isinstance(action, Send))
+        said = b""
+        for action in actions:
+            if isinstance(action, Keep):
+                said += await self._end(self._turn.kept(well=await self._keep(action.record)))
+            elif isinstance(action, Send):
+                said += action.data
+        return said
 
     def _log_problem(self) -> None:
         """Tell the log once, and nothing that a model said."""

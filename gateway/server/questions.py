@@ -1,7 +1,10 @@
-"""What a client asks, whichever API it speaks: a neutral request, and who will encode the answer."""
+"""What a client asks, whichever API it speaks: a neutral request, who will encode the answer, and who keeps it."""
 
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,11 +16,15 @@ from gateway.ledger import Ledger
 from gateway.request import Request
 from gateway.server.ids import new_id, padding
 from gateway.server.sealing import Sealer
+from gateway.server.state import Record, State
+from gateway.store.database import StoreFailed
 from gateway.turn import Endpoint
+
+_log = logging.getLogger("gateway")
 
 
 class Question(Struct, frozen=True):
-    """encoder: makes the endpoint of an answer, for the model that gives it.
+    """encoder: makes the endpoint of an answer, for the model that gives it; keep: stores the answer.
 
     conversation: what the API calls the parameter that the request's messages were read from.
     """
@@ -25,7 +32,18 @@ class Question(Struct, frozen=True):
     request: Request
     ledger: Ledger
     encoder: Callable[[config.Model], Endpoint]
+    keep: Callable[[Record], Awaitable[None]]
     conversation: str = "messages"
+
+    async def kept(self, record: Record) -> bool:
+        """Store the answer; False, and the ledger knows, if that cannot be done: the client gets it all the same."""
+        try:
+            await self.keep(record)
+        except StoreFailed as error:
+            _log.warning("an answer could not be stored: %s", error.__cause__)
+            self.ledger.note("dropped", "store")
+            return False
+        return True
 
     def in_its_terms(self, problem: Problem) -> Problem:
         """The problem, with its place as the client knows it."""
@@ -33,27 +51,42 @@ class Question(Struct, frozen=True):
         return replace(problem, param=self.conversation) if astray else problem
 
 
-def chat_completion(raw: bytes) -> Question:
+@asynccontextmanager
+async def chat_completion(raw: bytes, state: State) -> AsyncIterator[Question]:
     asked, ledger, created = chat.parse(raw), Ledger(), int(time.time())
 
     def encoder(model: config.Model) -> Endpoint:
         head = chat.Head(new_id("chatcmpl-"), created, asked.request.model, _fields(model))
         return chat.encoder(head, asked, ledger, padding)
 
-    return Question(asked.request, ledger, encoder)
+    async def keep(record: Record) -> None:
+        await state.keep_completion({**record, "metadata": asked.metadata}, [*asked.request.messages])
+
+    yield Question(asked.request, ledger, encoder, keep)
 
 
-def response(raw: bytes, settings: config.Responses, sealer: Sealer) -> Question:
-    ledger, created = Ledger(), int(time.time())
-    rules = responses.Settings(sealer.open, settings.min_output_tokens, settings.repair_dangling_calls)
-    asked = responses.parse(raw, rules, ledger)
+@asynccontextmanager
+async def response(raw: bytes, settings: config.Responses, state: State, sealer: Sealer) -> AsyncIterator[Question]:
+    ledger, created, edge = Ledger(), int(time.time()), _edge(sealer)
+    rules = _rules(settings, sealer)
+    draft = responses.draft(raw, rules)
 
     def encoder(model: config.Model) -> Endpoint:
         head = responses.Head(new_id("resp_"), created, asked.request.model, model.reasoning.carrier)
-        edge = responses.Edge(new_id, lambda: int(time.time()), sealer.seal, padding)
         return responses.encoder(head, asked, ledger, edge)
 
-    return Question(asked.request, ledger, encoder, "input")
+    async with state.origin(draft) as origin:
+        asked = responses.parse(draft, origin.context, rules, ledger)
+        keep = partial(state.keep_response, draft, origin)
+        yield Question(asked.request, ledger, encoder, keep, "input")
+
+
+def _rules(settings: config.Responses, sealer: Sealer) -> responses.Settings:
+    return responses.Settings(sealer.open, settings.min_output_tokens, settings.repair_dangling_calls)
+
+
+def _edge(sealer: Sealer) -> responses.Edge:
+    return responses.Edge(new_id, lambda: int(time.time()), sealer.seal, padding)
 
 
 def _fields(model: config.Model) -> tuple[str, ...]:

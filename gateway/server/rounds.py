@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.backends.openai import body as upstream
 from gateway.backends.openai.continued import continued
@@ -35,7 +36,17 @@ class Round(Struct, frozen=True):
     def open(self, _: Request) -> Upstream:
         request, setting = self.request, self._setting
         decoder = Decoder(setting.ledger, request.n, upstream.wanted(request))
-        return Upstream(decoder, setting, lambda: _size(request), self._filters, setting.limit)
+        return Upstream(decoder, setting, lambda: self.size, self._filters, setting.limit)
+
+    def seen_by(self, filter: Filter) -> "Round":
+        """The same, with another filter that sees last what is answered."""
+        return replace(self, _filters=[*self._filters, filter])
+
+    @property
+    def size(self) -> int:
+        """Characters of the prompt, near enough for an estimate."""
+        tools = [tool.definition for tool in self.request.callable_tools]
+        return len(str(self.request.messages)) + len(str(tools))
 
 
 async def prepare(asked: Request, route: Route, ledger: Ledger, frame_bytes: int) -> Round:
@@ -77,8 +88,3 @@ def _context(request: Request, route: Route, chosen: Chosen, tools: Mapping[str,
         prefill=begun.text if begun else "",
         echoed=begun.echoed if begun else False,
     )
-
-
-def _size(request: Request) -> int:
-    """Characters of the prompt, near enough for an estimate."""
-    return len(str(request.messages)) + len(str([tool.definition for tool in request.callable_tools]))

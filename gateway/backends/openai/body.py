@@ -97,7 +97,7 @@ def _is_default(name: str, value: object, request: Request) -> bool:
     """True for what says no more than its absence."""
     if name == "parallel_tool_calls":
         return not request.callable_tools
-    return (name == "verbosity" and value == "medium") or (name == "store" and not value)
+    return name == "verbosity" and value == "medium"
 
 
 def _tools(request: Request, target: Target, ledger: Ledger) -> dict[str, Any]:

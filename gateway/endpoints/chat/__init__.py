@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from gateway.endpoints.chat.kept import Kept
 from gateway.endpoints.chat.request import Asked, parse
 from gateway.endpoints.chat.shape import Head
 from gateway.endpoints.chat.stream import FunctionStream, Stream
@@ -11,9 +12,11 @@ from gateway.ledger import Ledger
 __all__ = ["Asked", "Head", "encoder", "parse"]
 
 
-def encoder(head: Head, asked: Asked, ledger: Ledger, padding: Callable[[], str]) -> Stream | Whole:
+def encoder(head: Head, asked: Asked, ledger: Ledger, padding: Callable[[], str]) -> Stream | Whole | Kept:
     """The encoder that fits what was asked."""
+    whole = Whole(head, asked, ledger)
     if not asked.request.stream:
-        return Whole(head, asked, ledger)
+        return whole
     kind = FunctionStream if asked.functions else Stream
-    return kind(head, asked, ledger, padding if asked.obfuscation else None)
+    stream = kind(head, asked, ledger, padding if asked.obfuscation else None)
+    return Kept(stream, whole) if asked.store else stream

@@ -11,7 +11,7 @@ from gateway.endpoints.choice import Chosen, not_offered, settled
 from gateway.errors import BadRequest
 from gateway.request import Message, Named, Request, Tool
 
-_OWN = frozenset(("model", "messages", "tools", "tool_choice", "n", "stream", "modalities"))
+_OWN = frozenset(("model", "messages", "tools", "tool_choice", "n", "stream", "modalities", "store"))
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -21,6 +21,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     functions: the client speaks the old way, before tools.
     role: of the answer; another than "assistant" where the client lets the model continue its own message.
     service_tier: the client wants to hear one.
+    store: the completion is to be stored; metadata: with these words.
     """
 
     request: Request
@@ -30,6 +31,8 @@ class Asked(Struct, frozen=True, kw_only=True):
     functions: bool = False
     role: str = "assistant"
     service_tier: bool = False
+    store: bool = False
+    metadata: dict[str, str] = {}
 
 
 def parse(raw: bytes) -> Asked:
@@ -61,6 +64,8 @@ def parse(raw: bytes) -> Asked:
         functions=functions,
         role=messages[-1]["role"] if body.get("add_generation_prompt") is False else "assistant",
         service_tier="service_tier" in body,
+        store=body.get("store") or False,
+        metadata=body.get("metadata") or {},
     )
 
 

@@ -41,7 +41,10 @@ class Stream:
     def keep_alive(self) -> bytes:
         return b": keep-alive\n\n"
 
-    def close(self) -> bytes:
+    def record(self) -> None:
+        """A stream is not stored by itself; `Kept` folds it."""
+
+    def close(self, *, kept: bool) -> bytes:
         """The end; after an error there is none but the end of the body."""
         if self._failed:
             return b""

@@ -39,10 +39,14 @@ class Whole:
                 self._choices.setdefault(event.choice, _Choice()).add(event)  # type: ignore[arg-type]
         return b""
 
-    def close(self) -> bytes:
+    def record(self) -> dict[str, Any] | None:
+        return self._completion() if self._asked.store and not self._failed else None
+
+    def close(self, *, kept: bool) -> bytes:
         """The body; a failure has none."""
-        if self._failed:
-            return b""
+        return b"" if self._failed else encode(self._completion())
+
+    def _completion(self) -> dict[str, Any]:
         if len(self._choices) < self._asked.request.n:
             self._ledger.note("unenforced", "n")
         if self._asked.functions:
@@ -51,7 +55,7 @@ class Whole:
         said = {"id": self._head.id, "object": "chat.completion", "created": self._head.created}
         tier = {"service_tier": "default"} if self._asked.service_tier else {}
         body = {**said, "model": self._head.model, **tier, "choices": choices, "usage": usage(self._usage)}
-        return encode({**body, **self._extras})
+        return {**body, **self._extras}
 
     def _note_what_functions_lack(self) -> None:
         calls = [choice.calls for choice in self._choices.values() if choice.calls]

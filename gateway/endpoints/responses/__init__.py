@@ -1,12 +1,15 @@
 """/v1/responses: a body in, response.* events or one Response out."""
 
 from gateway.endpoints.responses.asked import Asked, Edge, Head
-from gateway.endpoints.responses.request import Settings, parse
+from gateway.endpoints.responses.request import Context, Draft, Settings, draft, parse
 from gateway.endpoints.responses.stream import Stream
 from gateway.endpoints.responses.whole import Whole
 from gateway.ledger import Ledger
 
-__all__ = ["Asked", "Edge", "Head", "Settings", "encoder", "parse"]
+__all__ = [
+    "Asked", "Context", "Draft", "Edge", "Head", "Settings", "draft", "encoder",
+    "parse",
+]  # fmt: skip
 
 
 def encoder(head: Head, asked: Asked, ledger: Ledger, edge: Edge) -> Stream | Whole:

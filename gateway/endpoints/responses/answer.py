@@ -12,9 +12,11 @@ from gateway.endpoints.responses.asked import Asked, Carrier, Edge, Head
 from gateway.endpoints.responses.frames import Frames
 from gateway.endpoints.responses.output import Call, Message, Status, Thinking
 from gateway.endpoints.responses.shape import Wire
+from gateway.errors import CANCELLED
 from gateway.ledger import Ledger
 from gateway.request import Thought
 
+_MEANWHILE = {"compaction": "response.compaction.compacting"}
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
@@ -31,7 +33,7 @@ class Answer:
         state = {"status": "in_progress", "error": None, "incomplete_details": None}
         self.begun: Wire = {**said, **state, "model": head.model, "output": [], "usage": None, **asked.echo}
         self._end: Wire = {}  # how it ended
-        self._output: list[Wire | Raw] = []  # items that have ended
+        self._output: list[Wire] = []  # items that have ended
         self._open: Message | Thinking | Call | None = None
         self._start: ev.ToolStart | None = None  # the last call
         self._blank: list[ev.Text] = []  # white space that a message may begin with
@@ -42,9 +44,18 @@ class Answer:
     def take(self, event: ev.Event) -> None:
         self._arms[type(event)](self, event)
 
-    def response(self) -> Wire:
-        """The Response at its end."""
-        return {**self.begun, **self._end, "output": self._output, "usage": self._usage, **self._extras}
+    @property
+    def failed(self) -> bool:
+        return self._end.get("status") in ("failed", "cancelled")
+
+    def record(self) -> Wire | None:
+        """What is to be stored: the Response at its end, None if nobody wants to come back to it."""
+        return self.response(kept=True) if self._asked.kept else None
+
+    def response(self, *, kept: bool) -> Wire:
+        """The Response at its end, and whether it can be asked for again."""
+        stored = {"store": kept and self._asked.echo["store"]}
+        return {**self.begun, **self._end, **stored, "output": self._output, "usage": self._usage, **self._extras}
 
     # what is open
 
@@ -61,10 +72,12 @@ class Answer:
             self._output.append(self._open.close(status))
             self._open = None
 
-    def _tell(self, begun: Wire | Raw, done: Wire | Raw) -> None:
+    def _tell(self, begun: Wire, done: Wire) -> None:
         """An item that needs no more than its beginning and its end."""
         index = len(self._output)
         self._frames.put("response.output_item.added", output_index=index, item=begun)
+        if event := _MEANWHILE.get(done["type"]):
+            self._frames.put(event, item_id=done["id"], output_index=index)
         self._frames.put("response.output_item.done", output_index=index, item=done)
         self._output.append(done)
 
@@ -162,7 +175,8 @@ class Answer:
     def _hosted_tool(self, e: ev.HostedTool) -> None:
         self._drop_blank()
         self._end_item()
-        self._tell(e.item, e.item)
+        item = json.decode(e.item)
+        self._tell(item, item)
 
     # the end
 
@@ -182,6 +196,9 @@ class Answer:
         """The error event is flat and nested, as clients look for it in either place."""
         self._end_text()
         self._end_item("incomplete")
+        if e.problem.status == CANCELLED.status:
+            self._end = {"status": "cancelled"}
+            return
         error = e.problem.error()
         flat = {name: error[name] for name in ("code", "message", "param")}
         self._frames.put("error", **flat, error=error)

@@ -13,6 +13,8 @@ Carrier = Literal["summary", "text", "both", "hidden"]
 class Asked(Struct, frozen=True, kw_only=True):
     """echo: the fields of the Response object that only repeat the request, all of them (`spec.md` C1).
 
+    kept: it is to be stored, or added to a conversation.
+    compact_above: a prompt of more tokens is to be compacted first; None: whatever its length, it is not.
     carrier: where the client wants to see the reasoning; None: it did not say.
     sealed: reasoning items carry it in `encrypted_content`.
     logprobs: each token's chances go with the text; obfuscation: padding hides the lengths of deltas.
@@ -20,6 +22,8 @@ class Asked(Struct, frozen=True, kw_only=True):
 
     request: Request
     echo: dict[str, Any]
+    kept: bool = False
+    compact_above: int | None = None
     carrier: Literal["summary", "text"] | None = None
     sealed: bool = False
     logprobs: bool = False

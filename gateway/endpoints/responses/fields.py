@@ -5,7 +5,6 @@ from typing import Any
 from gateway.endpoints.body import metadata, moderation
 from gateway.endpoints.checks import (
     Check,
-    array,
     boolean,
     decimal,
     fields,
@@ -30,21 +29,27 @@ _INCLUDES = (
     "message.output_text.logprobs",
     "reasoning.content",  # the gateway's own: reasoning as text rather than as a summary
 )
+INCLUDE = list_of(one_of(*_INCLUDES))
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _SUMMARY = one_of("auto", "concise", "detailed")
-_STATELESS = "'{}' is not supported: this gateway does not store responses. Send the whole input with each request."
-# What needs something to be kept from one request to the next; each says so instead of doing something else.
-_NOT_KEPT = {
-    "previous_response_id": _STATELESS,
-    "conversation": _STATELESS,
-    "background": "'{}' is not supported: this gateway does not store responses. Wait for the answer, or stream it.",
-    "prompt": "'{}' is not supported: this gateway stores no prompts. Send its text as 'instructions' or 'input'.",
+# What cannot be done at all; each says so instead of doing something else.
+_UNSUPPORTED = {
+    "background": "'background' is not supported yet: wait for the answer, or stream it.",
+    "prompt": "'prompt' is not supported: this gateway stores no prompts. Send its text as 'instructions' or 'input'.",
 }
+_EXCLUSIVE = (
+    "Mutually exclusive parameters: Ensure you are only providing one of: 'previous_response_id' or 'conversation'."
+)
 
 
 def _text_or_items(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
     if not isinstance(value, str | list):
         raise wrong_type(value, param, "one of a string or array of objects")
+
+
+def _conversation(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+    if not isinstance(value, str):
+        fields({"id": string})(value, param)
 
 
 def _tool_choice(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
@@ -58,6 +63,7 @@ def _format(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
         fields({"name": short(64), "schema": object_}, {"strict": boolean, "description": string})(value, param)
 
 
+_MANAGED = fields({"type": one_of("compaction")}, {"compact_threshold": integer(1)})
 REASONING = fields(
     {},
     {
@@ -74,11 +80,12 @@ OPTIONAL: dict[str, Check] = {
     "access_programs": object_,
     "background": boolean,
     "client_metadata": object_,
-    "context_management": array,
+    "context_management": list_of(_MANAGED),
+    "conversation": _conversation,
     "frequency_penalty": decimal(-2, 2),
     "generate": boolean,
     "image": object_,
-    "include": list_of(one_of(*_INCLUDES)),
+    "include": INCLUDE,
     "input": _text_or_items,
     "instructions": _text_or_items,
     "max_output_tokens": integer(1),
@@ -88,6 +95,7 @@ OPTIONAL: dict[str, Check] = {
     "parallel_tool_calls": boolean,
     "personality": string,
     "presence_penalty": decimal(-2, 2),
+    "previous_response_id": string,
     "prompt_cache_key": string,
     "prompt_cache_options": object_,
     "prompt_cache_retention": string,
@@ -109,14 +117,16 @@ OPTIONAL: dict[str, Check] = {
 }
 
 _check = fields(REQUIRED, OPTIONAL)
-KNOWN = frozenset((*REQUIRED, *OPTIONAL, *_NOT_KEPT))
+KNOWN = frozenset((*REQUIRED, *OPTIONAL, *_UNSUPPORTED))
 
 
 def check(body: dict[str, Any], min_output_tokens: int) -> None:
-    """Raise BadRequest for what the API does not allow, or what needs responses to be stored."""
+    """Raise BadRequest for what the API does not allow, or the gateway cannot do."""
     _check(body, "")
-    for name, message in _NOT_KEPT.items():
+    for name, message in _UNSUPPORTED.items():
         if body.get(name):
-            raise BadRequest(message.format(name), code="unsupported_parameter", param=name)
+            raise BadRequest(message, code="unsupported_parameter", param=name)
+    if "previous_response_id" in body and "conversation" in body:
+        raise BadRequest(_EXCLUSIVE, code="mutually_exclusive_parameters")
     if "max_output_tokens" in body:
         integer(min_output_tokens)(body["max_output_tokens"], "max_output_tokens")

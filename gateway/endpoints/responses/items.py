@@ -1,7 +1,7 @@
 """The input of a response as chat messages: each type of item, what is required of it and what becomes of it."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -14,15 +14,16 @@ from gateway.endpoints.checks import (
     missing,
     object_,
     one_of,
+    short,
     string,
     wrong_value,
 )
 from gateway.endpoints.responses import calls, parts
-from gateway.endpoints.responses.past import Item, Past, Rules
-from gateway.errors import BadRequest
+from gateway.endpoints.responses.past import Excerpt, Item, Past, Rules
+from gateway.errors import BadRequest, NotFound
 from gateway.request import Message
 
-__all__ = ["Conversation", "Rules", "read"]
+__all__ = ["Conversation", "Item", "Rules", "ends_in_trigger", "excerpt", "read", "referred", "resolved"]
 
 # Items of a provider's own, `slug:type`; the name of one is fit for a header.
 _EXTENSION = re.compile(r"[\w.-]{1,32}:[\w.-]{1,64}", re.ASCII)
@@ -39,16 +40,43 @@ class Conversation(Struct, frozen=True):
     settings: dict[str, dict[str, Any]]
 
 
-def read(input: str | list[Any], instructions: str | list[Any] | None, rules: Rules) -> Conversation:
-    """Raise BadRequest, in OpenAI's words, for what the API does not allow."""
+def read(
+    input: str | list[Any], instructions: str | list[Any] | None, before: Sequence[Item], rules: Rules
+) -> Conversation:
+    """`before`: the items that the input goes on from.  Raise BadRequest for what the API does not allow."""
     told, said = Past(rules), Past(rules)
     _read(told, instructions or [], "instructions", role="system")
+    for item in before:
+        _read_item(said, item, "input")
     _read(said, input, "input", role="user")
     messages = said.messages()
     if not messages:
         raise missing("input")
     tools, settings = [*told.tools, *said.tools], {**told.settings, **said.settings}
     return Conversation((*told.messages(), *messages), tools, settings)
+
+
+def excerpt(given: list[Any], param: str, rules: Rules) -> Excerpt:
+    """What items say that go on from others.  Raise BadRequest for those that no input may have."""
+    past = Excerpt(rules)
+    _read(past, given, param, role="user")
+    return past
+
+
+def _listed(input: str | list[Any]) -> list[Item]:
+    """A text is one message of the user's."""
+    return [{"role": "user", "content": input}] if isinstance(input, str) else input
+
+
+def resolved(input: str | list[Any], known: Mapping[str, Item]) -> list[Item]:
+    """The items of an input, and instead of a reference what it stands for."""
+    return [known[item["id"]] if _is_reference(item) else item for item in _listed(input)]
+
+
+def referred(input: str | list[Any]) -> frozenset[str]:
+    """The ids of items that the input does not hold but refers to."""
+    found = (item["id"] for item in _listed(input) if isinstance(item, dict) and _is_reference(item))
+    return frozenset(id for id in found if isinstance(id, str))
 
 
 def _read(past: Past, given: str | list[Any], param: str, role: str) -> None:
@@ -62,6 +90,7 @@ def _read(past: Past, given: str | list[Any], param: str, role: str) -> None:
 
 def _read_item(past: Past, item: Item, param: str) -> None:
     type = _type(item, param)
+    _IDENTIFIED(item, param)
     if row := ITEMS.get(type):
         row.check(item, param)
         row.read(past, item, param)
@@ -77,7 +106,7 @@ def _type(item: Item, param: str) -> str:
     given = {name for name, value in item.items() if value is not None}
     if "type" not in given and "role" in given:
         return "message"
-    if given == {"id"}:
+    if _is_reference(item):
         return "item_reference"
     fields({"type": string})(item, param)
     type: str = item["type"]
@@ -105,9 +134,17 @@ def _compaction(past: Past, item: Item, param: str) -> None:
     past.compact(opened.text)
 
 
-def _reference(_: Past, item: Item, param: str) -> None:
-    message = f"'{param}' is not supported: this gateway does not store items. Send the item itself."
-    raise BadRequest(message, code="unsupported_value", param=param)
+def _reference(past: Past, item: Item, param: str) -> None:
+    """It stands for the item itself."""
+    if not (found := past.rules.items.get(item["id"])):
+        hint = "Items are not kept when `store` is false: send the item itself, or leave it out."
+        raise NotFound(f"Item with id '{item['id']}' not found. {hint}", param=param)
+    _read_item(past, found, param)
+
+
+def _is_reference(item: Item) -> bool:
+    given = {name for name, value in item.items() if value is not None}
+    return given == {"id"} or (item.get("type") == "item_reference" and "id" in given)
 
 
 def _tools(past: Past, item: Item, param: str) -> None:
@@ -118,6 +155,17 @@ def _configuration(past: Past, item: Item, _: str) -> None:
     for name in ("reasoning", "text"):
         if item.get(name) is not None:
             past.settings[name] = {**past.settings.get(name, {}), **item[name]}
+
+
+def ends_in_trigger(input: str | list[Any]) -> bool:
+    """True if all before its last item is to be compacted."""
+    last = _listed(input)[-1:]
+    return bool(last) and isinstance(last[0], dict) and last[0].get("type") == "compaction_trigger"
+
+
+def _misplaced(_: Past, item: Item, param: str) -> None:
+    message = f"'{param}' is not supported: an item of type '{item['type']}' has to be the last one of the input."
+    raise BadRequest(message, code="unsupported_value", param=param)
 
 
 def _refused(_: Past, item: Item, param: str) -> None:
@@ -138,6 +186,7 @@ _SEARCH = {"call_id": string, "id": string, "execution": one_of("server", "clien
 _OUTCOME = fields({"type": one_of("exit", "timeout")}, {"exit_code": integer()})
 _RAN = fields({}, {"stdout": string, "stderr": string, "outcome": _OUTCOME})
 _ANYTHING = fields({})
+_IDENTIFIED = fields({}, {"id": short(512)})
 
 ITEMS: dict[str, _Row] = {
     "message": _Row(fields({"role": one_of("user", "assistant", "system", "developer")}), _message),
@@ -183,8 +232,8 @@ ITEMS: dict[str, _Row] = {
     "web_search_call": _Row(_ANYTHING, calls.dropped),
     "image_generation_call": _Row(_ANYTHING, calls.dropped),
     "mcp_list_tools": _Row(_ANYTHING, calls.dropped),
+    "compaction_trigger": _Row(_ANYTHING, _misplaced),
     # what nobody here can go on with
-    "compaction_trigger": _Row(_ANYTHING, _refused),
     "computer_call": _Row(_ANYTHING, _refused),
     "computer_call_output": _Row(_ANYTHING, _refused),
     "mcp_approval_request": _Row(_ANYTHING, _refused),

@@ -3,7 +3,7 @@
 The rules are T1–T4, T7 of `spec.md` B3.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -11,7 +11,7 @@ from msgspec import Struct
 from gateway.endpoints.responses.parts import Content, Part, text_part
 from gateway.errors import BadRequest
 from gateway.ledger import Ledger
-from gateway.request import Message, Named, Thought
+from gateway.request import Message, Named, Thought, summary
 
 Item = dict[str, Any]
 
@@ -25,6 +25,7 @@ class Rules(Struct, frozen=True):
     model: who will answer, and gets back what it signed itself.
     all_turns: thoughts from before the last user message are kept, too.
     repair_dangling_calls: a call without an output gets one, instead of an error.
+    items: what references stand for, by id.
     """
 
     open: Callable[[str], Thought | None]
@@ -32,6 +33,7 @@ class Rules(Struct, frozen=True):
     model: str
     all_turns: bool = False
     repair_dangling_calls: bool = False
+    items: Mapping[str, Item] = {}
 
 
 class Call(Struct):
@@ -115,11 +117,11 @@ class Past:
             self.rules.ledger.note("dropped", f"input.{type}")
         call.output = output
 
-    def compact(self, summary: str) -> None:
+    def compact(self, text: str) -> None:
         """A summary stands for all that was said before it, but not for what the model was told to do."""
         told = ("system", "developer")
         self._said = [one for one in self._said if isinstance(one, dict) and one["role"] in told]
-        self.add({"role": "user", "content": f"<conversation_summary>{summary}</conversation_summary>"})
+        self.add(summary(text))
 
     def messages(self) -> list[Message]:
         """All of it; raise BadRequest for a call that was never answered."""
@@ -195,6 +197,14 @@ class Past:
         if sealed and not opened:
             self.rules.ledger.note("dropped", "input.reasoning.encrypted_content")
         return opened
+
+
+class Excerpt(Past):
+    """Items that go on from others, which are not here: so an output may be that of an earlier call."""
+
+    def answer(self, id: str, type: str, output: Content) -> None:
+        if id in self._calls:
+            super().answer(id, type, output)
 
 
 def _joined(parts: list[Part] | None) -> str:

@@ -1,6 +1,6 @@
 """The body of a response, decoded once from its bytes, as a neutral Request and what its encoder has to know."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -9,14 +9,22 @@ from gateway.endpoints.body import check_stream_options, decoded
 from gateway.endpoints.responses.asked import Asked
 from gateway.endpoints.responses.echo import echo
 from gateway.endpoints.responses.fields import KNOWN, REASONING, TEXT, check
-from gateway.endpoints.responses.items import Conversation, Rules, read
+from gateway.endpoints.responses.items import (
+    Conversation,
+    Item,
+    Rules,
+    ends_in_trigger,
+    read,
+    referred,
+    resolved,
+)
 from gateway.endpoints.responses.tool_choice import chosen
 from gateway.endpoints.responses.tools import offered
 from gateway.ledger import Ledger
 from gateway.request import Request, Thought
 
 _SAME = ("temperature", "top_p", "presence_penalty", "frequency_penalty", "parallel_tool_calls")
-_UNDONE = ("context_management", "access_programs", "generate", "stream_id", "moderation")
+_UNDONE = ("access_programs", "generate", "stream_id", "moderation")
 # Fields of a chat completion that say in their own way what a response says in another.
 _OF_CHAT = frozenset(
     ("messages", "n", "functions", "function_call", "max_tokens", "max_completion_tokens", "modalities", "audio")
@@ -35,18 +43,56 @@ class Settings(Struct, frozen=True):
     repair_dangling_calls: bool = False
 
 
-def parse(raw: bytes, settings: Settings, ledger: Ledger) -> Asked:
-    """Raise BadRequest, in OpenAI's words, for what the API does not allow."""
+class Draft(Struct, frozen=True):
+    """A body whose parameters are allowed; what it refers to has to be looked up before its input can be read.
+
+    previous: the response that it goes on from; conversation: the one that it is part of; references: ids of items.
+    triggered: its input ended in a `compaction_trigger`.
+    """
+
+    body: dict[str, Any]
+    previous: str | None
+    conversation: str | None
+    references: frozenset[str]
+    triggered: bool = False
+
+    def input(self, known: Mapping[str, Item]) -> list[Item]:
+        """The items of the input: a text is one, and a reference is what it stands for."""
+        return resolved(self.body.get("input", []), known)
+
+
+class Context(Struct, frozen=True):
+    """What is known to the gateway already: `before` is what the input goes on from, `items` are those it refers to."""
+
+    before: Sequence[Item] = ()
+    items: Mapping[str, Item] = {}
+
+
+def draft(raw: bytes, settings: Settings) -> Draft:
+    """Raise BadRequest, in OpenAI's words, for parameters that the API does not allow."""
     body = decoded(raw)
     check(body, settings.min_output_tokens)
     check_stream_options(body)
+    conversation = body.get("conversation")
+    named = conversation["id"] if isinstance(conversation, dict) else conversation
+    input = body.get("input", [])
+    if triggered := ends_in_trigger(input):
+        body["input"] = input = input[:-1]
+    return Draft(body, body.get("previous_response_id"), named, referred(input), triggered)
+
+
+def parse(draft: Draft, context: Context, settings: Settings, ledger: Ledger) -> Asked:
+    """Raise BadRequest, likewise, for what the input or the tools say."""
+    body = draft.body
     _note_undone(body, ledger)
-    request = _request(body, settings, ledger)
+    request = _request(body, context, settings, ledger)
     reasoning, include = body.get("reasoning") or {}, body.get("include") or ()
     summary = reasoning.get("summary") or reasoning.get("generate_summary")
     return Asked(
         request=request,
-        echo=echo(body),
+        echo={**echo(body), "conversation": {"id": draft.conversation} if draft.conversation else None},
+        kept=body.get("store") is not False or draft.conversation is not None,
+        compact_above=0 if draft.triggered else _threshold(body, ledger),
         carrier="text" if "reasoning.content" in include else "summary" if summary else None,
         sealed=body.get("store") is False or "reasoning.encrypted_content" in include,
         logprobs="logprobs" in request.rest,
@@ -54,8 +100,17 @@ def parse(raw: bytes, settings: Settings, ledger: Ledger) -> Asked:
     )
 
 
-def _request(body: dict[str, Any], settings: Settings, ledger: Ledger) -> Request:
-    said = _conversation(body, settings, ledger)
+def _threshold(body: dict[str, Any], ledger: Ledger) -> int | None:
+    """The least of those that are set."""
+    managed = body.get("context_management") or ()
+    thresholds = [one["compact_threshold"] for one in managed if one.get("compact_threshold") is not None]
+    if len(thresholds) < len(managed):
+        ledger.note("dropped", "context_management")  # nobody here knows when it would be time
+    return min(thresholds, default=None)
+
+
+def _request(body: dict[str, Any], context: Context, settings: Settings, ledger: Ledger) -> Request:
+    said = _conversation(body, context, settings, ledger)
     given = [(tool, f"tools[{i}]") for i, tool in enumerate(body.get("tools") or ())]
     tools = offered([*given, *said.tools], ledger)
     choice, allowed = chosen(body.get("tool_choice"), tools, ledger)
@@ -73,10 +128,10 @@ def _request(body: dict[str, Any], settings: Settings, ledger: Ledger) -> Reques
     )
 
 
-def _conversation(body: dict[str, Any], settings: Settings, ledger: Ledger) -> Conversation:
+def _conversation(body: dict[str, Any], context: Context, settings: Settings, ledger: Ledger) -> Conversation:
     all_turns = (body.get("reasoning") or {}).get("context") == "all_turns"
-    rules = Rules(settings.open, ledger, body["model"], all_turns, settings.repair_dangling_calls)
-    said = read(body.get("input", []), body.get("instructions"), rules)
+    rules = Rules(settings.open, ledger, body["model"], all_turns, settings.repair_dangling_calls, context.items)
+    said = read(body.get("input", []), body.get("instructions"), context.before, rules)
     REASONING(said.settings.get("reasoning", {}), "input")
     TEXT(said.settings.get("text", {}), "input")
     return said
@@ -127,5 +182,3 @@ def _note_undone(body: dict[str, Any], ledger: Ledger) -> None:
         ledger.note("dropped", "reasoning.mode")
     if (body.get("prompt_cache_options") or {}).get("prewarm"):
         ledger.note("dropped", "prompt_cache_options.prewarm")
-    if body.get("store"):
-        ledger.note("dropped", "store")

@@ -22,6 +22,24 @@ _CALLS: dict[ToolKind, tuple[str, str]] = {
     "apply_patch": ("apply_patch_call", "apc_"),
     "tool_search": ("tool_search_call", "tsc_"),
 }
+# What the ids of other items begin with; "item_" where nothing is said.
+PREFIXES = {
+    **dict(_CALLS.values()),
+    "message": "msg_",
+    "reasoning": "rs_",
+    "function_call_output": "fco_",
+    "custom_tool_call_output": "ctco_",
+    "shell_call_output": "sho_",
+    "apply_patch_call_output": "apco_",
+    "tool_search_output": "tso_",
+    "web_search_call": "ws_",
+    "file_search_call": "fs_",
+    "code_interpreter_call": "ci_",
+    "image_generation_call": "ig_",
+    "mcp_list_tools": "mcpl_",
+    "mcp_call": "mcp_",
+    "compaction": "cmp_",
+}
 _KEPT_CODES = frozenset(("context_length_exceeded", "insufficient_quota"))
 
 

@@ -3,6 +3,7 @@
 from gateway.endpoints.responses.answer import Answer
 from gateway.endpoints.responses.asked import Asked, Edge, Head
 from gateway.endpoints.responses.frames import Frames
+from gateway.endpoints.responses.shape import Wire
 from gateway.events import Event
 from gateway.ledger import Ledger
 
@@ -11,9 +12,10 @@ class Stream:
     def __init__(self, head: Head, asked: Asked, ledger: Ledger, edge: Edge) -> None:
         self._frames = Frames(edge.pad if asked.obfuscation else None)
         self._answer = Answer(head, asked, ledger, edge, self._frames)
-        self._ledger = ledger
+        self._ledger, self._started = ledger, False
 
     def start(self) -> bytes:
+        self._started = True
         self._frames.put("response.created", response=self._answer.begun)
         return self.keep_alive()
 
@@ -25,9 +27,14 @@ class Stream:
         self._frames.put("response.in_progress", response=self._answer.begun)
         return self._frames.taken()
 
-    def close(self) -> bytes:
+    def record(self) -> Wire | None:
+        """Nothing before the client has heard of it."""
+        return self._answer.record() if self._started else None
+
+    def close(self, *, kept: bool) -> bytes:
         told = self._ledger.untold()
         comment = b": gateway-warnings %b\n\n" % told.encode() if told else b""
-        response = self._answer.response()
-        self._frames.put(f"response.{response['status']}", response=response)
+        response = self._answer.response(kept=kept)
+        event = "failed" if self._answer.failed else response["status"]  # there is none of a cancelled response
+        self._frames.put(f"response.{event}", response=response)
         return comment + self._frames.taken() + b"data: [DONE]\n\n"

@@ -3,7 +3,7 @@
 from gateway.endpoints.responses.answer import Answer
 from gateway.endpoints.responses.asked import Asked, Edge, Head
 from gateway.endpoints.responses.frames import Unsent
-from gateway.endpoints.responses.shape import encode
+from gateway.endpoints.responses.shape import Wire, encode
 from gateway.events import Event
 from gateway.ledger import Ledger
 
@@ -22,7 +22,9 @@ class Whole:
     def keep_alive(self) -> bytes:
         return b""
 
-    def close(self) -> bytes:
-        """The body; a failure has none."""
-        response = self._answer.response()
-        return b"" if response["status"] == "failed" else encode(response)
+    def record(self) -> Wire | None:
+        """A failure is an error of its own, and nothing that anybody could ask for."""
+        return None if self._answer.failed else self._answer.record()
+
+    def close(self, *, kept: bool) -> bytes:
+        return b"" if self._answer.failed else encode(self._answer.response(kept=kept))

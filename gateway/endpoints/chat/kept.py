@@ -1,0 +1,28 @@
+"""A stream whose answer is stored: shown as it comes, and folded beside it into the completion that is kept."""
+
+from typing import Any
+
+from gateway.endpoints.chat.stream import Stream
+from gateway.endpoints.chat.whole import Whole
+from gateway.events import Event
+
+
+class Kept:
+    def __init__(self, shown: Stream, fold: Whole) -> None:
+        self._shown, self._fold = shown, fold
+
+    def start(self) -> bytes:
+        return self._shown.start()
+
+    def encode(self, event: Event) -> bytes:
+        self._fold.encode(event)
+        return self._shown.encode(event)
+
+    def keep_alive(self) -> bytes:
+        return self._shown.keep_alive()
+
+    def record(self) -> dict[str, Any] | None:
+        return self._fold.record()
+
+    def close(self, *, kept: bool) -> bytes:
+        return self._shown.close(kept=kept)

@@ -1,0 +1,82 @@
+"""Items as the store keeps them, in their long form, and as they are shown: without what nobody asked to see."""
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+from gateway.endpoints.responses.past import Item
+from gateway.endpoints.responses.shape import PREFIXES
+from gateway.endpoints.responses.tools import echoed
+
+Part = dict[str, Any]
+
+# What items and parts of a type always have; all items have an id and a status.
+_MEMBERS: dict[str, Item] = {"reasoning": {"summary": []}, "additional_tools": {"role": "developer"}}
+_PARTS: dict[str, Part] = {
+    "output_text": {"annotations": [], "logprobs": []},
+    "input_image": {"detail": "auto"},
+    "computer_screenshot": {"detail": "auto"},
+}
+# By type of item: where it has a text, or parts.
+_SAID = {"message": "content", "function_call_output": "output", "custom_tool_call_output": "output"}
+_OFFERING = ("additional_tools", "tool_search_output")
+_URLS = ("image_url", "video_url")
+# By what a client has to `include` to see it: the type of an item, and the member that is null otherwise.
+_ON_DEMAND = {
+    "reasoning.encrypted_content": ("reasoning", "encrypted_content"),
+    "file_search_call.results": ("file_search_call", "results"),
+    "web_search_call.results": ("web_search_call", "results"),
+    "code_interpreter_call.outputs": ("code_interpreter_call", "outputs"),
+}
+_LOGPROBS = "message.output_text.logprobs"
+_SOURCES = "web_search_call.action.sources"
+
+
+def full(item: Item, new_id: Callable[[str], str]) -> Item:
+    """A checked item, which is no reference, in its long form: with an id, a type, a status; parts and not a text.
+
+    Secrets are left out.  `new_id`: a prefix → an id.
+    """
+    given = {name: value for name, value in item.items() if value is not None}
+    type = given.get("type", "message")
+    id = given.pop("id", None) or new_id(PREFIXES.get(type, "item_"))
+    whole = {"id": id, "type": type, "status": "completed", **_MEMBERS.get(type, {}), **given}
+    if type == "message" and isinstance(said := whole["content"], str):
+        whole["content"] = [{"type": "output_text" if whole["role"] == "assistant" else "input_text", "text": said}]
+    if type in _OFFERING:
+        whole["tools"] = echoed(whole["tools"])
+    if (place := _SAID.get(type)) and isinstance(whole.get(place), list):
+        whole[place] = list(map(_full_part, whole[place]))
+    return whole
+
+
+def told_apart(items: Iterable[Item], before: Iterable[Item], new_id: Callable[[str], str]) -> list[Item]:
+    """Items in full, behind others: one that repeats an id gets another, as it is by its id that a list goes on."""
+    taken, whole = {item["id"] for item in before}, []
+    for item in items:
+        one = full(item, new_id)
+        if one["id"] in taken:
+            one = full({**item, "id": None}, new_id)
+        taken.add(one["id"])
+        whole.append(one)
+    return whole
+
+
+def shown(item: Item, include: Collection[str]) -> Item:
+    """An item of the store as a client sees it that wants these things included."""
+    hidden: Item = {
+        member: None
+        for name, (type, member) in _ON_DEMAND.items()
+        if item["type"] == type and item.get(member) is not None and name not in include
+    }
+    if item["type"] == "message" and _LOGPROBS not in include:
+        hidden["content"] = [{**part, "logprobs": []} if part.get("logprobs") else part for part in item["content"]]
+    if "sources" in (action := item.get("action") or {}) and _SOURCES not in include:
+        hidden["action"] = {name: value for name, value in action.items() if name != "sources"}
+    return {**item, **hidden}
+
+
+def _full_part(part: Part) -> Part:
+    """URLs are flat; clients that know chat completions write them as objects."""
+    flat = {name: url["url"] for name in _URLS if isinstance(url := part.get(name), dict)}
+    given = {name: value for name, value in part.items() if value is not None}
+    return {**_PARTS.get(part["type"], {}), **given, **flat}

@@ -1,0 +1,48 @@
+"""What the head of an answer tells of its way, besides the status; and what strict mode does not let through."""
+
+from urllib.parse import quote
+
+from starlette.requests import Request as HttpRequest
+
+from gateway.errors import BadRequest
+from gateway.formats.chosen import Chosen
+from gateway.ledger import Ledger
+from gateway.server.directory import Route
+from gateway.server.rounds import Round
+
+_MOST_TOLD = 4096  # characters of warnings, so that every client can take them
+
+
+def told(http: HttpRequest, route: Route, round: Round, ledger: Ledger) -> dict[str, str]:
+    return _debug(http, route, round.chosen) | _warnings(ledger)
+
+
+def check(http: HttpRequest, route: Route, ledger: Ledger) -> None:
+    """In strict mode nothing is dropped, left unenforced or passed on in the hope that somebody knows it."""
+    if not route.settings.strict and http.headers.get("x-gateway-strict") != "1":
+        return
+    for entry in ledger.entries():
+        code, _, subject = entry.partition(":")
+        if code == "forwarded":
+            raise BadRequest(f"Unknown parameter: '{subject}'.", code="unknown_parameter", param=subject)
+        if code in ("dropped", "unenforced"):
+            message = f"Unsupported parameter: '{subject}' cannot be honoured by this model's backend."
+            raise BadRequest(message, code="unsupported_parameter", param=subject)
+
+
+def _warnings(ledger: Ledger) -> dict[str, str]:
+    told = ledger.known()
+    if len(told) > _MOST_TOLD:
+        told = told[:_MOST_TOLD].rpartition(", ")[0] + ", ..."
+    return {"x-gateway-warnings": told} if told else {}
+
+
+def _debug(http: HttpRequest, route: Route, chosen: Chosen) -> dict[str, str]:
+    if http.headers.get("x-gateway-debug") != "1":
+        return {}
+    begins = "; answers begin inside a thought" if chosen.thought_open else ""
+    return {
+        "x-gateway-model": quote(route.model, safe="/@+,"),
+        "x-gateway-backend": route.backend.name,
+        "x-gateway-format": f"{chosen.format}; {chosen.reason}{begins}".encode("ascii", "replace").decode(),
+    }

@@ -1,0 +1,14 @@
+"""What is asked of the gateway itself, and not of a model: each resource in a module of its own."""
+
+from fastapi import FastAPI
+
+from gateway.config import Config
+from gateway.server.auth import Doorkeeper
+from gateway.server.routes import completions, conversations, health, models, responses
+
+_RESOURCES = (models, responses, conversations, completions, health)
+
+
+def add(app: FastAPI, config: Config, door: Doorkeeper) -> None:
+    for resource in _RESOURCES:
+        resource.add(app, config, door)

@@ -1,0 +1,88 @@
+"""/v1/chat/completions, but for asking a model: completions that are stored, as their clients wanted with `store`."""
+
+import re
+
+from fastapi import FastAPI, Request
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.config import Config
+from gateway.endpoints.body import metadata
+from gateway.endpoints.chat.stored import shown
+from gateway.endpoints.checks import fields
+from gateway.errors import NotFound
+from gateway.server.auth import Doorkeeper
+from gateway.server.body import read_fields
+from gateway.server.routes import query
+from gateway.server.routes.answer import Json
+from gateway.server.routes.items import listed
+from gateway.store import completions
+from gateway.store.completions import Completion, Wanted
+
+_PATH = "/v1/chat/completions"
+_ONE = f"{_PATH}/{{id}}"
+_LABEL = re.compile(r"metadata\[(.+)\]")
+_UPDATE = fields({"metadata": metadata})
+
+
+def add(app: FastAPI, config: Config, door: Doorkeeper) -> None:
+    _add_lists(app, door)
+    _add_completions(app, config, door)
+
+
+def _add_lists(app: FastAPI, door: Doorkeeper) -> None:
+    @app.get(_PATH)
+    async def list_completions(request: Request) -> Json:
+        """The stored completions, of a model or with some metadata."""
+        tenant, page = door.tenant(request.headers), query.page(request, order="asc")
+        async with app.state.store.reading() as db:
+            behind = None
+            if page.after is not None and not (behind := await completions.find(db, tenant, page.after)):
+                raise page.not_found()
+            wanted, order = _wanted(request), page.newest_first
+            found = await completions.page(db, tenant, wanted, page.limit + 1, newest_first=order, behind=behind)
+        return Json(page.of([one.body for one in found]))
+
+    @app.get(f"{_ONE}/messages")
+    async def list_messages(request: Request, id: str) -> Json:
+        """The messages that a stored completion answers."""
+        tenant, page = door.tenant(request.headers), query.page(request, order="asc")
+        async with app.state.store.reading() as db:
+            return Json(await listed(db, tenant, [(await _found(db, tenant, id)).messages], page, shown))
+
+
+def _add_completions(app: FastAPI, config: Config, door: Doorkeeper) -> None:
+    @app.get(_ONE)
+    async def retrieve_completion(request: Request, id: str) -> Json:
+        """A stored completion."""
+        tenant = door.tenant(request.headers)
+        async with app.state.store.reading() as db:
+            return Json((await _found(db, tenant, id)).body)
+
+    @app.post(_ONE)
+    async def update_completion(request: Request, id: str) -> Json:
+        """Replace the metadata of a stored completion."""
+        tenant = door.tenant(request.headers)
+        body = await read_fields(request, config, _UPDATE)
+        async with app.state.store.writing() as db:
+            return Json((await completions.describe(db, await _found(db, tenant, id), body["metadata"])).body)
+
+    @app.delete(_ONE)
+    async def delete_completion(request: Request, id: str) -> Json:
+        """Forget a stored completion."""
+        tenant = door.tenant(request.headers)
+        async with app.state.store.writing() as db:
+            await _found(db, tenant, id)
+            await completions.remove(db, id)
+        return Json({"id": id, "object": "chat.completion.deleted", "deleted": True})
+
+
+async def _found(db: AsyncConnection, tenant: str, id: str) -> Completion:
+    if completion := await completions.find(db, tenant, id):
+        return completion
+    raise NotFound(f"Chat completion with id '{id}' not found.")
+
+
+def _wanted(request: Request) -> Wanted:
+    asked = request.query_params
+    labels = {label[1]: value for name, value in asked.items() if (label := _LABEL.fullmatch(name))}
+    return Wanted(asked.get("model"), labels)

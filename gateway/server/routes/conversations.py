@@ -1,0 +1,151 @@
+"""/v1/conversations: lists of items that clients name, and what is in them."""
+
+import time
+from functools import partial
+
+from fastapi import FastAPI, Request
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.config import Config
+from gateway.endpoints.body import metadata
+from gateway.endpoints.checks import fields, list_of, object_
+from gateway.endpoints.responses.added import added, duplicate
+from gateway.endpoints.responses.items import Item, Rules, referred
+from gateway.endpoints.responses.stored import shown
+from gateway.errors import NotFound
+from gateway.ledger import Ledger
+from gateway.server.auth import Doorkeeper
+from gateway.server.body import read_fields
+from gateway.server.ids import new_id
+from gateway.server.routes import query
+from gateway.server.routes.answer import Json
+from gateway.server.routes.items import listed
+from gateway.server.state import locked, no_conversation
+from gateway.store import conversations, threads
+from gateway.store.conversations import Conversation
+from gateway.store.threads import Place, Range
+
+_PATH = "/v1/conversations"
+_ONE = f"{_PATH}/{{id}}"
+_ITEMS = f"{_ONE}/items"
+_ITEM = f"{_ITEMS}/{{item_id}}"
+
+_CREATE = fields({}, {"items": list_of(object_, most=20), "metadata": metadata})
+_DESCRIBE = fields({"metadata": metadata})
+_EXTEND = fields({"items": list_of(object_, least=1, most=20)})
+
+
+def add(app: FastAPI, config: Config, door: Doorkeeper) -> None:
+    _add_conversations(app, config, door)
+    _add_items(app, config, door)
+
+
+def _add_conversations(app: FastAPI, config: Config, door: Doorkeeper) -> None:
+    @app.post(_PATH)
+    async def create_conversation(request: Request) -> Json:
+        """Begin a conversation, perhaps with items in it."""
+        tenant, now = door.tenant(request.headers), int(time.time())
+        body = await read_fields(request, config, _CREATE)
+        id = new_id("conv_")
+        items = await _items(app, tenant, body.get("items", []))
+        async with app.state.store.writing() as db:
+            await conversations.create(db, tenant, id, body.get("metadata", {}), items, now)
+            return Json((await _found(db, tenant, id)).shown())
+
+    @app.get(_ONE)
+    async def retrieve_conversation(request: Request, id: str) -> Json:
+        """A conversation, without its items."""
+        tenant = door.tenant(request.headers)
+        async with app.state.store.reading() as db:
+            return Json((await _found(db, tenant, id)).shown())
+
+    @app.post(_ONE)
+    async def update_conversation(request: Request, id: str) -> Json:
+        """Replace the metadata of a conversation."""
+        tenant = door.tenant(request.headers)
+        body = await read_fields(request, config, _DESCRIBE)
+        async with app.state.store.writing() as db:
+            await _found(db, tenant, id)
+            await conversations.describe(db, id, body["metadata"])
+            return Json((await _found(db, tenant, id)).shown())
+
+    @app.delete(_ONE)
+    async def delete_conversation(request: Request, id: str) -> Json:
+        """Forget a conversation."""
+        tenant = door.tenant(request.headers)
+        async with app.state.store.writing() as db:
+            await _found(db, tenant, id)
+            await conversations.remove(db, id)
+        return Json({"id": id, "object": "conversation.deleted", "deleted": True})
+
+
+def _add_items(app: FastAPI, config: Config, door: Doorkeeper) -> None:
+    @app.get(_ITEMS)
+    async def list_conversation_items(request: Request, id: str) -> Json:
+        """The items of a conversation."""
+        tenant, page = door.tenant(request.headers), query.page(request)
+        show = partial(shown, include=query.include(request))
+        async with app.state.store.reading() as db:
+            return Json(await listed(db, tenant, [(await _found(db, tenant, id)).items], page, show))
+
+    @app.post(_ITEMS)
+    async def create_conversation_items(request: Request, id: str) -> Json:
+        """Add items to the end of a conversation."""
+        tenant, include = door.tenant(request.headers), query.include(request)
+        body = await read_fields(request, config, _EXTEND)
+        items = await _items(app, tenant, body["items"])
+        async with app.state.store.writing() as db:
+            await _extend(db, tenant, id, items)
+        return Json(query.listing([shown(item, include) for item in items]))
+
+    @app.get(_ITEM)
+    async def retrieve_conversation_item(request: Request, id: str, item_id: str) -> Json:
+        """One item of a conversation."""
+        tenant, include = door.tenant(request.headers), query.include(request)
+        async with app.state.store.reading() as db:
+            at = await _place(db, await _found(db, tenant, id), tenant, item_id)
+            (item,) = await threads.read(db, [Range(at.thread, at.end, at.end + 1)])
+        return Json(shown(item, include))
+
+    @app.delete(_ITEM)
+    async def delete_conversation_item(request: Request, id: str, item_id: str) -> Json:
+        """Take one item out of a conversation."""
+        tenant = door.tenant(request.headers)
+        async with app.state.store.writing() as db:
+            conversation = await _found(db, tenant, id)
+            await threads.remove(db, await _place(db, conversation, tenant, item_id))
+        return Json(conversation.shown())
+
+
+async def _found(db: AsyncConnection, tenant: str, id: str) -> Conversation:
+    if conversation := await conversations.find(db, tenant, id):
+        return conversation
+    raise no_conversation(id)
+
+
+async def _place(db: AsyncConnection, conversation: Conversation, tenant: str, item_id: str) -> Place:
+    if place := await threads.find(db, tenant, [conversation.items], item_id):
+        return place
+    raise NotFound(f"Item with id '{item_id}' not found.")
+
+
+async def _items(app: FastAPI, tenant: str, given: list[Item]) -> list[Item]:
+    """What a client gives as items, in full."""
+    async with app.state.store.reading() as db:
+        known = await threads.by_id(db, tenant, referred(given))
+    rules = Rules(app.state.keyring.sealer(tenant).open, Ledger(), model="", items=known)
+    return added(given, "items", rules, new_id)
+
+
+async def _extend(db: AsyncConnection, tenant: str, id: str, items: list[Item]) -> None:
+    """Add items, unless a response is being made of the conversation."""
+    now, holder = time.time(), new_id("hold_")
+    held = await conversations.hold(db, id, holder, int(now * 1000), lease_ms=0)
+    conversation = await _found(db, tenant, id)  # as it is now that nobody else can add to it
+    if not held:
+        raise locked()
+    for item in items:
+        if await threads.find(db, tenant, [conversation.items], item["id"]):
+            raise duplicate(item["id"], "items")
+    await conversations.append(db, conversation, items, int(now))
+    await conversations.let_go(db, id, holder)

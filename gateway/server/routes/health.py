@@ -1,0 +1,34 @@
+"""Whether the gateway is alive, and of use; nobody needs a key to know."""
+
+import asyncio
+from contextlib import suppress
+
+from fastapi import FastAPI
+from starlette.responses import JSONResponse
+
+from gateway.config import Config
+from gateway.server.auth import Doorkeeper
+from gateway.server.backend import Backend
+
+_READY_SECONDS = 1.0
+
+
+def add(app: FastAPI, _: Config, __: Doorkeeper) -> None:
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        """The gateway is alive."""
+        return {"status": "ok"}
+
+    @app.get("/ready")
+    async def ready() -> JSONResponse:
+        """The gateway has a backend that answers; 503 while it has none."""
+        backends = app.state.directory.backends
+        states = dict(zip(backends, await asyncio.gather(*map(_state, backends.values())), strict=True))
+        return JSONResponse({"backends": states}, 200 if "ok" in states.values() else 503)
+
+
+async def _state(backend: Backend) -> str:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_READY_SECONDS):
+            return "ok" if await backend.alive() else "unreachable"
+    return "unreachable"

@@ -1,0 +1,86 @@
+"""What a client wants to see of things that are stored: the parameters of a URL, and pages of lists."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from fastapi import Request
+from msgspec import Struct
+
+from gateway.endpoints.checks import boolean, fields, integer, one_of, string
+from gateway.endpoints.responses.fields import INCLUDE
+from gateway.errors import BadRequest
+
+_BOOLEANS = {"true": True, "false": False}
+
+
+def _integer(text: str) -> int | str:
+    with suppress(ValueError):
+        return int(text)
+    return text
+
+
+def _boolean(text: str) -> bool | str:
+    return _BOOLEANS.get(text, text)
+
+
+_READ: dict[str, Callable[[str], Any]] = {
+    "limit": _integer,
+    "order": str,
+    "after": str,
+    "stream": _boolean,
+    "starting_after": _integer,
+    "include_obfuscation": _boolean,
+}
+_check = fields(
+    {},
+    {
+        "limit": integer(1, 100),
+        "order": one_of("asc", "desc"),
+        "after": string,
+        "include": INCLUDE,
+        "stream": boolean,
+        "starting_after": integer(0),
+        "include_obfuscation": boolean,
+    },
+)
+
+
+class Page(Struct, frozen=True):
+    """A part of a list: at most `limit` of its members, behind the one with the id `after`."""
+
+    limit: int
+    newest_first: bool
+    after: str | None
+
+    def of(self, found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """The page as it is shown; `found`: its members, and one more if there are more."""
+        return listing(found[: self.limit], more=len(found) > self.limit)
+
+    def not_found(self) -> BadRequest:
+        message = f"Invalid 'after': there is nothing with the id '{self.after}' in this list."
+        return BadRequest(message, code="invalid_value", param="after")
+
+
+def listing(data: Sequence[dict[str, Any]], *, more: bool = False) -> dict[str, Any]:
+    first, last = (data[0]["id"], data[-1]["id"]) if data else (None, None)
+    return {"object": "list", "data": data, "first_id": first, "last_id": last, "has_more": more}
+
+
+def page(request: Request, order: str = "desc") -> Page:
+    asked = parameters(request)
+    return Page(asked.get("limit", 20), asked.get("order", order) == "desc", asked.get("after"))
+
+
+def include(request: Request) -> frozenset[str]:
+    return frozenset(parameters(request).get("include", ()))
+
+
+def parameters(request: Request) -> dict[str, Any]:
+    """Those of the query that the API knows; raise BadRequest for one that is not as it should be."""
+    query = request.query_params
+    asked = {name: read(query[name]) for name, read in _READ.items() if name in query}
+    if included := query.getlist("include[]") + query.getlist("include"):
+        asked["include"] = included
+    _check(asked, "")
+    return asked

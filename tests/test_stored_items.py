@@ -1,0 +1,216 @@
+"""Items as they are stored and shown: the long form of each type, and what is seen only by who asks for it."""
+
+import itertools
+
+import pytest
+from openai.types.conversations import conversation_item_list
+from openai.types.responses import response_item_list
+from pydantic import TypeAdapter
+
+from gateway.endpoints.responses.added import added
+from gateway.endpoints.responses.items import ITEMS, Rules, resolved
+from gateway.endpoints.responses.stored import full, shown
+from gateway.errors import BadRequest, NotFound
+from gateway.ledger import Ledger
+
+PNG = "data:image/png;base64,AA=="
+CALLED = {"call_id": "c1", "name": "f"}
+RAN = {"stdout": "ok", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}
+CITED = {"type": "url_citation", "url": "u", "title": "t", "start_index": 0, "end_index": 1}
+LIST = {"object": "list", "first_id": "a", "last_id": "a", "has_more": False}
+OUTPUT = {"type": "function_call_output", "call_id": "c1", "output": "fine"}
+USER = {"role": "user", "content": "Hi"}
+
+
+def message(role, *content, **more):
+    return {"id": "msg_1", "type": "message", "status": "completed", "role": role, "content": [*content], **more}
+
+
+def text(said):
+    return {"type": "input_text", "text": said}
+
+
+def spoken(said):
+    return {"type": "output_text", "text": said, "annotations": [], "logprobs": []}
+
+
+def image(**more):
+    return {"type": "input_image", "detail": "auto", "image_url": PNG, **more}
+
+
+# What is given, and what is stored; the first new id is the prefix and 1.
+FULL = {
+    "a text of the user's": (USER, message("user", text("Hi"))),
+    "a text of the assistant's": ({"role": "assistant", "content": "Hi"}, message("assistant", spoken("Hi"))),
+    "a text of the developer's": ({"role": "developer", "content": ""}, message("developer", text(""))),
+    "a message with parts": (
+        {"type": "message", "role": "user", "content": [text("Hi"), {"type": "input_image", "image_url": PNG}]},
+        message("user", text("Hi"), image()),
+    ),
+    "an image as in a chat": (
+        {"role": "user", "content": [{"type": "input_image", "image_url": {"url": PNG}, "detail": "low", "file_id": None}]},
+        message("user", image(detail="low")),
+    ),
+    "a message as it was answered": (
+        message("assistant", {"type": "output_text", "text": "Hi", "annotations": [CITED], "logprobs": None}, phase="final_answer"),
+        message("assistant", {**spoken("Hi"), "annotations": [CITED]}, phase="final_answer"),
+    ),
+    "an id and a status of the client's": (
+        {**USER, "id": "mine", "status": "incomplete"},
+        message("user", text("Hi"), id="mine", status="incomplete"),
+    ),
+    "an id that is none": ({**USER, "id": ""}, message("user", text("Hi"))),
+    "nulls": ({**USER, "id": None, "status": None, "type": None}, message("user", text("Hi"))),
+    "a thought": (
+        {"type": "reasoning", "id": "rs_9"},
+        {"id": "rs_9", "type": "reasoning", "status": "completed", "summary": []},
+    ),
+    "a call": (
+        {"type": "function_call", **CALLED, "arguments": "{}"},
+        {"id": "fc_1", "type": "function_call", "status": "completed", **CALLED, "arguments": "{}"},
+    ),
+    "an output": (OUTPUT, {"id": "fco_1", "status": "completed", **OUTPUT}),
+    "an output of parts": (
+        {**OUTPUT, "output": [{"type": "input_image", "image_url": PNG}]},
+        {"id": "fco_1", "status": "completed", **OUTPUT, "output": [image()]},
+    ),
+    "an output that is no part": (
+        {"type": "shell_call_output", "call_id": "c1", "output": [RAN]},
+        {"id": "sho_1", "type": "shell_call_output", "status": "completed", "call_id": "c1", "output": [RAN]},
+    ),
+    "tools, but no secrets": (
+        {"type": "additional_tools", "tools": [{"type": "mcp", "server_label": "s", "authorization": "secret"}]},
+        {"id": "item_1", "type": "additional_tools", "status": "completed", "role": "developer", "tools": [{"type": "mcp", "server_label": "s"}]},
+    ),
+    "an extension, as it is": (
+        {"type": "acme:thing", "content": [1, None]},
+        {"id": "item_1", "type": "acme:thing", "status": "completed", "content": [1, None]},
+    ),
+}  # fmt: skip
+
+
+def numbered():
+    count = itertools.count(1)
+    return lambda prefix: f"{prefix}{next(count)}"
+
+
+def rules(**items):
+    return Rules(lambda sealed: None, Ledger(), "m", items=items)
+
+
+@pytest.mark.parametrize("case", FULL)
+def test_items_are_stored_in_their_long_form(case):
+    short, long = FULL[case]
+    assert full(short, numbered()) == long
+
+
+@pytest.mark.parametrize("case", FULL)
+def test_the_long_form_of_the_long_form_is_itself(case):
+    assert full(FULL[case][1], numbered()) == FULL[case][1]
+
+
+@pytest.mark.parametrize("case", sorted({*FULL} - {"an extension, as it is"}))
+@pytest.mark.parametrize("list", [response_item_list.ResponseItemList, conversation_item_list.ConversationItemList])
+def test_the_sdk_knows_the_long_form(case, list):
+    TypeAdapter(list).validate_python({**LIST, "data": [FULL[case][1]]}, strict=False)
+
+
+@pytest.mark.parametrize("type", ITEMS)
+def test_every_type_has_ids_of_its_own_kind(type):
+    item = full({"type": type, "role": "user", "content": "", "tools": []}, numbered())
+    assert item["id"].endswith("_1") and item["type"] == type
+
+
+def test_new_ids_differ():
+    new_id = numbered()
+    items = [full({**short, "id": None}, new_id) for short, _ in FULL.values()]
+    assert len({item["id"] for item in items}) == len(FULL)
+
+
+def test_a_reference_is_what_it_stands_for():
+    known = message("user", text("Hello"), id="msg_7")
+    given = [{"type": "item_reference", "id": "msg_7"}, USER, {"id": "msg_7"}]
+    assert resolved(given, {"msg_7": known}) == [known, USER, known]
+    assert added(given[:2], "items", rules(msg_7=known), numbered()) == [known, message("user", text("Hi"))]
+
+
+SEARCHED = {
+    "id": "ws_1",
+    "type": "web_search_call",
+    "status": "completed",
+    "action": {"type": "search", "query": "q", "sources": [1]},
+}
+LOGPROBS = {**spoken("Hi"), "logprobs": [{"token": "Hi", "logprob": -0.5, "bytes": [], "top_logprobs": []}]}
+HIDDEN = {
+    "reasoning.encrypted_content": (
+        {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "gw1.x"},
+        {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": None},
+    ),
+    "file_search_call.results": (
+        {"id": "fs_1", "type": "file_search_call", "queries": [], "results": [{"text": "x"}]},
+        {"id": "fs_1", "type": "file_search_call", "queries": [], "results": None},
+    ),
+    "web_search_call.results": ({**SEARCHED, "action": None, "results": [1]}, {**SEARCHED, "action": None, "results": None}),
+    "code_interpreter_call.outputs": (
+        {"id": "ci_1", "type": "code_interpreter_call", "outputs": [{"logs": "x"}]},
+        {"id": "ci_1", "type": "code_interpreter_call", "outputs": None},
+    ),
+    "message.output_text.logprobs": (
+        message("assistant", LOGPROBS, {"type": "refusal", "refusal": "No."}),
+        message("assistant", spoken("Hi"), {"type": "refusal", "refusal": "No."}),
+    ),
+    "web_search_call.action.sources": (SEARCHED, {**SEARCHED, "action": {"type": "search", "query": "q"}}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_what_has_to_be_included_to_be_seen(name):
+    item, without = HIDDEN[name]
+    assert shown(item, {name}) == item
+    assert shown(item, {*HIDDEN} - {name}) == without
+
+
+@pytest.mark.parametrize("case", FULL)
+def test_nothing_else_is_hidden(case):
+    assert shown(FULL[case][1], ()) == FULL[case][1]
+
+
+def test_items_may_go_on_from_those_that_are_there_already():
+    """Their call may have been added before them; what is among themselves is checked as in an input."""
+    call = {"type": "function_call", **CALLED, "arguments": "{}"}
+    assert [item["id"] for item in added([OUTPUT], "items", rules(), numbered())] == ["fco_1"]
+    by_name = {"type": "function_call_output", "name": "f", "output": "fine"}
+    assert len(added([call, by_name], "items", rules(), numbered())) == 2
+    with pytest.raises(BadRequest) as caught:
+        added([call, by_name, by_name], "items", rules(), numbered())
+    assert (caught.value.problem.code, caught.value.problem.param) == ("missing_required_parameter", "items[2].call_id")
+
+
+REFUSED = {
+    "no object": ([1], "invalid_type", "items[0]"),
+    "an unknown type": ([USER, {"type": "x"}], "invalid_value", "items[1]"),
+    "an unknown role": ([{"role": "critic", "content": ""}], "invalid_value", "items[0].role"),
+    "an unknown part": ([{"role": "user", "content": [{"type": "x"}]}], "invalid_value", "items[0].content[0]"),
+    "a message without content": ([{"role": "user"}], "missing_required_parameter", "items[0].content"),
+    "an id that is no text": ([{**USER, "id": 1}], "invalid_type", "items[0].id"),
+    "an id that is too long": ([{**USER, "id": "x" * 513}], "string_above_max_length", "items[0].id"),
+    "a foreign summary": ([{"type": "compaction", "encrypted_content": "x"}], "invalid_encrypted_content", "items[0].encrypted_content"),
+    "a tool that is none": ([{"type": "additional_tools", "tools": [{"type": "x"}]}], "invalid_value", "items[0].tools[0].type"),
+    "a setting that is none": ([{"type": "configuration_update", "reasoning": {"effort": "x"}}], "invalid_value", "items.effort"),
+    "a format that is none": ([{"type": "configuration_update", "text": {"verbosity": 1}}], "invalid_type", "items.verbosity"),
+    "the same id twice": ([{**USER, "id": "a"}, {**USER, "id": "a"}], None, "items"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_no_input_may_have_cannot_be_added(case):
+    items, code, param = REFUSED[case]
+    with pytest.raises(BadRequest) as caught:
+        added(items, "items", rules(), numbered())
+    assert (caught.value.problem.code, caught.value.problem.param) == (code, param)
+
+
+def test_a_reference_to_nothing_is_not_found():
+    with pytest.raises(NotFound) as caught:
+        added([{"id": "msg_9"}], "items", rules(), numbered())
+    assert caught.value.problem.param == "items[0]"
