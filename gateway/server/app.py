@@ -1,5 +1,6 @@
 """The application: routes, and what holds for all of them."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -21,6 +22,7 @@ from gateway.server.labels import Labels
 from gateway.server.questions import Question
 from gateway.server.sealing import Keyring
 from gateway.server.state import State
+from gateway.server.sweeping import sweep_for_ever
 from gateway.store.database import Database
 
 _CHAT_PATH = "/v1/chat/completions"
@@ -34,9 +36,11 @@ def create_app(config: Config) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.directory = Directory(config)
         app.state.store = Database(config.store.url.get_secret_value())
+        sweeping = asyncio.create_task(sweep_for_ever(app.state.store, config.store))
         try:
             yield
         finally:
+            sweeping.cancel()
             await app.state.directory.close()
             await app.state.store.close()
 

@@ -1,0 +1,23 @@
+"""Beside the answers: what is too old or too much to be kept is deleted from time to time."""
+
+import asyncio
+import logging
+import time
+
+from gateway.config import Store
+from gateway.store.database import Database, StoreFailed
+from gateway.store.sweep import sweep
+
+_log = logging.getLogger("gateway")
+_DAY = 86_400
+_EVERY = 600.0  # seconds
+
+
+async def sweep_for_ever(database: Database, settings: Store, seconds: float = _EVERY) -> None:
+    """Not at once, so that a gateway that nobody makes store anything does not make a database."""
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            await sweep(database, int(time.time()), settings.ttl_days * _DAY, settings.max_bytes)
+        except StoreFailed as error:
+            _log.warning("what is too old could not be deleted: %s", error.__cause__)
