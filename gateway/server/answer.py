@@ -27,18 +27,22 @@ _TOO_LONG = "context_length_exceeded"
 
 
 class Answer(Struct, frozen=True):
-    """The answer to one question.  `run` raises a GatewayError for everything that has a status of its own."""
+    """The answer to one question.
+
+    run: True if it came to a good end; raises a GatewayError for everything that has a status of its own.
+    """
 
     http: HttpRequest
     question: Question
     route: Route
     settings: config.Config
 
-    async def run(self, send: Send) -> None:
+    async def run(self, send: Send) -> bool:
         async with present(self.http.receive):
-            await self._first_that_fits(send)
+            return await self._first_that_fits(send)
+        return False  # the client has left
 
-    async def _first_that_fits(self, send: Send) -> None:
+    async def _first_that_fits(self, send: Send) -> bool:
         question = self.question
         *longer, shortest = versions(await documents.read(question.request, question.ledger))
         for request in longer:
@@ -50,7 +54,7 @@ class Answer(Struct, frozen=True):
             question.ledger.note("truncated", question.conversation)
         return await self._tried(shortest, send)
 
-    async def _tried(self, request: Request, send: Send) -> None:
+    async def _tried(self, request: Request, send: Send) -> bool:
         http, ledger, route = self.http, self.question.ledger, self.route
         round = await prepare(request, route, ledger, self.settings.limits.frame_bytes)
         heads.check(http, route, ledger)
@@ -71,3 +75,4 @@ class Answer(Struct, frozen=True):
             except asyncio.CancelledError:
                 await exchange.give_up()
                 raise
+        return not turn.problem

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gateway import __version__
 from gateway.config import Config
 from gateway.errors import GatewayError, UpgradeRequired
-from gateway.server import failures, openapi, questions, routes
+from gateway.server import failures, idempotency, openapi, questions, routes
 from gateway.server.answer import Answer
 from gateway.server.auth import Doorkeeper, allow_model
 from gateway.server.body import read_body
@@ -58,7 +58,7 @@ def create_app(config: Config) -> FastAPI:
             allow_origins=config.server.cors,
             allow_methods=["*"],
             allow_headers=["*"],
-            expose_headers=["x-request-id", "x-gateway-warnings"],
+            expose_headers=["x-request-id", "x-gateway-warnings", "idempotent-replayed"],
         )
     return app
 
@@ -113,16 +113,24 @@ class Ask:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         key = self._door.admit(request.headers)
+        tenant = key.name if key else ""
         raw = await read_body(request, self._config.limits.body_bytes)
-        async with self._read(raw, key.name if key else "") as question:
-            model = question.request.model
-            route = await self._app.state.directory.find(model)
-            allow_model(key, model, route.model)
-            try:
-                await Answer(request, question, route, self._config).run(send)
-            except GatewayError as error:
-                error.problem = question.in_its_terms(error.problem)
-                raise
+
+        async def answer(send: Send) -> bool:
+            async with self._read(raw, tenant) as question:
+                model = question.request.model
+                route = await self._app.state.directory.find(model)
+                allow_model(key, model, route.model)
+                try:
+                    return await Answer(request, question, route, self._config).run(send)
+                except GatewayError as error:
+                    error.problem = question.in_its_terms(error.problem)
+                    raise
+
+        if again := idempotency.key_of(request, raw, self._app.state.store, tenant):
+            await idempotency.once(again, answer, request, send)
+        else:
+            await answer(send)
 
 
 def _add_questions(app: FastAPI) -> None:
