@@ -15,7 +15,7 @@ ROWS = [
     ["events"],
     ["request", "ledger", "config"],
     ["framing", "backends", "formats", "endpoints", "alignment", "shortening", "documents"],
-    ["calls"],
+    ["calls", "recollection"],
     ["choice", "translate"],
     ["normaliser"],
     ["upstream"],

@@ -267,10 +267,12 @@ class Responses(Section):
     """min_output_tokens: the least that `max_output_tokens` may be.
 
     repair_dangling_calls: a call whose output is missing gets one that says so, instead of an error.
+    reasoning_memory: the model gets back the reasoning that clients do not send, those of chat completions included.
     """
 
     min_output_tokens: Annotated[Whole, Field(ge=1)] = 16
     repair_dangling_calls: bool = False
+    reasoning_memory: bool = False
 
 
 class Limits(Section):

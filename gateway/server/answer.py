@@ -55,8 +55,8 @@ class Answer(Struct, frozen=True):
         return await self._tried(shortest, send)
 
     async def _tried(self, request: Request, send: Send) -> bool:
-        http, ledger, route = self.http, self.question.ledger, self.route
-        round = await prepare(request, route, ledger, self.settings.limits.frame_bytes)
+        http, ledger, route, memory = self.http, self.question.ledger, self.route, self.question.memory
+        round = memory.listening(await prepare(request, route, ledger, self.settings.limits.frame_bytes))
         heads.check(http, route, ledger)
         turn = Turn(round.request, round.open, self.question.encoder(route.settings))
         turn.start()
@@ -64,9 +64,10 @@ class Answer(Struct, frozen=True):
         exchange = Exchange(turn, route.backend, call, self.settings.stream, self.question.kept)
         with closing(exchange):
             first = await (exchange.decide() if request.stream else exchange.whole())
+            await memory.keep()
             headers = heads.told(http, route, round, ledger)
             response = (
-                EventStream(exchange.pump(first), headers=_NO_CACHE | headers)
+                EventStream(memory.ahead_of(exchange.pump(first)), headers=_NO_CACHE | headers)
                 if request.stream
                 else Response(first, media_type="application/json", headers=headers)
             )
@@ -74,5 +75,6 @@ class Answer(Struct, frozen=True):
                 await response(http.scope, http.receive, send)
             except asyncio.CancelledError:
                 await exchange.give_up()
+                await memory.keep()
                 raise
         return not turn.problem

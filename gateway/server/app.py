@@ -19,6 +19,7 @@ from gateway.server.auth import Doorkeeper, allow_model
 from gateway.server.body import read_body
 from gateway.server.directory import Directory
 from gateway.server.labels import Labels
+from gateway.server.memory import Forgetful, Memory
 from gateway.server.questions import Question
 from gateway.server.sealing import Keyring
 from gateway.server.state import State
@@ -86,11 +87,15 @@ def _endpoints(app: FastAPI, config: Config, door: Doorkeeper) -> dict[str, ASGI
     """The paths that ask a model."""
     keyring: Keyring = app.state.keyring
 
+    def memory(tenant: str) -> Forgetful:
+        return Memory(app.state.store, tenant) if config.responses.reasoning_memory else Forgetful()
+
     def response(raw: bytes, tenant: str) -> AbstractAsyncContextManager[Question]:
-        return questions.response(raw, config.responses, State(app.state.store, tenant), keyring.sealer(tenant))
+        state, sealer = State(app.state.store, tenant), keyring.sealer(tenant)
+        return questions.response(raw, config.responses, state, sealer, memory(tenant))
 
     def chat_completion(raw: bytes, tenant: str) -> AbstractAsyncContextManager[Question]:
-        return questions.chat_completion(raw, State(app.state.store, tenant))
+        return questions.chat_completion(raw, State(app.state.store, tenant), memory(tenant))
 
     return {
         _CHAT_PATH: Ask(app, config, door, chat_completion),

@@ -15,6 +15,7 @@ from gateway.errors import Problem
 from gateway.ledger import Ledger
 from gateway.request import Request
 from gateway.server.ids import new_id, padding
+from gateway.server.memory import Forgetful
 from gateway.server.sealing import Sealer
 from gateway.server.state import Record, State
 from gateway.store.database import StoreFailed
@@ -26,6 +27,7 @@ _log = logging.getLogger("gateway")
 class Question(Struct, frozen=True):
     """encoder: makes the endpoint of an answer, for the model that gives it; keep: stores the answer.
 
+    memory: of the reasoning that the client does not send back.
     conversation: what the API calls the parameter that the request's messages were read from.
     """
 
@@ -33,6 +35,7 @@ class Question(Struct, frozen=True):
     ledger: Ledger
     encoder: Callable[[config.Model], Endpoint]
     keep: Callable[[Record], Awaitable[None]]
+    memory: Forgetful
     conversation: str = "messages"
 
     async def kept(self, record: Record) -> bool:
@@ -52,7 +55,7 @@ class Question(Struct, frozen=True):
 
 
 @asynccontextmanager
-async def chat_completion(raw: bytes, state: State) -> AsyncIterator[Question]:
+async def chat_completion(raw: bytes, state: State, memory: Forgetful) -> AsyncIterator[Question]:
     asked, ledger, created = chat.parse(raw), Ledger(), int(time.time())
 
     def encoder(model: config.Model) -> Endpoint:
@@ -62,11 +65,14 @@ async def chat_completion(raw: bytes, state: State) -> AsyncIterator[Question]:
     async def keep(record: Record) -> None:
         await state.keep_completion({**record, "metadata": asked.metadata}, [*asked.request.messages])
 
-    yield Question(asked.request, ledger, encoder, keep)
+    request = await memory.recalled(asked.request, ledger)
+    yield Question(request, ledger, encoder, keep, memory)
 
 
 @asynccontextmanager
-async def response(raw: bytes, settings: config.Responses, state: State, sealer: Sealer) -> AsyncIterator[Question]:
+async def response(
+    raw: bytes, settings: config.Responses, state: State, sealer: Sealer, memory: Forgetful
+) -> AsyncIterator[Question]:
     ledger, created, edge = Ledger(), int(time.time()), _edge(sealer)
     rules = _rules(settings, sealer)
     draft = responses.draft(raw, rules)
@@ -77,8 +83,10 @@ async def response(raw: bytes, settings: config.Responses, state: State, sealer:
 
     async with state.origin(draft) as origin:
         asked = responses.parse(draft, origin.context, rules, ledger)
+        all_turns = asked.echo["reasoning"].get("context") != "current_turn"
+        request = await memory.recalled(asked.request, ledger, all_turns=all_turns)
         keep = partial(state.keep_response, draft, origin)
-        yield Question(asked.request, ledger, encoder, keep, "input")
+        yield Question(request, ledger, encoder, keep, memory, "input")
 
 
 def _rules(settings: config.Responses, sealer: Sealer) -> responses.Settings:

@@ -1,0 +1,80 @@
+"""The reasoning that a tenant's clients do not send back: looked up for a question, kept of its answer.
+
+It is not worth an answer: a store that fails is told to the log, and to nobody else.
+"""
+
+import logging
+import time
+from collections.abc import AsyncIterator, Collection
+
+from gateway import recollection
+from gateway.ledger import Ledger
+from gateway.recollection import Listener
+from gateway.request import Request
+from gateway.server.rounds import Round
+from gateway.store import thoughts
+from gateway.store.database import Database, StoreFailed
+
+_log = logging.getLogger("gateway")
+
+
+class Forgetful:
+    """No memory: clients have to send back what they want the model to know."""
+
+    async def recalled(self, request: Request, _: Ledger, *, all_turns: bool = True) -> Request:
+        """The request with the reasoning that its messages had; else than in all turns, only that of the last one."""
+        return request
+
+    def listening(self, round: Round) -> Round:
+        """The round, with an ear for what is answered."""
+        return round
+
+    def ahead_of(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """The same pieces of an answer, each after what was heard in it was kept: clients answer at once."""
+        return pieces
+
+    async def keep(self) -> None:
+        """Keep what was heard."""
+
+
+class Memory(Forgetful):
+    """Of one question: `recalled` comes first, the answer afterwards."""
+
+    def __init__(self, store: Database, tenant: str) -> None:
+        self._store, self._tenant = store, tenant
+        self._used: Collection[str] = ()
+
+    async def recalled(self, request: Request, ledger: Ledger, *, all_turns: bool = True) -> Request:
+        self._listener = Listener(request.messages)
+        lacks = recollection.lacking(request.messages, all_turns=all_turns)
+        if not lacks:
+            return request
+        try:
+            async with self._store.reading() as db:
+                found = await thoughts.find(db, self._tenant, {key for one in lacks for key in one.keys})
+        except StoreFailed as error:
+            _log.warning("reasoning could not be looked up: %s", error.__cause__)
+            return request
+        self._used = found.keys()
+        return recollection.recalled(request, lacks, found, ledger)
+
+    def listening(self, round: Round) -> Round:
+        return round.seen_by(self._listener)
+
+    async def ahead_of(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        async for piece in pieces:
+            await self.keep()
+            yield piece
+
+    async def keep(self) -> None:
+        heard = self._listener.heard
+        if not heard:
+            return
+        now = int(time.time())
+        try:
+            async with self._store.writing() as db:
+                await thoughts.save(db, self._tenant, heard, now)
+                await thoughts.touch(db, self._tenant, self._used, now)
+        except StoreFailed as error:
+            _log.warning("reasoning could not be kept: %s", error.__cause__)
+        heard.clear()
