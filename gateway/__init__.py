@@ -15,6 +15,8 @@ Reading order, the way of one chunk:
     endpoints/responses the same for the API of items: body → request; events → response.* events, or one Response
     documents           files in a request, as text
     shortening          a prompt that is too long, shorter
+    compaction          a conversation that a summary takes the place of
+    recollection        reasoning that a client did not send back, put in again
     turn                upstream and endpoint together: bytes → bytes
     store               what lasts: responses, conversations, and all else that is looked up later
     server              sockets, clock, processes: the only code that waits

@@ -16,7 +16,7 @@ ROWS = [
     ["request", "ledger", "config"],
     ["framing", "backends", "formats", "endpoints", "alignment", "shortening", "documents"],
     ["calls", "recollection"],
-    ["choice", "translate"],
+    ["choice", "translate", "compaction"],
     ["normaliser"],
     ["upstream"],
     ["turn"],

@@ -21,6 +21,13 @@ _NOT_DONE = frozenset(("moderation", "prediction", "verbosity", "web_search_opti
 _RAW: Mapping[str, bool] = MappingProxyType({"skip_special_tokens": False, "spaces_between_special_tokens": False})
 
 
+class Counter(Struct, frozen=True):
+    """Where a server takes the body of a chat completion and says, in this field, how many tokens its prompt has."""
+
+    path: str
+    field: str
+
+
 class Kind(Struct, frozen=True, kw_only=True):
     """What one kind of server makes of a request.
 
@@ -34,6 +41,7 @@ class Kind(Struct, frozen=True, kw_only=True):
     parses: it looks for thoughts and calls itself, whatever its settings.
     raw: what is asked so that special tokens stay in the text.
     continues: a last message of the assistant is the beginning of the answer, asked for or not.
+    counter: where it counts tokens; None: nowhere.
     """
 
     limit: Literal["max_tokens", "max_completion_tokens"] | None = None
@@ -46,12 +54,26 @@ class Kind(Struct, frozen=True, kw_only=True):
     parses: bool = False
     raw: Mapping[str, bool] = MappingProxyType({})
     continues: bool = False
+    counter: Counter | None = None
 
 
 KINDS: dict[str, Kind] = {
     "openai": Kind(unheard=frozenset(), undone=frozenset(), parses=True),
-    "vllm": Kind(limit="max_completion_tokens", reasoning="reasoning", refuses_tools=True, raw=_RAW),
-    "llamacpp": Kind(limit="max_tokens", named_choice="alone", logprobs_with_tools=False, parses=True, continues=True),
+    "vllm": Kind(
+        limit="max_completion_tokens",
+        reasoning="reasoning",
+        refuses_tools=True,
+        raw=_RAW,
+        counter=Counter("/tokenize", "count"),
+    ),
+    "llamacpp": Kind(
+        limit="max_tokens",
+        named_choice="alone",
+        logprobs_with_tools=False,
+        parses=True,
+        continues=True,
+        counter=Counter("/v1/chat/completions/input_tokens", "input_tokens"),
+    ),
     "ollama": Kind(
         limit="max_tokens",
         reasoning="reasoning",

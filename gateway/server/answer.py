@@ -12,12 +12,13 @@ from gateway import config
 from gateway.errors import GatewayError
 from gateway.request import Request
 from gateway.server import documents, heads
-from gateway.server.call import Call
+from gateway.server.call import Call, Later
+from gateway.server.compacting import Compacting, is_due
 from gateway.server.directory import Route
 from gateway.server.exchange import Exchange
 from gateway.server.presence import present
 from gateway.server.questions import Question
-from gateway.server.rounds import prepare
+from gateway.server.rounds import Round, prepare
 from gateway.server.stream import EventStream
 from gateway.shortening import versions
 from gateway.turn import Turn
@@ -58,9 +59,7 @@ class Answer(Struct, frozen=True):
         http, ledger, route, memory = self.http, self.question.ledger, self.route, self.question.memory
         round = memory.listening(await prepare(request, route, ledger, self.settings.limits.frame_bytes))
         heads.check(http, route, ledger)
-        turn = Turn(round.request, round.open, self.question.encoder(route.settings))
-        turn.start()
-        call = Call(route.backend, round.body, turn.answered)
+        turn, call = await self._begun(request, round)
         exchange = Exchange(turn, route.backend, call, self.settings.stream, self.question.kept)
         with closing(exchange):
             first = await (exchange.decide() if request.stream else exchange.whole())
@@ -78,3 +77,16 @@ class Answer(Struct, frozen=True):
                 await memory.keep()
                 raise
         return not turn.problem
+
+    async def _begun(self, request: Request, round: Round) -> tuple[Turn, Call | Later]:
+        """A turn that has started, and the call for its round."""
+        question, route = self.question, self.route
+        endpoint = question.encoder(route.settings)
+        if question.compaction and await is_due(question.compaction, round, route.backend, question.ledger):
+            compacting = Compacting(request, round, question, route, self.settings)
+            turn = Turn(round.request, compacting.open, endpoint)
+            turn.start()
+            return turn, Later(compacting.call(turn, question.compaction.encoder()))
+        turn = Turn(round.request, round.open, endpoint)
+        turn.start()
+        return turn, Call(route.backend, round.body, turn.answered)

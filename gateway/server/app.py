@@ -17,17 +17,20 @@ from gateway.server import failures, idempotency, openapi, questions, routes
 from gateway.server.answer import Answer
 from gateway.server.auth import Doorkeeper, allow_model
 from gateway.server.body import read_body
+from gateway.server.counting import Count
 from gateway.server.directory import Directory
 from gateway.server.labels import Labels
 from gateway.server.memory import Forgetful, Memory
 from gateway.server.questions import Question
 from gateway.server.sealing import Keyring
-from gateway.server.state import State
+from gateway.server.state import Reading, State
 from gateway.server.sweeping import sweep_for_ever
 from gateway.store.database import Database
 
 _CHAT_PATH = "/v1/chat/completions"
 _RESPONSES_PATH = "/v1/responses"
+_COMPACT_PATH = "/v1/responses/compact"
+_COUNT_PATH = "/v1/responses/input_tokens"
 
 
 def create_app(config: Config) -> FastAPI:
@@ -97,14 +100,26 @@ def _endpoints(app: FastAPI, config: Config, door: Doorkeeper) -> dict[str, ASGI
     def chat_completion(raw: bytes, tenant: str) -> AbstractAsyncContextManager[Question]:
         return questions.chat_completion(raw, State(app.state.store, tenant), memory(tenant))
 
+    def compaction(raw: bytes, tenant: str) -> AbstractAsyncContextManager[Question]:
+        return questions.compaction(raw, config.responses, Reading(app.state.store, tenant), keyring.sealer(tenant))
+
+    def prompt(raw: bytes, tenant: str) -> AbstractAsyncContextManager[Question]:
+        state, sealer = Reading(app.state.store, tenant), keyring.sealer(tenant)
+        return questions.response(raw, config.responses, state, sealer, memory(tenant))
+
     return {
-        _CHAT_PATH: Ask(app, config, door, chat_completion),
-        _RESPONSES_PATH: Ask(app, config, door, response),
+        _CHAT_PATH: Ask(app, config, door, chat_completion, Answer),
+        _RESPONSES_PATH: Ask(app, config, door, response, Answer),
+        _COMPACT_PATH: Ask(app, config, door, compaction, Answer),
+        _COUNT_PATH: Ask(app, config, door, prompt, Count),
     }
 
 
 class Ask:
-    """POST a question to a model, as plain ASGI.  `read` makes a question of a body, for a tenant."""
+    """POST a question to a model, as plain ASGI.
+
+    read: makes a question of a body, for a tenant; reply: what the client gets for it.
+    """
 
     def __init__(
         self,
@@ -112,8 +127,9 @@ class Ask:
         config: Config,
         door: Doorkeeper,
         read: Callable[[bytes, str], AbstractAsyncContextManager[Question]],
+        reply: type[Answer | Count],
     ) -> None:
-        self._app, self._config, self._door, self._read = app, config, door, read
+        self._app, self._config, self._door, self._read, self._reply = app, config, door, read, reply
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -127,7 +143,7 @@ class Ask:
                 route = await self._app.state.directory.find(model)
                 allow_model(key, model, route.model)
                 try:
-                    return await Answer(request, question, route, self._config).run(send)
+                    return await self._reply(request, question, route, self._config).run(send)
                 except GatewayError as error:
                     error.problem = question.in_its_terms(error.problem)
                     raise
@@ -148,6 +164,14 @@ def _add_questions(app: FastAPI) -> None:
     @app.post(_RESPONSES_PATH, openapi_extra=openapi.RESPONSES)
     async def responses() -> None:
         """Answer a conversation of items: one Response, or its events where `stream` is true."""
+
+    @app.post(_COMPACT_PATH, openapi_extra=openapi.RESPONSES)
+    async def compact() -> None:
+        """Summarise a conversation of items: its users' messages, and an item that stands for all of it."""
+
+    @app.post(_COUNT_PATH, openapi_extra=openapi.RESPONSES)
+    async def input_tokens() -> None:
+        """Count the tokens that a model would be given with a conversation of items."""
 
     @app.get(_RESPONSES_PATH, include_in_schema=False)
     async def responses_by_websocket(request: Request) -> None:

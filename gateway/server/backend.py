@@ -16,6 +16,8 @@ from gateway.server.template import Templates
 
 _LIST_SECONDS = 5.0  # for the list of models, which is on the way only of a model that nobody has asked for yet
 _FRESH_SECONDS = 10.0  # a list this young is not asked for again
+_COUNT_SECONDS = 10.0  # for counting the tokens of a prompt
+_JSON = {"content-type": "application/json"}
 
 
 class Listed(Struct, frozen=True):
@@ -50,6 +52,18 @@ class Backend:
             if isinstance(error.__cause__, TimeoutError):
                 raise UpstreamTimeout(f"The backend '{self.name}' took no connection in time.") from error
             raise
+
+    async def count(self, body: bytes) -> int | None:
+        """The tokens of the prompt that this body asks for an answer with; None if it does not say."""
+        if not (counter := self.kind.counter):
+            return None
+        try:
+            answer = await self._http.post(counter.path, content=body, headers=_JSON, timeout=_COUNT_SECONDS)
+            answer.raise_for_status()
+            count = answer.json()[counter.field]
+        except (httpx.HTTPError, ValueError, KeyError, TypeError):
+            return None
+        return count if isinstance(count, int) else None
 
     async def models(self) -> list[Listed]:
         """What it lists, asked for at most every ten seconds; raises Unreachable where it never could be asked."""

@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import closing, suppress
 from math import inf
+from typing import Any
 
 from gateway.backends.openai import failures
 from gateway.errors import UpstreamError, UpstreamFailed, UpstreamTimeout
@@ -95,3 +96,28 @@ class Call:
         if problem.status >= 500:
             _log.warning("backend %s answered %d: %r", self._backend.name, answer.status, body[:_EXCERPT])
         raise UpstreamFailed(problem, answer.headers.get("retry-after"))
+
+
+class Later:
+    """A call that something else comes before, which may take its time or go wrong: to be used as a call is.
+
+    coming: is begun at once, and gives the call.
+    """
+
+    def __init__(self, coming: Coroutine[Any, Any, Call]) -> None:
+        self._coming = asyncio.create_task(coming)
+        self._clock = asyncio.get_running_loop().time
+
+    async def ready(self, seconds: float = inf) -> bool:
+        until = self._clock() + seconds
+        await asyncio.wait((self._coming,), timeout=None if seconds == inf else max(seconds, 0))
+        if not self._coming.done():
+            return False
+        return await self._coming.result().ready(until - self._clock())
+
+    async def read(self) -> bytes:
+        return await self._coming.result().read()
+
+    def close(self) -> None:
+        if not self._coming.cancel() and not self._coming.cancelled() and not self._coming.exception():
+            self._coming.result().close()

@@ -14,7 +14,7 @@ from typing import Any
 from gateway.config.schema import Stream
 from gateway.errors import CANCELLED, GatewayError, UpstreamFailed
 from gateway.server.backend import Backend
-from gateway.server.call import Call
+from gateway.server.call import Call, Later
 from gateway.turn import Action, Keep, Send, Turn
 
 _log = logging.getLogger("gateway")
@@ -28,7 +28,7 @@ class Exchange:
     turn: one that has started and has one round; call: puts that round to the backend; keep: stores the answer.
     """
 
-    def __init__(self, turn: Turn, backend: Backend, call: Call, times: Stream, keep: Kept) -> None:
+    def __init__(self, turn: Turn, backend: Backend, call: Call | Later, times: Stream, keep: Kept) -> None:
         self._turn, self._backend, self._times, self._keep = turn, backend, times, keep
         self._over = False
         self._retry_after: str | None = None

@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway import config
+from gateway.compaction import summarised
 from gateway.endpoints import chat, responses
 from gateway.errors import Problem
 from gateway.ledger import Ledger
@@ -24,11 +25,19 @@ from gateway.turn import Endpoint
 _log = logging.getLogger("gateway")
 
 
+class Compaction(Struct, frozen=True):
+    """above: how many tokens a prompt may have without one; encoder: makes the endpoint of the summary."""
+
+    above: int
+    encoder: Callable[[], responses.Summary]
+
+
 class Question(Struct, frozen=True):
     """encoder: makes the endpoint of an answer, for the model that gives it; keep: stores the answer.
 
     memory: of the reasoning that the client does not send back.
     conversation: what the API calls the parameter that the request's messages were read from.
+    compaction: what may have to come before the answer.
     """
 
     request: Request
@@ -37,6 +46,7 @@ class Question(Struct, frozen=True):
     keep: Callable[[Record], Awaitable[None]]
     memory: Forgetful
     conversation: str = "messages"
+    compaction: Compaction | None = None
 
     async def kept(self, record: Record) -> bool:
         """Store the answer; False, and the ledger knows, if that cannot be done: the client gets it all the same."""
@@ -85,8 +95,27 @@ async def response(
         asked = responses.parse(draft, origin.context, rules, ledger)
         all_turns = asked.echo["reasoning"].get("context") != "current_turn"
         request = await memory.recalled(asked.request, ledger, all_turns=all_turns)
+        above, keep = asked.compact_above, partial(state.keep_response, draft, origin)
+        compaction = None if above is None else Compaction(above, partial(responses.Summary, edge, ledger))
+        yield Question(request, ledger, encoder, keep, memory, "input", compaction)
+
+
+@asynccontextmanager
+async def compaction(raw: bytes, settings: config.Responses, state: State, sealer: Sealer) -> AsyncIterator[Question]:
+    """The question for a summary alone, of which nothing is stored."""
+    ledger, created, edge = Ledger(), int(time.time()), _edge(sealer)
+    rules = _rules(settings, sealer)
+    draft = responses.draft(raw, rules)
+
+    def encoder(_: config.Model) -> Endpoint:
+        head = responses.Head(new_id("resp_"), created, request.model)
+        return responses.Compaction(head, edge, ledger, users)
+
+    async with state.origin(draft) as origin:
+        request = summarised(responses.parse(draft, origin.context, rules, ledger).request)
+        users = responses.by_users([*origin.context.before, *draft.input(origin.context.items)], new_id)
         keep = partial(state.keep_response, draft, origin)
-        yield Question(request, ledger, encoder, keep, memory, "input")
+        yield Question(request, ledger, encoder, keep, Forgetful(), "input")
 
 
 def _rules(settings: config.Responses, sealer: Sealer) -> responses.Settings:

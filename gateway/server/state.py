@@ -114,6 +114,14 @@ class State:
                 await self._hold(id)
 
 
+class Reading(State):
+    """For those who add nothing: a conversation is not held, and may grow meanwhile."""
+
+    @asynccontextmanager
+    async def origin(self, draft: Draft) -> AsyncIterator[Origin]:
+        yield await self._found(draft)
+
+
 async def _said_before(db: AsyncConnection, behind: Place, id: str) -> list[Item]:
     try:
         return await threads.read(db, await threads.ranges(db, behind))

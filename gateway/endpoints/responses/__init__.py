@@ -1,13 +1,14 @@
 """/v1/responses: a body in, response.* events or one Response out."""
 
 from gateway.endpoints.responses.asked import Asked, Edge, Head
+from gateway.endpoints.responses.compaction import Compaction, Summary, by_users
 from gateway.endpoints.responses.request import Context, Draft, Settings, draft, parse
 from gateway.endpoints.responses.stream import Stream
 from gateway.endpoints.responses.whole import Whole
 from gateway.ledger import Ledger
 
 __all__ = [
-    "Asked", "Context", "Draft", "Edge", "Head", "Settings", "draft", "encoder",
+    "Asked", "Compaction", "Context", "Draft", "Edge", "Head", "Settings", "Summary", "by_users", "draft", "encoder",
     "parse",
 ]  # fmt: skip
 

@@ -1,0 +1,77 @@
+"""A model's summary as an item that stands for what was said before it; alone it is what /v1/responses/compact says."""
+
+from collections.abc import Callable, Iterable
+
+from gateway.endpoints.responses.asked import Edge, Head
+from gateway.endpoints.responses.past import Item
+from gateway.endpoints.responses.shape import Wire, encode, usage
+from gateway.endpoints.responses.stored import full
+from gateway.errors import UpstreamInvalid
+from gateway.events import Event, Failure, Finish, Text, Usage
+from gateway.ledger import Ledger
+from gateway.request import Thought
+
+
+class Summary:
+    """An endpoint that tells nobody.  What the model thinks, or refuses to say, is no part of its summary."""
+
+    def __init__(self, edge: Edge, ledger: Ledger) -> None:
+        self._edge, self._ledger = edge, ledger
+        self._said: list[str] = []
+        self._failed = False
+        self.spent = Usage(0, 0)
+
+    @property
+    def text(self) -> str:
+        return "".join(self._said).strip()
+
+    def item(self) -> Wire:
+        """The summary, sealed; raises UpstreamInvalid where there is none."""
+        if not self.text:
+            raise UpstreamInvalid("The model was asked for a summary and said nothing.")
+        sealed = self._edge.seal(Thought(self.text))
+        item = {"id": self._edge.new_id("cmp_"), "type": "compaction", "status": "completed"}
+        return {**item, "encrypted_content": sealed}
+
+    def start(self) -> bytes:
+        return b""
+
+    def encode(self, event: Event) -> bytes:
+        match event:
+            case Text():
+                self._said.append(event.text)
+            case Usage():
+                self.spent = event
+            case Finish(reason="length"):
+                self._ledger.note("truncated", "compaction")
+            case Failure():
+                self._failed = True
+        return b""
+
+    def keep_alive(self) -> bytes:
+        return b""
+
+    def record(self) -> None:
+        """Nobody can ask for it again."""
+
+    def close(self, *, kept: bool) -> bytes:
+        return b""
+
+
+class Compaction(Summary):
+    """The same as an answer of its own; `users` is what they said, in full."""
+
+    def __init__(self, head: Head, edge: Edge, ledger: Ledger, users: list[Item]) -> None:
+        super().__init__(edge, ledger)
+        self._head, self._users = head, users
+
+    def close(self, *, kept: bool) -> bytes:
+        if self._failed:
+            return b""
+        said = {"id": self._head.id, "object": "response.compaction", "created_at": self._head.created}
+        return encode({**said, "output": [*self._users, self.item()], "usage": usage(self.spent)})
+
+
+def by_users(items: Iterable[Item], new_id: Callable[[str], str]) -> list[Item]:
+    """The messages of users among checked items, in full."""
+    return [full(item, new_id) for item in items if item.get("role") == "user"]

@@ -1,0 +1,42 @@
+"""How many tokens a prompt has: as the server of its model counts them, or estimated where it does not."""
+
+from msgspec import Struct
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse
+from starlette.types import Send
+
+from gateway import config
+from gateway.ledger import Ledger
+from gateway.server import documents, heads
+from gateway.server.backend import Backend
+from gateway.server.directory import Route
+from gateway.server.questions import Question
+from gateway.server.rounds import Round, prepare
+from gateway.upstream import tokens
+
+
+class Count(Struct, frozen=True):
+    """What a question would take, without its answer."""
+
+    http: HttpRequest
+    question: Question
+    route: Route
+    settings: config.Config
+
+    async def run(self, send: Send) -> bool:
+        http, ledger, route = self.http, self.question.ledger, self.route
+        request = await documents.read(self.question.request, ledger)
+        round = await prepare(request, route, ledger, self.settings.limits.frame_bytes)
+        heads.check(http, route, ledger)
+        said = {"object": "response.input_tokens", "input_tokens": await input_tokens(round, route.backend, ledger)}
+        response = JSONResponse(said, headers=heads.told(http, route, round, ledger))
+        await response(http.scope, http.receive, send)
+        return True
+
+
+async def input_tokens(round: Round, backend: Backend, ledger: Ledger) -> int:
+    counted = await backend.count(round.body)
+    if counted is None:
+        ledger.note("estimated", "input_tokens")
+        return tokens(round.size)
+    return counted
