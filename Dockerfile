@@ -5,7 +5,7 @@ COPY gateway gateway
 RUN python -m venv /venv && /venv/bin/pip install --no-cache-dir .
 
 FROM python:3.12-slim
-RUN useradd --system --create-home gateway
+RUN useradd --system --create-home gateway && install --directory --owner=gateway /data
 COPY --from=build /venv /venv
 USER gateway
 WORKDIR /home/gateway

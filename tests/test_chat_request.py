@@ -298,8 +298,7 @@ OWN_SERVICE = {
     "prompt_cache_retention": "24h", "safety_identifier": "x" * 128, "service_tier": "fast", "user": "u",
 }  # fmt: skip
 NOT_DONE = {
-    "moderation": {"model": "m", "policy": {"input": {"mode": "score"}}}, "prediction": {"type": "content", "content": "x"},
-    "store": True, "verbosity": "low", "web_search_options": {},
+    "moderation": {"model": "m", "policy": {"input": {"mode": "score"}}}, "prediction": {"type": "content", "content": "x"}, "verbosity": "low", "web_search_options": {},
 }  # fmt: skip
 
 

@@ -1,6 +1,7 @@
-"""The compliance cases of Open Responses that need no state, whole and streamed, over a model that thinks first.
+"""The compliance cases of Open Responses, whole and streamed, over a model that thinks first.
 
 Requests, answers and events are validated with the specification's own types; its set of events is closed.
+Those of compaction are in test_compaction.py.
 """
 
 import base64
@@ -177,7 +178,8 @@ async def test_a_case_of_the_compliance_suite_passes(name, streamed):
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_function_call_and_its_result_go_back_without_the_tools(streamed):
+@pytest.mark.parametrize("stored", [False, True])
+async def test_a_function_call_and_its_result_go_back_without_the_tools(stored, streamed):
     scripts = script(CALL, streamed), script("It is cold.", streamed)
     async with listening(*scripts, model={"format": "hermes_json"}) as site:
         named = {"type": "function", "name": "get_weather"}
@@ -186,11 +188,27 @@ async def test_a_function_call_and_its_result_go_back_without_the_tools(streamed
         first, _ = await ask(site, **asked)
         (call,) = [item for item in first["output"] if item["type"] == "function_call"]
         result = {"type": "function_call_output", "call_id": call["call_id"], "output": '{"degrees": -3}'}
-        second, _ = await ask(site, input=[question, *first["output"], result], stream=streamed)
+        before = {"previous_response_id": first["id"]} if stored else {}
+        past = [] if stored else [question, *first["output"]]
+        second, _ = await ask(site, **before, input=[*past, result], stream=streamed)
         assert second["output"][-1]["content"][0]["text"] == "It is cold."
-        _, past, answer = site.asked["messages"]
+        assert second["previous_response_id"] == before.get("previous_response_id")
+        asked, past, answer = site.asked["messages"]
+        assert (asked["content"], "tools" in site.asked) == ("Weather in Oslo?", False)
         assert (past["reasoning_content"], answer["content"]) == ("Let me see.", '{"degrees": -3}')
         assert past["tool_calls"][0]["id"] == answer["tool_call_id"] == call["call_id"]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_response_goes_on_from_the_one_before(streamed):
+    scripts = script("Hello Ann.", streamed), script("You are Ann.", streamed)
+    async with listening(*scripts, model={"format": "hermes_json"}) as site:
+        first, _ = await ask(site, input=[user("I am Ann.")], stream=streamed)
+        second, _ = await ask(site, input=[user("Who am I?")], previous_response_id=first["id"], stream=streamed)
+        said = [(one["role"], one["content"]) for one in site.asked["messages"]]
+    assert said == [("user", "I am Ann."), ("assistant", "Hello Ann."), ("user", "Who am I?")]
+    assert (second["previous_response_id"], second["store"]) == (first["id"], True)
+    assert second["output"][-1]["content"][0]["text"] == "You are Ann."
 
 
 @pytest.mark.parametrize("carrier", ["summary", "text"])

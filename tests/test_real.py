@@ -251,6 +251,56 @@ def test_a_response_goes_on_with_its_own_items(client):
     assert len(counts) == 1
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("state", ["chain", "conversation"])
+def test_a_response_goes_on_from_what_is_stored(client, state, streamed):
+    """Neither what was said nor what was thought is sent again."""
+    turn, then = TURNS["think"], {"role": "user", "content": "What is 1 + 1?"}
+    asked = question(turn, "hermes", store=True)
+    kept = {"conversation": client.conversations.create().id} if state == "conversation" else {}
+    first = respond(client, streamed, asked | kept)
+    assert answered(first) == wanted(turn)
+    before = kept or {"previous_response_id": first.id}
+    second = respond(client, streamed, asked | before | {"input": [then]})
+    assert answered(second)[:2] == ("1 + 1 = 2.", "The user wants 1 + 1. That is 2.")
+    all_said = [*turn.messages, {"role": "assistant", "content": turn.content, "reasoning_content": turn.thought}, then]
+    counted = client.responses.input_tokens.count(
+        model="hermes", input=[*items(all_said)], reasoning={"context": "all_turns"}
+    )
+    assert second.usage.input_tokens == counted.input_tokens
+
+
+def respond(client, streamed, asked):
+    if not streamed:
+        return client.responses.create(**asked)
+    with client.responses.stream(**asked) as stream:
+        return stream.get_final_response()
+
+
 def test_the_models_are_listed(client):
     assert {model.id for model in client.models.list()} == set(MODELS)
     assert client.models.retrieve("native").id == "native"
+
+
+@pytest.mark.parametrize("model", ["native", "found"])
+def test_tokens_are_counted_as_the_answer_counts_them(client, model):
+    tool = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}}
+    for more in ({}, {"instructions": "Be brief."}, {"tools": [tool]}):
+        asked = {"model": model, "input": "Where is Oslo?", **more}
+        counted = client.responses.input_tokens.count(**asked).input_tokens
+        answered = client.responses.create(**asked, max_output_tokens=16, temperature=0)
+        assert counted == answered.usage.input_tokens
+
+
+def test_a_conversation_is_compacted_and_goes_on(client):
+    talk = [{"role": "user", "content": "My name is Ann."}, {"role": "assistant", "content": "Hello Ann."}]
+    brief = {"temperature": 0, "stop": ["."]}  # a small model says no end of things
+    compacted = client.responses.compact(model="native", input=talk, extra_body=brief)
+    *users, item = compacted.output
+    assert [one.content[0].text for one in users] == ["My name is Ann."] and item.type == "compaction"
+    go_on = {"role": "user", "content": "Thanks."}
+    summary = item.model_dump(include={"type", "encrypted_content"})
+    asked = {"model": "native", "input": [summary, go_on], "max_output_tokens": 16, "extra_body": brief}
+    managed = [{"type": "compaction", "compact_threshold": 1}]
+    answer = client.responses.create(**asked, context_management=managed)
+    assert [item.type for item in answer.output] == ["compaction", "message"]

@@ -63,19 +63,19 @@ class Answer(NamedTuple):
 
 def items(messages: list[Message]) -> list[dict[str, Any]]:
     """A conversation as the items of the Responses API."""
-    return [item for message in messages for item in _split(message)]
+    return [item for number, message in enumerate(messages) for item in _split(message, number)]
 
 
-def _split(message: Message) -> Iterator[dict[str, Any]]:
+def _split(message: Message, number: int) -> Iterator[dict[str, Any]]:
     if thought := message.get("reasoning_content"):
-        yield {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": thought}]}
+        yield {"type": "reasoning", "id": f"r{number}", "summary": [{"type": "summary_text", "text": thought}]}
     if message["role"] == "tool":
         yield {"type": "function_call_output", "call_id": message["tool_call_id"], "output": message["content"]}
     elif message["role"] == "user":
         yield {"role": "user", "content": message["content"]}
     elif message["content"]:
         text = {"type": "output_text", "text": message["content"], "annotations": []}
-        yield {"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": [text]}
+        yield {"type": "message", "id": f"m{number}", "role": "assistant", "status": "completed", "content": [text]}
     for call in message.get("tool_calls", ()):
         yield {"type": "function_call", "call_id": call["id"], **call["function"]}
 

@@ -10,6 +10,7 @@ from checks import BASE_URL, EXTRA, STREAMED, TURNS, WEATHER, WHOLE, Answer, Tur
 from langchain_core.messages import AIMessage, AIMessageChunk, ToolMessage, convert_to_messages
 from langchain_core.runnables import Runnable
 from langchain_openai import ChatOpenAI
+from openai import OpenAI
 
 RESPONSES: dict[str, Any] = {
     "use_responses_api": True,
@@ -109,6 +110,20 @@ def a_response_and_its_result(model: str) -> None:
     assert after.text == TURNS["follow_up"].content, after
 
 
+def a_response_goes_on_from_the_one_before(model: str) -> None:
+    """The same messages, of which only the last one is sent."""
+    turn = TURNS["single"]
+    messages = convert_to_messages(turn.tagged)
+    asks = chat(model, turn, use_previous_response_id=True)
+    called = asks.invoke(messages)
+    (call,) = called.tool_calls
+    after = asks.invoke([*messages, called, ToolMessage(WEATHER, tool_call_id=call["id"])])
+    assert after.text == TURNS["follow_up"].content, after
+    with OpenAI(base_url=BASE_URL, api_key="none") as client:
+        stored = client.responses.retrieve(after.response_metadata["id"])
+    assert stored.previous_response_id == called.response_metadata["id"]
+
+
 if __name__ == "__main__":
     run(
         f"langchain-openai {version('langchain-openai')}",
@@ -119,5 +134,5 @@ if __name__ == "__main__":
             invoke_responses: ("think",),
             stream_responses: ("think_then_calls",),
         },
-        [a_call_and_its_result, a_response_and_its_result],
+        [a_call_and_its_result, a_response_and_its_result, a_response_goes_on_from_the_one_before],
     )

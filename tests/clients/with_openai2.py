@@ -137,6 +137,24 @@ def a_response_goes_on_with_its_own_items(model: str) -> None:
         assert after.output_text == TURNS["follow_up"].content, after.output
 
 
+def a_response_goes_on_from_what_is_stored(model: str) -> None:
+    """In a chain and in its conversation, of which the chain is no part."""
+    turn = TURNS["think_then_call"]
+    with OpenAI(**OPTIONS) as client:
+        *before, question = items(turn.messages)
+        conversation = client.conversations.create(items=before).id
+        asked = turn.response(model, store=True, input=[question], conversation=conversation)
+        first = client.responses.create(**asked)
+        call = first.output[-1]
+        result = {"type": "function_call_output", "call_id": call.call_id, "output": WEATHER}
+        for state in ({"previous_response_id": first.id}, {"conversation": conversation}):
+            with client.responses.stream(**turn.response(model, store=True, input=[result], **state)) as stream:
+                assert stream.get_final_response().output_text == TURNS["follow_up"].content
+        kinds = [item.type for item in client.conversations.items.list(conversation, order="asc", limit=5)]
+        called = ["message", "reasoning", "function_call", "function_call_output", "reasoning", "message"]
+        assert kinds == called * 3, "as in the two lessons before"
+
+
 if __name__ == "__main__":
     assert openai.__version__.startswith("2."), openai.__version__
     run(
@@ -153,5 +171,5 @@ if __name__ == "__main__":
             async_respond: ("single",),
             async_respond_streamed: ("think",),
         },
-        [a_response_goes_on_with_its_own_items],
+        [a_response_goes_on_with_its_own_items, a_response_goes_on_from_what_is_stored],
     )

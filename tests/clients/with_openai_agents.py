@@ -12,6 +12,7 @@ from agents import (
     ModelSettings,
     ModelTracing,
     OpenAIChatCompletionsModel,
+    OpenAIConversationsSession,
     OpenAIResponsesModel,
     RunConfig,
     Runner,
@@ -26,6 +27,7 @@ from openai import AsyncOpenAI
 SETTINGS = ModelSettings(temperature=0, max_tokens=120, extra_body=EXTRA, include_usage=True)
 STATELESS = replace(SETTINGS, store=False, extra_body=EXTRA | {"reasoning": ALL_TURNS})
 CLIENT = AsyncOpenAI(base_url=BASE_URL, api_key="none", max_retries=0)
+NEW = ["function_call", "function_call_output", "message"]  # what a run of `single` adds to its question
 OFFLINE = RunConfig(tracing_disabled=True)  # else it would send what happened to its maker
 
 
@@ -35,6 +37,10 @@ def chat(model: str) -> tuple[Model, ModelSettings]:
 
 def responses(model: str) -> tuple[Model, ModelSettings]:
     return OpenAIResponsesModel(model, CLIENT), STATELESS
+
+
+def stored(model: str) -> tuple[Model, ModelSettings]:
+    return OpenAIResponsesModel(model, CLIENT), SETTINGS
 
 
 def offered(turn: Turn, called: list[Call]) -> list[FunctionTool]:
@@ -144,6 +150,52 @@ async def a_streamed_agent_calls_a_tool_by_responses(model: str) -> None:
     await streamed_loop(responses(model))
 
 
+async def a_session_is_kept(model: str) -> None:
+    """All that is in it is sent again, each time."""
+    *before, question = items(TURNS["single"].messages)
+    session = OpenAIConversationsSession(openai_client=CLIENT)
+    await session.add_items(before)
+    called: list[Call] = []
+    asks = agent(stored(model), called)
+    finished(await Runner.run(asks, [question], session=session, run_config=OFFLINE), called)
+    await Runner.run(replace(asks, tools=[]), "Thanks.", session=session, run_config=OFFLINE)
+    kept = await session.get_items()
+    assert [item["type"] for item in kept[len(before) + 1 :]] == [*NEW, "message", "message"], kept
+    assert await session.get_items(limit=2) == kept[-2:]
+    assert await session.pop_item() == kept[-1] and await session.get_items() == kept[:-1]
+    cleared = session.session_id
+    await session.clear_session()
+    assert await session.get_items() == [] and session.session_id != cleared
+
+
+async def a_conversation_goes_on(model: str) -> None:
+    *before, question = items(TURNS["single"].messages)
+    conversation = (await CLIENT.conversations.create(items=before)).id
+    called: list[Call] = []
+    asks = agent(stored(model), called)
+    finished(await Runner.run(asks, [question], conversation_id=conversation, run_config=OFFLINE), called)
+    kept = [item async for item in CLIENT.conversations.items.list(conversation, order="asc", limit=5)]
+    assert [item.type for item in kept[len(before) + 1 :]] == NEW, kept
+
+
+async def a_response_goes_on_from_the_one_before(model: str) -> None:
+    """Twice: by itself, and from the last response of another run."""
+    called: list[Call] = []
+    asks = agent(stored(model), called)
+    result = Runner.run_streamed(
+        asks, items(TURNS["single"].messages), auto_previous_response_id=True, run_config=OFFLINE
+    )
+    async for _ in result.stream_events():
+        pass
+    finished(result, called)
+    ids = [response.response_id for response in result.raw_responses]
+    assert (await CLIENT.responses.retrieve(ids[1])).previous_response_id == ids[0]
+    more = await Runner.run(
+        replace(asks, tools=[]), "Thanks.", previous_response_id=result.last_response_id, run_config=OFFLINE
+    )
+    assert (await CLIENT.responses.retrieve(more.last_response_id)).previous_response_id == ids[1]
+
+
 if __name__ == "__main__":
     run(
         f"openai-agents {version('openai-agents')}",
@@ -158,5 +210,8 @@ if __name__ == "__main__":
             a_streamed_agent_calls_a_tool,
             an_agent_calls_a_tool_by_responses,
             a_streamed_agent_calls_a_tool_by_responses,
+            a_session_is_kept,
+            a_conversation_goes_on,
+            a_response_goes_on_from_the_one_before,
         ],
     )

@@ -5,7 +5,7 @@ from importlib.metadata import version
 from typing import Any
 
 from checks import ALL_TURNS, BASE_URL, EXTRA, STREAMED, TURNS, WEATHER, WHOLE, Answer, Message, Turn, run
-from pydantic_ai import Agent, ModelRequest, ModelResponse, ModelSettings, Tool
+from pydantic_ai import Agent, AgentRunResult, ModelRequest, ModelResponse, ModelSettings, Tool
 from pydantic_ai import messages as parts
 from pydantic_ai.direct import model_request, model_request_stream
 from pydantic_ai.models import Model, ModelRequestParameters
@@ -21,6 +21,9 @@ FIELD = OpenAIModelProfile(openai_chat_thinking_field="reasoning_content", opena
 SEALED = OpenAIModelProfile(openai_supports_encrypted_reasoning_content=True)
 STATELESS = OpenAIResponsesModelSettings(
     temperature=0, max_tokens=120, openai_store=False, extra_body=EXTRA | {"reasoning": ALL_TURNS}
+)
+STATEFUL = OpenAIResponsesModelSettings(
+    temperature=0, max_tokens=120, openai_previous_response_id="auto", extra_body=EXTRA
 )
 
 
@@ -114,7 +117,14 @@ async def an_agent_calls_a_tool_by_responses(model: str) -> None:
     await loop(responses(model))
 
 
-async def loop(model: Model) -> None:
+async def an_agent_goes_on_from_its_responses(model: str) -> None:
+    result = await loop(OpenAIResponsesModel(model, provider=provider(), settings=STATEFUL))
+    *_, first, _, last = result.all_messages()
+    stored = await provider().client.responses.retrieve(last.provider_response_id)
+    assert stored.previous_response_id == first.provider_response_id
+
+
+async def loop(model: Model) -> AgentRunResult[str]:
     called = []
 
     def weather(**arguments: str) -> str:
@@ -129,6 +139,7 @@ async def loop(model: Model) -> None:
     result = await agent.run(question["content"], message_history=history(before))
     assert called == turn.calls and result.output == TURNS["follow_up"].content, result.all_messages()[-3:]
     assert result.usage.requests == 2 and result.usage.output_tokens > 10, result.usage
+    return result
 
 
 if __name__ == "__main__":
@@ -140,5 +151,5 @@ if __name__ == "__main__":
             request_by_responses: ("think",),
             request_stream_by_responses: ("think_then_calls",),
         },
-        [an_agent_calls_a_tool, an_agent_calls_a_tool_by_responses],
+        [an_agent_calls_a_tool, an_agent_calls_a_tool_by_responses, an_agent_goes_on_from_its_responses],
     )

@@ -53,11 +53,13 @@ async function compare(way, model, name, counts) {
 
 /** A conversation as the items of the Responses API. */
 export function items(messages) {
-  return messages.flatMap(({ role, content, reasoning_content: thought, tool_calls: calls = [], tool_call_id: id }) => {
+  return messages.flatMap((message, number) => {
+    const { role, content, reasoning_content: thought, tool_calls: calls = [], tool_call_id: id } = message;
     if (role === "user") return [{ role, content }];
     if (role === "tool") return [{ type: "function_call_output", call_id: id, output: content }];
+    const summary = [{ type: "summary_text", text: thought }];
     return [
-      ...(thought ? [{ type: "reasoning", id: "r", summary: [{ type: "summary_text", text: thought }] }] : []),
+      ...(thought ? [{ type: "reasoning", id: `r${number}`, summary }] : []),
       ...(content ? [{ role, content }] : []),
       ...calls.map((call) => ({ type: "function_call", call_id: call.id, ...call.function })),
     ];

@@ -133,6 +133,25 @@ async function aResponseGoesOnWithItsOwnItems(model) {
   assert.equal(after.output_text, TURNS.follow_up.content);
 }
 
+// In a chain and in its conversation, of which the chain is no part.
+async function aResponseGoesOnFromWhatIsStored(model) {
+  const turn = TURNS.think_then_call;
+  const before = items(turn.messages);
+  const asked = before.splice(-1);
+  const conversation = (await client.conversations.create({ items: before })).id;
+  const { id, output } = await client.responses.create(question(model, turn, { input: asked, conversation, store: true }));
+  const input = [{ type: "function_call_output", call_id: output.at(-1).call_id, output: WEATHER }];
+  for (const state of [{ previous_response_id: id }, { conversation }]) {
+    const stream = client.responses.stream(question(model, turn, { input, store: true, ...state }));
+    assert.equal((await stream.finalResponse()).output_text, TURNS.follow_up.content);
+  }
+  const kinds = [];
+  const listed = client.conversations.items.list(conversation, { order: "asc", limit: 5 });
+  for await (const { type } of listed) kinds.push(type);
+  const called = ["message", "reasoning", "function_call", "function_call_output", "reasoning", "message"];
+  assert.deepEqual(kinds, [...called, ...called, ...called]); // as in the two lessons before
+}
+
 const ways = [
   [create, WHOLE],
   [createStreamed, STREAMED],
@@ -141,4 +160,8 @@ const ways = [
   [respondStreamed, ["think_then_calls"]],
   [respondHelper, ["think", "parallel"]],
 ];
-await run(`openai-node ${VERSION}`, ways, [theRunnerCallsATool, aResponseGoesOnWithItsOwnItems]);
+await run(`openai-node ${VERSION}`, ways, [
+  theRunnerCallsATool,
+  aResponseGoesOnWithItsOwnItems,
+  aResponseGoesOnFromWhatIsStored,
+]);
