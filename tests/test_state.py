@@ -1,6 +1,7 @@
 """What a response goes on from, and what is kept of it: chains, conversations, references; and a store that fails."""
 
 import asyncio
+import json
 
 import pytest
 from scripted import (
@@ -237,6 +238,20 @@ async def test_one_response_at_a_time_works_on_a_conversation():
     assert asked(site) == [("user", "a"), ("assistant", "Hi"), ("user", "b")]
 
 
+async def test_a_conversation_stays_held_for_as_long_as_its_answer_takes(monkeypatch):
+    monkeypatch.setattr("gateway.server.state._LEASE", 0.3)
+    go_on = asyncio.Event()
+    slow = [head(), chunk("Hi"), go_on, chunk(finish="stop"), DONE, END]
+    async with gateway(slow, whole(said("two"))) as site:
+        id = await conversation(site)
+        first = asyncio.create_task(site.respond(input="a", conversation=id, stream=True))
+        await site.upstream.arrived.wait()
+        await asyncio.sleep(0.6)
+        assert problem(await site.respond(input="b", conversation=id))[2] == "conversation_locked"
+        go_on.set()
+        assert (await first).status_code == 200
+
+
 async def test_a_conversation_that_is_not_there():
     async with gateway(HELLO) as site:
         assert problem(await site.respond(conversation="conv_x"))[::3] == (404, "conversation")
@@ -257,6 +272,29 @@ async def test_a_client_that_leaves_finds_what_had_come():
     told = kept.json()
     assert (told["status"], told["error"], told["output"][0]["status"]) == ("cancelled", None, "incomplete")
     assert told["output"][0]["content"][0]["text"] == "Hel"
+
+
+async def test_a_client_that_leaves_while_it_gets_the_answer_has_it_stored_once():
+    async with gateway(whole(said("one"))) as site:
+        asked = [{"type": "http.request", "body": b'{"model": "m", "input": "a"}', "more_body": False}]
+        leaving, got = asyncio.Event(), []
+
+        async def receive():
+            if asked:
+                return asked.pop()
+            await leaving.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message):
+            if message["type"] == "http.response.body":
+                got.append(json.loads(message["body"]))
+                leaving.set()
+                await asyncio.Event().wait()  # nobody takes it
+
+        scope = {"type": "http", "method": "POST", "path": "/v1/responses", "query_string": b"", "headers": []}
+        await site.client._transport.app(scope, receive, send)
+        (answer,) = got
+        assert (answer["status"], (await get(site, answer["id"])).json()) == ("completed", answer)
 
 
 # A store that fails
@@ -305,6 +343,15 @@ async def test_a_chat_completion_is_stored_if_it_is_to_be(stream):
     assert kept["choices"][0]["message"]["content"] == "Hi" and kept["metadata"] == {"a": "b"}
     assert kept["usage"]["total_tokens"] == 9 and (stream or {**answer.json(), "metadata": {"a": "b"}} == kept)
     assert "chatcmpl-" in other
+
+
+async def test_a_chat_completion_that_is_stored_is_kept_alive():
+    go_on = asyncio.Event()
+    asyncio.get_running_loop().call_later(0.2, go_on.set)
+    script = [head(), chunk("Hi"), go_on, chunk(finish="stop"), DONE, END]
+    async with gateway(script, stream={"keepalive_seconds": 0.05}) as site:
+        answer = await site.chat(stream=True, store=True)
+    assert ": keep-alive" in comments(answer.text)
 
 
 async def test_a_chat_completion_that_fails_is_not_stored():
