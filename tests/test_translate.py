@@ -339,6 +339,24 @@ def test_a_regex_that_every_engine_knows_is_a_pattern(regex, pattern):
     assert "unenforced:tools.custom.format" in ledger.entries()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "entries"),
+    [
+        ('{"input": "x"}', []),
+        ('{"input": "x"} \n', []),
+        ('{"why": {}, "input": "x"}', ["dropped:tool_calls.function.arguments"]),
+        ('{"input": "x", "why": ""}', ["dropped:tool_calls.function.arguments"]),
+        ("x", []),
+    ],
+)
+def test_what_stands_beside_the_input_is_dropped_and_listed(arguments, entries):
+    ledger = Ledger()
+    _, filters = translate(offer(tool("edit", "custom")), ledger)
+    told = [one for event in call("edit", arguments) for one in feed(filters, [event])]
+    assert "".join(event.text for event in told if type(event) is ToolInput) == "x"
+    assert ledger.entries()[1:] == entries
+
+
 @settings(max_examples=8 * EXAMPLES)
 @given(st.text("ab0|()[]{}^$.*+?\\-&,"))
 def test_a_pattern_is_a_regex_of_the_same_meaning(regex):

@@ -13,6 +13,7 @@ from gateway.ledger import Ledger
 from gateway.request import Request, Tool
 from gateway.translate import past
 
+_AROUND = "} \t\r\n"  # what may stand behind the only member
 _MOST_GRAMMAR = 8192  # characters of a grammar that are shown to the model
 # What every engine makes the same of: letters, groups, choices, sets and counts.  Not a dot, an escaped letter, or what
 # JSON has to escape: some servers look for the pattern in the string as it is written, quotes and backslashes included.
@@ -31,7 +32,7 @@ def translate(request: Request, ledger: Ledger) -> tuple[Request, Sequence["Cust
         ledger.note("emulated", "tools.custom")
     tools = tuple(_lowered_tool(tool, ledger) if tool.kind == "custom" else tool for tool in request.tools)
     messages = past.changed(request.messages, _lowered_call)
-    return replace(request, messages=messages, tools=tools), [CustomInput(customs)] if customs else []
+    return replace(request, messages=messages, tools=tools), [CustomInput(customs, ledger)] if customs else []
 
 
 def _lowered_tool(tool: Tool, ledger: Ledger) -> Tool:
@@ -76,8 +77,8 @@ def _lowered_call(call: past.Call) -> past.Call:
 class CustomInput:
     """Turns the calls of these tools back: kind custom, and the decoded text of `input` instead of JSON."""
 
-    def __init__(self, names: Set[str]) -> None:
-        self._names = names
+    def __init__(self, names: Set[str], ledger: Ledger) -> None:
+        self._names, self._ledger = names, ledger
         self._open: dict[int, Parse] = {}  # by choice: the custom call whose arguments are coming
         self._out: list[Event] = []
 
@@ -99,8 +100,12 @@ class CustomInput:
         def put(text: str) -> None:
             self._out.append(ToolInput(event.choice, event.call, text))
 
+        def drop(text: str) -> None:
+            if text.strip(_AROUND):
+                self._ledger.note("dropped", "tool_calls.function.arguments")
+
         read = Reader()
-        self._open[event.choice] = Parse(read, _unwrapped(read, put))
+        self._open[event.choice] = Parse(read, _unwrapped(read, put, drop))
         return replace(event, kind="custom")
 
     def _taken(self) -> list[Event]:
@@ -108,12 +113,13 @@ class CustomInput:
         return events
 
 
-def _unwrapped(read: Reader, put: Callable[[str], None]) -> Step:
-    """The value of `input`, decoded as it comes; arguments of any other shape are passed as they are."""
+def _unwrapped(read: Reader, put: Callable[[str], None], drop: Callable[[str], None]) -> Step:
+    """The value of `input`, decoded as it comes, without other members; any other shape is passed as it is."""
     try:
         read.record()
         yield from read.expect("{")
-        while (yield from read.string()) != "input":
+        while (name := (yield from read.string())) != "input":
+            drop(f'"{name}"')
             yield from read.expect(":")
             yield from read.json(_ignore)
             yield from read.expect(",")
@@ -124,7 +130,7 @@ def _unwrapped(read: Reader, put: Callable[[str], None]) -> Step:
         return (yield from read.rest(put))
     read.recorded()
     yield from read.characters(put)
-    return (yield from read.rest(_ignore))
+    return (yield from read.rest(drop))
 
 
 def _ignore(_: str) -> None:
