@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import Struct, json
 
 from gateway.events import Logprob, ToolStart, Usage
+from gateway.request import Named
 
 encode: Callable[[Any], bytes] = json.Encoder().encode
 
@@ -38,4 +39,4 @@ def logprobs(content: tuple[Logprob, ...], refusal: tuple[Logprob, ...]) -> dict
 
 def called_name(start: ToolStart) -> str:
     """In chat a name has no namespace of its own."""
-    return f"{start.namespace}__{start.name}" if start.namespace else start.name
+    return Named(start.name, start.namespace).flat
