@@ -173,7 +173,7 @@ async def test_a_conversation_is_described_anew(store):
 
 LEASE = 100
 MOVES = st.lists(
-    st.tuples(st.sampled_from("abc"), st.sampled_from(["hold", "let go"]), st.integers(0, 80)), max_size=12
+    st.tuples(st.sampled_from("abc"), st.sampled_from(["hold", "renew", "let go"]), st.integers(0, 80)), max_size=12
 )
 
 
@@ -191,6 +191,9 @@ def test_a_conversation_has_one_holder_at_a_time(store_url):
                     may = holder in (None, who) or until <= now
                     assert await conversations.hold(db, conversation, who, now, LEASE) == may
                     holder, until = (who, now + LEASE) if may else (holder, until)
+                elif move == "renew":
+                    await conversations.renew(db, conversation, who, now, LEASE)
+                    until = now + LEASE if holder == who else until
                 else:
                     await conversations.let_go(db, conversation, who)
                     holder = None if holder == who else holder

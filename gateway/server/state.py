@@ -105,13 +105,14 @@ class State:
         async with self._store.writing() as db:
             if not await conversations.find(db, self._tenant, id):
                 raise no_conversation(id, "conversation")
-            return await conversations.hold(db, id, self._holder, int(time.time() * 1000), int(_LEASE * 1000))
+            return await conversations.hold(db, id, self._holder, *_lease())
 
     async def _renew(self, id: str) -> None:
         while True:
             await asyncio.sleep(_LEASE / 3)
-            with suppress(StoreFailed, NotFound):
-                await self._hold(id)
+            with suppress(StoreFailed):  # the next time may be early enough
+                async with self._store.writing() as db:
+                    await conversations.renew(db, id, self._holder, *_lease())
 
 
 class Reading(State):
@@ -120,6 +121,11 @@ class Reading(State):
     @asynccontextmanager
     async def origin(self, draft: Draft) -> AsyncIterator[Origin]:
         yield await self._found(draft)
+
+
+def _lease() -> tuple[int, int]:
+    """Now, and for how long from now: milliseconds."""
+    return int(time.time() * 1000), int(_LEASE * 1000)
 
 
 async def _said_before(db: AsyncConnection, behind: Place, id: str) -> list[Item]:

@@ -81,6 +81,12 @@ async def hold(db: AsyncConnection, id: str, holder: str, now_ms: int, lease_ms:
     return held.rowcount == 1
 
 
+async def renew(db: AsyncConnection, id: str, holder: str, now_ms: int, lease_ms: int) -> None:
+    """Keep it for longer, if it was not let go and nobody else has taken it."""
+    held = update(conversations).where(conversations.c.id == id, conversations.c.holder == holder)
+    await db.execute(held.values(held_until=now_ms + lease_ms))
+
+
 async def let_go(db: AsyncConnection, id: str, holder: str) -> None:
     """Leave it to others, unless it is another one's already."""
     await db.execute(
