@@ -5,6 +5,7 @@ import json
 import pytest
 
 from gateway.endpoints import responses
+from gateway.endpoints.body import decoded
 from gateway.errors import BadRequest, NotFound
 from gateway.ledger import Ledger
 from gateway.request import Named, Thought
@@ -14,8 +15,12 @@ FUNCTION = {"type": "function", "name": "f", "parameters": {"type": "object", "p
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
 
 
+def drafted(settings=SETTINGS, **body):
+    return responses.draft(decoded(json.dumps({"model": "m", "input": "q", **body}).encode()), settings)
+
+
 def asked(settings=SETTINGS, ledger=None, **body):
-    draft = responses.draft(json.dumps({"model": "m", "input": "q", **body}).encode(), settings)
+    draft = drafted(settings, **body)
     return responses.parse(draft, responses.Context(), settings, ledger or Ledger())
 
 
@@ -181,14 +186,12 @@ def test_sealed_reasoning_is_opened_with_what_was_given():
     ],
 )
 def test_what_has_to_be_looked_up(body, previous, conversation, references):
-    found = responses.draft(json.dumps({"model": "m", "input": "q", **body}).encode(), SETTINGS)
+    found = drafted(**body)
     assert (found.previous, found.conversation, found.references) == (previous, conversation, references)
 
 
 def test_what_was_said_before_comes_first_and_references_stand_for_items():
-    draft = responses.draft(
-        json.dumps({"model": "m", "input": [{"id": "a"}, {"type": "item_reference", "id": "b"}]}).encode(), SETTINGS
-    )
+    draft = drafted(input=[{"id": "a"}, {"type": "item_reference", "id": "b"}])
     said = {name: {"type": "message", "id": name, "role": "user", "content": name} for name in "ab"}
     context = responses.Context([{"role": "assistant", "content": "before"}], said)
     messages = responses.parse(draft, context, SETTINGS, Ledger()).request.messages
@@ -298,5 +301,5 @@ def test_the_least_number_of_tokens_is_the_operators():
 def test_a_body_that_is_no_object():
     for raw, param in ((b"[]", "body"), (b"{", None)):
         with pytest.raises(BadRequest) as error:
-            responses.draft(raw, SETTINGS)
+            decoded(raw)
         assert error.value.problem.param == param

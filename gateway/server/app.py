@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway import __version__
 from gateway.config import Config
+from gateway.endpoints.body import decoded
 from gateway.errors import GatewayError, UpgradeRequired
 from gateway.server import failures, idempotency, openapi, questions, routes
 from gateway.server.answer import Answer
@@ -95,17 +96,18 @@ def _endpoints(app: FastAPI, config: Config, door: Doorkeeper) -> dict[str, ASGI
 
     def response(raw: bytes, tenant: str) -> AbstractAsyncContextManager[Question]:
         state, sealer = State(app.state.store, tenant), keyring.sealer(tenant)
-        return questions.response(raw, config.responses, state, sealer, memory(tenant))
+        return questions.response(decoded(raw), config.responses, state, sealer, memory(tenant))
 
     def chat_completion(raw: bytes, tenant: str) -> AbstractAsyncContextManager[Question]:
         return questions.chat_completion(raw, State(app.state.store, tenant), memory(tenant))
 
     def compaction(raw: bytes, tenant: str) -> AbstractAsyncContextManager[Question]:
-        return questions.compaction(raw, config.responses, Reading(app.state.store, tenant), keyring.sealer(tenant))
+        state, sealer = Reading(app.state.store, tenant), keyring.sealer(tenant)
+        return questions.compaction(decoded(raw), config.responses, state, sealer)
 
     def prompt(raw: bytes, tenant: str) -> AbstractAsyncContextManager[Question]:
         state, sealer = Reading(app.state.store, tenant), keyring.sealer(tenant)
-        return questions.response(raw, config.responses, state, sealer, memory(tenant))
+        return questions.response(decoded(raw), config.responses, state, sealer, memory(tenant))
 
     return {
         _CHAT_PATH: Ask(app, config, door, chat_completion, Answer),

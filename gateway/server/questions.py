@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -81,11 +82,11 @@ async def chat_completion(raw: bytes, state: State, memory: Forgetful) -> AsyncI
 
 @asynccontextmanager
 async def response(
-    raw: bytes, settings: config.Responses, state: State, sealer: Sealer, memory: Forgetful
+    body: dict[str, Any], settings: config.Responses, state: State, sealer: Sealer, memory: Forgetful
 ) -> AsyncIterator[Question]:
     ledger, created, edge = Ledger(), int(time.time()), _edge(sealer)
     rules = _rules(settings, sealer)
-    draft = responses.draft(raw, rules)
+    draft = responses.draft(body, rules)
 
     def encoder(model: config.Model) -> Endpoint:
         head = responses.Head(new_id("resp_"), created, asked.request.model, model.reasoning.carrier)
@@ -101,11 +102,13 @@ async def response(
 
 
 @asynccontextmanager
-async def compaction(raw: bytes, settings: config.Responses, state: State, sealer: Sealer) -> AsyncIterator[Question]:
+async def compaction(
+    body: dict[str, Any], settings: config.Responses, state: State, sealer: Sealer
+) -> AsyncIterator[Question]:
     """The question for a summary alone, of which nothing is stored."""
     ledger, created, edge = Ledger(), int(time.time()), _edge(sealer)
     rules = _rules(settings, sealer)
-    draft = responses.draft(raw, rules)
+    draft = responses.draft(body, rules)
 
     def encoder(_: config.Model) -> Endpoint:
         head = responses.Head(new_id("resp_"), created, request.model)

@@ -1,11 +1,11 @@
-"""The body of a response, decoded once from its bytes, as a neutral Request and what its encoder has to know."""
+"""The body of a response as a neutral Request and what its encoder has to know."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
-from gateway.endpoints.body import check_stream_options, decoded
+from gateway.endpoints.body import check_stream_options
 from gateway.endpoints.responses.asked import Asked
 from gateway.endpoints.responses.echo import echo
 from gateway.endpoints.responses.fields import KNOWN, REASONING, TEXT, check
@@ -68,9 +68,8 @@ class Context(Struct, frozen=True):
     items: Mapping[str, Item] = {}
 
 
-def draft(raw: bytes, settings: Settings) -> Draft:
+def draft(body: dict[str, Any], settings: Settings) -> Draft:
     """Raise BadRequest, in OpenAI's words, for parameters that the API does not allow."""
-    body = decoded(raw)
     check(body, settings.min_output_tokens)
     check_stream_options(body)
     conversation = body.get("conversation")
