@@ -6,7 +6,7 @@ import json
 import sys
 import time
 
-from gateway.store import Database, conversations, responses
+from gateway.store import Database, conversations, jobs, responses
 
 LEASE_MS = 60_000
 
@@ -74,10 +74,23 @@ async def save(database, name):
             behind = (await responses.find(db, "t", body["id"])).behind
 
 
+async def take(database, name):
+    """Take jobs, two at a time, say which, and end every other one, until nobody is without a holder."""
+    while True:
+        async with database.writing() as db:
+            taken = await jobs.take(db, name, 0, LEASE_MS, 2)
+        say([job.id for job in taken])
+        for job in taken[::2]:
+            async with database.writing() as db:
+                assert await jobs.end(db, job.id, name)
+        if not taken:
+            return
+
+
 async def main(url, job, *arguments):
     database = Database(url)
     try:
-        await {"branch": branch, "fork": fork, "hold": hold, "save": save}[job](database, *arguments)
+        await {"branch": branch, "fork": fork, "hold": hold, "save": save, "take": take}[job](database, *arguments)
     finally:
         await database.close()
 

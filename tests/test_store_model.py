@@ -9,12 +9,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
     RuleBasedStateMachine,
+    invariant,
     multiple,
     rule,
     run_state_machine_as_test,
 )
+from sqlalchemy import func, select
 
-from gateway.store import Database, conversations, responses, threads
+from gateway.store import Database, conversations, jobs, logs, responses, tables, threads
+from gateway.store.logs import Row
 
 FEW = st.integers(0, 3)
 NUMBERS = itertools.count()
@@ -41,7 +44,7 @@ class Said:
 
     def __init__(self, chain, first, output, talk=None):
         self.id, self.chain, self.first, self.output, self.talk = f"resp_{next(NUMBERS)}", chain, first, output, talk
-        self.alive = True
+        self.alive = self.finished = True
 
 
 def shown(cells):
@@ -52,7 +55,7 @@ class Machine(RuleBasedStateMachine):
     """Each run is a tenant of its own; another tenant looks on and sees nothing."""
 
     url = ""
-    said, talks = Bundle("said"), Bundle("talks")
+    said, talks, running = Bundle("said"), Bundle("talks"), Bundle("running")
 
     def __init__(self):
         super().__init__()
@@ -96,6 +99,92 @@ class Machine(RuleBasedStateMachine):
         if not old.alive:
             return multiple()
         return self.save(self.find(responses, old.id).behind, old.chain, counts)
+
+    def open(self, parent, before, count):
+        """A response that is being answered."""
+        given = [Cell() for _ in range(count)]
+        new = Said([*before, *given], len(before), len(before) + count)
+        new.finished = False
+        body = {"id": new.id, "output": [], "status": "queued", "tools": [1]}
+        self.write(responses.open, self.tenant, body, [cell.body for cell in given], parent, self.now)
+        self.write(jobs.begin, self.tenant, new.id, b"", "a", self.now, 1)
+        self.write(logs.append, [(new.id, Row(0, 2, b"abc" * 9)), (new.id, Row(3, 3, b"d"))])
+        return new
+
+    @rule(target=running, count=FEW)
+    def open_anew(self, count):
+        return self.open(None, [], count), None, None
+
+    @rule(target=running, old=said, count=FEW)
+    def open_behind(self, old, count):
+        if not old.alive:
+            return multiple()
+        return self.open(self.find(responses, old.id).behind, old.chain, count), None, None
+
+    @rule(target=running, talk=talks, count=FEW)
+    def open_in(self, talk, count):
+        if not talk.alive:
+            return multiple()
+        found = self.find(conversations, talk.id)
+        return self.open(found.behind, talk.cells, count), talk, found
+
+    @rule(target=said, one=running, part=st.booleans(), count=FEW)
+    def finish(self, one, part, count):
+        """At its end it is a part of its conversation or, as a failed one, none."""
+        new, talk, found = one
+        if new.finished:
+            return multiple()
+        output = [Cell() for _ in range(count)]
+        body = {"id": new.id, "output": [cell.body for cell in output], "tools": [1]}
+        mine = found if part else None
+        assert self.write(responses.finish, self.tenant, body, mine, self.now) == new.alive
+        assert self.write(jobs.end, new.id, "a") == new.alive
+        new.finished = True
+        if not new.alive:
+            return multiple()
+        given = new.chain[new.first :]
+        before = talk.cells if mine else new.chain[: new.first]
+        new.chain, new.first, new.output = [*before, *given, *output], len(before), len(before) + len(given)
+        if mine:
+            new.talk, talk.cells = talk, [*new.chain]
+        return new
+
+    @rule(one=running)
+    def pack(self, one):
+        if one[0].finished:
+            self.runner.run(logs.pack(self.database, one[0].id))
+
+    @rule(one=running)
+    def look_at_the_log(self, one):
+        told = b"".join(row.data for row in self.write(logs.read, one[0].id, -1, 9))
+        assert told == (b"abc" * 9 + b"d" if one[0].alive else b"")
+
+    @rule(one=running)
+    def look_at_one_that_is_not_finished(self, one):
+        if not one[0].finished:
+            self.look_at_a_response(one[0])
+
+    @rule(one=running)
+    def delete_one_that_is_not_finished(self, one):
+        if not one[0].finished:
+            self.delete(one[0])
+
+    @invariant()
+    def threads_know_what_they_take(self):
+        def size(column, *which):
+            return select(func.coalesce(func.sum(func.length(column)), 0)).where(*which).scalar_subquery()
+
+        each, body, log = tables.threads.c, tables.responses.c, tables.events.c
+        parts = (
+            size(tables.items.c.body, tables.items.c.thread == each.id),
+            size(body.body, body.thread == each.id),
+            size(log.data, log.packed, log.response == body.id, body.thread == each.id),
+        )
+
+        async def wrong(db):
+            return (await db.execute(select(each.id).where(each.tenant == self.tenant, each.bytes != sum(parts)))).all()
+
+        assert self.write(wrong) == []
 
     @rule(target=talks, count=FEW)
     def converse(self, count):
@@ -156,9 +245,10 @@ class Machine(RuleBasedStateMachine):
         assert (found is not None) == old.alive
         if found:
             output = old.chain[old.output :]
-            self.compare_whole(
-                lambda db: responses.whole(db, found), {"id": old.id, "output": shown(output), "tools": [1]}, output
+            body = {"id": old.id, "output": shown(output), "tools": [1]} | (
+                {} if old.finished else {"status": "queued"}
             )
+            self.compare_whole(lambda db: responses.whole(db, found), body, output)
             self.compare_whole(lambda db: self.context(db, found), shown(old.chain), old.chain)
 
     @rule(old=said, newest_first=st.booleans(), data=st.data())

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import func, select
 
 import gateway
-from gateway.store import Database, conversations, responses, threads
+from gateway.store import Database, conversations, jobs, responses, threads
 from gateway.store.tables import items
 from gateway.store.tables import responses as all_responses
 from gateway.store.tables import threads as all_threads
@@ -29,11 +29,11 @@ def start(url, job, name, *arguments):
 
 
 def run(url, job, *arguments):
-    """The same job in several processes at once, to its end."""
+    """The same job in several processes at once, to its end; what each has said."""
     started = [start(url, job, f"p{number}", *arguments) for number in range(_PROCESSES)]
-    for process in started:
-        process.communicate(timeout=60)
-        assert process.returncode == 0
+    said = [process.communicate(timeout=60)[0] for process in started]
+    assert [process.returncode for process in started] == [0] * _PROCESSES
+    return [[*map(json.loads, one.splitlines())] for one in said]
 
 
 async def begin(store):
@@ -87,6 +87,19 @@ async def test_a_conversation_has_one_holder(store, store_url):
     pairs = [said[place : place + 2] for place in range(0, len(said), 2)]
     assert all(a["name"] == b["name"] and (a["word"], b["word"]) == ("in", "out") for a, b in pairs)
     assert len([*groupby(said, lambda one: one["name"])]) > 1
+
+
+async def test_a_job_is_taken_by_one(store, store_url):
+    ids = {f"job{number}" for number in range(60)}
+    async with store.writing() as db:
+        for id in ids:
+            await responses.open(db, "t", {"id": id, "output": []}, [], None, 0)
+            await jobs.begin(db, "t", id, b"", "dead", -2, 1)
+    said = [[job for some in one for job in some] for one in run(store_url, "take")]
+    assert sorted(job for one in said for job in one) == sorted(ids)
+    async with store.writing() as db:
+        for number, mine in enumerate(said):
+            assert {*await jobs.hold(db, f"p{number}", 0, 1)} < {*mine} or not mine
 
 
 async def test_all_bring_the_schema_up_to_date_at_once(store_url):

@@ -2,13 +2,26 @@
 
 import asyncio
 import itertools
+import random
 from contextlib import asynccontextmanager
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import func, select
 
-from gateway.store import Database, completions, conversations, keys, responses, sweep, tables, thoughts, threads
+from gateway.store import (
+    Database,
+    completions,
+    conversations,
+    jobs,
+    keys,
+    logs,
+    responses,
+    sweep,
+    tables,
+    thoughts,
+    threads,
+)
 from gateway.store.keys import Begun
 from gateway.store.sweep import sweep as sweep_all
 
@@ -53,6 +66,7 @@ async def test_what_was_not_used_for_so_long_goes_with_all_that_is_of_it(store):
     assert await left(store) == {"extended", "more", "new"}
     assert await rows(store) == {
         "threads": 2, "items": 3, "responses": 3, "conversations": 0, "completions": 0, "labels": 0, "keys": 0, "thoughts": 1,
+        "jobs": 0, "requests": 0, "events": 0,
     }  # fmt: skip
 
 
@@ -105,6 +119,59 @@ async def test_a_key_goes_when_its_time_is_over(store):
     assert (await rows(store))["keys"] == 1
     async with store.writing() as db:
         assert await keys.begin(db, "t", "new", "d", "a", 20) is Begun.NEW
+
+
+async def test_a_log_goes_when_its_time_is_over_or_with_its_response(store):
+    said = logs.Row(0, 0, b"abc")
+    async with store.writing() as db:
+        for id, now in [("expires", 100), ("lasts", 100), ("packed", 100), ("old", 0)]:
+            await add(db, id, now)
+            await logs.append(db, [(id, said), (id, logs.Row(1, 1, b"def"))])
+        await logs.expire(db, "expires", 105)
+    await logs.pack(store, "packed")
+
+    async def there():
+        async with store.reading() as db:
+            return [id for id in ("expires", "lasts", "packed", "old") if await logs.read(db, id, -1, 9)]
+
+    await sweep_all(store, 105, 0, 0)
+    assert await there() == ["expires", "lasts", "packed", "old"]
+    await sweep_all(store, 106, 0, 0)
+    assert await there() == ["lasts", "packed", "old"]
+    await sweep_all(store, 106, TTL, 0)
+    assert await there() == ["lasts", "packed"]
+    assert await left(store) == {"expires", "lasts", "packed"}
+
+
+async def test_a_packed_log_counts(store):
+    async with store.writing() as db:
+        await add(db, "small", 1)
+        await add(db, "large", 0)
+        await logs.append(db, [("large", logs.Row(0, 0, random.Random(7).randbytes(10_000)))])
+        size = await db.scalar(select(func.sum(tables.threads.c.bytes)))
+    await sweep_all(store, 100, 0, size)
+    assert await left(store) == {"small", "large"}
+    await logs.pack(store, "large")
+    await sweep_all(store, 100, 0, size)
+    assert await left(store) == {"small"}
+
+
+async def test_nothing_goes_that_somebody_is_at_work_on(store):
+    """Nor what it goes on from; when it has ended, it is as old as its end."""
+    async with store.writing() as db:
+        await add(db, "first", 0)
+        behind = (await responses.find(db, "t", "first")).behind
+        await responses.open(db, "t", {"id": "job", "output": []}, HERE, behind, 0)
+        await jobs.begin(db, "t", "job", b"", "a", 0, 1)
+    await sweep_all(store, 10**9, TTL, 1)
+    assert await left(store) == {"first", "job"}
+    async with store.writing() as db:
+        await responses.finish(db, "t", {"id": "job", "output": HERE}, None, 50)
+        await jobs.end(db, "job", "a")
+    await sweep_all(store, 150, TTL, 0)
+    assert await left(store) == {"first", "job"}
+    await sweep_all(store, 151, TTL, 0)
+    assert await rows(store) == dict.fromkeys(await rows(store), 0)
 
 
 async def test_a_tenant_keeps_so_many_thoughts(store, monkeypatch):

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 import pytest
 from sqlalchemy import event, text
 
-from gateway.store import completions, conversations, keys, responses, sweep, thoughts, threads
+from gateway.store import completions, conversations, jobs, keys, logs, responses, sweep, thoughts, threads
 from gateway.store.completions import Wanted
 
 CHAIN = 50  # responses in one thread
@@ -24,6 +24,10 @@ async def fill(db, chain=CHAIN):
         await completions.save(db, "t", made, [{"role": "user"}], 0)
     await conversations.create(db, "t", "conv", {}, [{"id": "i"}], 0)
     await responses.save(db, "t", response("branch"), [], threads.Place("r0", 4), 0)
+    for number in range(CHAIN):
+        await responses.open(db, "t", response(f"j{number}"), [{"id": f"j{number}-in"}], None, 0)
+        await jobs.begin(db, "t", f"j{number}", b"", "a", number, 1)
+        await logs.append(db, [(f"j{number}", logs.Row(at, at, b"abc")) for at in range(9)])
 
 
 async def extend(db, last=CHAIN - 1):
@@ -92,8 +96,40 @@ async def remember(db):
     await thoughts.touch(db, "t", ["a"], 9999)
 
 
+async def hold(db):
+    await jobs.hold(db, "a", 1, 2)
+    await jobs.hold(db, "a", 1, 2, ["j3", "j4"])
+    await jobs.wanted(db, ["j3", "j4"], 9)
+    assert await jobs.cancel(db, "t", "j3")
+    assert await jobs.state(db, "j3")
+
+
+async def take(db):
+    assert await jobs.due(db, 20)
+    assert len(await jobs.take(db, "b", 20, 2, 3)) == 3
+
+
+async def finish(db):
+    assert await responses.finish(db, "t", response("j3"), await conversations.find(db, "t", "conv"), 1)
+    assert await responses.finish(db, "t", response("j4"), None, 1)
+    assert await jobs.end(db, "j3", "a")
+
+
+async def follow(db):
+    assert len(await logs.read(db, "j3", 4, 3)) == 3
+    assert await logs.kept(db, "j3", 0)
+    assert await logs.newest(db, "j3", 0) == 8
+
+
+async def put_away(db):
+    await logs.expire(db, "j3", 9)
+    await logs.trim(db, "j4", 9)
+    await responses.locked(db, "j5")
+    await responses.remove(db, await responses.find(db, "t", "j5"))
+
+
 async def sweep_away(db):
-    for kind in (sweep._THREADS, sweep._THOUGHTS, sweep._KEYS):
+    for kind in (sweep._THREADS, sweep._THOUGHTS, sweep._KEYS, sweep._EVENTS):
         await sweep._unused(db, kind, 1)
 
 
@@ -123,12 +159,13 @@ def walks(plan):
     """What a plan reads as a whole, but for lists that the statement brings or makes itself."""
     lines = [line.strip() for line in plan.splitlines()]
     whole = [line for line in lines if line.startswith("SCAN") or "Seq Scan" in line]
-    return [line for line in whole if not any(word in line for word in ("line", "CONSTANT", "LIST", "older", "Values"))]
+    made = ("line", "CONSTANT", "LIST", "older", "Values", "locked", "subquery")
+    return [line for line in whole if not any(word in line for word in made)]
 
 
 JOBS = [
     extend, branch, page, page_from_the_oldest, page_of_a_branch, page_of_completions, describe, items, converse, delete,
-    repeat, remember, sweep_away,
+    repeat, remember, hold, take, finish, follow, put_away, sweep_away,
 ]  # fmt: skip
 
 

@@ -8,13 +8,19 @@ Reading order:
     threads         lists of items that grow and branch: what all the others are made of
     conversations   a thread with a name, and who is at work on it
     responses       ranges of threads, and what they go on from
+    jobs            who is at work on a response that outlives the connection of its client
+    logs            what those who follow it are told
     completions     stored chat completions
     keys            requests that are sent twice and answered once
     thoughts        the reasoning that clients do not send back
     sweep           deletes what was not used for long, or is too much
 
 All are functions over a connection (`async with database.writing() as db`), and look up per tenant: what another one
-has does not exist.  Times are arguments: Unix seconds, but for the leases of conversations, which are in milliseconds.
+has does not exist.  Jobs and logs are known by the id of their response, which is to be found first.  Times are
+arguments: Unix seconds, but for what has to do with leases, which is in milliseconds.
+
+Whoever locks several rows locks those of jobs first, then those of threads, then those of responses: so two of them
+never wait for each other.
 """
 
 from gateway.store.database import Database, StoreFailed

@@ -3,10 +3,11 @@
 import asyncio
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Collection, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, suppress
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -20,6 +21,7 @@ from gateway.store.migrations import upgrade
 
 _WAIT = 5  # seconds, for another process's transaction, for a connection, for a server to accept one
 _ANSWER = 30  # seconds that a server may take for one statement
+_AGAIN = 1.0  # seconds until a connection that listens is tried, or made, again
 _LOCK = text("SELECT pg_advisory_xact_lock(7104181208)")  # any number that is always the same
 _NO_FILE = (None, "", ":memory:")  # PostgreSQL, and SQLite in memory
 _PRIVATE = True  # an error goes to the log, and what clients and models say does not
@@ -28,6 +30,7 @@ _MOST = 500  # values in a statement; SQLite takes 32766
 _OURS = (exc.IntegrityError, exc.ProgrammingError, exc.DataError)  # no failure of the database, but a mistake here
 _FAILURES = (
     exc.DBAPIError, exc.TimeoutError, OSError, sqlite3.Error, asyncpg.PostgresError, asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # of a connection that the server is just closing
 )  # fmt: skip
 
 
@@ -42,13 +45,14 @@ class Database:
     """Transactions; the schema is brought up to date before the first one.
 
     `reading` sees one state of the data; `writing` is all or nothing.  Both raise StoreFailed for whatever a database
-    can fail with, so their blocks should do nothing else.
+    can fail with, so their blocks should do nothing else.  notifies: whether processes hear each other (`listening`).
     """
 
     def __init__(self, url: str) -> None:
         scheme, _, rest = url.partition("://")
         engines = _sqlite if scheme.startswith("sqlite") else _postgresql
         self._reads, self._writes = engines(rest)
+        self._connect, self.notifies = _driver(rest), engines is _postgresql
         self._migrating = asyncio.Lock()
         self._ready = False
 
@@ -57,6 +61,32 @@ class Database:
 
     def writing(self) -> AbstractAsyncContextManager[AsyncConnection]:
         return self._transaction(self._writes)
+
+    def exists(self) -> bool:
+        """Whether there may be anything in it: a file is made when something is stored first."""
+        file = self._writes.url.database
+        return file in _NO_FILE or Path(file).exists()
+
+    async def listening(self, channel: str, heard: Callable[[str], object]) -> None:
+        """Call it with whatever `notify` sends, until cancelled; with SQLite it returns at once.
+
+        What is sent while there is no connection to the server is not heard.
+        """
+        while self.notifies:
+            with suppress(*_FAILURES):
+                await self._listen(channel, heard)
+            await asyncio.sleep(_AGAIN)
+
+    async def _listen(self, channel: str, heard: Callable[[str], object]) -> None:
+        """Until the connection fails, which is found out by using it."""
+        connection = await self._connect()
+        try:
+            await connection.add_listener(channel, lambda *said: heard(said[-1]))
+            while True:
+                await asyncio.sleep(_AGAIN)
+                await connection.execute("SELECT 1")
+        finally:
+            connection.terminate()
 
     async def close(self) -> None:
         await self._reads.dispose()
@@ -130,7 +160,8 @@ def _write_ahead(file: str) -> None:
                 connection.execute("PRAGMA journal_mode=WAL")
                 return
             except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY  # of any sort
+                if not busy or time.monotonic() > until:
                     raise
             time.sleep(0.01)
 
@@ -148,15 +179,26 @@ def _prepare(connection: Any, _: object) -> None:  # noqa: ANN401 - of the drive
 
 
 def _postgresql(rest: str) -> _Engines:
-    """The driver reads the URL itself, so that it may say all that PostgreSQL's own tools understand."""
     engine = create_async_engine(
         "postgresql+asyncpg://",
-        async_creator=partial(asyncpg.connect, f"postgresql://{rest}", timeout=_WAIT, command_timeout=_ANSWER),
+        async_creator=_driver(rest),
         pool_pre_ping=True,  # a server that was restarted is no failure
         pool_timeout=_WAIT,
         hide_parameters=_PRIVATE,
     )
     return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True), engine
+
+
+def _driver(rest: str) -> partial[Any]:
+    """It reads the URL itself, so that it may say all that PostgreSQL's own tools understand."""
+    return partial(asyncpg.connect, f"postgresql://{rest}", timeout=_WAIT, command_timeout=_ANSWER)
+
+
+async def notify(db: AsyncConnection, channel: str, payloads: Collection[str]) -> None:
+    """Tell those who listen, once the transaction is done; with SQLite nobody does."""
+    if payloads and db.dialect.name == "postgresql":
+        rows = [{"channel": channel, "payload": payload} for payload in payloads]
+        await db.execute(text("SELECT pg_notify(:channel, :payload)"), rows)
 
 
 def upsert(db: AsyncConnection, table: Table) -> Any:  # noqa: ANN401 - two classes with the same methods

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
-from sqlalchemy import delete, exists, insert, select
+from sqlalchemy import ColumnElement, delete, exists, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store import threads
 from gateway.store.conversations import Conversation
-from gateway.store.tables import conversations, decode, encode, responses
+from gateway.store.tables import conversations, decode, encode, events, jobs, responses
+from gateway.store.tables import threads as all_threads
 from gateway.store.threads import Item, Place, Range
 
 
@@ -34,14 +35,28 @@ class Kept(Struct, frozen=True):
         return Place(self.thread, self.end)
 
     @property
+    def input(self) -> Range:
+        return Range(self.thread, self.first, self.output)
+
+    @property
     def own(self) -> Range:
         return Range(self.thread, self.first, self.end)
 
 
 async def find(db: AsyncConnection, tenant: str, id: str) -> Kept | None:
+    return await _find(db, responses.c.id == id, responses.c.tenant == tenant)
+
+
+async def locked(db: AsyncConnection, id: str) -> Kept | None:
+    """One that nobody is at work on; its thread is nobody else's until the end of the transaction."""
+    thread = select(all_threads.c.id).join(responses, responses.c.thread == all_threads.c.id)
+    await db.execute(thread.where(responses.c.id == id).with_for_update(of=all_threads))
+    return await _find(db, responses.c.id == id)
+
+
+async def _find(db: AsyncConnection, *which: ColumnElement[bool]) -> Kept | None:
     columns = (responses.c.id, responses.c.thread, responses.c.first, responses.c.output, responses.c.end)
-    said = select(*columns, responses.c.body).where(responses.c.id == id, responses.c.tenant == tenant)
-    row = (await db.execute(said)).one_or_none()
+    row = (await db.execute(select(*columns, responses.c.body).where(*which))).one_or_none()
     return Kept(*row[:5], decode(row.body)) if row else None
 
 
@@ -65,16 +80,64 @@ async def save(
     now: int,
 ) -> None:
     """Keep a response and what it was asked, behind what it goes on from, or as a part of a conversation."""
-    output: list[Item] = body["output"]
-    added, rest = [*input, *output], encode({**body, "output": []})
+    added, rest = [*input, *body["output"]], _rest(body)
     own = await _grow(db, behind, added, now, len(rest))
     if own is None:
         parent = behind.behind if isinstance(behind, Conversation) else behind
         at = await threads.begin(db, body["id"], tenant, now, parent)
         own = await threads.extend(db, at.thread, added, now, len(rest))
         assert own, "it has just begun"
-    said = {"first": own.first, "output": own.first + len(input), "end": own.end, "body": rest}
-    await db.execute(insert(responses).values(id=body["id"], tenant=tenant, thread=own.thread, **said))
+    await db.execute(insert(responses).values(id=body["id"], tenant=tenant, **_row(own, len(input), rest)))
+
+
+async def open(
+    db: AsyncConnection, tenant: str, body: dict[str, Any], input: Sequence[Item], parent: Place | None, now: int
+) -> None:
+    """Keep a response without an output, in a thread of its own; then its job begins, in the same transaction.
+
+    It can be shown and removed, and no other one may go on from it before it is finished.
+    """
+    at = await threads.begin(db, body["id"], tenant, now, parent)
+    await save(db, tenant, {**body, "output": []}, input, at, now)
+
+
+async def finish(
+    db: AsyncConnection, tenant: str, body: dict[str, Any], conversation: Conversation | None, now: int
+) -> bool:
+    """Keep the whole of one that was opened, where `save` would have put it; False if it was removed meanwhile.
+
+    Its job has to be held in the same transaction, so that nobody removes it now.
+    """
+    kept = await find(db, tenant, body["id"])
+    if kept is None:
+        return False
+    output, rest = body["output"], _rest(body)
+    input = await threads.read(db, [kept.input])
+    behind = conversation or await threads.parent(db, kept.thread)
+    own = await _grow(db, behind, [*input, *output], now, len(rest))
+    if own is None:
+        more = await threads.extend(db, kept.thread, output, now, len(rest) - len(encode(kept.body)))
+        assert more, "a response has a thread"
+        own = Range(kept.thread, kept.first, more.end)
+    await db.execute(update(responses).where(responses.c.id == kept.id).values(**_row(own, len(input), rest)))
+    if own.thread != kept.thread:
+        await db.execute(delete(all_threads).where(all_threads.c.id == kept.thread))
+    return True
+
+
+async def forget(db: AsyncConnection, id: str) -> None:
+    """Leave no trace of one that was opened, and that nobody has heard of; its job has to be held, likewise."""
+    thread = select(responses.c.thread).where(responses.c.id == id)
+    await db.execute(delete(all_threads).where(all_threads.c.id.in_(thread)))
+
+
+def _rest(body: dict[str, Any]) -> bytes:
+    return encode({**body, "output": []})
+
+
+def _row(own: Range, asked: int, rest: bytes) -> dict[str, Any]:
+    """asked: how many items the input is."""
+    return {"thread": own.thread, "first": own.first, "output": own.first + asked, "end": own.end, "body": rest}
 
 
 async def _grow(
@@ -87,8 +150,19 @@ async def _grow(
 
 
 async def remove(db: AsyncConnection, kept: Kept) -> None:
-    """Forget it and its items, which no chain goes on from any more; those of a conversation are its own and stay."""
-    owned = await db.scalar(select(exists().where(conversations.c.thread == kept.thread)))
-    gone = Range(kept.thread, kept.end, kept.end) if owned else kept.own
-    await threads.erase(db, gone, len(encode(kept.body)))
-    await db.execute(delete(responses).where(responses.c.id == kept.id))
+    """Forget it and its items, which no chain goes on from any more; those of a conversation are its own and stay.
+
+    Whoever is at work on it has lost it.
+    """
+    await db.execute(delete(jobs).where(jobs.c.id == kept.id))  # and may just have finished it
+    if now := await locked(db, kept.id):
+        owned = await db.scalar(select(exists().where(conversations.c.thread == now.thread)))
+        gone = Range(now.thread, now.end, now.end) if owned else now.own
+        await threads.erase(db, gone, len(encode(now.body)) + await _log(db, now.id))
+        await db.execute(delete(responses).where(responses.c.id == now.id))
+
+
+async def _log(db: AsyncConnection, id: str) -> int:
+    """The bytes of its packed log."""
+    size = select(func.coalesce(func.sum(func.length(events.c.data)), 0))
+    return await db.scalar(size.where(events.c.response == id, events.c.packed)) or 0

@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, Table, delete, exists, func, literal, sele
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store.database import Database
-from gateway.store.tables import keys, thoughts, threads
+from gateway.store.tables import events, jobs, keys, thoughts, threads
 from gateway.store.thoughts import MOST
 
 _ROWS = 1000  # deleted in a transaction, or one thread of more
@@ -26,7 +26,7 @@ class _Kind(Struct, frozen=True):
 
 class _Unused(Struct, frozen=True):
     kind: _Kind
-    key: tuple[str, ...]
+    key: tuple[str | int, ...]
     used: int
     size: int
     rows: int
@@ -34,17 +34,20 @@ class _Unused(Struct, frozen=True):
 
 _child = threads.alias()
 _LAST = ~exists().where(_child.c.parent == threads.c.id)
-_THREADS = _Kind(threads, threads.c.used_at, threads.c.bytes, threads.c.length, (_LAST,))
+_AT_REST = ~exists().where(jobs.c.id == threads.c.id)
+_THREADS = _Kind(threads, threads.c.used_at, threads.c.bytes, threads.c.length, (_LAST, _AT_REST))
 _THOUGHTS = _Kind(thoughts, thoughts.c.used_at, thoughts.c.bytes)
 _KEYS = _Kind(keys, keys.c.valid_until, literal(1))
+_EVENTS = _Kind(events, events.c.valid_until, literal(1))
 
 
 async def sweep(database: Database, now: int, ttl_seconds: int, max_bytes: int) -> None:
     """Delete what was not used for so long, and what was not used for longest if all of it is too much; 0: neither.
 
-    A thread goes with all that is of it, once no other one goes on from it.  Several processes may do this at once.
+    A thread goes with all that is of it, once no other one goes on from it and nobody is at work on it.  Several
+    processes may do this at once.
     """
-    await _delete(database, [_KEYS], now)
+    await _delete(database, [_KEYS, _EVENTS], now)
     for kind, surplus in await _crowds(database):
         await _delete(database, [kind], now, surplus)
     if ttl_seconds:

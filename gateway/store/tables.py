@@ -5,6 +5,9 @@ conversation, the messages of a chat completion.  A response is a range of a thr
 two responses go on from the same one, the second begins a thread of its own, whose parent is the first one's up to that
 place.  So each item is kept once, extending a chain costs what is added, and a page of it is a range of an index.
 
+A response that is not finished has a thread of its own, and a *job*, which says who is at work on it: all three have
+the same id.  What its followers are told is a log: rows of *events*, each of them some that follow each other.
+
 A body is JSON in UTF-8, as bytes: so its length is what it takes, and PostgreSQL does not mind a NUL in it.
 """
 
@@ -13,6 +16,7 @@ from hashlib import sha256
 from msgspec import json
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     Dialect,
     ForeignKey,
@@ -80,6 +84,36 @@ responses = Table(
     Column("end", Integer, nullable=False),  # and behind its last one
     Column("body", LargeBinary, nullable=False),  # the Response object without its output
     Index("responses_by_thread", "thread"),
+)
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", Id, ForeignKey("responses.id", ondelete="CASCADE"), primary_key=True),
+    Column("tenant", Id, nullable=False),
+    Column("holder", Id),  # the process that is at work on it; null: nobody is,
+    Column("held_until", BigInteger, nullable=False),  # and until then nobody else is: Unix milliseconds
+    Column("attempts", Integer, nullable=False),
+    Column("cancelled", Boolean, nullable=False),
+    Column("wanted_until", BigInteger),  # Unix milliseconds; null: always
+    Index("jobs_by_lease", "held_until"),
+    Index("jobs_by_holder", "holder"),
+)
+requests = Table(  # of jobs: a lease is renewed often, and SQLite writes, or compares, the whole of a row
+    "requests",
+    metadata,
+    Column("job", Id, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    Column("body", LargeBinary, nullable=False),
+)
+events = Table(
+    "events",
+    metadata,
+    Column("response", Id, ForeignKey("responses.id", ondelete="CASCADE"), primary_key=True),
+    Column("first", Integer, primary_key=True),  # the numbers of its first event
+    Column("last", Integer, nullable=False),  # and of its last one
+    Column("data", LargeBinary, nullable=False),
+    Column("packed", Boolean, nullable=False),  # the whole log in one row, compressed, and part of its thread's bytes
+    Column("valid_until", BigInteger),  # null: as long as the response
+    Index("events_by_validity", "valid_until"),
 )
 conversations = Table(
     "conversations",

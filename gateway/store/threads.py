@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, Select, delete, exists, func, insert, lite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store.database import portions
-from gateway.store.tables import conversations, decode, encode, items, threads
+from gateway.store.tables import conversations, decode, encode, items, jobs, threads
 
 Item = dict[str, Any]
 
@@ -44,11 +44,13 @@ async def begin(db: AsyncConnection, id: str, tenant: str, now: int, parent: Pla
 async def append(db: AsyncConnection, at: Place, added: Sequence[Item], now: int, beside: int = 0) -> Range | None:
     """The items' range behind this place, if it is the end of a thread that grows: None means to begin another one.
 
-    It is not the end where something else stands behind it already, and a conversation grows by `extend` only.
+    It is not the end where something else stands behind it already.  A conversation grows by `extend` only, and so does
+    the thread of a response that is not finished.
     beside: how many bytes are kept along with the items.
     """
     owned = exists().where(conversations.c.thread == at.thread)
-    return await _grow(db, at.thread, added, now, beside, threads.c.length == at.end, ~owned)
+    unfinished = exists().where(jobs.c.id == at.thread)
+    return await _grow(db, at.thread, added, now, beside, threads.c.length == at.end, ~owned, ~unfinished)
 
 
 async def extend(db: AsyncConnection, thread: str, added: Sequence[Item], now: int, beside: int = 0) -> Range | None:
@@ -77,6 +79,13 @@ async def _grow(
     if rows:
         await db.execute(insert(items), rows)
     return Range(thread, first, row.length)
+
+
+async def parent(db: AsyncConnection, id: str) -> Place | None:
+    """What a thread goes on from."""
+    found = await db.execute(select(threads.c.parent, threads.c.parent_end).where(threads.c.id == id))
+    row = found.one()
+    return Place(row.parent, row.parent_end) if row.parent else None
 
 
 async def ranges(db: AsyncConnection, at: Place) -> list[Range]:
