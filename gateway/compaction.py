@@ -22,7 +22,15 @@ def summarised(request: Request) -> Request:
     """The request for a summary of all that this one says; it may call nothing."""
     messages = (*request.messages, {"role": "user", "content": _PROMPT})
     rest = {name: value for name, value in request.rest.items() if name not in _OF_THE_ANSWER}
-    return replace(request, messages=messages, tool_choice="none", max_tokens=None, stream=False, rest=rest)
+    return replace(
+        request,
+        messages=messages,
+        tool_choice="none",
+        max_tokens=None,
+        stream=False,
+        generates=True,
+        rest=rest,
+    )
 
 
 def resumed(request: Request, text: str) -> Request:

@@ -60,6 +60,7 @@ class Request(Struct, frozen=True, kw_only=True):
     max_tokens: of the answer, reasoning included; None: no limit was given.
     fresh: the answer is a message of its own, also where the last message is the assistant's.
     shorten: where the prompt does not fit, its oldest messages may be left out.
+    generates: False where the model is to read all this, and to say nothing.
     rest: every other field, known or not, as it came; null was left out.
     """
 
@@ -73,6 +74,7 @@ class Request(Struct, frozen=True, kw_only=True):
     stream: bool = False
     fresh: bool = False
     shorten: bool = False
+    generates: bool = True
     rest: dict[str, Any] = {}
 
     @property

@@ -53,7 +53,7 @@ class Upstream:
         if self._whole and self._normaliser.empty:
             return events + self._ended(self._normaliser.fail(_NO_CHOICE))
         if self._whole or self._done or self._normaliser.finished():
-            return events + self._ended(self._normaliser.close()) + self._estimated()
+            return events + self._ended(self._good_end())
         return events + self._ended(self._normaliser.fail(_LOST))
 
     def fail(self, problem: Problem) -> list[Event]:
@@ -72,11 +72,11 @@ class Upstream:
     def _ended(self, last: Iterable[Event]) -> list[Event]:
         return [*translate.feed(self._filters, last), *translate.close(self._filters)]
 
-    def _estimated(self) -> list[Event]:
-        if self._decoder.counted or self._normaliser.failed:
-            return []
-        self._ledger.note("estimated", "usage")
-        return [Usage(tokens(self._prompt_size()), tokens(self._decoder.said))]
+    def _good_end(self) -> Iterator[Event]:
+        yield from self._normaliser.close()
+        if not self._decoder.counted and not self._normaliser.failed:
+            self._ledger.note("estimated", "usage")
+            yield Usage(tokens(self._prompt_size()), tokens(self._decoder.said))
 
     def _promised(self, payloads: Iterator[bytes]) -> list[Event]:
         decode, normalise, filters = self._decoder.decode, self._normaliser.feed, self._filters

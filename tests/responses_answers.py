@@ -39,7 +39,9 @@ def counted(prompt, completion, reasoning=0):
     return ev.Usage(prompt, completion, 0, reasoning)
 
 
-def new_encoder(stream=True, *, operator="summary", ledger=None, seal=sealed, **asked):
+def new_encoder(
+    stream=True, *, operator="summary", ledger=None, seal=sealed, told=0, generates=True, background=False, **asked
+):
     """One whose ids count, each prefix by itself."""
     counted = Counter()
 
@@ -47,9 +49,10 @@ def new_encoder(stream=True, *, operator="summary", ledger=None, seal=sealed, **
         counted[prefix] += 1
         return f"{prefix}{counted[prefix]}"
 
-    question = Asked(request=Request(model="m", messages=(), stream=stream), echo=ECHO, **asked)
+    request = Request(model="m", messages=(), stream=stream, generates=generates)
+    question = Asked(request=request, echo={**ECHO, "background": background}, background=background, **asked)
     edge = Edge(new_id, lambda: 1790000002, seal, lambda: "xx")
-    return encoder(Head("resp_1", 1790000000, "m", operator), question, ledger or Ledger(), edge)
+    return encoder(Head("resp_1", 1790000000, "m", operator, told), question, ledger or Ledger(), edge)
 
 
 def encoded(events, stream=True, **options):

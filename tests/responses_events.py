@@ -15,7 +15,8 @@ from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
-LIFECYCLE = ("response.created", "response.in_progress")
+BEGINNING = ("response.created", "response.in_progress")
+IN_BACKGROUND = ("response.created", "response.queued", "response.in_progress")
 TERMINAL = {"response.completed": "completed", "response.incomplete": "incomplete", "response.failed": "failed"}
 
 # What we say beyond the types of the openai package, by its class.
@@ -65,11 +66,14 @@ def events_of(data):
     return events
 
 
-def checked(data, extras=()):
-    """The Response that a stream ends with.  `extras`: fields of it that are in no API, because the client asked for them."""
+def checked(data, extras=(), *, silent=False):
+    """The Response that a stream ends with.  `extras`: fields of it that are in no API, because the client asked for them.
+
+    silent: nothing was to be said.
+    """
     events = events_of(data)
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
-    replay, state = Replay(), ResponseStreamState(input_tools=omit, text_format=omit)
+    replay, state = Replay(silent), ResponseStreamState(input_tools=omit, text_format=omit)
     for event in events:
         state.handle_event(validated(event, frozenset(extras)))
         replay.take(event)
@@ -90,8 +94,9 @@ def checked_whole(data, extras=()):
 def validated(event, extras=frozenset()):
     """The event in the strict types of the openai package, and nothing said beyond them but what is meant to be."""
     text = json.dumps(event)
-    if event["type"] == "response.failed" and event["response"]["error"]["code"] in NOT_IN_THE_TYPES:
-        text = text.replace(event["response"]["error"]["code"], "server_error")
+    error = (event.get("response") or {}).get("error")
+    if error and error["code"] in NOT_IN_THE_TYPES:
+        text = text.replace(error["code"], "server_error")
     model = _adapters()[event["type"]].validate_json(text, strict=True)
     if event["type"].endswith(".delta"):
         extras |= {"obfuscation"}
@@ -156,9 +161,11 @@ def _check_open_responses(events, response):
 class Replay:
     """The output as a client builds it, and what may come next (`spec.md` C4, C6)."""
 
-    def __init__(self):
+    def __init__(self, silent=False):
         self.output = []
         self.ended = False
+        self._silent = silent
+        self._beginning = BEGINNING
         self._seen = 0
         self._item = self._part = self._run = None
         self._begun = None
@@ -168,10 +175,8 @@ class Replay:
         assert not self.ended
         type = event["type"]
         prefix, _, verb = type.rpartition(".")
-        if self._seen < len(LIFECYCLE):
-            assert type == LIFECYCLE[self._seen]
-        if type in LIFECYCLE:
-            self._lifecycle(event["response"])
+        if self._seen < len(self._beginning) or type == "response.in_progress":
+            self._lifecycle(event)
         elif type in TERMINAL:
             self._end(event["response"], TERMINAL[type])
         elif type == "error":
@@ -189,10 +194,16 @@ class Replay:
                 self._annotation(event)
         self._seen += 1
 
-    def _lifecycle(self, response):
-        assert response["output"] == [] and response["usage"] is None and response["status"] == "in_progress"
-        assert self._begun in (None, response)
-        self._begun = response
+    def _lifecycle(self, event):
+        response = event["response"]
+        self._beginning = IN_BACKGROUND if response["background"] else BEGINNING
+        assert event["type"] == self._beginning[min(self._seen, len(self._beginning) - 1)]
+        waits = response["background"] and event["type"] != "response.in_progress"
+        assert response["output"] == [] and response["usage"] is None
+        assert response["status"] == ("queued" if waits else "in_progress")
+        begun = {**response, "status": "in_progress"}
+        assert self._begun in (None, begun)
+        self._begun = begun
 
     def _error(self, event):
         assert self._item is None and not self._failed
@@ -200,14 +211,15 @@ class Replay:
         self._failed = True
 
     def _end(self, response, status):
-        assert self._item is None and response["status"] == status
+        cancelled = status == "failed" and response["status"] == "cancelled"
+        assert self._item is None and (cancelled or response["status"] == status)
         assert response["output"] == self.output and response.keys() >= self._begun.keys()
         same = self._begun.keys() - {"status", "output", "usage", "error", "incomplete_details", "completed_at"}
         assert {name: response[name] for name in same} == {name: self._begun[name] for name in same}
-        assert (response["error"] is not None) == self._failed == (status == "failed")
+        assert (response["error"] is not None) == self._failed == (status == "failed" and not cancelled)
         assert (response["incomplete_details"] is not None) == (status == "incomplete")
         assert (response["completed_at"] is not None) == (status == "completed")
-        assert self._failed or self.output
+        assert self._failed or cancelled or bool(self.output) is not self._silent
         cut = [item for item in self.output if item["status"] == "incomplete"]
         assert cut in ([], self.output[-1:]) and (not cut or status != "completed")
         self.ended = True
@@ -227,7 +239,7 @@ class Replay:
         assert item.keys() == self._item.keys()
         told = {name for name in ("arguments", "input") if isinstance(item.get(name), str) and item["type"] in OF_TYPE}
         assert all(item[name] == self._text for name in told) and self._runs >= len(told)
-        assert item["type"] != "function_call" or self._deltas
+        assert item["type"] != "function_call" or self._deltas or item["status"] == "incomplete"
         assert all(item[name] == parts for name, parts in self._lists.items())
         same = item.keys() - self._lists.keys() - told - {"status", "encrypted_content"}
         assert all(item[name] == self._item[name] for name in same)

@@ -7,12 +7,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from meaning import EXAMPLES
+from msgspec import Raw
 from msgspec.structs import replace
 from openai.types.responses import ResponseApplyPatchToolCall, ResponseFunctionShellToolCall, ResponseToolSearchCall
 from openai.types.responses.response_output_item import LocalShellCall
-from streams import cut, grammatical, merge, singly
+from streams import chunk, cut, events_of, grammatical, merge, singly
 
-from gateway.events import Finish, Text, ToolArgs, ToolEnd, ToolInput, ToolStart, Usage
+from gateway.errors import Problem
+from gateway.events import (
+    Annotation,
+    Extra,
+    Failure,
+    Finish,
+    HostedTool,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolArgs,
+    ToolEnd,
+    ToolInput,
+    ToolStart,
+    Usage,
+)
 from gateway.ledger import Ledger
 from gateway.request import Named, Request, Tool
 from gateway.translate import close, custom_input, feed, translate
@@ -423,6 +439,38 @@ def test_the_first_call_that_is_allowed_is_the_one_that_is_kept():
     assert answered(request, events) == [
         ToolStart(0, 0, "call_0_1", "h", signature="s"), ToolArgs(0, 0, "1"), ToolEnd(0, 0), Finish(0, "tool_calls"),
     ]  # fmt: skip
+
+
+# A prompt that is only read
+
+
+def test_a_prompt_that_is_only_read_is_shown_whole_and_asked_one_token():
+    request = offer(tool("f"), tool_choice="required", max_tokens=50, rest={"parallel_tool_calls": False})
+    lowered, filters = translate(replace(request, generates=False), Ledger())
+    assert lowered == replace(request, generates=False, max_tokens=1) and len(filters) == 2
+    assert translate(request, Ledger())[0] is request
+
+
+@pytest.mark.parametrize("end", ["length", "tool_calls", "content_filter", "stop"])
+def test_nothing_of_what_is_said_comes_through(end):
+    remark = Extra(None, "prompt_token_ids", Raw(b"[1]"))
+    said = [
+        remark, Extra(0, "token_ids", Raw(b"[2]")), Reasoning(0, "h"), Text(0, "a"), Refusal(0, "n"), Annotation(0, Raw(b"{}")),
+        HostedTool(0, Raw(b"{}")), *call("edit", '{"input": "', complete=False), Finish(0, end), Usage(9, 4, 5, 2),
+    ]  # fmt: skip
+    request = offer(tool("edit", "custom"), generates=False)
+    assert answered(request, said) == [remark, Finish(0, "stop"), Usage(9, 0, 5)]
+
+
+def test_a_prompt_that_cannot_be_read_is_a_failure():
+    failure = Failure(Problem(400, "Too long.", "context_length_exceeded"))
+    assert answered(offer(generates=False), [Text(0, "a"), failure]) == [failure]
+
+
+def test_an_estimate_counts_nothing_that_was_not_to_be_said():
+    request = offer(generates=False)
+    _, filters = translate(request, Ledger())
+    assert events_of([chunk(content="a word"), chunk("length")], filters=filters) == [Finish(0, "stop"), Usage(10, 0)]
 
 
 # Any of it

@@ -11,7 +11,7 @@ from typing import Protocol
 from gateway.events import Event
 from gateway.ledger import Ledger
 from gateway.request import Request
-from gateway.translate import allowed, custom_input, naming, one_call, shims
+from gateway.translate import allowed, custom_input, naming, one_call, prewarm, shims
 
 
 class Filter(Protocol):
@@ -28,6 +28,7 @@ TRANSLATIONS: tuple[Translation, ...] = (
     shims.translate,
     one_call.translate,
     allowed.translate,
+    prewarm.translate,
 )
 
 

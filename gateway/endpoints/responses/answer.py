@@ -7,16 +7,14 @@ from msgspec import Raw, json
 
 from gateway import events as ev
 from gateway.endpoints.extras import continued
-from gateway.endpoints.responses import shape
+from gateway.endpoints.responses import lifecycle, shape
 from gateway.endpoints.responses.asked import Asked, Carrier, Edge, Head
 from gateway.endpoints.responses.frames import Frames
-from gateway.endpoints.responses.output import Call, Message, Status, Thinking
+from gateway.endpoints.responses.output import Call, Message, Status, Thinking, Told
 from gateway.endpoints.responses.shape import Wire
-from gateway.errors import CANCELLED
 from gateway.ledger import Ledger
 from gateway.request import Thought
 
-_MEANWHILE = {"compaction": "response.compaction.compacting"}
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
@@ -29,9 +27,7 @@ class Answer:
     def __init__(self, head: Head, asked: Asked, ledger: Ledger, edge: Edge, frames: Frames) -> None:
         self._asked, self._ledger, self._edge, self._frames = asked, ledger, edge, frames
         self._model, self._carrier = head.model, _carrier(head, asked)
-        said = {"id": head.id, "object": "response", "created_at": head.created, "completed_at": None}
-        state = {"status": "in_progress", "error": None, "incomplete_details": None}
-        self.begun: Wire = {**said, **state, "model": head.model, "output": [], "usage": None, **asked.echo}
+        self.begun = lifecycle.begun(head, asked)
         self._end: Wire = {}  # how it ended
         self._output: list[Wire] = []  # items that have ended
         self._open: Message | Thinking | Call | None = None
@@ -72,14 +68,8 @@ class Answer:
             self._output.append(self._open.close(status))
             self._open = None
 
-    def _tell(self, begun: Wire, done: Wire) -> None:
-        """An item that needs no more than its beginning and its end."""
-        index = len(self._output)
-        self._frames.put("response.output_item.added", output_index=index, item=begun)
-        if event := _MEANWHILE.get(done["type"]):
-            self._frames.put(event, item_id=done["id"], output_index=index)
-        self._frames.put("response.output_item.done", output_index=index, item=done)
-        self._output.append(done)
+    def _tell(self, item: Wire) -> None:
+        self._output.append(Told(self._frames, len(self._output), item).close("completed"))
 
     # text
 
@@ -160,8 +150,7 @@ class Answer:
             self._open.piece(e.json)
         else:
             assert self._start
-            item = {**shape.call(self._start, self._edge.new_id), **json.decode(e.json)}
-            self._tell(item, {**item, "status": "completed"})
+            self._tell({**shape.call(self._start, self._edge.new_id), **json.decode(e.json)})
 
     def _tool_input(self, e: ev.ToolInput) -> None:
         assert isinstance(self._open, Call)
@@ -175,14 +164,13 @@ class Answer:
     def _hosted_tool(self, e: ev.HostedTool) -> None:
         self._drop_blank()
         self._end_item()
-        item = json.decode(e.item)
-        self._tell(item, item)
+        self._tell(json.decode(e.item))
 
     # the end
 
     def _finish(self, e: ev.Finish) -> None:
         self._end_text()
-        if not self._open and not self._output:
+        if not self._open and not self._output and self._asked.request.generates:
             self._message().text("")
         reason = _INCOMPLETE.get(e.reason)
         if not reason or (reason == "content_filter" and self._refused):
@@ -193,16 +181,9 @@ class Answer:
             self._end = {"status": "incomplete", "incomplete_details": {"reason": reason}}
 
     def _failure(self, e: ev.Failure) -> None:
-        """The error event is flat and nested, as clients look for it in either place."""
         self._end_text()
         self._end_item("incomplete")
-        if e.problem.status == CANCELLED.status:
-            self._end = {"status": "cancelled"}
-            return
-        error = e.problem.error()
-        flat = {name: error[name] for name in ("code", "message", "param")}
-        self._frames.put("error", **flat, error=error)
-        self._end = {"status": "failed", "error": shape.failure(e.problem)}
+        self._end = lifecycle.fail(self._frames, e.problem)
 
     def _counted(self, e: ev.Usage) -> None:
         self._usage = shape.usage(e)

@@ -14,6 +14,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     """echo: the fields of the Response object that only repeat the request, all of them (`spec.md` C1).
 
     kept: it is to be stored, or added to a conversation.
+    background: it is answered also where nobody waits; streamed: its client wants it as it comes.
     compact_above: a prompt of more tokens is to be compacted first; None: whatever its length, it is not.
     carrier: where the client wants to see the reasoning; None: it did not say.
     sealed: reasoning items carry it in `encrypted_content`.
@@ -23,6 +24,8 @@ class Asked(Struct, frozen=True, kw_only=True):
     request: Request
     echo: dict[str, Any]
     kept: bool = False
+    background: bool = False
+    streamed: bool = False
     compact_above: int | None = None
     carrier: Literal["summary", "text"] | None = None
     sealed: bool = False
@@ -34,12 +37,14 @@ class Head(Struct, frozen=True):
     """What stays the same for a whole answer.  `created` in Unix seconds; `model` as the client named it.
 
     carrier: where the model's reasoning goes, as the operator has it.
+    told: how many events the client has been told already, from its beginning on.
     """
 
     id: str
     created: int
     model: str
     carrier: Carrier = "summary"
+    told: int = 0
 
 
 class Edge(Struct, frozen=True):

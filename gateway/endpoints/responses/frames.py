@@ -25,10 +25,13 @@ def template(type: str, at: Wire) -> Template:
 
 
 class Frames:
-    """`put` what happens, then `taken` is what to send.  `pad` makes the padding of a delta; None: there is none."""
+    """`put` what happens, then `taken` is what to send.
 
-    def __init__(self, pad: Callable[[], str] | None = None) -> None:
-        self._numbers, self._pad = count(), pad
+    pad: makes the padding of a delta; None: there is none.  first: the number of the first event.
+    """
+
+    def __init__(self, pad: Callable[[], str] | None = None, first: int = 0) -> None:
+        self._numbers, self._pad = count(first), pad
         self._out: list[bytes] = []
 
     def put(self, type: str, **fields: object) -> None:
@@ -45,6 +48,11 @@ class Frames:
         frames = b"".join(self._out)
         self._out.clear()
         return frames
+
+    def go_on(self, number: int) -> None:
+        """What was put is to be forgotten, and the next event has this number."""
+        self._out.clear()
+        self._numbers = count(number)
 
 
 class Unsent(Frames):

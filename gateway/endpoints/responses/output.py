@@ -124,13 +124,29 @@ class Item(ABC):
         frames.put("response.output_item.added", output_index=index, item=item)
 
     def close(self, status: Status) -> Wire:
-        item = {**self._item, "status": status, **self._said()}
+        item = self._whole(status)
         self._frames.put("response.output_item.done", output_index=self._index, item=item)
         return item
 
     @abstractmethod
-    def _said(self) -> Wire:
-        """What came of it: the members that were empty at its beginning.  Ends what is open in it."""
+    def _whole(self, status: Status) -> Wire:
+        """The item with what came of it.  Ends what is open in it."""
+
+
+# By type of item: what is told between its beginning and its end.
+_MEANWHILE = {"compaction": "response.compaction.compacting"}
+
+
+class Told(Item):
+    """An item that is whole when it begins; it needs no more than its end."""
+
+    def __init__(self, frames: Frames, index: int, item: Wire) -> None:
+        super().__init__(frames, index, item)
+        if event := _MEANWHILE.get(item["type"]):
+            frames.put(event, **self._at)
+
+    def _whole(self, _: Status) -> Wire:
+        return {**self._item, "status": "completed"} if self._item.get("status") == "in_progress" else self._item
 
 
 class Message(Item):
@@ -157,13 +173,18 @@ class Message(Item):
         self._part = part = kind(self._frames, self._at, len(self._parts))
         return part
 
+    def ended(self, part: Wire) -> None:
+        """This is what the open part came to."""
+        self._parts.append(part)
+        self._part = None
+
     def _end_part(self) -> None:
         if self._part:
-            self._parts.append(self._part.close())
+            self.ended(self._part.close())
 
-    def _said(self) -> Wire:
+    def _whole(self, status: Status) -> Wire:
         self._end_part()
-        return {"content": self._parts}
+        return {**self._item, "status": status, "content": self._parts}
 
 
 # By carrier: the part that shows the reasoning as it comes, and those that repeat it at the end.
@@ -190,24 +211,24 @@ class Thinking(Item):
 
     def think(self, thought: Reasoning) -> None:
         if thought.text:
-            self._text(thought.text)
+            self.text(thought.text)
         if block := self._blocks.add(thought):
             self._signed.append(block)
 
-    def _text(self, text: str) -> None:
+    def text(self, text: str) -> None:
         self._texts.append(text)
         if not self._live and self._kinds:
             self._live = self._kinds[0](self._frames, self._at, 0)
         if self._live:
             self._live.delta(text)
 
-    def _said(self) -> Wire:
+    def _whole(self, status: Status) -> Wire:
         text = "".join(self._texts)
-        said: Wire = {}
+        said: Wire = {"status": status}
         if self._live:
             said[self._live.place] = [self._live.close()]
             said |= {kind.place: [self._repeated(kind, text)] for kind in self._kinds[1:]}
-        return {**said, "encrypted_content": self._seal(text, self._signed)}
+        return {**self._item, **said, "encrypted_content": self._seal(text, self._signed)}
 
     def _repeated(self, kind: type[Part], text: str) -> Wire:
         part = kind(self._frames, self._at, 0)
@@ -226,7 +247,7 @@ class Call(Item):
     def piece(self, text: str) -> None:
         self._run.delta(text)
 
-    def _said(self) -> Wire:
+    def _whole(self, status: Status) -> Wire:
         # Older clients want the name again.
         beside = {"name": self._item["name"]} if isinstance(self._run, Arguments) else {}
-        return {self._run.field: self._run.done(**beside)}
+        return {**self._item, "status": status, self._run.field: self._run.done(**beside)}

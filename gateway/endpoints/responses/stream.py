@@ -1,8 +1,10 @@
 """A response as it comes: events out as response.* frames (`spec.md` C4, C5)."""
 
+from gateway.endpoints.responses import lifecycle
 from gateway.endpoints.responses.answer import Answer
 from gateway.endpoints.responses.asked import Asked, Edge, Head
 from gateway.endpoints.responses.frames import Frames
+from gateway.endpoints.responses.log import DONE
 from gateway.endpoints.responses.shape import Wire
 from gateway.events import Event
 from gateway.ledger import Ledger
@@ -10,14 +12,16 @@ from gateway.ledger import Ledger
 
 class Stream:
     def __init__(self, head: Head, asked: Asked, ledger: Ledger, edge: Edge) -> None:
-        self._frames = Frames(edge.pad if asked.obfuscation else None)
+        self._frames = Frames(edge.pad if asked.obfuscation else None, head.told)
         self._answer = Answer(head, asked, ledger, edge, self._frames)
-        self._ledger, self._started = ledger, False
+        self._ledger, self._told, self._started = ledger, head.told, False
 
     def start(self) -> bytes:
+        """The beginning, unless it has been told."""
         self._started = True
-        self._frames.put("response.created", response=self._answer.begun)
-        return self.keep_alive()
+        if not self._told:
+            lifecycle.begin(self._frames, self._answer.begun)
+        return self._frames.taken()
 
     def encode(self, event: Event) -> bytes:
         self._answer.take(event)
@@ -32,9 +36,7 @@ class Stream:
         return self._answer.record() if self._started else None
 
     def close(self, *, kept: bool) -> bytes:
-        told = self._ledger.untold()
+        told = self._ledger.untold() if self._started else ""  # what never began is heard by nobody
         comment = b": gateway-warnings %b\n\n" % told.encode() if told else b""
-        response = self._answer.response(kept=kept)
-        event = "failed" if self._answer.failed else response["status"]  # there is none of a cancelled response
-        self._frames.put(f"response.{event}", response=response)
-        return comment + self._frames.taken() + b"data: [DONE]\n\n"
+        lifecycle.end(self._frames, self._answer.response(kept=kept))
+        return comment + self._frames.taken() + DONE

@@ -1,0 +1,147 @@
+"""The log of an answer that broke off, read again: what was said, and the end that it has to be given."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import json
+
+from gateway.endpoints.responses import lifecycle
+from gateway.endpoints.responses.frames import Frames, Unsent
+from gateway.endpoints.responses.log import behind, count, payloads
+from gateway.endpoints.responses.output import Call, Message, Thinking, ThoughtPart, Told
+from gateway.endpoints.responses.shape import Wire
+from gateway.errors import Problem
+from gateway.events import Candidate, Logprob
+
+_STATUSES = {"invalid_request_error": 400, "rate_limit_error": 429}
+_Item = Message | Thinking | Call | Told
+
+
+class Fold:
+    """feed*, then, unless it has `ended`, broken_off and close.
+
+    accepted: the Response as it was before anything was told.
+    told: the number of the event that comes next; said: the log has more than that the response is in progress.
+    ended: the Response of its last event, if the log has that.
+    """
+
+    def __init__(self, accepted: Wire) -> None:
+        self.told, self.said = 0, False
+        self.ended: Wire | None = None
+        self._begun: Wire = {**accepted, "status": "in_progress"}
+        self._record: Wire = {}
+        self._frames = Frames()
+        self._output: list[Wire] = []  # items that have ended
+        self._open: _Item | None = None
+        self._closed = 0  # how many events of its end are told
+        self._problem: Problem | None = None  # that is told
+
+    def feed(self, data: bytes) -> None:
+        """Whole frames, as they follow each other.  Of what stands before the first of them nothing is known."""
+        for payload in payloads(data):
+            self._take(json.decode(payload))
+        self._frames.taken()  # it is told
+
+    def broken_off(self, problem: Problem) -> tuple[Wire, bytes]:
+        """The Response to be stored, and the events that lead to it; what was open is incomplete."""
+        self._frames.go_on(0)
+        lifecycle.begin(self._frames, self._begun)
+        said = self._untold(0)
+        self._frames.go_on(first := self.told - self._closed)
+        if self._open:
+            self._output.append(self._open.close("incomplete"))
+        end = lifecycle.fail(Unsent(), self._problem) if self._problem else lifecycle.fail(self._frames, problem)
+        said += self._untold(first)
+        self._record = {**self._begun, **end, "output": self._output}
+        return self._record, said
+
+    def close(self, *, kept: bool) -> bytes:
+        """The last event, and whether the response can be asked for again."""
+        return lifecycle.ending({**self._record, "store": kept and self._record["store"]}, self.told)
+
+    def _untold(self, first: int) -> bytes:
+        """What was put, numbered from this on, but for what the log has already."""
+        new = behind(self._frames.taken(), first, self.told - 1)
+        self.told += count(new)
+        return new
+
+    def _take(self, event: Wire) -> None:
+        number, response = event["sequence_number"], event.get("response")
+        self.said |= number > self.told  # nobody knows what it was that is missing
+        self.told = number + 1
+        if response and response["status"] in ("queued", "in_progress"):
+            return
+        self.said = True
+        match event["type"]:
+            case "response.output_item.added":
+                self._open = _opened(self._frames, event["output_index"], event["item"])
+            case "response.output_item.done":
+                self._output.append(event["item"])
+                self._open, self._closed = None, 0
+            case "error":
+                self._problem = _problem(event["error"])
+            case "response.completed" | "response.incomplete" | "response.failed":
+                self.ended = response
+            case type:
+                self._within(type, event)
+
+    def _within(self, type: str, event: Wire) -> None:
+        """Of the open item.  What belongs to its end is counted, as all of that will be told again."""
+        item = self._open
+        if isinstance(item, Message) and type == "response.content_part.done":
+            item.ended(event["part"])
+            self._closed = 0
+        elif self._closed or (item and type.endswith(".done")):
+            self._closed += 1
+        elif isinstance(item, Message):
+            _say(item, event)
+        elif isinstance(item, Thinking):
+            self._think(item, event)
+        elif isinstance(item, Call):
+            item.piece(event["delta"])
+
+    def _think(self, item: Thinking, event: Wire) -> None:
+        """The first part tells where the reasoning goes."""
+        if "part" in event and event["part"]["type"] == ThoughtPart.type:
+            self._open = item = Thinking(self._frames, event["output_index"], event["item_id"], "text", _unsealed)
+        item.text(event.get("delta", ""))
+
+
+def _opened(frames: Frames, index: int, item: Wire) -> _Item:
+    match item["type"]:
+        case "message":
+            return Message(frames, index, item["id"])
+        case "reasoning":
+            return Thinking(frames, index, item["id"], "both" if "content" in item else "summary", _unsealed)
+        case "function_call" | "custom_tool_call":
+            return Call(frames, index, item)
+    return Told(frames, index, item)
+
+
+def _say(message: Message, event: Wire) -> None:
+    """A part that begins says nothing yet."""
+    match event:
+        case {"annotation": annotation}:
+            message.annotate(annotation)
+        case {"part": {"type": "refusal"}} | {"type": "response.refusal.delta"}:
+            message.refuse(event.get("delta", ""))
+        case _:
+            message.text(event.get("delta", ""), tuple(map(_logprob, event.get("logprobs", ()))))
+
+
+def _logprob(said: Wire) -> Logprob:
+    """As events have it: without bytes."""
+    return Logprob(said["token"], said["logprob"], None, tuple(map(_candidate, said["top_logprobs"])))
+
+
+def _candidate(said: Wire) -> Candidate:
+    return Candidate(said["token"], said["logprob"], None)
+
+
+def _unsealed(text: str, blocks: Iterable[dict[str, Any]]) -> None:
+    """Nobody can go on from half a thought."""
+
+
+def _problem(error: Wire) -> Problem:
+    """As it was when it was told, but for the exact status."""
+    return Problem(_STATUSES.get(error["type"], 500), error["message"], error["code"], error["param"])

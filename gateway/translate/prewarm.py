@@ -1,0 +1,31 @@
+"""A prompt that is only read, so that the backend has it in its cache: one token is asked for, and nothing is said."""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from gateway.events import Event, Extra, Failure, Finish, Usage
+from gateway.ledger import Ledger
+from gateway.request import Request
+
+
+def translate(request: Request, _: Ledger) -> tuple[Request, Sequence["Silence"]]:
+    """The tools stay, and what is said of them: they are part of what is read."""
+    return (request, []) if request.generates else (replace(request, max_tokens=1), [Silence()])
+
+
+class Silence:
+    """Lets through what was counted, what is said of the whole answer, and its end, which is always a good one."""
+
+    def feed(self, event: Event) -> Iterable[Event]:
+        match event:
+            case Usage():
+                return (Usage(event.prompt, 0, event.cached),)
+            case Finish():
+                return (Finish(event.choice, "stop"),)
+            case Failure() | Extra(choice=None):
+                return (event,)
+        return ()
+
+    def close(self) -> Iterable[Event]:
+        return ()  # nothing is held back
