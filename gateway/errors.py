@@ -46,8 +46,9 @@ class Problem(Struct, frozen=True):
         return json.encode({"error": self.error()})
 
 
-# What ends an answer that nobody wants any more; no client hears of it.
+# What ends an answer from outside: nobody wants it any more, or there is no time left for it.
 CANCELLED = Problem(499, "The client has left, or has cancelled the request.", "cancelled")
+STOPPED = Problem(503, "The gateway was stopped before the answer was complete.", "server_is_overloaded")
 
 
 class GatewayError(Exception):

@@ -1,6 +1,7 @@
 """From a client's question to the exchange that answers it."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import closing
 
 from msgspec import Struct
@@ -9,14 +10,14 @@ from starlette.responses import Response
 from starlette.types import Send
 
 from gateway import config
-from gateway.errors import GatewayError
+from gateway.errors import CANCELLED, STOPPED, GatewayError
 from gateway.request import Request
 from gateway.server import documents, heads
 from gateway.server.call import Call, Later
 from gateway.server.compacting import Compacting, is_due
 from gateway.server.directory import Route
 from gateway.server.exchange import Exchange
-from gateway.server.presence import present
+from gateway.server.presence import LEFT, present
 from gateway.server.questions import Question
 from gateway.server.rounds import Round, prepare
 from gateway.server.stream import EventStream
@@ -56,11 +57,12 @@ class Answer(Struct, frozen=True):
         return await self._tried(shortest, send)
 
     async def _tried(self, request: Request, send: Send) -> bool:
-        http, ledger, route, memory = self.http, self.question.ledger, self.route, self.question.memory
+        http, question, route = self.http, self.question, self.route
+        ledger, memory = question.ledger, question.memory
         round = memory.listening(await prepare(request, route, ledger, self.settings.limits.frame_bytes))
         heads.check(http, route, ledger)
         turn, call = await self._begun(request, round)
-        exchange = Exchange(turn, route.backend, call, self.settings.stream, self.question.kept)
+        exchange = Exchange(turn, route.backend, call, self.settings.stream, question.kept)
         with closing(exchange):
             first = await (exchange.decide() if request.stream else exchange.whole())
             await memory.keep()
@@ -72,9 +74,10 @@ class Answer(Struct, frozen=True):
             )
             try:
                 await response(http.scope, http.receive, send)
-            except asyncio.CancelledError:
-                await exchange.give_up()
-                await memory.keep()
+            except asyncio.CancelledError as reason:
+                if request.stream:  # somebody may be there all the same
+                    last = exchange.give_up(CANCELLED if reason.args == (LEFT,) else STOPPED)
+                    await _speak(memory.ahead_of(last), send)
                 raise
         return not turn.problem
 
@@ -90,3 +93,10 @@ class Answer(Struct, frozen=True):
         turn = Turn(round.request, round.open, endpoint)
         turn.start()
         return turn, Call(route.backend, round.body, turn.answered)
+
+
+async def _speak(pieces: AsyncIterator[bytes], send: Send) -> None:
+    """Go on with a stream, to its end."""
+    async for piece in pieces:
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})

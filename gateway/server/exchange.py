@@ -12,7 +12,7 @@ from math import inf
 from typing import Any
 
 from gateway.config.schema import Stream
-from gateway.errors import CANCELLED, GatewayError, UpstreamFailed
+from gateway.errors import GatewayError, Problem, UpstreamFailed
 from gateway.server.backend import Backend
 from gateway.server.call import Call, Later
 from gateway.turn import Action, Keep, Send, Turn
@@ -31,6 +31,7 @@ class Exchange:
     def __init__(self, turn: Turn, backend: Backend, call: Call | Later, times: Stream, keep: Kept) -> None:
         self._turn, self._backend, self._times, self._keep = turn, backend, times, keep
         self._over = False
+        self._unkept: Keep | None = None  # all has been sent but that it is over
         self._retry_after: str | None = None
         self._quiet = False  # the log knows, or has nothing to be told
         self._excerpt = b""
@@ -63,11 +64,13 @@ class Exchange:
             if piece := await self._step(self._times.keepalive_seconds or inf, self._turn.keep_alive):
                 yield piece
 
-    async def give_up(self) -> None:
-        """Nobody listens any more: what had come is stored, as far as it is to be."""
-        if not self._over:
-            self._quiet = True
-            await self._end(self._turn.fail(CANCELLED))
+    async def give_up(self, problem: Problem) -> AsyncIterator[bytes]:
+        """End it so: what had come is stored, as far as it is to be.  The last words, as far as they are missing."""
+        self._quiet = True
+        if not self._over and not self._unkept:
+            yield self._end(self._turn.fail(problem))
+        if self._unkept:
+            yield await self._kept(self._unkept)
 
     def close(self) -> None:
         """Let go of the backend: at once, unless its answer came to its end."""
@@ -76,6 +79,8 @@ class Exchange:
 
     async def _step(self, seconds: float = inf, otherwise: Callable[[], bytes] = bytes) -> bytes:
         """What the client gets for what the backend says next, or `otherwise` if it is silent for so long."""
+        if self._unkept:
+            return await self._kept(self._unkept)
         try:
             if not await self._call.ready(seconds):
                 return otherwise()
@@ -83,30 +88,30 @@ class Exchange:
         except GatewayError as error:
             if isinstance(error, UpstreamFailed):
                 self._retry_after, self._quiet = error.retry_after, True
-            return await self._end(self._turn.fail(error.problem))
+            return self._end(self._turn.fail(error.problem))
         self._excerpt = self._excerpt or data[:_EXCERPT]
         said = self._turn.feed(data)
         if data and not self._turn.problem:
             return said
-        return said + await self._end(self._turn.close())
+        return said + self._end(self._turn.close())
 
-    async def _end(self, actions: list[Action]) -> bytes:
-        """What is sent last; the answer is stored before anybody hears that it is over."""
-        self._over = True
+    def _end(self, actions: list[Action]) -> bytes:
+        """What is sent last, but for the word that it is over where the answer has to be stored before."""
         self._log_problem()
-        said = b""
-        for action in actions:
-            if isinstance(action, Keep):
-                said += await self._end(self._turn.kept(well=await self._keep(action.record)))
-            elif isinstance(action, Send):
-                said += action.data
-        return said
+        self._unkept = next((action for action in actions if isinstance(action, Keep)), None)
+        self._over = not self._unkept
+        return b"".join(action.data for action in actions if isinstance(action, Send))
+
+    async def _kept(self, answer: Keep) -> bytes:
+        self._over, self._unkept = True, None
+        return self._end(self._turn.kept(well=await self._keep(answer.record)))
 
     def _log_problem(self) -> None:
         """Tell the log once, and nothing that a model said."""
         problem = self._turn.problem
         if not problem or problem.status < 500 or self._quiet:
             return
+        self._quiet = True
         excerpt = b"" if self._turn.begun else self._backend.masked(self._excerpt)
         _log.warning("backend %s: %s: %s %r", self._backend.name, problem.code, problem.message, excerpt)
 

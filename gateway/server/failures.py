@@ -44,7 +44,7 @@ async def _routing(request: Request, error: Exception) -> Response:
     return response(Problem(error.status_code, HTTPStatus(error.status_code).phrase), headers)
 
 
-def unexpected(id: str, error: Exception) -> Response:
+def unexpected(id: str, error: Exception) -> Problem:
     """A fault of ours: the log knows what, the client where to look."""
     _log.error("request %s failed", id, exc_info=error)
-    return response(Problem(500, f"The gateway failed; its log says why under the request id {id}.", "server_error"))
+    return Problem(500, f"The gateway failed; its log says why under the request id {id}.", "server_error")

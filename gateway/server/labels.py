@@ -42,7 +42,7 @@ class Labels:
         try:
             await self._app(scope, receive, labelled)
         except Exception as error:  # noqa: BLE001 - the last place where a client can be told
-            answer = failures.unexpected(id.decode(), error)
+            answer = failures.response(failures.unexpected(id.decode(), error))
             if not started:
                 await answer(scope, receive, labelled)
 

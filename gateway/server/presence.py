@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 
 from starlette.types import Receive
 
+LEFT = "the client has left"  # as the message of a cancellation
+
 
 @asynccontextmanager
 async def present(receive: Receive) -> AsyncIterator[None]:
@@ -19,7 +21,7 @@ async def present(receive: Receive) -> AsyncIterator[None]:
         while (await receive())["type"] != "http.disconnect":
             pass
         left = True
-        worker.cancel()
+        worker.cancel(LEFT)
 
     watcher = asyncio.create_task(watch())
     try:
