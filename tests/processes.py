@@ -1,6 +1,7 @@
 """The command `gateway serve` as a process, on a store that it shares with others or that outlives it."""
 
 import asyncio
+import itertools
 import json
 import os
 import sys
@@ -11,23 +12,26 @@ import httpx
 
 import gateway
 
-_DYING = Path(__file__).with_name("dying_gateway.py")
+_HERE = Path(__file__).parent
+_NUMBERS = itertools.count()
 
 
 @asynccontextmanager
-async def process(url, store, folder, *, dies_at=None):
-    """The process and a client of it; dies_at: a point that `dying_gateway.py` knows."""
-    file = folder / "gateway.yaml"
+async def process(url, store, folder, *, dies_at=None, eager=None, **sections):
+    """The process and a client of it; sections: of its config.
+
+    dies_at: a point that `dying_gateway.py` knows; eager: options of `eager_gateway.py`.
+    """
+    file = folder / f"gateway{next(_NUMBERS)}.yaml"
     said = {
         "backends": {"up": {"url": url}},
         "models": {"m": {"backends": ["up"]}},
         "store": {"url": store, "sealing_keys": ["s" * 32]},
         "stream": {"grace_seconds": 0.05},
     }
-    file.write_text(json.dumps(said))
-    program = [_DYING, dies_at] if dies_at else ["-m", "gateway"]
+    file.write_text(json.dumps({**said, **sections}))
     where = {**os.environ, "PYTHONPATH": str(Path(gateway.__file__).parents[1])}
-    command = [sys.executable, *program, "serve", "--config", file, "--port", "0"]
+    command = [sys.executable, *_program(dies_at, eager), "serve", "--config", file, "--port", "0"]
     pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     child = await asyncio.create_subprocess_exec(*command, stdout=null, stderr=pipe, stdin=null, env=where)
     try:
@@ -42,3 +46,9 @@ async def process(url, store, folder, *, dies_at=None):
         rest = (await child.stderr.read()).decode()
         child._transport.close()
     assert "Traceback" not in rest, rest
+
+
+def _program(dies_at, eager):
+    if dies_at:
+        return [_HERE / "dying_gateway.py", dies_at]
+    return ["-m", "gateway"] if eager is None else [_HERE / "eager_gateway.py", json.dumps(eager)]

@@ -28,6 +28,7 @@ import uvicorn
 import uvloop
 
 from gateway import config, formats
+from gateway.server import stopping
 from gateway.server.app import create_app
 
 
@@ -264,8 +265,8 @@ HELLO_MESSAGES = [{"role": "user", "content": "Hello"}]
 class Site:
     """A gateway with one upstream, and a client of it."""
 
-    def __init__(self, upstream, client):
-        self.upstream, self.client = upstream, client
+    def __init__(self, upstream, client, app=None):
+        self.upstream, self.client, self.app = upstream, client, app
 
     async def chat(self, body=None, *, headers=None, **fields):
         """POST a chat completion: `body` as it is, or the smallest one with these fields."""
@@ -299,7 +300,7 @@ async def gateway(*scripts, models=(), **said):
             app.router.lifespan_context(app),
             httpx.AsyncClient(transport=transport, base_url="http://gateway", timeout=20, verify=False) as client,
         ):
-            yield Site(upstream, client)
+            yield Site(upstream, client, app)
 
 
 async def overheard(site, take, body, headers=None):
@@ -322,12 +323,10 @@ async def overheard(site, take, body, headers=None):
 @asynccontextmanager
 async def listening(*scripts, models=(), **said):
     """A Site behind a real socket, at `site.client.base_url`."""
-    async with (
-        Upstream(scripts, models).serving() as upstream,
-        running(create_app(settings(upstream.url, **said))) as url,
-        httpx.AsyncClient(base_url=url, timeout=20, verify=False) as client,
-    ):
-        yield Site(upstream, client)
+    async with Upstream(scripts, models).serving() as upstream:
+        app = create_app(settings(upstream.url, **said))
+        async with running(app) as url, httpx.AsyncClient(base_url=url, timeout=20, verify=False) as client:
+            yield Site(upstream, client, app)
 
 
 @asynccontextmanager
@@ -336,7 +335,12 @@ async def running(app):
     sock = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(
         uvicorn.Config(
-            app, lifespan="on", log_config=None, access_log=False, http="httptools", timeout_graceful_shutdown=5
+            app,
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            http=stopping.Http,
+            timeout_graceful_shutdown=5,
         )
     )
     server.config.load()

@@ -240,13 +240,52 @@ def test_what_the_encoder_is_told(body, carrier, sealed, logprobs, obfuscation):
         ({"moderation": {"model": "x"}, "access_programs": {}}, ["dropped:access_programs", "dropped:moderation"]),
         ({"image": {"context_compression": "enabled"}}, ["dropped:image.context_compression"]),
         ({"image": {"context_compression": "auto"}, "reasoning": {"mode": "standard"}}, []),
-        ({"reasoning": {"mode": "pro"}, "prompt_cache_options": {"prewarm": True}}, ["dropped:reasoning.mode", "dropped:prompt_cache_options.prewarm"]),
+        ({"reasoning": {"mode": "pro"}}, ["dropped:reasoning.mode"]),
         ({"max_tokens": 5, "n": 2, "messages": []}, ["dropped:max_tokens", "dropped:n", "dropped:messages"]),
-        ({"generate": False, "stream_id": "s"}, ["dropped:generate", "dropped:stream_id"]),
+        ({"stream_id": "s"}, ["dropped:stream_id"]),
     ],
 )  # fmt: skip
 def test_what_is_not_done_is_listed(body, entries):
     assert listed(**body) == entries
+
+
+@pytest.mark.parametrize(
+    ("body", "background", "streamed", "stream"),
+    [
+        ({}, False, False, False),
+        ({"stream": True, "background": False, "store": False}, False, True, True),
+        ({"background": True}, True, False, True),
+        ({"background": True, "stream": True, "store": True}, True, True, True),
+        ({"background": True, "stream": False, "conversation": "conv_1"}, True, False, True),
+    ],
+)
+def test_an_answer_in_the_background_is_a_stream_whoever_reads_it(body, background, streamed, stream):
+    told = asked(**body)
+    assert (told.background, told.streamed, told.request.stream) == (background, streamed, stream)
+    assert told.echo["background"] is background
+
+
+PREWARM = {"prompt_cache_options": {"prewarm": True}}
+
+
+@pytest.mark.parametrize(
+    ("body", "generates", "entries"),
+    [
+        ({}, True, []),
+        ({"generate": True, "prompt_cache_options": {"prewarm": False}}, True, []),
+        ({"generate": False}, False, ["emulated:generate"]),
+        ({"generate": True, **PREWARM}, False, ["emulated:prompt_cache_options.prewarm"]),
+        ({"generate": False, **PREWARM}, False, ["emulated:prompt_cache_options.prewarm"]),
+    ],
+)
+def test_a_prompt_may_be_one_that_is_only_read(body, generates, entries):
+    assert asked(**body).request.generates is generates and listed(**body) == entries
+
+
+def test_nothing_is_compacted_for_a_prompt_that_is_only_read():
+    managed = {"context_management": [{"type": "compaction", "compact_threshold": 5}]}
+    assert asked(**managed).compact_above == 5
+    assert asked(generate=False, **managed).compact_above is None
 
 
 @pytest.mark.parametrize(
@@ -286,7 +325,10 @@ def test_what_is_not_done_is_listed(body, entries):
         ({"conversation": 1}, "invalid_type", "conversation"),
         ({"conversation": {}}, "missing_required_parameter", "conversation.id"),
         ({"conversation": "conv_1", "previous_response_id": "resp_1"}, "mutually_exclusive_parameters", None),
-        ({"background": True}, "unsupported_parameter", "background"),
+        ({"background": True, "store": False}, None, "background"),
+        ({"background": True, "store": False, "conversation": "conv_1"}, None, "background"),
+        ({"background": True, "stream_options": {"include_obfuscation": True}}, None, "stream_options"),
+        ({"background": 1}, "invalid_type", "background"),
         ({"prompt": {"id": "p"}}, "unsupported_parameter", "prompt"),
     ],
 )  # fmt: skip

@@ -417,8 +417,8 @@ async def test_refusals_of_the_gateway_itself_are_the_exceptions_that_they_shoul
             assert (caught.value.code, caught.value.param) == (code, param)
 
 
-@pytest.mark.parametrize("more", [{"background": True}, {"prompt": {"id": "pmpt_1"}}])
-async def test_what_is_only_at_openai_is_refused(more):
+@pytest.mark.parametrize("more", [{"background": True, "store": False}, {"prompt": {"id": "pmpt_1"}}])
+async def test_what_cannot_be_done_is_refused(more):
     async with listening(whole(said())) as site, sdk(site) as client:
         with pytest.raises(openai.BadRequestError) as caught:
             await client.responses.create(model="m", input="Hi", **more)

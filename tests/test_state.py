@@ -114,13 +114,15 @@ async def test_a_chain_that_has_lost_a_link_goes_no_further():
         assert (await get(site, second["id"])).json() == second
 
 
-async def test_a_failed_response_can_be_gone_on_from():
-    broken = [head(), chunk("Hel"), CLOSE]
-    async with gateway(broken, whole(said("two"))) as site:
-        failed = events((await site.respond(input="a", stream=True)).text)[-1]["response"]
-        assert failed["status"] == "failed" and (await get(site, failed["id"])).json() == failed
-        await told(site, input="b", previous_response_id=failed["id"])
-        assert asked(site) == [("user", "a"), ("assistant", "Hel"), ("user", "b")]
+async def test_a_failed_response_can_be_gone_on_from_but_not_from_what_broke_off():
+    thought = chunk(reasoning_content="Hm.")
+    for broken in ([], [thought]):
+        async with gateway([head(), *broken, chunk("Hel"), CLOSE], whole(said("two")), whole(said("three"))) as site:
+            failed = events((await site.respond(input="a", stream=True)).text)[-1]["response"]
+            assert failed["status"] == "failed" and (await get(site, failed["id"])).json() == failed
+            for _ in range(2):
+                await told(site, input="b", previous_response_id=failed["id"])
+                assert asked(site) == [("user", "a"), ("user", "b")]
 
 
 async def test_of_an_incomplete_response_a_call_that_was_cut_is_left_out():

@@ -268,11 +268,15 @@ class Responses(Section):
 
     repair_dangling_calls: a call whose output is missing gets one that says so, instead of an error.
     reasoning_memory: the model gets back the reasoning that clients do not send, those of chat completions included.
+    resume_seconds: a stored stream goes on for so long without its client, and can be resumed so long after its end.
+    log_bytes: of a response's events; beyond that the oldest are forgotten.
     """
 
     min_output_tokens: Annotated[Whole, Field(ge=1)] = 16
     repair_dangling_calls: bool = False
     reasoning_memory: bool = False
+    resume_seconds: Annotated[Whole, Field(ge=0)] = 0
+    log_bytes: Annotated[Whole, Field(ge=1)] = 64 << 20
 
 
 class Limits(Section):

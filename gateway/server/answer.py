@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import closing
+from functools import partial
 
 from msgspec import Struct
 from starlette.requests import Request as HttpRequest
@@ -61,12 +62,14 @@ class Answer(Struct, frozen=True):
         ledger, memory = question.ledger, question.memory
         round = memory.listening(await prepare(request, route, ledger, self.settings.limits.frame_bytes))
         heads.check(http, route, ledger)
+        head = partial(heads.told, http, route, round, ledger)
+        accepted = question.accept and await question.accept(head)
         turn, call = await self._begun(request, round)
         exchange = Exchange(turn, route.backend, call, self.settings.stream, question.kept)
         with closing(exchange):
             first = await (exchange.decide() if request.stream else exchange.whole())
             await memory.keep()
-            headers = heads.told(http, route, round, ledger)
+            headers = {} if accepted else head()
             response = (
                 EventStream(memory.ahead_of(exchange.pump(first)), headers=_NO_CACHE | headers)
                 if request.stream

@@ -1,8 +1,8 @@
 """The application: routes, and what holds for all of them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
@@ -12,19 +12,18 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway import __version__
 from gateway.config import Config
-from gateway.endpoints.body import decoded
 from gateway.errors import GatewayError, UpgradeRequired
-from gateway.server import failures, idempotency, openapi, questions, routes
+from gateway.server import failures, idempotency, openapi, routes
 from gateway.server.answer import Answer
-from gateway.server.auth import Doorkeeper, allow_model
+from gateway.server.asking import Ask, Asking, Read
+from gateway.server.auth import Doorkeeper
 from gateway.server.body import read_body
 from gateway.server.counting import Count
 from gateway.server.directory import Directory
 from gateway.server.labels import Labels
-from gateway.server.memory import Forgetful, Memory
-from gateway.server.questions import Question
+from gateway.server.reader import Reader
 from gateway.server.sealing import Keyring
-from gateway.server.state import Reading, State
+from gateway.server.stopping import STOPPING
 from gateway.server.sweeping import sweep_for_ever
 from gateway.store.database import Database
 
@@ -38,23 +37,32 @@ def create_app(config: Config) -> FastAPI:
     """The gateway for this config; nothing is connected to before the first request."""
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        app.state.directory = Directory(config)
-        app.state.store = Database(config.store.url.get_secret_value())
-        sweeping = asyncio.create_task(sweep_for_ever(app.state.store, config.store))
+    async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, asyncio.Event]]:
+        store, directory = Database(config.store.url.get_secret_value()), Directory(config)
+        app.state.store, app.state.directory = store, directory
+        app.state.asking = asking = Asking(Reader(store, keyring, config), directory, config)
+        beside = [asyncio.create_task(sweep_for_ever(store, config.store))]
         try:
-            yield
+            async with asking.jobs.at_work() as stopping:
+                yield {STOPPING: stopping}
         finally:
-            sweeping.cancel()
-            await app.state.directory.close()
-            await app.state.store.close()
+            for task in beside:
+                task.cancel()
+            await directory.close()
+            await store.close()
 
     app = FastAPI(title="gateway", version=__version__, lifespan=lifespan, redoc_url=None)
     door = Doorkeeper(config.auth)
-    app.state.keyring = Keyring(config.store)
+    app.state.keyring = keyring = Keyring(config.store)
     _add_questions(app)
     routes.add(app, config, door)
     failures.add_handlers(app)
+    _add_layers(app, config, door)
+    return app
+
+
+def _add_layers(app: FastAPI, config: Config, door: Doorkeeper) -> None:
+    """What requests go through before the routes."""
     app.add_middleware(Shortcut, endpoints=_endpoints(app, config, door))
     app.add_middleware(Labels)
     if config.server.cors:
@@ -65,7 +73,6 @@ def create_app(config: Config) -> FastAPI:
             allow_headers=["*"],
             expose_headers=["x-request-id", "x-gateway-warnings", "idempotent-replayed"],
         )
-    return app
 
 
 class Shortcut:
@@ -89,68 +96,33 @@ class Shortcut:
 
 def _endpoints(app: FastAPI, config: Config, door: Doorkeeper) -> dict[str, ASGIApp]:
     """The paths that ask a model."""
-    keyring: Keyring = app.state.keyring
-
-    def memory(tenant: str) -> Forgetful:
-        return Memory(app.state.store, tenant) if config.responses.reasoning_memory else Forgetful()
-
-    def response(raw: bytes, tenant: str) -> AbstractAsyncContextManager[Question]:
-        state, sealer = State(app.state.store, tenant), keyring.sealer(tenant)
-        return questions.response(decoded(raw), config.responses, state, sealer, memory(tenant))
-
-    def chat_completion(raw: bytes, tenant: str) -> AbstractAsyncContextManager[Question]:
-        return questions.chat_completion(raw, State(app.state.store, tenant), memory(tenant))
-
-    def compaction(raw: bytes, tenant: str) -> AbstractAsyncContextManager[Question]:
-        state, sealer = Reading(app.state.store, tenant), keyring.sealer(tenant)
-        return questions.compaction(decoded(raw), config.responses, state, sealer)
-
-    def prompt(raw: bytes, tenant: str) -> AbstractAsyncContextManager[Question]:
-        state, sealer = Reading(app.state.store, tenant), keyring.sealer(tenant)
-        return questions.response(decoded(raw), config.responses, state, sealer, memory(tenant))
-
     return {
-        _CHAT_PATH: Ask(app, config, door, chat_completion, Answer),
-        _RESPONSES_PATH: Ask(app, config, door, response, Answer),
-        _COMPACT_PATH: Ask(app, config, door, compaction, Answer),
-        _COUNT_PATH: Ask(app, config, door, prompt, Count),
+        _CHAT_PATH: Post(app, config, door, Reader.chat_completion, Answer),
+        _RESPONSES_PATH: Post(app, config, door, Reader.response, Answer),
+        _COMPACT_PATH: Post(app, config, door, Reader.compaction, Answer),
+        _COUNT_PATH: Post(app, config, door, Reader.prompt, Count),
     }
 
 
-class Ask:
+class Post:
     """POST a question to a model, as plain ASGI.
 
     read: makes a question of a body, for a tenant; reply: what the client gets for it.
     """
 
-    def __init__(
-        self,
-        app: FastAPI,
-        config: Config,
-        door: Doorkeeper,
-        read: Callable[[bytes, str], AbstractAsyncContextManager[Question]],
-        reply: type[Answer | Count],
-    ) -> None:
+    def __init__(self, app: FastAPI, config: Config, door: Doorkeeper, read: Read, reply: type[Answer | Count]) -> None:
         self._app, self._config, self._door, self._read, self._reply = app, config, door, read, reply
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         key = self._door.admit(request.headers)
-        tenant = key.name if key else ""
-        raw = await read_body(request, self._config.limits.body_bytes)
+        ask = Ask(request, await read_body(request, self._config.limits.body_bytes), key)
 
-        async def answer(send: Send) -> bool:
-            async with self._read(raw, tenant) as question:
-                model = question.request.model
-                route = await self._app.state.directory.find(model)
-                allow_model(key, model, route.model)
-                try:
-                    return await self._reply(request, question, route, self._config).run(send)
-                except GatewayError as error:
-                    error.problem = question.in_its_terms(error.problem)
-                    raise
+        def answer(send: Send) -> Awaitable[bool]:
+            asking: Asking = self._app.state.asking
+            return asking.answer(ask, self._read, self._reply, send)
 
-        if again := idempotency.key_of(request, raw, self._app.state.store, tenant):
+        if again := idempotency.key_of(request, ask.raw, self._app.state.store, ask.tenant):
             await idempotency.once(again, answer, request, send)
         else:
             await answer(send)
@@ -177,7 +149,7 @@ def _add_questions(app: FastAPI) -> None:
 
     @app.get(_RESPONSES_PATH, include_in_schema=False)
     async def responses_by_websocket(request: Request) -> None:
-        """Clients that try WebSocket first go on with HTTP at once when they hear this status."""
+        """Here are upgrades that the server in front of the application knows nothing of."""
         if request.headers.get("upgrade", "").lower() == "websocket":
             raise UpgradeRequired("WebSocket is not supported here: POST the request, with stream: true for events.")
         raise HTTPException(405, headers={"allow": "POST"})

@@ -30,7 +30,10 @@ class Forgetful:
         return round
 
     def ahead_of(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """The same pieces of an answer, each after what was heard in it was kept: clients answer at once."""
+        """The same pieces of an answer, each after what was heard in it was kept: clients answer at once.
+
+        If that was broken off, and the answer goes on otherwise, with the piece that it was about to give.
+        """
         return pieces
 
     async def keep(self) -> None:
@@ -43,6 +46,7 @@ class Memory(Forgetful):
     def __init__(self, store: Database, tenant: str) -> None:
         self._store, self._tenant = store, tenant
         self._used: Collection[str] = ()
+        self._held = b""  # a piece that nobody has been given
 
     async def recalled(self, request: Request, ledger: Ledger, *, all_turns: bool = True) -> Request:
         self._listener = Listener(request.messages)
@@ -62,9 +66,15 @@ class Memory(Forgetful):
         return round.seen_by(self._listener)
 
     async def ahead_of(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        async for piece in pieces:
-            await self.keep()
-            yield piece
+        if self._held:
+            yield await self._kept()
+        async for self._held in pieces:
+            yield await self._kept()
+
+    async def _kept(self) -> bytes:
+        await self.keep()
+        piece, self._held = self._held, b""
+        return piece
 
     async def keep(self) -> None:
         heard = self._listener.heard

@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway import config
 from gateway.compaction import summarised
@@ -33,12 +34,40 @@ class Compaction(Struct, frozen=True):
     encoder: Callable[[], responses.Summary]
 
 
+class Named(Struct, frozen=True):
+    """A response that is asked again: its id, and when it was created in Unix seconds."""
+
+    id: str
+    created: int
+
+
+class Lasting(Struct, frozen=True):
+    """What an answer needs to go on without the client that asked for it.
+
+    background: nobody need ever come for it; streamed: it can be followed as it comes.
+    queued, opening: the Response as it is accepted in the background, and the events that say so.
+    encoder: makes the endpoint for a model, behind so many events that were told.
+    open: stores that it is in progress; finish: stores how it ended, False if it was deleted meanwhile.
+    """
+
+    id: str
+    background: bool
+    streamed: bool
+    queued: Record
+    opening: bytes
+    encoder: Callable[[config.Model, int], Endpoint]
+    open: Callable[[AsyncConnection], Awaitable[None]]
+    finish: Callable[[AsyncConnection, Record], Awaitable[bool]]
+
+
 class Question(Struct, frozen=True):
     """encoder: makes the endpoint of an answer, for the model that gives it; keep: stores the answer.
 
     memory: of the reasoning that the client does not send back.
     conversation: what the API calls the parameter that the request's messages were read from.
     compaction: what may have to come before the answer.
+    lasting: if the answer is to outlive the client's connection.
+    accept: is offered, when all that can be refused has been, the head of the answer; True if that is out with it.
     """
 
     request: Request
@@ -48,6 +77,8 @@ class Question(Struct, frozen=True):
     memory: Forgetful
     conversation: str = "messages"
     compaction: Compaction | None = None
+    lasting: Lasting | None = None
+    accept: Callable[[Callable[[], dict[str, str]]], Awaitable[bool]] | None = None
 
     async def kept(self, record: Record) -> bool:
         """Store the answer; False, and the ledger knows, if that cannot be done: the client gets it all the same."""
@@ -82,23 +113,36 @@ async def chat_completion(raw: bytes, state: State, memory: Forgetful) -> AsyncI
 
 @asynccontextmanager
 async def response(
-    body: dict[str, Any], settings: config.Responses, state: State, sealer: Sealer, memory: Forgetful
+    body: dict[str, Any],
+    settings: config.Responses,
+    state: State,
+    sealer: Sealer,
+    memory: Forgetful,
+    named: Named | None = None,
 ) -> AsyncIterator[Question]:
-    ledger, created, edge = Ledger(), int(time.time()), _edge(sealer)
-    rules = _rules(settings, sealer)
+    """named: the response that it is, if it is asked again."""
+    ledger, edge, rules = Ledger(), _edge(sealer), _rules(settings, sealer)
+    named = named or Named(new_id("resp_"), int(time.time()))
     draft = responses.draft(body, rules)
 
-    def encoder(model: config.Model) -> Endpoint:
-        head = responses.Head(new_id("resp_"), created, asked.request.model, model.reasoning.carrier)
+    def encoder(model: config.Model, told: int = 0) -> Endpoint:
+        head = responses.Head(named.id, named.created, asked.request.model, model.reasoning.carrier, told)
         return responses.encoder(head, asked, ledger, edge)
 
-    async with state.origin(draft) as origin:
+    async with state.origin(draft, named.id) as origin:
         asked = responses.parse(draft, origin.context, rules, ledger)
         all_turns = asked.echo["reasoning"].get("context") != "current_turn"
         request = await memory.recalled(asked.request, ledger, all_turns=all_turns)
         above, keep = asked.compact_above, partial(state.keep_response, draft, origin)
         compaction = None if above is None else Compaction(above, partial(responses.Summary, edge, ledger))
-        yield Question(request, ledger, encoder, keep, memory, "input", compaction)
+        lasting = None
+        if state.lasts(asked, settings.resume_seconds):
+            head = responses.Head(named.id, named.created, asked.request.model)
+            queued, opening = responses.opening(head, asked)
+            stored = partial(state.open_response, draft, origin, {**queued, "status": "in_progress"})
+            finish = partial(state.finish_response, origin)
+            lasting = Lasting(named.id, asked.background, asked.streamed, queued, opening, encoder, stored, finish)
+        yield Question(request, ledger, encoder, keep, memory, "input", compaction, lasting)
 
 
 @asynccontextmanager
@@ -107,14 +151,13 @@ async def compaction(
 ) -> AsyncIterator[Question]:
     """The question for a summary alone, of which nothing is stored."""
     ledger, created, edge = Ledger(), int(time.time()), _edge(sealer)
-    rules = _rules(settings, sealer)
+    rules, id = _rules(settings, sealer), new_id("resp_")
     draft = responses.draft(body, rules)
 
     def encoder(_: config.Model) -> Endpoint:
-        head = responses.Head(new_id("resp_"), created, request.model)
-        return responses.Compaction(head, edge, ledger, users)
+        return responses.Compaction(responses.Head(id, created, request.model), edge, ledger, users)
 
-    async with state.origin(draft) as origin:
+    async with state.origin(draft, id) as origin:
         request = summarised(responses.parse(draft, origin.context, rules, ledger).request)
         users = responses.by_users([*origin.context.before, *draft.input(origin.context.items)], new_id)
         keep = partial(state.keep_response, draft, origin)

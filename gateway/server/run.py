@@ -10,7 +10,10 @@ from fastapi import FastAPI
 from uvicorn.supervisors import Multiprocess
 
 from gateway.config import Config
+from gateway.server import stopping
 from gateway.server.app import create_app
+
+_LAST_WORDS = 2  # seconds, beyond the drain, for those who are told that it is over
 
 
 def run(config: Config, *, greeting: str = "") -> None:
@@ -22,14 +25,14 @@ def run(config: Config, *, greeting: str = "") -> None:
         port=config.server.port,
         workers=config.server.workers,
         loop="uvloop" if sys.platform != "win32" else "asyncio",
-        http="httptools",
+        http=stopping.Http,
         lifespan="on",
         log_config=None,
         access_log=False,
         proxy_headers=False,
         server_header=False,
         date_header=False,
-        timeout_graceful_shutdown=max(round(config.server.drain_seconds), 1),
+        timeout_graceful_shutdown=round(config.server.drain_seconds) + _LAST_WORDS,
     )
     sockets = [server.bind_socket()]
     sockets[0].listen(server.backlog)  # from now on connections wait for the workers instead of being refused

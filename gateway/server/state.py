@@ -9,11 +9,11 @@ from typing import Any
 from msgspec import Struct
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.endpoints.responses import Context, Draft
+from gateway.endpoints.responses import Asked, Context, Draft
 from gateway.endpoints.responses.stored import told_apart
 from gateway.errors import BadRequest, NotFound
 from gateway.server.ids import new_id
-from gateway.store import completions, conversations, responses, threads
+from gateway.store import completions, conversations, jobs, responses, threads
 from gateway.store.conversations import Conversation
 from gateway.store.database import Database, StoreFailed
 from gateway.store.threads import Broken, Item, Place
@@ -36,32 +36,42 @@ class State:
 
     def __init__(self, store: Database, tenant: str) -> None:
         self._store, self._tenant = store, tenant
-        self._holder = new_id("hold_")
 
     @asynccontextmanager
-    async def origin(self, draft: Draft) -> AsyncIterator[Origin]:
-        """Raises BadRequest or NotFound for what is not there; holds the conversation until the end of the block."""
+    async def origin(self, draft: Draft, id: str) -> AsyncIterator[Origin]:
+        """Raises BadRequest or NotFound for what is not there; holds the conversation until the end of the block.
+
+        id: of the response that goes on from it.
+        """
         if draft.conversation:
-            async with self._held(draft.conversation):
+            async with self._held(draft.conversation, id):
                 yield await self._found(draft)
         else:
             yield await self._found(draft)
 
     async def keep_response(self, draft: Draft, origin: Origin, record: Record) -> None:
-        """Store the answer with its question; all of it, or raise StoreFailed.
-
-        One that failed is no part of its conversation, which others may go on from as soon as anybody hears the end.
-        """
-        known, now = origin.context, int(time.time())
-        items = told_apart(draft.input(known.items), known.before, new_id)
-        conversation = origin.conversation if record["status"] in ("completed", "incomplete") else None
+        """Store the answer with its question; all of it, or raise StoreFailed."""
+        items, now = _asked(draft, origin), int(time.time())
         async with self._store.writing() as db:
-            if origin.conversation:
-                await conversations.let_go(db, origin.conversation.id, self._holder)
+            conversation = await _left(db, origin, record)
             if record["store"]:
                 await responses.save(db, self._tenant, record, items, conversation or origin.behind, now)
             elif conversation:
                 await conversations.append(db, conversation, [*items, *record["output"]], now)
+
+    def lasts(self, asked: Asked, resume_seconds: int) -> bool:
+        """Whether the answer may go on without its client."""
+        resumed = resume_seconds and asked.streamed and asked.echo["store"]
+        return asked.background or bool(resumed)
+
+    async def open_response(self, draft: Draft, origin: Origin, body: Record, db: AsyncConnection) -> None:
+        """Store a response that is in progress with its question."""
+        await responses.open(db, self._tenant, body, _asked(draft, origin), origin.behind, int(time.time()))
+
+    async def finish_response(self, origin: Origin, db: AsyncConnection, record: Record) -> bool:
+        """Store how one ended that was opened; False if it was deleted meanwhile."""
+        conversation = await _left(db, origin, record)
+        return await responses.finish(db, self._tenant, record, conversation, int(time.time()))
 
     async def keep_completion(self, record: Record, messages: list[Item]) -> None:
         async with self._store.writing() as db:
@@ -73,8 +83,7 @@ class State:
         async with self._store.reading() as db:
             items = await threads.by_id(db, self._tenant, draft.references) if draft.references else {}
             if draft.previous:
-                behind = await self._previous(db, draft.previous)
-                before = await _said_before(db, behind, draft.previous)
+                behind, before = await self._previous(db, draft.previous)
                 return Origin(Context(before, items), behind)
             if draft.conversation:
                 found = await conversations.find(db, self._tenant, draft.conversation)
@@ -83,44 +92,75 @@ class State:
                 return Origin(Context(await threads.read(db, [found.items]), items), found.behind, found)
         return Origin(Context((), items))
 
-    async def _previous(self, db: AsyncConnection, id: str) -> Place:
+    async def _previous(self, db: AsyncConnection, id: str) -> tuple[Place, list[Item]]:
+        """The place behind a response, and all that was said up to there.
+
+        Where it broke off, its last item is left out: a model is not to go on from half a sentence of a failure.
+        """
         if not (kept := await responses.find(db, self._tenant, id)):
             raise _no_response(id)
-        return kept.behind
+        if (status := kept.body["status"]) in ("queued", "in_progress"):
+            message = f"Previous response with id '{id}' is not finished yet: its status is {status}."
+            raise BadRequest(message, param="previous_response_id")
+        before = await _said_before(db, kept.behind, id)
+        if status in ("failed", "cancelled") and kept.end > kept.output and before[-1]["status"] == "incomplete":
+            return Place(kept.thread, kept.end - 1), before[:-1]
+        return kept.behind, before
 
     @asynccontextmanager
-    async def _held(self, id: str) -> AsyncIterator[None]:
-        if not await self._hold(id):
+    async def _held(self, id: str, holder: str) -> AsyncIterator[None]:
+        if not await self._hold(id, holder):
             raise locked("conversation")
-        renewing = asyncio.create_task(self._renew(id))
+        renewing = asyncio.create_task(self._renew(id, holder))
         try:
             yield
         finally:
             renewing.cancel()
             with suppress(StoreFailed):  # then the lease ends by itself
                 async with self._store.writing() as db:
-                    await conversations.let_go(db, id, self._holder)
+                    if not await jobs.state(db, holder):  # else whoever takes that has the conversation, too
+                        await conversations.let_go(db, id, holder)
 
-    async def _hold(self, id: str) -> bool:
+    async def _hold(self, id: str, holder: str) -> bool:
         async with self._store.writing() as db:
             if not await conversations.find(db, self._tenant, id):
                 raise no_conversation(id, "conversation")
-            return await conversations.hold(db, id, self._holder, *_lease())
+            return await conversations.hold(db, id, holder, *_lease())
 
-    async def _renew(self, id: str) -> None:
+    async def _renew(self, id: str, holder: str) -> None:
         while True:
             await asyncio.sleep(_LEASE / 3)
             with suppress(StoreFailed):  # the next time may be early enough
                 async with self._store.writing() as db:
-                    await conversations.renew(db, id, self._holder, *_lease())
+                    await conversations.renew(db, id, holder, *_lease())
 
 
 class Reading(State):
     """For those who add nothing: a conversation is not held, and may grow meanwhile."""
 
     @asynccontextmanager
-    async def origin(self, draft: Draft) -> AsyncIterator[Origin]:
+    async def origin(self, draft: Draft, _: str) -> AsyncIterator[Origin]:
         yield await self._found(draft)
+
+    def lasts(self, asked: Asked, _: int) -> bool:
+        return False
+
+
+def _asked(draft: Draft, origin: Origin) -> list[Item]:
+    """The items of the question, as they are stored."""
+    known = origin.context
+    return told_apart(draft.input(known.items), known.before, new_id)
+
+
+async def _left(db: AsyncConnection, origin: Origin, record: Record) -> Conversation | None:
+    """Let go of the conversation that was held for a response; None if that is no part of it.
+
+    One that failed is none, and as soon as anybody hears the end others may go on from the conversation.
+    """
+    if not origin.conversation:
+        return None
+    await conversations.let_go(db, origin.conversation.id, record["id"])
+    return origin.conversation if record["status"] in ("completed", "incomplete") else None
 
 
 def _lease() -> tuple[int, int]:

@@ -34,9 +34,9 @@ _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _SUMMARY = one_of("auto", "concise", "detailed")
 # What cannot be done at all; each says so instead of doing something else.
 _UNSUPPORTED = {
-    "background": "'background' is not supported yet: wait for the answer, or stream it.",
     "prompt": "'prompt' is not supported: this gateway stores no prompts. Send its text as 'instructions' or 'input'.",
 }
+_NOT_STORED = "An answer in the background is fetched from the store: 'background' needs 'store' to be true."
 _EXCLUSIVE = (
     "Mutually exclusive parameters: Ensure you are only providing one of: 'previous_response_id' or 'conversation'."
 )
@@ -126,6 +126,8 @@ def check(body: dict[str, Any], min_output_tokens: int) -> None:
     for name, message in _UNSUPPORTED.items():
         if body.get(name):
             raise BadRequest(message, code="unsupported_parameter", param=name)
+    if body.get("background") and body.get("store") is False:
+        raise BadRequest(_NOT_STORED, param="background")
     if "previous_response_id" in body and "conversation" in body:
         raise BadRequest(_EXCLUSIVE, code="mutually_exclusive_parameters")
     if "max_output_tokens" in body:

@@ -24,7 +24,7 @@ from gateway.ledger import Ledger
 from gateway.request import Request, Thought
 
 _SAME = ("temperature", "top_p", "presence_penalty", "frequency_penalty", "parallel_tool_calls")
-_UNDONE = ("access_programs", "generate", "stream_id", "moderation")
+_UNDONE = ("access_programs", "stream_id", "moderation")
 # Fields of a chat completion that say in their own way what a response says in another.
 _OF_CHAT = frozenset(
     ("messages", "n", "functions", "function_call", "max_tokens", "max_completion_tokens", "modalities", "audio")
@@ -91,7 +91,9 @@ def parse(draft: Draft, context: Context, settings: Settings, ledger: Ledger) ->
         request=request,
         echo={**echo(body), "conversation": {"id": draft.conversation} if draft.conversation else None},
         kept=body.get("store") is not False or draft.conversation is not None,
-        compact_above=0 if draft.triggered else _threshold(body, ledger),
+        background=body.get("background", False),
+        streamed=body.get("stream", False),
+        compact_above=_compact_above(draft, ledger) if request.generates else None,
         carrier="text" if "reasoning.content" in include else "summary" if summary else None,
         sealed=body.get("store") is False or "reasoning.encrypted_content" in include,
         logprobs="logprobs" in request.rest,
@@ -99,9 +101,11 @@ def parse(draft: Draft, context: Context, settings: Settings, ledger: Ledger) ->
     )
 
 
-def _threshold(body: dict[str, Any], ledger: Ledger) -> int | None:
-    """The least of those that are set."""
-    managed = body.get("context_management") or ()
+def _compact_above(draft: Draft, ledger: Ledger) -> int | None:
+    """The least of the thresholds that are set."""
+    if draft.triggered:
+        return 0
+    managed = draft.body.get("context_management") or ()
     thresholds = [one["compact_threshold"] for one in managed if one.get("compact_threshold") is not None]
     if len(thresholds) < len(managed):
         ledger.note("dropped", "context_management")  # nobody here knows when it would be time
@@ -109,7 +113,8 @@ def _threshold(body: dict[str, Any], ledger: Ledger) -> int | None:
 
 
 def _request(body: dict[str, Any], context: Context, settings: Settings, ledger: Ledger) -> Request:
-    said = _conversation(body, context, settings, ledger)
+    generates = _generates(body, ledger)
+    said = _conversation(body, context, settings, ledger, generates=generates)
     given = [(tool, f"tools[{i}]") for i, tool in enumerate(body.get("tools") or ())]
     tools = offered([*given, *said.tools], ledger)
     choice, allowed = chosen(body.get("tool_choice"), tools, ledger)
@@ -120,17 +125,34 @@ def _request(body: dict[str, Any], context: Context, settings: Settings, ledger:
         tool_choice=choice,
         allowed=allowed,
         max_tokens=body.get("max_output_tokens"),
-        stream=body.get("stream", False),
+        stream=body.get("stream") or body.get("background") or False,
         fresh=True,
         shorten=body.get("truncation") == "auto",
+        generates=generates,
         rest=_rest(body, said.settings, ledger),
     )
 
 
-def _conversation(body: dict[str, Any], context: Context, settings: Settings, ledger: Ledger) -> Conversation:
+def _generates(body: dict[str, Any], ledger: Ledger) -> bool:
+    if (body.get("prompt_cache_options") or {}).get("prewarm"):
+        ledger.note("emulated", "prompt_cache_options.prewarm")
+        return False
+    if body.get("generate") is False:
+        ledger.note("emulated", "generate")
+        return False
+    return True
+
+
+def _conversation(
+    body: dict[str, Any], context: Context, settings: Settings, ledger: Ledger, *, generates: bool
+) -> Conversation:
+    """Where nothing is to be said, nothing need be asked; backends want a message all the same."""
+    input, instructions = body.get("input", []), body.get("instructions")
+    if not (generates or input or instructions or context.before):
+        input = ""
     all_turns = (body.get("reasoning") or {}).get("context") == "all_turns"
     rules = Rules(settings.open, ledger, body["model"], all_turns, settings.repair_dangling_calls, context.items)
-    said = read(body.get("input", []), body.get("instructions"), context.before, rules)
+    said = read(input, instructions, context.before, rules)
     REASONING(said.settings.get("reasoning", {}), "input")
     TEXT(said.settings.get("text", {}), "input")
     return said
@@ -179,5 +201,3 @@ def _note_undone(body: dict[str, Any], ledger: Ledger) -> None:
         ledger.note("dropped", "image.context_compression")
     if (body.get("reasoning") or {}).get("mode") == "pro":
         ledger.note("dropped", "reasoning.mode")
-    if (body.get("prompt_cache_options") or {}).get("prewarm"):
-        ledger.note("dropped", "prompt_cache_options.prewarm")

@@ -12,8 +12,8 @@ from gateway.endpoints.checks import fields
 from gateway.errors import NotFound
 from gateway.server.auth import Doorkeeper
 from gateway.server.body import read_fields
+from gateway.server.json import Json
 from gateway.server.routes import query
-from gateway.server.routes.answer import Json
 from gateway.server.routes.items import listed
 from gateway.store import completions
 from gateway.store.completions import Completion, Wanted

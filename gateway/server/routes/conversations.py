@@ -17,8 +17,8 @@ from gateway.ledger import Ledger
 from gateway.server.auth import Doorkeeper
 from gateway.server.body import read_fields
 from gateway.server.ids import new_id
+from gateway.server.json import Json
 from gateway.server.routes import query
-from gateway.server.routes.answer import Json
 from gateway.server.routes.items import listed
 from gateway.server.state import locked, no_conversation
 from gateway.store import conversations, threads

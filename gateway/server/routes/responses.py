@@ -1,52 +1,50 @@
 """/v1/responses/{id}: responses that are stored."""
 
+import time
+from collections.abc import Collection
 from functools import partial
+from typing import Any
 
 from fastapi import FastAPI, Request
 from sqlalchemy.ext.asyncio import AsyncConnection
+from starlette.responses import Response
 
 from gateway.config import Config
 from gateway.endpoints.responses.stored import shown
 from gateway.errors import BadRequest, NotFound
 from gateway.server.auth import Doorkeeper
+from gateway.server.jobs.reply import Events
+from gateway.server.json import Json
 from gateway.server.routes import query
-from gateway.server.routes.answer import Json
 from gateway.server.routes.items import listed
-from gateway.store import responses
+from gateway.store import logs, responses
 from gateway.store.responses import Kept
 from gateway.store.threads import Broken, Range
 
 _PATH = "/v1/responses/{id}"
-_NO_EVENTS = "This response cannot be streamed because it was not created with background=true."
+_NO_EVENTS = (
+    "This response cannot be streamed because it was not created with background=true and stream=true, or its events"
+    " are not kept any more."
+)
+_FORGOTTEN = "The events up to {} of this response are not kept any more: retrieve it without 'stream'."
 
 
-def add(app: FastAPI, _: Config, door: Doorkeeper) -> None:
+def add(app: FastAPI, config: Config, door: Doorkeeper) -> None:
+    _add_views(app, config.stream.keepalive_seconds, door)
+    _add_ends(app, door)
+
+
+def _add_views(app: FastAPI, seconds: float, door: Doorkeeper) -> None:
     @app.get(_PATH)
-    async def retrieve_response(request: Request, id: str) -> Json:
-        """A response that was stored."""
+    async def retrieve_response(request: Request, id: str) -> Response:
+        """A response that was stored; or its events, behind one of them, and those that are to come."""
         tenant, asked = door.tenant(request.headers), query.parameters(request)
         async with app.state.store.reading() as db:
-            response = await responses.whole(db, await _found(db, tenant, id))
-        if asked.get("stream"):
-            raise BadRequest(_NO_EVENTS, param="stream")
-        include = asked.get("include", ())
-        return Json({**response, "output": [shown(item, include) for item in response["output"]]})
-
-    @app.delete(_PATH)
-    async def delete_response(request: Request, id: str) -> Json:
-        """Forget a response; no other can go on from it any more."""
-        tenant = door.tenant(request.headers)
-        async with app.state.store.writing() as db:
-            await responses.remove(db, await _found(db, tenant, id))
-        return Json({"id": id, "object": "response", "deleted": True})
-
-    @app.post(f"{_PATH}/cancel")
-    async def cancel_response(request: Request, id: str) -> None:
-        """Refused: whoever waits for a response cancels it by leaving."""
-        tenant = door.tenant(request.headers)
-        async with app.state.store.reading() as db:
-            await _found(db, tenant, id)
-        raise BadRequest("Cannot cancel a synchronous response.")
+            kept = await _found(db, tenant, id)
+            if not asked.get("stream"):
+                return _shown(await responses.whole(db, kept), asked.get("include", ()))
+            newest = await _newest(db, kept, after := asked.get("starting_after", -1))
+        return Events(app.state.asking.jobs, id, after, newest, seconds)
 
     @app.get(f"{_PATH}/input_items")
     async def list_input_items(request: Request, id: str) -> Json:
@@ -56,6 +54,43 @@ def add(app: FastAPI, _: Config, door: Doorkeeper) -> None:
         async with app.state.store.reading() as db:
             given = await _given(db, await _found(db, tenant, id))
             return Json(await listed(db, tenant, given, page, show))
+
+
+def _add_ends(app: FastAPI, door: Doorkeeper) -> None:
+    @app.delete(_PATH)
+    async def delete_response(request: Request, id: str) -> Json:
+        """Forget a response; no other can go on from it any more."""
+        tenant = door.tenant(request.headers)
+        async with app.state.store.writing() as db:
+            await responses.remove(db, await _found(db, tenant, id))
+        await app.state.asking.jobs.forget(id)
+        return Json({"id": id, "object": "response", "deleted": True})
+
+    @app.post(f"{_PATH}/cancel")
+    async def cancel_response(request: Request, id: str) -> Response:
+        """End a response in the background; one that is over stays as it is."""
+        tenant = door.tenant(request.headers)
+        async with app.state.store.reading() as db:
+            if not (await _found(db, tenant, id)).body["background"]:
+                raise BadRequest("Cannot cancel a synchronous response.")
+        await app.state.asking.jobs.cancel(tenant, id)
+        async with app.state.store.reading() as db:
+            return _shown(await responses.whole(db, await _found(db, tenant, id)))
+
+
+def _shown(response: dict[str, Any], include: Collection[str] = ()) -> Json:
+    return Json({**response, "output": [shown(item, include) for item in response["output"]]})
+
+
+async def _newest(db: AsyncConnection, kept: Kept, after: int) -> int:
+    """Its newest event that is stored; raises BadRequest where it cannot be followed behind the one asked for."""
+    newest = await logs.newest(db, kept.id, int(time.time()))
+    if newest is None:
+        raise BadRequest(_NO_EVENTS, param="stream")
+    rows = await logs.read(db, kept.id, after, 1)
+    if rows and rows[0].first > after + 1:
+        raise BadRequest(_FORGOTTEN.format(rows[0].first - 1), code="events_expired", param="starting_after")
+    return newest
 
 
 async def _found(db: AsyncConnection, tenant: str, id: str) -> Kept:

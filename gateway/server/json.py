@@ -1,4 +1,4 @@
-"""What a route answers with."""
+"""What is answered with an object."""
 
 from typing import Any
 

@@ -1,0 +1,58 @@
+"""What a follower gets: the events behind one that it has, and then those that come."""
+
+import logging
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+
+from gateway.endpoints.responses import log
+from gateway.server.jobs.tail import Tail
+from gateway.store import logs
+from gateway.store.database import Database, StoreFailed
+from gateway.store.logs import Row
+
+_log = logging.getLogger("gateway")
+_ROWS = 256  # at a time
+_ALIVE = b": keep-alive\n\n"
+
+
+async def follow(store: Database, id: str, tail: Tail, after: int, seconds: float) -> AsyncGenerator[bytes]:
+    """Its pieces, and [DONE] behind the last event of all; without it, it ends too early, and may be taken up again.
+
+    seconds: of silence until a sign of life; 0: none is given.
+    """
+    tail.followers += 1
+    try:
+        while True:
+            newest = tail.last
+            found = await _behind(store, id, tail, after)
+            if rows := [*_together(found, after)]:
+                yield b"".join(log.behind(row.data, row.first, after) for row in rows)
+                after = max(after, rows[-1].last)
+            elif found or tail.over:
+                break  # what comes next is not kept any more, or nothing comes
+            elif newest == tail.last and not await tail.more(seconds):
+                yield _ALIVE
+        if tail.whole and after >= tail.last:
+            yield log.DONE
+    finally:
+        tail.followers -= 1
+
+
+async def _behind(store: Database, id: str, tail: Tail, after: int) -> Sequence[Row]:
+    rows = tail.behind(after)
+    if rows is not None:
+        return rows
+    try:
+        async with store.reading() as db:
+            return await logs.read(db, id, after, _ROWS)
+    except StoreFailed as error:
+        _log.warning("the log of a response cannot be read: %s", error.__cause__)
+        return ()
+
+
+def _together(rows: Iterable[Row], after: int) -> Iterator[Row]:
+    """Those that follow each other without a gap."""
+    for row in rows:
+        if row.first > after + 1:
+            return
+        yield row
+        after = max(after, row.last)

@@ -1,0 +1,194 @@
+"""One answer on its way that nobody has to wait for: it is its own client, and what it is sent goes into its log."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from msgspec.structs import replace
+from starlette.requests import Request as HttpRequest
+from starlette.types import Message, Scope
+
+from gateway.config import Config, Model
+from gateway.endpoints.responses import log
+from gateway.errors import CANCELLED, GatewayError, Problem
+from gateway.events import Failure
+from gateway.server.answer import Answer
+from gateway.server.directory import Route
+from gateway.server.jobs.desk import Desk
+from gateway.server.jobs.scribe import Lost
+from gateway.server.jobs.tail import Tail
+from gateway.server.questions import Lasting, Question
+from gateway.store import jobs, logs, responses
+from gateway.store.database import StoreFailed
+from gateway.store.logs import Row
+from gateway.turn import Endpoint
+
+_WELL = ("completed", "incomplete")
+_OURS = b"x-gateway-"
+
+
+class Job:
+    """`open`, then `run`; meanwhile others may `cancel` it, or say that it is `lost`.
+
+    accepted: the headers of its answer, or why there will be none; from then on its client knows its id.
+    tail: what followers get.  status: how it ended, as soon as that is stored.
+    """
+
+    def __init__(self, desk: Desk, tenant: str, lasting: Lasting, told: int = 0) -> None:
+        self._desk, self._tenant, self._lasting = desk, tenant, lasting
+        self._told = told  # events, by now
+        self._logged = 0  # bytes
+        self.id, self.tail = lasting.id, Tail(told - 1)
+        self.accepted: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
+        self.accepted.add_done_callback(lambda it: it.cancelled() or it.exception())  # nobody may be left to ask
+        self.status = ""
+        self._left = asyncio.Event()
+        self.ends = self._lost = False  # ends: from here on it is not to be broken off
+
+    @property
+    def streamed(self) -> bool:
+        return self._lasting.streamed
+
+    @property
+    def wanted(self) -> bool:
+        """Somebody follows it, or waits for its beginning."""
+        return self.tail.followers > 0 or not self.accepted.done()
+
+    @property
+    def queued(self) -> dict[str, Any]:
+        """The Response as it was accepted."""
+        return self._lasting.queued
+
+    @property
+    def well(self) -> bool:
+        return self.status in _WELL
+
+    async def open(self, request: bytes) -> None:
+        """Store that it has begun, and its request, for whoever has to begin again; raises StoreFailed."""
+        now, lease = self._desk.lease.times()
+        wanted = None if self._lasting.background else now + self._desk.resume_seconds * 1000
+        async with self._desk.store.writing() as db:
+            await self._lasting.open(db)
+            await jobs.begin(db, self._tenant, self.id, request, self._desk.lease.holder, now, lease, wanted)
+
+    async def run(self, scope: Scope, question: Question, route: Route, config: Config) -> None:
+        """Raises a GatewayError if it is not to be accepted; all that happens afterwards is told to followers."""
+        own = replace(question, keep=self._keep, encoder=self._encoder, accept=self._accept)
+        with suppress(Lost):
+            try:
+                await Answer(HttpRequest(scope, self._receive), own, route, config).run(self._send)
+            except GatewayError as error:
+                error.problem = question.in_its_terms(error.problem)
+                await self._broken(error.problem, own, route)
+                if not self.accepted.done():
+                    raise
+            else:
+                if not self.ends:
+                    await self._broken(CANCELLED, own, route)
+
+    async def put_away(self) -> None:
+        """Its log, when nothing more is added to it; raises StoreFailed."""
+        if self.status and self.streamed:
+            await self._desk.put_away(self.id, background=self._lasting.background)
+
+    def cancel(self) -> None:
+        """End it as cancelled, unless it is ending anyway."""
+        self._left.set()
+
+    def lose(self) -> None:
+        """It is another's now: nothing more is stored of it.  To be followed by the end of its task."""
+        self._lost = True
+
+    # its client
+
+    async def _receive(self) -> Message:
+        await self._left.wait()
+        if self.ends:
+            await asyncio.Event().wait()  # for ever: what is being stored is not to be broken off
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            if not self.accepted.done():
+                ours = [header for header in message["headers"] if header[0].startswith(_OURS)]
+                self.accepted.set_result({name.decode(): value.decode() for name, value in ours})
+        else:
+            await self._tell(message["body"])
+
+    # its question
+
+    async def _accept(self, head: Callable[[], dict[str, str]]) -> bool:
+        """All that can be refused has been; in the background the client waits for no more."""
+        if self._lasting.background and not self.accepted.done():
+            self.accepted.set_result(head())
+            await self._tell(self._lasting.opening)
+        return self.accepted.done()
+
+    def _encoder(self, model: Model) -> Endpoint:
+        return self._lasting.encoder(model, self._told)
+
+    async def _keep(self, record: dict[str, Any]) -> None:
+        self.ends = True
+        if self._lost:
+            raise Lost
+        async with self._desk.store.writing() as db:
+            held = await jobs.hold(db, self._desk.lease.holder, *self._desk.lease.times(), [self.id])
+            if not held or not await self._lasting.finish(db, record):
+                raise Lost
+        self.status = record["status"]
+
+    # its log
+
+    async def _tell(self, data: bytes) -> None:
+        """Log whole frames, if any; they are the last if they end in [DONE], which followers get without the log."""
+        if self._lost:
+            raise Lost
+        if not data:
+            return
+        last, data = data.endswith(log.DONE), data.removesuffix(log.DONE)
+        row = Row(self._told, self._told + log.count(data) - 1, data)
+        self._told = row.last + 1
+        over = last and bool(self.status)  # where it could not be stored, whoever takes it over tries again
+        if self.streamed:
+            await self._desk.scribe.write(self.id, self.tail, row, last=over)
+            await self._bound(len(data))
+        elif over:
+            await self._desk.scribe.write(self.id, self.tail, None, last=True)
+        if last:
+            self.tail.end(whole=True)
+
+    async def _bound(self, added: int) -> None:
+        """Half of a log that has grown too long goes, the older one."""
+        self._logged += added
+        if self._logged > self._desk.most_bytes:
+            self._logged = self._desk.most_bytes // 2
+            with suppress(StoreFailed):  # the next time may be early enough
+                async with self._desk.store.writing() as db:
+                    await logs.trim(db, self.id, self._logged)
+
+    # failures
+
+    async def _broken(self, problem: Problem, question: Question, route: Route) -> None:
+        """It failed before it could say so itself."""
+        if not self.accepted.done():
+            await self._discard()
+            return
+        endpoint = self._encoder(route.settings)
+        said = endpoint.start() + endpoint.encode(Failure(problem))
+        record = endpoint.record()
+        assert record, "what outlives its client is stored"
+        await self._tell(said)
+        await self._tell(endpoint.close(kept=await question.kept(record)))
+
+    async def _discard(self) -> None:
+        """Nobody knows of it."""
+        with suppress(StoreFailed):  # whoever takes it over sees as much
+            async with self._desk.store.writing() as db:
+                if await jobs.hold(db, self._desk.lease.holder, *self._desk.lease.times(), [self.id]):
+                    await responses.forget(db, self.id)
+
+
+def _now() -> int:
+    return int(time.time())

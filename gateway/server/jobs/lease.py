@@ -1,0 +1,18 @@
+"""Who is at work on a job, and until when others have to believe it."""
+
+import time
+
+from msgspec import Struct
+
+SECONDS = 15.0  # a process that does not say for so long that it lives is dead
+
+
+class Lease(Struct, frozen=True):
+    """holder: this process, by a name that no other has."""
+
+    holder: str
+    seconds: float = SECONDS
+
+    def times(self) -> tuple[int, int]:
+        """Now, and for how long from now: milliseconds."""
+        return int(time.time() * 1000), int(self.seconds * 1000)

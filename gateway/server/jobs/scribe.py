@@ -1,0 +1,99 @@
+"""Writes the logs of all jobs of this process: what comes while one transaction runs goes into the next one together.
+
+A row goes to those who follow it once it is stored, so that whoever takes over knows of all that anybody was told.
+Where it cannot be stored they get it all the same, and it is stored as soon as that can be done.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection
+
+from msgspec import Struct
+
+from gateway.server.jobs.lease import Lease
+from gateway.server.jobs.tail import Tail
+from gateway.store import jobs, logs
+from gateway.store.database import Database, StoreFailed, notify
+from gateway.store.logs import Row
+
+_log = logging.getLogger("gateway")
+CHANNEL = "gateway_jobs"  # where processes tell each other which job there is news of
+_MOST_LATE = 32 << 20  # bytes that wait for a store that fails
+_AGAIN = 1.0  # seconds until it is tried again
+
+
+class Lost(Exception):
+    """Another process has taken the job, or it was deleted: it is none of ours any more."""
+
+
+class Entry(Struct, eq=False):
+    """What is to be written of a job: a row, unless nobody may follow it; `last`: and that it is over.
+
+    done: whether the job is still ours.
+    """
+
+    id: str
+    tail: Tail
+    row: Row | None
+    last: bool
+    done: asyncio.Future[bool]
+
+    def tell(self, ours: bool) -> None:
+        """It has been written, as far as that can be done; who waited for it may have gone."""
+        if ours and self.row:
+            self.tail.add(self.row)
+        if not self.done.done():
+            self.done.set_result(ours)
+
+
+class Scribe:
+    def __init__(self, store: Database, lease: Lease) -> None:
+        self._store, self._lease = store, lease
+        self._waiting: list[Entry] = []
+        self._late: list[Entry] = []  # told, and not stored yet
+        self._work = asyncio.Event()
+
+    async def write(self, id: str, tail: Tail, row: Row | None, *, last: bool = False) -> None:
+        """Returns when it is stored, or cannot be for the time being; raises Lost."""
+        done = asyncio.get_running_loop().create_future()
+        self._waiting.append(Entry(id, tail, row, last, done))
+        self._work.set()
+        if not await done:
+            raise Lost
+
+    async def run(self) -> None:
+        """For ever."""
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            batch, self._waiting = self._waiting, []
+            try:
+                ours = await self._stored([*self._late, *batch])
+            except StoreFailed as error:
+                self._put_off(batch, error)
+                ours = {entry.id for entry in batch}
+            else:
+                self._late = []
+            for entry in batch:
+                entry.tell(entry.id in ours)
+
+    async def _stored(self, entries: list[Entry]) -> Collection[str]:
+        """The jobs that are still ours; only theirs is stored."""
+        async with self._store.writing() as db:
+            held = await jobs.hold(db, self._lease.holder, *self._lease.times(), {entry.id for entry in entries})
+            ours = [entry for entry in entries if entry.id in held]
+            await logs.append(db, [(entry.id, entry.row) for entry in ours if entry.row])
+            for entry in ours:
+                if entry.last:
+                    await jobs.end(db, entry.id, self._lease.holder)
+            await notify(db, CHANNEL, held)
+        return held
+
+    def _put_off(self, batch: list[Entry], error: StoreFailed) -> None:
+        if not self._late:
+            _log.warning("events of responses cannot be stored at the moment: %s", error.__cause__)
+        self._late += batch
+        if sum(len(entry.row.data) for entry in self._late if entry.row) > _MOST_LATE:
+            _log.warning("events of %d responses are lost: they cannot be resumed there", len(self._late))
+            self._late = [Entry(one.id, one.tail, None, one.last, one.done) for one in self._late if one.last]
+        asyncio.get_running_loop().call_later(_AGAIN, self._work.set)

@@ -1,0 +1,130 @@
+"""Jobs whose process is gone: ended as far as they had come, or begun again where nobody was told anything."""
+
+from typing import Any
+
+from msgspec import Struct
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.endpoints.body import decoded
+from gateway.endpoints.responses import log
+from gateway.endpoints.responses.fold import Fold
+from gateway.endpoints.responses.lifecycle import ending
+from gateway.errors import CANCELLED, Problem
+from gateway.server.jobs.desk import Desk
+from gateway.server.jobs.scribe import Lost
+from gateway.server.jobs.tail import Tail
+from gateway.store import conversations, jobs, logs, responses
+from gateway.store.jobs import Job
+from gateway.store.logs import Row
+from gateway.store.responses import Kept
+
+DIED = Problem(500, "The gateway that was at work on this response has stopped.", "server_error")
+_TRIES = 3
+_ROWS = 256  # at a time
+_RUNNING = ("queued", "in_progress")
+
+
+class Beginning(Struct, frozen=True):
+    """Of a response that is to be begun again: when it was created in Unix seconds, and how many events were told."""
+
+    created: int
+    told: int
+
+
+async def settle(desk: Desk, job: Job, tail: Tail, problem: Problem = DIED) -> Beginning | None:
+    """End a job that this process has taken, for this reason unless there is another; raises StoreFailed or Lost.
+
+    It is left as it is if it is to be begun again.
+    """
+    await desk.scribe.write(job.id, tail, None)  # behind all that this process may still have to store of it
+    if not (kept := await _found(desk, job)):
+        return None  # it was deleted meanwhile
+    fold = await _folded(desk, kept)
+    if kept.body["status"] not in _RUNNING:
+        response = await _whole(desk, kept)
+        await _end(desk, job, tail, kept, fold.told, b"" if fold.ended else ending(response, fold.told))
+    elif fold.ended:
+        await _finish(desk, job, {**fold.ended, "store": True})
+        await _end(desk, job, tail, kept, fold.told, b"")
+    elif not fold.said and not job.cancelled and kept.body["background"] and job.attempts <= _TRIES:
+        return Beginning(kept.body["created_at"], fold.told)
+    elif not fold.told and not kept.body["background"]:
+        await _forget(desk, job, kept)
+    else:
+        await _break_off(desk, job, tail, kept, fold, CANCELLED if job.cancelled else problem)
+    return None
+
+
+async def give_up(desk: Desk, job: Job, tail: Tail, problem: Problem) -> None:
+    """End a job that could not be begun again; raises as `settle` does."""
+    if kept := await _found(desk, job):
+        await _break_off(desk, job, tail, kept, await _folded(desk, kept), problem)
+
+
+async def _break_off(desk: Desk, job: Job, tail: Tail, kept: Kept, fold: Fold, problem: Problem) -> None:
+    """In the order of every answer: what closes it, then it is stored, then it is over."""
+    first = fold.told
+    record, said = fold.broken_off(problem)
+    if row := _row(job, first, said):
+        await desk.scribe.write(job.id, tail, row)
+    await _finish(desk, job, record)
+    await _end(desk, job, tail, kept, fold.told, fold.close(kept=True))
+
+
+async def _found(desk: Desk, job: Job) -> Kept | None:
+    async with desk.store.reading() as db:
+        return await responses.find(db, job.tenant, job.id)
+
+
+async def _whole(desk: Desk, kept: Kept) -> dict[str, Any]:
+    async with desk.store.reading() as db:
+        return await responses.whole(db, kept)
+
+
+async def _folded(desk: Desk, kept: Kept) -> Fold:
+    fold = Fold(kept.body)
+    while True:
+        async with desk.store.reading() as db:
+            rows = await logs.read(db, kept.id, fold.told - 1, _ROWS)
+        if not rows:
+            return fold
+        for row in rows:
+            fold.feed(row.data)
+
+
+async def _finish(desk: Desk, job: Job, record: dict[str, Any]) -> None:
+    """It is no part of its conversation any more, which may have gone on without it."""
+    async with desk.store.writing() as db:
+        now = await _hold(desk, job, record, db)
+        if not await responses.finish(db, job.tenant, record, None, now // 1000):
+            raise Lost
+
+
+async def _forget(desk: Desk, job: Job, kept: Kept) -> None:
+    async with desk.store.writing() as db:
+        await _hold(desk, job, kept.body, db)
+        await responses.forget(db, job.id)
+
+
+async def _hold(desk: Desk, job: Job, body: dict[str, Any], db: AsyncConnection) -> int:
+    """What is stored of a response that ends is stored now, in milliseconds; its conversation is free for others."""
+    now, lease = desk.lease.times()
+    if not await jobs.hold(db, desk.lease.holder, now, lease, [job.id]):
+        raise Lost
+    if conversation := body["conversation"]:
+        await conversations.let_go(db, conversation["id"], job.id)
+    return now
+
+
+async def _end(desk: Desk, job: Job, tail: Tail, kept: Kept, first: int, said: bytes) -> None:
+    """Log the last event, and put the log away."""
+    await desk.scribe.write(job.id, tail, _row(job, first, said), last=True)
+    tail.end(whole=True)
+    await desk.put_away(job.id, background=kept.body["background"])
+
+
+def _row(job: Job, first: int, said: bytes) -> Row | None:
+    """Nobody follows what was not asked for as a stream."""
+    if not said or not decoded(job.request).get("stream"):
+        return None
+    return Row(first, first + log.count(said) - 1, said)

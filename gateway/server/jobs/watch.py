@@ -1,0 +1,65 @@
+"""The log of a job that is at home in another process, or was: watched in the store, for all who follow it here."""
+
+import asyncio
+import logging
+import time
+from contextlib import suppress
+
+from gateway.endpoints.responses import log
+from gateway.server.jobs.desk import Desk
+from gateway.server.jobs.tail import Tail
+from gateway.store import jobs, logs
+from gateway.store.database import StoreFailed
+from gateway.store.logs import Row
+
+_log = logging.getLogger("gateway")
+_ROWS = 256  # at a time
+_OFTEN, _SELDOM = 0.2, 2.0  # seconds between looks, where the database does not tell of news, and where it does
+
+
+class Watch:
+    """tail: as that of a job; it begins behind the event `newest`, which has to be in the store."""
+
+    def __init__(self, desk: Desk, id: str, newest: int) -> None:
+        self._desk, self._id = desk, id
+        self.tail, self.users = Tail(newest), 0
+        self._news = asyncio.Event()
+        self._every = _SELDOM if desk.store.notifies else _OFTEN
+        self._task = asyncio.create_task(self._look())
+
+    def wake(self) -> None:
+        """There may be something new."""
+        self._news.set()
+
+    def close(self) -> None:
+        self._task.cancel()
+
+    async def _look(self) -> None:
+        while not self.tail.over:
+            try:
+                await self._read()
+            except StoreFailed as error:
+                _log.warning("the log of a response cannot be read: %s", error.__cause__)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._every):
+                    await self._news.wait()
+            self._news.clear()
+
+    async def _read(self) -> None:
+        """All that is new, and whether anything will be added."""
+        while True:
+            async with self._desk.store.reading() as db:
+                rows = await logs.read(db, self._id, self.tail.last, _ROWS)
+                running = await jobs.state(db, self._id)
+                newest = await logs.newest(db, self._id, int(time.time()))
+            for row in rows:
+                self.tail.add(_behind(row, self.tail.last))
+            if not rows:
+                break
+        if not running:
+            self.tail.end(whole=newest is not None)  # one that was deleted has no log
+
+
+def _behind(row: Row, after: int) -> Row:
+    """What is new of it: once a log has been packed, its one row has everything."""
+    return row if row.first > after else Row(after + 1, row.last, log.behind(row.data, row.first, after))

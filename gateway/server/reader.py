@@ -1,0 +1,46 @@
+"""Bodies in, questions out: what each way of asking needs besides the body."""
+
+from contextlib import AbstractAsyncContextManager
+
+from msgspec import Struct
+
+from gateway.config import Config
+from gateway.endpoints.body import decoded
+from gateway.server import questions
+from gateway.server.memory import Forgetful, Memory
+from gateway.server.questions import Named, Question
+from gateway.server.sealing import Keyring
+from gateway.server.state import Reading, State
+from gateway.store.database import Database
+
+Asked = AbstractAsyncContextManager[Question]
+
+
+class Reader(Struct, frozen=True):
+    """Each makes a question of a body, for a tenant; raises BadRequest or NotFound."""
+
+    store: Database
+    keyring: Keyring
+    config: Config
+
+    def chat_completion(self, raw: bytes, tenant: str) -> Asked:
+        return questions.chat_completion(raw, State(self.store, tenant), self._memory(tenant))
+
+    def response(self, raw: bytes, tenant: str) -> Asked:
+        return self.response_in(State(self.store, tenant), raw, tenant)
+
+    def response_in(self, state: State, raw: bytes, tenant: str, named: Named | None = None) -> Asked:
+        """A response that finds what it goes on from in this state; `named`: if it is asked again."""
+        sealer, memory = self.keyring.sealer(tenant), self._memory(tenant)
+        return questions.response(decoded(raw), self.config.responses, state, sealer, memory, named)
+
+    def prompt(self, raw: bytes, tenant: str) -> Asked:
+        """A response that is not going to be answered."""
+        return self.response_in(Reading(self.store, tenant), raw, tenant)
+
+    def compaction(self, raw: bytes, tenant: str) -> Asked:
+        state, sealer = Reading(self.store, tenant), self.keyring.sealer(tenant)
+        return questions.compaction(decoded(raw), self.config.responses, state, sealer)
+
+    def _memory(self, tenant: str) -> Forgetful:
+        return Memory(self.store, tenant) if self.config.responses.reasoning_memory else Forgetful()

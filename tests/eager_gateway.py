@@ -1,0 +1,33 @@
+"""The command `gateway`, in a process that is quick to see what others want and leave, and trusts in being told.
+
+python eager_gateway.py OPTIONS serve --config gateway.yaml
+
+OPTIONS: JSON.  lease: seconds; looks: seconds between two looks at a log, where the database tells of news; statements: a
+file that gets a line for each one.
+"""
+
+import json
+import sys
+from functools import partial
+from pathlib import Path
+
+from sqlalchemy import Engine, event
+
+from gateway import cli
+from gateway.server.jobs import jobs, watch
+from gateway.server.jobs.lease import SECONDS, Lease
+
+options = json.loads(sys.argv.pop(1))
+
+
+def executing(_, __, statement, *___):
+    with Path(options["statements"]).open("a", encoding="ascii") as file:
+        file.write(" ".join(statement.split()) + "\n")
+
+
+if "statements" in options:
+    event.listen(Engine, "before_cursor_execute", executing)
+jobs._HELD, jobs._ORPHANS = 0.1, 1
+jobs.Lease = partial(Lease, seconds=options.get("lease", SECONDS))
+watch._SELDOM = options.get("looks", 600)
+cli.main()
