@@ -340,6 +340,8 @@ async def running(app):
             log_config=None,
             access_log=False,
             http=stopping.Http,
+            ws=stopping.WebSocket,
+            ws_per_message_deflate=False,
             timeout_graceful_shutdown=5,
         )
     )

@@ -13,6 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 from scripted import DONE, END, HANG, HELLO, HELLO_MESSAGES, Upstream, chunk, head, text_of
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosedError
 
 import gateway
 
@@ -130,3 +132,32 @@ async def test_a_stream_that_does_not_end_is_ended_when_the_drain_time_is_over(t
         assert '"code":"server_is_overloaded"' in said and "[DONE]" not in said
         await child.wait()
         await upstream.gone.wait()
+
+
+async def test_a_websocket_is_closed_when_its_turn_is_over(tmp_path):
+    go = asyncio.Event()
+    slow = [head(), chunk("Hel"), go, chunk("lo"), chunk(finish="stop"), DONE, END]
+    async with (
+        asyncio.timeout(30),
+        Upstream([slow], ()).serving() as upstream,
+        process(tmp_path, upstream.url, drain_seconds=10) as (child, client),
+        connect(f"ws://127.0.0.1:{client.base_url.port}/v1/responses") as idle,
+        connect(f"ws://127.0.0.1:{client.base_url.port}/v1/responses") as busy,
+    ):
+        asked = {"type": "response.create", "model": "m", "input": "Hello", "store": False}
+        await busy.send(json.dumps(asked))
+        while json.loads(await busy.recv())["type"] != "response.output_text.delta":
+            pass
+        child.send_signal(signal.SIGTERM)
+        await idle.wait_closed()
+        assert idle.close_code == 1012
+        await busy.send(json.dumps(asked))
+        go.set()
+        told = []
+        with contextlib.suppress(ConnectionClosedError):
+            while True:
+                told.append(json.loads(await busy.recv()))
+        ended, refused = told[-2:]
+        assert ended["response"]["output"][0]["content"][0]["text"] == "Hello"
+        assert (refused["type"], refused["status"], busy.close_code) == ("error", 503, 1012)
+        await child.wait()

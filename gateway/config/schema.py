@@ -270,6 +270,7 @@ class Responses(Section):
     reasoning_memory: the model gets back the reasoning that clients do not send, those of chat completions included.
     resume_seconds: a stored stream goes on for so long without its client, and can be resumed so long after its end.
     log_bytes: of a response's events; beyond that the oldest are forgotten.
+    websocket: clients may ask over a WebSocket as well.
     """
 
     min_output_tokens: Annotated[Whole, Field(ge=1)] = 16
@@ -277,6 +278,7 @@ class Responses(Section):
     reasoning_memory: bool = False
     resume_seconds: Annotated[Whole, Field(ge=0)] = 0
     log_bytes: Annotated[Whole, Field(ge=1)] = 64 << 20
+    websocket: bool = True
 
 
 class Limits(Section):

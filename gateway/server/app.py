@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway import __version__
 from gateway.config import Config
-from gateway.errors import GatewayError, UpgradeRequired
+from gateway.errors import GatewayError
 from gateway.server import failures, idempotency, openapi, routes
 from gateway.server.answer import Answer
 from gateway.server.asking import Ask, Asking, Read
@@ -25,6 +25,7 @@ from gateway.server.reader import Reader
 from gateway.server.sealing import Keyring
 from gateway.server.stopping import STOPPING
 from gateway.server.sweeping import sweep_for_ever
+from gateway.server.websocket import entrance
 from gateway.store.database import Database
 
 _CHAT_PATH = "/v1/chat/completions"
@@ -44,6 +45,7 @@ def create_app(config: Config) -> FastAPI:
         beside = [asyncio.create_task(sweep_for_ever(store, config.store))]
         try:
             async with asking.jobs.at_work() as stopping:
+                beside.append(asyncio.create_task(app.state.sockets.close_when(stopping)))
                 yield {STOPPING: stopping}
         finally:
             for task in beside:
@@ -55,6 +57,7 @@ def create_app(config: Config) -> FastAPI:
     door = Doorkeeper(config.auth)
     app.state.keyring = keyring = Keyring(config.store)
     _add_questions(app)
+    entrance.add(app, _RESPONSES_PATH, config, door)
     routes.add(app, config, door)
     failures.add_handlers(app)
     _add_layers(app, config, door)
@@ -137,7 +140,10 @@ def _add_questions(app: FastAPI) -> None:
 
     @app.post(_RESPONSES_PATH, openapi_extra=openapi.RESPONSES)
     async def responses() -> None:
-        """Answer a conversation of items: one Response, or its events where `stream` is true."""
+        """Answer a conversation of items: one Response, or its events where `stream` is true.
+
+        A GET with an upgrade opens a WebSocket for the same: `response.create` with these fields, an event a message.
+        """
 
     @app.post(_COMPACT_PATH, openapi_extra=openapi.RESPONSES)
     async def compact() -> None:
@@ -151,5 +157,5 @@ def _add_questions(app: FastAPI) -> None:
     async def responses_by_websocket(request: Request) -> None:
         """Here are upgrades that the server in front of the application knows nothing of."""
         if request.headers.get("upgrade", "").lower() == "websocket":
-            raise UpgradeRequired("WebSocket is not supported here: POST the request, with stream: true for events.")
+            raise entrance.not_here()
         raise HTTPException(405, headers={"allow": "POST"})

@@ -131,6 +131,7 @@ async def response(
 
     async with state.origin(draft, named.id) as origin:
         asked = responses.parse(draft, origin.context, rules, ledger)
+        asked = replace(asked, kept=asked.kept or state.remembers)
         all_turns = asked.echo["reasoning"].get("context") != "current_turn"
         request = await memory.recalled(asked.request, ledger, all_turns=all_turns)
         above, keep = asked.compact_above, partial(state.keep_response, draft, origin)

@@ -13,6 +13,7 @@ from gateway.config import Config
 from gateway.server import stopping
 from gateway.server.app import create_app
 
+_PONG = 60.0  # seconds until one has to come; a client answers when it has read what it was sent before
 _LAST_WORDS = 2  # seconds, beyond the drain, for those who are told that it is over
 
 
@@ -26,6 +27,11 @@ def run(config: Config, *, greeting: str = "") -> None:
         workers=config.server.workers,
         loop="uvloop" if sys.platform != "win32" else "asyncio",
         http=stopping.Http,
+        ws=stopping.WebSocket,
+        ws_max_size=config.limits.body_bytes,
+        ws_ping_interval=config.stream.keepalive_seconds or None,
+        ws_ping_timeout=_PONG,
+        ws_per_message_deflate=False,
         lifespan="on",
         log_config=None,
         access_log=False,

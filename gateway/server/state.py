@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec import Struct
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -24,15 +24,24 @@ Record = dict[str, Any]
 
 
 class Origin(Struct, frozen=True):
-    """What a response goes on from: what was said there, and the place behind it; None if it begins anew."""
+    """What a response goes on from: what was said there, and the place behind it; None if it begins anew.
+
+    unstored: the last items of what was said, as far as the store does not have them.
+    """
 
     context: Context
     behind: Place | None = None
     conversation: Conversation | None = None
+    unstored: Sequence[Item] = ()
 
 
 class State:
-    """What is stored of one tenant, for one request."""
+    """What is stored of one tenant, for one request.
+
+    remembers: `keep_response` is given all answers, also those that nobody wants to have stored.
+    """
+
+    remembers: ClassVar[bool] = False
 
     def __init__(self, store: Database, tenant: str) -> None:
         self._store, self._tenant = store, tenant
@@ -51,7 +60,7 @@ class State:
 
     async def keep_response(self, draft: Draft, origin: Origin, record: Record) -> None:
         """Store the answer with its question; all of it, or raise StoreFailed."""
-        items, now = _asked(draft, origin), int(time.time())
+        items, now = [*origin.unstored, *asked_items(draft, origin)], int(time.time())
         async with self._store.writing() as db:
             conversation = await _left(db, origin, record)
             if record["store"]:
@@ -66,7 +75,8 @@ class State:
 
     async def open_response(self, draft: Draft, origin: Origin, body: Record, db: AsyncConnection) -> None:
         """Store a response that is in progress with its question."""
-        await responses.open(db, self._tenant, body, _asked(draft, origin), origin.behind, int(time.time()))
+        items = [*origin.unstored, *asked_items(draft, origin)]
+        await responses.open(db, self._tenant, body, items, origin.behind, int(time.time()))
 
     async def finish_response(self, origin: Origin, db: AsyncConnection, record: Record) -> bool:
         """Store how one ended that was opened; False if it was deleted meanwhile."""
@@ -146,7 +156,7 @@ class Reading(State):
         return False
 
 
-def _asked(draft: Draft, origin: Origin) -> list[Item]:
+def asked_items(draft: Draft, origin: Origin) -> list[Item]:
     """The items of the question, as they are stored."""
     known = origin.context
     return told_apart(draft.input(known.items), known.before, new_id)

@@ -5,7 +5,9 @@ The server tells its connections that it stops, and the application only when th
 
 import asyncio
 
+from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 STOPPING = "stopping"  # an event, in the state that the application's lifespan gives to its server
 
@@ -14,6 +16,20 @@ class Http(HttpToolsProtocol):
     def shutdown(self) -> None:
         _pass_on(self.app_state)
         super().shutdown()
+
+
+class WebSocket(WebSocketsSansIOProtocol):
+    """One that is open is closed by the application, after the turns that run in it."""
+
+    def shutdown(self) -> None:
+        _pass_on(self.app_state)
+        if not self.handshake_complete:
+            super().shutdown()
+
+    async def send(self, message: ASGISendEvent) -> None:
+        await super().send(message)
+        if self.close_sent:  # a refusal is an end as well, which the server takes for a fault
+            self.handshake_complete = True
 
 
 def _pass_on(state: dict[str, asyncio.Event]) -> None:

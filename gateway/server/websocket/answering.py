@@ -1,0 +1,81 @@
+"""One response on its way: what is answered as over HTTP, told in messages."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+
+from msgspec import Struct
+from starlette.requests import Request as HttpRequest
+from starlette.types import Message
+
+from gateway.config import Key
+from gateway.endpoints.responses import log, messages, warnings_message
+from gateway.errors import GatewayError, Problem
+from gateway.server import failures
+from gateway.server.answer import Answer
+from gateway.server.asking import Ask, Asking
+from gateway.server.ids import new_id
+from gateway.server.questions import Question
+from gateway.server.reader import Reader
+from gateway.server.websocket.incoming import Create
+from gateway.server.websocket.recent import Nearby, Recent
+
+_WARNINGS = b"x-gateway-warnings"
+_CUT = Problem(503, "The events of this response end too early: retrieve it by its id.", "server_is_overloaded")
+
+Tell = Callable[[str], Awaitable[None]]
+
+
+class Client(Struct, frozen=True):
+    """Who asks.
+
+    http: the head of the handshake, as one of a request; recent: the responses that are not stored.
+    """
+
+    http: HttpRequest
+    key: Key | None
+    recent: Recent
+
+    @property
+    def debugs(self) -> bool:
+        return self.http.headers.get("x-gateway-debug") == "1"
+
+
+class Answering:
+    def __init__(self, asking: Asking, client: Client, asked: Create, tell: Tell) -> None:
+        self._asking, self._client, self._asked, self._tell = asking, client, asked, tell
+        self._whole = False  # all events have been told
+
+    async def run(self) -> Problem | None:
+        """Answer it, and give what else the client has to be told: why there is no answer, or not all of it."""
+        well, problem = False, None
+        try:
+            ask = Ask(self._client.http, self._asked.body, self._client.key)
+            well = await self._asking.answer(ask, self._read, Answer, self._send)
+            problem = None if self._whole else _CUT
+        except GatewayError as error:
+            problem = error.problem
+        except Exception as error:  # noqa: BLE001 - the last place where a client can be told
+            problem = failures.unexpected(new_id("req_"), error)
+        if not well:
+            self._client.recent.forget(self._asked.lane, self._asked.previous)
+        return problem
+
+    def _read(self, reader: Reader, raw: bytes, tenant: str) -> AbstractAsyncContextManager[Question]:
+        return reader.response_in(Nearby(reader.store, tenant, self._client.recent, self._asked.lane), raw, tenant)
+
+    async def _send(self, message: Message) -> None:
+        """A message of ASGI, as messages of the connection."""
+        if message["type"] == "http.response.start":
+            told = [value.decode() for name, value in message["headers"] if name == _WARNINGS]
+            await self._warn([entry for entries in told for entry in entries.split(", ")])
+            return
+        data, lane = message["body"], self._asked.lane
+        await self._warn(log.warnings(data))
+        for event in messages(data, lane):
+            await self._tell(event)
+        self._whole = self._whole or data.endswith(log.DONE)
+
+    async def _warn(self, entries: list[str]) -> None:
+        """Clients that did not ask for it may not know such a message."""
+        if entries and self._client.debugs:
+            await self._tell(warnings_message(entries, self._asked.lane))

@@ -1,0 +1,87 @@
+"""What a client says: JSON objects of a type, each for the lane that it names.  Pure."""
+
+import re
+from typing import Any
+
+from msgspec import DecodeError, Raw, Struct, json
+
+from gateway.endpoints.checks import fields, one_of
+from gateway.errors import BadRequest, Problem
+
+Lane = str | None  # None: the one without a name
+_Members = dict[str, Raw]
+
+_CREATE, _STEER, _PROCESSED = "response.create", "response.steer", "response.processed"
+_check = fields({"type": one_of(_CREATE, _STEER, _PROCESSED)})
+_decode = json.Decoder(_Members).decode
+_sound = re.compile("[A-Za-z0-9_.-]{1,256}").fullmatch
+_NO_LANE = (
+    "The 'stream_id' field must be a non-empty string with at most 256 characters and may only contain letters,"
+    " numbers, underscores, hyphens, and periods."
+)
+_STREAMED = "Over a WebSocket all responses are streamed: leave 'stream' out."
+_FOREGROUND = "Over a WebSocket no response is made in the background: POST the request."
+
+
+class Create(Struct, frozen=True):
+    """A response is wanted.  body: as it would be POSTed; previous: the response that it goes on from."""
+
+    lane: Lane
+    body: bytes
+    previous: str | None = None
+
+
+class Refused(Struct, frozen=True):
+    """A message that cannot be what it should be."""
+
+    lane: Lane
+    problem: Problem
+    body: bytes = b""
+
+
+class Steer(Struct, frozen=True):
+    """A response is to be influenced that is being made."""
+
+    lane: Lane
+    event: dict[str, Any]
+
+
+def read(data: str | bytes) -> Create | Refused | Steer | None:
+    """What a message means; None if nothing has to be done."""
+    lane = None
+    try:
+        members = _decode(data)
+        lane = _lane(members)
+        kind = _value(members, "type")
+        _check({"type": kind}, "")
+        if kind == _CREATE:
+            return _create(members, lane)
+        return Steer(lane, json.decode(data)) if kind == _STEER else None
+    except (DecodeError, UnicodeDecodeError, RecursionError) as error:
+        message = f"We could not parse the JSON object of your message. (The parser said: {error}.)"
+        return Refused(lane, BadRequest(message).problem)
+    except BadRequest as error:
+        return Refused(lane, error.problem)
+
+
+def _lane(members: _Members) -> Lane:
+    name = _value(members, "stream_id")
+    if name is not None and not (isinstance(name, str) and _sound(name)):
+        raise BadRequest(_NO_LANE, code="invalid_stream_id", param="stream_id")
+    return name
+
+
+def _create(members: _Members, lane: Lane) -> Create:
+    """Its parameters stay the bytes that they are.  That it streams may be said, as some clients do."""
+    stream, background = _value(members, "stream"), _value(members, "background")
+    if not (stream is None or stream is True):
+        raise BadRequest(_STREAMED, code="unsupported_value", param="stream")
+    if not (background is None or background is False):
+        raise BadRequest(_FOREGROUND, code="unsupported_value", param="background")
+    body = {name: value for name, value in members.items() if name not in ("type", "stream_id")}
+    previous = _value(members, "previous_response_id")
+    return Create(lane, json.encode({**body, "stream": True}), previous if isinstance(previous, str) else None)
+
+
+def _value(members: _Members, name: str) -> Any:  # noqa: ANN401 - decoded JSON
+    return json.decode(members[name]) if name in members else None

@@ -1,0 +1,90 @@
+"""Responses that are not stored: others go on from them as long as their connection lasts.
+
+Of each lane it is the latest.  What is stored is found in the store, as ever, and what a response of here goes on from
+may be there, too: only what the store does not have is kept here.
+"""
+
+from typing import Any
+
+from msgspec import Struct, json
+from msgspec.structs import replace
+
+from gateway.endpoints.responses import Draft
+from gateway.server.state import Origin, Record, State, asked_items
+from gateway.server.websocket.incoming import Lane
+from gateway.store.database import Database, StoreFailed
+
+_WELL = ("completed", "incomplete")
+
+
+class Chain(Struct, frozen=True):
+    """What was said up to a response.
+
+    root: the response in the store that it begins behind; turns: the items of each turn since then, as JSON.
+    """
+
+    root: str | None = None
+    turns: tuple[bytes, ...] = ()
+
+    def items(self) -> list[dict[str, Any]]:
+        return [item for turn in self.turns for item in json.decode(turn)]
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.turns))
+
+
+class Recent:
+    """most_bytes: of all of them; beyond that the oldest are forgotten."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._latest: dict[Lane, tuple[str, Chain]] = {}  # by lane: an id, and what was said up to there
+
+    def find(self, id: str | None) -> Chain | None:
+        return next((chain for known, chain in self._latest.values() if known == id), None)
+
+    def keep(self, lane: Lane, id: str, chain: Chain) -> None:
+        self._latest.pop(lane, None)
+        self._latest[lane] = id, chain
+        while sum(chain.size for _, chain in self._latest.values()) > self._most_bytes:
+            del self._latest[next(iter(self._latest))]
+
+    def forget(self, lane: Lane, id: str | None) -> None:
+        """What went on from it in its own lane has failed."""
+        if lane in self._latest and self._latest[lane][0] == id:
+            del self._latest[lane]
+
+
+class Nearby(State):
+    """For one request in a lane."""
+
+    remembers = True
+
+    def __init__(self, store: Database, tenant: str, recent: Recent, lane: Lane) -> None:
+        super().__init__(store, tenant)
+        self._recent, self._lane = recent, lane
+        self._chain = Chain()
+
+    async def keep_response(self, draft: Draft, origin: Origin, record: Record) -> None:
+        if not (record["store"] or origin.conversation):
+            self._remember(draft, origin, record)
+            return
+        try:
+            await super().keep_response(draft, origin, record)
+        except StoreFailed:
+            self._remember(draft, origin, record)
+            raise
+
+    async def _found(self, draft: Draft) -> Origin:
+        self._chain = self._recent.find(draft.previous) or Chain(draft.previous)
+        stored = await super()._found(replace(draft, previous=self._chain.root))
+        items = self._chain.items()
+        context = replace(stored.context, before=[*stored.context.before, *items])
+        return replace(stored, context=context, unstored=items)
+
+    def _remember(self, draft: Draft, origin: Origin, record: Record) -> None:
+        """A response of a conversation is gone on from in that."""
+        if record["status"] in _WELL and not origin.conversation:
+            turn = json.encode([*asked_items(draft, origin), *record["output"]])
+            self._recent.keep(self._lane, record["id"], replace(self._chain, turns=(*self._chain.turns, turn)))

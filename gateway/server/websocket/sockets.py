@@ -1,0 +1,41 @@
+"""All connections of this process, and their end."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gateway.errors import Unavailable
+from gateway.server.websocket.connection import Connection
+
+_RESTARTS = 1012
+_STOPPING = "The gateway is stopping."
+
+
+class Sockets:
+    def __init__(self) -> None:
+        self._open: set[Connection] = set()
+        self._closing = False
+
+    @contextmanager
+    def holding(self, connection: Connection) -> Iterator[None]:
+        """As long as it runs."""
+        self._open.add(connection)
+        try:
+            yield
+        finally:
+            self._open.discard(connection)
+
+    def check(self) -> None:
+        """Raise Unavailable where nobody may come in any more."""
+        if self._closing:
+            raise Unavailable(_STOPPING)
+
+    async def close_when(self, stopping: asyncio.Event) -> None:
+        """Then take nothing new, and close each connection as soon as nothing runs in it any more."""
+        await stopping.wait()
+        await self.close()
+
+    async def close(self) -> None:
+        self._closing = True
+        problem = Unavailable(_STOPPING).problem
+        await asyncio.gather(*(connection.end(problem, _RESTARTS) for connection in self._open))

@@ -1,0 +1,96 @@
+"""What a client says over a WebSocket, message by message."""
+
+import json
+
+import pytest
+
+from gateway.server.websocket.incoming import Create, Refused, Steer, read
+
+BAD = "invalid_request_error"
+DEEP = '{"type": "response.create", "input": ' + "[" * 100_000 + "]" * 100_000 + "}"
+
+
+def said(**members):
+    return json.dumps(members)
+
+
+@pytest.mark.parametrize("form", [str, str.encode])
+def test_a_response_is_asked_for_as_it_would_be_posted(form):
+    message = said(type="response.create", model="m", input=[{"role": "user", "content": "grüß"}], n=1.50)
+    create = read(form(message))
+    assert (create.lane, create.previous) == (None, None)
+    assert json.loads(create.body) == {
+        "model": "m", "input": [{"role": "user", "content": "grüß"}], "n": 1.5, "stream": True,
+    }  # fmt: skip
+
+
+def test_what_is_asked_stays_byte_for_byte():
+    create = read('{"type":"response.create","input":[ 1.50, "\\u00fc\\ud83d\\ude00", 123456789012345678901 ]}')
+    assert create.body == b'{"input":[ 1.50, "\\u00fc\\ud83d\\ude00", 123456789012345678901 ],"stream":true}'
+
+
+def test_a_lane_and_what_it_goes_on_from_are_read():
+    create = read(said(type="response.create", stream_id="a.B_c-1", previous_response_id="resp_1"))
+    assert (create.lane, create.previous) == ("a.B_c-1", "resp_1")
+    assert json.loads(create.body) == {"previous_response_id": "resp_1", "stream": True}
+    assert read(said(type="response.create", previous_response_id=1)).previous is None
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"stream": True}, {"stream": None}, {"background": None}, {"background": False}, {"stream_id": None},
+     {"stream": True, "stream_options": {"include_obfuscation": True}}],
+)  # fmt: skip
+def test_what_is_so_anyway_may_be_said(more):
+    create = read(said(type="response.create", **more))
+    assert isinstance(create, Create) and create.lane is None
+    kept = {name: value for name, value in more.items() if name != "stream_id"}
+    assert json.loads(create.body) == {**kept, "stream": True}
+
+
+@pytest.mark.parametrize(("name", "value"), [("stream", False), ("stream", 1), ("background", True), ("background", 0)])
+def test_what_cannot_be_had_over_a_websocket_is_refused(name, value):
+    refused = read(said(type="response.create", stream_id="a", **{name: value}))
+    assert (refused.lane, refused.body) == ("a", b"")
+    assert (refused.problem.status, refused.problem.type, refused.problem.param) == (400, BAD, name)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "ü", "a\n", "x" * 257, 1, ["a"]])
+@pytest.mark.parametrize("type", ["response.create", "response.steer", "other"])
+def test_a_lane_needs_a_sound_name(name, type):
+    refused = read(said(type=type, stream_id=name))
+    assert (refused.lane, refused.problem.status) == (None, 400)
+    assert (refused.problem.code, refused.problem.param) == ("invalid_stream_id", "stream_id")
+
+
+@pytest.mark.parametrize(
+    "data",
+    ["", "{", "[1]", '"x"', "1", b"\xff", b'{"type": "\xff"}', b'{"type": "response.create", "stream": "\xff"}', DEEP,
+     '{"type": ' + "[" * 100_000 + "]" * 100_000 + "}", '{"type": "\\ud800"}'],
+)  # fmt: skip
+def test_what_is_no_json_object_is_refused(data):
+    refused = read(data)
+    assert isinstance(refused, Refused)
+    assert (refused.lane, refused.problem.status, refused.problem.type) == (None, 400, BAD)
+    assert refused.problem.message.startswith("We could not parse the JSON object of your message.")
+
+
+@pytest.mark.parametrize(
+    ("members", "code"),
+    [({}, "missing_required_parameter"), ({"type": None}, "missing_required_parameter"), ({"type": 1}, "invalid_type"),
+     ({"type": "response.delete"}, "invalid_value")],
+)  # fmt: skip
+def test_a_message_needs_a_type_that_is_known(members, code):
+    refused = read(said(stream_id="a", **members))
+    assert (refused.lane, refused.problem.status) == ("a", 400)
+    assert (refused.problem.code, refused.problem.param) == (code, "type")
+
+
+def test_what_is_to_be_steered_is_kept_whole():
+    event = {"type": "response.steer", "previous_response_id": "resp_1", "input": "Stop."}
+    assert read(said(**event)) == Steer(None, event)
+    assert read(said(stream_id="a", **event)).lane == "a"
+
+
+def test_that_a_response_was_read_is_no_news():
+    assert read(said(type="response.processed", response_id="resp_1")) is None

@@ -1,0 +1,134 @@
+"""What runs at once over a WebSocket, and what waits."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import Problem
+from gateway.server.websocket.incoming import Create, Refused
+from gateway.server.websocket.lanes import MOST_NAMED, MOST_RUNNING, MOST_WAITING, Lanes
+
+LIMIT = 1000
+
+
+def create(lane=None, size=1):
+    return Create(lane, b"x" * size)
+
+
+def lanes(*entries):
+    made = Lanes(LIMIT)
+    for entry in entries:
+        assert made.add(entry) is None
+    return made
+
+
+def test_one_thing_at_a_time_runs_in_a_lane():
+    first, second, third = (create(size=size) for size in (1, 2, 3))
+    made = lanes(first, second, third)
+    assert made.begun() == [first] and made.begun() == []
+    made.over(None)
+    assert made.begun() == [second]
+    made.over(None)
+    assert made.begun() == [third]
+
+
+def test_lanes_run_beside_each_other():
+    entries = [create(), create("a"), create("a"), create("b"), Refused("b", Problem(400, "No."))]
+    made = lanes(*entries)
+    assert made.begun() == [entries[0], entries[1], entries[3]]
+    made.over("a")
+    assert made.begun() == [entries[2]]
+    made.over("b")
+    assert made.begun() == [entries[4]]
+
+
+def test_only_so_many_run_at_once():
+    entries = [create(str(n)) for n in range(MOST_RUNNING + 2)]
+    made = lanes(*entries)
+    assert made.begun() == entries[:MOST_RUNNING]
+    made.over("3")
+    assert made.begun() == [entries[MOST_RUNNING]]
+    made.over("no such lane")
+    assert made.begun() == []
+
+
+def test_only_so_many_lanes_have_a_name():
+    made = lanes(create(), *(create(str(n)) for n in range(MOST_NAMED)))
+    for n in range(MOST_NAMED):
+        made.begun()
+        made.over(str(n))
+    problem = made.add(create("another"))
+    assert (problem.status, problem.code, problem.param) == (400, "websocket_stream_limit_reached", "stream_id")
+    assert made.add(create("0")) is None and made.add(create()) is None
+
+
+def test_only_so_many_wait():
+    made = lanes(create())
+    made.begun()
+    for _ in range(MOST_WAITING):
+        assert made.add(create()) is None
+    problem = made.add(create())
+    assert (problem.status, problem.type, problem.code) == (429, "rate_limit_error", "rate_limit_exceeded")
+    assert made.add(create("a")) is None, "it does not have to wait"
+    assert len(made.begun()) == 1
+    assert made.add(create("b")) is None
+
+
+def test_what_was_refused_takes_no_name():
+    made = lanes(create("a"))
+    made.begun()
+    for _ in range(MOST_WAITING):
+        assert made.add(create("a")) is None
+    for n in range(MOST_RUNNING - 1):
+        assert made.add(create(f"r{n}")) is None and made.begun()
+    for n in range(MOST_NAMED):
+        assert made.add(create(f"w{n}")).status == 429
+
+
+def test_only_so_much_waits():
+    made = lanes(create(size=5 * LIMIT))
+    made.begun()
+    assert made.add(create(size=LIMIT)) is None
+    assert made.add(create(size=1)).status == 429
+    assert made.add(Refused(None, Problem(400, "No."))) is None
+    made.over(None)
+    made.begun()
+    assert made.add(create(size=LIMIT)) is None
+
+
+def test_nothing_begins_when_nobody_waits_any_more():
+    made = lanes(create(), create(), create("a"))
+    made.begun()
+    made.clear()
+    made.over(None)
+    assert made.begun() == []
+
+
+@given(st.data())
+def test_whatever_comes_begins_in_the_order_of_its_lane_and_all_of_it_does(data):
+    made, waiting, running, numbers = Lanes(10**9), [], set(), iter(range(10**6))
+    for lane in data.draw(st.lists(st.sampled_from([None, *map(str, range(20))]), max_size=60)):
+        entry = Create(lane, b"", str(next(numbers)))
+        assert made.add(entry) is None
+        waiting.append(entry)
+        if data.draw(st.booleans()):
+            _begin(made, waiting, running)
+        if running and data.draw(st.booleans()):
+            ended = data.draw(st.sampled_from(sorted(running, key=str)))
+            running.discard(ended)
+            made.over(ended)
+    while waiting:
+        _begin(made, waiting, running)
+        for lane in running:
+            made.over(lane)
+        running.clear()
+
+
+def _begin(made, waiting, running):
+    for entry in made.begun():
+        assert entry == next(one for one in waiting if one.lane == entry.lane), "the first of its lane"
+        assert entry.lane not in running
+        waiting.remove(entry)
+        running.add(entry.lane)
+    assert len(running) <= MOST_RUNNING
+    free = [one for one in waiting if one.lane not in running]
+    assert not free or len(running) == MOST_RUNNING, "nothing waits for nothing"
