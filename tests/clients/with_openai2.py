@@ -1,11 +1,12 @@
 """openai-python 2.x, which some frameworks still ask for: sync and async, whole, streamed, and by the stream helpers."""
 
 import json
+import time
 from collections.abc import Iterable
 from typing import Any
 
 import openai
-from checks import BASE_URL, STREAMED, TURNS, WEATHER, WHOLE, Answer, Turn, items, run
+from checks import BASE_URL, EXTRA, STREAMED, TURNS, WEATHER, WHOLE, Answer, Turn, items, run
 from openai import AsyncOpenAI, OpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
@@ -155,6 +156,53 @@ def a_response_goes_on_from_what_is_stored(model: str) -> None:
         assert kinds == called * 3, "as in the two lessons before"
 
 
+def a_response_in_the_background_is_polled(model: str) -> None:
+    turn = TURNS["follow_up"]
+    with OpenAI(**OPTIONS) as client:
+        response = client.responses.create(**turn.response(model, store=True), background=True)
+        assert response.status == "queued", response.status
+        while response.status in ("queued", "in_progress"):
+            time.sleep(0.1)
+            response = client.responses.retrieve(response.id)
+        assert response.output_text == turn.content
+        assert client.responses.cancel(response.id).status == "completed", "it is over"
+
+
+def a_stream_in_the_background_is_left_and_taken_up_again(model: str) -> None:
+    turn = TURNS["think"]
+    with OpenAI(**OPTIONS) as client:
+        with client.responses.create(**turn.response(model, store=True), background=True, stream=True) as stream:
+            events = [next(stream) for _ in range(6)]
+        for event in client.responses.retrieve(events[0].response.id, stream=True, starting_after=5):
+            events.append(event)
+        assert [event.sequence_number for event in events] == [*range(len(events))]
+        answer = gathered(events)
+        assert (answer.content, answer.thought.strip()) == (turn.content, turn.thought)
+
+
+def turns_follow_each_other_on_a_websocket(model: str) -> None:
+    """With what was said before neither stored nor sent again."""
+    turn = TURNS["think_then_call"]
+    with OpenAI(**OPTIONS) as client, client.responses.connect() as connection:
+        asked = {name: value for name, value in turn.response(model).items() if name != "extra_body"}
+        first = over_a_websocket(connection, asked)
+        call = first.output[-1]
+        result = {"type": "function_call_output", "call_id": call.call_id, "output": WEATHER}
+        after = over_a_websocket(connection, asked | {"input": [result], "previous_response_id": first.id})
+        assert after.output_text == TURNS["follow_up"].content, after.output
+
+
+def over_a_websocket(connection: Any, asked: dict[str, Any]) -> Response:
+    connection.send({"type": "response.create", **asked, **EXTRA})
+    events = []
+    for event in connection:
+        events.append(event)
+        if event.type in ("response.completed", "error", "response.failed"):
+            break
+    gathered(events)
+    return events[-1].response
+
+
 if __name__ == "__main__":
     assert openai.__version__.startswith("2."), openai.__version__
     run(
@@ -171,5 +219,11 @@ if __name__ == "__main__":
             async_respond: ("single",),
             async_respond_streamed: ("think",),
         },
-        [a_response_goes_on_with_its_own_items, a_response_goes_on_from_what_is_stored],
+        [
+            a_response_goes_on_with_its_own_items,
+            a_response_goes_on_from_what_is_stored,
+            a_response_in_the_background_is_polled,
+            a_stream_in_the_background_is_left_and_taken_up_again,
+            turns_follow_each_other_on_a_websocket,
+        ],
     )

@@ -23,6 +23,7 @@ PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgG
 AGENTS = ("close_agent", "resume_agent", "send_input", "spawn_agent", "wait_agent")
 RESOURCES = ("list_mcp_resources", "list_mcp_resource_templates", "read_mcp_resource")
 GOALS = ("get_goal", "create_goal", "update_goal")
+WEBSOCKET = "-c", "model_providers.gateway.supports_websockets=true"
 COMMANDS = ("exec_command", "write_stdin")
 TOOLS = [
     *COMMANDS, *RESOURCES, "request_user_input", "view_image",
@@ -249,6 +250,39 @@ async def what_can_not_be_answered_is_not_asked_again(model: str) -> None:
             bodies(upstream, 1)
 
 
+async def over_a_websocket_it_sends_what_is_new(model: str) -> None:
+    """It shows the model its prompt before there is a question; the model gets all of the past in each turn."""
+    turns = says("", call("exec_command", cmd="echo hey"), thought="I say hey."), says("Said.")
+    async with codex(says("Well,"), *turns) as (cli, upstream):
+        events = await cli.exec("-m", model, *WEBSOCKET, "Say hey.")
+        assert told(events) == [
+            ("reasoning", "I say hey."),
+            ("command_execution", "hey\n", 0),
+            ("agent_message", "Said."),
+        ]
+        assert counted(events) == (2 * PROMPT, 2 * COMPLETION)
+        shown, first, second = bodies(upstream, 3)
+        assert outline(shown) == ["system"] and shown["max_completion_tokens"] == 1
+        assert offered(shown) == offered(first) == offered(second) == TOOLS
+        assert outline(first) == ["system", "user", "user"]
+        assert outline(second) == [*outline(first), "assistant exec_command", "tool"]
+        assert second["messages"][-2]["reasoning_content"] == "I say hey."
+
+
+async def over_a_websocket_a_backend_that_fails_is_asked_again(model: str) -> None:
+    refuses = whole({"error": "Loading model"}, 503)
+    async with codex(says("Well,"), refuses, says("Hello.")) as (cli, upstream):
+        assert told(await cli.exec("-m", model, *WEBSOCKET, "Hello?")) == [("agent_message", "Hello.")]
+        _, first, again = bodies(upstream, 3)
+        assert first == again
+
+
+async def without_websockets_it_goes_on_with_http(model: str) -> None:
+    async with codex(says("Hello."), responses={"websocket": False}) as (cli, upstream):
+        assert told(await cli.exec("-m", model, *WEBSOCKET, "Hello?")) == [("agent_message", "Hello.")]
+        bodies(upstream, 1)
+
+
 if __name__ == "__main__":
     run(
         "codex, a scripted model",
@@ -267,6 +301,9 @@ if __name__ == "__main__":
             a_backend_that_dies_is_asked_again,
             a_long_silence_is_no_end,
             what_can_not_be_answered_is_not_asked_again,
+            over_a_websocket_it_sends_what_is_new,
+            over_a_websocket_a_backend_that_fails_is_asked_again,
+            without_websockets_it_goes_on_with_http,
         ],
         models=(PLAIN,),
     )

@@ -96,9 +96,14 @@ async function respond(model, turn) {
 
 // What the pieces make up is what the response at the end says.
 async function respondStreamed(model, turn) {
+  return gathered(await client.responses.create(question(model, turn, { stream: true })));
+}
+
+// What the pieces make up, which is what the response at the end says.
+async function gathered(events) {
   const pieces = { output_text: "", reasoning_summary_text: "", function_call_arguments: "" };
   let [number, last] = [0, undefined];
-  for await (const event of await client.responses.create(question(model, turn, { stream: true }))) {
+  for await (const event of events) {
     assert.equal(event.sequence_number, number++);
     const [, kind] = event.type.match(/^response\.(\w+)\.delta$/) ?? [];
     if (kind in pieces) pieces[kind] += event.delta;
@@ -152,6 +157,20 @@ async function aResponseGoesOnFromWhatIsStored(model) {
   assert.deepEqual(kinds, [...called, ...called, ...called]); // as in the two lessons before
 }
 
+async function aStreamInTheBackgroundIsLeftAndTakenUpAgain(model) {
+  const turn = TURNS.think;
+  const asked = question(model, turn, { store: true, background: true, stream: true });
+  const events = [];
+  for await (const event of await client.responses.create(asked)) {
+    events.push(event);
+    if (events.length === 6) break;
+  }
+  const rest = await client.responses.retrieve(events[0].response.id, { stream: true, starting_after: 5 });
+  for await (const event of rest) events.push(event);
+  const answer = await gathered(events);
+  assert.deepEqual([answer.content, answer.thought.trim()], [turn.content, turn.thought]);
+}
+
 const ways = [
   [create, WHOLE],
   [createStreamed, STREAMED],
@@ -164,4 +183,5 @@ await run(`openai-node ${VERSION}`, ways, [
   theRunnerCallsATool,
   aResponseGoesOnWithItsOwnItems,
   aResponseGoesOnFromWhatIsStored,
+  aStreamInTheBackgroundIsLeftAndTakenUpAgain,
 ]);
