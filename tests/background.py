@@ -30,6 +30,10 @@ EVERYTHING = [head(), *SAID, DONE, END]
 RESUMED = {"responses": {"resume_seconds": 60}}
 
 
+def where(store_url):
+    return {"store": {"url": store_url}}
+
+
 def stopping(number, *then):
     """An answer that says so many of its pieces, and then nothing, or goes on like this."""
     return [head(), *SAID[:number], *(then or (HANG,))]
@@ -57,6 +61,27 @@ async def accepted(site, **asked):
     answer = await site.respond(background=True, tools=F, **asked)
     assert (answer.status_code, answer.json()["status"]) == (200, "queued"), answer.text
     return answer.json()["id"]
+
+
+async def left_alone(site):
+    """The id of a stream in the background that nobody follows: its client leaves when it knows that."""
+    body = b'{"model": "m", "input": "Hello", "stream": true, "background": true}'
+    asked, got, leaving = [{"type": "http.request", "body": body, "more_body": False}], [], asyncio.Event()
+
+    async def receive():
+        if asked:
+            return asked.pop()
+        await leaving.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        if message["type"] == "http.response.body" and message["body"]:
+            got.append(message["body"])
+            leaving.set()
+
+    scope = {"type": "http", "method": "POST", "path": "/v1/responses", "query_string": b"", "headers": []}
+    await site.app(scope, receive, send)
+    return events(got[0].decode())[0]["response"]["id"]
 
 
 async def until(found, wanted=True):

@@ -21,6 +21,7 @@ from background import (
     slowly,
     stopping,
     until,
+    where,
 )
 from responses_events import checked, checked_whole
 from scripted import (
@@ -51,10 +52,6 @@ TOO_LONG = whole({"error": {"message": "This model's maximum context length is 9
 LISTS = {"backend": {"kind": "llamacpp"}, "model": {"format": "auto"}}
 COUNTS_FIRST = {"backend": {"kind": "llamacpp"}, "model": {"format": "native"}}
 COMPACTED = {"context_management": [{"type": "compaction", "compact_threshold": 1000}]}
-
-
-def where(store_url):
-    return {"store": {"url": store_url}}
 
 
 def texts(response):

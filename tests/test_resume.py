@@ -20,11 +20,13 @@ from background import (
     ended,
     following,
     get,
+    left_alone,
     per_event,
     rows,
     slowly,
     stopping,
     until,
+    where,
 )
 from responses_events import checked, events_of
 from scripted import (
@@ -44,7 +46,7 @@ from scripted import (
     problem,
     whole,
 )
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select, true, update
 
 from gateway.store import Database
 from gateway.store.sweep import sweep
@@ -58,23 +60,21 @@ BRIEF = {"server": {"drain_seconds": 0.1}}  # what still runs is not waited for
 TIMES = re.compile(rb'"(created_at|completed_at)":\d+')
 
 
-def where(store_url):
-    return {"store": {"url": store_url}}
-
-
 def nameless(data):
     """A stream but for its ids and times."""
     return TIMES.sub(rb'"\1":0', IDS.sub(rb"\1_", data))
 
 
-async def tell_store(store, table, **values):
+async def tell_store(store, table, id=None, **values):
+    """Change all rows of a table, or one."""
+    which = true() if id is None else table.c.id == id
     async with store.writing() as db:
-        await db.execute(update(table).values(**values))
+        await db.execute(update(table).where(which).values(**values))
 
 
-async def value(store, column):
+async def value(store, column, *which):
     async with store.reading() as db:
-        return await db.scalar(select(column))
+        return await db.scalar(select(column).where(*which))
 
 
 # From any event on
@@ -488,11 +488,6 @@ async def test_what_is_not_stored_yet_is_not_told_twice(tmp_path, monkeypatch):
         assert (await get(site, f"{first.id}?stream=true")).content == data
 
 
-async def _job_of(store, id):
-    async with store.reading() as db:
-        return (await db.execute(select(jobs.c.held_until).where(jobs.c.id == id))).scalar_one_or_none()
-
-
 @pytest.mark.parametrize("kind", [*KINDS, "polled"])
 async def test_an_end_that_cannot_be_stored_is_stored_by_whoever_takes_it_over(kind, tmp_path, monkeypatch):
     """Nobody holds it any more, although its process goes on with others; one that nobody followed is asked again."""
@@ -502,51 +497,43 @@ async def test_an_end_that_cannot_be_stored_is_stored_by_whoever_takes_it_over(k
     path = tmp_path / "a.db"
     store = Database(f"sqlite:///{path}")
     async with listening(script, stopping(1), EVERYTHING, **settings, **where(f"sqlite:///{path}")) as site:
-        asking_it = asyncio.create_task(_asked(site, **asked))
+        answering = asyncio.create_task(_asked(site, **asked))
         await until(lambda: len(site.upstream.posts), 1)
         other = await accepted(site)
-        await until(lambda: len(site.upstream.posts), 2)
         (id,) = {*site.app.state.asking.jobs._running} - {other}
         async with without(path, "responses"):
             for gate in gates:
                 gate.set()
-            await until(lambda: id not in site.app.state.asking.jobs._running)
-        answer = await asking_it
-        if kind != "polled":
-            assert checked_stored(answer) is False
-        assert (await get(site, id)).json()["status"] == "in_progress"
-        await _left_alone(store, id, other)
-        await _well_after_all(site, id, None if kind == "polled" else answer)
+            await until(lambda: {*site.app.state.asking.jobs._running}, {other})
+        await _is_held_no_more(store, id, other)
+        await tell_store(store, jobs, held_until=0, id=id)
+        response, answer = await ended(site, id), await answering
+        assert (response["status"], response["store"], len(response["output"])) == ("completed", True, 4)
+        if kind == "polled":
+            assert len(site.upstream.posts) == 3
+        else:
+            assert checked_stored(answer) is False and len(site.upstream.posts) == 2
+            assert (await get(site, f"{id}?stream=true")).content == answer
         await cancelled(site, other)
-        await until(lambda: _job_of(store, id), None)
     await store.close()
 
 
-async def _well_after_all(site, id, answer):
-    """What was followed says what it said; what nobody has heard of is said once more."""
-    response = await ended(site, id)
-    assert (response["status"], response["store"], len(response["output"])) == ("completed", True, 4)
-    assert len(site.upstream.posts) == (2 if answer else 3)
-    if answer:
-        assert (await get(site, f"{id}?stream=true")).content == answer
+async def _is_held_no_more(store, id, other):
+    """Its process goes on with another one, and lets the lease of this one end."""
+    held, others = await _held(store, id), await _held(store, other)
+    await until(lambda: _held(store, other, others))
+    assert await _held(store, id) == held
 
 
-async def _left_alone(store, id, other):
-    """Its lease is not renewed, as that of another is; then it is over."""
-    held, others = await _job_of(store, id), await _job_of(store, other)
-    await until(lambda: _later(store, other, others))
-    assert await _job_of(store, id) == held
-    async with store.writing() as db:
-        await db.execute(update(jobs).where(jobs.c.id == id).values(held_until=0))
+async def _held(store, id, since=None):
+    """Until when it is; or whether that is later than it was."""
+    until = await value(store, jobs.c.held_until, jobs.c.id == id)
+    return until if since is None else until > since
 
 
 async def _asked(site, **asked):
     answer = await site.client.post("/v1/responses", json={"model": "m", "input": "a", "stream": True, **asked})
     return answer.content
-
-
-async def _later(store, id, held):
-    return (await _job_of(store, id)) > held
 
 
 # Bounds
@@ -632,7 +619,7 @@ async def test_who_reads_too_slowly_loses_the_thread(store_url, monkeypatch):
     monkeypatch.setattr("gateway.server.jobs.tail._MOST", 2_000)
     script, gates = slowly(*calling(100))
     async with gateway(script, responses={"log_bytes": 80_000}, **where(store_url)) as site:
-        id = events((await _opened(site)).decode())[0]["response"]["id"]
+        id = await left_alone(site)
         slow, quick = Reader(), Reader()
         quick.goes_on.set()
         async with asyncio.TaskGroup() as group:
@@ -660,35 +647,12 @@ class Reader:
         await self.goes_on.wait()
 
 
-async def _opened(site):
-    """The beginning of a stream in the background that nobody follows any more."""
-    seen = []
-
-    async def take(message):
-        if message["type"] == "http.response.body" and message["body"]:
-            seen.append(message["body"])
-            leave.set()
-
-    leave, body = asyncio.Event(), b'{"model": "m", "input": "a", "stream": true, "background": true}'
-    asked = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def receive():
-        if asked:
-            return asked.pop()
-        await leave.wait()
-        return {"type": "http.disconnect"}
-
-    scope = {"type": "http", "method": "POST", "path": "/v1/responses", "query_string": b"", "headers": []}
-    await site.app(scope, receive, take)
-    return b"".join(seen)
-
-
 async def test_many_follow_one():
     """What 200 get is in memory once, and asked for once."""
     pieces = [chunk("~" * 10_000) for _ in range(100)]
     script, gates = slowly(*pieces, chunk(finish="stop"))
     async with gateway(script) as site:
-        id = events((await _opened(site)).decode())[0]["response"]["id"]
+        id = await left_alone(site)
         tail = site.app.state.asking.jobs._running[id].tail
         digests, sizes = [hashlib.sha256() for _ in range(200)], [0] * 200
 

@@ -117,7 +117,7 @@ async def finish(db):
 
 async def follow(db):
     assert len(await logs.read(db, "j3", 4, 3)) == 3
-    assert await logs.kept(db, "j3", 0)
+    assert await logs.newest(db, "j3", 0)
     assert await logs.newest(db, "j3", 0) == 8
 
 

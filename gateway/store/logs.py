@@ -6,6 +6,7 @@ Events are known by the API's sequence numbers.
 import asyncio
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 from msgspec import Struct
@@ -87,11 +88,11 @@ async def newest(db: AsyncConnection, id: str, now: int) -> int | None:
 async def pack(database: Database, id: str) -> None:
     """Make one row of a log that is complete, which lasts as long as the response and is part of its thread's bytes.
 
-    Nothing happens to one that changes meanwhile, or has been packed.
+    Nothing happens to one that changes meanwhile, has been packed, or has lost something in between.
     """
     async with database.reading() as db:
         rows = await _loose(db, id, events.c.data)
-    if not rows:
+    if not rows or any(one.last + 1 < other.first for one, other in pairwise(rows)):
         return
     data = await asyncio.to_thread(zlib.compress, b"".join(row.data for row in rows))
     async with database.writing() as db:

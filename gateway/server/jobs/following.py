@@ -29,8 +29,10 @@ async def follow(store: Database, id: str, tail: Tail, after: int, seconds: floa
                 after = max(after, rows[-1].last)
             elif found or tail.over:
                 break  # what comes next is not kept any more, or nothing comes
-            elif newest == tail.last and not await tail.more(seconds):
-                yield _ALIVE
+            elif newest == tail.last:
+                more = await tail.more(seconds)
+                if not more:
+                    yield _ALIVE
         if tail.whole and after >= tail.last:
             yield log.DONE
     finally:

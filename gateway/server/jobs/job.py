@@ -1,7 +1,6 @@
 """One answer on its way that nobody has to wait for: it is its own client, and what it is sent goes into its log."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -188,7 +187,3 @@ class Job:
             async with self._desk.store.writing() as db:
                 if await jobs.hold(db, self._desk.lease.holder, *self._desk.lease.times(), [self.id]):
                     await responses.forget(db, self.id)
-
-
-def _now() -> int:
-    return int(time.time())

@@ -167,12 +167,17 @@ class Jobs:
     # holding
 
     async def _hold_for_ever(self) -> None:
-        for round in count():
-            with suppress(StoreFailed):  # who needs the store says so
+        """Once the store is back, others have the time of a lease to say that they have been at work all the time."""
+        now, patient, rounds = asyncio.get_running_loop().time, 0.0, count()
+        while True:
+            looks = next(rounds) % _ORPHANS == 0 and now() >= patient and not self._stopping.is_set()
+            try:
                 if self._running or self._watches:
                     await self._hold()
-                if round % _ORPHANS == 0 and not self._stopping.is_set() and await self._orphaned():
+                if looks and await self._orphaned():
                     await self._adopt()
+            except StoreFailed:  # who needs the store says so
+                patient = now() + self._desk.lease.seconds
             with suppress(TimeoutError):
                 async with asyncio.timeout(_HELD):
                     await self._soon.wait()
