@@ -37,8 +37,7 @@ async def settle(desk: Desk, job: Job, tail: Tail, problem: Problem = DIED) -> B
     It is left as it is if it is to be begun again.
     """
     await desk.scribe.write(job.id, tail, None)  # behind all that this process may still have to store of it
-    if not (kept := await _found(desk, job)):
-        return None  # it was deleted meanwhile
+    kept = await _found(desk, job)
     fold = await _folded(desk, kept)
     if kept.body["status"] not in _RUNNING:
         response = await _whole(desk, kept)
@@ -57,8 +56,8 @@ async def settle(desk: Desk, job: Job, tail: Tail, problem: Problem = DIED) -> B
 
 async def give_up(desk: Desk, job: Job, tail: Tail, problem: Problem) -> None:
     """End a job that could not be begun again; raises as `settle` does."""
-    if kept := await _found(desk, job):
-        await _break_off(desk, job, tail, kept, await _folded(desk, kept), problem)
+    kept = await _found(desk, job)
+    await _break_off(desk, job, tail, kept, await _folded(desk, kept), problem)
 
 
 async def _break_off(desk: Desk, job: Job, tail: Tail, kept: Kept, fold: Fold, problem: Problem) -> None:
@@ -71,9 +70,12 @@ async def _break_off(desk: Desk, job: Job, tail: Tail, kept: Kept, fold: Fold, p
     await _end(desk, job, tail, kept, fold.told, fold.close(kept=True))
 
 
-async def _found(desk: Desk, job: Job) -> Kept | None:
+async def _found(desk: Desk, job: Job) -> Kept:
     async with desk.store.reading() as db:
-        return await responses.find(db, job.tenant, job.id)
+        kept = await responses.find(db, job.tenant, job.id)
+    if not kept:
+        raise Lost
+    return kept
 
 
 async def _whole(desk: Desk, kept: Kept) -> dict[str, Any]:
@@ -96,8 +98,8 @@ async def _finish(desk: Desk, job: Job, record: dict[str, Any]) -> None:
     """It is no part of its conversation any more, which may have gone on without it."""
     async with desk.store.writing() as db:
         now = await _hold(desk, job, record, db)
-        if not await responses.finish(db, job.tenant, record, None, now // 1000):
-            raise Lost
+        finished = await responses.finish(db, job.tenant, record, None, now // 1000)
+        assert finished, "nobody removes it now"
 
 
 async def _forget(desk: Desk, job: Job, kept: Kept) -> None:

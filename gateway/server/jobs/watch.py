@@ -35,15 +35,18 @@ class Watch:
         self._task.cancel()
 
     async def _look(self) -> None:
-        while not self.tail.over:
-            try:
-                await self._read()
-            except StoreFailed as error:
-                _log.warning("the log of a response cannot be read: %s", error.__cause__)
+        while not await self._over():
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._every):
                     await self._news.wait()
             self._news.clear()
+
+    async def _over(self) -> bool:
+        try:
+            await self._read()
+        except StoreFailed as error:
+            _log.warning("the log of a response cannot be read: %s", error.__cause__)
+        return self.tail.over
 
     async def _read(self) -> None:
         """All that is new, and whether anything will be added."""
