@@ -232,7 +232,7 @@ async def test_a_failure_is_an_end_like_any_other(case, streamed, store_url, sto
         )
         followed = await site.respond(input="b", previous_response_id=failed["id"], stream=True)
         assert followed.status_code == 200
-        left = await rows(store)
+    left = await rows(store)
     assert {"jobs", "requests"} & left.keys() == set() and left.get("events", 0) == streamed
 
 

@@ -27,8 +27,8 @@ from background import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from responses_events import checked
-from scripted import DONE, HANG, HELLO, chunk, gateway, listening, problem
-from sqlalchemy import event, text, update
+from scripted import DONE, HANG, HELLO, chunk, events, gateway, listening, problem
+from sqlalchemy import event, select, text, update
 
 from gateway.endpoints.responses import log
 from gateway.server.jobs.following import follow
@@ -85,14 +85,23 @@ class Log:
             await logs.append(db, [(self.id, row)])
         self.tail.add(row)
 
-    async def follow(self, after, steps=()):
-        """All that a follower gets; it waits for so many steps of the loop before each piece."""
-        got, steps = b"", iter(steps)
-        async for piece in follow(self.store, self.id, self.tail, after, 0):
-            got += piece
-            for _ in range(next(steps, 0)):
+    async def follow(self, after):
+        """All that a follower gets."""
+        return await Reader().read(self, after)
+
+
+class Reader:
+    """A follower that waits for so many steps of the loop before each piece."""
+
+    def __init__(self, steps=()):
+        self.got, self._steps = b"", iter(steps)
+
+    async def read(self, one, after):
+        async for piece in follow(one.store, one.id, one.tail, after, 0):
+            self.got += piece
+            for _ in range(next(self._steps, 0)):
                 await asyncio.sleep(0)
-        return got
+        return self.got
 
 
 SIZES = st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=4), max_size=8)
@@ -116,13 +125,15 @@ def test_a_follower_gets_each_event_behind_its_own_once(tmp_path_factory, known,
         for number, row in enumerate([*said[len(known) :], None]):
             while coming and (coming[0][0] <= number or row is None):
                 _, after, steps = coming.pop(0)
-                tasks.append((after, asyncio.create_task(one.follow(after, steps))))
+                reader = Reader(steps)
+                tasks.append((after, reader, asyncio.create_task(reader.read(one, after))))
             if row:
                 await one.add(row)
+        for after, reader, _ in tasks:
+            await until(lambda after=after, reader=reader: reader.got, behind(said, after))
         one.tail.end(whole=whole)
-        for after, task in tasks:
-            last = log.DONE if whole else b""
-            assert await task == behind(said, after) + last
+        for after, _, task in tasks:
+            assert await task == behind(said, after) + (log.DONE if whole else b"")
         assert one.tail.followers == 0
         await store.close()
 
@@ -253,13 +264,21 @@ async def _late(store, id, **values):
         await db.execute(update(jobs).where(jobs.c.id == id).values(held_until=0, **values))
 
 
-async def test_one_of_this_process_that_was_late_is_not_taken_over(store_url, store):
-    async with listening(stopping(4), **where(store_url)) as site, asking(site, background=True) as first:
-        await first.until(b'"delta":"Hel"')
+@pytest.mark.parametrize("end", ["completed", "cancelled"])
+async def test_one_of_this_process_that_was_late_is_not_taken_over(end, store_url, store):
+    script, gates = slowly(*SAID)
+    async with listening(script, **where(store_url)) as site, asking(site, background=True) as first:
+        await first.reach(4, gates, 0.5)
         await _late(store, first.id)
-        response = await cancelled(site, first.id)
+        if end == "completed":
+            await site.app.state.asking.jobs._adopt([first.id])
+        else:
+            await cancelled(site, first.id)
+        for gate in gates:
+            gate.set()
         data = await first.all()
-        assert checked(data) == response and response["status"] == "cancelled"
+        response = checked(data)
+        assert response["status"] == end and (await get(site, first.id)).json() == response
         assert (await get(site, f"{first.id}?stream=true")).content == data
 
 
@@ -451,6 +470,33 @@ async def test_of_one_in_the_foreground_that_had_not_begun_nothing_is_left(store
         assert problem(await asked)[0] == 503
     async with gateway(HELLO, **RESUMED, **where(store_url)):
         await until(lambda: rows(store), {})
+
+
+async def test_where_the_store_fails_it_is_begun_again_later(tmp_path, soon):
+    """What it goes on from cannot be read for a while."""
+    url = f"sqlite:///{tmp_path}/a.db"
+    store = Database(url)
+    async with gateway(HELLO, [HANG], **where(url)) as site:
+        first = events((await site.respond(stream=True, input="a")).text)[-1]["response"]["id"]
+        site.upstream.arrived.clear()
+        id = await accepted(site, previous_response_id=first)
+        await site.upstream.arrived.wait()
+        await abandoned(site, store, id)
+    await _rename(store, "items", "gone")
+    async with gateway(HELLO, **where(url)) as site:
+        await until(lambda: _attempts(store), 2)
+        await asyncio.sleep(0.1)
+        assert site.upstream.posts == []
+        await _rename(store, "gone", "items")
+        await _late(store, id, holder="dead")
+        assert (await ended(site, id))["status"] == "completed"
+        assert [message["content"] for message in site.asked["messages"]] == ["a", "Hi", "Hello"]
+    await store.close()
+
+
+async def _attempts(store):
+    async with store.reading() as db:
+        return await db.scalar(select(jobs.c.attempts))
 
 
 async def test_one_in_the_foreground_that_had_begun_has_failed(store_url, store, soon):

@@ -322,6 +322,16 @@ async def test_it_is_told_how_it_failed(store_url):
             assert first.data.endswith(await again.all())
 
 
+async def test_it_can_be_a_part_of_a_conversation(store_url):
+    async with gateway(HELLO, HELLO, **RESUMED, **where(store_url)) as site:
+        conversation = (await site.client.post("/v1/conversations", json={})).json()["id"]
+        for said in ("a", "b"):  # the second one as soon as the first one has told its end
+            answer = await site.respond(stream=True, input=said, conversation=conversation)
+            assert checked(answer.content)["status"] == "completed"
+        listed = (await site.client.get(f"/v1/conversations/{conversation}/items?order=asc")).json()["data"]
+        assert [item["content"][0]["text"] for item in listed] == ["a", "Hi", "b", "Hi"]
+
+
 async def test_its_events_are_kept_for_as_long_as_one_may_come_back(store_url, store):
     async with gateway(HELLO, **RESUMED, **where(store_url)) as site:
         answer = await site.respond(stream=True)
@@ -386,6 +396,17 @@ async def test_with_an_idempotency_key():
         assert len(site.upstream.posts) == 3
         async with following(site, cut.id) as back:
             await back.until(b'"delta":"Hel"')
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_failure_is_not_kept_for_an_idempotency_key(kind):
+    asked, settings = KINDS[kind]
+    async with gateway(stopping(4, CLOSE), EVERYTHING, **settings) as site:
+        asked |= {"stream": True, "headers": {"idempotency-key": "a"}}
+        tools = [{"type": "function", "name": "f"}]
+        answers = [await site.respond(tools=tools, **asked) for _ in range(3)]
+        assert [checked(answer.content)["status"] for answer in answers] == ["failed", "completed", "completed"]
+        assert len(site.upstream.posts) == 2 and answers[1].content == answers[2].content
 
 
 async def test_with_an_idempotency_key_in_the_background():

@@ -360,3 +360,29 @@ async def test_a_chat_completion_that_fails_is_not_stored():
     async with gateway([head(), chunk("Hel"), CLOSE]) as site:
         answer = await site.chat(stream=True, store=True)
         assert (await site.client.get(f"/v1/chat/completions/{payloads(answer.text)[0]['id']}")).status_code == 404
+
+
+async def test_who_leaves_when_all_has_been_said_has_it_in_the_store():
+    async with gateway(HELLO) as site:
+        body, left, told = json.dumps({"model": "m", "input": "a", "stream": True}).encode(), asyncio.Event(), []
+        messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+        async def receive():
+            if message := next(messages, None):
+                return message
+            await left.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message):
+            told.append(message.get("body", b""))
+            if b"response.output_item.done" in told[-1]:
+                left.set()
+                await asyncio.Event().wait()
+
+        scope = {"type": "http", "method": "POST", "path": "/v1/responses", "headers": [], "query_string": b""}
+        await site.app({**scope, "raw_path": b"/v1/responses", "http_version": "1.1", "scheme": "http"}, receive, send)
+        said = events(b"".join(told).decode())
+        assert (
+            said[-1]["type"] == "response.completed"
+            and (await get(site, said[-1]["response"]["id"])).json() == said[-1]["response"]
+        )

@@ -19,12 +19,10 @@ class Http(HttpToolsProtocol):
 
 
 class WebSocket(WebSocketsSansIOProtocol):
-    """One that is open is closed by the application, after the turns that run in it."""
+    """The application closes it, after the turns that run in it."""
 
     def shutdown(self) -> None:
         _pass_on(self.app_state)
-        if not self.handshake_complete:
-            super().shutdown()
 
     async def send(self, message: ASGISendEvent) -> None:
         await super().send(message)
