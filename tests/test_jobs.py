@@ -27,7 +27,7 @@ from background import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from responses_events import checked
-from scripted import DONE, HANG, HELLO, chunk, events, gateway, listening, problem
+from scripted import DONE, END, HANG, HELLO, chunk, events, gateway, head, listening, problem
 from sqlalchemy import event, select, text, update
 
 from gateway.endpoints.responses import log
@@ -255,6 +255,33 @@ async def test_a_mistake_of_ours_ends_a_stream_and_shows_in_the_log(postgres, ca
     assert "responses" in str(record.exc_info[1])
 
 
+@pytest.mark.parametrize("asked", [{"background": True}, {"background": True, "stream": True}, {"stream": True}])
+async def test_a_mistake_of_ours_before_that_is_a_500(asked, monkeypatch, caplog):
+    """As without a job."""
+
+    async def broken(*_):
+        raise RuntimeError("a secret of ours")
+
+    monkeypatch.setattr("gateway.server.answer.prepare", broken)
+    async with gateway(HELLO, **RESUMED) as site:
+        answer = await site.respond(**asked)
+    assert problem(answer)[0] == 500 and "secret" not in answer.text
+    assert [record.levelname for record in caplog.records if "failed" in record.getMessage()] == ["ERROR"]
+
+
+# A gateway that is told to stop
+
+
+async def test_who_comes_when_it_stops_gets_no_job(store_url, store):
+    async with gateway(HELLO, **RESUMED, **where(store_url)) as site:
+        site.app.state.asking.jobs._stopping.set()
+        assert problem(await site.respond(background=True))[0] == 503
+        answer = await site.respond(stream=True)
+        assert checked(answer.content)["store"] is True
+        assert problem(await get(site, f"{checked(answer.content)['id']}?stream=true"))[3] == "stream"
+    assert await rows(store) == {"threads": 1, "items": 2, "responses": 1}
+
+
 # Late, or taken by another one
 
 
@@ -315,6 +342,26 @@ async def test_whoever_has_lost_it_finds_out_when_it_writes(streamed, store_url,
             gate.set()
         await until(lambda: running, {})
         assert (await rows(store), (await get(site, id)).json()["status"]) == (before, "in_progress")
+
+
+async def test_whoever_has_lost_it_does_not_end_it_either(tmp_path):
+    """Its backend has failed, and its last words are on their way to the store, which is busy."""
+    path = f"sqlite:///{tmp_path}/a.db"
+    store, gate = Database(path), asyncio.Event()
+    async with gateway([head(), chunk("Hi"), gate, END], **where(path)) as site:
+        id = await left_alone(site)
+        at_work = site.app.state.asking.jobs
+        job, task = at_work._running[id], at_work._tasks[id]
+        await until(lambda: any(b"Hi" in row.data for row in job.tail.behind(-1)))
+        before, told = await rows(store), job._told
+        async with store.writing() as db:
+            await db.execute(update(jobs).values(holder="another"))
+            gate.set()
+            await until(lambda: job._told > told)
+            at_work._lose(job)
+            await asyncio.wait((task,))
+        assert (await rows(store), (await get(site, id)).json()["status"]) == (before, "in_progress")
+    await store.close()
 
 
 async def test_whoever_has_lost_it_does_not_take_it_back_either(store_url, store, monkeypatch):

@@ -282,6 +282,11 @@ def test_a_prompt_may_be_one_that_is_only_read(body, generates, entries):
     assert asked(**body).request.generates is generates and listed(**body) == entries
 
 
+def test_a_prompt_that_is_only_read_may_be_empty():
+    """A client opens its session so, before anybody has said anything; backends want a message."""
+    assert [message["content"] for message in asked(generate=False, input=[]).request.messages] == [""]
+
+
 def test_nothing_is_compacted_for_a_prompt_that_is_only_read():
     managed = {"context_management": [{"type": "compaction", "compact_threshold": 5}]}
     assert asked(**managed).compact_above == 5

@@ -204,9 +204,12 @@ async def test_the_setting_changes_nothing_for_who_stays():
 async def test_in_its_silence_a_resumed_answer_repeats_that_it_is_in_progress():
     script, gates = slowly(*SAID[:4], chunk(finish="stop"))
     async with listening(script, **RESUMED, stream={"keepalive_seconds": 0.1, "grace_seconds": 0.02}) as site:
+        for gate in gates[:4]:
+            gate.set()
         async with asking(site) as first:
-            await first.reach(6, gates)
-            await until(lambda: first.data.count(b"event: response.in_progress") > 2)
+            await first.until(b'"delta":"Hel"')
+            begun = first.data.count(b"event: response.in_progress")
+            await until(lambda: first.data.count(b"event: response.in_progress") > begun + 1)
         for gate in gates:
             gate.set()
         async with following(site, first.id) as again:

@@ -22,17 +22,14 @@ async def follow(store: Database, id: str, tail: Tail, after: int, seconds: floa
     tail.followers += 1
     try:
         while True:
-            newest = tail.last
             found = await _behind(store, id, tail, after)
             if rows := [*_together(found, after)]:
                 yield b"".join(log.behind(row.data, row.first, after) for row in rows)
                 after = max(after, rows[-1].last)
             elif found or tail.over:
                 break  # what comes next is not kept any more, or nothing comes
-            elif newest == tail.last:
-                more = await tail.more(seconds)
-                if not more:
-                    yield _ALIVE
+            elif not await tail.more(seconds):
+                yield _ALIVE
         if tail.whole and after >= tail.last:
             yield log.DONE
     finally:

@@ -115,13 +115,15 @@ class Jobs:
         try:
             async with held:
                 await job.run(scope, *asked, self._config)
-        except GatewayError as error:
+        except Exception as error:
+            if job.accepted.done():
+                raise
             job.accepted.set_exception(error)
         finally:
             job.accepted.cancel()
             del self._tasks[job.id]
-            if self._running.pop(job.id, None):
-                job.tail.end(whole=False)
+            with suppress(KeyError):  # it is being handed over
+                self._running.pop(job.id).tail.end(whole=False)
         with suppress(StoreFailed):  # then it takes more room, and no harm is done
             await job.put_away()
 

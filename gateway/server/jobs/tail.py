@@ -3,7 +3,6 @@
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
 
 from gateway.store.logs import Row
 
@@ -19,7 +18,7 @@ class Tail:
     def __init__(self, last: int = -1) -> None:
         self._rows: deque[Row] = deque()
         self._size = 0
-        self._news = asyncio.Event()
+        self._news = asyncio.get_running_loop().create_future()
         self.last, self.followers = last, 0
         self.over = self.whole = False
 
@@ -51,12 +50,10 @@ class Tail:
 
     async def more(self, seconds: float) -> bool:
         """Wait until something is added, or it is over; False after so many seconds, unless they are 0."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds or None):
-                return await self._news.wait()
-        return False
+        done, _ = await asyncio.wait((self._news,), timeout=seconds or None)
+        return bool(done)
 
     def _tell(self) -> None:
         """Wake those who wait now; who comes later waits for the next time."""
-        self._news.set()
-        self._news = asyncio.Event()
+        self._news.set_result(None)
+        self._news = asyncio.get_running_loop().create_future()
