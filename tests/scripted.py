@@ -46,7 +46,7 @@ TEMPLATES = {"/props", "/api/show", "/tokenizer_info", "/apply-template", "/toke
 ASIDE = TEMPLATES | {"/v1/chat/completions/input_tokens"}  # questions that no model answers
 DONE = b"data: [DONE]\n\n"
 KEY = "upstream-secret-0123456789"
-SOON = 0.25  # seconds within which an upstream has to see that it is not needed any more
+SOON = 2.0  # seconds within which an upstream has to see that it is not needed any more
 
 
 # What an upstream says
@@ -229,6 +229,11 @@ class Upstream:
             while await reader.read(1024):
                 pass
         self.gone.set()
+
+
+def silent(seconds):
+    """A step that says nothing for so long."""
+    return lambda _: asyncio.sleep(seconds)
 
 
 async def arrived(writer):

@@ -24,6 +24,7 @@ from scripted import (
     listening,
     problem,
     said,
+    silent,
     stream,
     whole,
 )
@@ -377,24 +378,20 @@ async def test_an_answer_that_fails_after_its_compaction_has_an_honest_status(st
 
 
 async def test_clients_are_kept_waiting_while_a_summary_is_made_and_told_if_there_is_none():
-    go_on = asyncio.Event()
-    asyncio.get_running_loop().call_later(0.5, go_on.set)
-    slow = [head(type="application/json"), go_on, b'{"choices": [', CLOSE]
+    slow = [head(type="application/json"), silent(0.5), b'{"choices": [', CLOSE]
     times = {"grace_seconds": 0.1, "keepalive_seconds": 0.1}
     async with gateway(slow, stream=times) as site:
         answer = await site.respond(input=TALK, context_management=managed(1), stream=True)
         assert len(site.upstream.posts) == 1
     told = [event["type"].removeprefix("response.") for event in events(answer.text)]
     assert answer.status_code == 200 and told[0] == "created" and told[-2:] == ["error", "failed"]
-    assert {*told[1:-2]} == {"in_progress"} and 4 <= len(told) <= 9
+    assert {*told[1:-2]} == {"in_progress"} and 4 <= len(told) < 40
 
 
 async def test_an_answer_that_has_begun_comes_after_a_slow_summary():
-    go_on = asyncio.Event()
-    asyncio.get_running_loop().call_later(0.3, go_on.set)
     body = json.dumps(said("They spoke of Oslo.")).encode()
-    slow = [head(type="application/json"), go_on, body, END]
-    late = [head(), go_on, chunk("It is cold."), chunk(finish="stop"), DONE, END]
+    slow = [head(type="application/json"), silent(0.3), body, END]
+    late = [head(), chunk("It is cold."), chunk(finish="stop"), DONE, END]
     async with gateway(slow, late, stream={"grace_seconds": 0.1, "keepalive_seconds": 0.1}) as site:
         answer = await site.respond(input=TALK, context_management=managed(1), stream=True)
         assert site.asked["messages"] == [STAND_IN, TALK[-1]]

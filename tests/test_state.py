@@ -19,6 +19,7 @@ from scripted import (
     payloads,
     problem,
     said,
+    silent,
     stream,
     whole,
 )
@@ -348,9 +349,7 @@ async def test_a_chat_completion_is_stored_if_it_is_to_be(stream):
 
 
 async def test_a_chat_completion_that_is_stored_is_kept_alive():
-    go_on = asyncio.Event()
-    asyncio.get_running_loop().call_later(0.2, go_on.set)
-    script = [head(), chunk("Hi"), go_on, chunk(finish="stop"), DONE, END]
+    script = [head(), chunk("Hi"), silent(0.2), chunk(finish="stop"), DONE, END]
     async with gateway(script, stream={"keepalive_seconds": 0.05}) as site:
         answer = await site.chat(stream=True, store=True)
     assert ": keep-alive" in comments(answer.text)
