@@ -1,119 +1,31 @@
 """Everything an operator can write, with its defaults.  An attribute has the name of its key; every section is frozen.
 
-A key without a value counts as left out.  What a section means as a whole (a backend that is named but missing, who
-may listen where) is in check.py.
+A key without a value counts as left out.  What single values may be is in scalars.py, what a section means as a whole
+(a backend that is named but missing, who may listen where) in check.py.
 """
 
-import re
 from typing import Annotated, Any, Literal, Self
-from urllib.parse import urlsplit, urlunsplit
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    SecretStr,
-    ValidationInfo,
-    field_validator,
-    model_validator,
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+
+from gateway.config.scalars import (
+    Format,
+    Host,
+    ModelName,
+    Name,
+    OptionalSecret,
+    Origin,
+    Port,
+    Root,
+    Seconds,
+    Secret,
+    StoreUrl,
+    Whole,
+    wrong,
 )
-from pydantic_core import PydanticCustomError
-
-MASK = "**********"
 
 Kind = Literal["openai", "vllm", "llamacpp", "ollama", "lmstudio", "sglang", "transformers"]
 Scope = Literal["inference", "admin"]
-
-
-def wrong(text: str) -> PydanticCustomError:
-    """A fault in our own words."""
-    return PydanticCustomError("wrong", "{text}", {"text": text})
-
-
-def matching(pattern: str, text: str) -> AfterValidator:
-    """Refuses a text that the pattern does not match as a whole, saying what it should be."""
-
-    def check(value: str) -> str:
-        if not re.fullmatch(pattern, value):
-            raise wrong(text)
-        return value
-
-    return AfterValidator(check)
-
-
-def _number(value: object) -> object:
-    if isinstance(value, bool):
-        raise wrong("should be a number")
-    return value
-
-
-def _secret(value: SecretStr) -> SecretStr:
-    if not re.fullmatch(r"[!-~]+", value.get_secret_value()):
-        raise wrong("should be visible ASCII characters, at least one")
-    return value
-
-
-def _optional_secret(value: SecretStr | None) -> SecretStr | None:
-    return _secret(value) if value and value.get_secret_value() else None
-
-
-def _root(value: str) -> str:
-    """The root of a server: a trailing `/v1` or `/` is stripped."""
-    try:
-        parts = urlsplit(value)
-        parts.port  # noqa: B018 - reading it checks it
-    except ValueError as error:
-        raise wrong(f"not a URL: {error}") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname or re.search(r"\s", value):
-        raise wrong("should begin with http:// or https:// and name a host, like http://127.0.0.1:8000")
-    if parts.username is not None or parts.query or parts.fragment:
-        raise wrong("should have no user, query or fragment; a key goes to api_key")
-    return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/").removesuffix("/v1").rstrip("/"), "", ""))
-
-
-def _store(value: SecretStr) -> SecretStr:
-    scheme, _, rest = value.get_secret_value().partition("://")
-    database, hosts = scheme.partition("+")[0], re.split("[/?]", rest)[0].rpartition("@")[2]
-    if database not in ("sqlite", "postgresql"):
-        raise wrong("should begin with sqlite:// or postgresql://")
-    if database == "sqlite" and hosts:
-        raise wrong("should have three slashes before a relative path, four before an absolute one")
-    if not all(re.fullmatch(r"(\[[^\]]*\]|[^:\[\]]*)(:\d+)?", host) for host in hosts.split(",")):
-        raise wrong("should name the server as host or host:port")
-    return value
-
-
-def _show_store(value: SecretStr) -> str:
-    return re.sub(r"(://[^/@]*?:)[^/]*@", rf"\1{MASK}@", value.get_secret_value())
-
-
-def _format(value: str, info: ValidationInfo) -> str:
-    known = (info.context or {}).get("formats")
-    if known is not None and value not in known:
-        raise PydanticCustomError("format", "unknown format")
-    return value
-
-
-Whole = Annotated[int, BeforeValidator(_number)]
-Port = Annotated[Whole, Field(ge=0, le=65535)]
-Seconds = Annotated[
-    float,
-    BeforeValidator(_number),
-    Field(ge=0, allow_inf_nan=False),
-    PlainSerializer(lambda value: int(value) if float(value).is_integer() else value, return_type=int | float),
-]
-Name = Annotated[str, matching(r"[A-Za-z0-9._-]+", "a name should be letters, digits, dots, dashes and underscores")]
-ModelName = Annotated[
-    str, matching(r"[^\x00-\x1f\x7f]+", "a model's name should have no control characters, nor be empty")
-]
-Host = Annotated[str, matching(r"[^\s/\[\]]+", "should be an address or a host's name, like 127.0.0.1 or ::1")]
-Origin = Annotated[
-    str, matching(r"\*|[a-z][a-z0-9+.-]*://[^/\s]+", "should be scheme://host or scheme://host:port, or * for all")
-]
-Secret = Annotated[SecretStr, AfterValidator(_secret)]
 
 
 class Section(BaseModel):
@@ -153,8 +65,8 @@ class Timeouts(Section):
 
 class Backend(Section):
     kind: Kind = "openai"
-    url: Annotated[str, AfterValidator(_root)]
-    api_key: Annotated[SecretStr | None, AfterValidator(_optional_secret)] = None
+    url: Root
+    api_key: OptionalSecret = None
     timeouts: Timeouts = Timeouts()
     idle_connections: Annotated[Whole, Field(ge=0)] = 32
 
@@ -188,7 +100,7 @@ class Roles(Section):
 class Model(Section):
     backends: tuple[Target, ...] = ()
     upstream_model: Annotated[str, Field(min_length=1)] | None = None  # None: the model's own name
-    format: Annotated[str, AfterValidator(_format)] = "auto"
+    format: Format = "auto"
     response_template: dict[str, Any] | None = None  # what the format of that name is
     thought: Literal["auto", "open", "closed"] = "auto"
     tools: Literal["native", "prompt"] = "native"
@@ -255,9 +167,7 @@ class Auth(Section):
 
 
 class Store(Section):
-    url: Annotated[SecretStr, AfterValidator(_store), PlainSerializer(_show_store)] = SecretStr(
-        "sqlite:///./gateway.db"
-    )
+    url: StoreUrl = SecretStr("sqlite:///./gateway.db")
     ttl_days: Annotated[Whole, Field(ge=0)] = 30
     max_bytes: Annotated[Whole, Field(ge=0)] = 10 << 30
     sealing_keys: tuple[Secret, ...] = ()
