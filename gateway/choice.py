@@ -1,6 +1,7 @@
 """One choice of an answer: its text through its parser, its calls in order, its one Finish."""
 
 from collections.abc import Callable
+from itertools import dropwhile
 from typing import Any, ClassVar, TypeVar
 
 from msgspec.structs import replace
@@ -27,7 +28,10 @@ class Choice:
         self._mute: list[Text] = []  # log-probabilities that came without text
         self._limited = False  # the token limit cut the answer
         self._echo = self._context.prefill if self._context.echoed else ""  # what the backend will repeat
+        self._said = False  # there was text
+        self._gap = False  # the backend's own thought is over: white space before the first text belonged to its tag
         self.finished = False
+        self.thought = 0  # characters
 
     def feed(self, event: Event) -> list[Event]:
         """What the client may know now; after the end nothing more."""
@@ -79,6 +83,7 @@ class Choice:
             self._out.append(Text(self._index, text))
 
     def reasoning(self, text: str) -> None:
+        self.thought += len(text)
         self._out.append(Reasoning(self._index, text))
 
     def tool_start(self, name: str, id: str = "") -> None:
@@ -106,6 +111,12 @@ class Choice:
         format = self._setting.format
         if self._echo:
             event = self._unechoed(event)
+        if self._gap:
+            event = self._ungapped(event)
+            if not (event.text or event.logprobs):
+                return
+        if event.text:
+            self._said, self._gap = True, False
         if not format:
             self._calls.flush(cut=False)
             self._out.append(event)
@@ -135,7 +146,17 @@ class Choice:
         self._settle(cut=False)
         if self._echo and isinstance(event, Reasoning) and event.text:
             event = self._unechoed(event)
+        if type(event) is Reasoning:
+            self.thought += len(event.text)
+            self._gap = not self._said
         self._out.append(event)
+
+    def _ungapped(self, event: Text) -> Text:
+        """Without the white space at its beginning; the entries of that fall away."""
+        shown = tuple(dropwhile(lambda entry: entry.token.isspace(), event.logprobs))
+        if len(shown) < len(event.logprobs):
+            self._setting.ledger.note("dropped", "logprobs")
+        return replace(event, text=event.text.lstrip(), logprobs=shown)
 
     def _unechoed(self, event: _Words) -> _Words:
         """The first words, without the beginning that the backend repeats and the client has."""

@@ -116,12 +116,16 @@ class Finish(Struct, frozen=True, gc=False):
 
 
 class Usage(Struct, frozen=True, gc=False):
-    """Tokens, cumulative within a round.  `prompt` includes the cached ones, `completion` the reasoning."""
+    """Tokens, cumulative within a round.  `prompt` includes the cached ones, `completion` the reasoning.
+
+    kept: those of the prompt that went to the cache.
+    """
 
     prompt: int
     completion: int
     cached: int = 0
     reasoning: int = 0
+    kept: int = 0
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
@@ -129,6 +133,7 @@ class Usage(Struct, frozen=True, gc=False):
             self.completion + other.completion,
             self.cached + other.cached,
             self.reasoning + other.reasoning,
+            self.kept + other.kept,
         )
 
 

@@ -1,4 +1,4 @@
-"""Bytes in, payloads out: server-sent events, or one whole body.  Knows no JSON and no sockets."""
+"""Bytes in, payloads out: server-sent events, lines, or one whole body.  Knows no JSON and no sockets."""
 
 from collections.abc import Iterator
 from typing import Protocol
@@ -21,18 +21,41 @@ class Framing(Protocol):
     def close(self) -> Iterator[bytes]: ...
 
 
-class SSE:
+class _Held:
+    """The parts of a payload that is not whole yet, up to the limit.  `_what`: what is limited."""
+
+    __slots__ = ("_limit", "_parts", "_size")
+    _what = "an event"
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._size = limit, 0
+        self._parts: list[bytes] = []
+
+    def _keep(self, part: bytes) -> None:
+        if part:
+            self._parts.append(part)
+            self._size += len(part)
+            if self._size > self._limit:
+                raise FrameTooLong(f"The backend sent {self._what} of more than {self._limit} bytes.")
+
+    def _joined(self, end: bytes) -> bytes:
+        """The payload of which this is the end."""
+        self._keep(end)
+        whole, self._size = b"".join(self._parts), 0
+        self._parts.clear()
+        return whole
+
+
+class SSE(_Held):
     """The `data:` lines of each event, joined.
 
     Lines may end in LF, CRLF or CR.  Every byte is looked at a fixed number of times.
     """
 
-    __slots__ = ("_after_cr", "_begun", "_limit", "_newline", "_parts", "_size")
+    __slots__ = ("_after_cr", "_begun", "_newline")
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._parts: list[bytes] = []  # of the event that is not whole yet
-        self._size = 0
+        super().__init__(limit)
         self._newline = b""  # a line end that may yet become an empty line
         self._after_cr = False
         self._begun = False
@@ -60,42 +83,46 @@ class SSE:
         self._after_cr = data.endswith(b"\r")
         return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
-    def _keep(self, part: bytes) -> None:
-        if part:
-            self._parts.append(part)
-            self._size += len(part)
-            if self._size > self._limit:
-                raise FrameTooLong(f"The backend sent an event of more than {self._limit} bytes.")
-
     def _joined(self, end: bytes) -> bytes:
-        """The event of which this is the end; the first of the stream may begin with a mark of its encoding."""
-        self._keep(end)
-        event, self._size = b"".join(self._parts), 0
-        self._parts.clear()
+        """The first event of the stream may begin with a mark of its encoding."""
+        event = super()._joined(end)
         if self._begun or not event:
             return event
         self._begun = True
         return event.removeprefix(_BOM)
 
 
-class Whole:
-    """One body, which is one payload."""
+class Lines(_Held):
+    """Each line that is not empty: newline-delimited JSON.  Lines may end in LF or CRLF."""
 
-    __slots__ = ("_limit", "_parts", "_size")
-
-    def __init__(self, limit: int) -> None:
-        self._limit, self._size = limit, 0
-        self._parts: list[bytes] = []
+    __slots__ = ()
+    _what = "a line"
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        self._parts.append(data)
-        self._size += len(data)
-        if self._size > self._limit:
-            raise FrameTooLong(f"The backend sent a body of more than {self._limit} bytes.")
+        *ends, rest = data.split(b"\n")
+        for end in ends:
+            if line := self._joined(end).strip():
+                yield line
+        self._keep(rest)
+
+    def close(self) -> Iterator[bytes]:
+        """The last line, if its end never came."""
+        if line := self._joined(b"").strip():
+            yield line
+
+
+class Whole(_Held):
+    """One body, which is one payload."""
+
+    __slots__ = ()
+    _what = "a body"
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        self._keep(data)
         yield from ()
 
     def close(self) -> Iterator[bytes]:
-        yield b"".join(self._parts)
+        yield self._joined(b"")
 
 
 def _payload(event: bytes) -> bytes:

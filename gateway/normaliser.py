@@ -45,6 +45,11 @@ class Normaliser:
         """True if no choice has begun."""
         return not self._choices
 
+    @property
+    def thought(self) -> int:
+        """Characters of reasoning so far."""
+        return sum(choice.thought for choice in self._choices.values())
+
     def feed(self, event: Event) -> Iterable[Event]:
         if self.failed:
             return ()

@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from gateway import translate
 from gateway.backends.openai.decode import Decoder, readable
+from gateway.backends.openai.usage import shared
 from gateway.calls import Setting
 from gateway.errors import Problem
 from gateway.events import Event, Usage
-from gateway.framing import SSE, FrameTooLong, Framing, Whole
+from gateway.framing import SSE, FrameTooLong, Framing, Lines, Whole
 from gateway.normaliser import Normaliser
 from gateway.translate import Filter
 
@@ -15,6 +16,7 @@ _LOST = Problem(502, "The backend closed the connection before its answer ended.
 _NO_CHOICE = Problem(502, "The backend's answer is no chat completion: it has no choices.", "upstream_error")
 _CHARACTERS_PER_TOKEN = 4
 _DONE = b"[DONE]"
+_STREAMS: dict[str, Callable[[int], Framing]] = {"text/event-stream": SSE, "application/x-ndjson": Lines}
 
 
 class Upstream:
@@ -39,10 +41,9 @@ class Upstream:
         self._done = False  # [DONE] has come
 
     def answered(self, content_type: str) -> None:
-        """What the body is, as its header says; anything but an event stream is one whole JSON text."""
-        self._whole = not content_type.lstrip().lower().startswith("text/event-stream")
-        if self._whole:
-            self._frames = Whole(self._limit)
+        """What the body is, as its header says; anything but a stream is one whole JSON text."""
+        frames = _STREAMS.get(content_type.partition(";")[0].strip().lower(), Whole)
+        self._frames, self._whole = frames(self._limit), frames is Whole
 
     def feed(self, data: bytes) -> list[Event]:
         return self._promised(self._frames.feed(data))
@@ -74,9 +75,17 @@ class Upstream:
 
     def _good_end(self) -> Iterator[Event]:
         yield from self._normaliser.close()
-        if not self._decoder.counted and not self._normaliser.failed:
-            self._ledger.note("estimated", "usage")
-            yield Usage(tokens(self._prompt_size()), tokens(self._decoder.said))
+        if not self._normaliser.failed:
+            yield from self._estimated()
+
+    def _estimated(self) -> Iterator[Usage]:
+        """What the backend did not count, of the answer or of its reasoning."""
+        usage, said, thought = self._decoder.counted, self._decoder.said, self._normaliser.thought
+        if usage and (usage.reasoning or not thought):
+            return
+        self._ledger.note("estimated", "usage.reasoning_tokens" if usage else "usage")
+        usage = usage or Usage(tokens(self._prompt_size()), self._decoder.written or tokens(said))
+        yield shared(usage, thought, said) if thought else usage
 
     def _promised(self, payloads: Iterator[bytes]) -> list[Event]:
         decode, normalise, filters = self._decoder.decode, self._normaliser.feed, self._filters

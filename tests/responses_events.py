@@ -148,9 +148,12 @@ def _open_adapters():
 
 
 def _check_open_responses(events, response):
-    """All events, if these types know all that is said.  Chances in events are as the openai package has them: no bytes."""
+    """All events, if these types know all that is said.
+
+    Chances in events are as the openai package has them: no bytes.  A schema is only ever null in these types.
+    """
     known = _open_adapters()
-    if any(event.get("logprobs") for event in events):
+    if any(event.get("logprobs") for event in events) or "schema" in response["text"]["format"]:
         return
     types = {item["type"] for item in response["output"]} | {tool["type"] for tool in response["tools"]}
     if types <= {"message", "reasoning", "function_call", "function"} and all(e["type"] in known for e in events):

@@ -43,7 +43,8 @@ class Step(Enum):
 
 END, CLOSE, RESET, HANG = Step
 TEMPLATES = {"/props", "/api/show", "/tokenizer_info", "/apply-template", "/tokenize"}
-ASIDE = TEMPLATES | {"/v1/chat/completions/input_tokens"}  # questions that no model answers
+LOADED = {"/api/ps", "/api/v0/models"}
+ASIDE = TEMPLATES | LOADED | {"/v1/chat/completions/input_tokens"}  # questions that no model answers
 DONE = b"data: [DONE]\n\n"
 KEY = "upstream-secret-0123456789"
 SOON = 2.0  # seconds within which an upstream has to see that it is not needed any more

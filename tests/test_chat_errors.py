@@ -72,7 +72,7 @@ REFUSALS = {
     "llama.cpp: permission": (llama(403, "no", "permission_error"), (502, FAULT, "upstream_auth_error", None)),
     "llama.cpp: not done": (llama(501, "This server does not support it", "not_supported_error"), (400, BAD, "unsupported_value", None)),
     "llama.cpp: path": (llama(404, "File Not Found", "not_found_error"), (502, FAULT, "upstream_error", None)),
-    "vllm: validation": (vllm(400, "1 validation error", "Bad Request", "body.messages"), (400, BAD, None, "body.messages")),
+    "vllm: validation": (vllm(400, "1 validation error", "Bad Request", "body.messages.0.role"), (400, BAD, None, "messages[0].role")),
     "vllm: greedy": (vllm(400, "n must be 1 when using greedy sampling, got 2."), (400, BAD, None, None)),
     "vllm: overflow": (
         vllm(400, "This model's maximum context length is 4096 tokens. However, your prompt contains at least 4097 input "
@@ -91,7 +91,7 @@ REFUSALS = {
     "vllm: method": ((405, {"detail": "Method Not Allowed"}), (502, FAULT, "upstream_error", None)),
     "vllm: key": ((401, {"error": "Unauthorized"}), (502, FAULT, "upstream_auth_error", None)),
     "vllm: engine": (vllm(500, "EngineCore encountered an issue.", "InternalServerError"), (502, FAULT, "upstream_error", None)),
-    "transformers: model": ((400, {"detail": "Server is pinned to 'a'; requested 'b'."}), (400, BAD, None, None)),
+    "transformers: model": ((400, {"detail": "Server is pinned to 'a'; requested 'b'."}), NO_MODEL),
     "transformers: json": (
         (422, {"detail": [{"type": "json_invalid", "loc": ["body", 34], "msg": "JSON decode error"}, "and more", {"x": 1}]}),
         (400, BAD, None, None),
@@ -111,6 +111,53 @@ REFUSALS = {
     "openai: quota": ((429, {"error": {"message": "You exceeded your quota.", "type": "insufficient_quota"}}), (429, "rate_limit_error", "rate_limit_exceeded", None)),
     "openai: code": ((400, {"error": {"message": "Bad image.", "code": "invalid_image_url"}}), (400, BAD, "invalid_image_url", None)),
     "sglang: overflow": ((400, {"object": "error", "message": "The input (9 tokens) is longer than the model's context length (8 tokens).", "code": 400}), OVERFLOW),
+    "sglang: overflow with its answer": (
+        (400, {"object": "error", "message": "Requested token count exceeds the model's maximum context length of 8 tokens. You "
+                                             "requested a total of 9 tokens.", "type": "BadRequestError", "param": None, "code": 400}),
+        OVERFLOW,
+    ),
+    "sglang: input": (
+        (400, {"object": "error", "message": "Input length (9 tokens) exceeds the maximum allowed length (8 tokens).", "code": 400}), OVERFLOW,
+    ),
+    "vllm: what was passed": (
+        vllm(400, "You passed 9 input tokens and requested 1 output tokens. However, the model's context length is only 9 tokens, "
+                  "resulting in a maximum input length of 8 tokens.", param="input_tokens"),
+        OVERFLOW,
+    ),
+    "vllm: too long": (vllm(400, "The prompt (total length 9) is too long to fit into the model (context length 8)."), OVERFLOW),
+    "llama.cpp: overflow in the answer": (llama(500, "Context size has been exceeded."), OVERFLOW),
+    "ollama: overflow": (ollama(400, "the input length exceeds the context length", BAD), OVERFLOW),
+    "ollama: overflow of its runner": (
+        (400, {"error": '{"error":{"code":400,"message":"request (9 tokens) exceeds the available context size (8 tokens)",'
+                        '"type":"exceed_context_size_error","n_prompt_tokens":9,"n_ctx":8}}'}),
+        OVERFLOW,
+    ),
+    "ollama: overflow on a Mac": (ollama(500, "input length (9 tokens) exceeds the model's maximum context length (8 tokens)"), OVERFLOW),
+    "transformers: overflow": (
+        (500, {"detail": "Input length of input_ids is 9, but `max_length` is set to 8."}), OVERFLOW,
+    ),
+    "tgi: overflow": (
+        (422, {"error": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 8. Given: 9 `inputs` tokens and 1 "
+                        "`max_new_tokens`", "error_type": "validation"}),
+        OVERFLOW,
+    ),
+    "tgi: input": ((422, {"error": "Input validation error: `inputs` must have less than 8 tokens. Given: 9", "error_type": "validation"}), OVERFLOW),
+    "lmstudio: kept": (
+        (400, {"error": "The number of tokens to keep from the initial prompt is greater than the context length. Try to load the "
+                        "model with a larger context length, or provide a shorter input"}),
+        OVERFLOW,
+    ),
+    "lmstudio: first": (
+        (400, {"error": "Trying to keep the first 9 tokens when context the overflows. However, the model is loaded with context "
+                        "length of only 8 tokens, which is not enough."}),
+        OVERFLOW,
+    ),
+    "lmstudio: n_keep": ((400, {"error": "Cannot truncate prompt with n_keep (9) >= n_ctx (8)"}), OVERFLOW),
+    "tensorrt: overflow": ((400, {"object": "error", "message": "Prompt length (9) exceeds maximum input length (8).", "code": 400}), OVERFLOW),
+    "groq: overflow": ((413, {"error": {"message": "Please reduce the length of the messages or completion.", "type": BAD, "code": "context_length_exceeded"}}), OVERFLOW),
+    "copilot: overflow": ((400, {"error": {"message": "prompt token count of 9 exceeds the limit of 8", "code": "model_max_prompt_tokens_exceeded"}}), OVERFLOW),
+    "xai: overflow": ((400, {"error": "This model's maximum prompt length is 8 but the request contains 9 tokens."}), OVERFLOW),
+    "any: overflow by its word": ((400, {"error": {"message": "No.", "code": "context_length_exceeded"}}), OVERFLOW),
     "lmstudio: overflow": ((400, {"error": "The number of tokens to keep is larger than the context length. Prompt is too long."}), OVERFLOW),
     "proxy: size": ((413, b"<html>413</html>"), (413, BAD, "request_too_large", None)),
     "proxy: page": ((502, b"<html><h1>Bad Gateway</h1></html>"), (502, FAULT, "upstream_error", None)),
@@ -120,6 +167,7 @@ REFUSALS = {
     "proxy: teapot": ((418, {"error": {"message": "short and stout"}}), (502, FAULT, "upstream_error", None)),
     "any: empty": ((500, b""), (502, FAULT, "upstream_error", None)),
     "any: no JSON": ((400, b"{"), (400, BAD, None, None)),
+    "any: no JSON in JSON": ((400, {"error": "{"}), (400, BAD, None, None)),
     "any: no UTF-8": ((400, b'"\xff"'), (400, BAD, None, None)),
     "any: deep": ((400, b"[" * 200_000), (400, BAD, None, None)),
     "any: null": ((400, b"null"), (400, BAD, None, None)),
@@ -129,6 +177,28 @@ REFUSALS = {
     "any: status without words": ((429, {}), (429, "rate_limit_error", "rate_limit_exceeded", None)),
     "any: 429 that speaks of context": ((429, {"error": "maximum context length per minute"}), (429, "rate_limit_error", "rate_limit_exceeded", None)),
 }  # fmt: skip
+
+
+OVERFLOWS = [case for case, (_, expected) in REFUSALS.items() if expected == OVERFLOW]
+
+
+@pytest.mark.parametrize("case", OVERFLOWS)
+async def test_a_prompt_that_is_too_long_is_the_same_in_the_middle_of_an_answer(case):
+    (_, said), _ = REFUSALS[case]
+    said = {"error": said["detail"]} if "detail" in said else said
+    for before in ([], [chunk("Hi")]):
+        async with gateway(stream(*before, frame(**said))) as site:
+            answer = await site.chat(stream=True)
+            error = payloads(answer.text)[-1]["error"] if before else answer.json()["error"]
+            assert (400, error["type"], error["code"], error["param"]) == OVERFLOW
+            assert answer.status_code == (200 if before else 400)
+
+
+@pytest.mark.parametrize("case", OVERFLOWS)
+async def test_a_prompt_that_is_too_long_is_input_in_the_responses_api(case):
+    (status, said), _ = REFUSALS[case]
+    async with gateway(whole(said, status)) as site:
+        assert problem(await site.respond(input="Hello")) == (400, BAD, "context_length_exceeded", "input")
 
 
 @pytest.mark.parametrize("streamed", [True, False])

@@ -5,6 +5,7 @@ import re
 
 import pytest
 from scripted import (
+    COUNTS,
     HELLO,
     HELLO_MESSAGES,
     call,
@@ -26,12 +27,12 @@ WEATHER = {
     "description": "The weather of a city",
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
 }
-CLOCK = {"name": "clock"}
+CLOCK = {"name": "clock", "parameters": {"type": "object", "properties": {}}}
 TOOL, CLOCK_TOOL = {"type": "function", "function": WEATHER}, {"type": "function", "function": CLOCK}
 SHELL = {"type": "custom", "custom": {"name": "shell", "description": "Runs a command"}}
 CALLED = {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city":"Oslo"}'}}
 ANSWERED = {"role": "tool", "tool_call_id": "call_1", "content": "rain"}
-KINDS = ("openai", "vllm", "llamacpp", "ollama", "lmstudio", "sglang", "transformers")
+KINDS = ("openai", "vllm", "llamacpp", "lmstudio", "sglang", "transformers")  # that are asked for chat completions
 
 
 # What is refused
@@ -247,9 +248,20 @@ async def test_a_body_that_is_no_object_is_a_400(body, got):
 # What is allowed, and what becomes of it
 
 
+# Whatever was asked for has come.
+AN_OBJECT = stream(chunk("{}"), chunk(finish="stop"), frame(choices=[], usage=COUNTS))
+
+
+def a_call(tool):
+    pieces = call(id="c", name=tool[tool["type"]]["name"], arguments="{}")
+    return stream(chunk(tool_calls=pieces), chunk(finish="tool_calls"), frame(choices=[], usage=COUNTS))
+
+
 async def sent(fields, kind="openai", **model):
     """What the upstream is asked, without what every request has; and the ledger."""
-    async with gateway(HELLO, backend={"kind": kind}, model=model) as site:
+    forced = fields.get("tool_choice") not in (None, "auto", "none")
+    script = a_call(fields["tools"][-1]) if forced else AN_OBJECT
+    async with gateway(script, backend={"kind": kind}, model=model) as site:
         answer = await site.chat(stream=True, **fields)
         assert answer.status_code == 200, answer.text
         asked = site.asked
@@ -293,8 +305,19 @@ PASSED = {
     "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}, "strict": True}},
     "seed": 2**63, "stop": ["a", "b", "c", "d", "e"], "temperature": 0, "top_p": 1, "logprobs": True, "top_logprobs": 20,
 }  # fmt: skip
+NOT_PASSED = {
+    "lmstudio": (
+        ("logprobs", "top_logprobs"), {"reasoning_effort": "high"},
+        "translated:reasoning_effort, dropped:logprobs, dropped:top_logprobs",
+    ),
+    "transformers": (
+        ("presence_penalty", "reasoning_effort", "response_format", "logprobs", "top_logprobs"),
+        {"chat_template_kwargs": {"reasoning_effort": "xhigh", "enable_thinking": True}},
+        "dropped:presence_penalty, translated:reasoning_effort, unenforced:response_format, dropped:logprobs, dropped:top_logprobs",
+    ),
+}  # fmt: skip
 OWN_SERVICE = {
-    "audio": {"format": "wav", "voice": "x"}, "metadata": {"k": "v"}, "prompt_cache_key": "k", "prompt_cache_options": {},
+    "audio": {"format": "wav", "voice": "x"}, "prompt_cache_key": "k", "prompt_cache_options": {},
     "prompt_cache_retention": "24h", "safety_identifier": "x" * 128, "service_tier": "fast", "user": "u",
 }  # fmt: skip
 NOT_DONE = {
@@ -305,8 +328,10 @@ NOT_DONE = {
 @pytest.mark.parametrize("kind", KINDS)
 async def test_what_a_backend_understands_is_passed_as_it_is(kind):
     asked, warnings = await sent(PASSED, kind)
-    if kind == "ollama":
-        assert (asked, warnings) == ({k: v for k, v in PASSED.items() if k != "logit_bias"}, "dropped:logit_bias")
+    if kind in NOT_PASSED:
+        names, translated, listed = NOT_PASSED[kind]
+        assert asked == {name: value for name, value in PASSED.items() if name not in names} | translated
+        assert warnings == listed
     else:
         assert (asked, warnings) == (PASSED, None)
 
@@ -327,23 +352,25 @@ async def test_what_no_local_server_does_is_left_out_and_listed(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_defaults_of_the_api_are_left_out_without_a_word(kind):
-    assert await sent({"stop": "a", "response_format": {"type": "text"}}, kind) == (
-        {"stop": "a", "response_format": {"type": "text"}},
-        None,
-    )
+    text = {"response_format": {"type": "text"}}
+    assert await sent({"stop": "a", **text}, kind) == ({"stop": "a", **(text if kind != "transformers" else {})}, None)
     assert await sent({"verbosity": "medium", "store": False, "modalities": ["text"], "n": 1}, kind) == ({}, None)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_unknown_fields_are_forwarded_and_listed(kind):
-    fields = {"top_k": 5, "chat_template_kwargs": {"enable_thinking": False}, "grammar": "root ::= x"}
-    warnings = "forwarded:top_k, forwarded:chat_template_kwargs, forwarded:grammar"
-    assert await sent(fields, kind) == (fields, warnings)
+    fields = {"chat_template_kwargs": {"enable_thinking": False}, "made_up": 5, "made up, too": 6}
+    warnings = "forwarded:chat_template_kwargs, forwarded:made_up, forwarded:made?up?too"
+    if kind == "transformers":  # which refuses what it does not know
+        kept = {"chat_template_kwargs": {"enable_thinking": False}}
+        assert await sent(fields, kind) == (kept, warnings.replace("forwarded:made", "dropped:made"))
+    else:
+        assert await sent(fields, kind) == (fields, warnings)
 
 
 LIMITS = {
-    "openai": None, "vllm": "max_completion_tokens", "llamacpp": "max_tokens", "ollama": "max_tokens",
-    "lmstudio": "max_tokens", "sglang": "max_completion_tokens", "transformers": "max_tokens",
+    "openai": None, "vllm": "max_completion_tokens", "llamacpp": "max_tokens", "lmstudio": "max_tokens",
+    "sglang": "max_completion_tokens", "transformers": "max_tokens",
 }  # fmt: skip
 
 
@@ -484,8 +511,9 @@ SHIM = {
         },
     },
 }
-FORCING = ("openai", "vllm", "lmstudio", "sglang")
-IGNORING = ("ollama", "transformers")
+FORCING = ("openai", "vllm", "sglang")
+WORDS_ONLY = ("llamacpp", "lmstudio")
+IGNORING = ("transformers",)
 UNENFORCED = "unenforced:tool_choice"
 EMULATED = "emulated:tools.custom"
 CHOICES = [  # kinds, tool_choice, tools and choice upstream, warnings
@@ -493,14 +521,15 @@ CHOICES = [  # kinds, tool_choice, tools and choice upstream, warnings
     (KINDS, "auto", BOTH, "auto", None),
     (KINDS, "none", None, None, None),
     (KINDS, ALLOWED, [CLOCK_TOOL], "auto", None),
-    ((*FORCING, "llamacpp"), "required", BOTH, "required", None),
-    ((*FORCING, "llamacpp"), REQUIRED, [CLOCK_TOOL], "required", None),
+    ((*FORCING, *WORDS_ONLY), "required", BOTH, "required", None),
+    ((*FORCING, *WORDS_ONLY), REQUIRED, [CLOCK_TOOL], "required", None),
     (FORCING, NAMED, BOTH, NAMED, None),
-    (("llamacpp",), NAMED, [CLOCK_TOOL], "required", None),
+    (WORDS_ONLY, NAMED, [CLOCK_TOOL], "required", None),
     (IGNORING, "required", BOTH, None, UNENFORCED),
     (IGNORING, REQUIRED, [CLOCK_TOOL], None, UNENFORCED),
-    (IGNORING, NAMED, BOTH, None, UNENFORCED),
+    (IGNORING, NAMED, [CLOCK_TOOL], None, UNENFORCED),
 ]
+IN_WORDS = "Answer with a call of {}, and with nothing else."
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -510,6 +539,9 @@ async def test_a_tool_choice_reaches_each_kind_in_the_form_it_understands(kind):
             continue
         fields = {"tools": BOTH, **({"tool_choice": choice} if choice else {})}
         wanted = {**({"tools": tools} if tools else {}), **({"tool_choice": expected} if expected else {})}
+        if warnings == UNENFORCED:
+            which = "the tool 'clock'" if choice == NAMED else "one of the tools"
+            wanted["messages"] = [{"role": "system", "content": IN_WORDS.format(which)}, *HELLO_MESSAGES]
         assert await sent(fields, kind) == (wanted, warnings), choice
 
 
@@ -600,11 +632,23 @@ async def test_only_the_first_call_is_kept_where_the_client_wants_one_at_a_time(
 
 async def test_logprobs_are_left_out_where_a_backend_takes_them_with_no_tools():
     fields = {"logprobs": True, "top_logprobs": 2, "tools": [TOOL]}
-    assert await sent(fields, "llamacpp") == ({"tools": [TOOL]}, "dropped:logprobs")
+    assert await sent(fields, "llamacpp") == ({"tools": [TOOL]}, "dropped:logprobs, dropped:top_logprobs")
     assert await sent(fields, "vllm") == (fields, None)
     async with gateway(whole(said()), backend={"kind": "llamacpp"}) as site:
         await site.chat(**fields)
         assert (site.asked["logprobs"], site.asked["top_logprobs"]) == (True, 2)
+
+
+@pytest.mark.parametrize(("fields", "most"), [({}, 0), ({"top_logprobs": 0}, 0), ({"top_logprobs": 2}, 2)])
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_no_more_other_tokens_are_told_of_than_were_asked_for(fields, most, streamed):
+    others = [{"token": token, "logprob": -1.0, "bytes": None} for token in "xyz"]
+    chances = {"content": [{"token": "Hi", "logprob": -0.5, "bytes": None, "top_logprobs": others}]}
+    said = frame(choices=[{"index": 0, "delta": {"content": "Hi"}, "logprobs": chances}])
+    async with gateway(stream(said, chunk(finish="stop")), backend={"kind": "llamacpp"}) as site:
+        answer = await site.chat(logprobs=True, stream=streamed, **fields)
+        assert answer.text.count('"logprob":-1.0') == most
+        assert site.asked["top_logprobs"] == max(most, 1)
 
 
 # Functions, from before there were tools
@@ -774,7 +818,7 @@ CONTENTS = [
         [USER, {"role": "assistant", "content": [*parts("a"), IMAGE, *parts("No.")]}],
     ),
     ([USER, {"role": "assistant"}], [USER, {"role": "assistant", "content": ""}]),
-    ([USER, {"role": "assistant", "content": None, "tool_calls": []}], [USER, {"role": "assistant", "content": "", "tool_calls": []}]),
+    ([USER, {"role": "assistant", "content": None, "tool_calls": []}], [USER, {"role": "assistant", "content": ""}]),
     (
         [USER, {"role": "assistant", "content": None, "tool_calls": [CALLED]}, {**ANSWERED, "content": parts("a", "b")}],
         [USER, {"role": "assistant", "content": None, "tool_calls": [CALLED]}, {**ANSWERED, "content": "a\nb"}],
@@ -803,8 +847,11 @@ REASONED = [
 @pytest.mark.parametrize(("given", "thought"), REASONED)
 @pytest.mark.parametrize("kind", KINDS)
 async def test_past_reasoning_goes_back_in_the_one_field_that_the_kind_reads(kind, given, thought):
-    field = "reasoning" if kind in ("vllm", "ollama") else "reasoning_content"
+    field = "reasoning" if kind == "vllm" else "reasoning_content"
     asked, warnings = await sent({"messages": [USER, {**SPOKEN, **given}]}, kind)
+    if kind == "transformers" and thought:
+        assert (asked["messages"][1], warnings) == (SPOKEN, "dropped:messages.reasoning_content")
+        return
     lost = given.get("reasoning_details") and not thought
     assert warnings == ("dropped:messages.reasoning_details" if lost else None)
     assert asked["messages"][1] == {**SPOKEN, **({field: thought} if thought else {})}
@@ -844,7 +891,8 @@ async def test_ids_of_the_conversation_are_not_given_again():
 LOSSES = [
     ({"verbosity": "low"}, "vllm", "unsupported_parameter", "verbosity"),
     ({"logit_bias": {}}, "ollama", "unsupported_parameter", "logit_bias"),
-    ({"tools": [TOOL], "tool_choice": "required"}, "ollama", "unsupported_parameter", "tool_choice"),
+    ({"response_format": {"type": "json_object"}}, "transformers", "unsupported_parameter", "response_format"),
+    ({"tools": [TOOL], "tool_choice": "required"}, "transformers", "unsupported_parameter", "tool_choice"),
     ({"tools": [TOOL], "logprobs": True}, "llamacpp", "unsupported_parameter", "logprobs"),
     ({"top_k": 1}, "vllm", "unknown_parameter", "top_k"),
 ]
@@ -883,7 +931,6 @@ EVERYTHING = {
     "tools": BOTH,
     "tool_choice": NAMED,
     "max_completion_tokens": 9,
-    "n": 2,
     "stream": True,
     "temperature": 0.5,
     "logprobs": True,
@@ -899,10 +946,11 @@ MESSAGES = [
     ANSWERED,
 ]
 THEIRS = [*MESSAGES[:2], {**SPOKEN, "tool_calls": [CALLED], "reasoning": "Hm."}, ANSWERED]
+IN_THE_SYSTEMS = {"role": "system", "content": "Be kind.\n\n" + IN_WORDS.format("the tool 'clock'")}
+INSISTING = [IN_THE_SYSTEMS, USER, {"role": "assistant", "content": "", "tool_calls": [CALLED]}, ANSWERED]
 ALWAYS = {
     "model": "theirs",
     "stream": True,
-    "n": 2,
     "stream_options": {"include_usage": True},
     "temperature": 0.5,
     "top_k": 3,
@@ -913,28 +961,32 @@ GOLDEN = {
     "openai": {**COMMON, **FORCED, "max_completion_tokens": 9, "user": "u", "verbosity": "high"},
     "vllm": {**COMMON, **FORCED, "max_completion_tokens": 9, "messages": THEIRS},
     "sglang": {**COMMON, **FORCED, "max_completion_tokens": 9},
-    "lmstudio": {**COMMON, **FORCED, "max_tokens": 9},
-    "transformers": {**COMMON, "tools": BOTH, "max_tokens": 9},
+    "lmstudio": {
+        **ALWAYS, "messages": MESSAGES, "parallel_tool_calls": True, "tools": [CLOCK_TOOL], "tool_choice": "required",
+        "max_tokens": 9,
+    },
+    "transformers": {
+        "model": "theirs", "stream": True, "messages": INSISTING, "tools": [CLOCK_TOOL], "max_tokens": 9, "temperature": 0.5,
+    },
     "llamacpp": {
         **ALWAYS, "messages": MESSAGES, "parallel_tool_calls": True, "tools": [CLOCK_TOOL], "tool_choice": "required",
         "max_tokens": 9,
     },
-    "ollama": {**ALWAYS, "messages": THEIRS, "logprobs": True, "tools": BOTH, "max_tokens": 9},
 }  # fmt: skip
 TOLD = {
     "openai": "forwarded:top_k",
     "vllm": "dropped:verbosity, forwarded:top_k",
     "sglang": "dropped:verbosity, forwarded:top_k",
-    "lmstudio": "dropped:verbosity, forwarded:top_k",
-    "transformers": "dropped:verbosity, forwarded:top_k, unenforced:tool_choice",
-    "llamacpp": "dropped:verbosity, forwarded:top_k, dropped:logprobs",
-    "ollama": "dropped:verbosity, forwarded:top_k, unenforced:tool_choice",
+    "lmstudio": "dropped:logprobs, dropped:verbosity, forwarded:top_k",
+    "transformers": "unenforced:tool_choice, dropped:messages.reasoning_content, dropped:messages.content, "
+    "dropped:logprobs, dropped:verbosity, dropped:top_k",
+    "llamacpp": "dropped:logprobs, dropped:verbosity, forwarded:top_k",
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_the_whole_body_for_each_kind(kind):
-    async with gateway(HELLO, backend={"kind": kind}, model={"upstream_model": "theirs"}) as site:
+    async with gateway(a_call(CLOCK_TOOL), backend={"kind": kind}, model={"upstream_model": "theirs"}) as site:
         answer = await site.chat(**EVERYTHING)
         assert site.asked == GOLDEN[kind]
         assert answer.headers["x-gateway-warnings"] == TOLD[kind]

@@ -335,6 +335,7 @@ def test_the_child_has_llama_servers_options():
     assert llamacpp.params(raw).force_pure_content_parser
     assert llamacpp.params(raw).reasoning_format != plain.reasoning_format
     assert llamacpp.params(raw).chat_template == demo.TEMPLATE.read_text()
+    assert plain.use_jinja and not llamacpp.params(llamacpp.options([*chosen, "--no-jinja"])).use_jinja
 
 
 def test_the_child_is_a_program(capsys):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from streams import cut, singly
 
-from gateway.framing import SSE, FrameTooLong, Whole
+from gateway.framing import SSE, FrameTooLong, Lines, Whole
 
 CASES = [
     (b"data: a\n\ndata: b\n\n", [b"a", b"b"]),
@@ -34,8 +34,8 @@ streams = st.lists(
 ).map(b"".join)
 
 
-def framed(pieces, limit=1000):
-    frames = SSE(limit)
+def framed(pieces, limit=1000, framing=SSE):
+    frames = framing(limit)
     return [*(payload for piece in pieces for payload in frames.feed(piece)), *frames.close()]
 
 
@@ -72,3 +72,35 @@ def test_a_whole_body_has_the_limit_too():
     frames = Whole(10)
     with pytest.raises(FrameTooLong, match="10 bytes"):
         list(frames.feed(b"0123456789x"))
+
+
+LINES = [
+    (b'{"a":1}\n{"b":2}\n', [b'{"a":1}', b'{"b":2}']),
+    (b"a\r\nb\r\n", [b"a", b"b"]),
+    (b"\n\n a\t\n\r\n\nb", [b"a", b"b"]),
+    (b"a", [b"a"]),
+    (b"a\n ", [b"a"]),
+    ("é😀\n\u2028\n".encode(), ["é😀".encode(), "\u2028".encode()]),
+    (b"", []),
+]
+
+
+@pytest.mark.parametrize(("stream", "payloads"), LINES)
+def test_lines_do_not_depend_on_the_cut(stream, payloads):
+    assert framed([stream], framing=Lines) == framed(singly(stream), framing=Lines) == payloads
+    for i in range(len(stream)):
+        assert framed([stream[:i], b"", stream[i:]], framing=Lines) == payloads
+
+
+@pytest.mark.parametrize(
+    ("framing", "what", "end"), [(SSE, "an event", b"\n\n"), (Lines, "a line", b"\n"), (Whole, "a body", b"")]
+)
+def test_what_is_too_long_is_told_by_its_name(framing, what, end):
+    room = 13 + len(end) * (framing is Whole)
+    for pieces in ([b"data: 45678901" + end], singly(b"data: 45678901" + end)):
+        with pytest.raises(FrameTooLong, match=f"^The backend sent {what} of more than {room} bytes.$"):
+            framed(pieces, limit=room, framing=framing)
+
+
+def test_lines_are_each_as_long_as_the_limit():
+    assert framed([b"123\n456\n", b"7", b"89\n"], limit=3, framing=Lines) == [b"123", b"456", b"789"]

@@ -134,7 +134,7 @@ def validated(text):
     """The events of a stream that ends as it must."""
     *blocks, last = text.removesuffix("\n\n").split("\n\n")
     assert last == "data: [DONE]"
-    for number, block in enumerate(blocks):
+    for number, block in enumerate(block for block in blocks if not block.startswith(":")):
         event, data = block.split("\n")
         payload = json.loads(data.removeprefix("data: "))
         assert event == f"event: {payload['type']}" and payload["sequence_number"] == number

@@ -117,8 +117,23 @@ def test_odd_shapes_of_a_choice(payload):
         ),
         (
             {"input_tokens": 1, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 2, "output_tokens": 1},
-            Usage(8, 1, 5),
+            Usage(8, 1, 5, kept=2),
         ),
+        (
+            {"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {"cache_write_tokens": 5}},
+            Usage(9, 1, kept=5),
+        ),
+        (
+            {"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {"created_cache_tokens": 5}},
+            Usage(9, 1, kept=5),
+        ),
+        ({"prompt_eval_count": 9, "eval_count": 1}, Usage(9, 1)),
+        ({"tokens_evaluated": 9, "tokens_predicted": 1}, Usage(9, 1)),
+        ({"total_tokens": 9, "completion_tokens": 4}, Usage(5, 4)),
+        ({"total_tokens": 9, "prompt_tokens": 4}, Usage(4, 5)),
+        ({"total_tokens": 9}, Usage(9, 0)),
+        ({"total_tokens": 1, "prompt_tokens": 4}, Usage(4, 0)),
+        ({"total_tokens": 99, "prompt_tokens": 4, "completion_tokens": 5}, Usage(4, 5)),
         ({"prompt_tokens": 9, "completion_tokens": 1, "prompt_cache_hit_tokens": 4}, Usage(9, 1, 4)),
         ({"prompt_tokens": 1e999, "completion_tokens": 2}, Usage(0, 2)),
     ],
@@ -139,7 +154,60 @@ def test_usage_from_timings_where_there_is_no_other():
 def test_usage_is_estimated_where_none_is_given_and_the_ledger_says_so():
     ledger = Ledger()
     events = events_of([chunk(content="12345"), chunk(reasoning="678"), chunk("stop"), DONE], setting(ledger=ledger))
-    assert events[-1] == Usage(10, 2) and ledger.entries() == ["estimated:usage"]
+    assert events[-1] == Usage(10, 2, reasoning=1) and ledger.entries() == ["estimated:usage"]
+
+
+@pytest.mark.parametrize(
+    ("stated", "thought", "answer", "reasoning"),
+    [
+        (100, "a" * 30, "b" * 70, 30),
+        (10, "a", "b" * 999, 1),
+        (10, "a" * 999, "", 10),
+        (0, "a" * 8, "b" * 8, 0),
+        (10, "", "b" * 8, 0),
+    ],
+)
+def test_reasoning_has_the_share_of_the_tokens_that_it_has_of_the_text(stated, thought, answer, reasoning):
+    for pieces in (
+        [chunk(reasoning=thought), chunk(content=answer)],
+        [chunk(content=f"<think>{thought}</think>{answer}")],
+    ):
+        if not (thought and answer) and len(pieces) == 1:
+            continue
+        ledger = Ledger()
+        usage = sse({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": stated}})
+        events = events_of([*pieces, chunk("stop"), usage, DONE], setting("think", ledger=ledger))
+        last = [event for event in events if type(event) is Usage][-1]
+        markup = len("<think></think>") if len(pieces) == 1 else 0
+        share = -(-stated * len(thought) // (len(thought + answer) + markup))
+        assert last == Usage(3, stated, reasoning=share)
+        assert markup or share == reasoning
+        assert ledger.entries() == (["estimated:usage.reasoning_tokens"] if thought else [])
+
+
+def test_reasoning_that_was_counted_is_not_estimated():
+    ledger = Ledger()
+    counts = {"prompt_tokens": 3, "completion_tokens": 9, "completion_tokens_details": {"reasoning_tokens": 2}}
+    stream = [chunk(reasoning="hm"), chunk("stop"), sse({"choices": [], "usage": counts}), DONE]
+    assert events_of(stream, setting(ledger=ledger))[-1] == Usage(3, 9, reasoning=2)
+    assert ledger.entries() == []
+
+
+def test_usage_stands_in_many_places():
+    usage = {"prompt_tokens": 3, "completion_tokens": 4}
+    end = json.loads(chunk("stop", content="a")[6:])
+    first, last = (end | {"x_groq": {"id": "req_1"} | counts} for counts in ({}, {"usage": usage}))
+    assert events_of([sse(last), DONE]) == [Usage(3, 4), Text(0, "a"), Finish(0, "stop")]
+    assert events_of([sse(first), DONE])[-1] == Usage(10, 1)
+
+
+def test_usage_in_each_choice_is_summed_and_the_prompt_counted_once():
+    def last(index):
+        usage = {"prompt_tokens": 16, "completion_tokens": 8}
+        return sse({"choices": [{"index": index, "delta": {"content": "a"}, "finish_reason": "stop", "usage": usage}]})
+
+    counts = [event for event in events_of([last(0), last(1), DONE], n=2) if type(event) is Usage]
+    assert counts == [Usage(16, 8), Usage(16, 16)]
 
 
 def test_usage_per_choice_is_summed_and_the_prompt_counted_once():

@@ -11,7 +11,7 @@ import re
 import pytest
 from openai import AsyncOpenAI, BadRequestError, OpenAI
 from serving import served
-from worked_examples import TURNS
+from worked_examples import TURNS, items
 
 from gateway import demo
 from gateway.config import parse
@@ -161,6 +161,9 @@ def test_choices_and_log_probabilities_reach_the_model(client, model):
     tokens = one.choices[0].logprobs.content
     assert "".join(token.token for token in tokens).startswith(one.choices[0].message.content[:5])
     assert all(len(token.top_logprobs) == 2 and token.logprob <= 0 for token in tokens)
+    for fields in ({}, {"top_logprobs": 0}):
+        alone = client.chat.completions.create(**common, logprobs=True, **fields).choices[0].logprobs.content
+        assert [(token.token, token.top_logprobs) for token in alone] == [(token.token, []) for token in tokens]
 
 
 def test_a_schema_reaches_the_model(client):
@@ -197,18 +200,6 @@ def question(turn, model, **more):
     tools = [{"type": "function", "strict": False, **tool["function"]} for tool in turn.tools]
     common = {"model": model, "input": [*items(turn.messages)], "temperature": 0, "max_output_tokens": 120}
     return common | {"store": False, "reasoning": {"context": "all_turns"}, "tools": tools} | more
-
-
-def items(messages):
-    for message in messages:
-        if thought := message.get("reasoning_content"):
-            yield {"type": "reasoning", "summary": [{"type": "summary_text", "text": thought}]}
-        if message["role"] == "tool":
-            yield {"type": "function_call_output", "call_id": message["tool_call_id"], "output": message["content"]}
-        elif message["content"]:
-            yield {"role": message["role"], "content": message["content"]}
-        for call in message.get("tool_calls", ()):
-            yield {"type": "function_call", "call_id": call["id"], **call["function"]}
 
 
 def answered(response):

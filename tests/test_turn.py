@@ -174,6 +174,43 @@ def test_extra_fields_come_back_on_the_chunk_they_are_about():
     assert (whole["choices"][0]["token_ids"], whole["choices"][0]["stop_reason"]) == ([2, 3, 4], "x")
 
 
+THOUGHT, CALL = chunk(reasoning="\nhm\n"), chunk(tool_calls=[call(0, "x", "f", "{}")])
+
+
+@pytest.mark.parametrize("format", ["hermes_json", "native"])
+@pytest.mark.parametrize(
+    ("pieces", "content"),
+    [
+        ([THOUGHT, chunk(content="\n\na\n b")], "a\n b"),
+        ([THOUGHT, chunk(content="\n"), chunk(content="\n"), chunk(content="a"), chunk(content=" b")], "a b"),
+        ([THOUGHT, chunk(content="\n\n"), CALL], None),
+        ([THOUGHT, chunk(content="a"), chunk(reasoning="hm"), chunk(content=" b")], "a b"),
+        ([chunk(content=" a")], " a"),
+    ],
+)
+def test_white_space_after_the_backends_own_thought_belongs_to_its_tag(pieces, content, format):
+    """vLLM leaves it in the content, llama.cpp does not."""
+    whole = json.loads(
+        client_bytes([*pieces, chunk("stop"), DONE], asked(stream=False, tools=[FUNCTION]), format=format)
+    )
+    assert whole["choices"][0]["message"]["content"] == content
+
+
+def test_with_that_white_space_go_its_log_probabilities():
+    gap, shown, end = (
+        {"token": token, "logprob": -0.5, "bytes": [1], "top_logprobs": []} for token in ("\n\n", "a", "")
+    )
+    stream = [
+        THOUGHT, chunk(content="\n\na", logprobs={"content": [gap, shown]}), chunk(content="", logprobs={"content": [end]}),
+        chunk("stop"), DONE,
+    ]  # fmt: skip
+    for pieces, kept in ((stream, [shown, end]), ([THOUGHT, *stream[2:]], [end])):
+        ledger = Ledger()
+        (said,) = json.loads(client_bytes(pieces, asked(stream=False), ledger=ledger))["choices"]
+        assert said["logprobs"]["content"] == kept
+        assert ("dropped:logprobs" in ledger.entries()) == (shown in kept)
+
+
 def test_logprobs_annotations_and_refusals():
     entry = {"token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": []}
     stream = [

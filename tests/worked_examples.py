@@ -5,6 +5,7 @@ a cached prompt); with a second tool that is not called it is surer than without
 """
 
 import json
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 Message = dict[str, Any]
@@ -127,6 +128,19 @@ def sums() -> list[Message]:
             assistant(f"{a} + {b} = {a + b}.", f"The user wants {a} + {b}. That is {a + b}."),
         )
     ]
+
+
+def items(messages: list[Message]) -> Iterator[Message]:
+    """The same conversation in the items of the Responses API."""
+    for message in messages:
+        if thought := message.get("reasoning_content"):
+            yield {"type": "reasoning", "summary": [{"type": "summary_text", "text": thought}]}
+        if message["role"] == "tool":
+            yield {"type": "function_call_output", "call_id": message["tool_call_id"], "output": message["content"]}
+        elif message["content"]:
+            yield {"role": message["role"], "content": message["content"]}
+        for call in message.get("tool_calls", ()):
+            yield {"type": "function_call", "call_id": call["id"], **call["function"]}
 
 
 TURNS = {

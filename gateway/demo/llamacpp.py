@@ -30,6 +30,8 @@ def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--temp", type=float, default=0.8, help="temperature, where a request names none")
     parser.add_argument("--skip-chat-parsing", action="store_true", help="leave calls in the content")
     parser.add_argument("--reasoning-format", choices=list(_REASONING), default="deepseek")
+    parser.add_argument("--no-jinja", action="store_true", help="leave the template to what llama.cpp has built in")
+    parser.add_argument("--embeddings", action="store_true", help="give the means of its vectors, too")
     return parser.parse_args(argv)
 
 
@@ -45,7 +47,10 @@ def params(chosen: argparse.Namespace) -> xllamacpp.CommonParams:
     result.n_parallel = chosen.parallel
     result.sampling.temp = chosen.temp
     result.force_pure_content_parser = chosen.skip_chat_parsing
+    result.use_jinja = not chosen.no_jinja
     result.reasoning_format = _REASONING[chosen.reasoning_format]
+    if chosen.embeddings:
+        result.embedding, result.pooling_type = True, xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
     result.endpoint_props = False  # /props is readable all the same; this is the right to change it
     result.ui = False
     result.verbosity = 1  # errors

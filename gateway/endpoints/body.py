@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import DecodeError, json
 
-from gateway.endpoints.checks import object_, short, wrong_type
+from gateway.endpoints.checks import list_of, object_, short, string, wrong_type
 from gateway.errors import BadRequest
 
 _decode = json.Decoder().decode
@@ -27,6 +27,12 @@ def check_stream_options(body: dict[str, Any]) -> None:
     if "stream_options" in body and not body.get("stream"):
         message = "The 'stream_options' parameter is only allowed when 'stream' is enabled."
         raise BadRequest(message, param="stream_options")
+
+
+def stop(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+    """One string, or a list of them."""
+    if not isinstance(value, str):
+        list_of(string)(value, param)
 
 
 def metadata(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON

@@ -32,6 +32,10 @@ _IN_THOUGHT = {
     "text": "A call inside a thought is a part of it.",
     "last": "A call inside a thought counts if the turn brings nothing else.",
 }
+_IDS = {
+    "nine": "Its templates take ids of nine letters and digits, so past calls that have others are sent with such.",
+    "counted": "The id of a call is `functions.NAME:n`, so past calls that have others are sent with such.",
+}
 
 
 def page(rows: Mapping[str, Row]) -> str:
@@ -65,5 +69,7 @@ def _facts(row: Row) -> Iterator[str]:
             yield _IN_THOUGHT[row.parse.in_thought]
     if row.special:
         yield "Its tags are special tokens, so vLLM and SGLang are asked to leave them in the text."
+    if row.ids in _IDS:
+        yield _IDS[row.ids]
     if row.differs:
         yield row.differs

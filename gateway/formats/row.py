@@ -6,6 +6,9 @@ from msgspec import Struct
 
 from gateway.formats.format import Format
 
+# What the id of a call looks like: call_ and random characters, nine letters and digits, or functions.NAME:n.
+Ids = Literal["call", "nine", "counted"]
+
 
 class Row(Struct, frozen=True, kw_only=True):
     """A format.  Its name is its key in a table; what stands here is all that anybody has to know of it.
@@ -18,7 +21,7 @@ class Row(Struct, frozen=True, kw_only=True):
     special: its tags are special tokens, which servers leave out of the text unless they are told not to.
     signs: if a chat template has all of these, it is of this format.
     differs: where the engines read the same text in another way, and why it is read so here.
-    ids: what an id looks like that the family's templates take back.
+    ids: the form of ids that the family's templates take back; call: any.
     """
 
     parse: Format | None
@@ -29,4 +32,4 @@ class Row(Struct, frozen=True, kw_only=True):
     special: bool = False
     signs: tuple[str, ...] = ()
     differs: str = ""
-    ids: Literal["call", "nine"] = "call"
+    ids: Ids = "call"

@@ -62,7 +62,7 @@ class Answer(Struct, frozen=True):
         ledger, memory = question.ledger, question.memory
         round = memory.listening(await prepare(request, route, ledger, self.settings.limits.frame_bytes))
         heads.check(http, route, ledger)
-        head = partial(heads.told, http, route, round, ledger)
+        head = partial(heads.told, http, route, round.chosen, ledger)
         accepted = question.accept and await question.accept(head)
         turn, call = await self._begun(request, round)
         exchange = Exchange(turn, route.backend, call, self.settings.stream, question.kept)
@@ -95,7 +95,7 @@ class Answer(Struct, frozen=True):
             return turn, Later(compacting.call(turn, question.compaction.encoder()))
         turn = Turn(round.request, round.open, endpoint)
         turn.start()
-        return turn, Call(route.backend, round.body, turn.answered)
+        return turn, Call(route.backend, round.body, turn.answered, round.path)
 
 
 async def _speak(pieces: AsyncIterator[bytes], send: Send) -> None:

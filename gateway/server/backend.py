@@ -10,9 +10,11 @@ from msgspec import Struct
 
 from gateway import config
 from gateway.backends import KINDS, Kind
+from gateway.backends.dialects import DIALECTS
+from gateway.backends.knowledge import listed_window
 from gateway.errors import GatewayError, Unreachable, UpstreamTimeout
 from gateway.server.client import Answer, Pool
-from gateway.server.template import Templates
+from gateway.server.learning import Learner
 
 _LIST_SECONDS = 5.0  # for the list of models, which is on the way only of a model that nobody has asked for yet
 _FRESH_SECONDS = 10.0  # a list this young is not asked for again
@@ -26,28 +28,30 @@ class Listed(Struct, frozen=True):
     id: str
     created: int = 0
     root: str = ""  # what it is called where it comes from
+    window: int | None = None  # tokens of its context
 
 
 class Backend:
     def __init__(self, name: str, said: config.Backend, clock: Callable[[], float] = time.monotonic) -> None:
         self.name, self.timeouts = name, said.timeouts
         self.kind: Kind = KINDS[said.kind]
+        self.dialect = DIALECTS[self.kind.dialect]
         key = said.api_key.get_secret_value() if said.api_key else ""
         headers = {"authorization": f"Bearer {key}"} if key else {}
         idle, connect = said.idle_connections, said.timeouts.connect
         self._pool = Pool(said.url, connect=connect, idle_connections=idle, headers=headers)
         self._http = httpx.AsyncClient(base_url=said.url, headers=headers, timeout=_LIST_SECONDS, trust_env=False)
-        self.templates = Templates(self._http, said.kind)
+        self.learner = Learner(self._http, said.kind)
         self._key, self._clock = key.encode(), clock
         self._models: list[Listed] | None = None  # what it listed last
         self._problem: GatewayError | None = None
         self._asked = float("-inf")
         self._asking = asyncio.Lock()
 
-    async def chat(self, body: bytes, first_byte: float) -> Answer:
+    async def post(self, path: str, body: bytes, first_byte: float) -> Answer:
         """`first_byte`: seconds; 0: no limit."""
         try:
-            return await self._pool.post("/v1/chat/completions", body, first_byte=first_byte)
+            return await self._pool.post(path, body, first_byte=first_byte)
         except Unreachable as error:
             if isinstance(error.__cause__, TimeoutError):
                 raise UpstreamTimeout(f"The backend '{self.name}' took no connection in time.") from error
@@ -88,6 +92,10 @@ class Backend:
         roots = [listed.root for listed in self._models or () if listed.id == model and listed.root]
         return (model, *roots)
 
+    def listed_window(self, model: str) -> int | None:
+        """The tokens of its context that the list has told of, if it has been asked for."""
+        return next((listed.window for listed in self._models or () if listed.id == model), None)
+
     async def alive(self) -> bool:
         """True if there is somebody to answer, whatever the answer."""
         try:
@@ -102,6 +110,7 @@ class Backend:
 
     async def close(self) -> None:
         await self._pool.close()
+        await self.learner.close()
         await self._http.aclose()
 
     async def _list(self) -> tuple[list[Listed] | None, GatewayError | None]:
@@ -119,4 +128,5 @@ def _listed(body: Any) -> Iterable[Listed]:  # noqa: ANN401 - decoded JSON
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, dict) and isinstance(id := entry.get("id"), str):
             created, root = entry.get("created"), entry.get("root")
-            yield Listed(id, created if isinstance(created, int) else 0, root if isinstance(root, str) else "")
+            created = created if isinstance(created, int) else 0
+            yield Listed(id, created, root if isinstance(root, str) else "", listed_window(entry))

@@ -8,7 +8,7 @@ from math import inf
 from typing import Any
 
 from gateway.backends.openai import failures
-from gateway.errors import UpstreamError, UpstreamFailed, UpstreamTimeout
+from gateway.errors import Problem, UpstreamError, UpstreamFailed, UpstreamTimeout
 from gateway.server.backend import Backend
 from gateway.server.client import Answer
 
@@ -22,15 +22,16 @@ class Call:
     """`ready` and `read` raise what went wrong; whoever makes a call has to close it.
 
     answered: is told the content type of an answer that is none of an error, before its first byte.
+    path: where to, "" for where the backend is asked to chat.
     """
 
-    def __init__(self, backend: Backend, body: bytes, answered: Callable[[str], None]) -> None:
+    def __init__(self, backend: Backend, body: bytes, answered: Callable[[str], None], path: str = "") -> None:
         self._backend, self._times, self._answered = backend, backend.timeouts, answered
         self._clock = asyncio.get_running_loop().time
         self._begun = self._heard = self._clock()
         self._answer: Answer | None = None  # one that is no error
         self._silent = True  # no byte of its body has come
-        self._body = body
+        self._path, self._body = path or backend.dialect.path, body
         self._head: asyncio.Task[Answer] | None = None  # only where a wait may be given up
 
     async def ready(self, seconds: float = inf) -> bool:
@@ -83,7 +84,7 @@ class Call:
 
     async def _ask(self, limit: float) -> Answer:
         left = limit - self._clock()
-        return await self._backend.chat(self._body, 0 if left == inf else max(left, 0.001))
+        return await self._backend.post(self._path, self._body, 0 if left == inf else max(left, 0.001))
 
     async def _refused(self, answer: Answer) -> None:
         body = b""
@@ -92,10 +93,16 @@ class Call:
                 while len(body) < _REFUSAL_LIMIT and (data := await answer.read()):
                     body += data
         body = self._backend.masked(body)
-        problem = failures.problem(answer.status, body)
+        problem = self._absent(answer.status, failures.problem(answer.status, body))
         if problem.status >= 500:
             _log.warning("backend %s answered %d: %r", self._backend.name, answer.status, body[:_EXCERPT])
         raise UpstreamFailed(problem, answer.headers.get("retry-after"))
+
+    def _absent(self, status: int, problem: Problem) -> Problem:
+        """What a server lacks besides chat is no fault of its own: not every one has everything."""
+        if self._path == self._backend.dialect.path or status not in (404, 405) or problem.code != "upstream_error":
+            return problem
+        return Problem(400, f"The backend '{self._backend.name}' has no {self._path}.", "unsupported_value", "model")
 
 
 class Later:

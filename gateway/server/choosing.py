@@ -5,8 +5,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from gateway.backends.fields import fields
+from gateway.endpoints.chat.fields import KNOWN
 from gateway.formats import FORMATS, canonical
 from gateway.formats.chosen import Chosen, by_name, by_template, opens
+from gateway.formats.row import Ids
+from gateway.ledger import Ledger
 from gateway.request import Request
 from gateway.server.directory import Route
 
@@ -14,28 +18,40 @@ _SWITCHES = ("enable_thinking", "thinking")  # settings of templates that close 
 
 
 async def choose(route: Route, request: Request) -> Chosen:
-    """May ask the backend, once for a model and its template's settings."""
+    """May ask the backend, and wait for what it says of a model and its template's settings the first time."""
     word, model = canonical(route.settings.format), route.upstream_model
-    chosen = by_name((*route.backend.names(model), route.model), word)
-    if chosen.format == "auto" and (template := await route.backend.templates.text(model)):
+    chosen = by_name(_names(route), word)
+    if chosen.format == "auto" and (template := await route.backend.learner.template(model)):
         chosen = by_template(template, FORMATS) or chosen
     thought = route.settings.thought
     if thought != "auto":
         return replace(chosen, thought_open=thought == "open")
     if chosen.format == "native" or (word == "auto" and route.backend.kind.parses):
         return replace(chosen, thought_open=False)
-    settings = _settings(request)
-    prompt = await route.backend.templates.prompt(model, settings)
+    said = fields(request, route.backend.kind, KNOWN, Ledger())  # the server goes by what it is told
+    settings = _settings(said)
+    prompt = await route.backend.learner.prompt(model, settings)
     opened = chosen.thought_open if prompt is None else opens(prompt, route.row(chosen.format))
-    return replace(chosen, thought_open=opened and not _closed(request, settings))
+    return replace(chosen, thought_open=opened and not _closed(request, said))
 
 
-def _settings(request: Request) -> Mapping[str, Any]:
-    given = request.rest.get("chat_template_kwargs")
+def ids(route: Route, chosen: Chosen) -> Ids:
+    """The form of ids that the model's templates take, also where its server parses the calls."""
+    format = by_name(_names(route)).format if chosen.format == "native" else chosen.format
+    return route.row(format).ids
+
+
+def _names(route: Route) -> tuple[str, ...]:
+    return (*route.backend.names(route.upstream_model), route.model)
+
+
+def _settings(said: Mapping[str, Any]) -> Mapping[str, Any]:
+    given = said.get("chat_template_kwargs")
     return given if isinstance(given, dict) else {}
 
 
-def _closed(request: Request, settings: Mapping[str, Any]) -> bool:
-    """True if the client wants no thought."""
-    unwanted = request.rest.get("include_reasoning") is False or request.rest.get("reasoning_effort") == "none"
-    return unwanted or any(settings.get(switch) is False for switch in _SWITCHES)
+def _closed(request: Request, said: Mapping[str, Any]) -> bool:
+    """True if the client wants no thought, and the server is told so."""
+    unwanted = request.rest.get("include_reasoning") is False or said.get("reasoning_effort") == "none"
+    settings = _settings(said)
+    return unwanted or said.get("think") is False or any(settings.get(switch) is False for switch in _SWITCHES)

@@ -29,7 +29,7 @@ class Count(Struct, frozen=True):
         round = await prepare(request, route, ledger, self.settings.limits.frame_bytes)
         heads.check(http, route, ledger)
         said = {"object": "response.input_tokens", "input_tokens": await input_tokens(round, route.backend, ledger)}
-        response = JSONResponse(said, headers=heads.told(http, route, round, ledger))
+        response = JSONResponse(said, headers=heads.told(http, route, round.chosen, ledger))
         await response(http.scope, http.receive, send)
         return True
 

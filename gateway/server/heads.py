@@ -8,13 +8,12 @@ from gateway.errors import BadRequest
 from gateway.formats.chosen import Chosen
 from gateway.ledger import Ledger
 from gateway.server.directory import Route
-from gateway.server.rounds import Round
 
 _MOST_TOLD = 4096  # characters of warnings, so that every client can take them
 
 
-def told(http: HttpRequest, route: Route, round: Round, ledger: Ledger) -> dict[str, str]:
-    return _debug(http, route, round.chosen) | _warnings(ledger)
+def told(http: HttpRequest, route: Route, chosen: Chosen, ledger: Ledger) -> dict[str, str]:
+    return _debug(http, route, chosen) | _warnings(ledger)
 
 
 def check(http: HttpRequest, route: Route, ledger: Ledger) -> None:

@@ -20,7 +20,7 @@ class Silence:
     def feed(self, event: Event) -> Iterable[Event]:
         match event:
             case Usage():
-                return (Usage(event.prompt, 0, event.cached),)
+                return (Usage(event.prompt, 0, event.cached, kept=event.kept),)
             case Finish():
                 return (Finish(event.choice, "stop"),)
             case Failure() | Extra(choice=None):

@@ -1,19 +1,19 @@
 """A neutral Request as the body of a chat completion that a kind of server takes; what it does not is in the ledger."""
 
-import re
 from collections.abc import Set
 from typing import Any
 
 from msgspec import Struct, json
 
-from gateway.backends import Kind
-from gateway.backends.openai.messages import Policy, messages
+from gateway.backends import Kind, parts
+from gateway.backends.fields import fields
+from gateway.backends.openai.messages import LEADING, Policy, messages
+from gateway.backends.verdicts import PASSED, UNENFORCED
 from gateway.ledger import Ledger
 from gateway.request import Message, Named, Request, Tool
 
 _encode = json.Encoder().encode
-_UNFIT = re.compile(r"[^!-+\--~]+")  # for a list in a header: all but visible ASCII without the comma
-_LIMITS = ("max_completion_tokens", "max_tokens")
+_NO_PARAMETERS = {"type": "object", "properties": {}}
 _EXTRAS = {  # what a client sends → what it gets for it, in fields that the API does not have
     "prompt_logprobs": ("prompt_logprobs",),
     "return_token_ids": ("token_ids", "prompt_token_ids"),
@@ -28,6 +28,7 @@ class Target(Struct, frozen=True):
 
     parsed_here: calls are looked for in the model's text, so the server needs no parser of its own for them.
     special: the tags in the model's text are special tokens.
+    thinks: the model can be told how much to think, as far as is known.
     """
 
     model: str
@@ -35,6 +36,12 @@ class Target(Struct, frozen=True):
     policy: Policy
     parsed_here: bool = False
     special: bool = False
+    thinks: bool = True
+
+    @property
+    def mute(self) -> bool:
+        """The server may have no parser for calls, and then takes tools only if it is to call none of them."""
+        return self.kind.refuses_tools and self.parsed_here
 
 
 def body(request: Request, target: Target, known: Set[str], ledger: Ledger) -> bytes:
@@ -42,21 +49,15 @@ def body(request: Request, target: Target, known: Set[str], ledger: Ledger) -> b
     kind = target.kind
     said: dict[str, Any] = {
         "model": target.model,
-        "messages": _messages(request, target, ledger),
+        "messages": conversation(request, target, ledger),
         "stream": request.stream,
     }
     if target.special:
         said |= kind.raw
-    said |= _rest(request, kind, known, ledger)
-    said |= _tools(request, target, ledger)
-    if request.max_tokens is not None:
-        theirs = next((name for name in _LIMITS if name in request.rest), _LIMITS[0])
-        said[kind.limit or theirs] = request.max_tokens
-    if request.n != 1:
-        said["n"] = request.n
-    if request.stream:
-        options = request.rest.get("stream_options") or {}
-        said["stream_options"] = {**_without(options, "include_obfuscation"), "include_usage": True}
+    said |= fields(request, kind, known, ledger)
+    said |= _tools(request, target)
+    if kind.counts_one and request.n > 1 and not request.stream:
+        ledger.note("estimated", "usage")
     return _encode(said)
 
 
@@ -67,61 +68,61 @@ def wanted(request: Request) -> frozenset[str]:
     )
 
 
-def _messages(request: Request, target: Target, ledger: Ledger) -> list[Message]:
+def tops(request: Request) -> int | None:
+    """Of how many other tokens the client wants to hear with each token of a chat; None: nothing is known of that."""
+    return request.rest.get("top_logprobs", 0) if request.rest.get("logprobs") is True else None
+
+
+def conversation(request: Request, target: Target, ledger: Ledger) -> list[Message]:
     """The messages; where a server would go on with its own last one, something follows that it can answer."""
-    said = messages(request.messages, target.policy, ledger)
+    given = _insisting(parts.fitting(request, target.kind, ledger), request, target, ledger)
+    said = messages(given, target.policy, ledger)
     if request.fresh and target.kind.continues and said[-1]["role"] == "assistant":
         ledger.note("translated", "messages")
         said.append({"role": "user", "content": ""})
     return said
 
 
-def _rest(request: Request, kind: Kind, known: Set[str], ledger: Ledger) -> dict[str, Any]:
-    passed = {}
-    for name, value in request.rest.items():
-        if name in kind.unheard or _is_default(name, value, request):
-            continue
-        if name in kind.undone:
-            ledger.note("dropped", name)
-            continue
-        if name not in known:
-            ledger.note("forwarded", _UNFIT.sub("?", name)[:64])
-        passed[name] = value
-    if not kind.logprobs_with_tools and request.stream and request.callable_tools and "logprobs" in passed:
-        ledger.note("dropped", "logprobs")
-        passed = _without(passed, "logprobs", "top_logprobs")
-    return _without(passed, "stream_options", *_LIMITS)
+def offered(request: Request, target: Target) -> list[dict[str, Any]]:
+    """The tools that may be called; of these only the one that has to be, where the server is not told its name."""
+    choice, told = request.tool_choice, target.kind.fields["tool_choice"] == PASSED and not target.mute
+    only = choice.name if isinstance(choice, Named) and not told else None
+    return [_offer(tool) for tool in request.callable_tools if only in (None, tool.name)]
 
 
-def _is_default(name: str, value: object, request: Request) -> bool:
-    """True for what says no more than its absence."""
-    if name == "parallel_tool_calls":
-        return not request.callable_tools
-    return name == "verbosity" and value == "medium"
+def _offer(tool: Tool) -> dict[str, Any]:
+    """Without nulls, for which llama.cpp and SGLang refuse it; with parameters, as templates look into them."""
+    said = {name: value for name, value in tool.definition.items() if value is not None}
+    return {"type": tool.kind, tool.kind: {**said, "parameters": said.get("parameters") or _NO_PARAMETERS}}
 
 
-def _tools(request: Request, target: Target, ledger: Ledger) -> dict[str, Any]:
-    """The tools and which of them to call.  Where none may be called, none is sent: no backend then calls one."""
-    tools, choice, kind = request.callable_tools, request.tool_choice, target.kind
-    if not tools:
-        return {}
-    said = {"tools": [_tool(tool) for tool in tools]}
-    if choice is None or choice == "auto":
-        refused = kind.refuses_tools and target.parsed_here
-        return {**said, "tool_choice": "none"} if refused else said | ({"tool_choice": choice} if choice else {})
-    if kind.named_choice == "ignored":
-        ledger.note("unenforced", "tool_choice")
+def _insisting(said: list[Message], request: Request, target: Target, ledger: Ledger) -> list[Message]:
+    """With words behind the system's own, where no other way is known to have a tool called."""
+    choice, told = request.tool_choice, target.kind.fields["tool_choice"] != UNENFORCED and not target.mute
+    if choice in (None, "auto") or not request.callable_tools or told:
         return said
+    ledger.note("unenforced", "tool_choice")
+    which = f"the tool '{choice.name}'" if isinstance(choice, Named) else "one of the tools"
+    words = {"role": "system", "content": f"Answer with a call of {which}, and with nothing else."}
+    leading = next((i for i, message in enumerate(said) if message["role"] not in LEADING), len(said))
+    return [*said[:leading], words, *said[leading:]]
+
+
+def _tools(request: Request, target: Target) -> dict[str, Any]:
+    """The tools and which of them to call.  Where none may be called, none is sent: no backend then calls one."""
+    tools, choice = offered(request, target), _choice(request, target)
+    return {"tools": tools} | ({"tool_choice": choice} if choice else {}) if tools else {}
+
+
+def _choice(request: Request, target: Target) -> object:
+    """None if nothing is to be said of it."""
+    choice, verdict = request.tool_choice, target.kind.fields["tool_choice"]
+    if target.mute:
+        return "none"
+    if choice is None or choice == "auto":
+        return choice
+    if verdict == UNENFORCED:
+        return None
     if not isinstance(choice, Named):
-        return {**said, "tool_choice": choice}
-    if kind.named_choice == "alone":
-        return {"tools": [_tool(tool) for tool in tools if tool.name == choice.name], "tool_choice": "required"}
-    return {**said, "tool_choice": {"type": "function", "function": {"name": choice.name}}}
-
-
-def _tool(tool: Tool) -> dict[str, Any]:
-    return {"type": tool.kind, tool.kind: tool.definition}
-
-
-def _without(fields: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if name not in names}
+        return choice
+    return {"type": "function", "function": {"name": choice.name}} if verdict == PASSED else "required"

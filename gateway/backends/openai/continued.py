@@ -3,6 +3,8 @@
 from msgspec import Struct
 
 from gateway.backends import Kind
+from gateway.backends.extensions import verdict
+from gateway.backends.verdicts import Passed
 from gateway.request import Request
 
 
@@ -19,10 +21,11 @@ def continued(request: Request, kind: Kind) -> Continued | None:
     last = request.messages[-1] if request.messages else {}
     if last.get("role") != "assistant" or last.get("tool_calls") or (request.fresh and kind.continues):
         return None
-    if not (kind.continues or request.rest.get("continue_final_message") is True):
+    asked = request.rest.get("continue_final_message") is True
+    if not (kind.continues or (asked and isinstance(verdict("continue_final_message", kind), Passed))):
         return None
     text, thought = _text(last.get("content")), last.get("reasoning_content") or last.get("reasoning")
-    echoed = (kind.continues and not request.stream) or request.rest.get("echo") is True
+    echoed = (kind.echoes and not request.stream) or request.rest.get("echo") is True
     return Continued(text or str(thought or ""), bool(thought) and not text, echoed)
 
 

@@ -4,7 +4,8 @@ There is one tolerant decoder, and no second one with another meaning.
 """
 
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
+from typing import TypeVar
 
 from msgspec import DecodeError, Raw, json
 
@@ -15,9 +16,22 @@ from gateway.backends.openai.signatures import Block, blocks, of_call
 from gateway.backends.openai.template import Template
 from gateway.backends.openai.usage import Total, counted, number, timed
 from gateway.errors import Problem
-from gateway.events import Annotation, Event, Extra, Failure, Finish, Reasoning, Refusal, Text, ToolArgs, ToolStart
+from gateway.events import (
+    Annotation,
+    Event,
+    Extra,
+    Failure,
+    Finish,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolArgs,
+    ToolStart,
+    Usage,
+)
 from gateway.ledger import Ledger
 
+_Decoded = TypeVar("_Decoded")
 _decode = json.Decoder(wire.Chunk).decode
 _string = json.Decoder(str).decode
 _OF_ANSWER = ("prompt_logprobs", "prompt_token_ids", "prompt_progress", "kv_transfer_params", "timings")
@@ -32,17 +46,19 @@ class Decoder:
 
     n: how many choices were asked for; more are dropped, and a single one is choice 0 whatever the backend calls it.
     wanted: the extra fields that the client asked for.
-    said: characters of text, reasoning and arguments so far; counted: the backend has said how many tokens.
+    tops: of how many other tokens with each token it asked to hear; None: of all that come.
+    said: characters of text, reasoning and arguments so far; counted: the tokens, as far as the backend has said.
+    written: the tokens of the answer where it has counted only these.
     """
 
-    def __init__(self, ledger: Ledger, n: int = 1, wanted: Set[str] = frozenset()) -> None:
-        self._ledger, self.n, self._wanted = ledger, n, wanted
+    def __init__(self, ledger: Ledger, n: int = 1, wanted: Set[str] = frozenset(), tops: int | None = None) -> None:
+        self._ledger, self.n, self._wanted, self._tops = ledger, n, wanted, tops
         self._places: dict[int, int | None] = {}  # the backend's index → ours
         self._total = Total()
         self._template = Template()
         self._unsigned: dict[int, list[str]] = {}  # by choice: the thought since its last signature
-        self.said = 0
-        self.counted = False
+        self.said = self.written = 0
+        self.counted: Usage | None = None
 
     def decode(self, payload: bytes) -> list[Event]:
         """What cannot be read is a Failure."""
@@ -58,21 +74,22 @@ class Decoder:
 
     def _alone(self, payload: bytes) -> list[Event]:
         """What it means by itself, without a trace here."""
-        return Decoder(Ledger(), self.n, self._wanted)._decoded(payload)
+        return Decoder(Ledger(), self.n, self._wanted, self._tops)._decoded(payload)
 
     def _decoded(self, payload: bytes) -> list[Event]:
-        try:
-            chunk = _decode(payload)
-        except (DecodeError, UnicodeDecodeError, RecursionError):
-            try:
-                chunk = _decode(_mended(payload))
-            except (DecodeError, RecursionError) as problem:
-                message = f"The backend sent what is no chat completion: {problem}."
-                return [Failure(Problem(502, message, "upstream_error"))]
+        if payload == b"null":  # llama.cpp begins so where it answers several prompts
+            return []
+        chunk = mended(payload, _decode)
+        if isinstance(chunk, Failure):
+            return [chunk]
         if chunk.error or chunk.object == "error":
             return [Failure(stated_problem(chunk.error or json.decode(_mended(payload))))]
+        return self.read(chunk)
+
+    def read(self, chunk: wire.Chunk) -> list[Event]:
+        """What a chunk means that is no error."""
         out: list[Event] = []
-        if chunk.usage or chunk.timings:
+        if chunk.usage or chunk.timings or chunk.x_groq:
             self._usage(chunk, out)
         if self._wanted:
             out += _extras(None, chunk, _OF_ANSWER, self._wanted)
@@ -86,6 +103,8 @@ class Decoder:
             return
         if self._wanted:
             out += _extras(index, choice, ("token_ids",), self._wanted)
+        if choice.usage and (usage := counted(choice.usage)):
+            self._count(usage, out, alone=True)
         if said := choice.delta or choice.message:
             self._message(index, said, choice.logprobs, out)
         if choice.text:
@@ -107,17 +126,21 @@ class Decoder:
 
     def _usage(self, chunk: wire.Chunk, out: list[Event]) -> None:
         """First of all, so that a client that wants a count with every chunk gets the newest."""
-        usage = counted(chunk.usage) if chunk.usage else None
+        counts = chunk.usage or (chunk.x_groq and chunk.x_groq.usage)
+        usage = counted(counts) if counts else None
         if not usage and isinstance(chunk.timings, dict):
             usage = timed(chunk.timings)
         if usage:
-            self.counted = True
-            out.append(self._total.add(usage, alone=not chunk.choices))
+            self._count(usage, out, alone=not chunk.choices)
+
+    def _count(self, usage: Usage, out: list[Event], *, alone: bool) -> None:
+        self.counted = self._total.add(usage, alone)
+        out.append(self.counted)
 
     def _message(self, index: int, said: wire.Message, chances: object, out: list[Event]) -> None:
         self._spoken(index, said, chances, out)
         if said.refusal:
-            out.append(Refusal(index, said.refusal, logprobs(chances, said.refusal).get("refusal", ())))
+            out.append(Refusal(index, said.refusal, logprobs(chances, said.refusal, self._tops).get("refusal", ())))
         if said.annotations:
             out += [Annotation(index, remark) for remark in said.annotations]
         for place, call in enumerate(said.tool_calls or ()):
@@ -166,7 +189,7 @@ class Decoder:
 
     def _text(self, index: int, text: str, chances: object, out: list[Event]) -> None:
         self.said += len(text)
-        found = logprobs(chances, text).get("content", ()) if chances is not None else ()
+        found = logprobs(chances, text, self._tops).get("content", ()) if chances is not None else ()
         if text or found:
             out.append(Text(index, text, found))
 
@@ -194,6 +217,18 @@ class Decoder:
         if text := _arguments(bytes(function.arguments)):
             self.said += len(text)
             out.append(ToolArgs(index, key, text))
+
+
+def mended(payload: bytes, decode: Callable[[bytes], _Decoded]) -> _Decoded | Failure:
+    """The payload in its type, with what JSON does not allow put right."""
+    try:
+        return decode(payload)
+    except (DecodeError, UnicodeDecodeError, RecursionError):
+        try:
+            return decode(_mended(payload))
+        except (DecodeError, RecursionError) as problem:
+            message = f"The backend sent what is no chat completion: {problem}."
+            return Failure(Problem(502, message, "upstream_error"))
 
 
 def readable(payload: bytes) -> bool:

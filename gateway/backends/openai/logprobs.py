@@ -1,6 +1,6 @@
 """Log-probabilities as servers really send them, in the one shape that clients know."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from gateway.events import Candidate, Logprob
@@ -8,15 +8,18 @@ from gateway.events import Candidate, Logprob
 _LEAST = -9999.0  # stands for −∞ and NaN, which JSON cannot say
 
 
-def logprobs(said: object, text: str) -> dict[str, tuple[Logprob, ...]]:
-    """By the field they belong to, "content" or "refusal".  `text` is what a bare number is about."""
+def logprobs(said: object, text: str, most: int | None = None) -> dict[str, tuple[Logprob, ...]]:
+    """By the field they belong to, "content" or "refusal".
+
+    text: what a bare number is about; most: how many other tokens are told of with each, None: as many as came.
+    """
     match said:
         case {"tokens": list(tokens), **rest}:
-            return {"content": _columns(tokens, rest)}
+            return {"content": _columns(tokens, rest, most)}
         case {**fields}:
-            return {field: _entries(fields.get(field)) for field in ("content", "refusal")}
+            return {field: _entries(fields.get(field), most) for field in ("content", "refusal")}
         case list():
-            return {"content": _entries(said)}
+            return {"content": _entries(said, most)}
         case bool() | None:
             return {}
         case int() | float():
@@ -24,16 +27,16 @@ def logprobs(said: object, text: str) -> dict[str, tuple[Logprob, ...]]:
     return {}
 
 
-def _entries(said: object) -> tuple[Logprob, ...]:
-    return tuple(_entry(one) for one in said if isinstance(one, Mapping)) if isinstance(said, list) else ()
+def _entries(said: object, most: int | None) -> tuple[Logprob, ...]:
+    return tuple(_entry(one, most) for one in said if isinstance(one, Mapping)) if isinstance(said, list) else ()
 
 
-def _entry(said: Mapping[str, Any]) -> Logprob:
+def _entry(said: Mapping[str, Any], most: int | None) -> Logprob:
     token = _token(said)
-    return Logprob(token.token, token.logprob, token.bytes, tuple(_candidates(said.get("top_logprobs"))))
+    return Logprob(token.token, token.logprob, token.bytes, tuple(_candidates(said.get("top_logprobs"))[:most]))
 
 
-def _columns(tokens: list[Any], said: Mapping[object, Any]) -> tuple[Logprob, ...]:
+def _columns(tokens: list[Any], said: Mapping[object, Any], most: int | None) -> tuple[Logprob, ...]:
     """The shape of the legacy completions: one list per property."""
     chances, tops = said.get("token_logprobs") or [], said.get("top_logprobs") or []
     return tuple(
@@ -41,13 +44,13 @@ def _columns(tokens: list[Any], said: Mapping[object, Any]) -> tuple[Logprob, ..
             str(token),
             _number(chances[i] if i < len(chances) else None),
             _bytes(str(token)),
-            tuple(_candidates(tops[i] if i < len(tops) else None)),
+            tuple(_candidates(tops[i] if i < len(tops) else None)[:most]),
         )
         for i, token in enumerate(tokens)
     )
 
 
-def _candidates(said: object) -> Iterable[Candidate]:
+def _candidates(said: object) -> list[Candidate]:
     if isinstance(said, Mapping):  # {token: logprob}
         return [Candidate(str(token), _number(chance), _bytes(str(token))) for token, chance in said.items()]
     return [_token(one) for one in said if isinstance(one, Mapping)] if isinstance(said, list) else []

@@ -1,35 +1,46 @@
-"""Messages as local servers' templates can take them (`spec.md` A2): roles, text, past calls and reasoning."""
+"""Messages as local servers' templates can take them (`spec.md` A2): roles, text, past calls and reasoning.
 
-from collections.abc import Iterable, Sequence
-from itertools import groupby
+What becomes of their order is in turns.py.
+"""
+
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, Literal
 
 from msgspec import DecodeError, Struct, json
 
+from gateway.backends.openai import turns
+from gateway.backends.openai.turns import text_part
 from gateway.ledger import Ledger
 from gateway.request import Message
 
+LEADING = ("system", "developer")  # roles of what is said before a conversation begins
 _TEXTS = ("text", "refusal")  # each part has its text under the name of its type
 _REASONING = ("reasoning_content", "reasoning")
+_OF_THE_SDK = ("index", "parsed_arguments")  # which clients leave in what they have put together from a stream
 
 
 class Policy(Struct, frozen=True):
     """developer: what that role becomes; late_system: what a system message after the first user message does.
 
-    reasoning: the field for past reasoning.
-    alternate: the template takes no two messages of the user in a row.
+    reasoning: the field for past reasoning; None: the server would not look at it.
+    calls_alone: nor at the text of a message with calls; names: it would at who speaks.
+    alternate: the template wants the user and the assistant to take turns, and each call to have its output.
+    continues: the server goes on with a last message of the assistant, of which it takes only one, without calls.
     """
 
     developer: Literal["system", "native"] = "system"
     late_system: Literal["keep", "user", "merge"] = "user"
-    reasoning: str = "reasoning_content"
+    reasoning: str | None = "reasoning_content"
     alternate: bool = False
+    continues: bool = False
+    calls_alone: bool = False
+    names: bool = True
 
 
 def messages(said: Sequence[Message], policy: Policy, ledger: Ledger) -> list[Message]:
     """Leading system messages become one; text is never lost, whatever becomes of its role."""
     renamed = [_message(message, policy, ledger) for message in said]
-    first = next((i for i, message in enumerate(renamed) if message["role"] not in ("system", "developer")), None)
+    first = next((i for i, message in enumerate(renamed) if message["role"] not in LEADING), None)
     leading, rest = (renamed, []) if first is None else (renamed[:first], renamed[first:])
     if policy.late_system != "keep" and any(message["role"] == "system" for message in rest):
         ledger.note("translated", "messages.role")
@@ -38,65 +49,94 @@ def messages(said: Sequence[Message], policy: Policy, ledger: Ledger) -> list[Me
         rest = [message for message in rest if message["role"] != "system"]
     elif policy.late_system == "user":
         rest = [_as_user(message) if message["role"] == "system" else message for message in rest]
-    given = [*_joined(leading), *rest]
-    return _alternating(given, ledger) if policy.alternate else given
+    given = turns.with_media_apart([*_joined(leading), *rest], ledger)
+    if policy.continues:
+        given = turns.with_one_end(given, ledger)
+    return turns.alternating(given, ledger) if policy.alternate else given
 
 
 def _message(message: Message, policy: Policy, ledger: Ledger) -> Message:
     role = message["role"]
+    if message.get("name") and role != "tool" and not policy.names:
+        ledger.note("dropped", "messages.name")
+        message = _without(("name",), message)
     if isinstance(parts := message.get("content"), list):
         message = {**message, "content": _content(parts, "" if role == "assistant" else "\n")}
     if role == "developer" and policy.developer == "system":
         return {**message, "role": "system"}
     if role == "assistant":
-        return _assistant(message, policy.reasoning, ledger)
+        return _assistant(message, policy, ledger)
     return message
 
 
 def _content(parts: list[dict[str, Any]], glue: str) -> object:
     """One text where all parts are text: not every server, nor every template, can take a list."""
     if all(part["type"] in _TEXTS for part in parts):
-        return glue.join(str(part.get(part["type"]) or "") for part in parts)
-    return [{name: value for name, value in part.items() if name != "prompt_cache_breakpoint"} for part in parts]
+        return glue.join(map(_text, parts))
+    return [_part(part) for part in parts]
 
 
-def _assistant(message: Message, field: str, ledger: Ledger) -> Message:
+def _part(part: dict[str, Any]) -> dict[str, Any]:
+    if part["type"] == "refusal":
+        return text_part(_text(part))
+    return _without(("prompt_cache_breakpoint",), part)
+
+
+def _text(part: dict[str, Any]) -> str:
+    return str(part.get(part["type"]) or "")
+
+
+def _assistant(message: Message, policy: Policy, ledger: Ledger) -> Message:
     """Refused text is text, reasoning stands in the one field that the backend reads, and arguments are an object."""
     given = {name: value for name, value in message.items() if value is not None or name == "content"}
-    details = given.pop("reasoning_details", None)
-    thoughts = [given.pop(name) for name in _REASONING if name in given]
+    _put_thought(given, policy.reasoning, ledger)
     refusal = given.pop("refusal", None)
-    thought = next(filter(None, thoughts), None) or _detailed(details)
-    if thought:
-        given[field] = thought
-    elif details:
-        ledger.note("dropped", "messages.reasoning_details")
     if isinstance(blocks := given.get("thinking_blocks"), list):
         given["thinking_blocks"] = [_block(block) for block in blocks]
     if refusal:
         given["content"] = _refused(given.get("content"), refusal)
-    if calls := given.get("tool_calls"):
+    if given.pop("audio", None):  # the id of what was said aloud, which is nowhere here
+        ledger.note("dropped", "messages.audio")
+    if calls := given.pop("tool_calls", None):
         given["tool_calls"] = [_call(call, ledger) for call in calls]
+        if policy.calls_alone and given.get("content"):
+            given["content"] = ""
+            ledger.note("dropped", "messages.content")
     elif given.get("content") is None:
         given["content"] = ""  # llama.cpp takes no message without either
     return given
 
 
+def _put_thought(given: Message, field: str | None, ledger: Ledger) -> None:
+    details = given.pop("reasoning_details", None)
+    thoughts = [given.pop(name) for name in _REASONING if name in given]
+    thought = next(filter(None, thoughts), None) or _detailed(details)
+    if thought and field:
+        given[field] = thought
+    elif thought:
+        ledger.note("dropped", "messages.reasoning_content")
+    elif details:
+        ledger.note("dropped", "messages.reasoning_details")
+
+
 def _block(block: object) -> object:
     """As the upstream had it: without the index that a stream gives it."""
-    return {name: value for name, value in block.items() if name != "index"} if isinstance(block, dict) else block
+    return _without(_OF_THE_SDK, block) if isinstance(block, dict) else block
+
+
+def _without(names: Container[str], members: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if name not in names}
 
 
 def _call(call: dict[str, Any], ledger: Ledger) -> dict[str, Any]:
-    arguments = call["function"]["arguments"]
+    function = _without(_OF_THE_SDK, call["function"])
+    arguments = function["arguments"]
     if not arguments.strip():
-        sound = "{}"
+        function["arguments"] = "{}"
     elif not _is_object(arguments):
         ledger.note("repaired", "messages.tool_calls.function.arguments")
-        sound = json.encode({"__raw": arguments}).decode()
-    else:
-        return call
-    return {**call, "function": {**call["function"], "arguments": sound}}
+        function["arguments"] = json.encode({"__raw": arguments}).decode()
+    return {**_without(_OF_THE_SDK, call), "function": function}
 
 
 def _is_object(text: str) -> bool:
@@ -119,39 +159,15 @@ def _joined(leading: Sequence[Message]) -> Iterable[Message]:
     return [{**leading[0], "content": "\n\n".join(texts)}]
 
 
-def _alternating(given: Sequence[Message], ledger: Ledger) -> list[Message]:
-    """One message for each run of the user's."""
-    turns: list[Message] = []
-    for role, run in groupby(given, key=lambda message: message["role"]):
-        first, *more = run
-        if role == "user" and more:
-            ledger.note("translated", "messages")
-            turns.append({**first, "content": _united([first, *more])})
-        else:
-            turns += [first, *more]
-    return turns
-
-
-def _united(run: Sequence[Message]) -> object:
-    contents = [message["content"] for message in run]
-    if all(isinstance(content, str) for content in contents):
-        return "\n\n".join(contents)
-    return [part for content in contents for part in ([_part(content)] if isinstance(content, str) else content)]
-
-
 def _as_user(message: Message) -> Message:
     content = message["content"]
     if isinstance(content, str):
         return {"role": "user", "content": f"<system_message>{content}</system_message>"}
-    return {"role": "user", "content": [_part("<system_message>"), *content, _part("</system_message>")]}
+    return {"role": "user", "content": [text_part("<system_message>"), *content, text_part("</system_message>")]}
 
 
 def _refused(content: object, refusal: str) -> object:
     """What was said, then what was refused."""
     if isinstance(content, list):
-        return [*content, _part(refusal)]
+        return [*content, text_part(refusal)]
     return f"{content}\n\n{refusal}" if content else refusal
-
-
-def _part(text: str) -> dict[str, str]:
-    return {"type": "text", "text": text}

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.backends.openai.wire import Count, Counts, Details
 from gateway.events import Usage
@@ -23,14 +24,14 @@ def number(said: Count) -> int:
 
 def counted(counts: Counts) -> Usage | None:
     """None if nothing was counted."""
-    prompt = number(counts.prompt_tokens)
-    cached = _cached(counts)
-    if not prompt:  # Anthropic's names: what came from or went to the cache is not in input_tokens
-        outside = number(counts.cache_read_input_tokens) + number(counts.cache_creation_input_tokens)
-        prompt = number(counts.input_tokens) + outside
-    completion = number(counts.completion_tokens) or number(counts.output_tokens)
+    prompt, completion = _prompt(counts), _completion(counts)
+    if not (prompt and completion):  # a total may know of the other
+        missing = max(number(counts.total_tokens) - prompt - completion, 0)
+        prompt, completion = prompt or missing, completion or (missing if prompt else 0)
+    if not (prompt or completion):
+        return None
     details = counts.completion_tokens_details or counts.output_tokens_details or _NO_DETAILS
-    return Usage(prompt, completion, cached, number(details.reasoning_tokens)) if prompt or completion else None
+    return Usage(prompt, completion, _cached(counts), number(details.reasoning_tokens), _kept(counts))
 
 
 def timed(timings: Mapping[str, Any]) -> Usage | None:
@@ -40,6 +41,36 @@ def timed(timings: Mapping[str, Any]) -> Usage | None:
     return Usage(prompt, written, cached) if prompt or written else None
 
 
+def _prompt(counts: Counts) -> int:
+    """By Anthropic's names, what came from or went to the cache is not in input_tokens."""
+    outside = number(counts.cache_read_input_tokens) + number(counts.cache_creation_input_tokens)
+    return (
+        number(counts.prompt_tokens)
+        or number(counts.input_tokens) + outside
+        or number(counts.prompt_eval_count)
+        or number(counts.tokens_evaluated)
+    )
+
+
+def _completion(counts: Counts) -> int:
+    return (
+        number(counts.completion_tokens)
+        or number(counts.output_tokens)
+        or number(counts.eval_count)
+        or number(counts.tokens_predicted)
+    )
+
+
+def _kept(counts: Counts) -> int:
+    """What went to the cache."""
+    details = counts.prompt_tokens_details or counts.input_tokens_details or _NO_DETAILS
+    return (
+        number(details.cache_write_tokens)
+        or number(details.created_cache_tokens)
+        or number(counts.cache_creation_input_tokens)
+    )
+
+
 def _cached(counts: Counts) -> int:
     details = counts.prompt_tokens_details or counts.input_tokens_details or _NO_DETAILS
     return (
@@ -47,6 +78,11 @@ def _cached(counts: Counts) -> int:
         or number(counts.cache_read_input_tokens)
         or number(counts.prompt_cache_hit_tokens)
     )
+
+
+def shared(usage: Usage, thought: int, said: int) -> Usage:
+    """The same, with as much of the answer's tokens for reasoning as it has of the answer's characters."""
+    return replace(usage, reasoning=min(-(-usage.completion * thought // max(said, thought)), usage.completion))
 
 
 class Total(Struct):
@@ -62,6 +98,6 @@ class Total(Struct):
     def add(self, usage: Usage, alone: bool) -> Usage:
         if alone:
             if self.stated and self.finished:
-                self.before += Usage(0, self.stated.completion, 0, self.stated.reasoning)
+                self.before += Usage(0, self.stated.completion, reasoning=self.stated.reasoning)
             self.stated, self.finished = usage, False
         return usage + self.before

@@ -40,19 +40,10 @@ class Message(Struct):
     annotations: list[Raw] | None = None
 
 
-class Choice(Struct):
-    index: Count = None
-    delta: Message | None = None
-    message: Message | None = None
-    text: str | None = None
-    logprobs: Any = None
-    finish_reason: Any = None
-    stop_reason: Any = None
-    token_ids: Any = None
-
-
 class Details(Struct):
     cached_tokens: Count = None
+    cache_write_tokens: Count = None
+    created_cache_tokens: Count = None
     reasoning_tokens: Count = None
 
 
@@ -61,8 +52,13 @@ class Counts(Struct):
 
     prompt_tokens: Count = None
     completion_tokens: Count = None
+    total_tokens: Count = None
     input_tokens: Count = None
     output_tokens: Count = None
+    prompt_eval_count: Count = None
+    eval_count: Count = None
+    tokens_evaluated: Count = None
+    tokens_predicted: Count = None
     prompt_tokens_details: Details | None = None
     completion_tokens_details: Details | None = None
     input_tokens_details: Details | None = None
@@ -72,9 +68,28 @@ class Counts(Struct):
     prompt_cache_hit_tokens: Count = None
 
 
+class Choice(Struct):
+    index: Count = None
+    delta: Message | None = None
+    message: Message | None = None
+    text: str | None = None
+    logprobs: Any = None
+    finish_reason: Any = None
+    stop_reason: Any = None
+    token_ids: Any = None
+    usage: Counts | None = None  # Moonshot's place for it
+
+
+class Groq(Struct):
+    """What Groq adds to the first and the last chunk."""
+
+    usage: Counts | None = None
+
+
 class Chunk(Struct):
     choices: list[Choice] | None = None
     usage: Counts | None = None
+    x_groq: Groq | None = None
     timings: Any = None
     error: Any = None
     object: Any = None

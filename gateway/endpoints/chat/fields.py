@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gateway.endpoints.body import metadata, moderation
+from gateway.endpoints.body import metadata, moderation, stop
 from gateway.endpoints.checks import (
     Check,
     boolean,
@@ -21,11 +21,6 @@ from gateway.errors import BadRequest
 ROLES = ("developer", "system", "user", "assistant", "tool", "function")
 
 
-def _stop(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
-    if not isinstance(value, str):
-        list_of(string)(value, param)
-
-
 def _modalities(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
     list_of(one_of("text", "audio"))(value, param)
     if "audio" in value:
@@ -35,8 +30,8 @@ def _modalities(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
 _FILE = fields({}, {"file_data": string, "file_id": string, "filename": string})
 _PARTS: dict[str, dict[str, Check]] = {
     "text": {"text": string},
-    "image_url": {"image_url": object_},
-    "input_audio": {"input_audio": object_},
+    "image_url": {"image_url": fields({"url": string})},
+    "input_audio": {"input_audio": fields({"data": string, "format": string})},
     "file": {"file": _FILE},
 }
 
@@ -131,7 +126,7 @@ OPTIONAL: dict[str, Check] = {
     "safety_identifier": short(128),
     "seed": integer(),
     "service_tier": string,
-    "stop": _stop,
+    "stop": stop,
     "store": boolean,
     "stream": boolean,
     "stream_options": fields({}, {"include_usage": boolean, "include_obfuscation": boolean}),

@@ -28,7 +28,8 @@ def usage(counted: Usage) -> dict[str, Any]:
         "prompt_tokens": counted.prompt,
         "completion_tokens": counted.completion,
         "total_tokens": counted.prompt + counted.completion,
-        "prompt_tokens_details": {"cached_tokens": counted.cached},
+        "prompt_tokens_details": {"cached_tokens": counted.cached}
+        | ({"cache_write_tokens": counted.kept} if counted.kept else {}),
         "completion_tokens_details": {"reasoning_tokens": counted.reasoning},
     }
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.endpoints.responses.parts import Content, Part, text_part
+from gateway.endpoints.responses.parts import Content, Part
 from gateway.errors import BadRequest
 from gateway.ledger import Ledger
 from gateway.request import Message, Named, Thought, summary
@@ -153,7 +153,8 @@ class Past:
         if calls:
             message["tool_calls"] = [call.said for call in calls]
         yield message
-        yield from self._outputs(group.answered)
+        for call in group.answered:
+            yield {"role": "tool", "tool_call_id": call.id, "content": call.output}
 
     def _settled(self, group: _Group, call: Call) -> bool:
         """True for a call with an output; False for one that needs none, as it was cut."""
@@ -183,15 +184,6 @@ class Past:
         said = {"reasoning_content": "\n\n".join(filter(None, texts)), "thinking_blocks": blocks}
         return {name: value for name, value in said.items() if value}
 
-    def _outputs(self, calls: Iterable[Call]) -> Iterable[Message]:
-        """Messages of the role tool, which have no place for images: those follow in one of the user's."""
-        images: list[Part] = []
-        for call in calls:
-            yield {"role": "tool", "tool_call_id": call.id, "content": _taken_out(images, call.output)}
-        if images:
-            self.rules.ledger.note("translated", "input.output.input_image")
-            yield {"role": "user", "content": [text_part("Tool output images:"), *images]}
-
     def _opened(self, sealed: str | None) -> Thought | None:
         opened = self.rules.open(sealed) if sealed else None
         if sealed and not opened:
@@ -209,15 +201,3 @@ class Excerpt(Past):
 
 def _joined(parts: list[Part] | None) -> str:
     return "\n\n".join(part["text"] for part in parts or ())
-
-
-def _taken_out(images: list[Part], output: Content | None) -> Content | None:
-    """The output with numbers for its images, which are added to the others."""
-    if not isinstance(output, list):
-        return output
-    return [_numbered(images, part) if part["type"] == "image_url" else part for part in output]
-
-
-def _numbered(images: list[Part], image: Part) -> Part:
-    images.append(image)
-    return text_part(f"[image #{len(images)}]")

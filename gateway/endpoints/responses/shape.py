@@ -55,7 +55,7 @@ def call(start: ToolStart, new_id: Callable[[str], str]) -> Wire:
 def usage(counted: Usage) -> Wire:
     return {
         "input_tokens": counted.prompt,
-        "input_tokens_details": {"cached_tokens": counted.cached, "cache_write_tokens": 0},
+        "input_tokens_details": {"cached_tokens": counted.cached, "cache_write_tokens": counted.kept},
         "output_tokens": counted.completion,
         "output_tokens_details": {"reasoning_tokens": counted.reasoning},
         "total_tokens": counted.prompt + counted.completion,

@@ -121,6 +121,7 @@ ROWS: Mapping[str, Row] = {
             "vLLM drops what follows a section; SGLang lets the end of a section into the arguments where the end of "
             "the call is missing.  Here the first is text and the second falls away."
         ),
+        ids="counted",
     ),
     "functionary31": Row(
         parse=Markup(

@@ -1,14 +1,34 @@
-"""/v1/models: what clients may ask for."""
+"""/v1/models: what clients may ask for, and what is known of it."""
 
+import asyncio
 from typing import Any
 
 from fastapi import FastAPI, Request
+from msgspec import Struct
 
+from gateway.backends.knowledge import Known
 from gateway.config import Config
+from gateway.endpoints import catalogue
 from gateway.errors import NotFound
+from gateway.server import window
 from gateway.server.auth import Doorkeeper, may_use
 from gateway.server.backend import Listed
 from gateway.server.directory import Directory
+
+
+class _Model(Struct, frozen=True):
+    listed: Listed
+    known: Known
+
+    def shown(self) -> dict[str, Any]:
+        """As OpenAI has it, and in the words of other servers what is known."""
+        said = {"id": self.listed.id, "object": "model", "created": self.listed.created, "owned_by": "gateway"}
+        length, can = self.known.window, self.known.abilities
+        return {
+            **said,
+            **({"context_length": length, "max_model_len": length} if length else {}),
+            **({"capabilities": sorted(can)} if can is not None else {}),
+        }
 
 
 def add(app: FastAPI, _: Config, door: Doorkeeper) -> None:
@@ -18,18 +38,30 @@ def add(app: FastAPI, _: Config, door: Doorkeeper) -> None:
         key = door.admit(request.headers)
         directory: Directory = app.state.directory
         listed = [one for one in await directory.list() if may_use(key, one.id, directory.model(one.id))]
-        return {"object": "list", "data": [_model(one) for one in listed]}
+        found = await asyncio.gather(*(_known(directory, one) for one in listed))
+        said = {"object": "list", "data": [model.shown() for model in found]}
+        return said | ({"models": _catalogue(found)} if "client_version" in request.query_params else {})
 
     @app.get("/v1/models/{id:path}")
     async def model(request: Request, id: str) -> dict[str, Any]:
         """One of them."""
         key = door.admit(request.headers)
-        for listed in await app.state.directory.list():
-            if listed.id == id and may_use(key, id, app.state.directory.model(id)):
-                return _model(listed)
+        directory: Directory = app.state.directory
+        for listed in await directory.list():
+            if listed.id == id and may_use(key, id, directory.model(id)):
+                return (await _known(directory, listed)).shown()
         message = f"The model '{id}' does not exist or you do not have access to it."
         raise NotFound(message, code="model_not_found", param="model")
 
 
-def _model(listed: Listed) -> dict[str, Any]:
-    return {"id": listed.id, "object": "model", "created": listed.created, "owned_by": "gateway"}
+async def _known(directory: Directory, listed: Listed) -> _Model:
+    return _Model(listed, await window.known(await directory.find(listed.id)))
+
+
+def _catalogue(found: list[_Model]) -> list[dict[str, Any]]:
+    """What Codex can work with: it wants models that chat."""
+    chatting = [model for model in found if "embeddings" not in (model.known.abilities or ())]
+    return [
+        catalogue.entry(model.listed.id, place, model.known.window, model.known.abilities)
+        for place, model in enumerate(chatting)
+    ]

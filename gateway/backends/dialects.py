@@ -1,0 +1,38 @@
+"""The ways in which servers are asked and answer: where, with what body, and how the answer is decoded."""
+
+from collections.abc import Callable, Mapping, Set
+from types import MappingProxyType
+
+from msgspec import Struct
+
+from gateway.backends.ollama.body import body as native_body
+from gateway.backends.ollama.decode import Decoder as NativeDecoder
+from gateway.backends.ollama.think import FIELDS
+from gateway.backends.openai.body import Target, body, tops, wanted
+from gateway.backends.openai.decode import Decoder
+from gateway.ledger import Ledger
+from gateway.request import Request
+
+
+class Dialect(Struct, frozen=True):
+    """A POST to `path`; `body` as openai.body has it; `decoder`: one for the answer to such a request.
+
+    thinking: the fields about thoughts, if a model that has none refuses to be asked for them.
+    """
+
+    path: str
+    body: Callable[[Request, Target, Set[str], Ledger], bytes]
+    decoder: Callable[[Request, Ledger], Decoder]
+    thinking: frozenset[str] = frozenset()
+
+
+DIALECTS: Mapping[str, Dialect] = MappingProxyType(
+    {
+        "openai": Dialect(
+            "/v1/chat/completions",
+            body,
+            lambda request, ledger: Decoder(ledger, request.n, wanted(request), tops(request)),
+        ),
+        "ollama": Dialect("/api/chat", native_body, lambda _, ledger: NativeDecoder(ledger), FIELDS),
+    }
+)

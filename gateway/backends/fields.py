@@ -1,0 +1,163 @@
+"""The fields of a request as a kind of server takes them, by its table (verdicts.py, extensions.py)."""
+
+import re
+from collections.abc import Iterator, Mapping, Set
+from types import MappingProxyType
+from typing import Any, Literal
+
+from gateway.backends import Kind
+from gateway.backends.extensions import verdict
+from gateway.backends.verdicts import (
+    Dropped,
+    Emulated,
+    Into,
+    Opened,
+    Passed,
+    Refused,
+    Renamed,
+    Translated,
+    Unenforced,
+    Verdict,
+    WithoutEffect,
+)
+from gateway.errors import BadRequest
+from gateway.ledger import Code, Ledger
+from gateway.request import Request
+
+# Of what means the same: it is sent; the client has said it itself, in the server's own words; the kind has no word.
+_Outcome = Literal["said", "given", "lost"]
+_UNFIT = re.compile(r"[^!-+\--~]+")  # for a list in a header: all but visible ASCII without the comma
+_LIMITS = ("max_completion_tokens", "max_tokens")
+# What says no more than its absence: nothing is lost with it.
+_DEFAULTS = MappingProxyType(
+    {
+        "logprobs": False,
+        "presence_penalty": 0,
+        "response_format": {"type": "text"},
+        "top_logprobs": 0,
+        "verbosity": "medium",
+    }
+)
+
+
+def fields(request: Request, kind: Kind, known: Set[str], ledger: Ledger) -> dict[str, Any]:
+    """All but the model, the messages, the tools and their choice.  `known` are the fields of the API.
+
+    What is not sent as it came is in the ledger; BadRequest for what would be another answer without it.
+    """
+    taken = _Taken(request, kind, known, ledger)
+    if request.max_tokens is not None:
+        taken.limit(request.max_tokens)
+    for name, value in _asked(request):
+        taken.put(name, value)
+    return taken.said
+
+
+def subject(name: str) -> str:
+    """A client's own word, as it can stand in the ledger."""
+    return _UNFIT.sub("?", name)[:64]
+
+
+def _asked(request: Request) -> Iterator[tuple[str, Any]]:
+    for name, value in request.rest.items():
+        unasked = name == "parallel_tool_calls" and not request.callable_tools
+        if not unasked and name not in (*_LIMITS, "stream_options"):
+            yield name, value
+    if request.n != 1:
+        yield "n", request.n
+    if request.stream:
+        options = request.rest.get("stream_options") or {}
+        options = {name: value for name, value in options.items() if name != "include_obfuscation"}
+        yield "stream_options", {**options, "include_usage": True}
+
+
+class _Taken:
+    """What is said to the server.  What the client says in the server's own words goes before what means the same."""
+
+    def __init__(self, request: Request, kind: Kind, known: Set[str], ledger: Ledger) -> None:
+        self._request, self._kind, self._known, self._ledger = request, kind, known, ledger
+        self.said: dict[str, Any] = {}
+
+    def limit(self, tokens: int) -> None:
+        """Under the kind's name, else the client's own."""
+        name = next((name for name in _LIMITS if name in self._request.rest), _LIMITS[0])
+        found = verdict(name, self._kind)
+        self.said[found.to if isinstance(found, Renamed) else name] = tokens
+
+    def put(self, name: str, value: Any) -> None:  # noqa: ANN401 - decoded JSON
+        match verdict(name, self._kind):
+            case Passed():
+                self._direct(name, value)
+                self._note("forwarded", name)
+            case Renamed(to=to):
+                self._note("renamed" if self._derived(to, value) == "said" else "dropped", name)
+            case Translated(into=into):
+                self._translate(name, value, into)
+            case Opened() if isinstance(value, dict):
+                for member, inner in value.items():
+                    self.put(f"{name}.{member}", inner)
+            case lost:
+                self._lose(name, value, lost)
+
+    def _translate(self, name: str, value: Any, into: Into | None) -> None:  # noqa: ANN401 - decoded JSON
+        made = into(value, self._request) if into else {name: value}
+        if made == {name: value}:
+            self._direct(name, made[name])
+            return
+        outcomes = self._outcomes(name, made)
+        if "said" not in outcomes:
+            self._lose(name, value, Dropped())
+            return
+        self._ledger.note("translated", subject(name))
+        if "lost" in outcomes:
+            self._ledger.note("dropped", subject(name))
+
+    def _outcomes(self, name: str, made: Mapping[str, Any]) -> set[_Outcome]:
+        """Of all that a field was made into; its own name is its own."""
+        return {self._place(to, one) if to == name else self._derived(to, one) for to, one in made.items()}
+
+    def _derived(self, name: str, value: Any) -> _Outcome:  # noqa: ANN401 - decoded JSON
+        """Say what the client has said in other words."""
+        if self._given(name):
+            return "given"
+        match verdict(name, self._kind):
+            case Passed():
+                return self._place(name, value)
+            case Renamed(to=to):
+                return self._derived(to, value)
+            case Translated(into=into):
+                outcomes = self._outcomes(name, into(value, self._request) if into else {name: value})
+                return "said" if "said" in outcomes else "lost"
+        return "lost"
+
+    def _given(self, path: str) -> bool:
+        name, _, member = path.partition(".")
+        for said in (self._request.rest, self.said):
+            inner = said.get(name)
+            if inner is not None and (not member or (isinstance(inner, dict) and member in inner)):
+                return True
+        return False
+
+    def _direct(self, name: str, value: Any) -> None:  # noqa: ANN401 - decoded JSON
+        there = self.said.get(name)
+        self.said[name] = {**there, **value} if isinstance(there, dict) and isinstance(value, dict) else value
+
+    def _place(self, path: str, value: Any) -> _Outcome:  # noqa: ANN401 - decoded JSON
+        name, _, member = path.partition(".")
+        self._direct(name, {member: value} if member else value)
+        return "said"
+
+    def _lose(self, name: str, value: Any, found: Verdict) -> None:  # noqa: ANN401 - decoded JSON
+        match found:
+            case Refused(what=what):
+                message = f"Unsupported value: '{name}' cannot be {what} with this model's backend."
+                raise BadRequest(message, code="unsupported_value", param=name)
+            case Emulated() | WithoutEffect():
+                return
+        if name not in _DEFAULTS or value != _DEFAULTS[name]:
+            self._ledger.note("unenforced" if isinstance(found, Unenforced) else "dropped", subject(name))
+
+    def _note(self, code: Code, name: str) -> None:
+        """What the API knows means the same under any name."""
+        if name not in self._known:
+            self._ledger.note(code, subject(name))

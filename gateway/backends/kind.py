@@ -1,0 +1,76 @@
+"""What a kind of server is: the type of the rows in kinds/, and what several of them have in common."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from gateway.backends.verdicts import PASSED, Translated, Verdict
+from gateway.request import Request
+
+
+def parts(*names: str, **others: Verdict) -> Mapping[str, Verdict]:
+    """Texts, and parts of messages of these types as they come."""
+    return MappingProxyType({**dict.fromkeys(("text", *names), PASSED), **others})
+
+
+_AS_THE_API = parts("image_url", "input_audio")
+
+
+class Counter(Struct, frozen=True):
+    """Where a server takes the body of a chat completion and says, in this field, how many tokens its prompt has."""
+
+    path: str
+    field: str
+
+
+class Kind(Struct, frozen=True, kw_only=True):
+    """What one kind of server makes of a request.
+
+    fields: the verdict on each field of the API, and on others where it is not the one that follows from the rest.
+    extensions: fields beyond the API that it takes, objects with all their members.
+    forwards: what else is passed on: all; what no kind is known to take, in the hope that this one does; or nothing.
+    reasoning: the field in which it wants past reasoning back; None: it shows its model none.
+    calls_alone: it shows its model no text of a message with calls.
+    names: a template may show who speaks, by the `name` of a message.
+    refuses_tools: it takes tools only with a parser for their calls, unless it may call none; it shows them to the
+        model all the same.
+    parses: it looks for thoughts and calls itself, whatever its settings.
+    raw: what is asked so that special tokens stay in the text.
+    continues: a last message of the assistant is the beginning of the answer, asked for or not.
+    echoes: a whole answer repeats that beginning.
+    keeps_stops: it leaves the stop sequence that ended an answer in it.
+    counter: where it counts tokens; None: nowhere.
+    counts_one: of several choices it counts the tokens of one, unless it streams a chat.
+    parts: of messages, besides text: those that it takes, as they come or as something else.
+    fetches: it may be given the URL of an image, and not only the image itself.
+    """
+
+    fields: Mapping[str, Verdict]
+    extensions: frozenset[str] = frozenset()
+    forwards: Literal["all", "unheard", "none"] = "unheard"
+    dialect: Literal["openai", "ollama"] = "openai"
+    reasoning: Literal["reasoning", "reasoning_content", "thinking"] | None = "reasoning_content"
+    calls_alone: bool = False
+    names: bool = True
+    refuses_tools: bool = False
+    parses: bool = False
+    raw: Mapping[str, bool] = MappingProxyType({})
+    continues: bool = False
+    echoes: bool = False
+    keeps_stops: bool = False
+    counter: Counter | None = None
+    counts_one: bool = False
+    parts: Mapping[str, Verdict] = _AS_THE_API
+    fetches: bool = False
+
+
+def unless_a_call_is_forced(format: object, request: Request) -> Mapping[str, Any]:
+    """A server has one grammar for both: vLLM takes the call's in silence, SGLang the format's, Ollama has no other."""
+    forced = request.callable_tools and request.tool_choice not in (None, "auto")
+    return {} if forced else {"response_format": format}
+
+
+LEFT_OUT = "left out where a call is forced"
+FORMAT = Translated(LEFT_OUT, unless_a_call_is_forced)

@@ -1,0 +1,20 @@
+"""The kinds of servers, a file each: what a kind is like, and what it makes of each field of a request."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from gateway.backends.kind import Kind
+from gateway.backends.kinds import llamacpp, lmstudio, ollama, sglang, transformers, vllm
+from gateway.backends.verdicts import OPENAI
+
+KINDS: Mapping[str, Kind] = MappingProxyType(
+    {
+        "openai": Kind(fields=OPENAI, forwards="all", parses=True, fetches=True),
+        "vllm": vllm.KIND,
+        "llamacpp": llamacpp.KIND,
+        "ollama": ollama.KIND,
+        "lmstudio": lmstudio.KIND,
+        "sglang": sglang.KIND,
+        "transformers": transformers.KIND,
+    }
+)

@@ -1,0 +1,60 @@
+"""llama.cpp b11549, tools/server/server-schema.cpp and its reading of chat completions."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from gateway.backends.kind import Counter, Kind, parts
+from gateway.backends.verdicts import ALONE, LOCAL, Renamed, Translated
+from gateway.request import Request
+
+_IN_WHOLE = "left out of a stream with tools"  # to which llama.cpp answers 400
+
+
+def _chances(wanted: object, request: Request) -> Mapping[str, Any]:
+    """Who names no number gets the chances of 20 tokens, and who wants those of no others gets none at all."""
+    if request.stream and request.callable_tools:
+        return {}
+    alone = wanted is True and "top_logprobs" not in request.rest
+    return {"logprobs": wanted, **({"top_logprobs": 1} if alone else {})}
+
+
+def _at_least_one(tops: Any, request: Request) -> Mapping[str, Any]:  # noqa: ANN401 - decoded JSON
+    return {} if request.stream and request.callable_tools else {"top_logprobs": max(tops, 1)}
+
+
+def _with_switch(effort: object, _: Request) -> Mapping[str, Any]:
+    """To llama.cpp an effort is a word for the template, and many know only the switch."""
+    return {"reasoning_effort": effort} | ({"chat_template_kwargs.enable_thinking": False} if effort == "none" else {})
+
+
+KIND = Kind(
+    fields=MappingProxyType(
+        {
+            **LOCAL,
+            "logprobs": Translated(_IN_WHOLE, _chances),
+            "max_completion_tokens": Renamed("max_tokens"),
+            "reasoning_effort": Translated("`none` turns the template's switch off, too", _with_switch),
+            "tool_choice": ALONE,
+            "top_logprobs": Translated(f"{_IN_WHOLE}, and at least 1", _at_least_one),
+        }
+    ),
+    extensions=frozenset(
+        ("adaptive_decay", "adaptive_target", "add_generation_prompt", "backend_sampling", "cache_prompt",
+         "chat_template_kwargs", "continue_final_message", "dry_allowed_length", "dry_base", "dry_multiplier",
+         "dry_penalty_last_n", "dry_sequence_breakers", "dynatemp_exponent", "dynatemp_range", "echo", "grammar",
+         "grammar_lazy", "grammar_triggers", "id_slot", "ignore_eos", "json_schema", "lora", "min_keep", "min_p",
+         "mirostat", "mirostat_eta", "mirostat_tau", "n_cache_reuse", "n_discard", "n_indent", "n_keep", "n_probs",
+         "parse_tool_calls", "post_sampling_probs", "preserved_tokens", "reasoning_budget_message",
+         "reasoning_control", "reasoning_format", "repeat_last_n", "repeat_penalty", "response_fields",
+         "return_progress", "return_tokens", "samplers", "sse_ping_interval", "t_max_predict_ms",
+         "thinking_budget_tokens", "timings_per_token", "top_k", "top_n_sigma", "typical_p", "verbose",
+         "xtc_probability", "xtc_threshold")
+    ),
+    parses=True,
+    continues=True,
+    echoes=True,
+    counter=Counter("/v1/chat/completions/input_tokens", "input_tokens"),
+    counts_one=True,
+    parts=parts("image_url", "input_audio", "input_video", "video_url"),
+)  # fmt: skip

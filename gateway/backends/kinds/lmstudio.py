@@ -1,0 +1,44 @@
+"""LM Studio 0.4: its documentation, and what users report of it."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from gateway.backends.kind import Kind, parts
+from gateway.backends.verdicts import ALONE, DROPPED, LOCAL, ONE_CHOICE, Renamed, Translated
+from gateway.request import Request
+
+
+def _at_most_high(effort: object, _: Request) -> Mapping[str, Any]:
+    return {"reasoning_effort": {"minimal": "low", "xhigh": "high", "max": "high"}.get(str(effort), effort)}
+
+
+def _as_schema(format: dict[str, Any], _: Request) -> Mapping[str, Any]:
+    """LM Studio answers 400 to `json_object`."""
+    if format["type"] == "json_object":
+        return {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "object", "schema": {"type": "object"}},
+            }
+        }
+    return {"response_format": format}
+
+
+KIND = Kind(
+    fields=MappingProxyType(
+        {
+            **LOCAL,
+            "logprobs": DROPPED,
+            "max_completion_tokens": Renamed("max_tokens"),
+            "n": ONE_CHOICE,
+            "reasoning_effort": Translated("`minimal` as `low`, `xhigh` and `max` as `high`", _at_most_high),
+            "response_format": Translated("`json_object` as a schema", _as_schema),
+            "tool_choice": ALONE,
+            "top_logprobs": DROPPED,
+        }
+    ),
+    extensions=frozenset(("chat_template_kwargs", "draft_model", "min_p", "repeat_penalty", "top_k", "ttl")),
+    parses=True,
+    parts=parts("image_url"),
+)

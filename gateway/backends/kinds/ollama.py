@@ -1,0 +1,47 @@
+"""Ollama 0.31, api/types.go: ChatRequest and Options; where these stand in the body is in ollama/body.py."""
+
+from types import MappingProxyType
+
+from gateway.backends.kind import LEFT_OUT, Kind, unless_a_call_is_forced
+from gateway.backends.verdicts import (
+    CUT_HERE,
+    DROPPED,
+    LOCAL,
+    ONE_CHOICE,
+    UNENFORCED,
+    WITHOUT_EFFECT,
+    Renamed,
+    Translated,
+)
+
+KIND = Kind(
+    fields=MappingProxyType(
+        {
+            **LOCAL,
+            "add_generation_prompt": WITHOUT_EFFECT,
+            "chat_template_kwargs": Translated("`think`, as far as it is a switch"),
+            "continue_final_message": WITHOUT_EFFECT,
+            "logit_bias": DROPPED,
+            "max_completion_tokens": Renamed("num_predict"),
+            "max_tokens": Renamed("num_predict"),
+            "messages": Translated("roles, parts, past reasoning; names are dropped"),
+            "n": ONE_CHOICE,
+            "parallel_tool_calls": CUT_HERE,
+            "reasoning_effort": Translated("`think`"),
+            "response_format": Translated(f"`format`, {LEFT_OUT}", unless_a_call_is_forced),
+            "stream_options": WITHOUT_EFFECT,  # it always counts
+            "tool_choice": UNENFORCED,
+        }
+    ),
+    extensions=frozenset(
+        ("draft_num_predict", "format", "keep_alive", "main_gpu", "min_p", "num_batch", "num_ctx", "num_gpu",
+         "num_keep", "num_predict", "num_thread", "options", "repeat_last_n", "repeat_penalty", "shift", "think",
+         "top_k", "truncate", "typical_p", "use_mmap")
+    ),
+    forwards="none",
+    dialect="ollama",
+    names=False,
+    reasoning="thinking",
+    parses=True,
+    continues=True,
+)  # fmt: skip

@@ -1,0 +1,49 @@
+"""SGLang 0.5.23, srt/entrypoints/openai/protocol.py."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from gateway.backends.kind import FORMAT, Kind, parts
+from gateway.backends.verdicts import LOCAL, Renamed, Translated
+from gateway.request import Request
+
+
+def _detailed_at_most(part: Mapping[str, Any], _: Request) -> Mapping[str, Any]:
+    """SGLang answers 400 to `original`."""
+    image = part["image_url"]
+    return {**part, "image_url": {**image, "detail": "high"}} if image.get("detail") == "original" else part
+
+
+def _as_audio_url(part: Mapping[str, Any], _: Request) -> Mapping[str, Any]:
+    audio = part["input_audio"]
+    return {"type": "audio_url", "audio_url": {"url": f"data:audio/{audio['format']};base64,{audio['data']}"}}
+
+
+KIND = Kind(
+    fields=MappingProxyType(
+        {
+            **LOCAL,
+            "max_tokens": Renamed("max_completion_tokens"),
+            "messages": Translated("roles, parts, past reasoning; names are dropped"),
+            "response_format": FORMAT,
+        }
+    ),
+    extensions=frozenset(
+        ("cache_salt", "chat_template_kwargs", "continue_final_message", "custom_logit_processor", "custom_params",
+         "ebnf", "extra_key", "ignore_eos", "images_config", "input_ids", "lora_path", "max_dynamic_patch",
+         "min_dynamic_patch", "min_p", "min_tokens", "mm_processor_kwargs", "no_stop_trim", "priority", "regex",
+         "repetition_penalty", "return_cached_tokens_details", "return_hidden_states", "return_meta_info",
+         "return_prompt_token_ids", "return_routed_experts", "return_token_ids", "rid", "separate_reasoning",
+         "session_id", "session_params", "skip_special_tokens", "stop_regex", "stop_token_ids", "stream_reasoning",
+         "task", "top_k", "use_audio_in_video")
+    ),
+    raw=MappingProxyType({"skip_special_tokens": False}),
+    names=False,
+    parts=parts(
+        "audio_url", "thinking", "tool_reference", "video_url",
+        image_url=Translated("`detail: original` as `high`", _detailed_at_most),
+        input_audio=Translated("`audio_url`", _as_audio_url),
+    ),
+    fetches=True,
+)  # fmt: skip

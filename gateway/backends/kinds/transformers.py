@@ -1,0 +1,58 @@
+"""transformers 5.19, cli/serving: what it does not use it leaves out without a word, what it does not know is a 422."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from gateway.backends.kind import Kind, parts
+from gateway.backends.verdicts import (
+    CUT_HERE,
+    DROPPED,
+    LOCAL,
+    ONE_CHOICE,
+    UNENFORCED,
+    WITHOUT_EFFECT,
+    Renamed,
+    Translated,
+)
+from gateway.request import Request
+
+
+def _for_the_template(effort: object, _: Request) -> Mapping[str, Any]:
+    """It looks at no effort itself, and templates know the word or only the switch."""
+    settings = {"reasoning_effort": effort, "enable_thinking": effort != "none"}
+    return {f"chat_template_kwargs.{name}": value for name, value in settings.items()}
+
+
+def _as_fractions(bias: Mapping[str, float], _: Request) -> Mapping[str, Any]:
+    """It answers 500 to whole numbers."""
+    return {"logit_bias": {token: float(value) for token, value in bias.items()}}
+
+
+KIND = Kind(
+    fields=MappingProxyType(
+        {
+            **LOCAL,
+            "logit_bias": Translated("whole numbers as fractions", _as_fractions),
+            "logprobs": DROPPED,
+            "max_completion_tokens": Renamed("max_tokens"),
+            "messages": Translated("roles, parts; names, past reasoning and text beside calls are dropped"),
+            "n": ONE_CHOICE,
+            "parallel_tool_calls": CUT_HERE,
+            "presence_penalty": DROPPED,
+            "reasoning_effort": Translated("a setting of the template, and its switch", _for_the_template),
+            "response_format": UNENFORCED,
+            "stop": Translated("what is left of it in the text is cut off"),
+            "stream_options": WITHOUT_EFFECT,  # it always counts
+            "tool_choice": UNENFORCED,
+            "top_logprobs": DROPPED,
+        }
+    ),
+    extensions=frozenset(("chat_template_kwargs", "generation_config")),
+    forwards="none",
+    reasoning=None,
+    calls_alone=True,
+    names=False,
+    keeps_stops=True,
+    parts=parts("audio_url", "image_url", "input_audio", "video_url"),
+)

@@ -1,0 +1,45 @@
+"""What /api/chat answers, as the chunks of a chat completion: what these mean is known in one place."""
+
+from msgspec import json
+
+from gateway.backends.ollama.wire import Line
+from gateway.backends.openai import wire
+from gateway.backends.openai.decode import Decoder as Chunks
+from gateway.backends.openai.decode import mended
+from gateway.backends.openai.failures import stated_problem
+from gateway.backends.openai.usage import number
+from gateway.events import Event, Failure
+from gateway.ledger import Ledger
+
+_decode = json.Decoder(Line).decode
+
+
+class Decoder(Chunks):
+    """Each call is whole and is numbered here: what Ollama gives as its index differs from parser to parser."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(ledger)
+        self._calls = 0
+
+    def decode(self, payload: bytes) -> list[Event]:
+        line = mended(payload, _decode)
+        if isinstance(line, Failure):
+            return [line]
+        if line.error:
+            return [Failure(stated_problem(line.error))]
+        return self.read(self._chunk(line))
+
+    def _chunk(self, line: Line) -> wire.Chunk:
+        for call in (line.message and line.message.tool_calls) or ():
+            call.index, self._calls = self._calls, self._calls + 1
+        reason = (line.done_reason or "stop") if line.done else None
+        choice = wire.Choice(delta=line.message, logprobs=line.logprobs or None, finish_reason=reason)
+        return wire.Chunk(choices=[choice], usage=self._counts(line))
+
+    def _counts(self, line: Line) -> wire.Counts | None:
+        """A prompt that was in the cache is not counted: it has to be estimated."""
+        prompt, written = number(line.prompt_eval_count), number(line.eval_count)
+        if prompt:
+            return wire.Counts(prompt_tokens=prompt, completion_tokens=written)
+        self.written = written
+        return None

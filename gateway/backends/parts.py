@@ -1,0 +1,69 @@
+"""The parts of messages as a kind of server takes them, by its table (`spec.md` A2)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.backends import KINDS, Kind
+from gateway.backends.fields import subject
+from gateway.backends.verdicts import PASSED, REFUSED, Refused, Translated, Verdict
+from gateway.errors import BadRequest
+from gateway.ledger import Ledger
+from gateway.request import Message, Request
+
+# Those of the API.  Of files there is only their text when a request gets here, and refused text is text.
+API: Mapping[str, Verdict] = {
+    "text": PASSED,
+    "refusal": Translated("`text`"),
+    "image_url": PASSED,
+    "input_audio": PASSED,
+    "file": Translated("its text"),
+}
+PARTS = frozenset(API).union(*(kind.parts for kind in KINDS.values()))
+
+
+def verdict(type: str, kind: Kind) -> Verdict:
+    """Of any type, known or not."""
+    if type in kind.parts:
+        return kind.parts[type]
+    if isinstance(API.get(type), Translated):
+        return API[type]
+    heard_of = type in PARTS or kind.forwards == "none"
+    return REFUSED if heard_of and kind.forwards != "all" else PASSED
+
+
+def fitting(request: Request, kind: Kind, ledger: Ledger) -> list[Message]:
+    """The messages, with parts that the kind takes.  BadRequest for others: `messages[i].content[j].type`."""
+
+    def fit(message: Message, param: str) -> Message:
+        content = message.get("content")
+        if not isinstance(content, list):
+            return message
+        parts = [_fit(part, f"{param}.content[{i}]", request, kind, ledger) for i, part in enumerate(content)]
+        return {**message, "content": parts}
+
+    return [fit(message, f"messages[{i}]") for i, message in enumerate(request.messages)]
+
+
+def _fit(part: dict[str, Any], param: str, request: Request, kind: Kind, ledger: Ledger) -> Mapping[str, Any]:
+    type = part["type"]
+    match verdict(type, kind):
+        case Refused():
+            message = f"This model's backend takes no parts of type '{subject(type)}'."
+            raise BadRequest(message, code="unsupported_value", param=f"{param}.type")
+        case Translated(into=into) if into and (made := into(part, request)) != part:
+            ledger.note("translated", subject(type))
+            return made
+    if type not in API:
+        if not kind.fetches:
+            _check_inline(part, param)
+        ledger.note("forwarded", subject(type))
+    return part
+
+
+def _check_inline(part: dict[str, Any], param: str) -> None:
+    """BadRequest for what the server would fetch from wherever its machine can."""
+    type = part["type"]
+    match part.get(type):
+        case {"url": str(url)} if url[:5].lower() != "data:":
+            message = f"The server of this model is let fetch nothing: send what '{subject(type)}' is, as a data URL."
+            raise BadRequest(message, code="unsupported_value", param=f"{param}.{type}.url")

@@ -1,0 +1,129 @@
+"""What becomes of a field of a request at a server: the verdicts, and those that most servers share (`spec.md` A1)."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.request import Request
+
+# A value and the request it stands in → fields, by names that any server may have; a dot leads into an object.  Of a
+# part of a message: the part → another.
+Into = Callable[[Any, Request], Mapping[str, Any]]
+
+
+class Passed(Struct, frozen=True):
+    """It is sent as it came."""
+
+
+class Renamed(Struct, frozen=True):
+    """The server has another name for the same."""
+
+    to: str
+
+
+class Translated(Struct, frozen=True):
+    """The same is said in another way.  `into`: None where that is not the business of a table."""
+
+    how: str
+    into: Into | None = None
+
+
+class Opened(Struct, frozen=True):
+    """An object that the server does not know: its members are looked at one by one."""
+
+
+class Emulated(Struct, frozen=True):
+    """The gateway does it; it is not sent."""
+
+    how: str
+
+
+class Dropped(Struct, frozen=True):
+    """It is not sent, and listed."""
+
+
+class Unenforced(Struct, frozen=True):
+    """It is not sent, and listed as what nobody enforces."""
+
+
+class WithoutEffect(Struct, frozen=True):
+    """It is not sent, and nobody has to hear of it: the answer is the same."""
+
+
+class Refused(Struct, frozen=True):
+    """The request is.  `what`: the values of which this holds, if not of all."""
+
+    what: str = ""
+
+
+Verdict = Passed | Renamed | Translated | Opened | Emulated | Dropped | Unenforced | WithoutEffect | Refused
+
+PASSED, OPENED, DROPPED, UNENFORCED, WITHOUT_EFFECT = Passed(), Opened(), Dropped(), Unenforced(), WithoutEffect()
+ALONE = Translated("a named tool as `required` and the only one")
+CUT_HERE = Emulated("further calls are cut off")
+ONE_CHOICE = Refused("more than 1")
+REFUSED = Refused()
+
+
+def _unless_medium(value: object, _: Request) -> Mapping[str, Any]:
+    """The default of the API, which clients name and servers like OpenAI's may not know, is not said."""
+    return {} if value == "medium" else {"verbosity": value}
+
+
+# OpenAI's own service takes all there is, and so may a server that is only known to be like it.
+OPENAI: Mapping[str, Verdict] = MappingProxyType(
+    {
+        "audio": PASSED,
+        "frequency_penalty": PASSED,
+        "function_call": Translated("`tool_choice`"),
+        "functions": Translated("`tools`"),
+        "logit_bias": PASSED,
+        "logprobs": PASSED,
+        "max_completion_tokens": PASSED,
+        "max_tokens": PASSED,
+        "messages": Translated("roles, parts, past reasoning"),
+        "metadata": Emulated("the gateway's store"),
+        "modalities": Refused("with audio"),
+        "model": Translated("the server's name"),
+        "moderation": PASSED,
+        "n": PASSED,
+        "parallel_tool_calls": PASSED,
+        "prediction": PASSED,
+        "presence_penalty": PASSED,
+        "prompt_cache_key": PASSED,
+        "prompt_cache_options": PASSED,
+        "prompt_cache_retention": PASSED,
+        "reasoning_effort": PASSED,
+        "response_format": PASSED,
+        "safety_identifier": PASSED,
+        "seed": PASSED,
+        "service_tier": PASSED,
+        "stop": PASSED,
+        "store": Emulated("the gateway's store"),
+        "stream": PASSED,
+        "stream_options": Translated("usage is always asked for"),
+        "temperature": PASSED,
+        "tool_choice": PASSED,
+        "tools": Translated("custom tools as functions"),
+        "top_logprobs": PASSED,
+        "top_p": PASSED,
+        "user": PASSED,
+        "verbosity": Translated("`medium` is left out", _unless_medium),
+        "web_search_options": PASSED,
+    }
+)
+
+# What only means something to the API's own service, and what nobody else does.
+LOCAL: Mapping[str, Verdict] = MappingProxyType(
+    {
+        **OPENAI,
+        **dict.fromkeys(
+            ("audio", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention",
+             "safety_identifier", "service_tier", "user"),
+            WITHOUT_EFFECT,
+        ),
+        **dict.fromkeys(("moderation", "prediction", "verbosity", "web_search_options"), DROPPED),
+    }
+)  # fmt: skip

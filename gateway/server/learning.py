@@ -1,0 +1,103 @@
+"""What a server is asked about its models, and remembered of it: see backends/knowledge.py.
+
+Who has an answer, however old, never waits for a newer one; who has none waits for a while.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from operator import or_
+from typing import Any, TypeVar
+
+import httpx
+from msgspec import json
+
+from gateway.backends.knowledge import ASKS, CONTINUES, PROMPTS, TEMPLATES, Ask, Known, Models, Settings
+
+_PATIENCE = 1.0  # seconds that somebody waits who has no answer …
+_LONG_PATIENCE = 5.0  # … to what decides how the model's text is read
+_SECONDS = 5.0  # for an answer, which is remembered even if nobody waits for it any more
+_AGAIN_SECONDS = 30.0  # after which a server that gave none is asked again
+_MOST = 256  # answers that are remembered
+_NONE = float("-inf"), None
+_NO_SETTINGS: Settings = {}
+_Found = TypeVar("_Found")
+_Key = tuple[str, bytes]  # path, and what goes with it
+
+
+class Learner:
+    """Of one server."""
+
+    def __init__(self, http: httpx.AsyncClient, kind: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._http, self._kind, self._clock = http, kind, clock
+        self._answers: dict[_Key, tuple[float, Any]] = {}  # until when they hold, and what they are
+        self._asking: dict[_Key, asyncio.Task[None]] = {}
+
+    async def known(self, model: str) -> Known:
+        """What the server has told of a model."""
+        return _of(model, await self._told(ASKS.get(self._kind, ()), model))
+
+    async def template(self, model: str) -> str | None:
+        """The chat template; None if the server does not show it."""
+        asks = [TEMPLATES[self._kind]] if self._kind in TEMPLATES else []
+        return _of(model, await self._told(asks, model, patience=_LONG_PATIENCE)).template
+
+    async def prompt(self, model: str, settings: Settings) -> str | None:
+        """What a question becomes, up to where the answer begins; None if the server does not say."""
+        asks = [PROMPTS[self._kind]] if self._kind in PROMPTS else []
+        return next(iter(await self._told(asks, model, settings, _LONG_PATIENCE)), None)
+
+    async def continues(self, model: str) -> bool:
+        """Whether an answer goes on from its beginning; yes, if the server does not say."""
+        asks = [CONTINUES[self._kind]] if self._kind in CONTINUES else []
+        told: list[bool] = await self._told(asks, model, patience=_LONG_PATIENCE)
+        return all(told)
+
+    async def close(self) -> None:
+        asking = [*self._asking.values()]
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+
+    async def _told(
+        self, asks: Sequence[Ask[_Found]], model: str, settings: Settings = _NO_SETTINGS, patience: float = _PATIENCE
+    ) -> list[_Found]:
+        """The answers that there are; `patience` in seconds."""
+        keys = [self._refreshed(ask, ask.fields(model, settings)) for ask in asks]
+        awaited = [self._asking[key] for key in keys if key in self._asking and self._answer(key) is None]
+        if awaited:
+            await asyncio.wait(awaited, timeout=patience)
+        return [answer for key in keys if (answer := self._answer(key)) is not None]
+
+    def _answer(self, key: _Key) -> Any:  # noqa: ANN401 - of the ask's own type
+        return self._answers.get(key, _NONE)[1]
+
+    def _refreshed(self, ask: Ask[Any], fields: Mapping[str, Any]) -> _Key:
+        """Ask, if there is no answer that holds and nobody is asking already."""
+        key = ask.path, json.encode(fields)
+        if self._clock() >= self._answers.get(key, _NONE)[0] and key not in self._asking:
+            self._asking[key] = task = asyncio.create_task(self._learn(ask, fields, key))
+            task.add_done_callback(lambda _: self._asking.pop(key))
+        return key
+
+    async def _learn(self, ask: Ask[Any], fields: Mapping[str, Any], key: _Key) -> None:
+        if len(self._answers) >= _MOST:
+            self._answers.clear()
+        found = await self._ask(ask, fields)
+        seconds = _AGAIN_SECONDS if found is None else ask.seconds
+        self._answers[key] = self._clock() + seconds, self._answer(key) if found is None else found
+
+    async def _ask(self, ask: Ask[_Found], fields: Mapping[str, Any]) -> _Found | None:
+        """None if there is no answer, or none that can be read."""
+        params, body = (fields or None, None) if ask.method == "GET" else (None, fields)
+        try:
+            answer = await self._http.request(ask.method, ask.path, params=params, json=body, timeout=_SECONDS)
+            answer.raise_for_status()
+            return ask.found(answer.json())
+        except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+
+def _of(model: str, told: Sequence[Models]) -> Known:
+    return reduce(or_, (answer.get("") or answer.get(model) or Known() for answer in told), Known())

@@ -1,0 +1,15 @@
+"""How long the context of a route's model really is, and what else is known of it."""
+
+from gateway.backends.knowledge import Known
+from gateway.server.directory import Route
+
+
+async def known(route: Route) -> Known:
+    """What the server tells if it is asked, else what stands in its list; waits for a second at most."""
+    backend, model = route.backend, route.upstream_model
+    return await backend.learner.known(model) | Known(backend.listed_window(model))
+
+
+async def of(route: Route) -> int | None:
+    """The window in tokens, None where nobody says."""
+    return (await known(route)).window

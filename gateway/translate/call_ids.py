@@ -1,0 +1,90 @@
+"""Ids of past calls in the form that a family's templates take; for the client each call keeps its own.
+
+Nothing has to be turned back, as an answer has new calls only: it is enough that none of them gets an id which the
+conversation has already, on either side.  What an id becomes depends on what was said before it and on nothing else, so
+that the beginning of a conversation stays what the server has cached.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from itertools import count
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gateway.formats.row import Ids
+from gateway.ledger import Ledger
+from gateway.request import Message, Request
+from gateway.translate import past
+
+_NINE = re.compile(r"[A-Za-z0-9]{9}")
+_COUNTED = re.compile(r"functions\.(.+):[0-9]+", re.DOTALL)
+_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+
+def translate(request: Request, ids: Ids, ledger: Ledger) -> Request:
+    """The request as it is where all of its ids are in this form."""
+    if ids not in _FORMS or not any(past.calls(request.messages)):
+        return request
+    messages = tuple(map(_Renaming(_FORMS[ids]).message, request.messages))
+    if messages == request.messages:
+        return request
+    ledger.note("renamed", "messages.tool_calls.id")
+    return replace(request, messages=messages)
+
+
+class _Form(Struct, frozen=True):
+    """fits: whether an id may stay that of a call of this tool; make: another one, from both and a number."""
+
+    fits: Callable[[str, str], bool]
+    make: Callable[[str, str, int], str]
+
+
+def _is_nine(id: str, _: str) -> bool:
+    return bool(_NINE.fullmatch(id))
+
+
+def _nine(id: str, _: str, number: int) -> str:
+    digest = sha256(f"{number}\0{id}".encode()).digest()
+    return "".join(_LETTERS[byte % len(_LETTERS)] for byte in digest[:9])
+
+
+def _is_counted(id: str, name: str) -> bool:
+    known = _COUNTED.fullmatch(id)
+    return known is not None and known[1] == name
+
+
+def _counted(_: str, name: str, number: int) -> str:
+    return f"functions.{name}:{number}"
+
+
+_FORMS: Mapping[Ids, _Form] = {"nine": _Form(_is_nine, _nine), "counted": _Form(_is_counted, _counted)}
+
+
+class _Renaming:
+    """Takes the messages in their order.  An id that is there twice is that of the later call from then on."""
+
+    def __init__(self, form: _Form) -> None:
+        self._form = form
+        self._taken: set[str] = set()
+        self._now: dict[str, str] = {}
+        self._numbers = count()  # of the calls; one that is taken is not tried again
+
+    def message(self, message: Message) -> Message:
+        if calls := message.get("tool_calls"):
+            return {**message, "tool_calls": [{**call, "id": self._id(call)} for call in calls]}
+        if message["role"] == "tool":
+            id = message["tool_call_id"]
+            return {**message, "tool_call_id": self._now.get(id, id)}
+        return message
+
+    def _id(self, call: past.Call) -> str:
+        id, name, number = call["id"], call[call["type"]]["name"], next(self._numbers)
+        kept = self._form.fits(id, name) and id not in self._taken
+        new = id if kept else self._form.make(id, name, number)
+        while new in self._taken:
+            new = self._form.make(id, name, next(self._numbers))
+        self._taken.add(new)
+        self._now[id] = new
+        return new

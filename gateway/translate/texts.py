@@ -1,0 +1,81 @@
+"""Filters for text: what a server leaves out of it, and what it leaves in."""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from gateway.backends import Kind
+from gateway.events import Event, Extra, Failure, Finish, Text, Usage
+from gateway.formats.markers import Markers
+from gateway.request import Request
+
+# What models of code write where the middle ends (Qwen, StarCoder, Granite, CodeGemma, DeepSeek, CodeLlama).
+MIDDLE_ENDS = (
+    "<|endoftext|>", "<|fim_pad|>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|repo_name|>",
+    "<|file_sep|>", "<fim_prefix>", "<fim_middle>", "<fim_suffix>", "<fim_pad>", "<file_sep>", "<|file_separator|>",
+    "<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>", "<｜end▁of▁sentence｜>", "<EOT>",
+)  # fmt: skip
+
+
+class Echo:
+    """Each choice begins with its prompt.  `prompts`: of the choices, in order, for as many as each has."""
+
+    def __init__(self, prompts: Sequence[str], n: int) -> None:
+        self._prompts, self._n = prompts, n
+        self._begun: set[int] = set()
+
+    def feed(self, event: Event) -> Iterable[Event]:
+        if not isinstance(event, Text | Finish) or event.choice in self._begun:
+            return (event,)
+        self._begun.add(event.choice)
+        return (Text(event.choice, self._prompts[event.choice // self._n]), event)
+
+    def close(self) -> Iterable[Event]:
+        return ()
+
+
+class Until:
+    """The text ends before the first of these marks."""
+
+    def __init__(self, marks: Sequence[str]) -> None:
+        self._marks = Markers(*marks)
+        self._held: dict[int, str] = {}  # by choice: what may be the beginning of a mark
+        self._over: set[int] = set()
+
+    def feed(self, event: Event) -> Iterable[Event]:
+        if isinstance(event, Text):
+            return self._text(event)
+        if isinstance(event, Usage | Extra):
+            return (event,)
+        over = [*self._held] if isinstance(event, Failure) else [event.choice]
+        return (*(said for choice in over for said in self._rest(choice)), event)
+
+    def close(self) -> Iterable[Event]:
+        return ()  # each choice has had its end, or all of them have failed
+
+    def _text(self, event: Text) -> Iterable[Event]:
+        if event.choice in self._over:
+            return ()
+        text = self._held.pop(event.choice, "") + event.text
+        if found := self._marks.search(text):
+            self._over.add(event.choice)
+            return _said(event, text[: found.start()])
+        if held := self._marks.tail(text):
+            self._held[event.choice] = text[-held:]
+            text = text[:-held]
+        return _said(event, text)
+
+    def _rest(self, choice: int) -> Iterable[Event]:
+        held = self._held.pop(choice, "")
+        return (Text(choice, held),) if held else ()
+
+
+def stops(request: Request, kind: Kind) -> list[Until]:
+    """For a backend that leaves them in the text."""
+    said = request.rest.get("stop") or ()
+    marks = [mark for mark in ([said] if isinstance(said, str) else said) if mark]
+    return [Until(marks)] if marks and kind.keeps_stops else []
+
+
+def _said(event: Text, text: str) -> Iterable[Event]:
+    return (replace(event, text=text),) if text or event.logprobs else ()
