@@ -14,7 +14,7 @@ ROWS = [
     ["errors"],
     ["events"],
     ["request", "ledger", "config"],
-    ["framing", "backends", "formats", "endpoints", "alignment", "shortening", "documents"],
+    ["framing", "backends", "formats", "endpoints", "alignment", "shortening", "documents", "images"],
     ["calls", "recollection"],
     ["choice", "translate", "compaction"],
     ["normaliser"],

@@ -18,6 +18,7 @@ from gateway.config.schema import (
     Auth,
     Backend,
     Config,
+    Images,
     Key,
     Kind,
     Model,
@@ -32,9 +33,9 @@ from gateway.config.schema import (
 )
 
 __all__ = [
-    "Auth", "Backend", "Config", "ConfigError", "Document", "Fault", "Key", "Kind", "Model", "Reasoning", "Responses",
-    "Roles", "Scope", "Server", "Store", "Target", "Templates", "Timeouts", "build", "effective", "exposed",
-    "is_loopback", "parse", "read",
+    "Auth", "Backend", "Config", "ConfigError", "Document", "Fault", "Images", "Key", "Kind", "Model", "Reasoning",
+    "Responses", "Roles", "Scope", "Server", "Store", "Target", "Templates", "Timeouts", "build", "effective",
+    "exposed", "is_loopback", "parse", "read",
 ]  # fmt: skip
 
 

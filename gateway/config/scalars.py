@@ -1,6 +1,7 @@
 """What single values may be: texts and numbers, each type with what is said of one that is wrong."""
 
 import re
+from ipaddress import ip_network
 from typing import Annotated
 from urllib.parse import urlsplit, urlunsplit
 
@@ -72,6 +73,13 @@ def _show_store(value: SecretStr) -> str:
     return re.sub(r"(://[^/@]*?:)[^/]*@", rf"\1{MASK}@", value.get_secret_value())
 
 
+def _network(value: str) -> str:
+    try:
+        return str(ip_network(value))
+    except ValueError as error:
+        raise wrong(f"not a network like 10.1.0.0/16: {error}") from None
+
+
 def _format(value: str, info: ValidationInfo) -> str:
     known = (info.context or {}).get("formats")
     if known is not None and value not in known:
@@ -99,4 +107,5 @@ Secret = Annotated[SecretStr, AfterValidator(_secret)]
 OptionalSecret = Annotated[SecretStr | None, AfterValidator(_optional_secret)]
 Root = Annotated[str, AfterValidator(_root)]
 StoreUrl = Annotated[SecretStr, AfterValidator(_store), PlainSerializer(_show_store)]
+Network = Annotated[str, AfterValidator(_network)]
 Format = Annotated[str, AfterValidator(_format)]

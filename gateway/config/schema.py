@@ -13,6 +13,7 @@ from gateway.config.scalars import (
     Host,
     ModelName,
     Name,
+    Network,
     OptionalSecret,
     Origin,
     Port,
@@ -202,7 +203,12 @@ class Stream(Section):
 
 
 class Images(Section):
+    """max_bytes, seconds: for all images of a request; networks: they may be fetched from, besides the public ones."""
+
     fetch: bool = False
+    max_bytes: Annotated[Whole, Field(ge=1)] = 20 << 20
+    seconds: Annotated[Whole, Field(ge=1)] = 10
+    networks: tuple[Network, ...] = ()
 
 
 class Metrics(Section):

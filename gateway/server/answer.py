@@ -13,7 +13,7 @@ from starlette.types import Send
 from gateway import config
 from gateway.errors import CANCELLED, STOPPED, GatewayError
 from gateway.request import Request
-from gateway.server import documents, heads
+from gateway.server import documents, heads, images
 from gateway.server.call import Call, Later
 from gateway.server.compacting import Compacting, is_due
 from gateway.server.directory import Route
@@ -47,7 +47,9 @@ class Answer(Struct, frozen=True):
 
     async def _first_that_fits(self, send: Send) -> bool:
         question = self.question
-        *longer, shortest = versions(await documents.read(question.request, question.ledger))
+        read = await documents.read(question.request, question.ledger)
+        seen = await images.read(read, self.route.backend.kind, self.settings.images, question.ledger)
+        *longer, shortest = versions(seen)
         for request in longer:
             try:
                 return await self._tried(request, send)

@@ -7,7 +7,7 @@ from starlette.types import Send
 
 from gateway import config
 from gateway.ledger import Ledger
-from gateway.server import documents, heads
+from gateway.server import documents, heads, images
 from gateway.server.backend import Backend
 from gateway.server.directory import Route
 from gateway.server.questions import Question
@@ -26,6 +26,7 @@ class Count(Struct, frozen=True):
     async def run(self, send: Send) -> bool:
         http, ledger, route = self.http, self.question.ledger, self.route
         request = await documents.read(self.question.request, ledger)
+        request = await images.read(request, route.backend.kind, self.settings.images, ledger)
         round = await prepare(request, route, ledger, self.settings.limits.frame_bytes)
         heads.check(http, route, ledger)
         said = {"object": "response.input_tokens", "input_tokens": await input_tokens(round, route.backend, ledger)}
