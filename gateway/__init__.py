@@ -13,6 +13,9 @@ Reading order, the way of one chunk:
     upstream            these together: bytes → promised events
     endpoints/chat      body → request; events → chunks, or one body
     endpoints/responses the same for the API of items: body → request; events → response.* events, or one Response
+    endpoints/completions
+                        the same for a text that is to be completed
+    services            what is no text at all: embeddings, ranks, tokens
     documents, images   files in a request, as text; images that have to be sent themselves
     shortening          a prompt that is too long, shorter
     compaction          a conversation that a summary takes the place of

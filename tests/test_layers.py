@@ -19,7 +19,7 @@ ROWS = [
     ["choice", "translate", "compaction"],
     ["normaliser"],
     ["upstream"],
-    ["turn"],
+    ["turn", "services"],
     ["demo", "store"],
     ["server"],
     ["cli"],

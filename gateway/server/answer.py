@@ -20,7 +20,7 @@ from gateway.server.directory import Route
 from gateway.server.exchange import Exchange
 from gateway.server.presence import LEFT, present
 from gateway.server.questions import Question
-from gateway.server.rounds import Round, prepare
+from gateway.server.rounds import Round
 from gateway.server.stream import EventStream
 from gateway.shortening import versions
 from gateway.turn import Turn
@@ -62,7 +62,7 @@ class Answer(Struct, frozen=True):
     async def _tried(self, request: Request, send: Send) -> bool:
         http, question, route = self.http, self.question, self.route
         ledger, memory = question.ledger, question.memory
-        round = memory.listening(await prepare(request, route, ledger, self.settings.limits.frame_bytes))
+        round = memory.listening(await question.prepare(request, route, ledger, self.settings.limits.frame_bytes))
         heads.check(http, route, ledger)
         head = partial(heads.told, http, route, round.chosen, ledger)
         accepted = question.accept and await question.accept(head)

@@ -29,6 +29,7 @@ from gateway.server.websocket import entrance
 from gateway.store.database import Database
 
 _CHAT_PATH = "/v1/chat/completions"
+_TEXT_PATH = "/v1/completions"
 _RESPONSES_PATH = "/v1/responses"
 _COMPACT_PATH = "/v1/responses/compact"
 _COUNT_PATH = "/v1/responses/input_tokens"
@@ -101,6 +102,7 @@ def _endpoints(app: FastAPI, config: Config, door: Doorkeeper) -> dict[str, ASGI
     """The paths that ask a model."""
     return {
         _CHAT_PATH: Post(app, config, door, Reader.chat_completion, Answer),
+        _TEXT_PATH: Post(app, config, door, Reader.completion, Answer),
         _RESPONSES_PATH: Post(app, config, door, Reader.response, Answer),
         _COMPACT_PATH: Post(app, config, door, Reader.compaction, Answer),
         _COUNT_PATH: Post(app, config, door, Reader.prompt, Count),
@@ -137,6 +139,10 @@ def _add_questions(app: FastAPI) -> None:
     @app.post(_CHAT_PATH, openapi_extra=openapi.CHAT)
     async def chat_completions() -> None:
         """Answer a conversation: one JSON body, or server-sent events where `stream` is true."""
+
+    @app.post(_TEXT_PATH, openapi_extra=openapi.COMPLETIONS)
+    async def completions() -> None:
+        """Complete a text: one JSON body, or server-sent events where `stream` is true."""
 
     @app.post(_RESPONSES_PATH, openapi_extra=openapi.RESPONSES)
     async def responses() -> None:

@@ -12,6 +12,7 @@ from gateway import config
 from gateway.backends import KINDS, Kind
 from gateway.backends.dialects import DIALECTS
 from gateway.backends.knowledge import listed_window
+from gateway.backends.services import SERVICES
 from gateway.errors import GatewayError, Unreachable, UpstreamTimeout
 from gateway.server.client import Answer, Pool
 from gateway.server.learning import Learner
@@ -35,7 +36,7 @@ class Backend:
     def __init__(self, name: str, said: config.Backend, clock: Callable[[], float] = time.monotonic) -> None:
         self.name, self.timeouts = name, said.timeouts
         self.kind: Kind = KINDS[said.kind]
-        self.dialect = DIALECTS[self.kind.dialect]
+        self.dialect, self.services = DIALECTS[self.kind.dialect], SERVICES[said.kind]
         key = said.api_key.get_secret_value() if said.api_key else ""
         headers = {"authorization": f"Bearer {key}"} if key else {}
         idle, connect = said.idle_connections, said.timeouts.connect

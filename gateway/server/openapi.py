@@ -2,18 +2,18 @@
 
 from typing import Any
 
+_ASKS: dict[str, Any] = {"stream": {"type": "boolean"}}
+_CHATS = {**_ASKS, "tools": {"type": "array", "items": {"type": "object"}}}
+_TEXTS = {"anyOf": [{"type": "string"}, {"type": "array"}]}
+_TOKENS = {"type": "array", "items": {"type": "integer"}}
+
 
 def _body(description: str, required: list[str], properties: dict[str, Any], example: dict[str, Any]) -> dict[str, Any]:
-    shared = {
-        "model": {"type": "string"},
-        "stream": {"type": "boolean"},
-        "tools": {"type": "array", "items": {"type": "object"}},
-    }
     schema = {
         "type": "object",
         "required": required,
         "description": f"{description}; fields that the API does not know go to the backend.",
-        "properties": properties | shared,
+        "properties": {"model": {"type": "string"}, **properties},
     }
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema, "example": example}}}}
 
@@ -21,7 +21,7 @@ def _body(description: str, required: list[str], properties: dict[str, Any], exa
 CHAT = _body(
     "OpenAI's chat completion",
     ["model", "messages"],
-    {"messages": {"type": "array", "items": {"type": "object"}, "minItems": 1}},
+    {"messages": {"type": "array", "items": {"type": "object"}, "minItems": 1}, **_CHATS},
     {"model": "smollm2", "messages": [{"role": "user", "content": "Hello!"}]},
 )
 RESPONSES = _body(
@@ -30,6 +30,27 @@ RESPONSES = _body(
     {
         "input": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}]},
         "instructions": {"type": "string"},
+        **_CHATS,
     },
     {"model": "smollm2", "input": "Hello!"},
 )
+COMPLETIONS = _body(
+    "OpenAI's legacy completion",
+    ["model", "prompt"],
+    {"prompt": _TEXTS, "max_tokens": {"type": "integer", "default": 16}, **_ASKS},
+    {"model": "smollm2", "prompt": "The capital of Norway is"},
+)
+EMBEDDINGS = _body(
+    "OpenAI's embeddings",
+    ["model", "input"],
+    {"input": _TEXTS, "dimensions": {"type": "integer"}, "encoding_format": {"enum": ["float", "base64"]}},
+    {"model": "nomic-embed", "input": "Hello!"},
+)
+RERANK = _body(
+    "Cohere's and Jina's ranks",
+    ["model", "query", "documents"],
+    {"query": {"type": "string"}, "documents": {"type": "array"}, "top_n": {"type": "integer"}},
+    {"model": "bge-reranker", "query": "Norway", "documents": ["Oslo is its capital.", "Bananas are yellow."]},
+)
+TOKENIZE = _body("A text", ["model"], {"prompt": {"type": "string"}}, {"model": "smollm2", "prompt": "Hello!"})
+DETOKENIZE = _body("Tokens", ["model", "tokens"], {"tokens": _TOKENS}, {"model": "smollm2", "tokens": [19556, 17]})

@@ -13,12 +13,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway import config
 from gateway.compaction import summarised
-from gateway.endpoints import chat, responses
+from gateway.endpoints import chat, completions, responses
 from gateway.errors import Problem
 from gateway.ledger import Ledger
 from gateway.request import Request
+from gateway.server import rounds, texts
+from gateway.server.directory import Route
 from gateway.server.ids import new_id, padding
 from gateway.server.memory import Forgetful
+from gateway.server.rounds import Round
 from gateway.server.sealing import Sealer
 from gateway.server.state import Record, State
 from gateway.store.database import StoreFailed
@@ -67,6 +70,7 @@ class Question(Struct, frozen=True):
     conversation: what the API calls the parameter that the request's messages were read from.
     compaction: what may have to come before the answer.
     lasting: if the answer is to outlive the client's connection.
+    prepare: puts the request to the backend of a route; the last argument is the limit of a frame in bytes.
     accept: is offered, when all that can be refused has been, the head of the answer; True if that is out with it.
     """
 
@@ -78,6 +82,7 @@ class Question(Struct, frozen=True):
     conversation: str = "messages"
     compaction: Compaction | None = None
     lasting: Lasting | None = None
+    prepare: Callable[[Request, Route, Ledger, int], Awaitable[Round]] = rounds.prepare
     accept: Callable[[Callable[[], dict[str, str]]], Awaitable[bool]] | None = None
 
     async def kept(self, record: Record) -> bool:
@@ -109,6 +114,20 @@ async def chat_completion(raw: bytes, state: State, memory: Forgetful) -> AsyncI
 
     request = await memory.recalled(asked.request, ledger)
     yield Question(request, ledger, encoder, keep, memory)
+
+
+@asynccontextmanager
+async def completion(raw: bytes) -> AsyncIterator[Question]:
+    """A text to be completed, of which nothing is stored."""
+    asked, ledger, created = completions.parse(raw), Ledger(), int(time.time())
+
+    def encoder(_: config.Model) -> Endpoint:
+        return completions.encoder(completions.Head(new_id("cmpl-"), created, asked.request.model), asked, ledger)
+
+    async def keep(_: Record) -> None:
+        """It never comes to that."""
+
+    yield Question(asked.request, ledger, encoder, keep, Forgetful(), "prompt", prepare=texts.prepare)
 
 
 @asynccontextmanager

@@ -26,6 +26,9 @@ class Reader(Struct, frozen=True):
     def chat_completion(self, raw: bytes, tenant: str) -> Asked:
         return questions.chat_completion(raw, State(self.store, tenant), self._memory(tenant))
 
+    def completion(self, raw: bytes, _: str) -> Asked:
+        return questions.completion(raw)
+
     def response(self, raw: bytes, tenant: str) -> Asked:
         return self.response_in(State(self.store, tenant), raw, tenant)
 

@@ -1,0 +1,120 @@
+"""What a kind of server does besides chat, and where: completions of a text, embeddings, ranks, tokens.
+
+A kind is a row; what it does not do is None.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gateway.backends import KINDS, Kind
+from gateway.backends.verdicts import (
+    DROPPED,
+    LOCAL,
+    ONE_CHOICE,
+    PASSED,
+    UNENFORCED,
+    Emulated,
+    Renamed,
+    Verdict,
+)
+
+# A client's word for a field → the server's; what is not here is not sent.
+Names = Mapping[str, str]
+
+
+class Completions(Struct, frozen=True):
+    """Legacy completions, at the path of OpenAI's API.
+
+    kind: as it is with these, which have fields that chat has not, or has in another form.
+    several: it takes more than one prompt, and the ids of tokens.
+    templated: it puts the prompt into the chat template.
+    """
+
+    kind: Kind
+    several: bool = True
+    templated: bool = False
+
+
+class Services(Struct, frozen=True, kw_only=True):
+    """What one kind does.
+
+    embeddings, rerank: paths.
+    tokenize: the fields of a request at that path, whose reverse is /detokenize.
+    unheard: fields that only OpenAI's own service acts upon, left out without a word.
+    """
+
+    completions: Completions
+    embeddings: str | None = "/v1/embeddings"
+    rerank: str | None = None
+    tokenize: Names | None = None
+    unheard: frozenset[str] = frozenset(("user",))
+
+
+def _of_texts(kind: Kind, **verdicts: Verdict) -> Kind:
+    """A kind as it is with completions."""
+    passed = dict.fromkeys(("best_of", "echo", "logprobs", "max_tokens", "suffix"), PASSED)
+    own = {**passed, "max_completion_tokens": Renamed("max_tokens")}
+    return replace(kind, fields=MappingProxyType({**kind.fields, **own, **verdicts}))
+
+
+def _same(*names: str) -> Names:
+    return MappingProxyType(dict(zip(names, names, strict=True)))
+
+
+_SAID_HERE = Emulated("the gateway says the prompt itself")
+# Ollama 0.31, openai/openai.go: CompletionRequest
+_OLLAMA = Kind(fields=MappingProxyType({**LOCAL, "logit_bias": DROPPED, "n": ONE_CHOICE}), forwards="none", parses=True)
+# transformers 5.19, cli/serving/completion.py: it has no template here, and puts the suffix behind what it writes.
+_TRANSFORMERS = replace(KINDS["transformers"], extensions=frozenset(("generation_config",)))
+_SILENT = ("logit_bias", "logprobs", "suffix")
+_RERANK = "/v1/rerank"
+_PROMPT = ("model", "prompt", "add_special_tokens")
+_CHAT = ("messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template_kwargs")
+
+SERVICES: Mapping[str, Services] = MappingProxyType(
+    {
+        "openai": Services(
+            completions=Completions(_of_texts(KINDS["openai"], metadata=PASSED)),  # which is stored with chat only
+            rerank=_RERANK,
+            unheard=frozenset(),
+        ),
+        "vllm": Services(
+            completions=Completions(_of_texts(KINDS["vllm"], best_of=UNENFORCED)),
+            rerank=_RERANK,
+            tokenize=_same(*_PROMPT, *_CHAT),
+        ),
+        "llamacpp": Services(
+            completions=Completions(_of_texts(KINDS["llamacpp"], best_of=UNENFORCED, echo=_SAID_HERE, suffix=DROPPED)),
+            rerank=_RERANK,
+            tokenize=MappingProxyType({"model": "model", "prompt": "content", "add_special_tokens": "add_special"}),
+        ),
+        "ollama": Services(
+            completions=Completions(
+                _of_texts(_OLLAMA, best_of=UNENFORCED, echo=_SAID_HERE, logprobs=DROPPED),
+                several=False,
+                templated=True,
+            )
+        ),
+        "lmstudio": Services(
+            completions=Completions(
+                _of_texts(KINDS["lmstudio"], best_of=UNENFORCED, echo=_SAID_HERE, logprobs=DROPPED, suffix=DROPPED),
+                several=False,
+            )
+        ),
+        "sglang": Services(
+            completions=Completions(_of_texts(KINDS["sglang"], best_of=UNENFORCED)),
+            rerank=_RERANK,
+            tokenize=_same(*_PROMPT),
+        ),
+        "transformers": Services(
+            completions=Completions(
+                _of_texts(_TRANSFORMERS, echo=_SAID_HERE, **dict.fromkeys(_SILENT, DROPPED), best_of=UNENFORCED),
+                several=False,
+            ),
+            embeddings=None,
+        ),
+    }
+)

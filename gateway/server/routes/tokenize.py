@@ -1,0 +1,25 @@
+"""/v1/tokenize and /v1/detokenize: one request of the model's backend each."""
+
+from fastapi import FastAPI, Request
+from starlette.responses import Response
+
+from gateway.config import Config
+from gateway.server import openapi
+from gateway.server.auth import Doorkeeper
+from gateway.server.service import Service
+from gateway.services import tokens
+
+
+def add(app: FastAPI, config: Config, door: Doorkeeper) -> None:
+    encoding = Service(app, config, door, tokens.encoding)
+    decoding = Service(app, config, door, tokens.decoding)
+
+    @app.post("/v1/tokenize", openapi_extra=openapi.TOKENIZE)
+    async def tokenize(request: Request) -> Response:
+        """The tokens of a text."""
+        return await encoding.answer(request)
+
+    @app.post("/v1/detokenize", openapi_extra=openapi.DETOKENIZE)
+    async def detokenize(request: Request) -> Response:
+        """The text of tokens."""
+        return await decoding.answer(request)

@@ -1,0 +1,49 @@
+"""How a text that is to be completed is put to the backend of a route; the answer is not parsed."""
+
+from functools import partial
+
+from msgspec.structs import replace
+
+from gateway.backends.dialects import DIALECTS
+from gateway.backends.openai import text
+from gateway.backends.openai.body import Target
+from gateway.backends.openai.messages import Policy
+from gateway.backends.services import Completions
+from gateway.calls import Setting
+from gateway.endpoints import texts
+from gateway.endpoints.completions.fields import KNOWN
+from gateway.formats.chosen import Chosen
+from gateway.formats.format import Context
+from gateway.ledger import Ledger
+from gateway.request import Request
+from gateway.server.directory import Route
+from gateway.server.ids import new_id
+from gateway.server.rounds import Round
+from gateway.translate import Filter
+from gateway.translate.texts import MIDDLE_ENDS, Echo, Until, stops
+
+_CHOSEN = Chosen("native", "a completed text is not parsed")
+
+
+class TextRound(Round, frozen=True):
+    @property
+    def size(self) -> int:
+        return texts.size(text.prompts(self.request))
+
+
+async def prepare(request: Request, route: Route, ledger: Ledger, frame_bytes: int) -> Round:
+    """Raises BadRequest for what the backend's kind cannot do."""
+    does = route.backend.services.completions
+    dialect = replace(DIALECTS["openai"], path=text.PATH, body=partial(text.body, does))
+    body = dialect.body(request, Target(route.upstream_model, route.backend.kind, Policy()), KNOWN, ledger)
+    setting = Setting(None, Context({}), lambda: new_id("call_"), ledger, limit=frame_bytes)
+    return TextRound(request, body, _CHOSEN, dialect, setting, _filters(request, does, ledger))
+
+
+def _filters(request: Request, does: Completions, ledger: Ledger) -> list[Filter]:
+    filters: list[Filter] = [*stops(request, does.kind)]
+    if text.fills(request, does):
+        filters.append(Until(MIDDLE_ENDS))
+    if prompts := text.unsaid(request, does, ledger):
+        filters.append(Echo(prompts, request.rest.get("n", 1)))
+    return filters

@@ -1,0 +1,117 @@
+"""/v1/embeddings: texts in, vectors out, as numbers or in base64, whichever of them the backend gives."""
+
+import binascii
+import struct
+from base64 import b64decode, b64encode
+from math import hypot
+from typing import Any, ClassVar, TypedDict
+
+from msgspec import DecodeError, Raw, Struct, json
+
+from gateway.backends.fields import subject
+from gateway.backends.services import Services
+from gateway.endpoints.body import decoded
+from gateway.endpoints.checks import fields, integer, one_of, string
+from gateway.endpoints.texts import Text, listed, said, size
+from gateway.errors import UpstreamInvalid
+from gateway.ledger import Ledger
+from gateway.services.shape import entries, usage
+
+_check = fields(
+    {"model": string, "input": said},
+    {"dimensions": integer(1), "encoding_format": one_of("float", "base64"), "user": string},
+)
+_KNOWN = frozenset(("model", "input", "dimensions", "encoding_format", "user"))
+_vector = json.Decoder(str | list[float]).decode
+
+
+class _Entry(TypedDict, total=False):
+    """The vector as it came: of thousands most are passed on so, and no step takes long that cannot be interrupted."""
+
+    index: Any
+    embedding: Raw
+
+
+class _Answer(TypedDict, total=False):
+    data: list[_Entry]
+    usage: Any
+    error: Any
+
+
+_decode = json.Decoder(_Answer | list[_Entry]).decode
+
+
+class Embeddings(Struct, frozen=True):
+    """`rest`: all fields but the model; `texts`: each of its input."""
+
+    does: ClassVar[str] = "make embeddings"
+    place: ClassVar[str] = "input"
+    model: str
+    texts: list[Text]
+    rest: dict[str, Any]
+
+    def ask(self, services: Services, model: str, ledger: Ledger) -> tuple[str, bytes] | None:
+        if not services.embeddings:
+            return None
+        passed = {name: value for name, value in self.rest.items() if name not in services.unheard}
+        for name in passed.keys() - _KNOWN:
+            ledger.note("forwarded", subject(name))
+        return services.embeddings, json.encode({"model": model, **passed})
+
+    def decode(self, raw: bytes) -> Any:  # noqa: ANN401 - decoded JSON
+        return _decode(raw)
+
+    def answer(self, said: Any, ledger: Ledger) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
+        vectors: list[Any] = [None] * len(self.texts)
+        for place, entry in enumerate(entries(said, "data")):
+            index = entry.get("index", place)
+            if index not in range(len(vectors)) or vectors[index] is not None:
+                raise UpstreamInvalid(f"The backend gave an embedding of what was not asked for: number {index}.")
+            vectors[index] = self._shown(entry.get("embedding", Raw(b"null")), ledger)
+        if None in vectors:
+            raise UpstreamInvalid(f"The backend gave no embedding of text {vectors.index(None)}.")
+        data = [{"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(vectors)]
+        return {"object": "list", "data": data, "model": self.model, "usage": usage(said, size(self.texts), ledger)}
+
+    def _shown(self, given: Raw, ledger: Ledger) -> Raw:
+        """A vector in the encoding, and with the dimensions, that the client asked for."""
+        wanted: int | None = self.rest.get("dimensions")
+        encoding = "base64" if self.rest.get("encoding_format") == "base64" else "float"
+        try:
+            said = _vector(given)
+            if not wanted and encoding == ("base64" if isinstance(said, str) else "float"):
+                return given
+            numbers = _numbers(said)
+            if wanted and wanted != len(numbers):
+                ledger.note("emulated" if wanted < len(numbers) else "unenforced", "dimensions")
+                numbers = _cut(numbers, wanted)
+            return Raw(json.encode(_packed(numbers) if encoding == "base64" else numbers))
+        except (DecodeError, binascii.Error, struct.error, OverflowError):
+            message = "The backend gave an embedding that is no list of numbers, nor base64 of one."
+            raise UpstreamInvalid(message) from None
+
+
+def parse(raw: bytes) -> Embeddings:
+    body = decoded(raw)
+    _check(body, "")
+    return Embeddings(body["model"], listed(body["input"]), {name: body[name] for name in body if name != "model"})
+
+
+def _numbers(said: str | list[float]) -> list[float]:
+    """Base64 is of little-endian numbers of 32 bits."""
+    if isinstance(said, list):
+        return said
+    raw = b64decode(said, validate=True)
+    return [*struct.unpack(f"<{len(raw) // 4}f", raw)]
+
+
+def _packed(numbers: list[float]) -> str:
+    return b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()
+
+
+def _cut(numbers: list[float], dimensions: int) -> list[float]:
+    """Its beginning, made as long as a unit again: what OpenAI's own models do."""
+    if dimensions > len(numbers):
+        return numbers
+    length = hypot(*numbers[:dimensions]) or 1.0
+    return [number / length for number in numbers[:dimensions]]

@@ -1,0 +1,29 @@
+"""What the answers of backends have in common."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from gateway.backends.openai.usage import number
+from gateway.errors import UpstreamInvalid
+from gateway.ledger import Ledger
+from gateway.upstream import tokens
+
+
+def entries(said: Any, *names: str) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - decoded JSON
+    """The objects of the list that is the answer, or that it has by one of these names."""
+    lists = [said, *(said.get(name) for name in names)] if isinstance(said, dict) else [said]
+    found = next((one for one in lists if isinstance(one, list)), None)
+    if found is None or not all(isinstance(entry, dict) for entry in found):
+        raise UpstreamInvalid(f"The backend's answer has no list of '{names[0]}'.")
+    yield from found
+
+
+def usage(said: Any, characters: int, ledger: Ledger) -> dict[str, int]:  # noqa: ANN401 - decoded JSON
+    """The tokens that were read: as the backend says, else estimated."""
+    counts = said.get("usage") if isinstance(said, dict) else None
+    counts = counts if isinstance(counts, dict) else {}
+    known = number(counts.get("prompt_tokens")) or number(counts.get("total_tokens"))
+    if not known:
+        ledger.note("estimated", "usage")
+    count = known or tokens(characters)
+    return {"prompt_tokens": count, "total_tokens": count}
