@@ -6,7 +6,7 @@ from pathlib import Path
 TESTS = Path(__file__).parents[1]
 sys.path[:0] = [str(TESTS), str(TESTS.parent)]
 
-from replay import EXCHANGES, golden, golden_file, written  # noqa: E402 - a script finds its neighbours itself
+from replay import SERVERS, golden_file, goldens, written  # noqa: E402 - a script finds its neighbours itself
 
-for name in EXCHANGES:
-    golden_file(name).write_text(written(golden(name)))
+for server in SERVERS:
+    golden_file(server).write_text(written(goldens(server)))
