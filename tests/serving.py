@@ -16,14 +16,15 @@ def served(config):
     """The gateway's root URL; what it stores is gone afterwards."""
     with tempfile.TemporaryDirectory() as folder:
         store = Store(url=f"sqlite:///{folder}/gateway.db")
-        with _served(config.model_copy(update={"store": store})) as url:
+        with listening(create_app(config.model_copy(update={"store": store}))) as url:
             yield url
 
 
 @contextmanager
-def _served(config):
+def listening(app):
+    """The root URL of any application."""
     settings = uvicorn.Config(
-        create_app(config), port=0, log_config=None, http="httptools", lifespan="on", timeout_graceful_shutdown=5
+        app, port=0, log_config=None, http="httptools", lifespan="on", timeout_graceful_shutdown=5
     )
     server = uvicorn.Server(settings)
     socket = settings.bind_socket()

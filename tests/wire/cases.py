@@ -1,0 +1,6 @@
+"""All cases, in an order in which neighbours share the beginning of their prompts."""
+
+from wire import chat, refusals, responses, services, thoughts, tools
+from wire.case import CASES
+
+__all__ = ["CASES", "chat", "refusals", "responses", "services", "thoughts", "tools"]

@@ -1,0 +1,85 @@
+"""Text through /v1/responses: limits, forms, and what is stored."""
+
+import json
+
+from wire.case import WHOLE, respond
+from wire.chat import OF_FRANCE
+
+CAPITAL = "What is the capital of France?"
+
+
+@respond(CAPITAL)
+def a_response_is_a_message(said):
+    assert said.meant == (OF_FRANCE, "", [], "stop") and said.warnings == []
+    assert [item["type"] for item in said.body["output"]] == ["message"]
+
+
+@respond([{"role": "user", "content": [{"type": "input_text", "text": CAPITAL}]}])
+def input_may_be_parts(said):
+    assert said.content == OF_FRANCE
+
+
+@respond(CAPITAL, instructions="Answer in one word.")
+def instructions_are_the_system_message(said):
+    system = {"role": "system", "content": "Answer in one word."}
+    assert said.again(instructions=None, input=[system, {"role": "user", "content": CAPITAL}]).meant == said.meant
+
+
+@respond("Tell me a story.", max_output_tokens=16)
+def a_limit_makes_it_incomplete(said):
+    assert said.body["status"] == "incomplete" and said.finish == "length" and said.content
+
+
+@respond(CAPITAL, max_output_tokens=8, max_tool_calls=None)
+def a_limit_may_not_be_too_small(said):
+    assert (said.status, said.problem["param"]) == (400, "max_output_tokens")
+
+
+@respond(CAPITAL, ways=(WHOLE,))
+def a_response_is_counted(said):
+    usage = said.usage
+    assert usage["input_tokens"] > 10 and usage["output_tokens"] >= 7
+    assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"]
+
+
+@respond(CAPITAL, store=True)
+def a_response_goes_on_from_the_one_before(said):
+    after = said.again(previous_response_id=said.body["id"], input="And of Italy?")
+    assert "Rome" in after.content and after.body["previous_response_id"] == said.body["id"]
+    assert said.gate.get(f"/v1/responses/{said.body['id']}")["output"] == said.body["output"]
+
+
+@respond(CAPITAL, previous_response_id="resp_missing")
+def a_response_that_is_not_there_cannot_be_gone_on_from(said):
+    assert (said.status, said.problem["code"]) == (400, "previous_response_not_found")
+
+
+@respond(
+    "A JSON object with n=7, please.",
+    text={
+        "format": {
+            "type": "json_schema",
+            "name": "n",
+            "schema": {
+                "type": "object",
+                "properties": {"n": {"const": 7}},
+                "required": ["n"],
+                "additionalProperties": False,
+            },
+        }
+    },
+    needs=("json_schema",),
+)
+def a_response_follows_its_schema(said):
+    assert json.loads(said.content) == {"n": 7}
+
+
+@respond(CAPITAL, metadata={"a": "b"}, user="u")
+def a_response_repeats_what_was_asked(said):
+    assert (said.body["metadata"], said.body["model"], said.body["store"]) == ({"a": "b"}, "m", False)
+
+
+@respond(CAPITAL, top_logprobs=1, include=["message.output_text.logprobs"], needs=("logprobs",))
+def chances_of_a_response(said):
+    (part,) = said.body["output"][0]["content"]
+    assert "".join(token["token"] for token in part["logprobs"]).startswith(OF_FRANCE)

@@ -1,0 +1,69 @@
+"""What a model thinks is never its answer, in whatever form past thoughts come back."""
+
+from worked_examples import TURNS, assistant, items, user
+
+from wire.case import STREAMED, WHOLE, chat, respond
+
+THINK = TURNS["think"]
+# The thoughts in the text, as models write them and servers without a parser leave them.
+IN_TEXT = [
+    assistant(f"<think>\n{message['reasoning_content']}\n</think>\n\n{message['content']}")
+    if "reasoning_content" in message
+    else message
+    for message in THINK.messages
+]
+EFFORT = "medium"  # for servers that think only where they are asked to
+ANSWER = (THINK.content, THINK.thought, [], "stop")
+
+
+@chat(*IN_TEXT, max_tokens=60, reasoning_effort=EFFORT, ways=(WHOLE,))
+def a_thought_is_told_apart_and_counted(said):
+    assert said.meant == ANSWER
+    thought = said.usage["completion_tokens_details"]["reasoning_tokens"]
+    assert 5 < thought < said.usage["completion_tokens"]
+
+
+@chat(*IN_TEXT, max_tokens=60, reasoning_effort=EFFORT, ways=(STREAMED,))
+def a_thought_comes_before_the_text(said):
+    assert said.meant == ANSWER
+    deltas = [chunk["choices"][0]["delta"] for chunk in said.body["chunks"]]
+    kinds = ["content" if delta.get("content") else "thought" for delta in deltas[1:-1] if any(delta.values())]
+    assert kinds == sorted(kinds, reverse=True) and {*kinds} == {"content", "thought"}
+
+
+@chat(*THINK.messages, max_tokens=60, reasoning_effort=EFFORT, needs=("past_thoughts",), ways=(WHOLE,))
+def a_past_thought_reaches_the_model(said):
+    assert said.meant == ANSWER
+
+
+@chat(*IN_TEXT, max_tokens=8, reasoning_effort=EFFORT)
+def a_thought_may_be_cut(said):
+    assert said.content == "" and said.finish == "length" and THINK.thought.startswith(said.thought) and said.thought
+
+
+@chat(*IN_TEXT, max_tokens=60, reasoning_effort="none", needs=("thought_switch",))
+def a_thought_may_be_forbidden(said):
+    assert said.meant == (THINK.content, "", [], "stop")
+
+
+@respond([*items(IN_TEXT)], max_output_tokens=60, reasoning={"effort": EFFORT}, ways=(STREAMED,))
+def a_thought_is_an_item_of_its_own(said):
+    assert said.meant == ANSWER
+    assert [item["type"] for item in said.body["output"]] == ["reasoning", "message"]
+    assert said.usage["output_tokens_details"]["reasoning_tokens"] > 5
+
+
+@respond(
+    [*items(IN_TEXT)],
+    max_output_tokens=60,
+    reasoning={"effort": EFFORT},
+    include=["reasoning.encrypted_content"],
+    ways=(WHOLE,),
+)
+def a_sealed_thought_comes_back(said):
+    thought, message = said.body["output"]
+    again = said.again(
+        input=[*said.question.fields["input"], {**thought, "summary": []}, message, user("What is 1 + 1?")],
+        reasoning=None,
+    )
+    assert again.content == "1 + 1 = 2."
