@@ -28,6 +28,7 @@ from gateway.request import Request
 _Outcome = Literal["said", "given", "lost"]
 _UNFIT = re.compile(r"[^!-+\--~]+")  # for a list in a header: all but visible ASCII without the comma
 _LIMITS = ("max_completion_tokens", "max_tokens")
+_MOST_STOPS = 4  # that the API allows; servers may take more
 # What says no more than its absence: nothing is lost with it.
 _DEFAULTS = MappingProxyType(
     {
@@ -88,6 +89,8 @@ class _Taken:
         match verdict(name, self._kind):
             case Passed():
                 self._direct(name, value)
+                if name == "stop" and isinstance(value, list) and len(value) > _MOST_STOPS:
+                    self._ledger.note("forwarded", name)
                 self._note("forwarded", name)
             case Renamed(to=to):
                 self._note("renamed" if self._derived(to, value) == "said" else "dropped", name)
