@@ -4,58 +4,38 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from msgspec import Raw
-
 from gateway import events as ev
 from gateway.endpoints.chat.request import Asked
-from gateway.endpoints.chat.shape import Head, called_name, encode, logprobs, usage
-from gateway.endpoints.extras import continued
+from gateway.endpoints.chat.shape import Head, called_name, encode, logprobs
+from gateway.endpoints.frames import Frames
 from gateway.endpoints.signatures import Blocks, of_call
 from gateway.ledger import Ledger
 
 
-class Stream:
+class Stream(Frames):
     """`pad` makes the padding of a chunk, where the client asked for it."""
 
     def __init__(self, head: Head, asked: Asked, ledger: Ledger, pad: Callable[[], str] | None = None) -> None:
         said = {"id": head.id, "object": "chat.completion.chunk", "created": head.created, "model": head.model}
         tier = {"service_tier": "default"} if asked.service_tier else {}
-        self._head = b"data: " + encode({**said, **tier})[:-1] + b',"choices":['
-        self._tail = b'],"usage":null}\n\n' if asked.include_usage else b"]}\n\n"
-        self._asked, self._ledger, self._pad = asked, ledger, pad
+        super().__init__(
+            {**said, **tier}, ledger, include_usage=asked.include_usage, continuous_usage=asked.continuous_usage
+        )
+        self._asked, self._pad = asked, pad
         self._thought = b"{%b}" % b",".join(b'"%b":%%b' % name.encode() for name in head.reasoning)
         self._thoughts = len(head.reasoning)
         self._opened = 0  # choices whose role the client knows
         self._calls: dict[int, int] = {}  # by choice: the last call the client has seen
         self._blocks: dict[int, Blocks] = defaultdict(Blocks)  # by choice
-        self._waiting: dict[int, dict[str, Raw]] = {}  # by choice: extra fields of its next chunk
-        self._usage: ev.Usage | None = None
-        self._failed = False
 
     def start(self) -> bytes:
         return self._open(0)
-
-    def encode(self, event: ev.Event) -> bytes:
-        return self._arms[type(event)](self, event)
-
-    def keep_alive(self) -> bytes:
-        return b": keep-alive\n\n"
 
     def record(self) -> None:
         """A stream is not stored by itself; `Kept` folds it."""
 
     def close(self, *, kept: bool) -> bytes:
-        """The end; after an error there is none but the end of the body."""
-        if self._failed:
-            return b""
-        if self._opened < self._asked.request.n:
-            self._ledger.note("unenforced", "n")
-        told = self._ledger.untold()
-        comment = b": gateway-warnings %b\n\n" % told.encode() if told else b""
-        count = b""
-        if self._asked.include_usage:
-            count = b'%b],"usage":%b}\n\n' % (self._head, encode(usage(self._usage or ev.Usage(0, 0))))
-        return comment + count + b"data: [DONE]\n\n"
+        return self._end(whole=self._opened >= self._asked.request.n)
 
     def _open(self, last: int) -> bytes:
         """The role, once per choice, in ascending order: the SDKs store choices by position."""
@@ -67,7 +47,7 @@ class Stream:
         if choice >= self._opened:
             return self._open(choice) + self._delta(choice, delta, reason, more)
         if choice in self._waiting:
-            more += b"," + encode(self._waiting.pop(choice))[1:-1]
+            more += self._extras(choice)
         parts = (self._head, choice, delta, more, reason, self._tail)
         frame = b'%b{"index":%d,"delta":%b,%b,"finish_reason":%b}%b' % parts
         return frame if self._pad is None else b'%b,"obfuscation":%b}\n\n' % (frame[:-3], encode(self._pad()))
@@ -109,30 +89,10 @@ class Stream:
     def _finish(self, e: ev.Finish) -> bytes:
         return self._delta(e.choice, b"{}", encode(e.reason))
 
-    def _counted(self, e: ev.Usage) -> bytes:
-        self._usage = e
-        if self._asked.continuous_usage:
-            self._tail = b'],"usage":%b}\n\n' % encode(usage(e))
-        return b""
-
-    def _extra(self, e: ev.Extra) -> bytes:
-        if e.choice is None:
-            return b'%b],"%b":%b%b' % (self._head, e.name.encode(), e.json, self._tail[1:])
-        waiting = self._waiting.setdefault(e.choice, {})
-        waiting[e.name] = continued(waiting.get(e.name), e.json)
-        return b""
-
-    def _failure(self, e: ev.Failure) -> bytes:
-        self._failed = True
-        return b"data: %b\n\n" % e.problem.body()
-
-    def _nothing(self, _: ev.Event) -> bytes:
-        return b""
-
     _arms: ClassVar[dict[type[Any], Callable[[Any, Any], bytes]]] = {
-        ev.Text: _text, ev.Reasoning: _reasoning, ev.Refusal: _refusal, ev.Annotation: _annotation,
-        ev.HostedTool: _nothing, ev.ToolStart: _tool_start, ev.ToolArgs: _tool_args, ev.ToolInput: _tool_input,
-        ev.ToolEnd: _nothing, ev.Finish: _finish, ev.Usage: _counted, ev.Extra: _extra, ev.Failure: _failure,
+        **Frames._arms, ev.Text: _text, ev.Reasoning: _reasoning, ev.Refusal: _refusal, ev.Annotation: _annotation,
+        ev.HostedTool: Frames._nothing, ev.ToolStart: _tool_start, ev.ToolArgs: _tool_args, ev.ToolInput: _tool_input,
+        ev.ToolEnd: Frames._nothing, ev.Finish: _finish,
     }  # fmt: skip
 
 
