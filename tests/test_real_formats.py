@@ -1,20 +1,24 @@
 """Formats of each grammar from a real llama.cpp: it is made to write the format's example, token by token.
 
-The server parses nothing.  It is called a vLLM, for which the gateway turns off the server's own calls; a llama.cpp
-takes no grammar beside tools that may be called.
+The server parses nothing.  It is asked as if it wanted a parser for calls, so that the gateway turns off the server's
+own; a llama.cpp takes no grammar beside tools that may be called.
 """
 
 import asyncio
 import io
 import json
 
+import httpx
 import pytest
+from msgspec.structs import replace
 from openai import AsyncOpenAI
-from serving import served
+from serving import listening
 
 from gateway import demo
+from gateway.backends import KINDS
 from gateway.config import parse
 from gateway.formats import FORMATS, names
+from gateway.server.app import create_app
 
 WEATHER = {
     "name": "get_weather",
@@ -35,8 +39,11 @@ def answers():
     raw = ("--threads", "1", "--skip-chat-parsing", "--reasoning-format", "none")
     with demo.start(*raw, out=io.StringIO()) as server:
         models = {name: {"backends": ["raw"], "upstream_model": demo.MODEL, "format": name} for name in ASKED}
-        config = {"backends": {"raw": {"kind": "vllm", "url": server}}, "models": models}
-        with served(parse(json.dumps(config), "real.yaml", {}, names())) as url:
+        config = {"backends": {"raw": {"kind": "llamacpp", "url": server}}, "models": models}
+        app = create_app(parse(json.dumps(config), "real.yaml", {}, names()))
+        with listening(app) as url:
+            httpx.get(f"{url}/health").raise_for_status()  # it has begun
+            app.state.directory.backends["raw"].kind = replace(KINDS["llamacpp"], refuses_tools=True)
             yield asyncio.run(_all_answers(url))
 
 
