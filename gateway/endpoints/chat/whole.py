@@ -7,51 +7,25 @@ from msgspec import Raw
 
 from gateway import events as ev
 from gateway.endpoints.chat.request import Asked
-from gateway.endpoints.chat.shape import Head, called_name, encode, logprobs, usage
+from gateway.endpoints.chat.shape import Head, called_name, logprobs, usage
 from gateway.endpoints.extras import continued
+from gateway.endpoints.folded import Folded
 from gateway.endpoints.signatures import Blocks, of_call
 from gateway.ledger import Ledger
 
 
-class Whole:
+class Whole(Folded["_Choice"]):
     def __init__(self, head: Head, asked: Asked, ledger: Ledger) -> None:
-        self._head, self._asked, self._ledger = head, asked, ledger
-        self._choices: dict[int, _Choice] = {}
-        self._usage = ev.Usage(0, 0)
-        self._extras: dict[str, Raw] = {}
-        self._failed = False
-
-    def start(self) -> bytes:
-        return b""
-
-    def keep_alive(self) -> bytes:
-        return b""
-
-    def encode(self, event: ev.Event) -> bytes:
-        match event:
-            case ev.Usage():
-                self._usage = event
-            case ev.Failure():
-                self._failed = True
-            case ev.Extra(choice=None):
-                self._extras[event.name] = event.json
-            case _:
-                self._choices.setdefault(event.choice, _Choice()).add(event)  # type: ignore[arg-type]
-        return b""
+        super().__init__(asked.request.n, _Choice, ledger)
+        self._head, self._asked = head, asked
 
     def record(self) -> dict[str, Any] | None:
         return self._completion() if self._asked.store and not self._failed else None
 
-    def close(self, *, kept: bool) -> bytes:
-        """The body; a failure has none."""
-        return b"" if self._failed else encode(self._completion())
-
     def _completion(self) -> dict[str, Any]:
-        if len(self._choices) < self._asked.request.n:
-            self._ledger.note("unenforced", "n")
+        choices = [choice.body(index, self._asked, self._head) for index, choice in self._sorted()]
         if self._asked.functions:
             self._note_what_functions_lack()
-        choices = [choice.body(index, self._asked, self._head) for index, choice in sorted(self._choices.items())]
         said = {"id": self._head.id, "object": "chat.completion", "created": self._head.created}
         tier = {"service_tier": "default"} if self._asked.service_tier else {}
         body = {**said, "model": self._head.model, **tier, "choices": choices, "usage": usage(self._usage)}
