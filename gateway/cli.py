@@ -125,9 +125,50 @@ def formats(
         raise typer.BadParameter(f"there is no format {name!r}; `gateway formats` lists them.")
 
 
+@app.command()
+def doctor(  # noqa: PLR0913, PLR0917 - its options
+    url: Annotated[str | None, typer.Argument(metavar="URL", help="The server, like http://127.0.0.1:8000.")] = None,
+    config: ConfigFile = None,
+    kind: Annotated[str | None, typer.Option(metavar="KIND", help="What is at the URL; default: as it looks.")] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(metavar="MODEL", help="Ask only this one; may be repeated.")
+    ] = None,
+    key_env: Annotated[
+        str | None, typer.Option(metavar="VAR", help="The environment variable with the server's key.")
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this verdict counts; may be repeated.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(metavar="N", min=1, help="Seconds for all of it.")] = 900,
+    as_json: Annotated[bool, typer.Option("--json", help="Tell it as data.")] = False,
+    write: Annotated[
+        bool,
+        typer.Option("--write", help="Put what was found into the configuration, ./gateway.yaml without --config."),
+    ] = False,
+) -> None:
+    """Find out what a server can do, by asking its models.
+
+    Without a URL those of the configuration are asked, or else the servers on this machine.  Each model gets about 20
+    questions: what streams, which calls and thoughts the server finds, what it leaves out in silence.  The exit code
+    is 1 if anything was found wanting.
+    """
+    from gateway.doctor.probes import PROBES
+    from gateway.server.doctor import Wanted, conclude, consult
+
+    if strange := [name for name in only or () if name not in PROBES]:
+        raise typer.BadParameter(f"there is no verdict {strange[0]!r}; there are {', '.join(PROBES)}.")
+    file = config or (Path("gateway.yaml") if write else None)
+    wanted = Wanted(
+        url=url, kind=kind, models=tuple(model or ()), key=key_env, file=file, write=write, seconds=seconds,
+        only=tuple(only or ()),
+    )  # fmt: skip
+    with refusals(interrupted=1):
+        raise typer.Exit(conclude(consult(wanted, sys.stderr), wanted, as_json=as_json))
+
+
 @contextmanager
-def refusals() -> Iterator[None]:
-    """Turns what can go wrong into a message on standard error and an exit code; Ctrl-C is a good end."""
+def refusals(interrupted: int = 0) -> Iterator[None]:
+    """Turns what can go wrong into a message on standard error and an exit code; Ctrl-C has one, too."""
     from gateway.config import ConfigError
     from gateway.demo import DemoError, DemoMissing
     from gateway.server.source import NoServer
@@ -135,7 +176,7 @@ def refusals() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise typer.Exit(0) from None
+        raise typer.Exit(interrupted) from None
     except (ConfigError, NoServer, DemoMissing) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from None

@@ -86,6 +86,7 @@ def written(tmp_path):
         (["serve", "--help"], "Without one it looks for model"),
         (["check", "-h"], "--config FILE"),
         (["formats", "-h"], "--names"),
+        (["doctor", "-h"], "--key-env VAR"),
     ],
 )  # fmt: skip
 def test_help_is_there(words, said):
@@ -397,3 +398,9 @@ def test_what_goes_wrong_has_its_exit_code(error, code, capsys):
         raise error
     assert caught.value.exit_code == code
     assert capsys.readouterr().err == (f"{error}\n" if code else "")
+
+
+def test_what_is_interrupted_may_be_no_good_end():
+    with pytest.raises(typer.Exit) as caught, cli.refusals(interrupted=1):
+        raise KeyboardInterrupt
+    assert caught.value.exit_code == 1

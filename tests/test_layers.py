@@ -19,7 +19,7 @@ ROWS = [
     ["choice", "translate", "compaction"],
     ["normaliser"],
     ["upstream"],
-    ["turn", "services"],
+    ["turn", "services", "doctor"],
     ["demo", "store"],
     ["server"],
     ["cli"],

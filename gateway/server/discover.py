@@ -56,11 +56,23 @@ async def discover(
         return [found for found in await asyncio.gather(*asked) if found]
 
 
-def as_document(found: Iterable[Found]) -> Document:
-    """What an operator would have written for these servers."""
+async def identify(url: str, headers: Mapping[str, str] = MappingProxyType({}), *, seconds: float = 5) -> Kind:
+    """What kind of server is at a URL; openai where nothing gives it away.  `seconds` for each of a few questions."""
+    async with httpx.AsyncClient(trust_env=False, headers=headers) as client:
+        answer = await _get(client, f"{url}/v1/models", seconds)
+        kind = _given_away(answer, _entries(answer) or []) if answer else None
+        for expected in _TELLTALES if not kind else ():
+            if await _confirmed(client, url, expected, seconds) == expected:
+                return expected
+        return kind or "openai"
+
+
+def as_document(found: Iterable[Found], taken: Collection[str] = ()) -> Document:
+    """What an operator would have written for these servers; `taken` are names of others."""
     backends: dict[str, object] = {}
     for server in found:
-        name = server.kind if server.kind not in backends else f"{server.kind}-{server.url.rpartition(':')[2]}"
+        again = server.kind in backends or server.kind in taken
+        name = f"{server.kind}-{server.url.rpartition(':')[2]}" if again else server.kind
         backends[name] = {"kind": server.kind, "url": server.url}
     return Document("found on this machine", {"backends": backends})
 
@@ -68,14 +80,19 @@ def as_document(found: Iterable[Found]) -> Document:
 async def _ask(client: httpx.AsyncClient, url: str, expected: Kind, seconds: float) -> Found | None:
     """Two thirds of the time are for the list of models, one for the tell-tale."""
     answer = await _get(client, f"{url}/v1/models", seconds * 2 / 3)
-    if answer is None:
-        return None
-    try:
-        models = json.decode(answer.content, type=_Models).data or []
-    except MsgspecError:
+    models = _entries(answer) if answer else None
+    if answer is None or models is None:
         return None
     kind = _given_away(answer, models) or await _confirmed(client, url, expected, seconds / 3)
     return Found(kind, url, tuple(model.id for model in models))
+
+
+def _entries(answer: httpx.Response) -> list[_Entry] | None:
+    """The models of a list; None if it is no such list."""
+    try:
+        return json.decode(answer.content, type=_Models).data or []
+    except MsgspecError:
+        return None
 
 
 def _given_away(answer: httpx.Response, models: list[_Entry]) -> Kind | None:

@@ -1,0 +1,15 @@
+"""What a server can do, found out by asking it.  Pure: what it was asked and what it said are arguments.
+
+Reading order:
+
+    lessons     conversations that lead a model to calls and thoughts
+    questions   what is asked, and its body
+    heard       the bytes of an answer → what was said
+    reading     texts → the family of formats that they are of
+    findings    all that was heard of one model; what a verdict is
+    probes      the verdicts, a row each: judged in answers and calls, with judging and advice
+    report      the verdicts as a table, and as data
+    settings    the same as a configuration
+
+gateway/server/examining.py asks, gateway/server/doctor.py is the command.
+"""

@@ -1,0 +1,90 @@
+"""What to do about what is wanting: the flags and settings by which each kind of server does it."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal
+
+from gateway.formats import FORMATS
+
+Topic = Literal["calls", "thoughts", "no_thoughts", "no_tools", "schema", "images", "window"]
+
+# vLLM 0.32: vllm/tool_parsers, vllm/reasoning
+_TOOL_PARSERS = frozenset(
+    ("apertus", "cohere_command3", "cohere_command4", "deepseek_v3", "deepseek_v31", "deepseek_v32", "deepseek_v4",
+     "deepseek_v41", "dots", "ernie45", "functiongemma", "gemma4", "gigachat3", "glm45", "glm47", "granite",
+     "granite-20b-fc", "granite4", "hermes", "hunyuan_a13b", "hy_v3", "hy_v4", "inkling", "internlm", "jamba",
+     "k2_horizon", "kimi_k2", "kimi_k3", "lfm2", "ling3", "llama3_json", "llama4_pythonic", "longcat", "mimo",
+     "minicpm5", "minimax_m2", "minimax_m3", "mistral", "muse_glimmer", "olmo3", "openai", "phi4_mini_json", "plamo3",
+     "poolside_v1", "pythonic", "qwen3_coder", "seed_oss", "step3", "step3p5", "xlam")
+)  # fmt: skip
+_REASONING_PARSERS = frozenset(
+    ("cohere_command3", "cohere_command4", "deepseek_r1", "deepseek_v3", "deepseek_v4", "deepseek_v41", "ernie45",
+     "gemma4", "glm45", "glm47", "granite", "hunyuan_a13b", "hy_v3", "hy_v4", "inkling", "k2_horizon", "kimi_k2",
+     "kimi_k3", "ling3", "mimo", "minicpmv", "minimax_m2", "minimax_m3", "mistral", "muse_glimmer", "nemotron_v3",
+     "olmo3", "openai_gptoss", "plamo3", "poolside_v1", "qwen3", "seed_oss", "step3", "step3p5")
+)  # fmt: skip
+# SGLang's documentation of its tool parser
+_SGLANG = MappingProxyType(
+    {
+        "deepseek_v3": "deepseekv3",
+        "deepseek_v31": "deepseekv31",
+        "dsml_v32": "deepseekv32",
+        "glm45_xml": "glm",
+        "glm47_xml": "glm",
+        "harmony": "gpt-oss",
+        "hermes_json": "qwen",
+        "kimi_k2": "kimi_k2",
+        "llama3_json": "llama3",
+        "llama4_pythonic": "pythonic",
+        "mistral": "mistral",
+        "pythonic": "pythonic",
+        "qwen_xml": "qwen3_coder",
+        "step3": "step3",
+    }
+)
+
+ADVICE: Mapping[Topic, Mapping[str, str]] = MappingProxyType(
+    {
+        "calls": {
+            "vllm": "--enable-auto-tool-choice --tool-call-parser {tools}",
+            "sglang": "--tool-call-parser {sglang}",
+            "llamacpp": "--jinja, and no --skip-chat-parsing",
+            "ollama": "a model that `ollama show` lists with `tools`",
+            "lmstudio": "a model that LM Studio lists as trained for tools",
+        },
+        "thoughts": {
+            "vllm": "--reasoning-parser {reasoning}",
+            "sglang": "--reasoning-parser, by SGLang's name for the family",
+            "llamacpp": "--reasoning-format deepseek, and no --skip-chat-parsing",
+            "ollama": "a model that `ollama show` lists with `thinking`",
+            "lmstudio": "the setting that puts thoughts into reasoning_content",
+        },
+        "no_thoughts": {
+            "vllm": "no --reasoning-parser for a model that does not think",
+            "sglang": "no --reasoning-parser for a model that does not think",
+            "llamacpp": "--reasoning-format none, or a chat template that does not open a thought",
+        },
+        "no_tools": {"vllm": "--exclude-tools-when-tool-choice-none"},
+        "schema": {"llamacpp": "a start without --skip-chat-parsing"},
+        "images": {
+            "llamacpp": "if the model can see: --mmproj FILE",
+            "ollama": "a model that `ollama show` lists with `vision`",
+        },
+        "window": {
+            "vllm": "--max-model-len N",
+            "sglang": "--context-length N",
+            "llamacpp": "-c N, which the slots of -np share",
+            "ollama": "OLLAMA_CONTEXT_LENGTH=N, or num_ctx of the model",
+            "lmstudio": "lms load --context-length N",
+        },
+    }
+)
+
+
+def advice(topic: Topic, kind: str, format: str = "") -> str:
+    """For a server of this kind; `format`: the family that its model's text is of, if that is known."""
+    row = FORMATS.get(format)
+    names = (format, *row.aliases) if row else ()
+    tools = next((name for name in names if name in _TOOL_PARSERS), "NAME")
+    reasoning = next((name for name in names if name in _REASONING_PARSERS), "NAME")
+    return ADVICE[topic].get(kind, "").format(tools=tools, reasoning=reasoning, sglang=_SGLANG.get(format, "NAME"))

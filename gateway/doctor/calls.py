@@ -1,0 +1,92 @@
+"""What calls of tools tell of a server.  That a model does not call is no fault of it."""
+
+from collections.abc import Callable
+
+from msgspec import DecodeError, json
+
+from gateway.backends import KINDS
+from gateway.backends.verdicts import Translated
+from gateway.doctor.findings import Findings, Verdict
+from gateway.doctor.heard import Called, Heard
+from gateway.doctor.judging import good, taken_for_thought, to_do, unknown, wanting
+
+_REPAIRS = {
+    "repaired:tool_calls.index": "several calls have one index",
+    "synthesised:tool_calls.id": "a call has no id of its own",
+    "repaired:tool_calls.function.arguments": "arguments are not closed",
+}
+_FINISH = {"repaired:finish_reason": "`finish_reason` is not `tool_calls`"}
+
+
+def called(question: str, least: int = 1) -> Callable[[Findings, Heard], Verdict]:
+    """The judge of an answer in which so many calls are due."""
+
+    def judge(findings: Findings, heard: Heard) -> Verdict:
+        found = findings.said(question).calls
+        if len(found) < least:
+            return unknown(_missing(len(found), heard))
+        if len(heard.said.calls) < least:
+            return wanting("come as text", to_do("calls", findings))
+        if wrong := [one.name for one in heard.said.calls if not _sound(one)]:
+            return wanting(f"the arguments of {wrong[0]} are no JSON object")
+        if repairs := [words for entry, words in _repairs(findings.kind).items() if entry in heard.noted]:
+            return wanting("; ".join(repairs), "the gateway repairs that")
+        return good(f"called {' and '.join(one.name for one in heard.said.calls)}")
+
+    return judge
+
+
+def one_call(findings: Findings, _: Heard) -> Verdict:
+    """Where two calls come if nobody minds."""
+    both = findings.heard.get("parallel")
+    if both is None or len(findings.said("parallel").calls) < 2:
+        return unknown("the model made no second call anyway")
+    count = len(findings.said("one_call").calls)
+    return wanting("is not heeded: 2 calls") if count > 1 else good("at most one call")
+
+
+def required(findings: Findings, heard: Heard) -> Verdict:
+    if findings.said("required").calls:
+        return good("a call was made")
+    if heard.all_thought:
+        return taken_for_thought(findings)
+    if heard.cut and not heard.said.text:
+        return unknown(_missing(0, heard))
+    return wanting("is not heeded: text until it was cut off" if heard.cut else "is not heeded: no call")
+
+
+def named(findings: Findings, heard: Heard) -> Verdict:
+    names = [one.name for one in findings.said("named").calls]
+    if names == ["get_time"]:
+        return good("that tool was called")
+    if heard.cut and not (names or heard.said.text):
+        return unknown(_missing(0, heard))
+    other = isinstance(KINDS[findings.kind].fields["tool_choice"], Translated)
+    words = f"is not heeded: {f'called {names[0]}' if names else 'no call'}"
+    return wanting(words, "the gateway offers that tool alone" if other else "")
+
+
+def none(findings: Findings, heard: Heard) -> Verdict:
+    if heard.said.calls:
+        return wanting("is not heeded: a call", "the gateway sends no tools then")
+    if findings.said("none").calls:
+        return wanting("the call comes as text", to_do("no_tools", findings) or "the gateway sends no tools then")
+    return good("no call was made")
+
+
+def _repairs(kind: str) -> dict[str, str]:
+    """Ollama's API has no such reason."""
+    return _REPAIRS if KINDS[kind].dialect == "ollama" else _REPAIRS | _FINISH
+
+
+def _missing(count: int, heard: Heard) -> str:
+    if heard.cut:
+        return "the model had not called when it was cut off"
+    return "the model made one call" if count else "the model did not call"
+
+
+def _sound(call: Called) -> bool:
+    try:
+        return call.complete and isinstance(json.decode(call.arguments), dict)
+    except (DecodeError, RecursionError):
+        return False

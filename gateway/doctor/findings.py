@@ -1,0 +1,80 @@
+"""All that was found out of one model, and what a verdict is."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Literal
+
+from msgspec import Struct
+
+from gateway.backends.knowledge import Known
+from gateway.doctor.heard import Heard, Said
+from gateway.doctor.questions import QUESTIONS
+from gateway.doctor.reading import Reading, Words, as_read, read
+from gateway.formats import FORMATS
+from gateway.formats.chosen import Chosen
+
+State = Literal["good", "wanting", "unknown"]
+
+
+class Verdict(Struct, frozen=True):
+    """`words` say what was seen; `advice` says what to do about it, "" where there is nothing."""
+
+    state: State
+    words: str
+    advice: str = ""
+
+
+class Findings(Struct, frozen=True, kw_only=True, dict=True):
+    """kind: of the server, a name.
+
+    heard: by question, as far as they were asked.
+    chosen: how the gateway reads the model by itself, going by its name, chat template and rendered prompt.
+    known: what the server tells of it.
+    responses: the server has /v1/responses itself; None if it did not say.
+    """
+
+    kind: str
+    heard: Mapping[str, Heard]
+    chosen: Chosen
+    known: Known
+    responses: bool | None
+
+    @cached_property
+    def reading(self) -> Reading:
+        """What there is of thoughts and calls in the text."""
+        return read([self._words(question) for question in self.heard], FORMATS, self.chosen.format)
+
+    def said(self, question: str) -> Said:
+        """What the model has said, its markup read."""
+        said = self.heard[question].said
+        if not self.reading.format:
+            return said
+        found, _ = as_read(self._words(question), FORMATS[self.reading.format])
+        return Said(found.text, said.thought or found.thought, said.calls + found.calls, said.finish)
+
+    @property
+    def format(self) -> str | None:
+        """The `format` of the model, if enough was seen to tell.
+
+        `native` where the server has found all thoughts and calls; where none may be called, no server looks for them.
+        """
+        heard = {question: heard.said for question, heard in self.heard.items() if question != "none"}
+        left = any(self.said(question).calls != said.calls for question, said in heard.items())
+        left = left or any(self.said(question).thought != said.thought for question, said in heard.items())
+        if not left and any(said.calls or said.thought for said in heard.values()):
+            return "native"
+        return self.reading.format if self.reading.calls else None
+
+    @property
+    def thought(self) -> Literal["open", "closed"] | None:
+        """The `thought` of the model, where the gateway would take it for another."""
+        known, seen = self.chosen.thought_open, self.reading.thought_open
+        if known == seen or self.format == "native":
+            return None
+        plain = self.heard["plain"].said if "plain" in self.heard else Said()
+        if seen:
+            return "open"
+        return "closed" if plain.text and plain.finish == "stop" and not plain.thought else None
+
+    def _words(self, question: str) -> Words:
+        return Words(self.heard[question].said.text, bool(QUESTIONS[question].request.tools))

@@ -1,0 +1,162 @@
+"""What a server has said to a question: its bytes in, one Heard out.  Text is just text here, whatever its markup."""
+
+import re
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from gateway.backends import Kind
+from gateway.backends.dialects import DIALECTS
+from gateway.calls import Setting
+from gateway.doctor.questions import Question
+from gateway.errors import Problem
+from gateway.events import Event, Failure, Finish, Reasoning, Text, ToolArgs, ToolEnd, ToolStart, Usage
+from gateway.formats.format import Context
+from gateway.ledger import Ledger
+from gateway.request import Request, Tool
+from gateway.upstream import Upstream
+
+_LIMIT = 4 << 20  # bytes of an answer
+_TOO_LONG = Problem(502, f"The answer has more than {_LIMIT} bytes.")
+# No text can look like these: a quote inside a text is escaped.
+_FIELDS = re.compile(rb'"(reasoning_content|reasoning|reasoning_text|thinking|thinking_blocks)"\s*:\s*(?:"[^"]|\[)')
+
+
+class Called(Struct, frozen=True):
+    """A call; `complete`: its arguments are JSON."""
+
+    name: str
+    arguments: str
+    complete: bool
+
+
+class Said(Struct, frozen=True):
+    """One choice, as a whole.  `finish`: why it ended, "" if it did not."""
+
+    text: str = ""
+    thought: str = ""
+    calls: tuple[Called, ...] = ()
+    finish: str = ""
+
+
+class Heard(Struct, frozen=True, kw_only=True):
+    """said: the first choice; problem: what went wrong, before or after what was said.
+
+    choices: how many there are; pieces: those that its text and thought came in.
+    chances: some of the text had log-probabilities.
+    usage: the tokens, as far as the server has counted them.
+    field: in which a thought came, "" for none.
+    unasked: fields that were left out of the request; noted: the ledger of what had to be repaired in the answer.
+    begun: seconds until the first word, None if there was none; left: nobody waited for the end.
+    """
+
+    said: Said = Said()
+    problem: Problem | None = None
+    choices: int = 0
+    pieces: int = 0
+    chances: bool = False
+    usage: Usage | None = None
+    field: str = ""
+    unasked: frozenset[str] = frozenset()
+    noted: frozenset[str] = frozenset()
+    begun: float | None = None
+    left: bool = False
+
+    @property
+    def cut(self) -> bool:
+        """True if it is not all that the model would have said."""
+        return self.said.finish == "length" or self.left
+
+    @property
+    def all_thought(self) -> bool:
+        """True if the answer came to its end and is nothing but a thought."""
+        return bool(self.said.thought) and not (self.said.text or self.said.calls or self.cut)
+
+
+class Listener:
+    """Is told of an answer as an Upstream is, and when its words came; then it gives what was `heard`."""
+
+    def __init__(self, question: Question, request: Request, kind: Kind) -> None:
+        self._ledger = Ledger()
+        setting = Setting(None, Context(schemas(request.tools)), str, self._ledger)
+        decoder = DIALECTS[kind.dialect].decoder(request, self._ledger)
+        self._upstream = Upstream(decoder, setting, lambda: 0, (), _LIMIT)
+        self._question = question
+        self._events: list[Event] = []
+        self._raw = bytearray()
+        self._begun: float | None = None
+
+    @property
+    def done(self) -> bool:
+        """True if nothing more is to be listened to."""
+        failed = bool(self._events) and type(self._events[-1]) is Failure
+        return failed or (self._question.left and self._begun is not None)
+
+    def answered(self, content_type: str) -> None:
+        self._upstream.answered(content_type)
+
+    def feed(self, data: bytes, seconds: float) -> None:
+        """What came so long after the question."""
+        self._raw += data
+        self._take(self._upstream.feed(data), seconds)
+        if len(self._raw) > _LIMIT:
+            self.fail(_TOO_LONG)
+
+    def close(self, seconds: float) -> None:
+        """The answer came to its end."""
+        self._take(self._upstream.close(), seconds)
+
+    def fail(self, problem: Problem) -> None:
+        self._events += self._upstream.fail(problem)
+
+    def heard(self) -> Heard:
+        events, noted = self._events, frozenset(self._ledger.entries())
+        words = [event for event in events if isinstance(event, Text | Reasoning) and event.text]
+        counts = [event for event in events if isinstance(event, Usage)]
+        found = _FIELDS.search(self._raw)
+        return Heard(
+            said=fold(events),
+            problem=next((event.problem for event in events if isinstance(event, Failure)), None),
+            choices=len({event.choice for event in events if isinstance(event, Finish)}),
+            pieces=len(words),
+            chances=any(isinstance(event, Text) and event.logprobs for event in events),
+            usage=counts[-1] if counts and "estimated:usage" not in noted else None,
+            field=found[1].decode() if found else "",
+            noted=noted,
+            begun=self._begun,
+            left=self._question.left and not any(isinstance(event, Finish | Failure) for event in events),
+        )
+
+    def _take(self, events: Iterable[Event], seconds: float) -> None:
+        for event in events:
+            self._events.append(event)
+            if self._begun is None and isinstance(event, Text | Reasoning | ToolStart):
+                self._begun = seconds
+
+
+def fold(events: Iterable[Event]) -> Said:
+    """The first choice of promised events."""
+    texts: list[str] = []
+    thoughts: list[str] = []
+    calls: list[Called] = []
+    finish = ""
+    for event in events:
+        match event:
+            case Text(choice=0):
+                texts.append(event.text)
+            case Reasoning(choice=0):
+                thoughts.append(event.text)
+            case ToolStart(choice=0):
+                calls.append(Called(event.name, "", complete=False))
+            case ToolArgs(choice=0):
+                calls[-1] = Called(calls[-1].name, calls[-1].arguments + event.json, complete=False)
+            case ToolEnd(choice=0):
+                calls[-1] = Called(calls[-1].name, calls[-1].arguments, event.complete)
+            case Finish(choice=0):
+                finish = event.reason
+    return Said("".join(texts), "".join(thoughts).strip(), tuple(calls), finish)
+
+
+def schemas(tools: Iterable[Tool]) -> dict[str, dict[str, object]]:
+    """The name of each tool and what its parameters may be."""
+    return {tool.name: tool.definition["parameters"] for tool in tools}

@@ -1,0 +1,110 @@
+"""What was found as the configuration of a gateway: added to a text of which all else stays, its comments too."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from io import StringIO
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+
+from gateway.config import ConfigError, Fault
+from gateway.doctor.report import Server
+from gateway.formats import canonical
+
+_WIDTH = 1 << 16  # no line is broken that was none
+
+
+def merged(text: str, servers: Sequence[Server], file: str = "") -> str:
+    """The text, a sound configuration, with the servers and models that it does not have, and what it leaves open.
+
+    Where it has another value, that stays: a ConfigError has a fault for each of them.
+
+    A model that one of these servers lists is named even if it was not examined: a backend of which any model is named
+    serves no others.
+    """
+    yaml = YAML()
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    yaml.width, yaml.preserve_quotes = _WIDTH, True
+    document = yaml.load(text)
+    kept = "" if document else text  # which has no more than comments
+    document = document or CommentedMap()
+    backends, models = _Section(document, "backends"), _Section(document, "models")
+    conflicts = [one for server in servers if server.models for one in _add(server, backends, models)]
+    if conflicts:
+        raise ConfigError([Fault(file, None, key, text) for key, text in conflicts])
+    out = StringIO()
+    yaml.dump(document, out)
+    return kept + out.getvalue()
+
+
+class _Section:
+    """A mapping of the document.  New entries come first: a comment behind its last one may belong to what follows."""
+
+    def __init__(self, document: CommentedMap, name: str) -> None:
+        if document.get(name) is None:
+            document[name] = CommentedMap()
+        self.entries: CommentedMap = document[name]
+        self._added = 0
+
+    def add(self, key: str, entry: dict[str, Any]) -> None:
+        self.entries.insert(self._added, key, entry)
+        self._added += 1
+
+
+def _add(server: Server, backends: _Section, models: _Section) -> Iterator[tuple[str, str]]:
+    """Gives the conflicts: a key, and what is there."""
+    if server.name not in backends.entries:
+        if len(backends.entries) == 1:
+            _settle(models.entries, *backends.entries)
+        key = {"api_key": server.key} if server.key else {}
+        backends.add(server.name, {"kind": server.kind, "url": server.url, **key})
+    found = {one.model: {"format": one.findings.format, "thought": one.findings.thought} for one in server.models}
+    for model in dict.fromkeys((*server.listed, *found)):
+        keys = [key for key, said in models.entries.items() if _is(key, said or {}, model, server.name)]
+        for key in keys or [_new(models, model, server)]:
+            yield from _learn(models.entries, key, found.get(model, {}))
+
+
+def _settle(models: CommentedMap, only: str) -> None:
+    """Models that name no backend have the only one, which it will not be any more."""
+    for key, said in [*models.items()]:
+        if said is None:
+            models[key] = {"backends": _flow(only)}
+        elif not said.get("backends"):
+            said["backends"] = _flow(only)
+
+
+def _is(key: str, said: Mapping[str, Any], model: str, backend: str) -> bool:
+    """True for the entry of a model of this backend; one without backends has the only one there is."""
+    names = [one["name"] if isinstance(one, dict) else one for one in said.get("backends") or (backend,)]
+    return (said.get("upstream_model") or key) == model and backend in names
+
+
+def _new(models: _Section, model: str, server: Server) -> str:
+    """The key of a new entry: the model's name, if that is free."""
+    name = server.names.get(model, model)
+    key = name if name not in models.entries else f"{server.name}/{name}"
+    upstream = {"upstream_model": model} if key != model else {}
+    models.add(key, {"backends": _flow(server.name), **upstream})
+    return key
+
+
+def _learn(models: CommentedMap, key: str, found: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
+    """Gives the conflicts; to name a family is none where the server has parsed all there was."""
+    for name, value in found.items():
+        there = canonical((models[key] or {}).get(name) or "auto")
+        if value is None or there == value or (value == "native" and there != "auto"):
+            continue
+        if there != "auto":
+            yield f"models.{key}.{name}", f"is {there}, and {value} was found; take it away to have that written"
+        elif models[key] is None:
+            models[key] = {name: value}
+        else:
+            models[key][name] = value
+
+
+def _flow(*entries: str) -> CommentedSeq:
+    """A list in one line."""
+    flow = CommentedSeq(entries)
+    flow.fa.set_flow_style()
+    return flow

@@ -1,0 +1,195 @@
+"""The command `gateway doctor`: whom to examine, and what becomes of what was found."""
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import TextIO
+
+import typer
+from msgspec import Struct
+
+from gateway import config, formats
+from gateway.config import Config, ConfigError, Document, Fault, Kind, build, parse
+from gateway.doctor.probes import verdicts
+from gateway.doctor.questions import QUESTIONS
+from gateway.doctor.report import Examined, Server, data, table
+from gateway.doctor.settings import merged
+from gateway.errors import GatewayError
+from gateway.server import window
+from gateway.server.backend import Backend
+from gateway.server.directory import Route
+from gateway.server.discover import PORTS, Found, as_document, discover, identify
+from gateway.server.examining import Examiner
+from gateway.server.files import read_text
+from gateway.server.source import NoServer, read_config
+
+_ANSWER_SECONDS = 120.0  # for one answer
+_ONLY_EMBEDDINGS = frozenset(("embeddings",))
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """What is asked of the command.
+
+    url: of the one server to examine; None: those of the file, or all on this machine.
+    kind: of it; models: by its names for them, empty for all; key: the environment variable that has its key.
+    file: a configuration; it may be missing if what is found is to be written there.
+    seconds: for all of it; only: the verdicts that count, empty for all.
+    """
+
+    url: str | None = None
+    kind: str | None = None
+    models: tuple[str, ...] = ()
+    key: str | None = None
+    file: Path | None = None
+    write: bool = False
+    seconds: float = 900.0
+    only: tuple[str, ...] = ()
+
+
+def consult(wanted: Wanted, out: TextIO, ports: Mapping[int, Kind] = PORTS) -> list[Server]:
+    """All that was found out; `out` is for a progress bar.  Raises ConfigError, or NoServer if there is none to ask."""
+    logging.getLogger("gateway").addHandler(logging.NullHandler())  # what fails is told once, among the verdicts
+    file = wanted.file
+    known = read_config(file) if file and (file.exists() or not wanted.write) else Config()
+    return asyncio.run(_consult(wanted, known, out, ports))
+
+
+def conclude(servers: Sequence[Server], wanted: Wanted, *, as_json: bool) -> int:
+    """Tell what was found, and write it if that is wanted; the exit code.  Raises a ConfigError."""
+    typer.echo(_told(servers, as_json=as_json))
+    if wanted.file and wanted.write:
+        _write(wanted.file, servers)
+        typer.echo(f"written to {wanted.file}", err=True)
+    return 0 if all(server.well for server in servers) else 1
+
+
+def _told(servers: Sequence[Server], *, as_json: bool) -> str:
+    """What was found, and how it is to be configured."""
+    block = merged("", servers) if any(server.models for server in servers) else ""
+    if as_json:
+        return json.dumps({"servers": data(servers), "config": block}, ensure_ascii=False, indent=2)
+    head = "\n\n# For the gateway's configuration; --write puts it there.\n"
+    return table(servers) + (head + block.rstrip() if block else "")
+
+
+def _write(file: Path, servers: Sequence[Server]) -> None:
+    """Into the file, of which all else stays, unless the result were no configuration."""
+    text = merged(read_text(file) if file.exists() else "", servers, str(file))
+    parse(text, str(file), os.environ, formats.names())
+    try:
+        file.write_text(text, "utf-8")
+    except OSError as error:
+        raise ConfigError([Fault(str(file), None, "", f"cannot be written: {error.strerror}")]) from None
+
+
+class _Patient(Struct, frozen=True):
+    """A server and the models to be asked about, as in Server; a problem where there are none."""
+
+    backend: Backend
+    said: config.Backend
+    models: Sequence[str] = ()
+    listed: Sequence[str] = ()
+    names: Mapping[str, str] = MappingProxyType({})
+    problem: str = ""
+
+
+async def _consult(wanted: Wanted, known: Config, out: TextIO, ports: Mapping[int, Kind]) -> list[Server]:
+    until = asyncio.get_running_loop().time() + wanted.seconds
+    servers = []
+    async with _patients(wanted, known, ports) as patients:
+        questions = len(QUESTIONS) * sum(len(patient.models) for patient in patients)
+        with typer.progressbar(length=questions, label="asking", file=out, hidden=not out.isatty()) as bar:
+            for patient in patients:
+                servers.append(await _examined(patient, wanted, until, lambda: bar.update(1)))
+    return servers
+
+
+async def _examined(patient: _Patient, wanted: Wanted, until: float, tick: Callable[[], None]) -> Server:
+    said, backend = patient.said, patient.backend
+    examiner = Examiner(backend, said.kind, until, _ANSWER_SECONDS, tick)
+    models = []
+    for model in patient.models:
+        findings = await examiner.examine(model)
+        models.append(Examined(model, findings, verdicts(findings, wanted.only)))
+    return Server(
+        name=backend.name,
+        kind=said.kind,
+        url=said.url,
+        key=f"${{{wanted.key}}}" if wanted.key else "",
+        listed=tuple(patient.listed),
+        names=patient.names,
+        models=tuple(models),
+        problem=patient.problem,
+    )
+
+
+@asynccontextmanager
+async def _patients(wanted: Wanted, known: Config, ports: Mapping[int, Kind]) -> AsyncIterator[list[_Patient]]:
+    backends: list[Backend] = []
+    try:
+        patients = []
+        for name, said in (await _sought(wanted, known, ports)).items():
+            backends.append(Backend(name, said))
+            patients.append(await _patient(backends[-1], said, wanted, known))
+        yield patients
+    finally:
+        for backend in backends:
+            await backend.close()
+
+
+async def _sought(wanted: Wanted, known: Config, ports: Mapping[int, Kind]) -> Mapping[str, config.Backend]:
+    """The servers, by the names that they have or get in a configuration."""
+    if wanted.url is None and known.backends:
+        return known.backends
+    if wanted.url is not None:
+        return await _named(wanted.url, wanted, known)
+    found = await discover(ports)
+    if not found:
+        asked = ", ".join(f"{kind} {port}" for port, kind in ports.items())
+        raise NoServer(f"no model server runs on this machine (asked: {asked}); where is it?  gateway doctor URL")
+    return build(as_document(found), formats.names()).backends
+
+
+async def _named(url: str, wanted: Wanted, known: Config) -> Mapping[str, config.Backend]:
+    """The one server, as it is configured if it is."""
+    key = os.environ.get(wanted.key) if wanted.key else None
+    if wanted.key and not key:
+        raise ConfigError([Fault("--key-env", None, "", f"the variable {wanted.key} is not set")])
+    asked = {"url": url, "kind": wanted.kind or "openai", "api_key": key}
+    said = build(Document("command line", {"backends": {"server": asked}}), formats.names()).backends["server"]
+    if configured := {name: one for name, one in known.backends.items() if one.url == said.url}:
+        return configured
+    kind = said.kind if wanted.kind else await identify(said.url, {"authorization": f"Bearer {key}"} if key else {})
+    (name,) = build(as_document([Found(kind, said.url, ())], known.backends), formats.names()).backends
+    return {name: said.model_copy(update={"kind": kind})}
+
+
+async def _patient(backend: Backend, said: config.Backend, wanted: Wanted, known: Config) -> _Patient:
+    """Of the models that are wanted, else configured, else listed."""
+    problem, listed = "It lists no such model.", []
+    try:
+        listed = [one.id for one in await backend.models()]
+    except GatewayError as error:
+        problem = error.problem.message
+    names = {
+        model.upstream_model or name: name
+        for name, model in known.models.items()
+        if any(target.name == backend.name for target in model.backends)
+    }
+    if wanted.models:
+        models = [model for model in wanted.models if wanted.url or model in (names or listed)]
+    else:
+        models = [*names] or [model for model in listed if not await _embeds(backend, model)]
+    if not models:
+        return _Patient(backend, said, problem=problem)
+    return _Patient(backend, said, models, models if names else listed, names)
+
+
+async def _embeds(backend: Backend, model: str) -> bool:
+    """True for a model that does nothing else."""
+    return (await window.known(Route(model, config.Model(), backend, model))).abilities == _ONLY_EMBEDDINGS

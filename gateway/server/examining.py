@@ -1,0 +1,116 @@
+"""Asks a model all that the doctor wants to know of it, one question at a time."""
+
+import asyncio
+from collections.abc import Callable
+
+from msgspec import DecodeError, json
+from msgspec.structs import replace
+
+from gateway.backends import KINDS
+from gateway.config import Model
+from gateway.doctor.findings import Findings
+from gateway.doctor.heard import Heard, Listener
+from gateway.doctor.questions import QUESTIONS, Question, left_out, put
+from gateway.errors import BadRequest, GatewayError, Problem
+from gateway.formats import FORMATS
+from gateway.formats.chosen import Chosen
+from gateway.ledger import Ledger
+from gateway.request import Request
+from gateway.server import window
+from gateway.server.backend import Backend
+from gateway.server.call import Call
+from gateway.server.choosing import choose
+from gateway.server.directory import Route
+
+_RESPONSES = "/v1/responses"
+_LIMIT = 1 << 20  # bytes of an answer there
+
+
+class Examiner:
+    """Of the models of one server.
+
+    until: when there is no more time, by the clock of the loop; seconds: for one answer, at most.
+    tick: is called for each question.
+    """
+
+    def __init__(self, backend: Backend, kind: str, until: float, seconds: float, tick: Callable[[], None]) -> None:
+        self._backend, self._kind, self._until, self._most, self._tick = backend, kind, until, seconds, tick
+        self._now = asyncio.get_running_loop().time
+
+    async def examine(self, model: str) -> Findings:
+        """Where the first question gets no answer, no other is asked."""
+        chosen = await self._chosen(model)
+        heard: dict[str, Heard] = {}
+        for name, question in QUESTIONS.items():
+            if self._seconds() and not ("plain" in heard and heard["plain"].problem):
+                heard[name] = await self._ask(question, model, special=FORMATS[chosen.format].special)
+            self._tick()
+        responses = await self._responds(model) if self._seconds() else None
+        known = await window.known(self._route(model))  # last: some tell of it only when it is loaded
+        return Findings(kind=self._kind, heard=heard, chosen=chosen, known=known, responses=responses)
+
+    def _seconds(self) -> float:
+        """That an answer may still take."""
+        return max(min(self._most, self._until - self._now()), 0)
+
+    def _route(self, model: str, format: str = "auto") -> Route:
+        return Route(model, Model(format=format), self._backend, model)
+
+    async def _chosen(self, model: str) -> Chosen:
+        """The format by name or template, and whether the prompt opens a thought, whoever parses it."""
+        nothing = Request(model=model, messages=())
+        chosen = await choose(self._route(model), nothing)
+        named = await choose(self._route(model, "think" if chosen.format == "auto" else chosen.format), nothing)
+        return replace(chosen, thought_open=named.thought_open)
+
+    async def _ask(self, question: Question, model: str, *, special: bool) -> Heard:
+        ledger, begun = Ledger(), self._now()
+        try:
+            request, body = put(question, model, KINDS[self._kind], special, ledger)
+        except BadRequest as error:
+            return Heard(problem=error.problem)
+        listener = Listener(question, request, KINDS[self._kind])
+        call, seconds = Call(self._backend, body, listener.answered), self._seconds()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._listen(call, listener, begun)
+        except TimeoutError:
+            listener.fail(Problem(504, f"no end within {seconds:.0f} s"))
+        except GatewayError as error:
+            listener.fail(error.problem)
+        finally:
+            call.close()
+        return self._masked(replace(listener.heard(), unasked=left_out(ledger)))
+
+    async def _listen(self, call: Call, listener: Listener, begun: float) -> None:
+        while not listener.done:
+            await call.ready()
+            data = await call.read()
+            if not data:
+                listener.close(self._now() - begun)
+                return
+            listener.feed(data, self._now() - begun)
+
+    def _masked(self, heard: Heard) -> Heard:
+        """A server may repeat its key in what it says of a failure."""
+        if not heard.problem:
+            return heard
+        message = self._backend.masked(heard.problem.message.encode()).decode()
+        return replace(heard, problem=replace(heard.problem, message=message))
+
+    async def _responds(self, model: str) -> bool | None:
+        """Whether it has the API of responses itself; None if that did not show."""
+        body = json.encode({"model": model, "input": "Hello!", "max_output_tokens": 16, "stream": False})
+        call = Call(self._backend, body, lambda _: None, _RESPONSES)
+        said = b""
+        try:
+            async with asyncio.timeout(self._seconds()):
+                while len(said) < _LIMIT and await call.ready() and (data := await call.read()):
+                    said += data
+            return bool(json.decode(said, type=dict[str, object]).get("object") == "response")
+        except GatewayError as error:
+            return False if error.problem.code == "unsupported_value" else None
+        except (TimeoutError, DecodeError, RecursionError):
+            return None
+        finally:
+            call.close()
