@@ -38,6 +38,18 @@ WITHOUT_JINJA = Server(
         "tools": Refused(code=None, says="--jinja"),
     },
 )
+PROMPTED = Server(
+    "prompted",
+    {"kind": "llamacpp"},
+    {**UPSTREAM, "tools": "prompt"},
+    cannot={
+        **LLAMACPP,
+        **UNCONTINUED,
+        "past_thoughts": Left(),
+        "thought_switch": Left(),
+        "forced_tools": Listed("unenforced:tool_choice"),
+    },
+)
 OLLAMA = Server(
     "ollama",
     {"kind": "ollama"},
@@ -58,10 +70,11 @@ OPTIONS = {  # of the demo's llama.cpp
     "parsed": (),
     "raw": ("--skip-chat-parsing", "--reasoning-format", "none"),
     "without_jinja": ("--no-jinja",),
+    "prompted": ("--no-jinja",),
 }
 
 
-@pytest.fixture(scope="module", params=[PARSED, RAW, WITHOUT_JINJA, OLLAMA], ids=lambda server: server.name)
+@pytest.fixture(scope="module", params=[PARSED, RAW, WITHOUT_JINJA, PROMPTED, OLLAMA], ids=lambda server: server.name)
 def gate(request):
     server = request.param
     with (

@@ -13,13 +13,14 @@ from gateway.formats.row import Ids
 from gateway.ledger import Ledger
 from gateway.request import Request
 from gateway.server.directory import Route
+from gateway.translate import prompted
 
 _SWITCHES = ("enable_thinking", "thinking")  # settings of templates that close a thought
 
 
 async def choose(route: Route, request: Request) -> Chosen:
     """May ask the backend, and wait for what it says of a model and its template's settings the first time."""
-    word, model = canonical(route.settings.format), route.upstream_model
+    word, model = _word(route, request), route.upstream_model
     chosen = by_name(_names(route), word)
     if chosen.format == "auto" and (template := await route.backend.learner.template(model)):
         chosen = by_template(template, FORMATS) or chosen
@@ -33,6 +34,12 @@ async def choose(route: Route, request: Request) -> Chosen:
     prompt = await route.backend.learner.prompt(model, settings)
     opened = chosen.thought_open if prompt is None else opens(prompt, route.row(chosen.format))
     return replace(chosen, thought_open=opened and not _closed(request, said))
+
+
+def _word(route: Route, request: Request) -> str:
+    """The operator's; but who is told of tools by us answers in our format."""
+    told = route.settings.tools == "prompt" and request.callable_tools
+    return prompted.FORMAT if told else canonical(route.settings.format)
 
 
 def ids(route: Route, chosen: Chosen) -> Ids:

@@ -21,7 +21,7 @@ from gateway.server import window
 from gateway.server.choosing import choose, ids
 from gateway.server.directory import Route
 from gateway.server.ids import new_id, short_id
-from gateway.translate import Filter, call_ids, past, translate
+from gateway.translate import Filter, call_ids, past, prompted, translate
 from gateway.translate.texts import stops
 from gateway.upstream import Upstream
 
@@ -62,6 +62,8 @@ async def prepare(asked: Request, route: Route, ledger: Ledger, frame_bytes: int
     request, filters = translate(asked, ledger)
     chosen = await choose(route, request)
     request = call_ids.translate(request, ids(route, chosen), ledger)
+    if route.settings.tools == "prompt":
+        request = prompted.translate(request, ledger)
     request = await _answerable(request, route, ledger)
     dialect, target = route.backend.dialect, await _target(request, route, chosen)
     body = dialect.body(request, target, KNOWN, ledger)
@@ -94,7 +96,8 @@ async def _target(request: Request, route: Route, chosen: Chosen) -> Target:
         kind.names,
     )
     parsed_here = canonical(route.settings.format) not in ("native", "auto")
-    return Target(model, kind, policy, parsed_here, route.row(chosen.format).special, await _thinks(request, route))
+    special, thinks = route.row(chosen.format).special, await _thinks(request, route)
+    return Target(model, kind, policy, parsed_here, special, thinks, route.settings.tools == "prompt")
 
 
 async def _thinks(request: Request, route: Route) -> bool:

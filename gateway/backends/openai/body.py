@@ -29,6 +29,7 @@ class Target(Struct, frozen=True):
     parsed_here: calls are looked for in the model's text, so the server needs no parser of its own for them.
     special: the tags in the model's text are special tokens.
     thinks: the model can be told how much to think, as far as is known.
+    prompted: the messages tell of the tools, and the server is sent none.
     """
 
     model: str
@@ -37,11 +38,12 @@ class Target(Struct, frozen=True):
     parsed_here: bool = False
     special: bool = False
     thinks: bool = True
+    prompted: bool = False
 
     @property
     def mute(self) -> bool:
-        """The server may have no parser for calls, and then takes tools only if it is to call none of them."""
-        return self.kind.refuses_tools and self.parsed_here
+        """The server cannot be told that a tool has to be called: it has no parser for calls, or knows of no tools."""
+        return self.prompted or (self.kind.refuses_tools and self.parsed_here)
 
 
 def body(request: Request, target: Target, known: Set[str], ledger: Ledger) -> bytes:
@@ -85,6 +87,8 @@ def conversation(request: Request, target: Target, ledger: Ledger) -> list[Messa
 
 def offered(request: Request, target: Target) -> list[dict[str, Any]]:
     """The tools that may be called; of these only the one that has to be, where the server is not told its name."""
+    if target.prompted:
+        return []
     choice, told = request.tool_choice, target.kind.fields["tool_choice"] == PASSED and not target.mute
     only = choice.name if isinstance(choice, Named) and not told else None
     return [_offer(tool) for tool in request.callable_tools if only in (None, tool.name)]
