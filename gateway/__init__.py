@@ -11,6 +11,7 @@ Reading order, the way of one chunk:
     normaliser          one promise for all choices
     translate           filters for what a backend cannot do
     upstream            these together: bytes → promised events
+    fan                 several of these as the choices of one answer
     endpoints/chat      body → request; events → chunks, or one body
     endpoints/responses the same for the API of items: body → request; events → response.* events, or one Response
     endpoints/completions

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from gateway.errors import Problem
 from gateway.events import Event, Extra, Failure, Finish, Text, ToolArgs, ToolEnd, ToolStart, Usage
 from gateway.request import Message, Request
-from gateway.upstream import Upstream
 
 
 class Send(Struct, frozen=True):
@@ -58,6 +57,15 @@ class Endpoint(Protocol):
     def close(self, *, kept: bool) -> bytes: ...
 
 
+class Source(Protocol):
+    """Where a round's events come from: an Upstream, or a Fan of them."""
+
+    def answered(self, content_type: str) -> None: ...
+    def feed(self, data: bytes) -> list[Event]: ...
+    def close(self) -> list[Event]: ...
+    def fail(self, problem: Problem) -> list[Event]: ...
+
+
 class Turn:
     """start, then per round answered, feed* and close or fail; between rounds tool_result for each RunTool; kept.
 
@@ -68,7 +76,7 @@ class Turn:
     def __init__(
         self,
         request: Request,
-        open_round: Callable[[Request], Upstream],
+        open_round: Callable[[Request], Source],
         endpoint: Endpoint,
         tools: Set[str] = frozenset(),
     ) -> None:

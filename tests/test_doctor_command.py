@@ -349,6 +349,7 @@ def able():
         "none": Turn([called]),
         "schema": Turn([says('{"colour": "blue", "number": 7}')]),
         "stopped": Turn([says("4 + 3 ")]),
+        "twice": summed,
         "chances": summed,
         "image": Turn([says("Red")]),
     }
@@ -367,7 +368,7 @@ async def test_ollama_is_asked_by_its_own_api_and_its_verdicts_are_true():
         "tool_choice_required": "the server's API has no `tool_choice`",
         "tool_choice_named": "the server's API has no `tool_choice`",
         "tool_choice_none": "is not heeded: a call",
-        "n": "refused: Unsupported value: 'n' cannot be more than 1 with this model's backend.",
+        "n": "1 answer where 2 were asked for",
         "context_window": "4096 tokens, too few for agents",
     }
     assert one.verdicts["thoughts"].words == "come in `thinking`"

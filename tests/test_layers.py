@@ -19,6 +19,7 @@ ROWS = [
     ["choice", "translate", "compaction"],
     ["normaliser"],
     ["upstream"],
+    ["fan"],
     ["turn", "services", "doctor"],
     ["demo", "store"],
     ["server"],

@@ -99,10 +99,11 @@ async def test_strict_mode_refuses_what_is_passed_in_hope_or_lost(fields, code):
         assert one.server.asked == []
 
 
-async def test_more_than_one_choice_is_refused():
+async def test_more_than_one_choice_is_a_request_each():
     async with site(HI) as one:
-        assert problem(await one.chat(n=2)) == (400, BAD, "unsupported_value", "n")
-        assert one.server.asked == []
+        answer = await one.chat(n=2)
+        assert [choice["index"] for choice in answer.json()["choices"]] == [0, 1]
+        assert len(one.server.asked) == 2 and not any("n" in asked for asked in one.server.asked)
 
 
 async def test_a_whole_answer_is_asked_for_as_one():

@@ -55,7 +55,6 @@ OLLAMA = Server(
     {"kind": "ollama"},
     {"upstream_model": NAME},
     cannot={
-        "choices": Refused(),
         "cut_calls": Refused(502, "upstream_error", "invalid tool call arguments"),
         "embeddings": Refused(502, "upstream_error", "--embeddings"),
         "forced_tools": Listed("unenforced:tool_choice"),

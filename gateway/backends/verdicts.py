@@ -63,7 +63,7 @@ Verdict = Passed | Renamed | Translated | Opened | Emulated | Dropped | Unenforc
 PASSED, OPENED, DROPPED, UNENFORCED, WITHOUT_EFFECT = Passed(), Opened(), Dropped(), Unenforced(), WithoutEffect()
 ALONE = Translated("a named tool as `required` and the only one")
 CUT_HERE = Emulated("further calls are cut off")
-ONE_CHOICE = Refused("more than 1")
+ONE_CHOICE = Emulated("a request for each choice")
 REFUSED = Refused()
 
 

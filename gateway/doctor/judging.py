@@ -5,7 +5,7 @@ from textwrap import shorten
 
 from gateway.backends import KINDS
 from gateway.backends.extensions import verdict
-from gateway.backends.verdicts import Dropped, Emulated, Refused, Unenforced
+from gateway.backends.verdicts import Dropped, Emulated, Unenforced
 from gateway.doctor.advice import Topic, advice
 from gateway.doctor.findings import Findings, Verdict
 from gateway.doctor.heard import Heard
@@ -84,8 +84,6 @@ def _by_the_gateway(field: str, kind: str) -> str:
     match verdict(field, KINDS[kind]):
         case Emulated(how=how):
             return f"the gateway sees to it: {how}"
-        case Refused(what=what):
-            return f"the gateway refuses `{field}` of {what}"
         case Dropped() | Unenforced():
             return "the gateway leaves it out, and says so in x-gateway-warnings"
     return ""

@@ -109,7 +109,7 @@ def fits(value: object) -> bool:
 
 
 def put(question: Question, model: str, kind: Kind, special: bool, ledger: Ledger) -> tuple[Request, bytes]:
-    """The request, and the body for it; BadRequest for what the server's API has no words for.
+    """The request, and the body for it.
 
     special: the tags of the model's calls are special tokens, as far as is known.
     """

@@ -6,11 +6,13 @@ from contextlib import closing
 from functools import partial
 
 from msgspec import Struct
+from msgspec.structs import replace
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.types import Send
 
 from gateway import config
+from gateway.backends.verdicts import Emulated
 from gateway.errors import CANCELLED, STOPPED, GatewayError
 from gateway.request import Request
 from gateway.server import documents, heads, images
@@ -18,12 +20,13 @@ from gateway.server.call import Call, Later
 from gateway.server.compacting import Compacting, is_due
 from gateway.server.directory import Route
 from gateway.server.exchange import Exchange
+from gateway.server.fanning import FanCall
 from gateway.server.presence import LEFT, present
 from gateway.server.questions import Question
 from gateway.server.rounds import Round
 from gateway.server.stream import EventStream
 from gateway.shortening import versions
-from gateway.turn import Turn
+from gateway.turn import Endpoint, Turn
 
 _NO_CACHE = {"cache-control": "no-cache"}
 _TOO_LONG = "context_length_exceeded"
@@ -86,7 +89,7 @@ class Answer(Struct, frozen=True):
                 raise
         return not turn.problem
 
-    async def _begun(self, request: Request, round: Round) -> tuple[Turn, Call | Later]:
+    async def _begun(self, request: Request, round: Round) -> tuple[Turn, Call | Later | FanCall]:
         """A turn that has started, and the call for its round."""
         question, route = self.question, self.route
         endpoint = question.encoder(route.settings)
@@ -95,9 +98,24 @@ class Answer(Struct, frozen=True):
             turn = Turn(round.request, compacting.open, endpoint)
             turn.start()
             return turn, Later(compacting.call(turn, question.compaction.encoder()))
+        if request.n > 1 and isinstance(route.backend.kind.fields["n"], Emulated):
+            return await self._fanned(request, round, endpoint)
         turn = Turn(round.request, round.open, endpoint)
         turn.start()
         return turn, Call(route.backend, round.body, turn.answered, round.path)
+
+    async def _fanned(self, request: Request, round: Round, endpoint: Endpoint) -> tuple[Turn, FanCall]:
+        """A request for each choice; with a seed, which would make them one, each has its own."""
+        question, route, bodies = self.question, self.route, [round.body] * request.n
+        question.ledger.note("emulated", "n")
+        if isinstance(seed := request.rest.get("seed"), int):
+            seeded = [replace(request, rest={**request.rest, "seed": seed + i}) for i in range(request.n)]
+            limit = self.settings.limits.frame_bytes
+            bodies = [(await question.prepare(one, route, question.ledger, limit)).body for one in seeded]
+        fan = round.fan()
+        turn = Turn(round.request, lambda _: fan, endpoint)
+        turn.start()
+        return turn, FanCall(route.backend, bodies, round.path, turn, fan)
 
 
 async def _speak(pieces: AsyncIterator[bytes], send: Send) -> None:

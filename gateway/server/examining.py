@@ -11,7 +11,7 @@ from gateway.config import Model
 from gateway.doctor.findings import Findings
 from gateway.doctor.heard import Heard, Listener
 from gateway.doctor.questions import QUESTIONS, Question, left_out, put
-from gateway.errors import BadRequest, GatewayError, Problem
+from gateway.errors import GatewayError, Problem
 from gateway.formats import FORMATS
 from gateway.formats.chosen import Chosen
 from gateway.ledger import Ledger
@@ -65,10 +65,7 @@ class Examiner:
 
     async def _ask(self, question: Question, model: str, *, special: bool) -> Heard:
         ledger, begun = Ledger(), self._now()
-        try:
-            request, body = put(question, model, KINDS[self._kind], special, ledger)
-        except BadRequest as error:
-            return Heard(problem=error.problem)
+        request, body = put(question, model, KINDS[self._kind], special, ledger)
         listener = Listener(question, request, KINDS[self._kind])
         call, seconds = Call(self._backend, body, listener.answered), self._seconds()
         try:

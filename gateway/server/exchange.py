@@ -15,6 +15,7 @@ from gateway.config.schema import Stream
 from gateway.errors import GatewayError, Problem, UpstreamFailed
 from gateway.server.backend import Backend
 from gateway.server.call import Call, Later
+from gateway.server.fanning import FanCall
 from gateway.turn import Action, Keep, Send, Turn
 
 _log = logging.getLogger("gateway")
@@ -28,7 +29,7 @@ class Exchange:
     turn: one that has started and has one round; call: puts that round to the backend; keep: stores the answer.
     """
 
-    def __init__(self, turn: Turn, backend: Backend, call: Call | Later, times: Stream, keep: Kept) -> None:
+    def __init__(self, turn: Turn, backend: Backend, call: Call | Later | FanCall, times: Stream, keep: Kept) -> None:
         self._turn, self._backend, self._times, self._keep = turn, backend, times, keep
         self._over = False
         self._unkept: Keep | None = None  # all has been sent but that it is over

@@ -12,6 +12,7 @@ from gateway.backends.openai.continued import continued
 from gateway.backends.openai.messages import Policy
 from gateway.calls import Setting
 from gateway.endpoints.chat.fields import KNOWN
+from gateway.fan import Fan
 from gateway.formats import canonical
 from gateway.formats.chosen import Chosen
 from gateway.formats.format import Context
@@ -42,6 +43,15 @@ class Round(Struct, frozen=True):
         request, setting = self.request, self._setting
         decoder = self._dialect.decoder(request, setting.ledger)
         return Upstream(decoder, setting, lambda: self.size, self._filters, setting.limit)
+
+    def fan(self) -> Fan:
+        """For a server that gives one choice at a time."""
+        one, setting = replace(self.request, n=1), self._setting
+        opened = (
+            Upstream(self._dialect.decoder(one, setting.ledger), setting, lambda: self.size, (), setting.limit)
+            for _ in range(self.request.n)
+        )
+        return Fan([*opened], self._filters)
 
     @property
     def path(self) -> str:

@@ -80,7 +80,6 @@ ENGINES = [
             {"upstream_model": MODEL, "format": "auto"},
             cannot={
                 "blindness": Left(),
-                "choices": Refused(),
                 "continues": Listed("dropped:continue_final_message"),
                 "embeddings": NO_ENDPOINT,
                 "forced_tools": Listed("unenforced:tool_choice"),

@@ -14,7 +14,7 @@ template is nobody's to tell.
         backend={"kind": "vllm"},
         model={"upstream_model": "smollm2", "format": "native"},
         window=4096,                                  # tokens of a conversation
-        cannot={"choices": Refused(), "logprobs": Listed("dropped:logprobs")},
+        cannot={"overflow": Refused(), "logprobs": Listed("dropped:logprobs")},
     )
 
     @pytest.fixture(scope="module")

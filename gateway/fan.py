@@ -1,0 +1,81 @@
+"""Several upstream rounds as the choices of one, where a server gives but one choice at a time.
+
+To a Turn it is an Upstream; which of its members the bytes are of, is said before: `current`.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from gateway import translate
+from gateway.errors import Problem
+from gateway.events import Event, Extra, Failure, Usage
+from gateway.translate import Filter
+from gateway.upstream import Upstream
+
+
+class Fan:
+    """filters: see all choices, so that they are one answer; the members have none."""
+
+    def __init__(self, members: Sequence[Upstream], filters: Sequence[Filter] = ()) -> None:
+        self._members, self._filters = members, filters
+        self._counted: dict[int, Usage] = {}  # by member
+        self._ended: list[Event] = []  # what ends have brought, and nobody was told yet
+        self.current = 0
+
+    def answered(self, content_type: str) -> None:
+        self._members[self.current].answered(content_type)
+
+    def feed(self, data: bytes) -> list[Event]:
+        return self._told(self._member.feed(data) if data else ())
+
+    def end(self) -> None:
+        """The current one's body came to its end; what that brings is told with what comes next."""
+        self._ended += self._merged(self._member.close())
+
+    def close(self) -> list[Event]:
+        """All of them came to their ends."""
+        return [*self._told(()), *translate.close(self._filters)]
+
+    def fail(self, problem: Problem) -> list[Event]:
+        """The current one's body broke off, and the answer with it."""
+        return [*self._told(self._member.fail(problem)), *translate.close(self._filters)]
+
+    @property
+    def _member(self) -> Upstream:
+        return self._members[self.current]
+
+    def _told(self, events: Iterable[Event]) -> list[Event]:
+        ended, self._ended = self._ended, []
+        return [*translate.feed(self._filters, [*ended, *self._merged(events)])]
+
+    def _merged(self, events: Iterable[Event]) -> Iterator[Event]:
+        """What one says as a choice of the whole; its failure is that of all."""
+        for event in events:
+            if isinstance(event, Failure):
+                yield from self._lost(event.problem)
+                yield event
+            else:
+                yield self._placed(event, self.current)
+
+    def _lost(self, problem: Problem) -> Iterator[Event]:
+        """What the others had come to."""
+        for place, member in enumerate(self._members):
+            if place != self.current:
+                events = member.fail(problem)
+                yield from (self._placed(event, place) for event in events if not isinstance(event, Failure))
+
+    def _placed(self, event: Any, place: int) -> Event:  # noqa: ANN401 - any event but Failure
+        if isinstance(event, Usage):
+            self._counted[place] = event
+            return self._sum()
+        if isinstance(event, Extra) and event.choice is None:
+            return event
+        placed: Event = replace(event, choice=place) if place else event
+        return placed
+
+    def _sum(self) -> Usage:
+        """The prompt is one, however often it was read."""
+        first, *more = self._counted.values()
+        return sum((replace(usage, prompt=0, cached=0, kept=0) for usage in more), first)
