@@ -43,17 +43,16 @@ def resumed(request: Request, text: str) -> Request:
 
 
 class Told:
-    """A filter by which an answer begins with the item of the compaction before it, and costs as much as both."""
+    """A filter by which an answer begins with the item of the compaction before it."""
 
-    def __init__(self, item: Raw, spent: Usage) -> None:
+    def __init__(self, item: Raw) -> None:
         self._item: Raw | None = item
-        self._spent = spent
 
     def feed(self, event: Event) -> Iterable[Event]:
         if self._item and not isinstance(event, _NO_CONTENT):
             yield HostedTool(0, self._item)
             self._item = None
-        yield event + self._spent if isinstance(event, Usage) else event
+        yield event
 
     def close(self) -> Iterable[Event]:
         return ()

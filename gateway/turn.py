@@ -93,6 +93,10 @@ class Turn:
         self._upstream = self._open_round(self._request)
         return [CallUpstream(self._request)]
 
+    def spend(self, usage: Usage) -> None:
+        """Count what was used on the way to the first round."""
+        self._spent += usage
+
     def answered(self, content_type: str) -> None:
         self._upstream.answered(content_type)
 

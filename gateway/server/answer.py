@@ -63,10 +63,10 @@ class Answer(Struct, frozen=True):
         return await self._tried(shortest, send)
 
     async def _tried(self, request: Request, send: Send) -> bool:
-        http, question, route = self.http, self.question, self.route
+        http, question, route = self.http, self.question, heads.strictly(self.http, self.route)
         ledger, memory = question.ledger, question.memory
         round = memory.listening(await question.prepare(request, route, ledger, self.settings.limits.frame_bytes))
-        heads.check(http, route, ledger)
+        heads.check(route, ledger)
         head = partial(heads.told, http, route, round.chosen, ledger)
         accepted = question.accept and await question.accept(head)
         turn, call = await self._begun(request, round)

@@ -14,8 +14,9 @@ from gateway.server.call import Call
 from gateway.server.counting import input_tokens
 from gateway.server.directory import Route
 from gateway.server.exchange import Exchange
+from gateway.server.preparing import prepare
 from gateway.server.questions import Compaction, Question
-from gateway.server.rounds import Round, prepare
+from gateway.server.rounds import Round
 from gateway.turn import Turn
 from gateway.upstream import Upstream
 
@@ -38,9 +39,10 @@ class Compacting:
     async def call(self, turn: Turn, summary: Summary) -> Call:
         """The call for the answer, once there is a summary; raises what went wrong with that."""
         await self._summarise(summary)
-        told = Told(Raw(json.encode(summary.item())), summary.spent)
+        told = Told(Raw(json.encode(summary.item())))
         round = self._question.memory.listening(await self._prepared(resumed(self._request, summary.text)))
         self._round = round.seen_by(told)
+        turn.spend(summary.spent)
         turn.start()
         return Call(self._route.backend, round.body, turn.answered)
 

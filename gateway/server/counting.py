@@ -10,8 +10,9 @@ from gateway.ledger import Ledger
 from gateway.server import documents, heads, images
 from gateway.server.backend import Backend
 from gateway.server.directory import Route
+from gateway.server.preparing import prepare
 from gateway.server.questions import Question
-from gateway.server.rounds import Round, prepare
+from gateway.server.rounds import Round
 from gateway.upstream import tokens
 
 
@@ -28,7 +29,7 @@ class Count(Struct, frozen=True):
         request = await documents.read(self.question.request, ledger)
         request = await images.read(request, route.backend.kind, self.settings.images, ledger)
         round = await prepare(request, route, ledger, self.settings.limits.frame_bytes)
-        heads.check(http, route, ledger)
+        heads.check(heads.strictly(http, route), ledger)
         said = {"object": "response.input_tokens", "input_tokens": await input_tokens(round, route.backend, ledger)}
         response = JSONResponse(said, headers=heads.told(http, route, round.chosen, ledger))
         await response(http.scope, http.receive, send)

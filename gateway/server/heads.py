@@ -2,6 +2,7 @@
 
 from urllib.parse import quote
 
+from msgspec.structs import replace
 from starlette.requests import Request as HttpRequest
 
 from gateway.errors import BadRequest
@@ -16,9 +17,16 @@ def told(http: HttpRequest, route: Route, chosen: Chosen, ledger: Ledger) -> dic
     return _debug(http, route, chosen) | _warnings(ledger)
 
 
-def check(http: HttpRequest, route: Route, ledger: Ledger) -> None:
+def strictly(http: HttpRequest, route: Route) -> Route:
+    """The route, in strict mode if the client wants it so."""
+    if route.settings.strict or http.headers.get("x-gateway-strict") != "1":
+        return route
+    return replace(route, settings=route.settings.model_copy(update={"strict": True}))
+
+
+def check(route: Route, ledger: Ledger) -> None:
     """In strict mode nothing is dropped, left unenforced or passed on in the hope that somebody knows it."""
-    if not route.settings.strict and http.headers.get("x-gateway-strict") != "1":
+    if not route.settings.strict:
         return
     for entry in ledger.entries():
         code, _, subject = entry.partition(":")

@@ -17,7 +17,7 @@ from gateway.endpoints import chat, completions, responses
 from gateway.errors import Problem
 from gateway.ledger import Ledger
 from gateway.request import Request
-from gateway.server import rounds, texts
+from gateway.server import preparing, texts
 from gateway.server.directory import Route
 from gateway.server.ids import new_id, padding
 from gateway.server.memory import Forgetful
@@ -82,7 +82,7 @@ class Question(Struct, frozen=True):
     conversation: str = "messages"
     compaction: Compaction | None = None
     lasting: Lasting | None = None
-    prepare: Callable[[Request, Route, Ledger, int], Awaitable[Round]] = rounds.prepare
+    prepare: Callable[[Request, Route, Ledger, int], Awaitable[Round]] = preparing.prepare
     accept: Callable[[Callable[[], dict[str, str]]], Awaitable[bool]] | None = None
 
     async def kept(self, record: Record) -> bool:

@@ -66,7 +66,7 @@ class Service:
         ask = put.ask(route.backend.services, route.upstream_model, ledger)
         if not ask:
             raise _unsupported(route, put.does)
-        heads.check(http, route, ledger)
+        heads.check(heads.strictly(http, route), ledger)
 
         def respond(raw: bytes) -> Response:
             said = put.answer(_decoded(route.backend, put.decode, raw), ledger)

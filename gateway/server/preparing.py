@@ -1,0 +1,113 @@
+"""How a request is put to the backend of a route, and in what setting the answer is read."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gateway.backends.openai.body import Target
+from gateway.backends.openai.continued import continued
+from gateway.backends.openai.messages import Policy
+from gateway.calls import Setting
+from gateway.endpoints.chat.fields import KNOWN
+from gateway.formats import canonical
+from gateway.formats.chosen import Chosen
+from gateway.formats.format import Context
+from gateway.ledger import Ledger
+from gateway.request import Named, Request
+from gateway.server import window
+from gateway.server.choosing import choose, ids
+from gateway.server.directory import Route
+from gateway.server.ids import new_id, short_id
+from gateway.server.rounds import Round
+from gateway.translate import call_ids, past, prompted, translate
+from gateway.translate.texts import stops
+
+_OF_CONTINUED = ("add_generation_prompt", "continue_final_message")
+
+
+async def prepare(asked: Request, route: Route, ledger: Ledger, frame_bytes: int) -> Round:
+    """May ask the backend what it has, once for a model."""
+    request, filters = translate(asked, ledger)
+    chosen = await choose(route, request)
+    goes_on = not continued(request, route.backend.kind) or await route.backend.learner.continues(route.upstream_model)
+    known = Known(route, chosen, goes_on, await _thinks(request, route), frame_bytes)
+    target = known.target()
+    request = call_ids.translate(request, ids(route, chosen), ledger)
+    if target.prompted:
+        request = prompted.translate(request, ledger)
+    if not known.goes_on:
+        request = _answerable(request, ledger)
+    body = route.backend.dialect.body(request, target, KNOWN, ledger)
+    taken = frozenset(call["id"] for said in (asked.messages, request.messages) for call in past.calls(said))
+    setting = _setting(request, known, taken, ledger)
+    return Round(request, body, chosen, route.backend.dialect, setting, [*stops(request, target.kind), *filters])
+
+
+class Known(Struct, frozen=True):
+    """What has to be known to put requests to the backend of a route.
+
+    goes_on: it can go on from the beginning of an answer, if there is one.
+    thinks: its model can be told how much to think.
+    """
+
+    route: Route
+    chosen: Chosen
+    goes_on: bool
+    thinks: bool
+    frame_bytes: int
+
+    def target(self) -> Target:
+        route, roles = self.route, self.route.settings.roles
+        parsed_here = canonical(route.settings.format) not in ("native", "auto")
+        kind = route.backend.kind
+        policy = Policy(
+            roles.developer,
+            roles.late_system,
+            kind.reasoning,
+            roles.alternate,
+            kind.continues,
+            kind.calls_alone,
+            kind.names,
+        )
+        special, told = route.row(self.chosen.format).special, route.settings.tools == "prompt"
+        return Target(route.upstream_model, kind, policy, parsed_here, special, self.thinks, told)
+
+
+def _answerable(request: Request, ledger: Ledger) -> Request:
+    """With an answer of its own, as the server cannot go on from a beginning."""
+    if request.rest.get("continue_final_message"):
+        ledger.note("unenforced", "continue_final_message")
+    rest = {name: value for name, value in request.rest.items() if name not in _OF_CONTINUED}
+    return replace(request, fresh=True, rest=rest)
+
+
+async def _thinks(request: Request, route: Route) -> bool:
+    """False if the server says that the model does not; it is asked where a request wants to steer it, if it minds."""
+    if not request.rest.keys() & route.backend.dialect.thinking:
+        return True
+    abilities = (await window.known(route)).abilities
+    return abilities is None or "reasoning" in abilities
+
+
+def _setting(request: Request, known: Known, taken: frozenset[str], ledger: Ledger) -> Setting:
+    """taken: ids of calls that the client knows."""
+    route, chosen = known.route, known.chosen
+    parse = route.row(chosen.format).parse
+    tools = {tool.name: tool.definition.get("parameters") or {} for tool in request.callable_tools}
+    new = short_id if ids(route, chosen) == "nine" else lambda: new_id("call_")
+    return Setting(parse, _context(request, known, tools), new, ledger, taken, known.frame_bytes)
+
+
+def _context(request: Request, known: Known, tools: Mapping[str, Mapping[str, Any]]) -> Context:
+    choice, chosen = request.tool_choice, known.chosen
+    begun = continued(request, known.route.backend.kind)
+    return Context(
+        tools,
+        thought_open=begun.in_thought if begun else chosen.thought_open,
+        in_thought=chosen.in_thought,
+        forced=choice.name if isinstance(choice, Named) else "" if choice == "required" else None,
+        prefill=begun.text if begun else "",
+        echoed=begun.echoed if begun else False,
+    )
