@@ -60,6 +60,7 @@ class Request(Struct, frozen=True, kw_only=True):
     max_tokens: of the answer, reasoning included; None: no limit was given.
     fresh: the answer is a message of its own, also where the last message is the assistant's.
     shorten: where the prompt does not fit, its oldest messages may be left out.
+    guided: a call is forced, and `response_format` is the form of one.
     generates: False where the model is to read all this, and to say nothing.
     rest: every other field, known or not, as it came; null was left out.
     """
@@ -74,6 +75,7 @@ class Request(Struct, frozen=True, kw_only=True):
     stream: bool = False
     fresh: bool = False
     shorten: bool = False
+    guided: bool = False
     generates: bool = True
     rest: dict[str, Any] = {}
 
@@ -85,3 +87,8 @@ class Request(Struct, frozen=True, kw_only=True):
         if self.allowed is None:
             return self.tools
         return tuple(tool for tool in self.tools if Named(tool.name, tool.namespace) in self.allowed)
+
+    @property
+    def forced(self) -> bool:
+        """True if a tool has to be called."""
+        return self.tool_choice not in (None, "auto") and bool(self.callable_tools)

@@ -69,6 +69,7 @@ class Source(Protocol):
 class Turn:
     """start, then per round answered, feed* and close or fail; between rounds tool_result for each RunTool; kept.
 
+    again: what to ask after a round of which nothing was told, as its answer was none; asked once for each round.
     begun: the client has been given content; until then another backend may be tried, by `start` again.
     problem: why the turn failed, if it did.
     """
@@ -79,8 +80,9 @@ class Turn:
         open_round: Callable[[Request], Source],
         endpoint: Endpoint,
         tools: Set[str] = frozenset(),
+        again: Callable[[], Request | None] = lambda: None,
     ) -> None:
-        self._request, self._open_round, self._endpoint = request, open_round, endpoint
+        self._request, self._open_round, self._endpoint, self._again = request, open_round, endpoint, again
         self._round = _Round(tools)
         self._spent = Usage(0, 0)  # of the rounds before
         self._counted = Usage(0, 0)  # of this one
@@ -138,6 +140,9 @@ class Turn:
         self._spent, self._counted = self._spent + self._counted, Usage(0, 0)
         if self._round.goes_on and not self.problem:
             return [Send(last), *self._round.tools_to_run()]
+        if not self.problem and (request := self._again()):
+            self._request = request
+            return [Send(last), *self.start()]
         record = self._endpoint.record()
         if record is None:
             return [Send(last + self._endpoint.close(kept=False)), End()]

@@ -76,6 +76,8 @@ class Upstream:
     def _good_end(self) -> Iterator[Event]:
         yield from self._normaliser.close()
         if not self._normaliser.failed:
+            if not self._normaliser.finished(self._decoder.n):
+                self._ledger.note("unenforced", "n")
             yield from self._estimated()
 
     def _estimated(self) -> Iterator[Usage]:

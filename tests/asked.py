@@ -21,7 +21,9 @@ from contextlib import asynccontextmanager
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
+from msgspec import field
 from ollama import NAME, Turn, ollama, says
 from scripted import HELLO, HELLO_MESSAGES, Upstream, gateway, problem, said, whole
 
@@ -99,12 +101,13 @@ class _Servers:
     """An Ollama, and one for all other kinds.  What they answer is what was asked for, so nothing is listed of it."""
 
     def __init__(self):
-        self._turn, self._asked = Turn([says("Hi")]), []
+        self._turn, self._asked = _Obliging([says("Hi")]), []
         self._other = Upstream([[self._answer]], ())
 
     @asynccontextmanager
     async def serving(self):
         async with ollama(self._turn) as self._ollama, self._other.serving():
+            self._turn.asked = self._ollama.asked
             yield self
 
     def url(self, kind):
@@ -120,13 +123,31 @@ class _Servers:
     async def _answer(self, writer):
         """So many choices, and a call where there has to be one."""
         self._asked.append(body := self._other.posts[-1].json)
-        answer = said(self._turn.lines[0]["message"]["content"])
+        answer = said(_demanded(body) or self._turn.lines[0]["message"]["content"])
         choice = answer["choices"][0]
         if body.get("tool_choice") not in (None, "auto", "none"):
             message = {"role": "assistant", "tool_calls": [_call(body["tools"][0]["function"])]}
             choice = {"message": message, "finish_reason": "tool_calls"}
         choices = [{**choice, "index": i} for i in range(body.get("n", 1))]
         writer.write(b"".join(whole({**answer, "choices": choices})))
+
+
+class _Obliging(Turn):
+    """Of a model that calls when it is told to."""
+
+    asked: list[Any] = field(default_factory=list)
+
+    def answers(self, model=NAME):
+        call = _demanded(self.asked[-1])
+        return Turn([says(call)] if call else self.lines).answers(model)
+
+
+def _demanded(body):
+    """The call that the messages demand, as a model writes it; None if they do not."""
+    if not any("Answer with a call of" in str(message.get("content")) for message in body["messages"]):
+        return None
+    called = _call(body["tools"][0]["function"])["function"]
+    return json.dumps({**called, "arguments": json.loads(called["arguments"])})
 
 
 def _call(function):

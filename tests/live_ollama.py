@@ -14,6 +14,8 @@ from ollama import MADE, Ollama, Refusal, whole, written
 from serving import listening
 from starlette.responses import JSONResponse, StreamingResponse
 
+from gateway.backends.gbnf import grammar
+
 # Options by their names underneath.
 OPTIONS = {
     "num_predict": "max_tokens", "repeat_penalty": "repeat_penalty", "typical_p": "typical_p",
@@ -110,11 +112,8 @@ def below(body):
     said = {name: body[name] for name in ("tools", "logprobs", "top_logprobs") if name in body}
     if "think" in body:
         said["chat_template_kwargs"] = {"enable_thinking": bool(body["think"])}
-    match body.get("format"):
-        case "json":
-            said["response_format"] = {"type": "json_object"}
-        case dict(schema):
-            said["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+    if form := body.get("format"):  # a grammar from the first token on, whatever the model would rather begin with
+        said |= {"grammar": grammar({"type": "object"} if form == "json" else form), "tool_choice": "none"}
     streamed = {"stream": True, "stream_options": {"include_usage": True}}
     return {"messages": [*map(message, body["messages"])], **options, **said, **streamed}
 

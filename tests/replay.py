@@ -29,6 +29,7 @@ from gateway.formats import FORMATS
 from gateway.formats.format import Context
 from gateway.ledger import Ledger
 from gateway.translate import translate
+from gateway.translate.promises import Terms, promised
 from gateway.turn import Keep, Send, Turn
 from gateway.upstream import Upstream
 
@@ -173,6 +174,8 @@ def _round(name, question, ledger, format):
     own = "native" if exchange.path == COMPLETIONS else exchange.server.format
     setting = Setting(FORMATS[format or own].parse, context, map("call_{}".format, count()).__next__, ledger)
     decoder = Decoder(ledger, request.n, wanted(request))
+    if promise := promised(question, Terms(), ledger):
+        filters.append(promise)
     return request, lambda _: Upstream(decoder, setting, lambda: 40, filters)
 
 

@@ -312,8 +312,14 @@ NOT_PASSED = {
     ),
     "transformers": (
         ("presence_penalty", "reasoning_effort", "response_format", "logprobs", "top_logprobs"),
-        {"chat_template_kwargs": {"reasoning_effort": "xhigh", "enable_thinking": True}},
-        "dropped:presence_penalty, translated:reasoning_effort, unenforced:response_format, dropped:logprobs, dropped:top_logprobs",
+        {
+            "chat_template_kwargs": {"reasoning_effort": "xhigh", "enable_thinking": True},
+            "messages": [
+                {"role": "system", "content": 'Answer with nothing but JSON that fits this JSON Schema: {"type":"object"}'},
+                *HELLO_MESSAGES,
+            ],
+        },
+        "emulated:response_format, dropped:presence_penalty, translated:reasoning_effort, dropped:logprobs, dropped:top_logprobs",
     ),
 }  # fmt: skip
 OWN_SERVICE = {
@@ -514,7 +520,7 @@ SHIM = {
 FORCING = ("openai", "vllm", "sglang")
 WORDS_ONLY = ("llamacpp", "lmstudio")
 IGNORING = ("transformers",)
-UNENFORCED = "unenforced:tool_choice"
+IN_OTHER_WORDS = "emulated:tool_choice"
 EMULATED = "emulated:tools.custom"
 CHOICES = [  # kinds, tool_choice, tools and choice upstream, warnings
     (KINDS, None, BOTH, None, None),
@@ -525,9 +531,9 @@ CHOICES = [  # kinds, tool_choice, tools and choice upstream, warnings
     ((*FORCING, *WORDS_ONLY), REQUIRED, [CLOCK_TOOL], "required", None),
     (FORCING, NAMED, BOTH, NAMED, None),
     (WORDS_ONLY, NAMED, [CLOCK_TOOL], "required", None),
-    (IGNORING, "required", BOTH, None, UNENFORCED),
-    (IGNORING, REQUIRED, [CLOCK_TOOL], None, UNENFORCED),
-    (IGNORING, NAMED, [CLOCK_TOOL], None, UNENFORCED),
+    (IGNORING, "required", BOTH, None, IN_OTHER_WORDS),
+    (IGNORING, REQUIRED, [CLOCK_TOOL], None, IN_OTHER_WORDS),
+    (IGNORING, NAMED, [CLOCK_TOOL], None, IN_OTHER_WORDS),
 ]
 IN_WORDS = "Answer with a call of {}, and with nothing else."
 
@@ -539,7 +545,7 @@ async def test_a_tool_choice_reaches_each_kind_in_the_form_it_understands(kind):
             continue
         fields = {"tools": BOTH, **({"tool_choice": choice} if choice else {})}
         wanted = {**({"tools": tools} if tools else {}), **({"tool_choice": expected} if expected else {})}
-        if warnings == UNENFORCED:
+        if warnings == IN_OTHER_WORDS:
             which = "the tool 'clock'" if choice == NAMED else "one of the tools"
             wanted["messages"] = [{"role": "system", "content": IN_WORDS.format(which)}, *HELLO_MESSAGES]
         assert await sent(fields, kind) == (wanted, warnings), choice
@@ -552,7 +558,7 @@ async def test_a_server_that_refuses_tools_without_a_parser_is_given_them_where_
     kind, choice, format
 ):
     asked, warnings = await sent({"tools": BOTH, "tool_choice": choice}, kind, format=format)
-    here = kind == "vllm" and format == "hermes_json"
+    here = kind in ("vllm", "llamacpp") and format == "hermes_json"
     expected = {"tool_choice": "none"} if here else {"tool_choice": choice} if choice else {}
     assert (asked, warnings) == ({"tools": BOTH, **expected}, None)
 
@@ -630,13 +636,13 @@ async def test_only_the_first_call_is_kept_where_the_client_wants_one_at_a_time(
         assert "dropped:tool_calls" in told(answer)
 
 
-async def test_logprobs_are_left_out_where_a_backend_takes_them_with_no_tools():
+async def test_logprobs_beside_tools_are_asked_for_whole_where_a_backend_has_no_stream_of_them():
     fields = {"logprobs": True, "top_logprobs": 2, "tools": [TOOL]}
-    assert await sent(fields, "llamacpp") == ({"tools": [TOOL]}, "dropped:logprobs, dropped:top_logprobs")
     assert await sent(fields, "vllm") == (fields, None)
     async with gateway(whole(said()), backend={"kind": "llamacpp"}) as site:
-        await site.chat(**fields)
-        assert (site.asked["logprobs"], site.asked["top_logprobs"]) == (True, 2)
+        for streamed in (False, True):
+            await site.chat(**fields, stream=streamed)
+            assert (site.asked["logprobs"], site.asked["top_logprobs"], site.asked["stream"]) == (True, 2, False)
 
 
 @pytest.mark.parametrize(("fields", "most"), [({}, 0), ({"top_logprobs": 0}, 0), ({"top_logprobs": 2}, 2)])
@@ -891,9 +897,7 @@ async def test_ids_of_the_conversation_are_not_given_again():
 LOSSES = [
     ({"verbosity": "low"}, "vllm", "unsupported_parameter", "verbosity"),
     ({"logit_bias": {}}, "ollama", "unsupported_parameter", "logit_bias"),
-    ({"response_format": {"type": "json_object"}}, "transformers", "unsupported_parameter", "response_format"),
-    ({"tools": [TOOL], "tool_choice": "required"}, "transformers", "unsupported_parameter", "tool_choice"),
-    ({"tools": [TOOL], "logprobs": True}, "llamacpp", "unsupported_parameter", "logprobs"),
+    ({"tools": [TOOL], "logprobs": True}, "lmstudio", "unsupported_parameter", "logprobs"),
     ({"top_k": 1}, "vllm", "unknown_parameter", "top_k"),
 ]
 
@@ -969,8 +973,8 @@ GOLDEN = {
         "model": "theirs", "stream": True, "messages": INSISTING, "tools": [CLOCK_TOOL], "max_tokens": 9, "temperature": 0.5,
     },
     "llamacpp": {
-        **ALWAYS, "messages": MESSAGES, "parallel_tool_calls": True, "tools": [CLOCK_TOOL], "tool_choice": "required",
-        "max_tokens": 9,
+        "model": "theirs", "stream": False, "temperature": 0.5, "top_k": 3, "messages": MESSAGES, "parallel_tool_calls": True,
+        "tools": [CLOCK_TOOL], "tool_choice": "required", "max_tokens": 9, "logprobs": True, "top_logprobs": 1,
     },
 }  # fmt: skip
 TOLD = {
@@ -978,9 +982,9 @@ TOLD = {
     "vllm": "dropped:verbosity, forwarded:top_k",
     "sglang": "dropped:verbosity, forwarded:top_k",
     "lmstudio": "dropped:logprobs, dropped:verbosity, forwarded:top_k",
-    "transformers": "unenforced:tool_choice, dropped:messages.reasoning_content, dropped:messages.content, "
+    "transformers": "emulated:tool_choice, dropped:messages.reasoning_content, dropped:messages.content, "
     "dropped:logprobs, dropped:verbosity, dropped:top_k",
-    "llamacpp": "dropped:logprobs, dropped:verbosity, forwarded:top_k",
+    "llamacpp": "emulated:logprobs, translated:logprobs, dropped:verbosity, forwarded:top_k",
 }
 
 

@@ -412,7 +412,7 @@ def test_what_an_api_has_no_words_for_is_wanting():
     heard = replace(GOOD["required"], unasked=frozenset(("tool_choice",)))
     verdict = verdicts(findings("ollama", required=heard))["tool_choice_required"]
     assert verdict.words == "the server's API has no `tool_choice`"
-    assert verdict.advice == "the gateway leaves it out, and says so in x-gateway-warnings"
+    assert verdict.advice == "the gateway sees to it: a form of the answer, or words where it has none"
 
 
 def test_every_advice_can_be_given():

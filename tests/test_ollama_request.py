@@ -39,11 +39,6 @@ def options(**said):
     return {"options": said}
 
 
-def told(which):
-    words = {"role": "system", "content": f"Answer with a call of {which}, and with nothing else."}
-    return {"messages": [words, *ASKED["messages"]]}
-
-
 FIELDS = [
     ({}, {}, None),
     ({"temperature": 0.5, "top_p": 0.9}, options(temperature=0.5, top_p=0.9), None),
@@ -79,8 +74,6 @@ FIELDS = [
     ({"tools": TOOLS, "tool_choice": "auto", "parallel_tool_calls": True}, {"tools": [WEATHER, CLOCK]}, None),
     ({"tools": TOOLS, "tool_choice": "none"}, {}, None),
     ({"tools": [], "tool_choice": "auto"}, {}, None),
-    ({"tools": TOOLS, "tool_choice": "required"}, {"tools": [WEATHER, CLOCK], **told("one of the tools")}, "unenforced:tool_choice"),
-    ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "clock"}}}, {"tools": [CLOCK], **told("the tool 'clock'")}, "unenforced:tool_choice"),
     ({"functions": [WEATHER["function"]]}, {"tools": [WEATHER]}, None),
 ]  # fmt: skip
 

@@ -136,12 +136,14 @@ async def test_a_response_likewise():
     assert [(item["type"], item["name"]) for item in response["output"]] == [("function_call", "weather")]
 
 
-async def test_a_call_that_has_to_come_is_asked_for_in_words():
+async def test_a_call_that_has_to_come_is_a_form_of_the_answer():
     async with gateway(MARKUP, **PROMPTED) as site:
         answer = await site.chat(stream=True, tools=TOOLS, tool_choice="required")
-        (system, _) = site.asked["messages"]
+        (system, _), form = site.asked["messages"], site.asked["response_format"]
     assert system["content"].startswith(OFFER) and "with a call of one of the tools" in system["content"]
-    assert answer.headers["x-gateway-warnings"] == "emulated:tools, unenforced:tool_choice"
+    names = [one["properties"]["name"] for one in form["json_schema"]["schema"]["anyOf"]]
+    assert names == [{"const": "weather"}, {"const": "clock"}]
+    assert answer.headers["x-gateway-warnings"] == "emulated:tools, emulated:tool_choice"
 
 
 async def test_where_none_may_be_called_none_is_told_of():

@@ -15,7 +15,6 @@ from gateway import demo
 UPSTREAM = {"upstream_model": demo.MODEL}
 LLAMACPP = {
     "embeddings": Refused(says="--embeddings"),
-    "logprobs_beside_tools": Listed("dropped:logprobs"),
     "ranks": Refused(says="--reranking"),
 }
 UNCONTINUED = {"continues": Listed("unenforced:continue_final_message")}
@@ -23,8 +22,8 @@ PARSED = Server("parsed", {"kind": "llamacpp"}, {**UPSTREAM, "format": "native"}
 RAW = Server(
     "raw",
     {"kind": "llamacpp"},
-    {**UPSTREAM, "format": "auto"},
-    cannot={**LLAMACPP, **UNCONTINUED, "json_schema": Listed("unenforced:response_format")},
+    {**UPSTREAM, "format": "hermes_json"},
+    cannot={**LLAMACPP, **UNCONTINUED},
 )
 WITHOUT_JINJA = Server(
     "without_jinja",
@@ -47,7 +46,6 @@ PROMPTED = Server(
         **UNCONTINUED,
         "past_thoughts": Left(),
         "thought_switch": Left(),
-        "forced_tools": Listed("unenforced:tool_choice"),
     },
 )
 OLLAMA = Server(
@@ -57,7 +55,6 @@ OLLAMA = Server(
     cannot={
         "cut_calls": Refused(502, "upstream_error", "invalid tool call arguments"),
         "embeddings": Refused(502, "upstream_error", "--embeddings"),
-        "forced_tools": Listed("unenforced:tool_choice"),
         "logit_bias": Listed("dropped:logit_bias"),
         "logprobs_beside_tools": Refused(code=None, says="logprobs is not supported with tools"),
         "ranks": Refused(says="no endpoint"),
@@ -71,6 +68,7 @@ OPTIONS = {  # of the demo's llama.cpp
     "without_jinja": ("--no-jinja",),
     "prompted": ("--no-jinja",),
 }
+BEFORE = {"ollama": live_ollama}  # what stands between it and the gateway
 
 
 @pytest.fixture(scope="module", params=[PARSED, RAW, WITHOUT_JINJA, PROMPTED, OLLAMA], ids=lambda server: server.name)
@@ -78,7 +76,7 @@ def gate(request):
     server = request.param
     with (
         demo.start("--threads", "1", *OPTIONS.get(server.name, ()), out=io.StringIO()) as below,
-        live_ollama(below) if server is OLLAMA else nullcontext(below) as url,
+        BEFORE.get(server.name, nullcontext)(below) as url,
         opened(server, url) as gate,
     ):
         yield gate

@@ -92,12 +92,21 @@ EXTENSIONS: frozenset[str] = frozenset().union(
 
 def response_format(request: Request) -> Mapping[str, Any] | None:
     """The form that a request wants its answer in, in whatever words it says so."""
-    for name, value in request.rest.items():
-        into, others = _IN_OTHER_WORDS.get(name, (None, ()))
-        made = into(value, request) if into and others == ("response_format",) else {name: value}
-        if isinstance(found := made.get("response_format"), dict):
-            return found
-    return None
+    forms = (_form(name, value, request) for name, value in request.rest.items())
+    return next((form for form in forms if form is not None), None)
+
+
+def without_form(request: Request) -> dict[str, Any]:
+    """The rest of a request that says nothing of such a form."""
+    return {name: value for name, value in request.rest.items() if _form(name, value, request) is None}
+
+
+def _form(name: str, value: object, request: Request) -> Mapping[str, Any] | None:
+    if name == "structured_outputs" and isinstance(value, dict):
+        name, value = f"{name}.json", value.get("json")
+    into, others = _IN_OTHER_WORDS.get(name, (None, ()))
+    found = into(value, request).get("response_format") if into and others == ("response_format",) else None
+    return value if name == "response_format" and isinstance(value, dict) else found
 
 
 def verdict(name: str, kind: Kind) -> Verdict:

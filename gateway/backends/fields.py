@@ -13,14 +13,12 @@ from gateway.backends.verdicts import (
     Into,
     Opened,
     Passed,
-    Refused,
     Renamed,
     Translated,
     Unenforced,
     Verdict,
     WithoutEffect,
 )
-from gateway.errors import BadRequest
 from gateway.ledger import Code, Ledger
 from gateway.request import Request
 
@@ -44,7 +42,7 @@ _DEFAULTS = MappingProxyType(
 def fields(request: Request, kind: Kind, known: Set[str], ledger: Ledger) -> dict[str, Any]:
     """All but the model, the messages, the tools and their choice.  `known` are the fields of the API.
 
-    What is not sent as it came is in the ledger; BadRequest for what would be another answer without it.
+    What is not sent as it came is in the ledger.
     """
     taken = _Taken(request, kind, known, ledger)
     if request.max_tokens is not None:
@@ -111,7 +109,8 @@ class _Taken:
         if "said" not in outcomes:
             self._lose(name, value, Dropped())
             return
-        self._ledger.note("translated", subject(name))
+        if not (name == "response_format" and self._request.guided):  # which is none of the client's
+            self._ledger.note("translated", subject(name))
         if "lost" in outcomes:
             self._ledger.note("dropped", subject(name))
 
@@ -152,10 +151,9 @@ class _Taken:
 
     def _lose(self, name: str, value: Any, found: Verdict) -> None:  # noqa: ANN401 - decoded JSON
         match found:
-            case Refused(what=what):
-                message = f"Unsupported value: '{name}' cannot be {what} with this model's backend."
-                raise BadRequest(message, code="unsupported_value", param=name)
-            case Emulated() | WithoutEffect():
+            case WithoutEffect():
+                return
+            case Emulated() if name in self._known:
                 return
         if name not in _DEFAULTS or value != _DEFAULTS[name]:
             self._ledger.note("unenforced" if isinstance(found, Unenforced) else "dropped", subject(name))

@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.backends.verdicts import PASSED, Translated, Verdict
 from gateway.request import Request
@@ -40,9 +41,11 @@ class Kind(Struct, frozen=True, kw_only=True):
     raw: what is asked so that special tokens stay in the text.
     continues: a last message of the assistant is the beginning of the answer, asked for or not.
     echoes: a whole answer repeats that beginning.
+    unparsed: other verdicts, where it is set to parse nothing; it then takes tools as one does that refuses them.
     keeps_stops: it leaves the stop sequence that ended an answer in it.
     counter: where it counts tokens; None: nowhere.
     counts_one: of several choices it counts the tokens of one, unless it streams a chat.
+    chances_whole: beside tools it tells log-probabilities in a whole answer only; a stream of them it refuses.
     parts: of messages, besides text: those that it takes, as they come or as something else.
     fetches: it may be given the URL of an image, and not only the image itself.
     """
@@ -56,20 +59,26 @@ class Kind(Struct, frozen=True, kw_only=True):
     names: bool = True
     refuses_tools: bool = False
     parses: bool = False
+    unparsed: Mapping[str, Verdict] = MappingProxyType({})
     raw: Mapping[str, bool] = MappingProxyType({})
     continues: bool = False
     echoes: bool = False
     keeps_stops: bool = False
     counter: Counter | None = None
     counts_one: bool = False
+    chances_whole: bool = False
     parts: Mapping[str, Verdict] = _AS_THE_API
     fetches: bool = False
 
+    def parsing_nothing(self) -> "Kind":
+        """The same, as a server is that leaves the text as its model writes it."""
+        fields = MappingProxyType({**self.fields, **self.unparsed})
+        return replace(self, fields=fields, refuses_tools=self.refuses_tools or bool(self.unparsed))
+
 
 def unless_a_call_is_forced(format: object, request: Request) -> Mapping[str, Any]:
-    """A server has one grammar for both: vLLM takes the call's in silence, SGLang the format's, Ollama has no other."""
-    forced = request.callable_tools and request.tool_choice not in (None, "auto")
-    return {} if forced else {"response_format": format}
+    """One grammar is for both: vLLM takes the call's, SGLang and llama.cpp the format's, Ollama has no other."""
+    return {} if request.forced and not request.guided else {"response_format": format}
 
 
 LEFT_OUT = "left out where a call is forced"

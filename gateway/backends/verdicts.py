@@ -53,7 +53,7 @@ class WithoutEffect(Struct, frozen=True):
 
 
 class Refused(Struct, frozen=True):
-    """The request is.  `what`: the values of which this holds, if not of all."""
+    """The request is, before it comes to this.  `what`: the values of which this holds, if not of all."""
 
     what: str = ""
 
@@ -62,7 +62,10 @@ Verdict = Passed | Renamed | Translated | Opened | Emulated | Dropped | Unenforc
 
 PASSED, OPENED, DROPPED, UNENFORCED, WITHOUT_EFFECT = Passed(), Opened(), Dropped(), Unenforced(), WithoutEffect()
 ALONE = Translated("a named tool as `required` and the only one")
+AS_A_FORM = Emulated("a form of the answer, or words where it has none")
 CUT_HERE = Emulated("further calls are cut off")
+CUT_OFF = Translated("what is left of it in the text is cut off")
+IN_WORDS = Emulated("words, and a look at the answer")
 ONE_CHOICE = Emulated("a request for each choice")
 REFUSED = Refused()
 

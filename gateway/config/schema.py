@@ -98,6 +98,16 @@ class Roles(Section):
     alternate: bool = False
 
 
+class Enforce(Section):
+    """What is done where an answer is not what it had to be: it is listed, asked for once more, or refused after that.
+
+    tool_choice: of a call that is forced; response_format: of JSON.
+    """
+
+    tool_choice: Literal["warn", "retry", "refuse"] = "retry"
+    response_format: Literal["warn", "retry", "refuse"] = "warn"
+
+
 class Model(Section):
     backends: tuple[Target, ...] = ()
     upstream_model: Annotated[str, Field(min_length=1)] | None = None  # None: the model's own name
@@ -105,6 +115,7 @@ class Model(Section):
     response_template: dict[str, Any] | None = None  # what the format of that name is
     thought: Literal["auto", "open", "closed"] = "auto"
     tools: Literal["native", "prompt"] = "native"
+    enforce: Enforce = Enforce()
     reasoning: Reasoning = Reasoning()
     roles: Roles = Roles()
     strict: bool = False

@@ -15,7 +15,7 @@ from gateway.backends import Kind
 from gateway.backends.dialects import DIALECTS
 from gateway.backends.openai.body import Target
 from gateway.backends.openai.messages import Policy
-from gateway.backends.verdicts import PASSED
+from gateway.backends.verdicts import PASSED, Emulated
 from gateway.doctor import lessons
 from gateway.endpoints.chat.fields import KNOWN
 from gateway.ledger import Ledger
@@ -118,6 +118,8 @@ def put(question: Question, model: str, kind: Kind, special: bool, ledger: Ledge
     if question.shown:  # tools that nobody may call are sent where they would be refused else
         kind = replace(kind, refuses_tools=True)
     request = replace(question.request, model=model)
+    if request.forced and isinstance(kind.fields["tool_choice"], Emulated):
+        ledger.note("unenforced", "tool_choice")
     policy = Policy(reasoning=kind.reasoning, continues=kind.continues)
     target = Target(model, kind, policy, parsed_here=question.shown, special=special)
     return request, DIALECTS[kind.dialect].body(request, target, KNOWN, ledger)

@@ -1,7 +1,7 @@
 """From a client's question to the exchange that answers it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from functools import partial
 
@@ -19,11 +19,11 @@ from gateway.server import documents, heads, images
 from gateway.server.call import Call, Later
 from gateway.server.compacting import Compacting, is_due
 from gateway.server.directory import Route
-from gateway.server.exchange import Exchange
+from gateway.server.exchange import AnyCall, Exchange
 from gateway.server.fanning import FanCall
 from gateway.server.presence import LEFT, present
 from gateway.server.questions import Question
-from gateway.server.rounds import Round
+from gateway.server.rounds import Round, Rounds
 from gateway.server.stream import EventStream
 from gateway.shortening import versions
 from gateway.turn import Endpoint, Turn
@@ -65,11 +65,11 @@ class Answer(Struct, frozen=True):
     async def _tried(self, request: Request, send: Send) -> bool:
         http, question, route = self.http, self.question, heads.strictly(self.http, self.route)
         ledger, memory = question.ledger, question.memory
-        round = memory.listening(await question.prepare(request, route, ledger, self.settings.limits.frame_bytes))
+        round = await question.prepare(request, route, ledger, self.settings.limits.frame_bytes)
         heads.check(route, ledger)
         head = partial(heads.told, http, route, round.chosen, ledger)
         accepted = question.accept and await question.accept(head)
-        turn, call = await self._begun(request, round)
+        turn, call = await self._begun(request, Rounds(round, memory.listening))
         exchange = Exchange(turn, route.backend, call, self.settings.stream, question.kept)
         with closing(exchange):
             first = await (exchange.decide() if request.stream else exchange.whole())
@@ -89,22 +89,25 @@ class Answer(Struct, frozen=True):
                 raise
         return not turn.problem
 
-    async def _begun(self, request: Request, round: Round) -> tuple[Turn, Call | Later | FanCall]:
-        """A turn that has started, and the call for its round."""
-        question, route = self.question, self.route
-        endpoint = question.encoder(route.settings)
-        if question.compaction and await is_due(question.compaction, round, route.backend, question.ledger):
-            compacting = Compacting(request, round, question, route, self.settings)
-            turn = Turn(round.request, compacting.open, endpoint)
-            turn.start()
-            return turn, Later(compacting.call(turn, question.compaction.encoder()))
-        if request.n > 1 and isinstance(route.backend.kind.fields["n"], Emulated):
+    async def _begun(self, request: Request, rounds: Rounds) -> tuple[Turn, Callable[[], AnyCall]]:
+        """A turn that has started, and what puts the round of it to the backend that is to be put now."""
+        question, backend = self.question, self.route.backend
+        endpoint, round = question.encoder(self.route.settings), rounds.now
+        if request.n > 1 and isinstance(backend.kind.fields["n"], Emulated):
             return await self._fanned(request, round, endpoint)
-        turn = Turn(round.request, round.open, endpoint)
+        turn = Turn(round.request, rounds.open, endpoint, again=rounds.again)
         turn.start()
-        return turn, Call(route.backend, round.body, turn.answered, round.path)
 
-    async def _fanned(self, request: Request, round: Round, endpoint: Endpoint) -> tuple[Turn, FanCall]:
+        def call() -> Call:
+            return Call(backend, rounds.now.body, turn.answered, rounds.now.path)
+
+        if question.compaction and await is_due(question.compaction, round, backend, question.ledger):
+            compacting = Compacting(request, rounds, question, self.route, self.settings)
+            first = [Later(compacting.call(turn, question.compaction.encoder()))]
+            return turn, lambda: first.pop() if first else call()
+        return turn, call
+
+    async def _fanned(self, request: Request, round: Round, endpoint: Endpoint) -> tuple[Turn, Callable[[], AnyCall]]:
         """A request for each choice; with a seed, which would make them one, each has its own."""
         question, route, bodies = self.question, self.route, [round.body] * request.n
         question.ledger.note("emulated", "n")
@@ -115,7 +118,7 @@ class Answer(Struct, frozen=True):
         fan = round.fan()
         turn = Turn(round.request, lambda _: fan, endpoint)
         turn.start()
-        return turn, FanCall(route.backend, bodies, round.path, turn, fan)
+        return turn, partial(FanCall, route.backend, bodies, round.path, turn, fan)
 
 
 async def _speak(pieces: AsyncIterator[bytes], send: Send) -> None:

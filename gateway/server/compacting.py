@@ -1,6 +1,7 @@
 """A compaction on the way to an answer: the model is asked for a summary first, and then goes on from that."""
 
 from contextlib import closing
+from functools import partial
 
 from msgspec import Raw, json
 
@@ -16,9 +17,8 @@ from gateway.server.directory import Route
 from gateway.server.exchange import Exchange
 from gateway.server.preparing import prepare
 from gateway.server.questions import Compaction, Question
-from gateway.server.rounds import Round
+from gateway.server.rounds import Round, Rounds
 from gateway.turn import Turn
-from gateway.upstream import Upstream
 
 
 async def is_due(compaction: Compaction, round: Round, backend: Backend, ledger: Ledger) -> bool:
@@ -27,30 +27,27 @@ async def is_due(compaction: Compaction, round: Round, backend: Backend, ledger:
 
 
 class Compacting:
-    """Gives a Turn its call, and opens its round: the one that was prepared, then the one after the compaction."""
+    """Gives a Turn the call of its first round, which is another one after the compaction."""
 
-    def __init__(self, request: Request, round: Round, question: Question, route: Route, settings: Config) -> None:
-        self._request, self._round = request, round
+    def __init__(self, request: Request, rounds: Rounds, question: Question, route: Route, settings: Config) -> None:
+        self._request, self._rounds = request, rounds
         self._question, self._route, self._settings = question, route, settings
-
-    def open(self, request: Request) -> Upstream:
-        return self._round.open(request)
 
     async def call(self, turn: Turn, summary: Summary) -> Call:
         """The call for the answer, once there is a summary; raises what went wrong with that."""
         await self._summarise(summary)
-        told = Told(Raw(json.encode(summary.item())))
-        round = self._question.memory.listening(await self._prepared(resumed(self._request, summary.text)))
-        self._round = round.seen_by(told)
+        told, memory = Told(Raw(json.encode(summary.item()))), self._question.memory
+        round = await self._prepared(resumed(self._request, summary.text))
+        self._rounds.begin(round, lambda round: memory.listening(round).seen_by(told))
         turn.spend(summary.spent)
         turn.start()
-        return Call(self._route.backend, round.body, turn.answered)
+        return Call(self._route.backend, self._rounds.now.body, turn.answered)
 
     async def _summarise(self, summary: Summary) -> None:
         round, backend = await self._prepared(summarised(self._request)), self._route.backend
         turn = Turn(round.request, round.open, summary)
         turn.start()
-        call = Call(backend, round.body, turn.answered)
+        call = partial(Call, backend, round.body, turn.answered)
         with closing(Exchange(turn, backend, call, self._settings.stream, self._question.kept)) as exchange:
             await exchange.whole()
 

@@ -16,9 +16,10 @@ from gateway.errors import GatewayError, Problem, UpstreamFailed
 from gateway.server.backend import Backend
 from gateway.server.call import Call, Later
 from gateway.server.fanning import FanCall
-from gateway.turn import Action, Keep, Send, Turn
+from gateway.turn import Action, CallUpstream, Keep, Send, Turn
 
 _log = logging.getLogger("gateway")
+AnyCall = Call | Later | FanCall
 Kept = Callable[[dict[str, Any]], Awaitable[bool]]  # stores an answer; False if that cannot be done
 _EXCERPT = 300  # bytes of an answer that is none, for the log
 
@@ -26,17 +27,18 @@ _EXCERPT = 300  # bytes of an answer that is none, for the log
 class Exchange:
     """One request on its way: `whole`, or `decide` and then `pump`; whoever makes it has to close it.
 
-    turn: one that has started and has one round; call: puts that round to the backend; keep: stores the answer.
+    turn: one that has started; call: puts a round of it to the backend, now; keep: stores the answer.
     """
 
-    def __init__(self, turn: Turn, backend: Backend, call: Call | Later | FanCall, times: Stream, keep: Kept) -> None:
+    def __init__(self, turn: Turn, backend: Backend, call: Callable[[], AnyCall], times: Stream, keep: Kept) -> None:
         self._turn, self._backend, self._times, self._keep = turn, backend, times, keep
         self._over = False
         self._unkept: Keep | None = None  # all has been sent but that it is over
         self._retry_after: str | None = None
         self._quiet = False  # the log knows, or has nothing to be told
         self._excerpt = b""
-        self._call = call
+        self._put = call
+        self._call = call()
 
     async def whole(self) -> bytes:
         """The whole answer; raises what went wrong, whatever came before it."""
@@ -97,10 +99,14 @@ class Exchange:
         return said + self._end(self._turn.close())
 
     def _end(self, actions: list[Action]) -> bytes:
-        """What is sent last, but for the word that it is over where the answer has to be stored before."""
+        """What is sent last of a round, but for the word that it is over where the answer has to be stored before."""
         self._log_problem()
         self._unkept = next((action for action in actions if isinstance(action, Keep)), None)
-        self._over = not self._unkept
+        goes_on = any(isinstance(action, CallUpstream) for action in actions)
+        if goes_on:
+            self._call.close()
+            self._call = self._put()
+        self._over = not (self._unkept or goes_on)
         return b"".join(action.data for action in actions if isinstance(action, Send))
 
     async def _kept(self, answer: Keep) -> bytes:

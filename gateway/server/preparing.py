@@ -11,7 +11,7 @@ from gateway.backends.openai.continued import continued
 from gateway.backends.openai.messages import Policy
 from gateway.calls import Setting
 from gateway.endpoints.chat.fields import KNOWN
-from gateway.formats import canonical
+from gateway.formats import FORMATS, canonical
 from gateway.formats.chosen import Chosen
 from gateway.formats.format import Context
 from gateway.ledger import Ledger
@@ -20,8 +20,9 @@ from gateway.server import window
 from gateway.server.choosing import choose, ids
 from gateway.server.directory import Route
 from gateway.server.ids import new_id, short_id
-from gateway.server.rounds import Round
-from gateway.translate import call_ids, past, prompted, translate
+from gateway.server.rounds import Owing, Round
+from gateway.translate import Filter, call_ids, enforced, past, prompted, translate
+from gateway.translate.promises import Attempt, Terms, promised
 from gateway.translate.texts import stops
 
 _OF_CONTINUED = ("add_generation_prompt", "continue_final_message")
@@ -33,16 +34,7 @@ async def prepare(asked: Request, route: Route, ledger: Ledger, frame_bytes: int
     chosen = await choose(route, request)
     goes_on = not continued(request, route.backend.kind) or await route.backend.learner.continues(route.upstream_model)
     known = Known(route, chosen, goes_on, await _thinks(request, route), frame_bytes)
-    target = known.target()
-    request = call_ids.translate(request, ids(route, chosen), ledger)
-    if target.prompted:
-        request = prompted.translate(request, ledger)
-    if not known.goes_on:
-        request = _answerable(request, ledger)
-    body = route.backend.dialect.body(request, target, KNOWN, ledger)
-    taken = frozenset(call["id"] for said in (asked.messages, request.messages) for call in past.calls(said))
-    setting = _setting(request, known, taken, ledger)
-    return Round(request, body, chosen, route.backend.dialect, setting, [*stops(request, target.kind), *filters])
+    return _round(known, asked, (request, filters), ledger)
 
 
 class Known(Struct, frozen=True):
@@ -61,7 +53,7 @@ class Known(Struct, frozen=True):
     def target(self) -> Target:
         route, roles = self.route, self.route.settings.roles
         parsed_here = canonical(route.settings.format) not in ("native", "auto")
-        kind = route.backend.kind
+        kind = route.backend.kind.parsing_nothing() if parsed_here else route.backend.kind
         policy = Policy(
             roles.developer,
             roles.late_system,
@@ -73,6 +65,55 @@ class Known(Struct, frozen=True):
         )
         special, told = route.row(self.chosen.format).special, route.settings.tools == "prompt"
         return Target(route.upstream_model, kind, policy, parsed_here, special, self.thinks, told)
+
+
+def _round(
+    known: Known,
+    asked: Request,
+    translated: tuple[Request, list[Filter]],
+    ledger: Ledger,
+    before: Attempt | None = None,
+) -> Round:
+    """before: what came of asking once already."""
+    route, chosen, target = known.route, known.chosen, known.target()
+    request, filters = translated
+    request = call_ids.translate(request, ids(route, chosen), ledger)
+    if target.prompted:
+        request = prompted.translate(request, ledger)
+    how = enforced.means(target.kind, mute=target.mute, again=before is not None)
+    request = enforced.translate(request, target.kind, how, ledger)
+    if not known.goes_on:
+        request = _answerable(request, ledger)
+    request = _tellable(request, target, ledger)
+    body = route.backend.dialect.body(request, target, KNOWN, ledger)
+    taken = frozenset(call["id"] for said in (asked.messages, request.messages) for call in past.calls(said))
+    setting = _setting(request, known, taken, ledger)
+    filters = [*stops(request, target.kind), *filters]
+    promise = promised(asked, _terms(route, target, how), ledger, before)
+    if not promise:
+        return Round(request, body, chosen, route.backend.dialect, setting, filters)
+
+    def after(request: Request, failed: Attempt) -> Round:
+        return _round(known, request, translate(request, ledger), ledger, failed)
+
+    return Owing(request, body, chosen, route.backend.dialect, setting, [*filters, promise], promise, after)
+
+
+def _terms(route: Route, target: Target, how: enforced.Means) -> Terms:
+    """In strict mode nothing is left to words alone."""
+    enforce, strict = route.settings.enforce, route.settings.strict
+    call = "refuse" if strict and how == "words" else enforce.tool_choice
+    form = "refuse" if strict and enforced.deaf(target.kind, "response_format") else enforce.response_format
+    return Terms(call, form, how, strict)
+
+
+def _tellable(request: Request, target: Target, ledger: Ledger) -> Request:
+    """Asked for whole where log-probabilities beside tools cannot be streamed; the client gets its stream of that."""
+    apart = not target.kind.chances_whole or target.prompted
+    if apart or not (request.stream and request.callable_tools and request.rest.get("logprobs")):
+        return request
+    ledger.note("emulated", "logprobs")
+    return replace(request, stream=False)
 
 
 def _answerable(request: Request, ledger: Ledger) -> Request:
@@ -95,6 +136,8 @@ def _setting(request: Request, known: Known, taken: frozenset[str], ledger: Ledg
     """taken: ids of calls that the client knows."""
     route, chosen = known.route, known.chosen
     parse = route.row(chosen.format).parse
+    if not parse and request.guided:
+        parse = FORMATS["think"].parse  # there are no tags, and JSON is the call
     tools = {tool.name: tool.definition.get("parameters") or {} for tool in request.callable_tools}
     new = short_id if ids(route, chosen) == "nine" else lambda: new_id("call_")
     return Setting(parse, _context(request, known, tools), new, ledger, taken, known.frame_bytes)

@@ -11,7 +11,7 @@ from typing import Protocol
 from gateway.events import Event
 from gateway.ledger import Ledger
 from gateway.request import Request
-from gateway.translate import allowed, custom_input, naming, one_call, prewarm, promises, shims
+from gateway.translate import allowed, custom_input, naming, one_call, prewarm, shims
 
 
 class Filter(Protocol):
@@ -24,7 +24,6 @@ Translation = Callable[[Request, Ledger], tuple[Request, Sequence[Filter]]]
 # First of all each tool gets one name of its own, by which the others know it.
 TRANSLATIONS: tuple[Translation, ...] = (
     naming.translate,
-    promises.translate,
     custom_input.translate,
     shims.translate,
     one_call.translate,

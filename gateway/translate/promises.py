@@ -1,24 +1,67 @@
-"""What an answer was to be, and is not: some servers take such a request and see to nothing (`--skip-chat-parsing`)."""
+"""What an answer has to be: a call where one is forced, JSON of a form where one is asked for.
+
+Few servers see to it in all cases (llama.cpp writes before a forced call, `--skip-chat-parsing` looks at no form).  An
+answer that is not what it had to be is asked for once more, while nothing of it was passed on; then it is refused or
+listed.
+"""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
 
-from msgspec import DecodeError, json
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.backends.extensions import response_format
-from gateway.events import Event, Finish, Text, ToolStart
+from gateway.errors import Problem
+from gateway.events import Event, Failure, Finish, Reasoning, Refusal, Text, ToolStart, Usage
 from gateway.ledger import Ledger
-from gateway.request import Named, Request
+from gateway.request import Message, Request
+from gateway.translate.enforced import Means, demand
+from gateway.translate.forms import begins, misfit
+
+Policy = Literal["warn", "retry", "refuse"]
 
 
-def translate(request: Request, ledger: Ledger) -> tuple[Request, Sequence["Promises"]]:
-    choice, form = request.tool_choice, response_format(request) or {}
-    forced = bool(request.callable_tools) and (choice == "required" or isinstance(choice, Named))
+class Terms(Struct, frozen=True):
+    """How much is done for it.
+
+    call, form: what is done where it is missing; how: by what means a call is forced.
+    strict: refuse rather than list, if nothing was passed on.
+    """
+
+    call: Policy = "warn"
+    form: Policy = "warn"
+    how: Means = "own"
+    strict: bool = False
+
+
+class Broken(Struct, frozen=True):
+    """What an answer is not, for the client; `words`: for its model."""
+
+    field: Literal["tool_choice", "response_format"]
+    message: str
+    words: str
+
+    @property
+    def problem(self) -> Problem:
+        return Problem(400, self.message, "unsupported_value", self.field)
+
+
+class Attempt(Struct, frozen=True):
+    """An answer that nobody was given, as it was not what it had to be."""
+
+    events: tuple[Event, ...] = ()
+    broken: tuple[Broken, ...] = ()
+
+
+def promised(request: Request, terms: Terms, ledger: Ledger, before: Attempt | None = None) -> "Promise | None":
+    """What a request has been promised; None for most."""
+    form = response_format(request) or {}
     formed = form.get("type") in ("json_object", "json_schema") and not _continues(request)
-    if not request.generates or not (forced or formed):
-        return request, []
-    return request, [Promises(forced, form if formed else {}, ledger)]
+    if not request.generates or not (request.forced or formed):
+        return None
+    return Promise(request, form if formed else {}, terms, ledger, before)
 
 
 def _continues(request: Request) -> bool:
@@ -26,56 +69,106 @@ def _continues(request: Request) -> bool:
     return bool(request.messages) and request.messages[-1]["role"] == "assistant"
 
 
-class Promises:
-    """Changes nothing.  A model that stopped without the call or the form that it owed is listed.
+class Promise:
+    """A filter on an answer, which holds it back where it may have to be asked for again.
 
-    forced: there has to be a call; form: a `response_format`, which holds of a text without calls, or nothing.
+    form: a `response_format`, which holds of a text without calls, or nothing.
+    before: the attempt before this one; there is no third.
+    failed: this attempt, if it was one, and another one shall be made.
     """
 
-    def __init__(self, forced: bool, form: Mapping[str, Any], ledger: Ledger) -> None:
-        self._forced, self._form, self._ledger = forced, form, ledger
+    def __init__(
+        self, request: Request, form: Mapping[str, Any], terms: Terms, ledger: Ledger, before: Attempt | None
+    ) -> None:
+        self._request, self._form, self._ledger, self._before = request, form, ledger, before
         self._texts: dict[int, list[str]] = defaultdict(list)  # by choice
-        self._called: set[int] = set()  # choices
+        self._settled: set[int] = set()  # choices of which nothing is owed any more
+        self._policy = terms.call if request.forced else terms.form
+        self._refuses = self._policy == "refuse" or terms.strict
+        holds = request.n == 1 and (self._policy != "warn" or (terms.strict and not request.stream))
+        self._held: list[Event] | None = [] if holds else None
+        # Nobody shall wait for the thoughts of a model that its backend makes call.
+        self._aloud = request.stream and request.forced and terms.how != "words" and not self._refuses
+        self.failed: Attempt | None = None
 
     def feed(self, event: Event) -> Iterable[Event]:
+        if isinstance(event, Usage):
+            return (event,)
+        if self.failed:
+            return ()
         match event:
-            case Text() if self._form:
+            case Text():
                 self._texts[event.choice].append(event.text)
-            case ToolStart():
-                self._called.add(event.choice)
-            case Finish() if event.choice not in self._called:
-                self._check("".join(self._texts[event.choice]), event.reason)
-        return (event,)
+            case ToolStart() | Refusal():
+                self._settled.add(event.choice)
+            case Finish():
+                return self._finish(event)
+            case Failure() if self._before and self._held is not None and not self._refuses:
+                return self._first()
+        return self._passed(event)
 
     def close(self) -> Iterable[Event]:
-        return ()  # nothing is held back
+        return ()  # a Finish or a Failure has come
 
-    def _check(self, text: str, reason: str) -> None:
-        """What was cut may have come to its call, and to the end of its form."""
-        if self._forced and reason == "stop":
-            self._ledger.note("unenforced", "tool_choice")
-        fits = {"stop": _fits, "length": _begins}.get(reason)
-        if self._form and fits and not fits(text.strip(), self._form):
-            self._ledger.note("unenforced", "response_format")
+    def asking(self) -> Request:
+        """For the next attempt: the model is told what this one lacks."""
+        assert self.failed
+        text = "".join(self._texts[0])
+        said: list[Message] = [{"role": "assistant", "content": text}] if text.strip() else []
+        told: Message = {"role": "user", "content": " ".join(one.words for one in self.failed.broken)}
+        return replace(self._request, messages=(*self._request.messages, *said, told))
+
+    def _passed(self, event: Event) -> Iterable[Event]:
+        """The event and all before it, unless it has to wait."""
+        if self._held is None:
+            return (event,)
+        self._held.append(event)
+        over = isinstance(event, Finish | Failure) or (self._aloud and isinstance(event, Reasoning))
+        if not (over or self._settled):
+            return ()
+        held, self._held = self._held, None
+        return held
+
+    def _finish(self, event: Finish) -> Iterable[Event]:
+        broken = self._broken(event)
+        if broken and self._held is not None:
+            if self._policy != "warn" and not self._before:
+                self.failed = Attempt((*self._held, event), broken)
+                return ()
+            if self._refuses:
+                self._held = None
+                return (Failure(broken[0].problem),)
+        self._list(broken)
+        return self._passed(event)
+
+    def _first(self) -> Iterable[Event]:
+        """The attempt before: better than the failure of this one."""
+        assert self._before
+        self._held = None
+        self._list(self._before.broken)
+        return self._before.events
+
+    def _list(self, broken: Iterable[Broken]) -> None:
+        for one in broken:
+            self._ledger.note("unenforced", one.field)
+
+    def _broken(self, event: Finish) -> tuple[Broken, ...]:
+        """What was cut may have come to its call, if it has said nothing before, and to the end of its form."""
+        text, cut = "".join(self._texts[event.choice]).strip(), event.reason == "length"
+        if event.choice in self._settled or not (cut or event.reason == "stop"):
+            return ()
+        broken = []
+        if self._request.forced and (text or not cut):
+            words = f"That was no call. {demand(self._request)}"
+            broken.append(Broken("tool_choice", "The model did not call a tool, as 'tool_choice' demands.", words))
+        if self._form and (why := _misfit(text, self._form, cut=cut)):
+            message = f"The model's answer does not fit 'response_format': {why}"
+            words = f"That does not fit: {why}\nAnswer again, with nothing but the JSON."
+            broken.append(Broken("response_format", message, words))
+        return tuple(broken)
 
 
-def _fits(text: str, form: Mapping[str, Any]) -> bool:
-    """As far as can be seen at a glance: JSON, an object where one is wanted, and the members that it needs."""
-    try:
-        said = json.decode(text)
-    except (DecodeError, RecursionError):
-        return False
-    needed = _schema(form).get("required") or ()
-    return not _is_object(form) or (isinstance(said, dict) and all(name in said for name in needed))
-
-
-def _begins(text: str, form: Mapping[str, Any]) -> bool:
-    return not text or not _is_object(form) or text.startswith("{")
-
-
-def _is_object(form: Mapping[str, Any]) -> bool:
-    return form["type"] == "json_object" or _schema(form).get("type") == "object"
-
-
-def _schema(form: Mapping[str, Any]) -> Mapping[str, Any]:
-    return (form.get("json_schema") or {}).get("schema") or {}
+def _misfit(text: str, form: Mapping[str, Any], *, cut: bool) -> str | None:
+    if cut:
+        return None if begins(text, form) else "it is no JSON"
+    return misfit(text, form)

@@ -35,7 +35,7 @@ class Echo:
 
 
 class Until:
-    """The text ends before the first of these marks."""
+    """The answer ends before the first of these marks in its text."""
 
     def __init__(self, marks: Sequence[str]) -> None:
         self._marks = Markers(*marks)
@@ -43,23 +43,22 @@ class Until:
         self._over: set[int] = set()
 
     def feed(self, event: Event) -> Iterable[Event]:
-        if isinstance(event, Text):
-            return self._text(event)
         if isinstance(event, Usage | Extra):
             return (event,)
-        over = [*self._held] if isinstance(event, Failure) else [event.choice]
-        return (*(said for choice in over for said in self._rest(choice)), event)
+        if isinstance(event, Failure):
+            return (*(said for choice in [*self._held] for said in self._rest(choice)), event)
+        if event.choice in self._over:
+            return ()
+        return self._text(event) if isinstance(event, Text) else (*self._rest(event.choice), event)
 
     def close(self) -> Iterable[Event]:
         return ()  # each choice has had its end, or all of them have failed
 
     def _text(self, event: Text) -> Iterable[Event]:
-        if event.choice in self._over:
-            return ()
         text = self._held.pop(event.choice, "") + event.text
         if found := self._marks.search(text):
             self._over.add(event.choice)
-            return _said(event, text[: found.start()])
+            return (*_said(event, text[: found.start()]), Finish(event.choice, "stop"))
         if held := self._marks.tail(text):
             self._held[event.choice] = text[-held:]
             text = text[:-held]

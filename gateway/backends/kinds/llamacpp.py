@@ -4,23 +4,20 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from gateway.backends.kind import Counter, Kind, parts
-from gateway.backends.verdicts import ALONE, LOCAL, Renamed, Translated
+from gateway.backends.gbnf import grammar
+from gateway.backends.kind import FORMAT, Counter, Kind, parts
+from gateway.backends.verdicts import ALONE, AS_A_FORM, LOCAL, Renamed, Translated
 from gateway.request import Request
-
-_IN_WHOLE = "left out of a stream with tools"  # to which llama.cpp answers 400
 
 
 def _chances(wanted: object, request: Request) -> Mapping[str, Any]:
     """Who names no number gets the chances of 20 tokens, and who wants those of no others gets none at all."""
-    if request.stream and request.callable_tools:
-        return {}
     alone = wanted is True and "top_logprobs" not in request.rest
     return {"logprobs": wanted, **({"top_logprobs": 1} if alone else {})}
 
 
-def _at_least_one(tops: Any, request: Request) -> Mapping[str, Any]:  # noqa: ANN401 - decoded JSON
-    return {} if request.stream and request.callable_tools else {"top_logprobs": max(tops, 1)}
+def _at_least_one(tops: Any, _: Request) -> Mapping[str, Any]:  # noqa: ANN401 - decoded JSON
+    return {"top_logprobs": max(tops, 1)}
 
 
 def _with_switch(effort: object, _: Request) -> Mapping[str, Any]:
@@ -28,15 +25,23 @@ def _with_switch(effort: object, _: Request) -> Mapping[str, Any]:
     return {"reasoning_effort": effort} | ({"chat_template_kwargs.enable_thinking": False} if effort == "none" else {})
 
 
+def _as_grammar(format: dict[str, Any], request: Request) -> Mapping[str, Any]:
+    """With `--skip-chat-parsing` it looks at no schema, and a grammar lets no tool be called that need not be."""
+    if format["type"] == "text" or (request.callable_tools and not request.guided):
+        return {}
+    return {"grammar": grammar((format.get("json_schema") or {}).get("schema") or {"type": "object"})}
+
+
 KIND = Kind(
     fields=MappingProxyType(
         {
             **LOCAL,
-            "logprobs": Translated(_IN_WHOLE, _chances),
+            "logprobs": Translated("beside tools the answer is asked for whole", _chances),
             "max_completion_tokens": Renamed("max_tokens"),
+            "response_format": FORMAT,
             "reasoning_effort": Translated("`none` turns the template's switch off, too", _with_switch),
             "tool_choice": ALONE,
-            "top_logprobs": Translated(f"{_IN_WHOLE}, and at least 1", _at_least_one),
+            "top_logprobs": Translated("at least 1", _at_least_one),
         }
     ),
     extensions=frozenset(
@@ -52,9 +57,16 @@ KIND = Kind(
          "xtc_probability", "xtc_threshold")
     ),
     parses=True,
+    unparsed=MappingProxyType(
+        {
+            "response_format": Translated("`grammar`, left out beside tools", _as_grammar),
+            "tool_choice": AS_A_FORM,
+        }
+    ),
     continues=True,
     echoes=True,
     counter=Counter("/v1/chat/completions/input_tokens", "input_tokens"),
     counts_one=True,
+    chances_whole=True,
     parts=parts("image_url", "input_audio", "input_video", "video_url"),
 )  # fmt: skip

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from gateway.backends.kind import Kind, parts
+from gateway.backends.kind import LEFT_OUT, Kind, parts
 from gateway.backends.verdicts import ALONE, DROPPED, LOCAL, ONE_CHOICE, Renamed, Translated
 from gateway.request import Request
 
@@ -13,8 +13,10 @@ def _at_most_high(effort: object, _: Request) -> Mapping[str, Any]:
     return {"reasoning_effort": {"minimal": "low", "xhigh": "high", "max": "high"}.get(str(effort), effort)}
 
 
-def _as_schema(format: dict[str, Any], _: Request) -> Mapping[str, Any]:
-    """LM Studio answers 400 to `json_object`."""
+def _as_schema(format: dict[str, Any], request: Request) -> Mapping[str, Any]:
+    """LM Studio answers 400 to `json_object`, and has one grammar for a format and for a call."""
+    if request.forced and not request.guided:
+        return {}
     if format["type"] == "json_object":
         return {
             "response_format": {
@@ -33,7 +35,7 @@ KIND = Kind(
             "max_completion_tokens": Renamed("max_tokens"),
             "n": ONE_CHOICE,
             "reasoning_effort": Translated("`minimal` as `low`, `xhigh` and `max` as `high`", _at_most_high),
-            "response_format": Translated("`json_object` as a schema", _as_schema),
+            "response_format": Translated(f"`json_object` as a schema, {LEFT_OUT}", _as_schema),
             "tool_choice": ALONE,
             "top_logprobs": DROPPED,
         }

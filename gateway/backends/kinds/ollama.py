@@ -4,11 +4,11 @@ from types import MappingProxyType
 
 from gateway.backends.kind import LEFT_OUT, Kind, unless_a_call_is_forced
 from gateway.backends.verdicts import (
+    AS_A_FORM,
     CUT_HERE,
     DROPPED,
     LOCAL,
     ONE_CHOICE,
-    UNENFORCED,
     WITHOUT_EFFECT,
     Renamed,
     Translated,
@@ -30,7 +30,7 @@ KIND = Kind(
             "reasoning_effort": Translated("`think`"),
             "response_format": Translated(f"`format`, {LEFT_OUT}", unless_a_call_is_forced),
             "stream_options": WITHOUT_EFFECT,  # it always counts
-            "tool_choice": UNENFORCED,
+            "tool_choice": AS_A_FORM,
         }
     ),
     extensions=frozenset(

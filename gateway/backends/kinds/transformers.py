@@ -6,11 +6,13 @@ from typing import Any
 
 from gateway.backends.kind import Kind, parts
 from gateway.backends.verdicts import (
+    AS_A_FORM,
     CUT_HERE,
+    CUT_OFF,
     DROPPED,
+    IN_WORDS,
     LOCAL,
     ONE_CHOICE,
-    UNENFORCED,
     WITHOUT_EFFECT,
     Renamed,
     Translated,
@@ -41,10 +43,10 @@ KIND = Kind(
             "parallel_tool_calls": CUT_HERE,
             "presence_penalty": DROPPED,
             "reasoning_effort": Translated("a setting of the template, and its switch", _for_the_template),
-            "response_format": UNENFORCED,
-            "stop": Translated("what is left of it in the text is cut off"),
+            "response_format": IN_WORDS,
+            "stop": CUT_OFF,
             "stream_options": WITHOUT_EFFECT,  # it always counts
-            "tool_choice": UNENFORCED,
+            "tool_choice": AS_A_FORM,
             "top_logprobs": DROPPED,
         }
     ),

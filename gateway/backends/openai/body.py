@@ -7,8 +7,8 @@ from msgspec import Struct, json
 
 from gateway.backends import Kind, parts
 from gateway.backends.fields import fields
-from gateway.backends.openai.messages import LEADING, Policy, messages
-from gateway.backends.verdicts import PASSED, UNENFORCED
+from gateway.backends.openai.messages import Policy, messages
+from gateway.backends.verdicts import PASSED, Emulated
 from gateway.ledger import Ledger
 from gateway.request import Message, Named, Request, Tool
 
@@ -77,8 +77,7 @@ def tops(request: Request) -> int | None:
 
 def conversation(request: Request, target: Target, ledger: Ledger) -> list[Message]:
     """The messages; where a server would go on with its own last one, something follows that it can answer."""
-    given = _insisting(parts.fitting(request, target.kind, ledger), request, target, ledger)
-    said = messages(given, target.policy, ledger)
+    said = messages(parts.fitting(request, target.kind, ledger), target.policy, ledger)
     if request.fresh and target.kind.continues and said[-1]["role"] == "assistant":
         ledger.note("translated", "messages")
         said.append({"role": "user", "content": ""})
@@ -100,18 +99,6 @@ def _offer(tool: Tool) -> dict[str, Any]:
     return {"type": tool.kind, tool.kind: {**said, "parameters": said.get("parameters") or _NO_PARAMETERS}}
 
 
-def _insisting(said: list[Message], request: Request, target: Target, ledger: Ledger) -> list[Message]:
-    """With words behind the system's own, where no other way is known to have a tool called."""
-    choice, told = request.tool_choice, target.kind.fields["tool_choice"] != UNENFORCED and not target.mute
-    if choice in (None, "auto") or not request.callable_tools or told:
-        return said
-    ledger.note("unenforced", "tool_choice")
-    which = f"the tool '{choice.name}'" if isinstance(choice, Named) else "one of the tools"
-    words = {"role": "system", "content": f"Answer with a call of {which}, and with nothing else."}
-    leading = next((i for i, message in enumerate(said) if message["role"] not in LEADING), len(said))
-    return [*said[:leading], words, *said[leading:]]
-
-
 def _tools(request: Request, target: Target) -> dict[str, Any]:
     """The tools and which of them to call.  Where none may be called, none is sent: no backend then calls one."""
     tools, choice = offered(request, target), _choice(request, target)
@@ -125,7 +112,7 @@ def _choice(request: Request, target: Target) -> object:
         return "none"
     if choice is None or choice == "auto":
         return choice
-    if verdict == UNENFORCED:
+    if isinstance(verdict, Emulated) or request.guided:
         return None
     if not isinstance(choice, Named):
         return choice

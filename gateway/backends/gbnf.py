@@ -1,0 +1,117 @@
+"""A JSON schema as a grammar in llama.cpp's notation (its grammars/README.md).
+
+As far as types, properties, items, enum, const, alternatives and $ref go; what says more of a value is left out, so
+what fits the schema fits the grammar, but for the order of members: those that have to be there come first.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec import json
+
+_DEEPEST = 32  # of schemas in schemas; what is deeper may be any JSON
+_JSON = r"""
+value ::= object | array | string | number | boolean | null
+object ::= "{" space (string ":" space value ("," space string ":" space value)*)? "}" space
+array ::= "[" space (value ("," space value)*)? "]" space
+string ::= "\"" ([^"\\\x7F\x00-\x1F] | "\\" (["\\/bfnrt] | "u" [0-9a-fA-F]{4}))* "\"" space
+number ::= "-"? ([0-9] | [1-9] [0-9]{0,15}) ("." [0-9]{1,16})? ([eE] [-+]? [0-9]{1,3})? space
+integer ::= "-"? ([0-9] | [1-9] [0-9]{0,15}) space
+boolean ::= ("true" | "false") space
+null ::= "null" space
+space ::= " "?
+"""
+_TYPES = frozenset(("object", "array", "string", "number", "integer", "boolean", "null"))
+
+
+def grammar(schema: Mapping[str, Any]) -> str:
+    """What an answer may be, from its first character to its last."""
+    return "\n".join(_Rules(schema).all()) + _JSON
+
+
+class _Rules:
+    """What would be said twice has a rule of its own, so that the whole is about as long as the schema."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self._names: dict[str, str] = {}  # of the rules for definitions, by $ref
+        self._written: list[str] = []
+
+    def all(self) -> list[str]:
+        """Definitions may refer to each other without end, so each is written when another one is."""
+        root = f"root ::= space {self.of(self._root)}"
+        done = 0
+        while done < len(self._names):
+            path, name = [*self._names.items()][done]
+            self._written.append(f"{name} ::= {self.of(self._found(path))}")
+            done += 1
+        return [root, *self._written]
+
+    def of(self, schema: Any, depth: int = 0) -> str:  # noqa: ANN401 - decoded JSON
+        """An expression for the JSON that fits, with the white space after it."""
+        match schema:
+            case {"$ref": str(path)}:
+                said = self._names.setdefault(path, f"of-{len(self._names)}")
+            case {"const": value}:
+                said = _literal(value)
+            case {"enum": [_, *_] as values}:
+                said = _either(map(_literal, values))
+            case {"anyOf": [_, *_] as options} | {"oneOf": [_, *_] as options} if depth < _DEEPEST:
+                said = _either(self.of(option, depth + 1) for option in options)
+            case {"type": [_, *_] as kinds} if depth < _DEEPEST:
+                said = _either(self.of({**schema, "type": kind}, depth + 1) for kind in kinds)
+            case {"type": str(kind)} if kind in _TYPES:
+                said = self._typed(kind, schema, depth)
+            case _:
+                said = "value"
+        return said
+
+    def _typed(self, kind: str, schema: Mapping[str, Any], depth: int) -> str:
+        match schema:
+            case {"type": "object", "properties": {} as properties} if properties and depth < _DEEPEST:
+                return self._object(properties, schema.get("required"), depth + 1)
+            case {"type": "array", "items": items} if depth < _DEEPEST:
+                one = self._rule(self.of(items, depth + 1))
+                several = f'{one} ("," space {one})*'
+                return f'"[" space {several if schema.get("minItems") else f"({several})?"} "]" space'
+        return kind
+
+    def _object(self, properties: Mapping[str, Any], required: object, depth: int) -> str:
+        pairs = {name: f'{_literal(name)} ":" space {self.of(inner, depth)}' for name, inner in properties.items()}
+        needed = [name for name in pairs if isinstance(required, list) and name in required]
+        others = [pair for name, pair in pairs.items() if name not in needed]
+        first, more = self._any_of(others)
+        inside = ' "," space '.join(pairs[name] for name in needed) + f" {more}" if needed else f"({first})?"
+        return f'"{{" space {inside} "}}" space'
+
+    def _any_of(self, pairs: Sequence[str]) -> tuple[str, str]:
+        """Some of these, in their order: at the beginning, and behind others."""
+        first = more = ""
+        for pair in reversed(pairs):
+            one = self._rule(pair)
+            first = self._rule(f"{one} {more} | {first}" if first else one)
+            more = self._rule(f'("," space {one})? {more}')
+        return first, more
+
+    def _rule(self, text: str) -> str:
+        name = f"one-{len(self._written)}"
+        self._written.append(f"{name} ::= {text}")
+        return name
+
+    def _found(self, path: str) -> object:
+        """What a $ref leads to; None where that is nothing."""
+        found: Any = self._root
+        for step in filter(None, path.removeprefix("#").split("/")):
+            found = found.get(step) if isinstance(found, Mapping) else None
+        return found
+
+
+def _either(options: Iterable[str]) -> str:
+    return f"({' | '.join(options)})"
+
+
+def _literal(value: object) -> str:
+    """The JSON of a value, to the letter."""
+    text = json.encode(value).decode()
+    quoted = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{quoted}" space'
