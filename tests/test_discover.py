@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from gateway.config import build
-from gateway.server.discover import PORTS, Found, as_document, discover
+from gateway.server.discover import PORTS, Found, as_document, discover, identify
 
 LIST = '{"object": "list", "data": [{"id": "m1", "owned_by": "%s"}, {"id": "m2"}]}'
 
@@ -53,6 +53,13 @@ async def server(
         ({"/v1/models": LIST % "me", "/api/v0/models": '{"data": []}'}, "x-a: b", "lmstudio", "lmstudio"),
         ({"/v1/models": LIST % "sglang"}, "x-a: b", "sglang", "sglang"),
         ({"/v1/models": LIST % "me", "/get_server_info": "{}"}, "x-a: b", "sglang", "sglang"),
+        (
+            {"/v1/models": LIST % "me", "/openapi.json": '{"paths": {"/load_model": {}}}'},
+            "server: uvicorn",
+            "vllm",
+            "transformers",
+        ),
+        ({"/v1/models": LIST % "me", "/openapi.json": '{"paths": {"/load": {}}}'}, "x-a: b", "vllm", "openai"),
         # On another's port it is what it says it is, and without a tell-tale just a server.
         ({"/v1/models": LIST % "llamacpp", "/version": "{}"}, "x-a: b", "vllm", "llamacpp"),
         ({"/v1/models": LIST % "me", "/version": "1.0"}, "x-a: b", "vllm", "openai"),
@@ -62,6 +69,13 @@ async def server(
 async def test_a_server_is_known_by_its_tell_tale(answers, header, expected, kind):
     async with server(answers, header) as (port, _):
         assert await discover({port: expected}) == [Found(kind, f"http://127.0.0.1:{port}", ("m1", "m2"))]
+
+
+async def test_at_a_url_a_server_is_known_that_lists_nothing():
+    async with server({"/openapi.json": '{"paths": {"/v1/models": {}, "/load_model": {}}}'}) as (port, _):
+        assert await identify(f"http://127.0.0.1:{port}") == "transformers"
+    async with server({"/openapi.json": '["/load_model"]'}) as (port, _):
+        assert await identify(f"http://127.0.0.1:{port}") == "openai"
 
 
 @pytest.mark.parametrize(

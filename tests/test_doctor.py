@@ -14,7 +14,7 @@ from gateway.config import ConfigError, parse
 from gateway.doctor.advice import ADVICE, advice
 from gateway.doctor.findings import Findings
 from gateway.doctor.heard import Called, Heard, Listener, Said
-from gateway.doctor.probes import PROBES, verdicts
+from gateway.doctor.probes import PROBES, ignored, verdicts
 from gateway.doctor.questions import QUESTIONS, fits, left_out, put
 from gateway.doctor.reading import Reading, Words, as_read, read
 from gateway.doctor.report import Examined, Server, data, table
@@ -248,7 +248,7 @@ CUT = Heard(said=Said(thought="Hm", finish="length"))
 SILENT = Heard(said=Said(finish="stop"))
 
 
-def findings(kind="vllm", *, chosen="auto", known=None, opens=False, responses=True, **heard):
+def findings(kind="vllm", *, chosen="auto", known=None, opens=False, responses=True, ignores=(), **heard):
     """What is good, but for these answers; None is one that was not asked for."""
     all_heard = {name: one for name, one in {**GOOD, **heard}.items() if one}
     return Findings(
@@ -257,6 +257,7 @@ def findings(kind="vllm", *, chosen="auto", known=None, opens=False, responses=T
         chosen=Chosen(chosen, "", opens),
         known=known or Known(32768),
         responses=responses,
+        ignores=ignores,
     )
 
 
@@ -390,12 +391,19 @@ def test_every_verdict_has_a_case_for_each_way_it_can_go_wrong():
         ("thoughts", "vllm", {"thinking": Heard(said=Said(THOUGHT + SUM))}, "--reasoning-parser deepseek_r1; or "),
         ("tool_choice_none", "vllm", {"none": RAW}, "--exclude-tools-when-tool-choice-none"),
         ("tool_choice_none", "llamacpp", {"none": RAW}, "the gateway sends no tools then"),
-        ("tool_choice_named", "llamacpp", {"named": RAW}, "the gateway offers that tool alone"),
+        ("tool_choice_named", "llamacpp", {"named": GOOD["tools"]}, "the gateway offers that tool alone"),
+        ("tool_choice_named", "llamacpp", {"named": RAW}, "the gateway sees to it: a form of the answer"),
         ("tool_choice_named", "vllm", {"named": RAW}, ""),
         ("one_call", "transformers", {"one_call": GOOD["parallel"]}, "the gateway sees to it: further calls are cut"),
         ("n", "lmstudio", {"twice": PROSE}, "the gateway sees to it: a request for each choice"),
+        ("n", "vllm", {"twice": PROSE}, "`ignores: [n]`, and the gateway sees to it: a request for each choice"),
+        ("n", "vllm", {"twice": PROSE, "ignores": ["n"]}, "the gateway sees to it: a request for each choice"),
+        ("stop", "transformers", {"stopped": GOOD["plain"]}, "the gateway sees to it: what is left of it in the text"),
+        ("stop", "vllm", {"stopped": GOOD["plain"]}, "`ignores: [stop]`, and the gateway sees to it: what is left of"),
+        ("stop", "vllm", {"stopped": NO}, ""),
+        ("json_schema", "vllm", {"schema": PROSE}, "`ignores: [response_format]`, and the gateway sees to it: words"),
         ("logprobs", "lmstudio", {"chances": PROSE}, "the gateway leaves it out, and says so in x-gateway-warnings"),
-        ("json_schema", "llamacpp", {"schema": PROSE}, "a start without --skip-chat-parsing"),
+        ("json_schema", "llamacpp", {"schema": PROSE}, "a start without --skip-chat-parsing; or `ignores: [response_f"),
         ("context_window", "ollama", {"known": Known(4096)}, "OLLAMA_CONTEXT_LENGTH=N"),
         ("images", "llamacpp", {"image": NO}, "if the model can see: --mmproj FILE"),
         ("chat", "vllm", {"plain": Heard(said=Said(thought=SUM, finish="stop"))}, "no --reasoning-parser for a model"),
@@ -449,6 +457,41 @@ def test_what_was_found_becomes_the_models_settings(heard, format, thought):
     assert (found.format, found.thought) == (format, thought)
 
 
+HEARD_IN_SILENCE = {
+    "one_call": GOOD["parallel"],
+    "required": PROSE,
+    "schema": PROSE,
+    "stopped": GOOD["plain"],
+    "twice": PROSE,
+    "chances": PROSE,
+}
+SILENCE = {"parallel_tool_calls", "tool_choice", "response_format", "stop", "n", "logprobs"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "heard", "fields"),
+    [
+        ("vllm", {}, set()),
+        ("vllm", HEARD_IN_SILENCE, SILENCE),
+        ("vllm", {"stopped": Heard(said=Said("4 + 3 ="))}, {"stop"}),
+        ("vllm", {"required": TWO_RAW, "one_call": TWO_RAW, "parallel": TWO_RAW}, {"parallel_tool_calls"}),
+        ("lmstudio", HEARD_IN_SILENCE, SILENCE - {"n", "logprobs"}),
+        ("transformers", HEARD_IN_SILENCE, set()),
+        # What is refused is not ignored, nor what may still have come, nor what only a name was not heeded of.
+        ("vllm", dict.fromkeys(HEARD_IN_SILENCE, NO), set()),
+        ("vllm", dict.fromkeys(HEARD_IN_SILENCE), set()),
+        ("vllm", {"required": Heard(said=Said("Well, ", finish="length")), "schema": CUT}, set()),
+        ("vllm", {"named": RAW}, set()),
+        ("ollama", {"required": replace(PROSE, unasked=frozenset(("tool_choice",)))}, set()),
+        # Of a llama.cpp that does not parse more is known than of one that does.
+        ("llamacpp", {"required": PROSE, "schema": PROSE}, {"tool_choice", "response_format"}),
+        ("llamacpp", {"required": PROSE, "schema": PROSE, "tools": RAW}, set()),
+    ],
+)
+def test_what_is_taken_in_silence_is_known_by_what_comes(kind, heard, fields):
+    assert ignored(findings(kind, **heard)) == fields
+
+
 def server(*models, listed=(), **more):
     found = [Examined(model, one, verdicts(one)) for model, one in models]
     said = {"name": "vllm", "kind": "vllm", "url": "http://127.0.0.1:8000", **more}
@@ -466,6 +509,35 @@ def test_a_block_for_the_configuration_names_all_models_that_are_listed():
     )
     config = parse(block, "block", {"KEY": "k"}, names())
     assert config.models["qwen"].format == "hermes_json"
+
+
+SILENT_MODEL = findings(twice=PROSE, stopped=GOOD["plain"])
+
+
+def test_what_a_server_takes_in_silence_is_said_of_it():
+    one = server(("qwen", SILENT_MODEL), ("other", findings(chances=PROSE)))
+    assert one.ignores == ("logprobs", "n", "stop") and data([one])[0]["ignores"] == [*one.ignores]
+    block = merged("", [one])
+    assert "    url: http://127.0.0.1:8000\n    ignores: [logprobs, n, stop]\n" in block
+    assert parse(block, "block", {}, names()).backends["vllm"].ignores == one.ignores
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("vllm: {url: http://x}\n", "vllm: {ignores: [n, stop], url: http://x}\n"),
+        ("vllm: {url: http://x, ignores: []} # mine\n", "vllm: {url: http://x, ignores: [n, stop]} # mine\n"),
+        ("vllm: {url: http://x, ignores: [seed, n]}\n", "vllm: {url: http://x, ignores: [seed, n, stop]}\n"),
+        (
+            "vllm:\n    # ours\n    ignores:\n      - stop # yes\n    url: http://x\n",
+            "vllm:\n    # ours\n    ignores:\n      - stop # yes\n      - n\n    url: http://x\n",
+        ),
+    ],
+)
+def test_what_is_ignored_is_added_to_what_is_listed_already(before, after):
+    text = f"backends:\n  {before}models: {{qwen: {{format: native}}}}\n"
+    assert merged(text, [server(("qwen", SILENT_MODEL))]) == text.replace(before, after)
+    assert merged(text, [server(("qwen", findings()))]) == text
 
 
 def test_two_servers_with_one_model_make_two_models():
@@ -573,7 +645,11 @@ def test_the_table_fits_and_gives_each_advice_once():
 def test_the_same_is_told_as_data():
     (told,) = data([server(("qwen", RAW_MODEL))])
     (model,) = told["models"]
-    assert told["problem"] is None and (model["format"], model["thought"]) == ("hermes_json", None)
+    assert (
+        told["problem"] is None
+        and told["ignores"] == []
+        and (model["format"], model["thought"]) == ("hermes_json", None)
+    )
     assert model["context_length"] == 32768 and list(model["verdicts"]) == list(PROBES)
     assert model["verdicts"]["tools"] == {"verdict": "wanting", "words": "come as text", "advice": HERMES}
 

@@ -186,6 +186,16 @@ async def test_a_server_without_a_list_is_asked_for_the_models_that_are_named():
         assert code == 0 and ", model m\n" in out
         code, out, _ = await run(*at(upstream))
         assert code == 1 and "HTTP 500" in out
+        (server,) = await asked(url=upstream.url, kind="openai")
+        assert server.problem.endswith(f"HTTP 500.  Name one: gateway doctor {upstream.url} --model NAME")
+
+
+async def test_where_no_model_is_listed_one_has_to_be_named():
+    async with serving(models=list_of()) as upstream:
+        (server,) = await asked(url=upstream.url, kind="openai")
+        assert server.problem == f"It lists no models.  Name one: gateway doctor {upstream.url} --model NAME"
+        (server,) = await asked(url=upstream.url, kind="openai", models=("m",))
+        assert [one.model for one in server.models] == ["m"] and not server.problem
 
 
 async def test_where_the_first_question_is_refused_no_other_is_asked():
@@ -199,11 +209,12 @@ async def test_where_the_first_question_is_refused_no_other_is_asked():
 async def examined(*scripts, seconds=5.0, until=60.0):
     """The findings of a server's model."""
     async with serving(*scripts) as upstream:
-        backend = Backend("up", config.Backend(url=upstream.url))
+        said = config.Backend(url=upstream.url)
+        backend = Backend("up", said)
         now = asyncio.get_running_loop().time()
         ticks = []
         try:
-            found = await Examiner(backend, "openai", now + until, seconds, lambda: ticks.append(1)).examine("m")
+            found = await Examiner(backend, said, now + until, seconds, lambda: ticks.append(1)).examine("m")
         finally:
             await backend.close()
         assert len(ticks) == len(QUESTIONS)
@@ -274,7 +285,9 @@ async def test_what_was_found_is_written_where_it_belongs(tmp_path, monkeypatch)
     async with serving() as upstream:
         code, _, err = await run(*at(upstream), "--write", "--only", "chat")
         assert (code, err) == (0, "written to gateway.yaml\n")
-        assert list(parse(file.read_text(), "x", {}, names()).models) == ["m"]
+        written = parse(file.read_text(), "x", {}, names())
+        assert list(written.models) == ["m"]
+        assert written.backends["openai"].ignores == ("logprobs", "n", "response_format", "tool_choice")
         before = file.read_text()
         assert (await run("--write", "--only", "chat"))[0] == 0
         assert file.read_text() == before

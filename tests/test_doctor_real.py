@@ -1,6 +1,8 @@
 """The doctor at real servers: llama.cpp with a real model, in the ways in which it is started."""
 
 import io
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import pytest
 from msgspec.structs import replace
@@ -31,53 +33,72 @@ CHOICES = {
     "tool_choice_named": ("wanting", "is not heeded: called get_weather"),
     "tool_choice_none": ("wanting", "the call comes as text"),
 }
-NO_JINJA = ("wanting", "refused: tools param requires --jinja flag")
 NOTHING = Findings(kind="llamacpp", heard={}, chosen=Chosen("auto", ""), known=Known(), responses=None)
-OPEN = "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n<think>\n' -}}{%- endif -%}\n"
-# options → the verdicts that are not good, the format and the thought of the model
-WAYS = {
-    "parsed": ((), {**NEVER, **CHOICES}, "native", None),
-    "raw": (
-        ("--skip-chat-parsing", "--reasoning-format", "none"),
-        {
-            **NEVER,
-            **CHOICES,
-            **dict.fromkeys(("thoughts", *CALLS), ("wanting", "come as text")),
-            "tool_choice_required": ("wanting", "is not heeded: no call"),
-            "json_schema": ("wanting", "the answer is not of the schema"),
-        },
-        "hermes_json",
-        None,
-    ),
-    "no jinja": (
-        ("--no-jinja",),
-        {**NEVER, **dict.fromkeys((*CALLS, *CHOICES), NO_JINJA), "thoughts": ("unknown", "the model did not think")},
-        None,
-        None,
-    ),
-}
+# With tools the small model calls only if it has not to think first.
+OPEN = """\
+{%- if add_generation_prompt -%}
+{{- '<|im_start|>assistant\n' -}}
+{%- if not tools -%}{{- '<think>\n' -}}{%- endif -%}
+{%- endif -%}
+"""
 
 
-def examined(url):
+class Way(NamedTuple):
+    """How a server is started, and what is to be found: the verdicts that are not good, what it ignores, the format."""
+
+    options: tuple[str, ...]
+    wrong: Mapping[str, tuple[str, str]]
+    ignores: tuple[str, ...]
+    format: str | None
+
+
+PARSED = Way((), {**NEVER, **CHOICES}, ("parallel_tool_calls",), "native")
+NO_JINJA = Way(
+    ("--no-jinja",),
+    {
+        **NEVER,
+        **dict.fromkeys((*CALLS, *CHOICES), ("wanting", "refused: tools param requires --jinja flag")),
+        "thoughts": ("unknown", "the model did not think"),
+    },
+    (),
+    None,
+)
+# It does not parse, and its prompts open a thought, of which all that there is to be seen is the end.
+RAW = Way(
+    ("--skip-chat-parsing", "--reasoning-format", "none", "--chat-template-file"),
+    {
+        **NEVER,
+        **CHOICES,
+        **dict.fromkeys(("thoughts", *CALLS), ("wanting", "come as text")),
+        "thought_open": ("wanting", "the prompt opens a thought, and its end comes as text"),
+        "tool_choice_required": ("wanting", "is not heeded: no call"),
+        "json_schema": ("wanting", "the answer is not of the schema"),
+    },
+    ("parallel_tool_calls",),
+    "hermes_json",
+)
+
+
+def examined(url, way):
+    """The server, of which all verdicts are true."""
     (server,) = consult(Wanted(url=url), io.StringIO())
     assert (server.kind, server.listed, server.problem) == ("llamacpp", (demo.MODEL,), "")
+    (one,) = server.models
+    assert list(one.verdicts) == list(PROBES)
+    assert {name: verdict.state for name, verdict in one.verdicts.items()} == {
+        name: way.wrong[name][0] if name in way.wrong else "good" for name in PROBES
+    }
+    for name, (_, words) in way.wrong.items():
+        assert one.verdicts[name].words.startswith(words)
+    assert (server.ignores, one.findings.format, one.findings.thought) == (way.ignores, way.format, None)
     return server
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [PARSED, NO_JINJA], ids=["parsed", "no jinja"])
 def test_the_verdicts_on_a_llama_cpp_are_true(way):
-    options, wrong, format, thought = WAYS[way]
-    with demo.start("--threads", "1", *options, out=io.StringIO()) as url:
-        server = examined(url)
-    (one,) = server.models
-    assert list(one.verdicts) == list(PROBES)
-    assert {name: verdict.state for name, verdict in one.verdicts.items()} == {
-        name: wrong[name][0] if name in wrong else "good" for name in PROBES
-    }
-    for name, (_, words) in wrong.items():
-        assert one.verdicts[name].words.startswith(words)
-    assert (one.findings.format, one.findings.thought) == (format, thought)
+    with demo.start("--threads", "1", *way.options, out=io.StringIO()) as url:
+        assert examined(url, way)
 
 
 def answered(config):
@@ -89,18 +110,15 @@ def answered(config):
 
 @pytest.mark.timeout(300)
 def test_what_was_found_makes_the_gateway_read_what_it_would_not_know(tmp_path):
-    """A server that does not parse, and a prompt that opens a thought: by its kind it is believed to parse."""
+    """By its kind such a server is believed to parse."""
     before, _, _ = demo.TEMPLATE.read_text("utf-8").rpartition("{%- if add_generation_prompt -%}")
     template = tmp_path / "open.jinja"
     template.write_text(before + OPEN)
-    options = ("--skip-chat-parsing", "--reasoning-format", "none", "--chat-template-file", str(template))
-    with demo.start("--threads", "1", *options, out=io.StringIO()) as url:
-        server = examined(url)
+    with demo.start("--threads", "1", *RAW.options, str(template), out=io.StringIO()) as url:
+        server = examined(url, RAW)
         unread = replace(server, models=(replace(server.models[0], findings=NOTHING),))
         without, found = (parse(merged("", [one]), "block", {}, names()) for one in (unread, server))
         think = TURNS["think"]
         assert answered(without) == (f"{think.thought}\n</think>\n\n{think.content}", "")
         assert answered(found) == (think.content, think.thought)
-    verdict = server.models[0].verdicts["thought_open"]
-    assert (verdict.state, verdict.words) == ("wanting", "the prompt opens a thought, and its end comes as text")
-    assert found.models[demo.MODEL].format == "hermes_json"
+    assert (found.backends["llamacpp"].ignores, found.models[demo.MODEL].format) == (RAW.ignores, RAW.format)

@@ -4,11 +4,12 @@ import io
 from contextlib import nullcontext
 
 import pytest
+from deaf import deaf
 from live_ollama import live_ollama
 from ollama import NAME
 from wire.cases import CASES
 from wire.gate import opened
-from wire.server import Left, Listed, Refused, Server
+from wire.server import Left, Listed, Refused, Server, Untold
 
 from gateway import demo
 
@@ -48,6 +49,36 @@ PROMPTED = Server(
         "thought_switch": Left(),
     },
 )
+DEAF = Server(
+    "deaf",
+    {
+        "kind": "openai",
+        "ignores": [
+            *("frequency_penalty", "logit_bias", "logprobs", "n", "parallel_tool_calls", "presence_penalty"),
+            *("reasoning_effort", "response_format", "seed", "stop", "tool_choice", "top_logprobs"),
+        ],
+    },
+    {**UPSTREAM, "tools": "prompt"},
+    cannot={
+        "completions": Refused(says="no /v1/completions"),
+        "continues": Listed("forwarded:continue_final_message"),
+        "embeddings": Refused(says="no /v1/embeddings"),
+        "frequency_penalty": Listed("dropped:frequency_penalty"),
+        "json_schema": Listed("unenforced:response_format"),
+        "known": Left(),
+        "logit_bias": Listed("dropped:logit_bias"),
+        "logprobs": Listed("dropped:logprobs"),
+        "logprobs_beside_tools": Listed("dropped:logprobs"),
+        "past_thoughts": Left(),
+        "ranks": Refused(says="no /v1/rerank"),
+        "repetition_penalty": Listed("forwarded:repetition_penalty"),
+        "seed": Listed("dropped:seed"),
+        "tokens": Refused(says="no endpoint"),
+        "top_k": Listed("forwarded:top_k"),
+        "window": Untold(),
+        "thought_switch": Listed("dropped:reasoning_effort"),
+    },
+)
 OLLAMA = Server(
     "ollama",
     {"kind": "ollama"},
@@ -67,11 +98,14 @@ OPTIONS = {  # of the demo's llama.cpp
     "raw": ("--skip-chat-parsing", "--reasoning-format", "none"),
     "without_jinja": ("--no-jinja",),
     "prompted": ("--no-jinja",),
+    "deaf": ("--no-jinja",),
 }
-BEFORE = {"ollama": live_ollama}  # what stands between it and the gateway
+BEFORE = {"ollama": live_ollama, "deaf": deaf}  # what stands between it and the gateway
 
 
-@pytest.fixture(scope="module", params=[PARSED, RAW, WITHOUT_JINJA, PROMPTED, OLLAMA], ids=lambda server: server.name)
+@pytest.fixture(
+    scope="module", params=[PARSED, RAW, WITHOUT_JINJA, PROMPTED, DEAF, OLLAMA], ids=lambda server: server.name
+)
 def gate(request):
     server = request.param
     with (

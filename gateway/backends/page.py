@@ -51,6 +51,10 @@ listed.  What is renamed or translated is listed where the field is not the API'
 `openai` is any server that nothing else is known of.  `ollama` is asked by its own API: what says how to sample is in
 `options` there.
 
+Of a server that takes a field without a word and does nothing about it, `ignores: [FIELD]` says so.  The field then
+fares as at a kind that lacks it: `n` is a request for each choice, further calls and what follows a stop sequence are
+cut off, a forced call is a form of the answer, `response_format` is asked for in words, the others are dropped.
+
 A form of the answer is a schema that only a call fits, which is then read as one.  What was asked for in words, and
 whatever else had to be a call or to fit a schema, is looked at in the end: `models.NAME.enforce` says what is done
 where it is not what it had to be.  To a llama.cpp that parses nothing (a `format` is named) the form is a `grammar`.

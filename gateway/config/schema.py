@@ -27,6 +27,10 @@ from gateway.config.scalars import (
 
 Kind = Literal["openai", "vllm", "llamacpp", "ollama", "lmstudio", "sglang", "transformers"]
 Scope = Literal["inference", "admin"]
+Ignorable = Literal[
+    "frequency_penalty", "logit_bias", "logprobs", "n", "parallel_tool_calls", "presence_penalty", "reasoning_effort",
+    "response_format", "seed", "stop", "tool_choice", "top_logprobs",
+]  # fmt: skip
 
 
 class Section(BaseModel):
@@ -65,7 +69,10 @@ class Timeouts(Section):
 
 
 class Backend(Section):
+    """ignores: fields that this server takes without a word and does nothing about, whatever is known of its kind."""
+
     kind: Kind = "openai"
+    ignores: tuple[Ignorable, ...] = ()
     url: Root
     api_key: OptionalSecret = None
     timeouts: Timeouts = Timeouts()

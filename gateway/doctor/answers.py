@@ -4,7 +4,7 @@ from msgspec import DecodeError, json
 
 from gateway.doctor.findings import Findings, Verdict
 from gateway.doctor.heard import Heard
-from gateway.doctor.judging import good, taken_for_thought, to_do, told, unknown, wanting
+from gateway.doctor.judging import good, taken_for_thought, to_do, told, unheeded, unknown, wanting
 from gateway.doctor.questions import fits
 
 _WINDOW = 8192  # tokens that the prompt of an agent with its tools takes
@@ -65,7 +65,7 @@ def schema(findings: Findings, heard: Heard) -> Verdict:
         return good("the answer is of the schema")
     if heard.cut and heard.said.text.lstrip()[:1] in ("", "{"):
         return unknown("the answer was cut off")
-    return wanting("the answer is not of the schema", to_do("schema", findings))
+    return unheeded("the answer is not of the schema", to_do("schema", findings))
 
 
 def stop(findings: Findings, heard: Heard) -> Verdict:
@@ -74,18 +74,18 @@ def stop(findings: Findings, heard: Heard) -> Verdict:
         return unknown("the model did not say what it was to stop at")
     _, found, after = heard.said.text.partition("=")
     if found and not after.strip():
-        return wanting("the answer ends there, but with what it was to stop at")
-    return wanting("is not heeded") if found else good("the answer ends there")
+        return unheeded("the answer ends there, but with what it was to stop at")
+    return unheeded("is not heeded") if found else good("the answer ends there")
 
 
 def several(_: Findings, heard: Heard) -> Verdict:
-    return good("2 answers to one question") if heard.choices == 2 else wanting("1 answer where 2 were asked for")
+    return good("2 answers to one question") if heard.choices == 2 else unheeded("1 answer where 2 were asked for")
 
 
 def logprobs(_: Findings, heard: Heard) -> Verdict:
     if not heard.said.text:
         return unknown("the model says nothing")
-    return good("come with the text") if heard.chances else wanting("do not come")
+    return good("come with the text") if heard.chances else unheeded("do not come")
 
 
 def images(findings: Findings) -> Verdict:

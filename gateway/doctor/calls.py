@@ -8,7 +8,7 @@ from gateway.backends import KINDS
 from gateway.backends.verdicts import Translated
 from gateway.doctor.findings import Findings, Verdict
 from gateway.doctor.heard import Called, Heard
-from gateway.doctor.judging import good, taken_for_thought, to_do, unknown, wanting
+from gateway.doctor.judging import good, taken_for_thought, to_do, unheeded, unknown, wanting
 
 _REPAIRS = {
     "repaired:tool_calls.index": "several calls have one index",
@@ -42,7 +42,7 @@ def one_call(findings: Findings, _: Heard) -> Verdict:
     if both is None or len(findings.said("parallel").calls) < 2:
         return unknown("the model made no second call anyway")
     count = len(findings.said("one_call").calls)
-    return wanting("is not heeded: 2 calls") if count > 1 else good("at most one call")
+    return unheeded("is not heeded: 2 calls") if count > 1 else good("at most one call")
 
 
 def required(findings: Findings, heard: Heard) -> Verdict:
@@ -52,16 +52,19 @@ def required(findings: Findings, heard: Heard) -> Verdict:
         return taken_for_thought(findings)
     if heard.cut and not heard.said.text:
         return unknown(_missing(0, heard))
-    return wanting("is not heeded: text until it was cut off" if heard.cut else "is not heeded: no call")
+    if heard.cut:  # it may be held to a call that it has not come to
+        return wanting("is not heeded: text until it was cut off")
+    return unheeded("is not heeded: no call")
 
 
 def named(findings: Findings, heard: Heard) -> Verdict:
+    """A server that heeds no name may still heed `required`, which counts."""
     names = [one.name for one in findings.said("named").calls]
     if names == ["get_time"]:
         return good("that tool was called")
     if heard.cut and not (names or heard.said.text):
         return unknown(_missing(0, heard))
-    other = isinstance(KINDS[findings.kind].fields["tool_choice"], Translated)
+    other = isinstance(findings.configured.fields["tool_choice"], Translated)
     words = f"is not heeded: {f'called {names[0]}' if names else 'no call'}"
     return wanting(words, "the gateway offers that tool alone" if other else "")
 

@@ -1,11 +1,13 @@
 """All that was found out of one model, and what a verdict is."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import Literal
 
 from msgspec import Struct
 
+from gateway.backends import KINDS, Kind
+from gateway.backends.ignores import ignoring, knows
 from gateway.backends.knowledge import Known
 from gateway.doctor.heard import Heard, Said
 from gateway.doctor.questions import QUESTIONS
@@ -17,15 +19,19 @@ State = Literal["good", "wanting", "unknown"]
 
 
 class Verdict(Struct, frozen=True):
-    """`words` say what was seen; `advice` says what to do about it, "" where there is nothing."""
+    """`words` say what was seen; `advice` says what to do about it, "" where there is nothing.
+
+    ignored: the field that was asked about was taken, and nothing was done about it.
+    """
 
     state: State
     words: str
     advice: str = ""
+    ignored: bool = False
 
 
 class Findings(Struct, frozen=True, kw_only=True, dict=True):
-    """kind: of the server, a name.
+    """kind: of the server, a name; ignores: what its configuration says of that.
 
     heard: by question, as far as they were asked.
     chosen: how the gateway reads the model by itself, going by its name, chat template and rendered prompt.
@@ -38,6 +44,18 @@ class Findings(Struct, frozen=True, kw_only=True, dict=True):
     chosen: Chosen
     known: Known
     responses: bool | None
+    ignores: Collection[str] = ()
+
+    @cached_property
+    def configured(self) -> Kind:
+        """What the gateway knows of the server without asking, once the model has its format."""
+        kind = ignoring(KINDS[self.kind], self.ignores)
+        return kind if self.format in (None, "native") else kind.parsing_nothing()
+
+    def known_to_ignore(self, field: str) -> bool:
+        """The gateway needs not be told that the server does nothing about this field of the API."""
+        kind = self.configured
+        return knows(kind, field) or kind.fields[field] == kind.unparsed.get(field)
 
     @cached_property
     def reading(self) -> Reading:

@@ -3,9 +3,12 @@
 from collections.abc import Callable
 from textwrap import shorten
 
-from gateway.backends import KINDS
-from gateway.backends.extensions import verdict
-from gateway.backends.verdicts import Dropped, Emulated, Unenforced
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gateway.backends import Kind
+from gateway.backends.ignores import ignoring
+from gateway.backends.verdicts import CUT_OFF, Dropped, Emulated
 from gateway.doctor.advice import Topic, advice
 from gateway.doctor.findings import Findings, Verdict
 from gateway.doctor.heard import Heard
@@ -14,6 +17,13 @@ from gateway.errors import Problem
 Judge = Callable[[Findings], Verdict]
 JudgeHeard = Callable[[Findings, Heard], Verdict]
 _LONGEST = 160  # characters of a server's own words
+
+
+class Probe(Struct, frozen=True):
+    """What is found out, and by whom; `field`: of the API, if it is whether that is heeded."""
+
+    judge: Judge
+    field: str = ""
 
 
 def good(words: str) -> Verdict:
@@ -28,7 +38,12 @@ def unknown(words: str, advice: str = "") -> Verdict:
     return Verdict("unknown", words, advice)
 
 
-def of(question: str, judge: JudgeHeard, topic: Topic | None = None) -> Judge:
+def unheeded(words: str, advice: str = "") -> Verdict:
+    """Of a field that was taken, and nothing done about it."""
+    return Verdict("wanting", words, advice, ignored=True)
+
+
+def of(question: str, judge: JudgeHeard, topic: Topic | None = None) -> Probe:
     """The judge of one question's answer, where there is one.  `topic`: of the advice if it was refused."""
 
     def judged(findings: Findings) -> Verdict:
@@ -39,10 +54,10 @@ def of(question: str, judge: JudgeHeard, topic: Topic | None = None) -> Judge:
             return wanting(told(heard.problem), to_do(topic, findings) if topic else "")
         return judge(findings, heard)
 
-    return judged
+    return Probe(judged)
 
 
-def heeding(question: str, field: str, judge: JudgeHeard, topic: Topic | None = None) -> Judge:
+def heeding(question: str, field: str, judge: JudgeHeard, topic: Topic | None = None) -> Probe:
     """The same for whether a field of the API is heeded."""
 
     def heard(findings: Findings, heard: Heard) -> Verdict:
@@ -50,15 +65,18 @@ def heeding(question: str, field: str, judge: JudgeHeard, topic: Topic | None = 
             return wanting(f"the server's API has no `{field}`")
         return judge(findings, heard)
 
-    judge_heard = of(question, heard, topic)
+    probe = of(question, heard, topic)
 
     def judged(findings: Findings) -> Verdict:
-        found = judge_heard(findings)
+        found, kind = probe.judge(findings), findings.configured
+        if found.ignored and not findings.known_to_ignore(field):
+            then = f"`ignores: [{field}]`, and {_by_the_gateway(field, ignoring(kind, [field]))}"
+            return replace(found, advice="; or ".join(filter(None, (found.advice, then))))
         if found.state == "wanting" and not found.advice:
-            return wanting(found.words, _by_the_gateway(field, findings.kind))
+            return replace(found, advice=_by_the_gateway(field, kind))
         return found
 
-    return judged
+    return Probe(judged, field)
 
 
 def to_do(topic: Topic, findings: Findings) -> str:
@@ -79,11 +97,13 @@ def told(problem: Problem) -> str:
     return f"{'refused' if problem.status < 500 else 'failed'}: {shorten(problem.message, _LONGEST)}"
 
 
-def _by_the_gateway(field: str, kind: str) -> str:
+def _by_the_gateway(field: str, kind: Kind) -> str:
     """What it does about a field that this kind of server is known not to heed."""
-    match verdict(field, KINDS[kind]):
+    match kind.fields[field]:
         case Emulated(how=how):
             return f"the gateway sees to it: {how}"
-        case Dropped() | Unenforced():
+        case Dropped():
             return "the gateway leaves it out, and says so in x-gateway-warnings"
+        case found if found == CUT_OFF:
+            return f"the gateway sees to it: {CUT_OFF.how}"
     return ""

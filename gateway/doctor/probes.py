@@ -1,13 +1,13 @@
-"""What is found out of a model: a row each, a name and who judges it."""
+"""What is found out of a model: a row each."""
 
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 from gateway.doctor import answers, calls
 from gateway.doctor.findings import Findings, Verdict
-from gateway.doctor.judging import Judge, heeding, of
+from gateway.doctor.judging import Probe, heeding, of
 
-PROBES: Mapping[str, Judge] = MappingProxyType(
+PROBES: Mapping[str, Probe] = MappingProxyType(
     {
         "chat": of("plain", answers.chat),
         "streaming": of("streamed", answers.streaming),
@@ -25,14 +25,20 @@ PROBES: Mapping[str, Judge] = MappingProxyType(
         "stop": heeding("stopped", "stop", answers.stop),
         "n": heeding("twice", "n", answers.several),
         "logprobs": heeding("chances", "logprobs", answers.logprobs),
-        "images": answers.images,
-        "context_window": answers.window,
+        "images": Probe(answers.images),
+        "context_window": Probe(answers.window),
         "cancellation": of("after", answers.cancellation),
-        "responses": answers.responses,
+        "responses": Probe(answers.responses),
     }
 )
 
 
 def verdicts(findings: Findings, names: Collection[str] = ()) -> dict[str, Verdict]:
     """Those of these names, or all of them."""
-    return {name: judge(findings) for name, judge in PROBES.items() if not names or name in names}
+    return {name: probe.judge(findings) for name, probe in PROBES.items() if not names or name in names}
+
+
+def ignored(findings: Findings) -> set[str]:
+    """The fields that the server takes and does nothing about, and of which the gateway is yet to be told that."""
+    found = {probe.field for probe in PROBES.values() if probe.judge(findings).ignored}
+    return {field for field in found if not findings.known_to_ignore(field)}

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from gateway.doctor.findings import Findings, Verdict
+from gateway.doctor.probes import ignored
 
 _WIDTH = 100  # characters of a line
 
@@ -37,6 +38,11 @@ class Server(Struct, frozen=True, kw_only=True):
     problem: str = ""
 
     @property
+    def ignores(self) -> tuple[str, ...]:
+        """Fields that it takes and does nothing about, of which the gateway is yet to be told that."""
+        return tuple(sorted({field for one in self.models for field in ignored(one.findings)}))
+
+    @property
     def well(self) -> bool:
         """True if nothing was found wanting."""
         verdicts = [verdict for one in self.models for verdict in one.verdicts.values()]
@@ -54,6 +60,7 @@ def data(servers: Sequence[Server]) -> list[dict[str, Any]]:
             "name": server.name,
             "kind": server.kind,
             "url": server.url,
+            "ignores": [*server.ignores],
             "problem": server.problem or None,
             "models": [_model(one) for one in server.models],
         }

@@ -53,16 +53,29 @@ class _Section:
 
 def _add(server: Server, backends: _Section, models: _Section) -> Iterator[tuple[str, str]]:
     """Gives the conflicts: a key, and what is there."""
-    if server.name not in backends.entries:
+    if server.name in backends.entries:
+        _ignore(backends.entries[server.name], server.ignores)
+    else:
         if len(backends.entries) == 1:
             _settle(models.entries, *backends.entries)
         key = {"api_key": server.key} if server.key else {}
-        backends.add(server.name, {"kind": server.kind, "url": server.url, **key})
+        ignores = {"ignores": _flow(*server.ignores)} if server.ignores else {}
+        backends.add(server.name, {"kind": server.kind, "url": server.url, **key, **ignores})
     found = {one.model: {"format": one.findings.format, "thought": one.findings.thought} for one in server.models}
     for model in dict.fromkeys((*server.listed, *found)):
         keys = [key for key, said in models.entries.items() if _is(key, said or {}, model, server.name)]
         for key in keys or [_new(models, model, server)]:
             yield from _learn(models.entries, key, found.get(model, {}))
+
+
+def _ignore(backend: CommentedMap, names: Sequence[str]) -> None:
+    """Add what is not listed yet."""
+    there = backend.get("ignores")
+    new = [name for name in names if name not in (there or ())]
+    if there is not None:
+        there.extend(new)
+    elif new:
+        backend.insert(0, "ignores", _flow(*new))
 
 
 def _settle(models: CommentedMap, only: str) -> None:

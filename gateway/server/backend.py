@@ -11,6 +11,7 @@ from msgspec import Struct
 from gateway import config
 from gateway.backends import KINDS, Kind
 from gateway.backends.dialects import DIALECTS
+from gateway.backends.ignores import ignoring, services
 from gateway.backends.knowledge import listed_window
 from gateway.backends.services import SERVICES
 from gateway.errors import GatewayError, Unreachable, UpstreamTimeout
@@ -35,8 +36,8 @@ class Listed(Struct, frozen=True):
 class Backend:
     def __init__(self, name: str, said: config.Backend, clock: Callable[[], float] = time.monotonic) -> None:
         self.name, self.timeouts = name, said.timeouts
-        self.kind: Kind = KINDS[said.kind]
-        self.dialect, self.services = DIALECTS[self.kind.dialect], SERVICES[said.kind]
+        self.kind: Kind = ignoring(KINDS[said.kind], said.ignores)
+        self.dialect, self.services = DIALECTS[self.kind.dialect], services(SERVICES[said.kind], said.ignores)
         key = said.api_key.get_secret_value() if said.api_key else ""
         headers = {"authorization": f"Bearer {key}"} if key else {}
         idle, connect = said.idle_connections, said.timeouts.connect

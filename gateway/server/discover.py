@@ -16,14 +16,15 @@ PORTS: Mapping[int, Kind] = MappingProxyType(
 _OWNERS: Mapping[str | None, Kind] = MappingProxyType(
     {"llamacpp": "llamacpp", "organization_owner": "lmstudio", "sglang": "sglang", "vllm": "vllm"}
 )
-# … and else the path that answers with an object, if the server is what its port suggests.
-_TELLTALES: Mapping[Kind, str] = MappingProxyType(
+# … and else the path that answers with an object, and what is in that, if the server is what its port suggests.
+_TELLTALES: Mapping[Kind, tuple[str, bytes]] = MappingProxyType(
     {
-        "llamacpp": "/props",
-        "lmstudio": "/api/v0/models",
-        "ollama": "/api/version",
-        "sglang": "/get_server_info",
-        "vllm": "/version",
+        "llamacpp": ("/props", b""),
+        "lmstudio": ("/api/v0/models", b""),
+        "ollama": ("/api/version", b""),
+        "sglang": ("/get_server_info", b""),
+        "vllm": ("/version", b""),
+        "transformers": ("/openapi.json", b'"/load_model"'),
     }
 )
 
@@ -62,7 +63,7 @@ async def identify(url: str, headers: Mapping[str, str] = MappingProxyType({}), 
         answer = await _get(client, f"{url}/v1/models", seconds)
         kind = _given_away(answer, _entries(answer) or []) if answer else None
         for expected in _TELLTALES if not kind else ():
-            if await _confirmed(client, url, expected, seconds) == expected:
+            if await _confirmed(client, url, expected, seconds):
                 return expected
         return kind or "openai"
 
@@ -83,7 +84,7 @@ async def _ask(client: httpx.AsyncClient, url: str, expected: Kind, seconds: flo
     models = _entries(answer) if answer else None
     if answer is None or models is None:
         return None
-    kind = _given_away(answer, models) or await _confirmed(client, url, expected, seconds / 3)
+    kind = _given_away(answer, models) or await _likely(client, url, expected, seconds / 3)
     return Found(kind, url, tuple(model.id for model in models))
 
 
@@ -101,13 +102,22 @@ def _given_away(answer: httpx.Response, models: list[_Entry]) -> Kind | None:
     return next((_OWNERS[model.owned_by] for model in models if model.owned_by in _OWNERS), None)
 
 
-async def _confirmed(client: httpx.AsyncClient, url: str, expected: Kind, seconds: float) -> Kind:
-    answer = await _get(client, url + _TELLTALES[expected], seconds)
+async def _likely(client: httpx.AsyncClient, url: str, expected: Kind, seconds: float) -> Kind:
+    """The kind whose port it is; transformers has that of another by default."""
+    kinds: tuple[Kind, ...] = (expected, "transformers")
+    confirmed = await asyncio.gather(*(_confirmed(client, url, kind, seconds) for kind in kinds))
+    return next((kind for kind, is_it in zip(kinds, confirmed, strict=True) if is_it), "openai")
+
+
+async def _confirmed(client: httpx.AsyncClient, url: str, kind: Kind, seconds: float) -> bool:
+    path, mark = _TELLTALES[kind]
+    answer = await _get(client, url + path, seconds)
+    said = answer.content if answer else b""
     try:
-        json.decode(answer.content if answer else b"", type=dict[str, object])
+        json.decode(said, type=dict[str, object])
     except MsgspecError:
-        return "openai"
-    return expected
+        return False
+    return mark in said
 
 
 async def _get(client: httpx.AsyncClient, url: str, seconds: float) -> httpx.Response | None:

@@ -29,6 +29,7 @@ from gateway.server.files import read_text
 from gateway.server.source import NoServer, read_config
 
 _ANSWER_SECONDS = 120.0  # for one answer
+_NO_SUCH = "It lists no such model."
 _ONLY_EMBEDDINGS = frozenset(("embeddings",))
 
 
@@ -111,7 +112,7 @@ async def _consult(wanted: Wanted, known: Config, out: TextIO, ports: Mapping[in
 
 async def _examined(patient: _Patient, wanted: Wanted, until: float, tick: Callable[[], None]) -> Server:
     said, backend = patient.said, patient.backend
-    examiner = Examiner(backend, said.kind, until, _ANSWER_SECONDS, tick)
+    examiner = Examiner(backend, said, until, _ANSWER_SECONDS, tick)
     models = []
     for model in patient.models:
         findings = await examiner.examine(model)
@@ -171,11 +172,13 @@ async def _named(url: str, wanted: Wanted, known: Config) -> Mapping[str, config
 
 async def _patient(backend: Backend, said: config.Backend, wanted: Wanted, known: Config) -> _Patient:
     """Of the models that are wanted, else configured, else listed."""
-    problem, listed = "It lists no such model.", []
+    listed: list[str] = []
+    name_one = f"Name one: gateway doctor {said.url} --model NAME"
     try:
         listed = [one.id for one in await backend.models()]
+        problem = _NO_SUCH if listed else f"It lists no models.  {name_one}"
     except GatewayError as error:
-        problem = error.problem.message
+        problem = f"{error.problem.message}  {name_one}"
     names = {
         model.upstream_model or name: name
         for name, model in known.models.items()

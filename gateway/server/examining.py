@@ -6,8 +6,8 @@ from collections.abc import Callable
 from msgspec import DecodeError, json
 from msgspec.structs import replace
 
+from gateway import config
 from gateway.backends import KINDS
-from gateway.config import Model
 from gateway.doctor.findings import Findings
 from gateway.doctor.heard import Heard, Listener
 from gateway.doctor.questions import QUESTIONS, Question, left_out, put
@@ -33,8 +33,10 @@ class Examiner:
     tick: is called for each question.
     """
 
-    def __init__(self, backend: Backend, kind: str, until: float, seconds: float, tick: Callable[[], None]) -> None:
-        self._backend, self._kind, self._until, self._most, self._tick = backend, kind, until, seconds, tick
+    def __init__(
+        self, backend: Backend, said: config.Backend, until: float, seconds: float, tick: Callable[[], None]
+    ) -> None:
+        self._backend, self._said, self._until, self._most, self._tick = backend, said, until, seconds, tick
         self._now = asyncio.get_running_loop().time
 
     async def examine(self, model: str) -> Findings:
@@ -47,14 +49,21 @@ class Examiner:
             self._tick()
         responses = await self._responds(model) if self._seconds() else None
         known = await window.known(self._route(model))  # last: some tell of it only when it is loaded
-        return Findings(kind=self._kind, heard=heard, chosen=chosen, known=known, responses=responses)
+        return Findings(
+            kind=self._said.kind,
+            heard=heard,
+            chosen=chosen,
+            known=known,
+            responses=responses,
+            ignores=self._said.ignores,
+        )
 
     def _seconds(self) -> float:
         """That an answer may still take."""
         return max(min(self._most, self._until - self._now()), 0)
 
     def _route(self, model: str, format: str = "auto") -> Route:
-        return Route(model, Model(format=format), self._backend, model)
+        return Route(model, config.Model(format=format), self._backend, model)
 
     async def _chosen(self, model: str) -> Chosen:
         """The format by name or template, and whether the prompt opens a thought, whoever parses it."""
@@ -65,8 +74,9 @@ class Examiner:
 
     async def _ask(self, question: Question, model: str, *, special: bool) -> Heard:
         ledger, begun = Ledger(), self._now()
-        request, body = put(question, model, KINDS[self._kind], special, ledger)
-        listener = Listener(question, request, KINDS[self._kind])
+        kind = KINDS[self._said.kind]
+        request, body = put(question, model, kind, special, ledger)
+        listener = Listener(question, request, kind)
         call, seconds = Call(self._backend, body, listener.answered), self._seconds()
         try:
             async with asyncio.timeout(seconds):

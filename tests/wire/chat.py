@@ -112,7 +112,7 @@ def max_completion_tokens_cuts(said):
     assert said.meant == said.again(max_completion_tokens=None, max_tokens=3).meant
 
 
-@chat(CAPITAL, max_tokens=None, max_new_tokens=3)
+@chat(CAPITAL, max_tokens=None, max_new_tokens=3, needs=("known",))
 def another_word_for_the_limit_cuts(said):
     assert said.meant == said.again(max_new_tokens=None, max_tokens=3).meant
     assert said.warnings == ["renamed:max_new_tokens"]
@@ -131,7 +131,7 @@ def any_of_several_stop_sequences_ends_it(said):
 # How it is sampled
 
 
-@chat(STORY, temperature=1.5, seed=7, max_tokens=10)
+@chat(STORY, temperature=1.5, seed=7, max_tokens=10, needs=("seed",))
 def a_seed_says_the_same_again(said):
     assert said.again(seed=8).content != said.content
 
@@ -243,12 +243,12 @@ def what_has_no_effect_is_taken_in_silence(said):
     assert said.warnings == [] and said.content == OF_FRANCE
 
 
-@chat(CAPITAL, verbosity="low", prediction={"type": "content", "content": "Paris"})
+@chat(CAPITAL, verbosity="low", prediction={"type": "content", "content": "Paris"}, needs=("known",))
 def what_nobody_does_is_listed(said):
     assert {*said.warnings} == {"dropped:verbosity", "dropped:prediction"} and said.content == OF_FRANCE
 
 
-@chat(CAPITAL, verbosity="low", headers=STRICT)
+@chat(CAPITAL, verbosity="low", headers=STRICT, needs=("known",))
 def what_nobody_does_is_refused_where_that_is_wanted(said):
     assert (said.status, said.problem["code"], said.problem["param"]) == (400, "unsupported_parameter", "verbosity")
 

@@ -16,6 +16,7 @@ Ability = Literal[
     "frequency_penalty",
     "json_object",
     "json_schema",
+    "known",  # which fields it takes
     "logit_bias",
     "logprobs",
     "logprobs_beside_tools",  # in a stream
@@ -23,6 +24,7 @@ Ability = Literal[
     "past_thoughts",  # reasoning_content of past messages reaches the model
     "ranks",  # /v1/rerank
     "repetition_penalty",
+    "seed",
     "thought_switch",  # reasoning_effort: none
     "tokens",  # /v1/tokenize and back
     "tools",
@@ -61,6 +63,13 @@ class Left(NamedTuple):
         assert answer.status == 200 and (answer.content or answer.calls or answer.finish == "length"), answer.body
 
 
+class Untold(NamedTuple):
+    """An answer that does not tell."""
+
+    def check(self, answer: Any) -> None:
+        assert answer.status == 200 and "context_length" not in answer.body, answer.body
+
+
 class Server(NamedTuple):
     """A server's entries in the configuration, but for its address, and what is to be known of it.
 
@@ -72,4 +81,4 @@ class Server(NamedTuple):
     model: Mapping[str, Any]
     window: int = 4096
     slots: int = 4
-    cannot: Mapping[Ability, Refused | Listed | Left] = MappingProxyType({})
+    cannot: Mapping[Ability, Refused | Listed | Left | Untold] = MappingProxyType({})

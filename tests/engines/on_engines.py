@@ -1,24 +1,30 @@
-"""The cases of wire/ on engines that are too large for every day, each with the small model: see `run`, which starts this.
+"""The cases of wire/, and the doctor, on engines that are too large for every day, each with the small model: see `run`.
 
-ENGINES_PYTHON=ENVIRONMENT/bin/python ENGINES_MODEL=FOLDER pytest tests/engines/wire_on_engines.py
+ENGINES_PYTHON=ENVIRONMENT/bin/python ENGINES_MODEL=FOLDER pytest tests/engines/on_engines.py
 """
 
+import io
 import os
 import socket
 import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import httpx
 import pytest
 from wire.cases import CASES
-from wire.gate import opened
+from wire.gate import Gate, opened
 from wire.server import Ability, Left, Listed, Refused, Server
 
 from gateway import demo
+from gateway.doctor.findings import State
+from gateway.doctor.probes import PROBES
+from gateway.server.doctor import Wanted, consult
 
 PYTHON, MODEL = os.environ["ENGINES_PYTHON"], os.environ["ENGINES_MODEL"]
 START_SECONDS, STOP_SECONDS = 300, 30
@@ -38,15 +44,35 @@ TRANSFORMERS = (str(Path(PYTHON).with_name("transformers")), "serve", MODEL, "--
 HAS_NO: Mapping[Ability, Refused | Listed] = dict.fromkeys(("embeddings", "ranks"), Refused(says="has no /v1/"))
 NO_ENDPOINT = Refused(says="no endpoint")
 
+CALLS = ("tools", "tools_streamed", "parallel_calls")
+CHOICES = ("one_call", "tool_choice_required", "tool_choice_named", "tool_choice_none")
+HEEDED = ("json_schema", "stop", "n", "logprobs")
+# Of the small model, and of what it is started with, everywhere: it sees no images, and what tools it is shown it calls.
+ANYWHERE: Mapping[str, State] = MappingProxyType({"images": "unknown", "tool_choice_none": "wanting"})
+SMALL: Mapping[str, State] = MappingProxyType({"context_window": "wanting"})
+UNTOLD: Mapping[str, State] = MappingProxyType({"context_window": "unknown"})
+
+
+class Examined(NamedTuple):
+    """What the doctor finds: the `format` of the model, and the verdicts that are not good."""
+
+    format: str
+    verdicts: Mapping[str, State]
+
 
 class Engine(NamedTuple):
-    """command: what starts it, but for its port.
+    """command: what starts it, but for its port; examined: what is true of it and the model.
 
+    lists: its models, so that none has to be named.
+    ignores: what it takes in silence, which its kind tells.
     without: what cases need that has no meaning there; they are not for this engine.
     """
 
     server: Server
     command: tuple[str, ...]
+    examined: Examined
+    lists: bool = True
+    ignores: tuple[str, ...] = ()
     without: frozenset[Ability] = frozenset()
 
     @property
@@ -63,6 +89,7 @@ ENGINES = [
             cannot=HAS_NO,
         ),
         (*VLLM, *PARSERS),
+        Examined("native", {**ANYWHERE, **SMALL, "thoughts": "unknown"}),  # it is asked not to think
     ),
     Engine(
         Server(
@@ -72,6 +99,7 @@ ENGINES = [
             cannot=HAS_NO,
         ),
         VLLM,
+        Examined("hermes_json", {**ANYWHERE, **SMALL, **dict.fromkeys(("thoughts", *CALLS, *CHOICES), "wanting")}),
     ),
     Engine(
         Server(
@@ -82,6 +110,7 @@ ENGINES = [
                 "blindness": Left(),
                 "continues": Listed("dropped:continue_final_message"),
                 "embeddings": NO_ENDPOINT,
+                "json_schema": Listed("unenforced:response_format"),
                 "logprobs": Listed("dropped:logprobs"),
                 "past_thoughts": Listed("dropped:messages.reasoning_content"),
                 "ranks": NO_ENDPOINT,
@@ -92,6 +121,12 @@ ENGINES = [
             },
         ),
         TRANSFORMERS,
+        Examined(
+            "hermes_json",
+            {**ANYWHERE, **UNTOLD, "thoughts": "unknown", **dict.fromkeys((*CALLS, *CHOICES, *HEEDED), "wanting")},
+        ),
+        lists=False,  # there is no cache of models
+        ignores=("logprobs", "n", "parallel_tool_calls", "response_format", "stop", "tool_choice"),
         without=frozenset(("overflow", "window")),  # it takes prompts for which there is memory
     ),
 ]
@@ -99,10 +134,18 @@ ENGINES = [
 pytestmark = pytest.mark.timeout(START_SECONDS + STOP_SECONDS + 120)  # the first case of an engine waits for it
 
 
+class Running(NamedTuple):
+    """An engine at its URL, and the gateway in front of it."""
+
+    engine: Engine
+    url: str
+    gate: Gate
+
+
 @pytest.fixture(scope="module")
-def gate(request):
+def running(request):
     with started(request.param.command) as url, opened(request.param.server, url) as gate:
-        yield gate
+        yield Running(request.param, url, gate)
 
 
 @contextmanager
@@ -128,11 +171,45 @@ def answers(url):
         return False
 
 
+def examined(running, kind=None):
+    """What the doctor finds of an engine and its model; the engine is known for what it is if no kind is said."""
+    models = () if running.engine.lists else (running.engine.server.model["upstream_model"],)
+    (server,) = consult(Wanted(url=running.url, kind=kind, models=models), io.StringIO())
+    return server, server.models[0]
+
+
+def the_verdicts_of_the_doctor_are_true(running):
+    expected, (server, one) = running.engine.examined, examined(running)
+    assert {name: verdict.state for name, verdict in one.verdicts.items()} == {
+        **dict.fromkeys(PROBES, "good"),
+        **expected.verdicts,
+    }
+    assert (server.kind, server.ignores) == (running.engine.server.backend["kind"], ())
+    assert (one.findings.format, one.findings.thought) == (expected.format, None)
+
+
+def what_it_takes_in_silence_is_found_whatever_it_is(running):
+    server, _ = examined(running, "openai")
+    assert server.ignores == running.engine.ignores
+
+
+def checks(engine):
+    """Each with its name, and none that another engine has as well: pytest would put those together."""
+    for check in (the_verdicts_of_the_doctor_are_true, what_it_takes_in_silence_is_found_whatever_it_is):
+        yield check.__name__, partial(check)
+    for case in engine.cases:
+        yield str(case), lambda running, case=case: case.check(running.gate)
+
+
 @pytest.mark.parametrize(
-    ("gate", "case"),
-    [pytest.param(engine, case, id=f"{engine.server.name}-{case}") for engine in ENGINES for case in engine.cases],
-    indirect=["gate"],
+    ("running", "check"),
+    [
+        pytest.param(engine, check, id=f"{engine.server.name}-{name}")
+        for engine in ENGINES
+        for name, check in checks(engine)
+    ],
+    indirect=["running"],
     scope="module",
 )
-def test_it_means_the_same(gate, case):
-    case.check(gate)
+def test_it_means_the_same(running, check):
+    check(running)

@@ -1,0 +1,52 @@
+"""Fields that a server takes and does nothing about: its kind as it is then, so that nothing is left to its silence."""
+
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from msgspec.structs import replace
+
+from gateway.backends.kind import Kind
+from gateway.backends.services import Services
+from gateway.backends.verdicts import AS_A_FORM, CUT_HERE, CUT_OFF, DROPPED, IN_WORDS, ONE_CHOICE, Verdict
+
+# A field → what becomes of it, and of those that mean nothing without it …
+IGNORED: Mapping[str, Mapping[str, Verdict]] = MappingProxyType(
+    {
+        "frequency_penalty": {"frequency_penalty": DROPPED},
+        "logit_bias": {"logit_bias": DROPPED},
+        "logprobs": {"logprobs": DROPPED, "top_logprobs": DROPPED},
+        "n": {"n": ONE_CHOICE},
+        "parallel_tool_calls": {"parallel_tool_calls": CUT_HERE},
+        "presence_penalty": {"presence_penalty": DROPPED},
+        "reasoning_effort": {"reasoning_effort": DROPPED},
+        "response_format": {"response_format": IN_WORDS},
+        "seed": {"seed": DROPPED},
+        "stop": {"stop": CUT_OFF},
+        "tool_choice": {"tool_choice": AS_A_FORM},
+        "top_logprobs": {"top_logprobs": DROPPED},
+    }
+)
+# … and what else is otherwise with the kind.
+_OTHERWISE: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {"n": {"counts_one": False}, "stop": {"keeps_stops": True}}
+)
+
+
+def ignoring(kind: Kind, names: Collection[str]) -> Kind:
+    """The kind of a server that does nothing about these fields."""
+    fields = {**kind.fields, **{field: verdict for name in names for field, verdict in IGNORED[name].items()}}
+    otherwise = {what: value for name in names for what, value in _OTHERWISE.get(name, {}).items()}
+    return replace(kind, fields=MappingProxyType(fields), **otherwise)
+
+
+def knows(kind: Kind, name: str) -> bool:
+    """True for a kind that is known to do nothing about a field."""
+    return all(kind.fields[field] == verdict for field, verdict in IGNORED[name].items())
+
+
+def services(does: Services, names: Collection[str]) -> Services:
+    """The same of what a server does besides chat; who gives one choice at a time is asked about one text at a time."""
+    completions = does.completions
+    several, kind = completions.several and "n" not in names, ignoring(completions.kind, names)
+    return replace(does, completions=replace(completions, kind=kind, several=several))
