@@ -116,10 +116,10 @@ async def _in_turn(client: str, model: str, checks: Mapping[str, Check]) -> bool
     errors = []
     for label, check in checks.items():
         (error,) = await asyncio.gather(check(model), return_exceptions=True)
-        _say("ok  " if error is None else "FAIL", f"{client} · {model} · {label}")
+        say("ok  " if error is None else "FAIL", f"{client} · {model} · {label}")
         if error is not None:
             errors.append(error)
-            _say(textwrap.indent("".join(traceback.format_exception(error)), "     ").rstrip())
+            say(textwrap.indent("".join(traceback.format_exception(error)), "     ").rstrip())
     return not errors
 
 
@@ -142,6 +142,6 @@ async def _value(function: Callable[..., T | Awaitable[T]], *args: Any) -> T:
     return await asyncio.to_thread(function, *args)
 
 
-def _say(*words: str) -> None:
+def say(*words: str) -> None:
     sys.stdout.write(" ".join(words) + "\n")
     sys.stdout.flush()

@@ -1,0 +1,83 @@
+"""opencode with a home of its own: it reaches nothing but this machine, and ends in time."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+(BINARY,) = sys.argv[1:]
+PACKAGES = {"chat": "@ai-sdk/openai-compatible", "responses": "@ai-sdk/openai"}  # both are part of the program
+MODEL = {"reasoning": True, "limit": {"context": 40000, "output": 4000}}
+ALONE = {
+    "OPENCODE_DISABLE_MODELS_FETCH": "1",
+    "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
+    "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+    "HTTP_PROXY": "http://127.0.0.1:9",  # the port that discards; nobody listens there
+    "HTTPS_PROXY": "http://127.0.0.1:9",
+    "NO_PROXY": "127.0.0.1",
+}
+SECONDS = 90  # a turn takes a few, most of them to begin
+
+Event = dict[str, Any]
+
+
+class OpenCode:
+    """A home, and a `folder` to work in."""
+
+    def __init__(self, folder: Path, url: str, api: str) -> None:
+        self.folder, self._home = folder / "work", folder / "home"
+        self.folder.mkdir()
+        self._home.mkdir()
+        options = {"baseURL": url, "apiKey": "none"}
+        self._config = {
+            "provider": {"gateway": {"npm": PACKAGES[api], "options": options, "models": {"m": MODEL}}},
+            "enabled_providers": ["gateway"],
+            "permission": "allow",
+            "autoupdate": False,
+            "share": "disabled",
+        }
+
+    async def run(self, *arguments: str) -> list[Event]:
+        """What it tells of a turn; a title is given, as else the model is asked for one."""
+        process = await asyncio.create_subprocess_exec(
+            BINARY, "run", "--format", "json", "--thinking", "--title", "A turn", "-m", "gateway/m", *arguments,
+            cwd=self.folder, env=self._environment(), start_new_session=True,
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        try:
+            async with asyncio.timeout(SECONDS):
+                out, errors = await process.communicate()
+        finally:
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
+        assert not errors, errors.decode()
+        return [json.loads(line) for line in out.splitlines()]
+
+    def _environment(self) -> dict[str, str]:
+        config = {"OPENCODE_CONFIG_CONTENT": json.dumps(self._config)}
+        return {"PATH": os.environ["PATH"], "HOME": str(self._home), **config, **ALONE}
+
+
+def told(events: list[Event]) -> list[tuple[Any, ...]]:
+    """What happened in a turn, each thing by its type and what matters of it."""
+    return [_matter(event) for event in events if event["type"] not in ("step_start", "step_finish")]
+
+
+def _matter(event: Event) -> tuple[Any, ...]:
+    match event["type"]:
+        case "tool_use":
+            state = event["part"]["state"]
+            return event["part"]["tool"], state["status"], state.get("output", state.get("error"))
+        case "error":
+            return "error", event["error"]
+        case kind:
+            return kind, event["part"]["text"]
+
+
+def counted(events: list[Event]) -> tuple[int, int]:
+    """Tokens in and out of the whole turn."""
+    steps = [event["part"]["tokens"] for event in events if event["type"] == "step_finish"]
+    return sum(step["input"] for step in steps), sum(step["output"] + step["reasoning"] for step in steps)
