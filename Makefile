@@ -42,7 +42,7 @@ lint: $(VENV)/dev
 
 test: lint
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest $(ARGS)
+	$(BIN)/coverage run -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
