@@ -37,6 +37,7 @@ class Backend:
     def __init__(self, name: str, said: config.Backend, clock: Callable[[], float] = time.monotonic) -> None:
         self.name, self.timeouts = name, said.timeouts
         self.kind: Kind = ignoring(KINDS[said.kind], said.ignores)
+        self.unparsed = self.kind.parsing_nothing()  # where the text is parsed here
         self.dialect, self.services = DIALECTS[self.kind.dialect], services(SERVICES[said.kind], said.ignores)
         key = said.api_key.get_secret_value() if said.api_key else ""
         headers = {"authorization": f"Bearer {key}"} if key else {}

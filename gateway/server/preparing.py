@@ -53,7 +53,7 @@ class Known(Struct, frozen=True):
     def target(self) -> Target:
         route, roles = self.route, self.route.settings.roles
         parsed_here = canonical(route.settings.format) not in ("native", "auto")
-        kind = route.backend.kind.parsing_nothing() if parsed_here else route.backend.kind
+        kind = route.backend.unparsed if parsed_here else route.backend.kind
         policy = Policy(
             roles.developer,
             roles.late_system,
