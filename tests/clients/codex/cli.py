@@ -1,13 +1,13 @@
 """Codex CLI with a home of its own: it reaches nothing but this machine, and ends in time."""
 
-import asyncio
 import json
 import os
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from program import ran
 
 BINARY = sys.argv[1:]  # Node, and the script that starts Codex
 CONFIG = """
@@ -28,7 +28,6 @@ command = "{python}"
 args = ["{toy}"]
 """
 NOWHERE = "http://127.0.0.1:9"  # the port that discards; nobody listens there
-SECONDS = 90  # a scripted turn takes less than one, and one of the small model a few
 
 Event = dict[str, Any]
 
@@ -51,21 +50,15 @@ class Codex:
 
     async def run(self, *arguments: str) -> tuple[int, list[Event], str]:
         """The same of any turn, with the program's status and what it complained of."""
-        process = await asyncio.create_subprocess_exec(
-            *BINARY, "exec", "--json", "--strict-config", "--skip-git-repo-check",
-            "--dangerously-bypass-approvals-and-sandbox", *arguments,
-            cwd=self.folder, env=self._environment(), start_new_session=True,
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        try:
-            async with asyncio.timeout(SECONDS):
-                out, errors = await process.communicate()
-        finally:
-            if process.returncode is None:
-                os.killpg(process.pid, signal.SIGKILL)
+        status, out, errors = await ran(
+            *(*BINARY, "exec", "--json", "--strict-config", "--skip-git-repo-check"),
+            *("--dangerously-bypass-approvals-and-sandbox", *arguments),
+            folder=self.folder,
+            environment=self._environment(),
+        )
         events = [json.loads(line) for line in out.splitlines()]
         begun = [number for number, event in enumerate(events) if event["type"] == "turn.started"]
-        return process.returncode, events[begun[0] + 1 :] if begun else events, errors.decode()
+        return status, events[begun[0] + 1 :] if begun else events, errors
 
     def _environment(self) -> dict[str, str]:
         home = {"HOME": str(self._home), "CODEX_HOME": str(self._home), "GATEWAY_KEY": "none"}

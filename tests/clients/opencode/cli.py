@@ -1,12 +1,12 @@
 """opencode with a home of its own: it reaches nothing but this machine, and ends in time."""
 
-import asyncio
 import json
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import Any
+
+from program import ran
 
 (BINARY,) = sys.argv[1:]
 PACKAGES = {"chat": "@ai-sdk/openai-compatible", "responses": "@ai-sdk/openai"}  # both are part of the program
@@ -19,7 +19,6 @@ ALONE = {
     "HTTPS_PROXY": "http://127.0.0.1:9",
     "NO_PROXY": "127.0.0.1",
 }
-SECONDS = 90  # a turn takes a few, most of them to begin
 
 Event = dict[str, Any]
 
@@ -42,18 +41,12 @@ class OpenCode:
 
     async def run(self, *arguments: str) -> list[Event]:
         """What it tells of a turn; a title is given, as else the model is asked for one."""
-        process = await asyncio.create_subprocess_exec(
-            BINARY, "run", "--format", "json", "--thinking", "--title", "A turn", "-m", "gateway/m", *arguments,
-            cwd=self.folder, env=self._environment(), start_new_session=True,
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        try:
-            async with asyncio.timeout(SECONDS):
-                out, errors = await process.communicate()
-        finally:
-            if process.returncode is None:
-                os.killpg(process.pid, signal.SIGKILL)
-        assert not errors, errors.decode()
+        _, out, errors = await ran(
+            *(BINARY, "run", "--format", "json", "--thinking", "--title", "A turn", "-m", "gateway/m", *arguments),
+            folder=self.folder,
+            environment=self._environment(),
+        )
+        assert not errors, errors
         return [json.loads(line) for line in out.splitlines()]
 
     def _environment(self) -> dict[str, str]:
