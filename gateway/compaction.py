@@ -6,7 +6,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from gateway.events import Event, Extra, Failure, HostedTool, Usage
-from gateway.request import Request, summary
+from gateway.request import Request, led, summary
 from gateway.shortening import versions
 
 _PROMPT = (
@@ -36,10 +36,7 @@ def summarised(request: Request) -> Request:
 def resumed(request: Request, text: str) -> Request:
     """The request with a summary of it instead of all but its instructions and what is to be answered."""
     *_, kept = versions(replace(request, shorten=True))
-    messages = kept.messages
-    roles = [message["role"] for message in messages]
-    told = next((i for i, role in enumerate(roles) if role not in ("system", "developer")), len(roles))
-    return replace(request, messages=(*messages[:told], summary(text), *messages[told:]))
+    return replace(request, messages=led(kept.messages, summary(text)))
 
 
 class Told:

@@ -1,5 +1,6 @@
 """What a client asked, in neutral terms: chat completions, without what only an endpoint cares for."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -10,11 +11,18 @@ from gateway.events import ToolKind
 # {"id": …, "type": KIND, KIND: {"name": …, "namespace": …, "arguments": …}}, of kind custom with `input` instead of
 # `arguments`; the arguments of the other kinds are the JSON that events.ToolStart tells of.
 Message = dict[str, Any]
+LEADING = ("system", "developer")  # roles of what is said before a conversation begins
 
 
 def summary(text: str) -> Message:
     """What stands for all that was said before it."""
     return {"role": "user", "content": f"<conversation_summary>{text}</conversation_summary>"}
+
+
+def led(messages: Sequence[Message], message: Message) -> tuple[Message, ...]:
+    """The messages with one more, behind those that come before the conversation."""
+    place = next((i for i, one in enumerate(messages) if one["role"] not in LEADING), len(messages))
+    return (*messages[:place], message, *messages[place:])
 
 
 class Tool(Struct, frozen=True):

@@ -5,7 +5,7 @@ from itertools import accumulate
 
 from msgspec.structs import replace
 
-from gateway.request import Message, Request
+from gateway.request import LEADING, Message, Request
 
 _SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)  # of what may be left out
 
@@ -39,7 +39,7 @@ def _droppable(groups: Sequence[Sequence[Message]]) -> list[int]:
     roles = [group[0]["role"] for group in groups]
     last_user = max((i for i, role in enumerate(roles) if role == "user"), default=-1)
     kept = {last_user, len(groups) - 1}
-    return [i for i, role in enumerate(roles) if role not in ("system", "developer") and i not in kept]
+    return [i for i, role in enumerate(roles) if role not in LEADING and i not in kept]
 
 
 def _without(request: Request, groups: Sequence[Sequence[Message]], left_out: set[int]) -> Request:

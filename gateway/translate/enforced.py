@@ -13,10 +13,9 @@ from msgspec.structs import replace
 
 from gateway.backends import Kind
 from gateway.backends.extensions import response_format, without_form
-from gateway.backends.openai.messages import LEADING
 from gateway.backends.verdicts import Emulated
 from gateway.ledger import Ledger
-from gateway.request import Message, Named, Request, Tool
+from gateway.request import Message, Named, Request, Tool, led
 
 Means = Literal["own", "schema", "words"]
 _DEFINITIONS = ("$defs", "definitions")
@@ -69,10 +68,7 @@ def _forced(request: Request, how: Means, ledger: Ledger) -> Request:
 
 
 def _told(request: Request, words: str) -> tuple[Message, ...]:
-    """With these words behind the system's own."""
-    messages = request.messages
-    leading = next((i for i, message in enumerate(messages) if message["role"] not in LEADING), len(messages))
-    return (*messages[:leading], {"role": "system", "content": words}, *messages[leading:])
+    return led(request.messages, {"role": "system", "content": words})
 
 
 def _shape(form: Mapping[str, Any], request: Request) -> str:

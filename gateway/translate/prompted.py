@@ -12,22 +12,20 @@ from msgspec import json
 from msgspec.structs import replace
 
 from gateway.ledger import Ledger
-from gateway.request import Message, Request, Tool
+from gateway.request import Message, Request, Tool, led
 
 FORMAT = "hermes_json"
-_LEADING = ("system", "developer")
 
 
 def translate(request: Request, ledger: Ledger) -> Request:
     """The request with all of that in its messages; `tools` stay, for whoever reads the answer."""
-    messages = [*_told(request.messages)]
+    messages = tuple(_told(request.messages))
     if tools := request.callable_tools:
-        leading = next((i for i, message in enumerate(messages) if message["role"] not in _LEADING), len(messages))
-        messages.insert(leading, {"role": "system", "content": _offer(tools)})
-    if messages == [*request.messages]:
+        messages = led(messages, {"role": "system", "content": _offer(tools)})
+    if messages == request.messages:
         return request
     ledger.note("emulated", "tools")
-    return replace(request, messages=tuple(messages))
+    return replace(request, messages=messages)
 
 
 def _offer(tools: Iterable[Tool]) -> str:

@@ -11,9 +11,8 @@ from msgspec import DecodeError, Struct, json
 from gateway.backends.openai import turns
 from gateway.backends.openai.turns import text_part
 from gateway.ledger import Ledger
-from gateway.request import Message
+from gateway.request import LEADING, Message
 
-LEADING = ("system", "developer")  # roles of what is said before a conversation begins
 _TEXTS = ("text", "refusal")  # each part has its text under the name of its type
 _REASONING = ("reasoning_content", "reasoning")
 _OF_THE_SDK = ("index", "parsed_arguments")  # which clients leave in what they have put together from a stream

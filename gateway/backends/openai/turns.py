@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway.ledger import Ledger
-from gateway.request import Message
+from gateway.request import LEADING, Message
 
 _NO_OUTPUT = "[no output]"
 _OF_THE_FIRST = ("role", "name")  # of the messages that become one
@@ -42,7 +42,7 @@ def alternating(said: Sequence[Message], ledger: Ledger) -> list[Message]:
             continue
         if role == "user" and before == "tool":
             runs.append([{"role": "assistant", "content": ""}])
-        elif role == "assistant" and before in ("system", "developer"):
+        elif role == "assistant" and before in LEADING:
             runs.append([{"role": "user", "content": ""}])
         runs.append([message])
     turns = [_one(run) for run in runs]
