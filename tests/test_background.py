@@ -32,6 +32,7 @@ from scripted import (
     HANG,
     HELLO,
     SOON,
+    call,
     chunk,
     events,
     frame,
@@ -83,6 +84,17 @@ async def test_it_is_accepted_at_once_and_polled(store_url, store):
         assert (await get(site, f"{path}/input_items")).json()["data"] == [asked]
         assert len(site.upstream.posts) == 1 and site.asked["stream"] is True
     assert await rows(store) == {"threads": 1, "items": 2, "responses": 1}
+
+
+async def test_an_answer_without_its_call_is_asked_for_again():
+    called = stream(chunk(tool_calls=call("f", "{}", id="c1")), chunk(finish="tool_calls"))
+    tools = [{"type": "function", "name": "f", "parameters": {"type": "object"}}]
+    async with gateway(stream(*HI), called) as site:
+        path = (await site.respond(background=True, tools=tools, tool_choice="required")).json()["id"]
+        await ended(site, path)
+        response = checked_whole((await get(site, path)).content)
+        assert len(site.upstream.posts) == 2
+    assert [item["type"] for item in response["output"]] == ["function_call"]
 
 
 @pytest.mark.parametrize(("finish", "reason"), [("length", "max_output_tokens"), ("content_filter", "content_filter")])

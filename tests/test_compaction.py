@@ -271,6 +271,19 @@ async def test_a_prompt_with_more_tokens_than_the_threshold_is_compacted_first(t
     assert "x-gateway-warnings" not in answer.headers
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_an_answer_without_its_call_is_asked_for_again_behind_the_summary(streamed):
+    called = said(None, tool_calls=[{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}])
+    async with gateway(SUMMARY, ANSWER, whole(called)) as site:
+        fields = {"tools": [TOOL], "tool_choice": "required", "context_management": managed(1)}
+        answer = await site.respond(input=TALK, stream=streamed, **fields)
+        assert len(site.upstream.posts) == 3
+        assert messages(site)[1:-1] == [STAND_IN["content"], "And the weather?", "It is cold."]
+    response = events(answer.text)[-1]["response"] if streamed else answer.json()
+    assert kinds(response) == ["compaction", "function_call"]
+    assert response["usage"]["total_tokens"] == 27 and "It is cold." not in answer.text
+
+
 async def test_where_nobody_counts_the_prompt_is_estimated():
     async with gateway(ANSWER, SUMMARY, ANSWER) as site:
         short = await site.respond(input=TALK, context_management=managed(1000))

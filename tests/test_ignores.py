@@ -53,6 +53,12 @@ def test_what_cannot_be_ignored_is_refused_with_what_would_be_right(written, tol
     assert str(caught.value).startswith(f"x:1: backends.a.{told}")
 
 
+def test_it_holds_of_a_server_that_parses_nothing_as_well():
+    raw = ignoring(KINDS["llamacpp"], ["response_format"]).parsing_nothing()
+    assert knows(raw, "response_format") and knows(raw, "tool_choice")
+    assert not knows(KINDS["llamacpp"].parsing_nothing(), "response_format")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_is_another_only_where_it_is_not_known_to_ignore_the_field(kind):
     assert ignoring(KINDS[kind], ()) == KINDS[kind]

@@ -89,8 +89,9 @@ def fed(promise, events):
         ({"rest": LIST}, said("[3]"), []),
         ({"rest": LIST}, said("Three"), NO_FORM),
         ({"rest": WITHOUT_SCHEMA}, said("3"), []),
-        ({"rest": formed({"type": 7})}, said("3"), []),  # nothing fits, or does not, what is no schema
-        ({"rest": formed({"$ref": "file:///etc/hostname"})}, said("3"), []),
+        ({"rest": formed({"type": 7})}, said("3"), NO_FORM),  # nothing fits, or does not, what is no schema
+        ({"rest": formed({"$ref": "file:///etc/hostname"})}, said("3"), NO_FORM),
+        ({"rest": formed({"$ref": "#/nowhere"})}, CALL, NO_FORM),
         ({"rest": formed({"type": "string", "pattern": "^(a+)+$"})}, said(json.dumps("a" * 40 + "b")), NO_FORM),
         ({"rest": formed({"$defs": {"n": SCHEMA}, "$ref": "#/$defs/n"})}, said("{}"), NO_FORM),
         ({"rest": {"guided_json": SCHEMA}}, said('{"m": 3}'), NO_FORM),
@@ -236,6 +237,20 @@ def test_of_a_whole_answer_nobody_waits_for_a_part():
     promise, _ = of(Terms(call="retry", how="own"), **FORCED)
     assert fed(promise, [THOUGHT, *said("I")]) == []
     assert promise.failed
+
+
+def test_no_more_is_held_back_than_there_is_room_for():
+    promise, ledger = of(Terms(call="retry", form="retry", limit=10), rest=OBJECT, **FORCED)
+    events = [Reasoning(0, "Hmmmm"), Text(0, "12345"), Text(0, "6"), Text(0, "7"), Finish(0, "stop")]
+    assert fed(promise, events[:2]) == []
+    assert fed(promise, events[2:3]) == events[:3]
+    assert fed(promise, events[3:]) == events[3:]
+    assert promise.failed is None and ledger.entries() == NO_CALL + NO_FORM
+
+
+def test_a_text_that_is_too_long_is_not_judged():
+    promise, ledger = of(Terms(limit=3), rest=OBJECT)
+    assert fed(promise, said("{", "   ", "}")) == said("{", "   ", "}") and ledger.entries() == NO_FORM
 
 
 EVENTS = st.sampled_from(

@@ -36,8 +36,9 @@ _OTHERWISE: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 def ignoring(kind: Kind, names: Collection[str]) -> Kind:
     """The kind of a server that does nothing about these fields."""
     fields = {**kind.fields, **{field: verdict for name in names for field, verdict in IGNORED[name].items()}}
+    unparsed = {field: verdict for field, verdict in kind.unparsed.items() if field not in names}
     otherwise = {what: value for name in names for what, value in _OTHERWISE.get(name, {}).items()}
-    return replace(kind, fields=MappingProxyType(fields), **otherwise)
+    return replace(kind, fields=MappingProxyType(fields), unparsed=MappingProxyType(unparsed), **otherwise)
 
 
 def knows(kind: Kind, name: str) -> bool:

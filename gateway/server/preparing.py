@@ -89,7 +89,7 @@ def _round(
     taken = frozenset(call["id"] for said in (asked.messages, request.messages) for call in past.calls(said))
     setting = _setting(request, known, taken, ledger)
     filters = [*stops(request, target.kind), *filters]
-    promise = promised(asked, _terms(route, target, how), ledger, before)
+    promise = promised(asked, _terms(known, target, how), ledger, before)
     if not promise:
         return Round(request, body, chosen, route.backend.dialect, setting, filters)
 
@@ -99,12 +99,12 @@ def _round(
     return Owing(request, body, chosen, route.backend.dialect, setting, [*filters, promise], promise, after)
 
 
-def _terms(route: Route, target: Target, how: enforced.Means) -> Terms:
+def _terms(known: Known, target: Target, how: enforced.Means) -> Terms:
     """In strict mode nothing is left to words alone."""
-    enforce, strict = route.settings.enforce, route.settings.strict
+    enforce, strict = known.route.settings.enforce, known.route.settings.strict
     call = "refuse" if strict and how == "words" else enforce.tool_choice
     form = "refuse" if strict and enforced.deaf(target.kind, "response_format") else enforce.response_format
-    return Terms(call, form, how, strict)
+    return Terms(call, form, how, strict, known.frame_bytes)
 
 
 def _tellable(request: Request, target: Target, ledger: Ledger) -> Request:

@@ -6,19 +6,18 @@ listed.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import Iterable
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.backends.extensions import response_format
 from gateway.errors import Problem
 from gateway.events import Event, Failure, Finish, Reasoning, Refusal, Text, ToolStart, Usage
 from gateway.ledger import Ledger
 from gateway.request import Message, Request
 from gateway.translate.enforced import Means, demand
-from gateway.translate.forms import begins, misfit
+from gateway.translate.forms import Form, form
 
 Policy = Literal["warn", "retry", "refuse"]
 
@@ -28,12 +27,14 @@ class Terms(Struct, frozen=True):
 
     call, form: what is done where it is missing; how: by what means a call is forced.
     strict: refuse rather than list, if nothing was passed on.
+    limit: characters that may be held back, or looked at.
     """
 
     call: Policy = "warn"
     form: Policy = "warn"
     how: Means = "own"
     strict: bool = False
+    limit: int = 8 << 20
 
 
 class Broken(Struct, frozen=True):
@@ -57,11 +58,12 @@ class Attempt(Struct, frozen=True):
 
 def promised(request: Request, terms: Terms, ledger: Ledger, before: Attempt | None = None) -> "Promise | None":
     """What a request has been promised; None for most."""
-    form = response_format(request) or {}
-    formed = form.get("type") in ("json_object", "json_schema") and not _continues(request)
-    if not request.generates or not (request.forced or formed):
+    wanted = None if _continues(request) else form(request)
+    if not request.generates or not (request.forced or wanted):
         return None
-    return Promise(request, form if formed else {}, terms, ledger, before)
+    if wanted and not wanted.judged:
+        ledger.note("unenforced", "response_format")
+    return Promise(request, wanted, terms, ledger, before)
 
 
 def _continues(request: Request) -> bool:
@@ -72,16 +74,17 @@ def _continues(request: Request) -> bool:
 class Promise:
     """A filter on an answer, which holds it back where it may have to be asked for again.
 
-    form: a `response_format`, which holds of a text without calls, or nothing.
+    form: of a text without calls.
     before: the attempt before this one; there is no third.
     failed: this attempt, if it was one, and another one shall be made.
     """
 
     def __init__(
-        self, request: Request, form: Mapping[str, Any], terms: Terms, ledger: Ledger, before: Attempt | None
+        self, request: Request, form: Form | None, terms: Terms, ledger: Ledger, before: Attempt | None
     ) -> None:
         self._request, self._form, self._ledger, self._before = request, form, ledger, before
-        self._texts: dict[int, list[str]] = defaultdict(list)  # by choice
+        self._texts: dict[int, list[str]] = defaultdict(list)  # by choice, as long as there is room
+        self._room = terms.limit
         self._settled: set[int] = set()  # choices of which nothing is owed any more
         self._policy = terms.call if request.forced else terms.form
         self._refuses = self._policy == "refuse" or terms.strict
@@ -97,8 +100,8 @@ class Promise:
         if self.failed:
             return ()
         match event:
-            case Text():
-                self._texts[event.choice].append(event.text)
+            case Text() | Reasoning():
+                self._hear(event)
             case ToolStart() | Refusal():
                 self._settled.add(event.choice)
             case Finish():
@@ -118,13 +121,18 @@ class Promise:
         told: Message = {"role": "user", "content": " ".join(one.words for one in self.failed.broken)}
         return replace(self._request, messages=(*self._request.messages, *said, told))
 
+    def _hear(self, event: Text | Reasoning) -> None:
+        self._room -= len(event.text)
+        if self._room >= 0 and isinstance(event, Text):
+            self._texts[event.choice].append(event.text)
+
     def _passed(self, event: Event) -> Iterable[Event]:
         """The event and all before it, unless it has to wait."""
         if self._held is None:
             return (event,)
         self._held.append(event)
         over = isinstance(event, Finish | Failure) or (self._aloud and isinstance(event, Reasoning))
-        if not (over or self._settled):
+        if self._room >= 0 and not (over or self._settled):
             return ()
         held, self._held = self._held, None
         return held
@@ -161,14 +169,15 @@ class Promise:
         if self._request.forced and (text or not cut):
             words = f"That was no call. {demand(self._request)}"
             broken.append(Broken("tool_choice", "The model did not call a tool, as 'tool_choice' demands.", words))
-        if self._form and (why := _misfit(text, self._form, cut=cut)):
+        if self._form and (why := self._misfit(self._form, text, cut=cut)):
             message = f"The model's answer does not fit 'response_format': {why}"
             words = f"That does not fit: {why}\nAnswer again, with nothing but the JSON."
             broken.append(Broken("response_format", message, words))
         return tuple(broken)
 
-
-def _misfit(text: str, form: Mapping[str, Any], *, cut: bool) -> str | None:
-    if cut:
-        return None if begins(text, form) else "it is no JSON"
-    return misfit(text, form)
+    def _misfit(self, form: Form, text: str, *, cut: bool) -> str | None:
+        if self._room < 0:
+            return "it is too long to be looked at"
+        if cut:
+            return None if form.begins(text) else "it is no JSON"
+        return form.misfit(text)

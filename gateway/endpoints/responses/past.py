@@ -11,7 +11,7 @@ from msgspec import Struct
 from gateway.endpoints.responses.parts import Content, Part
 from gateway.errors import BadRequest
 from gateway.ledger import Ledger
-from gateway.request import Message, Named, Thought, summary
+from gateway.request import LEADING, Message, Named, Thought, summary
 
 Item = dict[str, Any]
 
@@ -119,8 +119,7 @@ class Past:
 
     def compact(self, text: str) -> None:
         """A summary stands for all that was said before it, but not for what the model was told to do."""
-        told = ("system", "developer")
-        self._said = [one for one in self._said if isinstance(one, dict) and one["role"] in told]
+        self._said = [one for one in self._said if isinstance(one, dict) and one["role"] in LEADING]
         self.add(summary(text))
 
     def messages(self) -> list[Message]:
