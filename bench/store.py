@@ -16,8 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from bench.figures import Figure
 from gateway.store import Database, responses, threads
-from gateway.store.responses import Kept
-from gateway.store.threads import Place
+from gateway.store.records import Kept, Place
 
 _TIMES = 50  # each thing is done so often, and the median shown
 _SIZES = (10, 100, 1000, 10_000)  # items of a chain

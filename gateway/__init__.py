@@ -22,6 +22,7 @@ Reading order, the way of one chunk:
     compaction          a conversation that a summary takes the place of
     recollection        reasoning that a client did not send back, put in again
     turn                upstream and endpoint together: bytes → bytes
+    routing             which backend is asked, how often, and who waits
     store               what lasts: responses, conversations, and all else that is looked up later
     server              sockets, clock, processes: the only code that waits
 

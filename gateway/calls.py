@@ -12,7 +12,7 @@ from msgspec import DecodeError, Struct, json
 from msgspec.structs import replace
 from partial_json_parser import ensure_json
 
-from gateway.errors import UpstreamInvalid
+from gateway.errors import Problem, UpstreamInvalid
 from gateway.events import Event, ToolArgs, ToolEnd, ToolStart
 from gateway.formats.format import Context, Format, Parse
 from gateway.formats.reader import Malformed, Reader
@@ -27,6 +27,7 @@ class Setting(Struct, frozen=True):
     format: None where text is just text.
     new_id: makes an id for a call that came without one.
     taken: ids of calls that the conversation has already.
+    discreet: takes out of a problem what a client is not to know.
     limit: characters that may be held back, of calls that came out of turn or have no name yet.
     """
 
@@ -36,6 +37,7 @@ class Setting(Struct, frozen=True):
     ledger: Ledger
     taken: frozenset[str] = frozenset()
     limit: int = 8 << 20
+    discreet: Callable[[Problem], Problem] = lambda problem: problem
 
 
 class _Open:

@@ -4,6 +4,7 @@ What a command needs is imported when it runs, so that `--help` and `--version` 
 """
 # ruff: noqa: PLC0415
 
+import secrets
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -66,15 +67,17 @@ def serve(
 ) -> None:
     """Serve, until Ctrl-C.
 
-    With a configuration it serves what that says; the other options win over it.  Without one it looks for model
-    servers on this machine (Ollama 11434, vLLM 8000, llama.cpp 8080, LM Studio 1234, SGLang 30000) and serves those.
+    With a configuration it serves what that says, and what is new in it as soon as it changes; the other options win
+    over it.  Without one it looks for model servers on this machine (Ollama 11434, vLLM 8000, llama.cpp 8080, LM Studio
+    1234, SGLang 30000) and serves those.
     """
     from gateway.server.run import run
-    from gateway.server.source import settle
+    from gateway.server.source import Source, settle
 
     flags = {"host": host, "port": port, "workers": workers}
-    with refusals(), settle(config, flags, sys.stderr, demo_wanted=demo) as (settings, greeting):
-        run(settings, greeting=greeting)
+    source = Source(config, flags) if config else None
+    with refusals(), settle(source, flags, sys.stderr, demo_wanted=demo) as (settings, greeting):
+        run(settings, greeting=greeting, source=source)
 
 
 @app.command()
@@ -94,6 +97,11 @@ def check(config: ConfigFile = None) -> None:
     with refusals():
         settings = read_config(config)
         typer.echo(effective(settings), nl=False)
+        if tls := settings.server.tls:
+            from gateway.server.certificates import validity
+
+            valid, days = validity(tls)
+            typer.echo(f"# server.tls.certificate: {days}", err=not valid)
         for name, model in settings.models.items():
             chosen = by_name((model.upstream_model or name, name), canonical(model.format))
             unsure = ", unless its chat template does" if chosen.format == "auto" else ""
@@ -164,6 +172,54 @@ def doctor(  # noqa: PLR0913, PLR0917 - its options
     )  # fmt: skip
     with refusals(interrupted=1):
         raise typer.Exit(conclude(consult(wanted, sys.stderr), wanted, as_json=as_json))
+
+
+@app.command()
+def health(
+    url: Annotated[
+        str | None, typer.Argument(metavar="URL", help="Its root; default: http or https on port 8900 of this machine.")
+    ] = None,
+) -> None:
+    """Ask a gateway whether it is alive, for the health check of a container.
+
+    The exit code is 1 if it is not, or if there is none.  Its certificate is not looked at.
+    """
+    from gateway.server.alive import HERE, alive
+
+    try:
+        well = any(map(alive, [url] if url else HERE))
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}.") from None
+    if not well:
+        typer.echo(f"no gateway says that it is alive at {url or HERE[0]}", err=True)
+        raise typer.Exit(1)
+
+
+@app.command()
+def key(
+    hashed: Annotated[
+        bool, typer.Option("--hash", help="Print the digest of the key on standard input instead.")
+    ] = False,
+) -> None:
+    """Make a key for a client, and its digest for the configuration.
+
+    The gateway needs the digest only, so that no file of it has to hold a key.  Keys of your own should be as long
+    and as random as these: a short one could be guessed from its digest.
+    """
+    from gateway.config import as_digest
+
+    if hashed:
+        shown = typer.get_text_stream("stdin", errors="replace").readline().removesuffix("\n").removesuffix("\r")
+        try:
+            typer.echo(as_digest(shown))
+        except ValueError as error:
+            raise typer.BadParameter(f"the key on standard input {error}.") from None
+        return
+    made = f"gw-{secrets.token_urlsafe(32)}"
+    typer.echo("# The key: give it to the client.  It is kept nowhere, so that nobody can show it again.")
+    typer.echo(made)
+    typer.echo("# Its digest: write it into the configuration, as `key` of an entry of auth.keys.")
+    typer.echo(as_digest(made))
 
 
 @contextmanager

@@ -1,21 +1,21 @@
 """Files in messages, as text that every model can read.
 
 A part `{"type": "file", "file": {"file_data": …, "filename": …}}`, in whoever's message, becomes a text part
-`<file name="…">…</file>`.  What a file is decides what is in it, not what it is called.
+`<file name="…">…</file>`.  What a file is decides what is in it, not what it is called.  With `file_url` in the place
+of `file_data` it has to be fetched first.
 """
 
 import re
-from base64 import b64decode
-from collections.abc import Callable, Iterator
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator, Mapping
 from html import escape
 from io import BytesIO
 from itertools import islice
 from typing import Any, Literal
-from urllib.parse import unquote_to_bytes
+from urllib.parse import unquote, unquote_to_bytes
 
 from msgspec import Struct
 from msgspec.structs import replace
-from pypdf import PdfReader, apply_configuration
 
 from gateway.errors import BadRequest
 from gateway.request import Message, Request
@@ -46,6 +46,7 @@ _KNOWN_CHARSET = re.compile(
     r"|shift[-_]?jis|euc-(jp|kr)|macintosh",
     re.IGNORECASE,
 )
+_MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+")
 _TEXT_TYPE = re.compile(r"text/.*|.*[/+-](json|xml|yaml|csv|toml|sql|javascript|typescript|sh)", re.IGNORECASE)
 _TEXT_NAME = re.compile(
     r".*\.(txt|text|md|markdown|rst|tex|log|csv|tsv|jsonl?|xml|html?|css|ya?ml|toml|ini|cfg|conf|env|properties|sql"
@@ -67,6 +68,46 @@ class _File(Struct, frozen=True):
 
 def has_files(request: Request) -> bool:
     return any(_is_file(part) for message in request.messages for part in _parts(message))
+
+
+def addresses(request: Request) -> dict[str, str]:
+    """The URL of each file that has to be fetched, and the path where it stands first.
+
+    Raises BadRequest for one that is not of the web: `messages[i].content[j].file.file_url`.
+    """
+    found: dict[str, str] = {}
+    for i, message in enumerate(request.messages):
+        for j, part in enumerate(_parts(message)):
+            if _is_file(part) and (url := _elsewhere(part["file"])) is not None:
+                param = f"messages[{i}].content[{j}].file.file_url"
+                if not url[:8].lower().startswith(("http://", "https://")):
+                    text = f"Invalid '{param}': expected a URL that begins with http:// or https://."
+                    raise BadRequest(text, code="invalid_value", param=param)
+                found.setdefault(url, param)
+    return found
+
+
+def inlined(request: Request, fetched: Mapping[str, str]) -> Request:
+    """The request with these files, as data URIs by their URLs, in its messages; one without a name has its URL's."""
+
+    def inline(part: Any) -> Any:  # noqa: ANN401 - decoded JSON
+        if not _is_file(part) or (url := _elsewhere(part["file"])) is None:
+            return part
+        name = part["file"].get("filename") or unquote(re.split("[?#]", url)[0].rstrip("/").rpartition("/")[2])
+        return {**part, "file": {"file_data": fetched[url], "filename": name}}
+
+    def inline_all(message: Message) -> Message:
+        parts = _parts(message)
+        return {**message, "content": [*map(inline, parts)]} if any(map(_is_file, parts)) else message
+
+    return replace(request, messages=tuple(map(inline_all, request.messages)))
+
+
+def data_uri(content_type: str, data: bytes) -> str:
+    """For a file of the web; the type with its charset is as its server says, or not at all."""
+    said = "".join(content_type.split())
+    type, charset = _MEDIA_TYPE.match(said), _CHARSET.search(said)
+    return f"data:{type[0] if type else ''}{charset[0] if charset else ''};base64,{b64encode(data).decode()}"
 
 
 def read(request: Request, expired: Expired) -> tuple[Request, frozenset[Outcome]]:
@@ -103,6 +144,11 @@ def _parts(message: Message) -> list[Any]:
 
 def _is_file(part: Any) -> bool:  # noqa: ANN401 - decoded JSON
     return isinstance(part, dict) and part.get("type") == "file"
+
+
+def _elsewhere(said: dict[str, Any]) -> str | None:
+    """Where a file is that was not sent."""
+    return said.get("file_url") if said.get("file_data") is None else None
 
 
 def _file(said: dict[str, Any], param: str) -> _File:
@@ -158,6 +204,7 @@ class _Expired(Exception):
 
 def _pdf(data: bytes, expired: Expired) -> tuple[str, bool]:
     """The text of its pages, as far as one can get."""
+    from pypdf import PdfReader, apply_configuration  # noqa: PLC0415 - 14 MB, and 50 ms of a start
 
     def check(*_: object) -> None:
         if expired():

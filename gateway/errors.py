@@ -9,7 +9,9 @@
     │   ├── MethodNotAllowed   405
     │   ├── TooLarge           413
     │   ├── Unsupported        415
-    │   └── UpgradeRequired    426
+    │   ├── UpgradeRequired    426
+    │   └── RateLimited        429
+    ├── StoreFailed            503: the database is not there, is full, or has been locked for too long
     └── UpstreamError          5xx: the backend failed; an SDK may try again
         ├── UpstreamFailed     any: it says why, and perhaps it is the client's request
         ├── UpstreamInvalid    502  what it said is no answer
@@ -19,6 +21,10 @@
 
 Each error carries a Problem: the value that a client gets, as a status and a body in OpenAI's shape.
 """
+
+from collections.abc import Mapping
+from math import ceil, inf
+from types import MappingProxyType
 
 from msgspec import Struct, json
 
@@ -52,14 +58,21 @@ STOPPED = Problem(503, "The gateway was stopped before the answer was complete."
 
 
 class GatewayError(Exception):
-    """Abstract: catch it, raise one of its children."""
+    """Abstract: catch it, raise one of its children.
+
+    retry_after: when to come back, as the header of that name says it; headers: what else the answer's head tells.
+    """
 
     status = 500
     code: str | None = None
+    headers: Mapping[str, str] = MappingProxyType({})
 
-    def __init__(self, message: str, *, code: str | None = None, param: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, code: str | None = None, param: str | None = None, retry_after: str | None = None
+    ) -> None:
         super().__init__(message)
         self.problem = Problem(self.status, message, code or self.code, param)
+        self.retry_after = retry_after
 
 
 class ClientError(GatewayError):
@@ -101,17 +114,33 @@ class UpgradeRequired(ClientError):
     status = 426
 
 
+class RateLimited(ClientError):
+    """seconds: until it is worth another try; infinite: it never is."""
+
+    status = 429
+    code = "rate_limit_exceeded"
+
+    def __init__(self, message: str, seconds: float, headers: Mapping[str, str]) -> None:
+        super().__init__(message, retry_after=None if seconds == inf else str(ceil(seconds)))
+        self.headers = headers
+
+
+class StoreFailed(GatewayError):
+    status = 503
+    code = "store_unavailable"
+
+
 class UpstreamError(GatewayError):
     status = 502
     code = "upstream_error"
 
 
 class UpstreamFailed(UpstreamError):
-    """It has said itself why; `retry_after` is its own word for when to come back."""
+    """It has said itself why, and when to come back."""
 
     def __init__(self, problem: Problem, retry_after: str | None = None) -> None:
-        super().__init__(problem.message)
-        self.problem, self.retry_after = problem, retry_after
+        super().__init__(problem.message, retry_after=retry_after)
+        self.problem = problem
 
 
 class UpstreamInvalid(UpstreamError):

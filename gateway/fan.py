@@ -30,9 +30,11 @@ class Fan:
     def feed(self, data: bytes) -> list[Event]:
         return self._told(self._member.feed(data) if data else ())
 
-    def end(self) -> None:
-        """The current one's body came to its end; what that brings is told with what comes next."""
-        self._ended += self._merged(self._member.close())
+    def end(self) -> Problem | None:
+        """The current one's body came to its end; what that brings is told with what comes next.  Why it failed."""
+        ended = [*self._merged(self._member.close())]
+        self._ended += ended
+        return next((event.problem for event in ended if isinstance(event, Failure)), None)
 
     def close(self) -> list[Event]:
         """All of them came to their ends."""
@@ -41,6 +43,10 @@ class Fan:
     def fail(self, problem: Problem) -> list[Event]:
         """The current one's body broke off, and the answer with it."""
         return [*self._told(self._member.fail(problem)), *translate.close(self._filters)]
+
+    @property
+    def used(self) -> Usage:
+        return _sum(member.used for member in self._members)
 
     @property
     def _member(self) -> Upstream:
@@ -69,13 +75,14 @@ class Fan:
     def _placed(self, event: Any, place: int) -> Event:  # noqa: ANN401 - any event but Failure
         if isinstance(event, Usage):
             self._counted[place] = event
-            return self._sum()
+            return _sum(self._counted.values())
         if isinstance(event, Extra) and event.choice is None:
             return event
         placed: Event = replace(event, choice=place) if place else event
         return placed
 
-    def _sum(self) -> Usage:
-        """The prompt is one, however often it was read."""
-        first, *more = self._counted.values()
-        return sum((replace(usage, prompt=0, cached=0, kept=0) for usage in more), first)
+
+def _sum(usages: Iterable[Usage]) -> Usage:
+    """The prompt is one, however often it was read."""
+    first, *more = usages
+    return sum((replace(usage, prompt=0, cached=0, kept=0) for usage in more), first)

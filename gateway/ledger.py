@@ -1,11 +1,19 @@
 """What was not passed as it came.  One list of `code:subject` per request; a subject is a field, never a value."""
 
+import re
 from typing import Literal
 
 Code = Literal[
     "forwarded", "renamed", "translated", "emulated", "synthesised", "repaired", "estimated", "truncated",
     "unenforced", "dropped",
 ]  # fmt: skip
+_UNFIT = re.compile(r"[^!-+\--~]+")  # for a list in a header or a comment: all but visible ASCII without the comma
+_LONGEST = 64  # characters of a subject
+
+
+def subject(name: str) -> str:
+    """A name that somebody else has made up, as it can be told."""
+    return _UNFIT.sub("?", name)[:_LONGEST]
 
 
 class Ledger:
@@ -15,8 +23,18 @@ class Ledger:
         self._entries: dict[str, None] = {}
         self._told = 0
 
-    def note(self, code: Code, subject: str) -> None:
-        self._entries[f"{code}:{subject}"] = None
+    def note(self, code: Code, name: str) -> None:
+        """name: of a field, whoever has made it up."""
+        self._entries[f"{code}:{subject(name)}"] = None
+
+    def mark(self) -> int:
+        """This point, for `back`."""
+        return len(self._entries)
+
+    def back(self, mark: int) -> None:
+        """Forget what was noted since then: that was about something that came to nothing."""
+        self._entries = dict.fromkeys(self.entries()[:mark])
+        self._told = min(self._told, mark)
 
     def entries(self) -> list[str]:
         return list(self._entries)

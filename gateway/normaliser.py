@@ -74,7 +74,7 @@ class Normaliser:
             return ()
         self.failed = True
         came = [event for choice in self._choices.values() for event in choice.lose()]
-        return (*came, Failure(problem))
+        return (*came, Failure(self._setting.discreet(problem)))
 
     def _spoken(self, event: Any) -> Iterable[Event]:  # noqa: ANN401 - any event of a choice
         return (self._choices.get(event.choice) or self._open(event.choice)).feed(event)

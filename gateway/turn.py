@@ -29,6 +29,12 @@ class RunTool(Struct, frozen=True):
     arguments: str
 
 
+class Failed(Struct, frozen=True):
+    """The round came to nothing, and nothing was told of it: `start` another, or `give_up`."""
+
+    problem: Problem
+
+
 class Keep(Struct, frozen=True):
     """The whole answer, to be stored before the client hears that it is over; then `kept` goes on."""
 
@@ -40,8 +46,9 @@ class End(Struct, frozen=True):
 
 
 _APART = frozenset((Usage, Extra, Failure))
+_NOTHING = Usage(0, 0)
 
-Action = Send | CallUpstream | RunTool | Keep | End
+Action = Send | CallUpstream | RunTool | Failed | Keep | End
 
 
 class Endpoint(Protocol):
@@ -64,14 +71,16 @@ class Source(Protocol):
     def feed(self, data: bytes) -> list[Event]: ...
     def close(self) -> list[Event]: ...
     def fail(self, problem: Problem) -> list[Event]: ...
+    @property
+    def used(self) -> Usage: ...
 
 
 class Turn:
     """start, then per round answered, feed* and close or fail; between rounds tool_result for each RunTool; kept.
 
     again: what to ask after a round of which nothing was told, as its answer was none; asked once for each round.
-    begun: the client has been given content; until then another backend may be tried, by `start` again.
-    problem: why the turn failed, if it did.
+    begun: the client has been given content; until then a round that fails is no end.
+    problem: why the round failed, if it did; the client is told of it at the end only.
     """
 
     def __init__(
@@ -84,20 +93,31 @@ class Turn:
     ) -> None:
         self._request, self._open_round, self._endpoint, self._again = request, open_round, endpoint, again
         self._round = _Round(tools)
-        self._spent = Usage(0, 0)  # of the rounds before
-        self._counted = Usage(0, 0)  # of this one
+        self._spent = _NOTHING  # of the rounds before
+        self._counted = _NOTHING  # of this one
+        self._running = False
         self._started = False
         self.begun = False
         self.problem: Problem | None = None
 
     def start(self) -> list[Action]:
-        self.problem = None
+        self.problem, self._counted, self._running = None, _NOTHING, True
         self._upstream = self._open_round(self._request)
         return [CallUpstream(self._request)]
 
     def spend(self, usage: Usage) -> None:
         """Count what was used on the way to the first round."""
         self._spent += usage
+
+    @property
+    def used(self) -> int:
+        """Tokens by now; where they were not counted, as the round goes on or broke off, they are estimated."""
+        spent = self._spent + (self._so_far if self._running else _NOTHING)
+        return spent.prompt + spent.completion
+
+    @property
+    def _so_far(self) -> Usage:
+        return self._upstream.used if self._counted == _NOTHING else self._counted
 
     def answered(self, content_type: str) -> None:
         self._upstream.answered(content_type)
@@ -122,6 +142,17 @@ class Turn:
         """The round is over: end the turn, or run the tools that were called."""
         return self._end(b"".join(map(self._encode, self._upstream.close())))
 
+    def end(self, problem: Problem) -> list[Action]:
+        """It is over, for this reason, whatever could still be tried; what had come is delivered."""
+        if self.problem:  # one round has failed, and the other has not begun
+            self.problem = problem
+            return self._over(b"")
+        return self._over(b"".join(map(self._encode, self._upstream.fail(problem))))
+
+    def give_up(self) -> list[Action]:
+        """Nothing else is tried after a round that Failed."""
+        return self._over(b"")
+
     def tool_result(self, id: str, output: str) -> list[Action]:
         """Another round, once each tool has answered."""
         self._round.results[id] = output
@@ -137,12 +168,21 @@ class Turn:
         return [Send(self._endpoint.close(kept=well)), End()]
 
     def _end(self, last: bytes) -> list[Action]:
-        self._spent, self._counted = self._spent + self._counted, Usage(0, 0)
+        failed_at_once = self.problem and not self.begun  # then the backend has done nothing that was of use
+        self._spent += self._counted if failed_at_once else self._so_far
+        self._counted, self._running = _NOTHING, False
         if self._round.goes_on and not self.problem:
             return [Send(last), *self._round.tools_to_run()]
         if not self.problem and (request := self._again()):
             self._request = request
             return [Send(last), *self.start()]
+        if self.problem and not self.begun:
+            return [Send(last), Failed(self.problem)]
+        return self._over(last)
+
+    def _over(self, last: bytes) -> list[Action]:
+        if self.problem:
+            last += self._endpoint.encode(Failure(self.problem))
         record = self._endpoint.record()
         if record is None:
             return [Send(last + self._endpoint.close(kept=False)), End()]
@@ -165,7 +205,7 @@ class Turn:
             return self._endpoint.encode(self._spent + event)
         if isinstance(event, Failure):
             self.problem = event.problem
-            return self._endpoint.encode(event)
+            return b""
         return self.commit() + self._endpoint.encode(event)
 
 

@@ -14,7 +14,7 @@ from gateway.translate import Filter
 
 _LOST = Problem(502, "The backend closed the connection before its answer ended.", "upstream_lost")
 _NO_CHOICE = Problem(502, "The backend's answer is no chat completion: it has no choices.", "upstream_error")
-_CHARACTERS_PER_TOKEN = 4
+CHARACTERS_PER_TOKEN = 4
 _DONE = b"[DONE]"
 _STREAMS: dict[str, Callable[[int], Framing]] = {"text/event-stream": SSE, "application/x-ndjson": Lines}
 
@@ -66,6 +66,12 @@ class Upstream:
             return events + self.close()
         return events + self._ended(self._normaliser.fail(problem))
 
+    @property
+    def used(self) -> Usage:
+        """What it has taken by now: as the backend has counted, or estimated."""
+        decoder = self._decoder
+        return decoder.counted or Usage(tokens(self._prompt_size()), decoder.written or tokens(decoder.said))
+
     def _left(self) -> Iterator[bytes]:
         """The last event, if its empty line never came; one that the end cut in two must not hide why it ended."""
         return (payload for payload in self._frames.close() if payload == _DONE or readable(payload))
@@ -86,14 +92,15 @@ class Upstream:
         if usage and (usage.reasoning or not thought):
             return
         self._ledger.note("estimated", "usage.reasoning_tokens" if usage else "usage")
-        usage = usage or Usage(tokens(self._prompt_size()), self._decoder.written or tokens(said))
-        yield shared(usage, thought, said) if thought else usage
+        yield shared(self.used, thought, said) if thought else self.used
 
     def _promised(self, payloads: Iterator[bytes]) -> list[Event]:
         decode, normalise, filters = self._decoder.decode, self._normaliser.feed, self._filters
         events: list[Event] = []
         try:
             for payload in payloads:
+                if self._normaliser.failed:
+                    break  # however much of it has come
                 if payload == _DONE:
                     self._done = True
                     continue
@@ -106,4 +113,4 @@ class Upstream:
 
 def tokens(characters: int) -> int:
     """How many tokens so many characters may be."""
-    return -(-characters // _CHARACTERS_PER_TOKEN)
+    return -(-characters // CHARACTERS_PER_TOKEN)

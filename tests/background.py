@@ -124,7 +124,7 @@ class Follower:
     async def until(self, wanted):
         await until(lambda: wanted in self.data)
 
-    async def reach(self, number, gates, seconds=0.01):
+    async def reach(self, number, gates, seconds=0.5):
         """Until this event has come; the answer goes on by a piece when nothing has come for so long."""
         async with asyncio.timeout(20):
             while len(per_event(self.data)) <= number:

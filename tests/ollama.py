@@ -8,7 +8,6 @@ which status; NDJSON and its `/v1`; what it leaves out of an answer; and how a p
 Every request takes the next turn, and the last one is played again for ever.  A word is a token.
 """
 
-import asyncio
 import base64
 import json
 from contextlib import asynccontextmanager
@@ -19,7 +18,7 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 
-from gateway.server.stopping import STOPPING
+from gateway.server.protocols import STOPPING
 
 NAME = "llama9:latest"
 MADE = "2026-08-21T18:48:22.000000001Z"
@@ -54,7 +53,7 @@ def calls(*called, content="", **members):
 
 @asynccontextmanager
 async def _lifespan(_):
-    yield {STOPPING: asyncio.Event()}
+    yield {STOPPING: list}  # nothing has to be done then
 
 
 class Turn(msgspec.Struct):

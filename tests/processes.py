@@ -13,14 +13,16 @@ import httpx
 import gateway
 
 _HERE = Path(__file__).parent
+_CODE = Path(gateway.__file__).parents[1]
 _NUMBERS = itertools.count()
 
 
 @asynccontextmanager
-async def process(url, store, folder, *, dies_at=None, eager=None, **sections):
+async def process(url, store, folder, *, dies_at=None, eager=None, clean=True, port=0, code=_CODE, **sections):
     """The process and a client of it; sections: of its config.
 
-    dies_at: a point that `dying_gateway.py` knows; eager: options of `eager_gateway.py`.
+    dies_at: a point that `dying_gateway.py` knows; eager: options of `eager_gateway.py`; clean: nothing goes wrong in it;
+    code: the folder that its package is in.
     """
     file = folder / f"gateway{next(_NUMBERS)}.yaml"
     said = {
@@ -30,13 +32,13 @@ async def process(url, store, folder, *, dies_at=None, eager=None, **sections):
         "stream": {"grace_seconds": 0.05},
     }
     file.write_text(json.dumps({**said, **sections}))
-    where = {**os.environ, "PYTHONPATH": str(Path(gateway.__file__).parents[1])}
-    command = [sys.executable, *_program(dies_at, eager), "serve", "--config", file, "--port", "0"]
+    where = {**os.environ, "PYTHONPATH": str(code)}
+    command = [sys.executable, *_program(dies_at, eager), "serve", "--config", file, "--port", str(port)]
     pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     child = await asyncio.create_subprocess_exec(*command, stdout=null, stderr=pipe, stdin=null, env=where)
     try:
-        greeting = (await child.stderr.readline()).decode()  # ends with the port
-        root = f"http://127.0.0.1:{greeting.rsplit(maxsplit=1)[-1]}"
+        greeting = (await child.stderr.readline()).decode()  # ends with the port, if it was free to choose one
+        root = f"http://127.0.0.1:{port or greeting.rsplit(maxsplit=1)[-1]}"
         async with httpx.AsyncClient(base_url=root, timeout=20, verify=False) as client:
             yield child, client
     finally:
@@ -45,10 +47,10 @@ async def process(url, store, folder, *, dies_at=None, eager=None, **sections):
             await child.wait()
         rest = (await child.stderr.read()).decode()
         child._transport.close()
-    assert "Traceback" not in rest, rest
+    assert not clean or "Traceback" not in rest, rest
 
 
 def _program(dies_at, eager):
     if dies_at:
         return [_HERE / "dying_gateway.py", dies_at]
-    return ["-m", "gateway"] if eager is None else [_HERE / "eager_gateway.py", json.dumps(eager)]
+    return ["-P", "-m", "gateway"] if eager is None else [_HERE / "eager_gateway.py", json.dumps(eager)]

@@ -28,8 +28,8 @@ import uvicorn
 import uvloop
 
 from gateway import config, formats
-from gateway.server import stopping
 from gateway.server.app import create_app
+from gateway.server.protocols import Settings
 
 
 class Step(Enum):
@@ -330,27 +330,18 @@ async def overheard(site, take, body, headers=None):
 async def listening(*scripts, models=(), **said):
     """A Site behind a real socket, at `site.client.base_url`."""
     async with Upstream(scripts, models).serving() as upstream:
-        app = create_app(settings(upstream.url, **said))
-        async with running(app) as url, httpx.AsyncClient(base_url=url, timeout=20, verify=False) as client:
+        known = settings(upstream.url, **said)
+        app = create_app(known)
+        async with running(app, known) as url, httpx.AsyncClient(base_url=url, timeout=20, verify=False) as client:
             yield Site(upstream, client, app)
 
 
 @asynccontextmanager
-async def running(app):
-    """The url of a gateway that runs in this loop as it runs in production."""
+async def running(app, said=None, request_seconds=60):
+    """The url of a gateway that runs in this loop as it runs in production; said: its config."""
     sock = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(
-        uvicorn.Config(
-            app,
-            lifespan="on",
-            log_config=None,
-            access_log=False,
-            http=stopping.Http,
-            ws=stopping.WebSocket,
-            ws_per_message_deflate=False,
-            timeout_graceful_shutdown=5,
-        )
-    )
+    server = uvicorn.Server(Settings(app, said or config.Config()))
+    server.config.request_seconds = request_seconds
     server.config.load()
     server.lifespan = server.config.lifespan_class(server.config)
     await server.startup([sock])

@@ -242,22 +242,24 @@ async def test_the_backends_word_for_when_to_come_back_is_passed_on(status, afte
 @pytest.mark.parametrize("streamed", [True, False])
 async def test_an_excerpt_of_a_failure_is_in_the_log_and_only_there_and_never_the_key(streamed, caplog):
     page = b"<html>inner secret " + KEY.encode() + b" " + b"x" * 1000
-    async with gateway(whole(page, 500)) as site:
+    async with gateway(whole(page, 500), logs={"content": True}) as site:
         answer = await site.chat(stream=streamed)
     assert "inner secret" not in answer.text
-    (record,) = warnings(caplog)
-    assert "backend up answered 500: b'<html>inner secret ... xxx" in record
+    assert warnings(caplog) == ["backend up answered 500"]
+    (record,) = shown(caplog)
+    assert "backend up: b'<html>inner secret ... xxx" in record
     assert len(record) < 400
     assert KEY not in answer.text + record
 
 
 @pytest.mark.parametrize("status", [401, 403])
 async def test_a_refused_key_is_the_operators_business_and_not_shown_to_the_client(status, caplog):
-    async with gateway(whole({"error": {"message": f"Incorrect API key provided: {KEY}"}}, status)) as site:
+    refusal = whole({"error": {"message": f"Incorrect API key provided: {KEY}"}}, status)
+    async with gateway(refusal, logs={"content": True}) as site:
         answer = await site.chat()
         assert problem(answer) == (502, FAULT, "upstream_auth_error", None)
         assert answer.json()["error"]["message"] == "The backend refused the gateway's credentials."
-    (record,) = warnings(caplog)
+    (record,) = shown(caplog)
     assert "Incorrect API key provided: ..." in record
     assert KEY not in record
 
@@ -266,6 +268,10 @@ async def test_what_is_the_clients_fault_is_not_in_the_log(caplog):
     async with gateway(whole({"error": "no"}, 400)) as site:
         await site.chat()
     assert warnings(caplog) == []
+
+
+def shown(caplog):
+    return [record.getMessage() for record in caplog.records if record.name == "gateway.content"]
 
 
 def warnings(caplog):
@@ -321,13 +327,22 @@ async def test_what_is_no_answer_is_a_502(case, streamed, caplog):
         assert problem(answer) == (502, FAULT, code, None)
         assert "<html>" not in answer.text
     assert len(warnings(caplog)) == 1
-    assert warnings(caplog)[0].startswith(f"backend up: {code}: ")
+    assert warnings(caplog) == [f"backend up: {code}"]
+
+
+async def test_what_stands_behind_a_failure_in_the_same_chunk_is_not_told():
+    choices = [{"index": 0, "delta": {}, "finish_reason": "abort"}, {"index": 1, "delta": {"content": "more"}}]
+    async with gateway([head(), chunk("Hel"), frame(choices=choices), DONE, END]) as site:
+        answer = await site.chat(stream=True, n=2)
+    assert text_of(answer.text) == "Hel" and "more" not in answer.text
+    assert payloads(answer.text)[-1]["error"]["code"] == "upstream_error"
 
 
 async def test_the_log_shows_how_something_that_is_no_answer_began(caplog):
-    async with gateway(whole(b"<html>Who are you, " + KEY.encode() + b"?" + b"x" * 5000, type="text/html")) as site:
+    page = whole(b"<html>Who are you, " + KEY.encode() + b"?" + b"x" * 5000, type="text/html")
+    async with gateway(page, logs={"content": True}) as site:
         await site.chat()
-    (record,) = warnings(caplog)
+    (record,) = shown(caplog)
     assert "b'<html>Who are you, ...?xx" in record
     assert len(record) < 600
 
@@ -418,7 +433,7 @@ LATE = {
 async def test_after_content_a_failure_is_the_last_frame_and_the_body_ends_well(case, caplog):
     script, code = LATE[case]
     more = {"backend": {"timeouts": {"idle": 0.1}}, "limits": {"frame_bytes": 100_000}}
-    async with listening(script, **more) as site:
+    async with listening(script, logs={"content": True}, **more) as site:
         answer = await site.chat(stream=True)  # a body that did not end well would raise
     assert answer.status_code == 200
     assert text_of(answer.text) == "Hello", "what came first is delivered"
@@ -429,7 +444,7 @@ async def test_after_content_a_failure_is_the_last_frame_and_the_body_ends_well(
     assert "[DONE]" not in answer.text
     assert 'finish_reason":"' not in answer.text
     assert len(warnings(caplog)) == 1
-    assert "Hel" not in warnings(caplog)[0], "what a model said is nobody's business"
+    assert "Hel" not in caplog.text, "what a model said is nobody's business"
 
 
 @pytest.mark.parametrize("case", LATE)

@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 from gateway import __version__, cli, demo
 from gateway.config import Config, ConfigError, parse
 from gateway.formats import FORMATS
-from gateway.server.source import NoServer, greeting, read_config, settle
+from gateway.server.source import NoServer, Source, greeting, read_config, settle
 
 ROOT = Path(__file__).parent.parent
 RUNNER = CliRunner(env={"GATEWAY_CONFIG": None})
@@ -87,6 +87,8 @@ def written(tmp_path):
         (["check", "-h"], "--config FILE"),
         (["formats", "-h"], "--names"),
         (["doctor", "-h"], "--key-env VAR"),
+        (["health", "-h"], "The exit code is 1 if it is not, or if there is none."),
+        (["key", "-h"], "Make a key for a client, and its digest for the configuration."),
     ],
 )  # fmt: skip
 def test_help_is_there(words, said):
@@ -235,7 +237,7 @@ def settled(
     """The config, the greeting, and what was said on the way."""
     out = io.StringIO()
     wanted = bool(more.pop("demo", False))
-    with settle(file, more, out, demo_wanted=wanted, ports=ports or {}) as (config, hello):
+    with settle(file and Source(file, more), more, out, demo_wanted=wanted, ports=ports or {}) as (config, hello):
         yield config, hello, out.getvalue()
 
 

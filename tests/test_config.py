@@ -8,7 +8,18 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from gateway.config import Config, ConfigError, Document, Reasoning, build, effective, exposed, is_loopback, parse
+from gateway.config import (
+    Config,
+    ConfigError,
+    Document,
+    Reasoning,
+    build,
+    digest,
+    effective,
+    exposed,
+    is_loopback,
+    parse,
+)
 from gateway.server.source import read_config
 
 FORMATS = frozenset({"auto", "native", "hermes_json", "qwen_xml"})
@@ -100,8 +111,8 @@ inspector: {enabled: true}
     assert (qwen.strict, qwen.aliases) == (True, ("gpt-4o-mini",))
     assert config.backends["gpu0"].api_key is None
     first, second = config.auth.keys
-    assert (first.name, first.key.get_secret_value(), first.scopes, first.models) == (
-        "key1", "sk-1", ("inference", "admin"), None,
+    assert (first.name, [one.get_secret_value() for one in first.key], first.scopes, first.models) == (
+        "key1", [digest("sk-1")], ("inference", "admin"), None,
     )  # fmt: skip
     assert (second.name, second.scopes, second.models, second.limits.requests_per_minute) == (
         "ci", ("admin",), ("qwen",), 5,
@@ -175,10 +186,10 @@ def test_an_unset_variable_is_named():
     ]
 
 
-@pytest.mark.parametrize("text", ["${A", "${1}", "${A-b}", "${}"])
+@pytest.mark.parametrize("text", ["${A", "${1}", "${A-b}", "${}", "${file:}", "${file:a", "${files:a}"])
 def test_a_variable_written_wrong_is_refused(text):
     assert faults(BACKEND + f"models: {{a: {{upstream_model: '{text}'}}}}", {"A": "1"}) == [
-        "2: models.a.upstream_model: a variable is ${NAME} or ${NAME:-default}; $${ is a plain ${"
+        "2: models.a.upstream_model: a variable is ${NAME} or ${NAME:-default}, a file ${file:PATH}; $${ is a plain ${"
     ]
 
 
@@ -246,8 +257,8 @@ def test_scalars_are_those_of_yaml_1_2():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("severs: {}", "1: severs: unknown key; did you mean 'server'? one of: server, backends, models, auth, store, responses, limits, stream, images, metrics, inspector"),
-        ("server: {prot: 1}", "1: server.prot: unknown key; did you mean 'port'? one of: host, port, workers, drain_seconds, cors"),
+        ("severs: {}", "1: severs: unknown key; did you mean 'server'? one of: server, backends, models, auth, store, responses, limits, stream, images, files, logs, metrics, inspector"),
+        ("server: {prot: 1}", "1: server.prot: unknown key; did you mean 'port'? one of: host, port, workers, drain_seconds, drain_delay_seconds, watch_seconds, cors, tls, forwarded_allow_ips"),
         ("auth: {keys: [{name: a, key: b, limits: {zzz: 1}}]}", "1: auth.keys[0].limits.zzz: unknown key; one of: requests_per_minute, tokens_per_minute, tokens_per_day, concurrent"),
         (BACKEND + "models: {a: {reasoning: {carrier: text}}}", "2: models.a.reasoning.carrier: unknown key; one of: field, as"),
         (BACKEND + "models:\n  a:\n    format: hermes", "4: models.a.format: unknown format 'hermes'; did you mean 'hermes_json'? one of: auto, native, hermes_json, qwen_xml"),
@@ -292,6 +303,10 @@ def test_scalars_are_those_of_yaml_1_2():
         (BACKEND + "models: {a: {backends: [gpu1]}}", "2: models.a.backends[0]: no backend 'gpu1'; did you mean 'gpu0'? one of: gpu0"),
         (BACKEND + "models: {a: {backends: [gpu0, {name: gpu0}]}}", "2: models.a.backends[1]: the backend 'gpu0' is there twice"),
         (BACKEND + "models: {a: {backends: [{weight: 2}]}}", "2: models.a.backends[0].name: is missing"),
+        (BACKEND + "models: {a: {fallback: [b]}, c: }", "2: models.a.fallback[0]: no other model 'b'; one of: c"),
+        (BACKEND + "models: {a: {fallback: [{model: a}]}}", "2: models.a.fallback[0]: no other model 'a'; there is none"),
+        (BACKEND + "models: {a: {fallback: [{model: b, when: []}]}, b: }", "2: models.a.fallback[0].when: should have at least one entry"),
+        ("limits: {url: 'http://x'}", "1: limits.url: should begin with redis:// or rediss:// and name a host, like redis://127.0.0.1:6379/0"),
         (BACKEND + "models: {a: x}", "2: models.a: should be a mapping, one `key: value` a line"),
         (BACKEND + "models: [a]", "2: models: should be a mapping, one `key: value` a line"),
         ("models: {a: }", "1: models.a: names no backend; there is none"),
@@ -445,6 +460,7 @@ def test_every_key_of_the_example_is_explained():
         "#reasoning:",
         "#roles:",
         "images:",
+        "#tls:",
         "metrics:",
         "inspector:",
         "#- name: local",
@@ -493,6 +509,7 @@ def test_the_effective_config_has_the_template_itself(tmp_path):
         ("none.json", "5: models.a.response_template: no response_template is in it, nor the `fields` of one"),
         ("no.json", "5: models.a.response_template: {}/no.json is not JSON: Expecting value in line 2"),
         ("deep.json", "5: models.a.response_template: {}/deep.json is nested too deeply"),
+        ("long.json", "5: models.a.response_template: {}/long.json has a number of too many digits"),
         ("latin.json", "5: models.a.response_template: {}/latin.json is not UTF-8 at byte 1"),
     ],
 )  # fmt: skip
@@ -501,6 +518,7 @@ def test_a_wrong_template_is_a_fault_at_its_place(tmp_path, written, said):
     (tmp_path / "none.json").write_text("{}")
     (tmp_path / "no.json").write_text('{"fields":\n')
     (tmp_path / "deep.json").write_text("[" * 100_000)
+    (tmp_path / "long.json").write_text("9" * 5000)
     (tmp_path / "latin.json").write_bytes(b'"\xe4"')
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, written)

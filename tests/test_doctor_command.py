@@ -18,7 +18,7 @@ from gateway.server.backend import Backend
 from gateway.server.discover import identify
 from gateway.server.doctor import Wanted, consult
 from gateway.server.examining import Examiner
-from gateway.server.source import NoServer
+from gateway.server.source import NoServer, read_config
 
 RUNNER = CliRunner(env={"GATEWAY_CONFIG": None})
 LISTED = list_of("m")
@@ -236,6 +236,13 @@ async def test_a_server_that_dies_in_between_is_told_of():
     assert found.heard["tools"].problem is None
 
 
+async def test_a_server_that_fails_now_and_then_is_not_said_to_be_left_alone(caplog):
+    no = whole({"error": "no"}, status=502)
+    found = await examined(HELLO, no, no, no, HELLO, no, no, no, HELLO)
+    assert sum(one.problem is not None for one in found.heard.values()) >= 6
+    assert "left alone" not in caplog.text
+
+
 async def test_all_of_it_has_an_end():
     found = await examined([HANG], until=3)
     assert list(found.heard) == ["plain"] and found.responses is None
@@ -294,6 +301,15 @@ async def test_what_was_found_is_written_where_it_belongs(tmp_path, monkeypatch)
         file.write_text("# mine\n" + before)
         assert (await run("--config", str(file), "--write", "--only", "chat"))[0] == 0
     assert file.read_text() == "# mine\n" + before
+
+
+async def test_what_is_written_may_name_files(tmp_path):
+    file = tmp_path / "gateway.yaml"
+    (tmp_path / "key").write_text("k\n")
+    async with serving() as upstream:
+        file.write_text(f"backends: {{a: {{url: '{upstream.url}', api_key: '${{file:key}}'}}}}\n")
+        assert (await run("--config", str(file), "--write", "--only", "chat"))[0] == 0
+    assert "api_key: '${file:key}'" in file.read_text() and read_config(file).models.keys() == {"m"}
 
 
 async def test_another_servers_name_is_not_taken(tmp_path):

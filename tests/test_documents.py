@@ -14,14 +14,16 @@ from hypothesis import strategies as st
 from pypdf import PdfReader, PdfWriter
 from scripted import HELLO, gateway, problem, whole
 from scripted import said as body
+from web import HERE, hanging, page, web
 
-from gateway import documents
+from gateway import config, documents
 from gateway.errors import BadRequest
 from gateway.ledger import Ledger
 from gateway.request import Request
 from gateway.server.documents import read as read_beside
 
 NOTHING = "[no text could be read from this file]"
+NOWHERE = config.Fetching()
 CUT = "\n[the rest of this file was left out]"
 
 
@@ -304,14 +306,14 @@ def test_a_pdf_is_not_opened_when_time_is_up_already():
 
 async def test_a_request_without_files_is_the_same_one():
     request, ledger = asking({"type": "text", "text": "q"}), Ledger()
-    assert await read_beside(request, ledger) is request
+    assert await read_beside(request, NOWHERE, ledger) is request
     assert ledger.entries() == []
 
 
 async def test_each_outcome_is_listed_once():
     ledger = Ledger()
     parts = [file(uri(data)) for data in (b"Hello", b"World", PNG, PNG, HOSTILE["a bomb"][0])]
-    request = await read_beside(asking(*parts), ledger)
+    request = await read_beside(asking(*parts), NOWHERE, ledger)
     assert [part["text"][15:20] for part in request.messages[0]["content"]] == [
         "Hello",
         "World",
@@ -324,7 +326,7 @@ async def test_each_outcome_is_listed_once():
 
 async def test_a_file_that_takes_too_long_is_not_waited_for():
     ledger = Ledger()
-    request = await read_beside(asking(file(uri(TWO_PAGES)), file(uri(b"Hello"))), ledger, seconds=0)
+    request = await read_beside(asking(file(uri(TWO_PAGES)), file(uri(b"Hello"))), NOWHERE, ledger, seconds=0)
     assert [part["text"] for part in request.messages[0]["content"]] == [
         f'<file name="x">{NOTHING}</file>',
         '<file name="x">Hello</file>',
@@ -334,8 +336,8 @@ async def test_a_file_that_takes_too_long_is_not_waited_for():
 
 async def test_what_was_read_in_time_is_kept():
     ledger = Ledger()
-    pages = [words("a"), *[b"BT /F 12 Tf " + b"(a) Tj " * 3000] * 400]
-    request = await read_beside(asking(file(uri(pdf(*pages)))), ledger, seconds=3)
+    pages = [words("a"), *[b"BT /F 12 Tf " + b"(a) Tj " * 300] * 1000]  # each a small part of the time
+    request = await read_beside(asking(file(uri(pdf(*pages)))), NOWHERE, ledger, seconds=3)
     assert request.messages[0]["content"][0]["text"].startswith('<file name="x">a')
     assert ledger.entries() == ["truncated:file"]
 
@@ -393,3 +395,125 @@ async def test_strict_refuses_a_file_that_cannot_be_read():
         messages = [{"role": "user", "content": [file(uri(PNG))]}]
         answer = await site.chat(messages=messages, headers={"x-gateway-strict": "1"})
         assert problem(answer) == (400, "invalid_request_error", "unsupported_parameter", "file")
+
+
+# By URL
+
+
+def fetching(**more):
+    return {"files": {"fetch": True, "networks": [HERE], **more}}
+
+
+def by_url(url, **more):
+    return {"role": "user", "content": [{"type": "input_file", "file_url": url, **more}]}
+
+
+def file_of(site):
+    """The text that the server was sent."""
+    return site.asked["messages"][-1]["content"]
+
+
+FETCHED = {
+    "its name is its URL's": ("/d/gr%C3%BC%C3%9Fe.txt?a=/b.pdf#c", {}, page(b"Hello"), "grüße.txt", "Hello"),
+    "or the client's": ("/a.txt", {"filename": "b.txt"}, page(b"Hello"), "b.txt", "Hello"),
+    "its charset is its server's": (
+        "/a",
+        {},
+        page("ü".encode("latin-1"), content_type='text/x; charset="ISO-8859-1"'),
+        "a",
+        "ü",
+    ),
+    "its type is its server's": ("/a", {}, page(b"\x80", content_type="text/plain"), "a", "€"),
+    "which may say nothing": ("/a", {}, page(b"Hello", content_type=";, ;base64,x"), "a", "Hello"),
+    "a PDF": ("/a", {}, page(TWO_PAGES, content_type="text/html"), "a", "Hellö\n\nWorld"),
+    "no name at all": ("/", {}, page(b"Hello"), "127.0.0.1:{port}", "Hello"),
+    "nothing": ("/a", {}, page(b""), "a", NOTHING),
+    "packed": ("/a.txt", {}, page(zlib.compress(b"Hello"), content_encoding="deflate"), "a.txt", None),
+}
+
+
+@pytest.mark.parametrize("case", FETCHED)
+async def test_a_file_that_is_only_named_is_fetched_and_read(case):
+    path, more, said, name, text = FETCHED[case]
+    async with web({path.partition("#")[0]: said}) as there, gateway(HELLO, **fetching()) as site:
+        answer = await site.respond(input=[by_url(there.url + path, **more)], stream=True)
+        known = "translated" if text not in (NOTHING, None) else "dropped"
+        assert {"translated:file_url", f"{known}:file"} <= {*answer.headers["x-gateway-warnings"].split(", ")}
+        assert file_of(site) == f'<file name="{name.format(port=there.port)}">{text or NOTHING}</file>'
+        ((_, headers),) = there.asked
+    assert (headers["accept"], headers["accept-encoding"]) == ("*/*", "identity")
+
+
+async def test_files_are_fetched_wherever_they_are_named_and_each_once():
+    async with web({"/a": page(b"Hello")}) as there, gateway(HELLO, HELLO, **fetching()) as site:
+        named = by_url(f"{there.url}/a")["content"][0]
+        called = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"}
+        output = {"type": "function_call_output", "call_id": "c1", "output": [named]}
+        sent = {"type": "input_file", "file_data": uri(b"World"), "filename": "b", "file_url": f"{there.url}/never"}
+        asked = [{"role": "user", "content": [named, sent]}, called, output, {"role": "user", "content": "q"}]
+        answer = await site.respond(input=asked, stream=True)
+        assert answer.status_code == 200 and [path for path, _ in there.asked] == ["/a"]
+        said = json.dumps(site.asked["messages"])
+        assert said.count("Hello") == 2 and said.count("World") == 1
+
+        chat = {"type": "file", "file": {"file_url": f"{there.url}/a"}}
+        answer = await site.chat(
+            messages=[{"role": "user", "content": [{"type": "text", "text": "q"}, chat]}], stream=True
+        )
+        assert answer.status_code == 200 and "Hello" in file_of(site)
+
+
+async def test_without_leave_to_fetch_it_is_said_what_to_do():
+    async with (
+        web({"/a": page(b"Hello")}) as there,
+        gateway(HELLO, files={"networks": [HERE]}, images={"fetch": True}) as site,
+    ):
+        answer = await site.respond(input=[by_url(f"{there.url}/a")])
+        assert problem(answer) == (400, "invalid_request_error", "unsupported_value", "input")
+        assert (
+            "'files.fetch'" in answer.json()["error"]["message"] and "'file_data'" in answer.json()["error"]["message"]
+        )
+        assert there.asked == [] and site.upstream.posts == []
+
+
+@pytest.mark.parametrize(
+    "url", ["file:///etc/passwd", "ftp://example.com/a", "//example.com/a", "data:text/plain,x", ""]
+)
+async def test_a_file_is_fetched_from_the_web_only(url):
+    async with gateway(HELLO, **fetching()) as site:
+        answer = await site.chat(messages=[{"role": "user", "content": [{"type": "file", "file": {"file_url": url}}]}])
+        assert problem(answer) == (
+            400,
+            "invalid_request_error",
+            "invalid_value",
+            "messages[0].content[0].file.file_url",
+        )
+        assert site.upstream.posts == []
+
+
+async def test_a_file_is_fetched_within_limits_and_only_where_everybody_could():
+    pages = {"/large": page(b"x" * 101), "/slow": hanging, "/gone": page(b"", 404)}
+    async with web(pages) as there, gateway(HELLO, **fetching(max_bytes=100, seconds=1)) as site:
+        for url, code in (
+            (f"{there.url}/large", "file_too_large"),
+            (f"{there.url}/slow", "failed_to_download_file"),
+            (f"{there.url}/gone", "failed_to_download_file"),
+            ("http://169.254.169.254/latest/meta-data", "failed_to_download_file"),
+        ):
+            answer = await site.respond(input=[by_url(url)])
+            assert problem(answer) == (400, "invalid_request_error", code, "input")
+        assert site.upstream.posts == []
+
+
+async def test_what_is_stored_is_the_url_and_it_is_fetched_again_for_the_next_answer():
+    async with (
+        web({"/a": page(b"Hello")}) as there,
+        gateway(whole(body("Hi")), whole(body("Ho")), **fetching()) as site,
+    ):
+        asked = by_url(f"{there.url}/a")
+        first = (await site.respond(input=[asked])).json()
+        kept = (await site.client.get(f"/v1/responses/{first['id']}/input_items")).json()["data"]
+        assert kept[0]["content"][0]["file_url"] == f"{there.url}/a" and "Hello" not in json.dumps(kept)
+        there.pages["/a"] = page(b"World")
+        await site.respond(input="q", previous_response_id=first["id"])
+        assert "World" in json.dumps(site.asked["messages"]) and len(there.asked) == 2

@@ -1,6 +1,7 @@
 """`n` where a server gives one choice at a time: a request for each, and one answer of them all."""
 
 import asyncio
+import gc
 
 import pytest
 from background import until
@@ -35,6 +36,7 @@ from gateway.events import Extra, Failure, Finish, Text, Usage
 from gateway.fan import Fan
 from gateway.formats.format import Context
 from gateway.ledger import Ledger
+from gateway.server.fanning import FanCall
 from gateway.upstream import Upstream
 
 ONE = {"backend": {"kind": "transformers"}, "model": {"format": "native"}}
@@ -147,6 +149,18 @@ async def test_where_one_fails_later_the_answer_does():
     assert {*folded(frames)[0].values()} == {"A", "B"}
 
 
+@pytest.mark.parametrize("script", [answer("A"), [head(), chunk("A"), CLOSE]])
+async def test_nothing_is_left_to_the_collector(script):
+    async with listening(script, **ONE) as site:
+        gc.collect()
+        gc.disable()
+        try:
+            await site.chat(stream=True, n=2)
+            await until(lambda: [one for one in gc.get_objects() if isinstance(one, FanCall)], [])
+        finally:
+            gc.enable()
+
+
 async def test_a_client_that_leaves_leaves_all_of_them():
     async with listening([head(), chunk("A"), HANG], **ONE) as site:
         asked = {"model": "m", "messages": [{"role": "user", "content": "q"}], "stream": True, "n": 3}
@@ -161,6 +175,64 @@ async def test_in_its_silence_it_is_kept_alive():
     async with gateway(slow, stream={"keepalive_seconds": 0.05}, **ONE) as site:
         told = await site.chat(stream=True, n=2)
     assert ": keep-alive" in told.text and folded(payloads(told.text))[1] == {0: "stop", 1: "stop"}
+
+
+class Speaks:
+    """A call that says its pieces when it may `go` on, and remembers how it was judged."""
+
+    def __init__(self, *pieces):
+        self._pieces, self.judged, self.go = [*pieces], [], asyncio.Event()
+
+    async def ready(self, _=0):
+        await self.go.wait()
+        return True
+
+    async def read(self):
+        self.go.clear()
+        return self._pieces.pop(0)
+
+    def judge(self, problem):
+        self.judged.append(problem)
+
+    def close(self):
+        pass
+
+
+async def spoken(call, one):
+    """What is read of all calls once this one may go on."""
+    one.go.set()
+    assert await call.ready(SOON)
+    return await call.read()
+
+
+async def test_once_one_has_begun_the_others_have_when_they_speak():
+    calls = [Speaks(chunk(role="assistant"), chunk("A")), Speaks(chunk("B")), Speaks(chunk("C"))]
+    waiting = iter(calls)
+    call = FanCall(lambda *_: next(waiting), [b""] * 3, lambda _: None, fan(3))
+    await spoken(call, calls[0])
+    assert await spoken(call, calls[1]) == chunk("B")
+    call.judge(None)
+    assert [one.judged for one in calls] == [[], [None], []]
+    await spoken(call, calls[0])
+    assert [one.judged for one in calls] == [[None], [None], []]
+    call.close()
+
+
+async def test_one_that_ends_is_judged_by_itself_and_the_failure_of_one_is_the_end():
+    calls = [Speaks(chunk("A"), chunk(finish="stop"), b""), Speaks(b""), Speaks(chunk("C"))]
+    waiting, several = iter(calls), fan(3)
+    call = FanCall(lambda *_: next(waiting), [b""] * 3, lambda _: None, several)
+    for _ in range(2):
+        several.feed(await spoken(call, calls[0]))
+    calls[0].go.set()
+    async with asyncio.timeout(SOON):
+        while not calls[0].judged:
+            assert not await call.ready(0.01)
+    assert await spoken(call, calls[1]) == b""
+    problems = [event.problem for event in several.feed(b"") if isinstance(event, Failure)]
+    call.judge(*problems)
+    assert [one.judged for one in calls] == [[None], problems, []] and problems[0].code == "upstream_lost"
+    call.close()
 
 
 def fan(n):

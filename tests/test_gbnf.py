@@ -50,3 +50,27 @@ def test_what_is_written_by_it_fits(server, name):
         jsonschema_rs.validate(SCHEMAS[name], json.loads(choice["message"]["content"]), offline=True)
     else:
         assert choice["message"]["content"].strip()
+
+
+def inside(schema, depth, **more):
+    """So many objects in each other."""
+    for _ in range(depth):
+        schema = {"type": "object", "properties": {"a": schema}, **more}
+    return schema
+
+
+N = 20_000
+LARGE = {
+    "types without number": inside({}, 30, type=["object", "object", "array", ["object"]]),
+    "alternatives in alternatives": {"$defs": {f"a{i}": {"anyOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 2} for i in range(N)}, "$ref": "#/$defs/a0"},
+    "many members, all needed": {"type": "object", "properties": {f"p{i}": {} for i in range(N)}, "required": [f"p{i}" for i in range(N)]},
+    "one definition by many names": {"$defs": {"a": {"enum": ["x" * 100] * 1000}}, "anyOf": [{"$ref": "#" + "/" * i + "/$defs/a"} for i in range(500)]},
+    "all levels of one": {"$defs": {"a": inside({"enum": ["x" * 1000] * 100}, 30)}, "anyOf": [{"$ref": "#/$defs/a" + "/properties/a" * i} for i in range(30)]},
+    "a long list of values": {"enum": [f"x{i}" for i in range(N)]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_a_grammar_has_an_end_and_a_bounded_size(name):
+    written = grammar(LARGE[name])
+    assert len(written) < (4 << 20) and written.startswith("root ::= ")

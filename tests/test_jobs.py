@@ -34,7 +34,7 @@ from gateway.endpoints.responses import log
 from gateway.server.jobs.following import follow
 from gateway.server.jobs.tail import Tail
 from gateway.store import Database, logs, responses
-from gateway.store.logs import Row
+from gateway.store.records import Row
 from gateway.store.tables import jobs
 
 LISTS = {"backend": {"kind": "llamacpp"}, "model": {"format": "auto"}}  # its server is asked for a template first
@@ -624,7 +624,7 @@ async def test_who_writes_does_not_hear_itself(postgres, monkeypatch):
     async with listening(script, **where(url)) as site, asking(site, background=True) as first:
         await first.reach(2, gates)
         looks = []
-        engine = site.app.state.store._writes.sync_engine
+        engine = site.app.state.store._engines.writes.sync_engine
         event.listen(engine, "before_cursor_execute", lambda *told: looks.append("wanted_until <" in told[2]))
         await first.reach(20, gates)
         await cancelled(site, first.id)

@@ -13,6 +13,7 @@ from responses_events import checked, events_of
 from scripted import DONE, END, HANG, Upstream, chunk, head, problem, said, whole
 from sqlalchemy import select, update
 
+from gateway.errors import StoreFailed
 from gateway.server.jobs.desk import Desk
 from gateway.server.jobs.following import follow
 from gateway.server.jobs.lease import Lease
@@ -23,9 +24,7 @@ from gateway.server.jobs.watch import Watch
 from gateway.store import jobs as all_jobs
 from gateway.store import logs
 from gateway.store import responses as all_responses
-from gateway.store.database import StoreFailed
-from gateway.store.jobs import Job
-from gateway.store.logs import Row
+from gateway.store.records import Job, Row
 from gateway.store.tables import conversations, events, jobs, responses
 
 OVER = b"data: [DONE]\n\n"
@@ -409,7 +408,7 @@ async def test_a_gateway_that_is_started_again_sees_to_what_it_left(gateways, li
 async def test_nobody_has_to_help_when_a_lease_ends(two, life):
     async with (
         Upstream([[HANG], [*BEGUN, *REST]], ()).serving() as upstream,
-        two(upstream, eager={"lease": 1}) as (child, one, other),
+        two(upstream, eager={"lease": 3}) as (child, one, other),
     ):
         await life.begin(one)
         follower = life.follow(other)

@@ -13,8 +13,8 @@ IMPURE = {
 ROWS = [
     ["errors"],
     ["events"],
-    ["request", "ledger", "config"],
-    ["framing", "backends", "formats", "endpoints", "alignment", "shortening", "documents", "images"],
+    ["request", "ledger", "config", "tarpit"],
+    ["framing", "backends", "formats", "endpoints", "alignment", "shortening", "documents", "images", "routing"],
     ["calls", "recollection"],
     ["choice", "translate", "compaction"],
     ["normaliser"],

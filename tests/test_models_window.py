@@ -4,6 +4,7 @@ import asyncio
 
 import httpx
 import pytest
+from fleet import fleet
 from scripted import HANG, HELLO, SOON, Upstream, gateway, whole
 
 from gateway import config
@@ -100,13 +101,22 @@ async def test_an_alias_is_known_as_its_model_is():
         assert site.upstream.aside[0].path == "/props?model=up"
 
 
+async def test_of_several_backends_what_all_of_them_can_do_is_shown():
+    small = {"default_generation_settings": {"n_ctx": 2048}, "modalities": {"audio": True}}
+    capable = {"kind": "llamacpp"}
+    async with fleet([HELLO], [HELLO], [HELLO], backends=[capable, capable, {}], together=True) as site:
+        for upstream, props in zip(site.upstreams.values(), (PROPS, small), strict=False):
+            upstream.shown["/props"] = whole(props)
+        assert extras(await listed(site)) == {**length(2048), "capabilities": []}
+
+
 async def test_the_window_of_a_route_is_known_to_who_sends():
     async with gateway(HELLO, backend={"kind": "llamacpp"}) as site:
-        route = await site.app.state.directory.find("m")
+        route = (await site.app.state.directory.find("m")).any
         assert await window.of(route) is None
     async with gateway(HELLO, backend={"kind": "llamacpp"}) as site:
         site.upstream.shown["/props"] = whole(PROPS)
-        route = await site.app.state.directory.find("m")
+        route = (await site.app.state.directory.find("m")).any
         assert await window.of(route) == 4096
 
 

@@ -568,6 +568,8 @@ PARTS = [
     ({"type": "input_video", "video_url": {"url": "data:"}}, {"type": "video_url", "video_url": {"url": "data:"}}),
     (AUDIO, AUDIO),
     ({"type": "input_file", "file_data": "QQ==", "filename": "a.txt", "detail": "low"}, {"type": "file", "file": {"file_data": "QQ==", "filename": "a.txt"}}),
+    ({"type": "input_file", "file_url": "https://x/y", "file_data": None, "filename": "a"}, {"type": "file", "file": {"file_url": "https://x/y", "filename": "a"}}),
+    ({"type": "input_file", "file_url": "https://x/y", "file_data": "QQ=="}, {"type": "file", "file": {"file_data": "QQ=="}}),
     ({"type": "input_file", "file_data": "QQ==", "filename": None}, {"type": "file", "file": {"file_data": "QQ=="}}),
 ]  # fmt: skip
 
@@ -692,7 +694,7 @@ REFUSED = [
     lacking("input[0].content[0].file_data", part(type="input_file", filename="a")),
     ([part(type="input_image", file_id="file-1")], "'input[0].content[0].file_id' is not supported: send the content itself as 'image_url'.", "unsupported_value", "input[0].content[0].file_id"),
     ([part(type="input_file", file_id="file-1")], "'input[0].content[0].file_id' is not supported: send the content itself as 'file_data'.", "unsupported_value", "input[0].content[0].file_id"),
-    unsupported("input[0].content[0].file_url", part(type="input_file", file_url="https://x/y")),
+    mistyped("input[0].content[0].file_url", "a string", "an integer", part(type="input_file", file_url=1)),
     unsupported("input[1].output[0].file_id", fc("c1"), out("c1", [{"type": "input_image", "file_id": "file-1"}])),
     # sizes
     ("x" * 10_485_761, None, "string_above_max_length", "input"),

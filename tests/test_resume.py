@@ -493,7 +493,7 @@ async def following_soon(site, first, gates):
 
 async def test_what_is_not_stored_yet_is_not_told_twice(tmp_path, monkeypatch):
     """Nobody can write for a while: who comes back has seen more than the store."""
-    monkeypatch.setattr("gateway.store.database._WAIT", 0.1)
+    monkeypatch.setattr("gateway.store.engines._WAIT", 0.1)
     script, gates = slowly(*SAID)
     async with listening(script, **where(f"sqlite:///{tmp_path}/a.db")) as site:
         async with asking(site, background=True) as first:

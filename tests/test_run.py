@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -161,3 +162,23 @@ async def test_a_websocket_is_closed_when_its_turn_is_over(tmp_path):
         assert ended["response"]["output"][0]["content"][0]["text"] == "Hello"
         assert (refused["type"], refused["status"], busy.close_code) == ("error", 503, 1012)
         await child.wait()
+
+
+@pytest.mark.parametrize("module", ["gateway.cli", "gateway.server.run", "gateway.server.process"])
+def test_what_is_heavy_is_loaded_when_it_is_used(module):
+    """A gateway that stores nothing, and does nothing seldom, does without."""
+    heavy = {
+        "sqlalchemy",
+        "asyncpg",
+        "alembic",
+        "cryptography",
+        "jsonschema_rs",
+        "backports.zstd",
+        "pypdf",
+        "redis",
+        "xllamacpp",
+    }
+    said = f"import {module}, sys; print(*(name for name in {heavy!r} if name in sys.modules))"
+    where = {**os.environ, "PYTHONPATH": str(Path(gateway.__file__).parents[1])}
+    loaded = subprocess.run([sys.executable, "-c", said], env=where, capture_output=True, text=True, check=True)
+    assert loaded.stdout.split() == []

@@ -15,7 +15,8 @@ from postgres import Postgres
 from sqlalchemy import exc, func, insert, select, text
 
 import gateway
-from gateway.store import Database, StoreFailed, conversations, threads
+from gateway.errors import StoreFailed
+from gateway.store import Database, conversations, threads
 from gateway.store.tables import as_stored, metadata
 from gateway.store.tables import threads as table
 
@@ -208,7 +209,7 @@ async def test_a_database_that_may_only_be_read(tmp_path):
 
 
 async def test_a_database_that_is_locked_for_too_long(tmp_path, monkeypatch):
-    monkeypatch.setattr("gateway.store.database._WAIT", 0.1)
+    monkeypatch.setattr("gateway.store.engines._WAIT", 0.1)
     database = Database(f"sqlite:///{tmp_path}/a.db")
     assert await count(database) == 0
     other = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
@@ -235,7 +236,7 @@ async def test_several_that_open_a_new_file_at_once(tmp_path):
 
 
 async def test_a_new_file_that_stays_locked(tmp_path, monkeypatch):
-    monkeypatch.setattr("gateway.store.database._WAIT", 0.1)
+    monkeypatch.setattr("gateway.store.engines._WAIT", 0.1)
     database = Database(f"sqlite:///{tmp_path}/a.db")
     with closing(sqlite3.connect(tmp_path / "a.db")) as other:
         other.execute("BEGIN EXCLUSIVE")
@@ -246,7 +247,7 @@ async def test_a_new_file_that_stays_locked(tmp_path, monkeypatch):
 
 
 async def test_more_transactions_than_there_are_connections(store_url, monkeypatch):
-    monkeypatch.setattr("gateway.store.database._WAIT", 1)
+    monkeypatch.setattr("gateway.store.engines._WAIT", 1)
     database = Database(store_url)
     assert await count(database) == 0
     held = [database.reading() for _ in range(15)]
@@ -274,7 +275,8 @@ def filled(path):
     """How many threads a process writes that may not make files larger than a megabyte."""
     code = (
         "import asyncio\n"
-        "from gateway.store import Database, StoreFailed, threads\n"
+        "from gateway.errors import StoreFailed\n"
+        "from gateway.store import Database, threads\n"
         "async def main():\n"
         f"    database = Database('sqlite:///{path}')\n"
         "    try:\n"

@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import func, select
 
 from gateway.store import completions, threads
-from gateway.store.completions import Wanted
+from gateway.store.records import Wanted
 from gateway.store.tables import items, labels
 
 MESSAGES = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": None, "tool_calls": [{"id": "c"}]}]

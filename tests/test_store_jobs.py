@@ -11,13 +11,10 @@ from postgres import Postgres
 from sqlalchemy import func, select, text
 
 from gateway.store import Database, conversations, jobs, logs, migrations, responses, threads
-from gateway.store.database import notify
-from gateway.store.jobs import Held, Job, State
-from gateway.store.logs import Row
+from gateway.store.records import Broken, Held, Job, Place, Range, Row, State
 from gateway.store.tables import events, items, requests
 from gateway.store.tables import responses as all_responses
 from gateway.store.tables import threads as all_threads
-from gateway.store.threads import Broken, Place, Range
 
 LEASE = 100
 
@@ -416,18 +413,18 @@ async def test_processes_hear_each_other(store_url):
         if not one.notifies:
             await listening
             async with other.writing() as db:
-                await notify(db, "news", ["a"])
+                await jobs.notify(db, "news", ["a"])
             assert heard.empty()
             return
         async with asyncio.timeout(20):
             while heard.empty():  # until it listens
                 async with other.writing() as db:
-                    await notify(db, "news", ["hello"])
+                    await jobs.notify(db, "news", ["hello"])
                 await asyncio.sleep(0.02)
             async with other.writing() as db:
-                await notify(db, "news", [])
-                await notify(db, "else", ["not for it"])
-                await notify(db, "news", {"a": 1, "b\n'": 2})
+                await jobs.notify(db, "news", [])
+                await jobs.notify(db, "else", ["not for it"])
+                await jobs.notify(db, "news", {"a": 1, "b\n'": 2})
                 await asyncio.sleep(0.1)
                 assert {*drained(heard)} <= {"hello"}  # before it is certain
             assert [await heard.get(), await heard.get()] == ["a", "b\n'"]
@@ -442,7 +439,7 @@ def drained(queue):
 
 
 async def test_a_process_hears_again_once_the_server_is_back(monkeypatch):
-    monkeypatch.setattr("gateway.store.database._AGAIN", 0.02)
+    monkeypatch.setattr("gateway.store.engines._AGAIN", 0.02)
     heard = asyncio.Queue()
     with Postgres.temporary() as server:
         database = Database(server.create("one"))
@@ -452,7 +449,7 @@ async def test_a_process_hears_again_once_the_server_is_back(monkeypatch):
             async with asyncio.timeout(20):
                 while heard.empty():
                     async with database.writing() as db:
-                        await notify(db, "news", ["hello"])
+                        await jobs.notify(db, "news", ["hello"])
                     await asyncio.sleep(0.02)
                 [*drained(heard)]
 
@@ -488,7 +485,7 @@ def as_it_was(connection):
 
 async def test_a_database_of_the_first_release_is_brought_up_to_date(store_url):
     old = Database(store_url)
-    async with old._writes.begin() as db:
+    async with (await old._opened()).writes.begin() as db:
         await db.run_sync(as_it_was)
         for statement in (
             "INSERT INTO threads VALUES ('r', 't', NULL, NULL, 2, 30, 7)",

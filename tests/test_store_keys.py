@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from gateway.store import keys
-from gateway.store.keys import Answer, Begun
+from gateway.store.records import Answer, Begun
 
 HELLO = Answer(200, "application/json", b'{"a": "\\u0000"}\x00\xff')
 

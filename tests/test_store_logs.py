@@ -11,7 +11,7 @@ from test_store_jobs import begin, counted, numbered
 from test_store_work import noted, plan
 
 from gateway.store import Database, conversations, logs, responses
-from gateway.store.logs import Row
+from gateway.store.records import Row
 from gateway.store.tables import events
 from gateway.store.tables import threads as all_threads
 

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 from sqlalchemy import func, select
 
 from gateway.store import Database, conversations, jobs, logs, responses, tables, threads
-from gateway.store.logs import Row
+from gateway.store.records import Row
 
 FEW = st.integers(0, 3)
 NUMBERS = itertools.count()

@@ -22,7 +22,7 @@ from gateway.store import (
     thoughts,
     threads,
 )
-from gateway.store.keys import Begun
+from gateway.store.records import Begun
 from gateway.store.sweep import sweep as sweep_all
 
 TTL = 100
@@ -66,7 +66,7 @@ async def test_what_was_not_used_for_so_long_goes_with_all_that_is_of_it(store):
     assert await left(store) == {"extended", "more", "new"}
     assert await rows(store) == {
         "threads": 2, "items": 3, "responses": 3, "conversations": 0, "completions": 0, "labels": 0, "keys": 0, "thoughts": 1,
-        "jobs": 0, "requests": 0, "events": 0,
+        "jobs": 0, "requests": 0, "events": 0, "uses": 0,
     }  # fmt: skip
 
 

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from sqlalchemy import delete, func, select
 
 from gateway.store import Database, conversations, responses, threads
-from gateway.store.conversations import Conversation
+from gateway.store.records import Broken, Conversation, Place, Range
 from gateway.store.tables import items
 from gateway.store.tables import responses as all_responses
 from gateway.store.tables import threads as all_threads
-from gateway.store.threads import Broken, Place, Range
 
 
 def numbered(*ids):

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import event, text
 
 from gateway.store import completions, conversations, jobs, keys, logs, responses, sweep, thoughts, threads
-from gateway.store.completions import Wanted
+from gateway.store.records import Wanted
 
 CHAIN = 50  # responses in one thread
 
@@ -136,7 +136,7 @@ async def sweep_away(db):
 @contextmanager
 def noted(database):
     """The statements that are sent meanwhile, with their parameters."""
-    sent, engine = [], database._writes.sync_engine
+    sent, engine = [], database._engines.writes.sync_engine
 
     def note(connection, cursor, statement, parameters, context, executemany):
         sent.append((statement, parameters[0] if executemany else parameters))

@@ -61,3 +61,11 @@ async def test_a_store_that_fails_is_tried_again(caplog):
         assert not task.done()
     await unreachable.close()
     assert caplog.messages[0].startswith("what is too old could not be deleted: ")
+
+
+async def test_where_nothing_was_stored_no_database_is_made(tmp_path):
+    nothing = Database(f"sqlite:///{tmp_path}/a.db")
+    async with swept(nothing):
+        await asyncio.sleep(0.1)
+    await nothing.close()
+    assert [*tmp_path.iterdir()] == []

@@ -14,12 +14,12 @@ from gateway import events as ev
 from gateway.endpoints import chat
 from gateway.endpoints.chat.stream import Stream
 from gateway.endpoints.chat.whole import Whole
-from gateway.errors import Problem
+from gateway.errors import CANCELLED, Problem
 from gateway.ledger import Ledger
 from gateway.request import Request
 from gateway.translate import close as close_filters
 from gateway.translate import translate
-from gateway.turn import CallUpstream, End, RunTool, Send, Turn
+from gateway.turn import CallUpstream, End, Failed, RunTool, Send, Turn
 
 USAGE = sse({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}})
 FUNCTION = {"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {"type": "string"}}}}}
@@ -444,13 +444,25 @@ def test_a_call_for_the_client_ends_the_turn_beside_one_of_the_gateway():
 def test_a_failure_before_the_first_word_can_still_be_an_honest_status():
     turn = make_turn()
     turn.start()
-    assert (
-        turn.feed(chunk(role="assistant") + sse({"error": {"message": "boom", "code": 503}}))
-        == b"data: " + turn.problem.body() + b"\n\n"
-    )
-    assert not turn.begun and turn.problem == Problem(503, "boom", "server_is_overloaded")
+    problem = Problem(503, "boom", "server_is_overloaded")
+    assert turn.feed(chunk(role="assistant") + sse({"error": {"message": "boom", "code": 503}})) == b""
+    assert not turn.begun and turn.close() == [Send(b""), Failed(problem)]
     turn.start()
     assert turn.problem is None and turn.feed(chunk(content="a")) and turn.begun
+
+
+def test_a_failure_before_the_first_word_is_told_where_nothing_else_is_tried():
+    turn = make_turn()
+    turn.start()
+    assert turn.fail(Problem(502, "broke")) == [Send(b""), Failed(Problem(502, "broke"))]
+    assert turn.give_up() == [Send(b"data: " + Problem(502, "broke").body() + b"\n\n"), End()]
+
+
+def test_what_ends_it_between_two_rounds_is_why_it_ended():
+    turn = make_turn()
+    turn.start()
+    turn.fail(Problem(502, "broke"))
+    assert turn.end(CANCELLED) == [Send(b"data: " + CANCELLED.body() + b"\n\n"), End()]
 
 
 def test_a_failure_after_it_is_an_error_frame_and_no_done():
@@ -474,7 +486,7 @@ def test_a_failed_round_runs_no_tools():
     turn = make_turn(tools={"search"})
     turn.start()
     turn.feed(chunk(tool_calls=[call(0, "s1", "search", "{}")]))
-    assert [type(action) for action in turn.fail(Problem(502, "broke"))] == [Send, End]
+    assert [type(action) for action in turn.fail(Problem(502, "broke"))] == [Send, Failed]
 
 
 def test_the_head_goes_out_once():

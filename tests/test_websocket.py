@@ -285,10 +285,10 @@ async def test_only_so_many_bytes_wait():
 # Who may come in
 
 
-async def refused(site, **headers):
+async def refused(site, lines=None, **headers):
     """The answer to a handshake, as one of HTTP."""
     with pytest.raises(InvalidStatus) as info:
-        async with connect(address(site), additional_headers=headers):
+        async with connect(address(site), additional_headers=lines or headers):
             pass
     answer = info.value.response
     said = json.loads(answer.body)["error"]
@@ -324,6 +324,42 @@ async def test_of_pages_only_those_connect_that_are_allowed():
                 assert texts(await socket.respond()) == ["Hi"]
     async with listening(HELLO, server={"cors": ["*"]}) as site, connected(site, {"origin": "null"}) as socket:
         assert texts(await socket.respond()) == ["Hi"]
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "null", "", "https://b.example", "HTTPS://A.EXAMPLE", "https://a.example:443", "https://a.example:444",
+        "http://a.example", "https://me@a.example", "https://a.example@b.example", "https://a.example.b.example",
+        "https://b.example, https://a.example", "https://a.example/", "http://[", "https://a.example\t", "//a.example",
+        "http://127.0.0.1", "http://me@{own}", "ftp://{own}", "http://{own}/", "{own}", "http://{own}.b.example",
+    ],
+)  # fmt: skip
+async def test_an_origin_is_the_very_one_or_another(origin):
+    async with listening(HELLO, server={"cors": ["https://a.example"]}) as site:
+        own = f"127.0.0.1:{site.client.base_url.port}"
+        lines = [("origin", origin.replace("{own}", own))]
+        if origin.strip() == "https://a.example":  # white space around a value is none of it
+            async with connected(site, lines):
+                return
+        assert await refused(site, lines) == (403, BAD, "origin_not_allowed")
+
+
+async def test_of_several_origins_none_is_right():
+    async with listening(HELLO, server={"cors": ["https://a.example"]}) as site:
+        for other in ("https://a.example", "https://b.example"):
+            for lines in ([other, "https://a.example"], ["https://a.example", other]):
+                with pytest.raises(InvalidStatus, match="400"):
+                    await connect(address(site), additional_headers=[("origin", one) for one in lines])
+
+
+async def test_a_protocol_within_is_not_spoken():
+    """Tokens in its name are no keys either."""
+    async with listening(HELLO, auth=KEYS) as site:
+        offered = {"sec-websocket-protocol": f"openai-insecure-api-key.ann-{'k' * 20}, realtime"}
+        assert await refused(site, **offered) == (401, BAD, "invalid_api_key")
+        async with connected(site, {**ANN, **offered}) as socket:
+            assert texts(await socket.respond()) == ["Hi"]
 
 
 async def test_nothing_else_is_there_for_a_websocket():

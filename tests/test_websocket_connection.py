@@ -5,7 +5,7 @@ import gc
 import json
 import logging
 import weakref
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 
 import pytest
 from scripted import DONE, END, HANG, HELLO, SOON, chunk, gateway, head, listening
@@ -270,7 +270,7 @@ class Asking:
     """Somebody else's way to answer."""
 
     def __init__(self, answer):
-        self.answer = answer
+        self.answer, self.joined = answer, nullcontext
 
 
 async def test_a_fault_of_ours_is_told_and_logged(caplog):

@@ -1,6 +1,5 @@
 """The fields of a request as a kind of server takes them, by its table (verdicts.py, extensions.py)."""
 
-import re
 from collections.abc import Iterator, Mapping, Set
 from types import MappingProxyType
 from typing import Any, Literal
@@ -24,7 +23,6 @@ from gateway.request import Request
 
 # Of what means the same: it is sent; the client has said it itself, in the server's own words; the kind has no word.
 _Outcome = Literal["said", "given", "lost"]
-_UNFIT = re.compile(r"[^!-+\--~]+")  # for a list in a header: all but visible ASCII without the comma
 _LIMITS = ("max_completion_tokens", "max_tokens")
 _MOST_STOPS = 4  # that the API allows; servers may take more
 # What says no more than its absence: nothing is lost with it.
@@ -50,11 +48,6 @@ def fields(request: Request, kind: Kind, known: Set[str], ledger: Ledger) -> dic
     for name, value in _asked(request):
         taken.put(name, value)
     return taken.said
-
-
-def subject(name: str) -> str:
-    """A client's own word, as it can stand in the ledger."""
-    return _UNFIT.sub("?", name)[:64]
 
 
 def _asked(request: Request) -> Iterator[tuple[str, Any]]:
@@ -110,9 +103,9 @@ class _Taken:
             self._lose(name, value, Dropped())
             return
         if not (name == "response_format" and self._request.guided):  # which is none of the client's
-            self._ledger.note("translated", subject(name))
+            self._ledger.note("translated", name)
         if "lost" in outcomes:
-            self._ledger.note("dropped", subject(name))
+            self._ledger.note("dropped", name)
 
     def _outcomes(self, name: str, made: Mapping[str, Any]) -> set[_Outcome]:
         """Of all that a field was made into; its own name is its own."""
@@ -156,9 +149,9 @@ class _Taken:
             case Emulated() if name in self._known:
                 return
         if name not in _DEFAULTS or value != _DEFAULTS[name]:
-            self._ledger.note("unenforced" if isinstance(found, Unenforced) else "dropped", subject(name))
+            self._ledger.note("unenforced" if isinstance(found, Unenforced) else "dropped", name)
 
     def _note(self, code: Code, name: str) -> None:
         """What the API knows means the same under any name."""
         if name not in self._known:
-            self._ledger.note(code, subject(name))
+            self._ledger.note(code, name)

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import json
 
 _DEEPEST = 32  # of schemas in schemas; what is deeper may be any JSON
+_MOST = 1 << 20  # characters of expressions, each counted with those around it; what comes then may be any JSON
 _JSON = r"""
 value ::= object | array | string | number | boolean | null
 object ::= "{" space (string ":" space value ("," space string ":" space value)*)? "}" space
@@ -35,23 +36,24 @@ class _Rules:
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
         self._names: dict[str, str] = {}  # of the rules for definitions, by $ref
+        self._paths: list[str] = []  # of the definitions, in the order in which they were met
         self._written: list[str] = []
+        self._room = _MOST
 
     def all(self) -> list[str]:
         """Definitions may refer to each other without end, so each is written when another one is."""
         root = f"root ::= space {self.of(self._root)}"
-        done = 0
-        while done < len(self._names):
-            path, name = [*self._names.items()][done]
-            self._written.append(f"{name} ::= {self.of(self._found(path))}")
-            done += 1
+        for path in self._paths:
+            self._written.append(f"{self._names[path]} ::= {self.of(self._found(path))}")
         return [root, *self._written]
 
     def of(self, schema: Any, depth: int = 0) -> str:  # noqa: ANN401 - decoded JSON
         """An expression for the JSON that fits, with the white space after it."""
+        if self._room < 0:
+            return "value"
         match schema:
             case {"$ref": str(path)}:
-                said = self._names.setdefault(path, f"of-{len(self._names)}")
+                said = self._named(path)
             case {"const": value}:
                 said = _literal(value)
             case {"enum": [_, *_] as values}:
@@ -59,12 +61,20 @@ class _Rules:
             case {"anyOf": [_, *_] as options} | {"oneOf": [_, *_] as options} if depth < _DEEPEST:
                 said = _either(self.of(option, depth + 1) for option in options)
             case {"type": [_, *_] as kinds} if depth < _DEEPEST:
-                said = _either(self.of({**schema, "type": kind}, depth + 1) for kind in kinds)
+                words = dict.fromkeys(kind if isinstance(kind, str) else "" for kind in kinds)  # twice is double
+                said = _either(self.of({**schema, "type": word}, depth + 1) for word in words)
             case {"type": str(kind)} if kind in _TYPES:
                 said = self._typed(kind, schema, depth)
             case _:
                 said = "value"
+        self._room -= len(said)
         return said
+
+    def _named(self, path: str) -> str:
+        if path not in self._names:
+            self._names[path] = f"of-{len(self._names)}"
+            self._paths.append(path)
+        return self._names[path]
 
     def _typed(self, kind: str, schema: Mapping[str, Any], depth: int) -> str:
         match schema:
@@ -78,8 +88,9 @@ class _Rules:
 
     def _object(self, properties: Mapping[str, Any], required: object, depth: int) -> str:
         pairs = {name: f'{_literal(name)} ":" space {self.of(inner, depth)}' for name, inner in properties.items()}
-        needed = [name for name in pairs if isinstance(required, list) and name in required]
-        others = [pair for name, pair in pairs.items() if name not in needed]
+        wanted = {name for name in required if isinstance(name, str)} if isinstance(required, list) else frozenset()
+        needed = [name for name in pairs if name in wanted]
+        others = [pair for name, pair in pairs.items() if name not in wanted]
         first, more = self._any_of(others)
         inside = ' "," space '.join(pairs[name] for name in needed) + f" {more}" if needed else f"({first})?"
         return f'"{{" space {inside} "}}" space'

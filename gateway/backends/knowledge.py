@@ -41,6 +41,13 @@ class Known(Struct, frozen=True):
         abilities = frozenset().union(*said) if said else None
         return Known(self.window or other.window, abilities, self.template or other.template)
 
+    def __and__(self, other: "Known") -> "Known":
+        """What holds with either: the shorter window, and what both can do, as far as they say."""
+        windows = [one.window for one in (self, other) if one.window]
+        said = [one.abilities for one in (self, other) if one.abilities is not None]
+        abilities = frozenset.intersection(*said) if said else None
+        return Known(min(windows, default=None), abilities, self.template)
+
 
 def _of_all(_: str, __: Settings) -> Mapping[str, Any]:
     return {}

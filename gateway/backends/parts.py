@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.backends import KINDS, Kind
-from gateway.backends.fields import subject
 from gateway.backends.verdicts import PASSED, REFUSED, Refused, Translated, Verdict
 from gateway.errors import BadRequest
-from gateway.ledger import Ledger
+from gateway.ledger import Ledger, subject
 from gateway.request import Message, Request
 
 # Those of the API.  Of files there is only their text when a request gets here, and refused text is text.
@@ -51,12 +50,12 @@ def _fit(part: dict[str, Any], param: str, request: Request, kind: Kind, ledger:
             message = f"This model's backend takes no parts of type '{subject(type)}'."
             raise BadRequest(message, code="unsupported_value", param=f"{param}.type")
         case Translated(into=into) if into and (made := into(part, request)) != part:
-            ledger.note("translated", subject(type))
+            ledger.note("translated", type)
             return made
     if type not in API:
         if not kind.fetches:
             _check_inline(part, param)
-        ledger.note("forwarded", subject(type))
+        ledger.note("forwarded", type)
     return part
 
 

@@ -1,6 +1,6 @@
-"""What an operator writes.  Pure: the text, its file's name and the environment are arguments.
+"""What an operator writes.  Pure: the text, its file's name, the environment and what reads files are arguments.
 
-document.py   YAML and variables: a text as plain data that knows its lines      ← faults.py
+document.py   YAML, variables and files: a text as plain data that knows its lines      ← faults.py
 schema.py     every key with its type and default
 words.py      what the schema refuses, in words
 check.py      what links the sections; all faults at once
@@ -11,17 +11,20 @@ from io import StringIO
 
 from ruamel.yaml import YAML
 
-from gateway.config.check import Templates, as_written, build, exposed, is_loopback
+from gateway.config.check import Faulty, build, exposed, is_loopback
 from gateway.config.document import Document, read
-from gateway.config.faults import ConfigError, Fault
+from gateway.config.faults import ConfigError, Fault, Unreadable
+from gateway.config.scalars import as_digest, digest
 from gateway.config.schema import (
     Auth,
     Backend,
     Config,
-    Images,
+    Fetching,
     Key,
     Kind,
+    Logs,
     Model,
+    Queue,
     Reasoning,
     Responses,
     Roles,
@@ -30,12 +33,13 @@ from gateway.config.schema import (
     Store,
     Target,
     Timeouts,
+    Tls,
 )
 
 __all__ = [
-    "Auth", "Backend", "Config", "ConfigError", "Document", "Fault", "Images", "Key", "Kind", "Model", "Reasoning",
-    "Responses", "Roles", "Scope", "Server", "Store", "Target", "Templates", "Timeouts", "build", "effective",
-    "exposed", "is_loopback", "parse", "read",
+    "Auth", "Backend", "Config", "ConfigError", "Document", "Fault", "Faulty", "Fetching", "Key", "Kind", "Logs",
+    "Model", "Queue", "Reasoning", "Responses", "Roles", "Scope", "Server", "Store", "Target", "Timeouts", "Tls",
+    "Unreadable", "as_digest", "build", "digest", "effective", "exposed", "is_loopback", "parse", "read",
 ]  # fmt: skip
 
 
@@ -45,14 +49,12 @@ def parse(
     env: Mapping[str, str],
     formats: Collection[str],
     flags: Mapping[str, object] | None = None,
-    templates: Templates = as_written,
 ) -> Config:
-    """The config of a YAML text; raises a ConfigError with everything that is wrong.
+    """The config of a YAML text that needs no other file; raises a ConfigError with everything that is wrong.
 
-    `formats` are the names that `models.*.format` may have; `flags` are keys of `server` that win over the text;
-    `templates` knows what `models.*.response_template` stands for.
+    `formats` are the names that `models.*.format` may have; `flags` are keys of `server` that win over the text.
     """
-    return build(read(text, file, env), formats, flags, templates)
+    return build(read(text, file, env), formats, flags)
 
 
 def effective(config: Config) -> str:

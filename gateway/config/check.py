@@ -1,8 +1,8 @@
 """From a document to a Config: the schema, what links its sections, and all that is wrong in words."""
 
 import ipaddress
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from pydantic import ValidationError
 
@@ -12,30 +12,49 @@ from gateway.config.schema import Auth, Config, Server
 from gateway.config.words import choice, explain
 
 BROUGHT = ("response_template", "hf", "beam")  # the names of the format that a template describes
-# What a model's `response_template` stands for, which may be a path, and what is wrong in it.
-Templates = Callable[[object], tuple[object, Sequence[tuple[Path, str]]]]
+# What stands for a value that names files, and what is wrong in it, by the path below its key.
+Faulty = tuple[object, Sequence[tuple[Path, str]]]
 
 
-def as_written(template: object) -> tuple[object, Sequence[tuple[Path, str]]]:
-    """Templates of which nothing is known."""
-    return template, ()
+class Files(Protocol):
+    """What the files hold that a configuration names.
+
+    template: of a model's `response_template`, which may be a path; tls: of the section in `server`, with its paths.
+    """
+
+    def template(self, given: object) -> Faulty: ...
+    def tls(self, given: Mapping[str, Any]) -> Faulty: ...
+
+
+class _AsWritten:
+    """Files of which nothing is known."""
+
+    def template(self, given: object) -> Faulty:
+        return given, ()
+
+    def tls(self, given: Mapping[str, Any]) -> Faulty:
+        return given, ()
+
+
+AS_WRITTEN = _AsWritten()
 
 
 def build(
     document: Document,
     formats: Collection[str],
     flags: Mapping[str, object] | None = None,
-    templates: Templates = as_written,
+    files: Files = AS_WRITTEN,
 ) -> Config:
     """The config of a document, where `formats` are the names that a model's `format` may have.
 
-    `flags` are keys of `server` that the command line sets (None: it does not); they win.  Raises a ConfigError with
+    `flags` are keys of `server` that the command line sets (None: it does not); they win.  `templates` knows what
+    `models.*.response_template` stands for.  Raises a ConfigError with
     all faults, those of the document too, in the order of their lines.
     """
     data = _with_flags(document, flags or {})
     for path, text in _links(data):
         document.fault(path, text)
-    data = _with_templates(document, data, templates)
+    data = _with_tls(document, _with_templates(document, data, files), files)
     config = None
     try:
         config = Config.model_validate(_completed(data), context={"formats": formats}, by_alias=True, by_name=False)
@@ -73,15 +92,25 @@ def _with_flags(document: Document, flags: Mapping[str, object]) -> dict[str, An
     return {**data, "server": {**server, **given}}
 
 
-def _with_templates(document: Document, data: dict[str, Any], templates: Templates) -> dict[str, Any]:
+def _with_templates(document: Document, data: dict[str, Any], files: Files) -> dict[str, Any]:
     found = {}
     for name, model in _mapping(data, "models").items():
         if isinstance(model, dict) and model.get("response_template") is not None:
-            template, faults = templates(model["response_template"])
+            template, faults = files.template(model["response_template"])
             for path, text in faults:
                 document.fault(("models", name, "response_template", *path), text)
             found[name] = {**model, "response_template": template}
     return {**data, "models": {**data["models"], **found}} if found else data
+
+
+def _with_tls(document: Document, data: dict[str, Any], files: Files) -> dict[str, Any]:
+    server = _mapping(data, "server")
+    if not isinstance(server.get("tls"), dict):
+        return data
+    found, faults = files.tls(server["tls"])
+    for path, text in faults:
+        document.fault(("server", "tls", *path), text)
+    return {**data, "server": {**server, "tls": found}}
 
 
 def _completed(data: dict[str, Any]) -> dict[str, Any]:
@@ -103,6 +132,7 @@ def _links(data: dict[str, Any]) -> Iterator[tuple[Path, str]]:
             yield ("models", name), f"names no backend; {choice('', backends)}"
         yield from _targets(model, ("models", name, "backends"), backends)
         yield from _template(model, ("models", name))
+        yield from _fallbacks(name, model, models)
     yield from _aliases(models)
     yield from _exposure(data)
 
@@ -118,6 +148,14 @@ def _targets(model: object, path: Path, backends: Collection[str]) -> Iterator[t
         if name in seen:
             yield (*path, index), f"the backend {name!r} is there twice"
         seen.add(name)
+
+
+def _fallbacks(name: str, model: object, models: Collection[str]) -> Iterator[tuple[Path, str]]:
+    others = [other for other in models if other != name]
+    for index, entry in enumerate(_list(model, "fallback")):
+        other = entry.get("model") if isinstance(entry, dict) else entry
+        if isinstance(other, str) and other not in others:
+            yield ("models", name, "fallback", index), f"no other model {other!r}; {choice(other, others)}"
 
 
 def _template(model: object, path: Path) -> Iterator[tuple[Path, str]]:

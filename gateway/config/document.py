@@ -1,24 +1,29 @@
 """A YAML text as plain data that still knows its lines.  It knows no key of ours.
 
-`${VAR}` and `${VAR:-default}` are replaced inside string scalars, after parsing: no value can change the structure.
-`$${` stands for a plain `${`.  As in a shell, the default also stands in for a variable that is set but empty.
+`${VAR}`, `${VAR:-default}` and `${file:PATH}` are replaced inside string scalars, after parsing: no value can change
+the structure.  `$${` stands for a plain `${`.  As in a shell, the default also stands in for a variable that is set but
+empty.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from msgspec import Struct, field
 from ruamel.yaml import YAML, MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.reader import ReaderError
 
-from gateway.config.faults import Fault, Path, dotted
+from gateway.config.faults import Fault, Path, Unreadable, dotted
 
 _TAG = "tag:yaml.org,2002:"
 _TYPED = {_TAG + name for name in ("bool", "float", "int", "null")}
 _PLAIN = {_TAG + name for name in ("str", "timestamp", "merge")}  # a date is a text: no key of ours wants one
-_VARIABLE = re.compile(r"\$\$\{|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\})?")
+_VARIABLE = re.compile(r"\$\$\{|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]{0,4000}))?\}|file:([^}]{1,4000})\})?")
+_MOST = 100_000  # values; aliases of aliases can stand for any number
 _DIRECTIVE = re.compile(r"^\ufeff?%YAML(?! 1\.2\s)", re.M)
+_WRONG = "a variable is ${NAME} or ${NAME:-default}, a file ${file:PATH}; $${ is a plain ${"
+
+Files = Callable[[str], str]  # what `${file:PATH}` stands for; raises Unreadable
 
 
 class Document(Struct):
@@ -27,7 +32,7 @@ class Document(Struct):
     file: str
     data: object = field(default_factory=dict)
     lines: dict[Path, int] = field(default_factory=dict)
-    written: dict[Path, str] = field(default_factory=dict)  # texts that held a variable, as they stand in the file
+    written: dict[Path, str] = field(default_factory=dict)  # texts that held a variable or a file, as they stand there
     flags: dict[Path, str] = field(default_factory=dict)  # paths that the command line set, and by which flag
     faults: list[Fault] = field(default_factory=list)
 
@@ -40,16 +45,22 @@ class Document(Struct):
         self.faults.append(Fault(self.file, line or next(lines, None), dotted(path), text))
 
 
-def read(text: str, file: str, env: Mapping[str, str]) -> Document:
-    """The document of a text; syntax errors, duplicate keys and unset variables are among its faults."""
+def no_files(path: str) -> str:
+    """For texts that are from nowhere."""
+    raise Unreadable(f"{path} cannot be read: there are no files here")
+
+
+def read(text: str, file: str, env: Mapping[str, str], files: Files = no_files) -> Document:
+    """The document of a text; syntax errors, duplicate keys, unset variables and lost files are among its faults."""
     document = Document(file)
     if _DIRECTIVE.search(text):
         document.fault((), "this is read as YAML 1.2; leave the %YAML line out")
         return document
     yaml = YAML(typ="safe", pure=True)
+    yaml.composer.warn_double_anchors = False  # the last one counts, as YAML has it
     try:
         root = yaml.compose(text)
-        value = _Walk(document, yaml, env).value(root, ()) if root else None
+        value = _Walk(document, yaml, env, files).value(root, ()) if root else None
     except ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         document.fault((), f"not YAML: the character {error.character:#x} is not allowed", line)
@@ -60,21 +71,32 @@ def read(text: str, file: str, env: Mapping[str, str]) -> Document:
         document.fault((), f"not YAML: {said}{hint}", mark and mark.line + 1)
     except RecursionError:
         document.fault((), "nested too deeply")
+    except _TooMany:
+        document.fault((), f"stands for more than {_MOST} values")
     else:
         document.data = {} if value is None else value
     return document
 
 
+class _TooMany(Exception):
+    """The values that a text stands for."""
+
+
 class _Walk:
     """Turns nodes into data, depth first, and fills the document's lines and faults on its way."""
 
-    def __init__(self, document: Document, yaml: YAML, env: Mapping[str, str]) -> None:
+    def __init__(self, document: Document, yaml: YAML, env: Mapping[str, str], files: Files) -> None:
         self._document = document
         self._yaml = yaml
         self._env = env
+        self._files = files
         self._open: list[Node] = []
+        self._seen = 0
 
     def value(self, node: Node, path: Path) -> object:
+        self._seen += 1
+        if self._seen > _MOST:
+            raise _TooMany
         self._document.lines.setdefault(path, node.start_mark.line + 1)
         if node in self._open:
             self._document.fault(path, "an alias of something that it is a part of")
@@ -121,7 +143,9 @@ class _Walk:
     def _scalar(self, node: Node, path: Path) -> object:
         if node.tag in _TYPED:
             try:
-                return self._yaml.constructor.construct_object(node)
+                value = self._yaml.constructor.construct_object(node)
+                str(value)  # a number that is too long to be told, and to be anything here
+                return value
             except (ValueError, LookupError):  # the latter of `!!bool maybe` and `!!int ""`
                 self._document.fault(path, f"not a value of the type {node.tag.removeprefix(_TAG)}")
                 return None
@@ -140,18 +164,25 @@ class _Walk:
         end = 0
         for match in _VARIABLE.finditer(text):
             yield text[end : match.start()]
-            yield self._variable(match, path)
+            yield self._read(match[3], path) if match[3] else self._variable(match, path)
             end = match.end()
         yield text[end:]
 
     def _variable(self, match: re.Match[str], path: Path) -> str:
-        name, default = match.groups()
+        name, default, _ = match.groups()
         if name is None:
             if match[0] == "${":
-                self._document.fault(path, "a variable is ${NAME} or ${NAME:-default}; $${ is a plain ${")
+                self._document.fault(path, _WRONG)
             return "${"
         if default is not None:
             return self._env.get(name) or default
         if name not in self._env:
             self._document.fault(path, f"the variable {name} is not set; set it, or write ${{{name}:-default}}")
         return self._env.get(name, "")
+
+    def _read(self, file: str, path: Path) -> str:
+        try:
+            return self._files(file)
+        except Unreadable as error:
+            self._document.fault(path, f"the file {error}")
+            return ""

@@ -20,6 +20,10 @@ class Fault(Struct, frozen=True):
         return ": ".join(part for part in (place, self.key, self.text) if part)
 
 
+class Unreadable(Exception):
+    """A file that cannot be read; the text says why."""
+
+
 class ConfigError(Exception):
     """A configuration that cannot be used; its text has one line per fault."""
 

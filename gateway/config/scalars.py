@@ -1,6 +1,7 @@
 """What single values may be: texts and numbers, each type with what is said of one that is wrong."""
 
 import re
+from hashlib import sha256
 from ipaddress import ip_network
 from typing import Annotated
 from urllib.parse import urlsplit, urlunsplit
@@ -9,6 +10,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Se
 from pydantic_core import PydanticCustomError
 
 MASK = "**********"
+_DIGEST = "sha256:"
+_NOT_VISIBLE = "should be visible ASCII characters, at least one"
 
 
 def wrong(text: str) -> PydanticCustomError:
@@ -34,9 +37,39 @@ def _number(value: object) -> object:
 
 
 def _secret(value: SecretStr) -> SecretStr:
-    if not re.fullmatch(r"[!-~]+", value.get_secret_value()):
-        raise wrong("should be visible ASCII characters, at least one")
+    if not _visible(value.get_secret_value()):
+        raise wrong(_NOT_VISIBLE)
     return value
+
+
+def _visible(text: str) -> bool:
+    return bool(re.fullmatch(r"[!-~]+", text))
+
+
+def digest(key: str) -> str:
+    """What the gateway knows of a key that somebody may show.
+
+    It has no salt and is no slow hash: a key is too long to be guessed, and each request is hashed.
+    """
+    return f"{_DIGEST}{sha256(key.encode()).hexdigest()}"
+
+
+def as_digest(written: object) -> str:
+    """The digest of a key as it is written down, which may be the digest itself; raises a ValueError."""
+    if not isinstance(written, str):
+        raise wrong("should be a text; write it in quotes")
+    if not _visible(written):
+        raise wrong(_NOT_VISIBLE)
+    if not written.startswith(_DIGEST):
+        return digest(written)
+    if not re.fullmatch(_DIGEST + "[0-9a-fA-F]{64}", written):
+        raise wrong(f"should begin otherwise, or be {_DIGEST} and 64 hexadecimal digits")
+    return written.lower()
+
+
+def _digests(value: object) -> object:
+    """One is short for a list of it."""
+    return value if isinstance(value, list | tuple) else [as_digest(value)]
 
 
 def _optional_secret(value: SecretStr | None) -> SecretStr | None:
@@ -66,6 +99,13 @@ def _store(value: SecretStr) -> SecretStr:
         raise wrong("should have three slashes before a relative path, four before an absolute one")
     if not all(re.fullmatch(r"(\[[^\]]*\]|[^:\[\]]*)(:\d+)?", host) for host in hosts.split(",")):
         raise wrong("should name the server as host or host:port")
+    return value
+
+
+def _counter(value: SecretStr) -> SecretStr:
+    parts = urlsplit(value.get_secret_value())
+    if parts.scheme not in ("redis", "rediss") or not parts.hostname:
+        raise wrong("should begin with redis:// or rediss:// and name a host, like redis://127.0.0.1:6379/0")
     return value
 
 
@@ -104,8 +144,13 @@ Origin = Annotated[
     str, matching(r"\*|[a-z][a-z0-9+.-]*://[^/\s]+", "should be scheme://host or scheme://host:port, or * for all")
 ]
 Secret = Annotated[SecretStr, AfterValidator(_secret)]
+Digests = Annotated[
+    tuple[Annotated[SecretStr, BeforeValidator(as_digest)], ...], Field(min_length=1), BeforeValidator(_digests)
+]
 OptionalSecret = Annotated[SecretStr | None, AfterValidator(_optional_secret)]
+Endpoint = Annotated[str, matching(r"(/[^/\s?#%]+)+", "should be a path like /v1/chat/completions")]
 Root = Annotated[str, AfterValidator(_root)]
 StoreUrl = Annotated[SecretStr, AfterValidator(_store), PlainSerializer(_show_store)]
+CounterUrl = Annotated[SecretStr, AfterValidator(_counter), PlainSerializer(_show_store)]
 Network = Annotated[str, AfterValidator(_network)]
 Format = Annotated[str, AfterValidator(_format)]

@@ -9,6 +9,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from gateway.config.scalars import (
+    CounterUrl,
+    Digests,
+    Endpoint,
     Format,
     Host,
     ModelName,
@@ -51,12 +54,29 @@ class Section(BaseModel):
         return [field.serialization_alias or name for name, field in cls.model_fields.items()]
 
 
+class Tls(Section):
+    """PEM files; paths are relative to the configuration's.  certificate: with its chain; password: of the key."""
+
+    certificate: Annotated[str, Field(min_length=1)]
+    key: Annotated[str, Field(min_length=1)]
+    password: SecretStr | None = None
+
+
 class Server(Section):
+    """drain_delay_seconds: how long it goes on as before once it is told to stop, but for `/ready`, which says so.
+
+    forwarded_allow_ips: proxies that are believed whom they ask for, and how they were asked.
+    """
+
     host: Host = "127.0.0.1"
     port: Port = 8900  # 0: any free one
     workers: Annotated[Whole, Field(ge=1)] = 1
     drain_seconds: Seconds = 30
+    drain_delay_seconds: Seconds = 0
+    watch_seconds: Seconds = 2  # between two looks at whether the file has changed; 0: SIGHUP alone makes it read again
     cors: tuple[Origin, ...] = ()
+    tls: Tls | None = None
+    forwarded_allow_ips: tuple[Network, ...] = ()
 
 
 class Timeouts(Section):
@@ -68,8 +88,19 @@ class Timeouts(Section):
     total: Seconds = 0
 
 
+class Queue(Section):
+    """Who waits for a turn at a backend: so many at most, for so long at most."""
+
+    length: Annotated[Whole, Field(ge=0)] = 100
+    seconds: Seconds = 30
+
+
 class Backend(Section):
-    """ignores: fields that this server takes without a word and does nothing about, whatever is known of its kind."""
+    """ignores: fields that this server takes without a word and does nothing about, whatever is known of its kind.
+
+    concurrent: requests at a time, of all workers together; 0: no limit.
+    probe_seconds: how often it is asked whether it is well, while it is not or where there are others in its place.
+    """
 
     kind: Kind = "openai"
     ignores: tuple[Ignorable, ...] = ()
@@ -77,14 +108,21 @@ class Backend(Section):
     api_key: OptionalSecret = None
     timeouts: Timeouts = Timeouts()
     idle_connections: Annotated[Whole, Field(ge=0)] = 32
+    concurrent: Annotated[Whole, Field(ge=0)] = 0
+    queue: Queue = Queue()
+    probe_seconds: Seconds = 10
 
 
 class Target(Section):
-    """A backend that serves a model; the bare name of one is short for it."""
+    """A backend that serves a model; the bare name of one is short for it.
+
+    upstream_model: what the model is called there; None: as the model's own key of that name says.
+    """
 
     name: Name
     weight: Annotated[Whole, Field(ge=1)] = 1
     priority: Annotated[Whole, Field(ge=0)] = 0
+    upstream_model: Annotated[str, Field(min_length=1)] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -115,7 +153,37 @@ class Enforce(Section):
     response_format: Literal["warn", "retry", "refuse"] = "warn"
 
 
+class UseLimits(Section):
+    """What may be used of something; 0 is no limit.  A day is one of UTC."""
+
+    requests_per_minute: Annotated[Whole, Field(ge=0)] = 0
+    tokens_per_minute: Annotated[Whole, Field(ge=0)] = 0
+    tokens_per_day: Annotated[Whole, Field(ge=0)] = 0
+    concurrent: Annotated[Whole, Field(ge=0)] = 0
+
+
+class Fallback(Section):
+    """A model that answers in another's place; the bare name of one is short for it.
+
+    when: no backend of that one can answer, or its context is too short for the request.
+    """
+
+    model: ModelName
+    when: Annotated[tuple[Literal["unavailable", "too_long"], ...], Field(min_length=1)] = ("unavailable",)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, data: object) -> object:
+        return {"model": data} if isinstance(data, str) else data
+
+
 class Model(Section):
+    """sticky: what makes requests go to the same backend: a key that the client names, the beginning of the prompt.
+
+    retries: further attempts, at other backends as long as there are any, until there is content for the client.
+    hedge_seconds: without content after so long another backend is asked as well; 0: never.
+    """
+
     backends: tuple[Target, ...] = ()
     upstream_model: Annotated[str, Field(min_length=1)] | None = None  # None: the model's own name
     format: Format = "auto"
@@ -127,25 +195,28 @@ class Model(Section):
     roles: Roles = Roles()
     strict: bool = False
     aliases: tuple[ModelName, ...] = ()
-
-
-class KeyLimits(Section):
-    """What one key may use; 0 is no limit."""
-
-    requests_per_minute: Annotated[Whole, Field(ge=0)] = 0
-    tokens_per_minute: Annotated[Whole, Field(ge=0)] = 0
-    tokens_per_day: Annotated[Whole, Field(ge=0)] = 0
-    concurrent: Annotated[Whole, Field(ge=0)] = 0
+    sticky: Literal["key", "prefix", "none"] = "key"
+    retries: Annotated[Whole, Field(ge=0)] = 2
+    hedge_seconds: Seconds = 0
+    fallback: tuple[Fallback, ...] = ()
+    limits: UseLimits = UseLimits()
 
 
 class Key(Section):
-    """Who may come in.  The tenant is the name; `models` None means all of them."""
+    """Who may come in.  The tenant is the name; `models` and `endpoints` None mean all of them.
+
+    key: the digests of all that are accepted, whether they were written as such or not.
+    endpoints: paths, each with all that is below it.
+    priority: who goes first where requests wait for a backend.
+    """
 
     name: Name
-    key: Secret
+    key: Digests
     models: Annotated[tuple[ModelName, ...], Field(min_length=1)] | None = None
+    endpoints: Annotated[tuple[Endpoint, ...], Field(min_length=1)] | None = None
     scopes: Annotated[tuple[Scope, ...], Field(min_length=1)] = ("inference",)
-    limits: KeyLimits = KeyLimits()
+    limits: UseLimits = UseLimits()
+    priority: Literal["high", "normal", "low"] = "normal"
 
 
 class Auth(Section):
@@ -174,7 +245,8 @@ class Auth(Section):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise wrong(f"each key needs a name of its own; twice: {', '.join(twice)}")
-        if len({key.key.get_secret_value() for key in keys}) < len(keys):
+        digests = [digest for key in keys for digest in key.key]
+        if len(set(digests)) < len(digests):
             raise wrong("the same key is there twice")
         return keys
 
@@ -211,22 +283,42 @@ class Responses(Section):
 
 
 class Limits(Section):
+    """concurrent: requests at a time in one process, beyond which they are refused unread; 0: no limit.
+
+    url: of the Redis that counts what keys and models use; None: the store does.
+    """
+
     body_bytes: Annotated[Whole, Field(ge=1)] = 32 << 20
     frame_bytes: Annotated[Whole, Field(ge=1)] = 8 << 20
+    concurrent: Annotated[Whole, Field(ge=0)] = 10_000
+    url: CounterUrl | None = None
 
 
 class Stream(Section):
+    """client_seconds: how long a client may leave unread what it was sent, before it is cut off; 0: for ever."""
+
     grace_seconds: Seconds = 10
     keepalive_seconds: Seconds = 15
+    client_seconds: Seconds = 60
 
 
-class Images(Section):
-    """max_bytes, seconds: for all images of a request; networks: they may be fetched from, besides the public ones."""
+class Fetching(Section):
+    """What requests name by URL.  max_bytes, seconds: for all of a request.
+
+    ports: of public addresses; networks: may be fetched from as well, at any port.
+    """
 
     fetch: bool = False
     max_bytes: Annotated[Whole, Field(ge=1)] = 20 << 20
     seconds: Annotated[Whole, Field(ge=1)] = 10
+    ports: tuple[Annotated[Port, Field(ge=1)], ...] = (80, 443)
     networks: tuple[Network, ...] = ()
+
+
+class Logs(Section):
+    """content: what clients, models and backends say is shown where it tells what went wrong."""
+
+    content: bool = False
 
 
 class Metrics(Section):
@@ -248,6 +340,8 @@ class Config(Section):
     responses: Responses = Responses()
     limits: Limits = Limits()
     stream: Stream = Stream()
-    images: Images = Images()
+    images: Fetching = Fetching()
+    files: Fetching = Fetching()
+    logs: Logs = Logs()
     metrics: Metrics = Metrics()
     inspector: Inspector = Inspector()

@@ -73,6 +73,10 @@ def _keys_beside(path: Path) -> Collection[str]:
             names = {field.serialization_alias or name: field.annotation for name, field in kind.model_fields.items()}
             kind = names[str(step)]
         else:
-            kind = next(arg for arg in get_args(kind) if isinstance(arg, type) and issubclass(arg, Section))
-    assert isinstance(kind, type) and issubclass(kind, Section)
-    return kind.known()
+            kind = _section(kind)
+    return _section(kind).known()
+
+
+def _section(kind: object) -> type[Section]:
+    """The one that a type is, or that it is made of."""
+    return next(arg for arg in (kind, *get_args(kind)) if isinstance(arg, type) and issubclass(arg, Section))

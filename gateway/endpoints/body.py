@@ -7,6 +7,7 @@ from msgspec import DecodeError, json
 from gateway.endpoints.checks import list_of, object_, short, string, wrong_type
 from gateway.errors import BadRequest
 
+_DEEPEST = 600  # lists and objects in each other: what else is done with a body goes a little deeper than reading it
 _decode = json.Decoder().decode
 
 
@@ -17,9 +18,21 @@ def decoded(raw: bytes) -> dict[str, Any]:
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
         message = f"We could not parse the JSON body of your request. (The parser said: {error}.)"
         raise BadRequest(message) from None
+    if raw.count(b"[") + raw.count(b"{") > _DEEPEST and _is_deep([body]):
+        raise BadRequest(f"The JSON body of your request is nested more than {_DEEPEST} levels deep.")
     if not isinstance(body, dict):
         raise wrong_type(body, "body", "an object")
     return {name: value for name, value in body.items() if value is not None}
+
+
+def _is_deep(level: list[Any]) -> bool:
+    """Level by level, of lists and objects alone: a tenth of what it takes to read them."""
+    depth = 0
+    while level and depth < _DEEPEST:
+        inner = [list(one.values()) if type(one) is dict else one for one in level]
+        level = [each for one in inner for each in one if type(each) is dict or type(each) is list]
+        depth += 1
+    return bool(level)
 
 
 def check_stream_options(body: dict[str, Any]) -> None:

@@ -101,7 +101,7 @@ class JsonCall:
         self._python = False  # Python wrote the string that was read last
         self._id = ""
         self._early: list[str] = []  # arguments that came before the name
-        self._strange: list[str] = []  # members that mean nothing
+        self._strange: list[str] = []  # members before the name that mean nothing
         self.depth = 1  # of braces that are open between two members
         doubled = yield from self.read.literal("{")
         yield from self._members()
@@ -112,8 +112,6 @@ class JsonCall:
         if doubled:
             yield from self.read.accept("}")
         if not self._mute:
-            for key in self._strange:
-                self.emit.dropped(key)
             self.emit.tool_end()
         return "whole"
 
@@ -152,7 +150,7 @@ class JsonCall:
 
     def _other(self, key: str) -> Step:
         if key not in _PLAIN:
-            self._strange.append(f"tool_calls.{key}" if key in _KNOWN else "tool_calls.function")
+            self._drop(f"tool_calls.{key}" if key in _KNOWN else "tool_calls.function")
         if self._python:
             return (yield from dialect.value(self.read, _ignore))
         return (yield from self.read.json(_ignore))
@@ -174,8 +172,17 @@ class JsonCall:
             self.read.recorded()
             return
         start(self.read, self.emit, name, self._id)
+        for key in self._strange:
+            self.emit.dropped(key)
         for piece in self._early:
             self.emit.tool_args(piece)
+
+    def _drop(self, what: str) -> None:
+        """As soon as it is a call, however that ends."""
+        if not self._started:
+            self._strange.append(what)
+        elif not self._mute:
+            self.emit.dropped(what)
 
     def _put(self, json: str) -> None:
         if not self._started:

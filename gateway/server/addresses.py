@@ -1,16 +1,35 @@
 """Which addresses a client may make the gateway connect to: those of the public internet, where everybody can."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
+Allowed = Callable[[str, int], bool]
+
+# Where a cloud tells its machines their secrets: nobody's image is there, whichever network it is in.
+_METADATA = tuple(
+    map(
+        ip_address,
+        (
+            "169.254.169.254",
+            "169.254.170.2",  # a container's, at Amazon; the next one and fd00:ec2::23 are a pod's
+            "169.254.170.23",
+            "fd00:ec2::23",
+            "fd00:ec2::254",
+            "fd20:ce::254",  # Google's
+            "100.100.100.200",  # Alibaba's
+            "168.63.129.16",  # Azure's
+            "192.0.0.192",  # Oracle's
+        ),
+    )
+)
 # Addresses of the IANA registries for special purposes that `is_global` counts as public, in one version of Python or
 # another.
 _SPECIAL_4 = tuple(
     map(
         IPv4Network,
         (
-            "168.63.129.16/32",  # what a machine in Azure is told of itself by
-            "192.0.0.0/24",  # protocols; 192.0.0.192 is to Oracle's cloud what 169.254.169.254 is to others
+            "168.63.129.16/32",  # Azure's
+            "192.0.0.0/24",  # protocols
             "192.88.99.0/24",  # once relays of 6to4
         ),
     )
@@ -38,12 +57,14 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
     return address in _GLOBAL_6 and not any(address in network for network in _SPECIAL_6)
 
 
-def allowed(networks: Iterable[str]) -> Callable[[str], bool]:
-    """Tells whether one may connect to an address: a public one, or one of these networks."""
+def allowed(networks: Iterable[str], ports: Collection[int]) -> Allowed:
+    """Tells whether one may connect to a port of an address: one of these of a public one, or any of these networks."""
     known = [ip_network(network) for network in networks]
 
-    def check(text: str) -> bool:
-        address = ip_address(text)
-        return is_public(address) or any(address in network for network in known)
+    def check(text: str, port: int) -> bool:
+        address = ip_address(text.partition("%")[0])  # the zone makes no other address of it
+        if address in _METADATA:
+            return False
+        return (port in ports and is_public(address)) or any(address in network for network in known)
 
     return check

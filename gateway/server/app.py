@@ -1,29 +1,35 @@
 """The application: routes, and what holds for all of them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
+from math import inf
 
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from gateway import __version__
 from gateway.config import Config
 from gateway.errors import GatewayError
-from gateway.server import failures, idempotency, openapi, routes
+from gateway.server import failures, idempotency, logs, openapi, routes
 from gateway.server.answer import Answer
 from gateway.server.asking import Ask, Asking, Read
 from gateway.server.auth import Doorkeeper
 from gateway.server.body import read_body
 from gateway.server.counting import Count
+from gateway.server.crowd import Crowd, full
 from gateway.server.directory import Directory
 from gateway.server.labels import Labels
+from gateway.server.limiting import HEADERS, Limits
+from gateway.server.protocols import STOPPING
 from gateway.server.reader import Reader
 from gateway.server.sealing import Keyring
-from gateway.server.stopping import STOPPING
+from gateway.server.strangers import Strangers
 from gateway.server.sweeping import sweep_for_ever
 from gateway.server.websocket import entrance
 from gateway.store.database import Database
@@ -33,41 +39,55 @@ _TEXT_PATH = "/v1/completions"
 _RESPONSES_PATH = "/v1/responses"
 _COMPACT_PATH = "/v1/responses/compact"
 _COUNT_PATH = "/v1/responses/input_tokens"
+_FULL = failures.told(full())
 
 
-def create_app(config: Config) -> FastAPI:
-    """The gateway for this config; nothing is connected to before the first request."""
+def create_app(config: Config, crowd: Crowd | None = None, strangers: Strangers | None = None) -> FastAPI:
+    """The gateway for this config; nothing is connected to before the first request.
 
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, asyncio.Event]]:
-        store, directory = Database(config.store.url.get_secret_value()), Directory(config)
-        app.state.store, app.state.directory = store, directory
-        app.state.asking = asking = Asking(Reader(store, keyring, config), directory, config)
-        beside = [asyncio.create_task(sweep_for_ever(store, config.store))]
-        try:
-            async with asking.jobs.at_work() as stopping:
-                beside.append(asyncio.create_task(app.state.sockets.close_when(stopping)))
-                yield {STOPPING: stopping}
-        finally:
-            for task in beside:
-                task.cancel()
-            await directory.close()
-            await store.close()
+    crowd: who is in this process already; strangers: who has tried to be.
+    """
 
-    app = FastAPI(title="gateway", version=__version__, lifespan=lifespan, redoc_url=None)
-    door = Doorkeeper(config.auth)
-    app.state.keyring = keyring = Keyring(config.store)
+    logs.follow(config.logs)
+    crowd = crowd or Crowd()
+    app = FastAPI(title="gateway", version=__version__, lifespan=partial(_living, config, crowd), redoc_url=None)
+    app.router.redirect_slashes = False  # whoever is sent elsewhere takes the key along
+    door = Doorkeeper(config, strangers or Strangers())
+    app.state.keyring, app.state.leaving = Keyring(config.store), False
     _add_questions(app)
     entrance.add(app, _RESPONSES_PATH, config, door)
     routes.add(app, config, door)
     failures.add_handlers(app)
-    _add_layers(app, config, door)
+    _add_layers(app, config, door, crowd)
     return app
 
 
-def _add_layers(app: FastAPI, config: Config, door: Doorkeeper) -> None:
+@asynccontextmanager
+async def _living(config: Config, crowd: Crowd, app: FastAPI) -> AsyncIterator[dict[str, Callable[[], None]]]:
+    """What it works with, as long as it lives."""
+    state, store, directory = app.state, Database(config.store.url.get_secret_value()), Directory(config)
+    limits = Limits(config, store)
+    joined = partial(crowd.joined, config.limits.concurrent or inf)
+    asking = Asking(Reader(store, state.keyring, config), directory, config, limits, joined)
+    state.store, state.directory, state.limits, state.asking = store, directory, limits, asking
+    beside = [asyncio.create_task(sweep_for_ever(store, config.store))]
+    try:
+        async with directory.probing(), asking.jobs.at_work() as stopping:
+            beside.append(asyncio.create_task(state.sockets.close_when(stopping)))
+            state.stopping = stopping
+            yield {STOPPING: stopping.set}
+    finally:
+        for task in beside:
+            task.cancel()
+        await directory.close()
+        await limits.close()
+        await store.close()
+
+
+def _add_layers(app: FastAPI, config: Config, door: Doorkeeper, crowd: Crowd) -> None:
     """What requests go through before the routes."""
-    app.add_middleware(Shortcut, endpoints=_endpoints(app, config, door))
+    shortcut = partial(Shortcut, endpoints=_endpoints(app, config, door), crowd=crowd, most=config.limits.concurrent)
+    app.add_middleware(shortcut)
     app.add_middleware(Labels)
     if config.server.cors:
         app.add_middleware(
@@ -75,27 +95,38 @@ def _add_layers(app: FastAPI, config: Config, door: Doorkeeper) -> None:
             allow_origins=config.server.cors,
             allow_methods=["*"],
             allow_headers=["*"],
-            expose_headers=["x-request-id", "x-gateway-warnings", "idempotent-replayed"],
+            expose_headers=["x-request-id", "x-gateway-warnings", "idempotent-replayed", "retry-after", *HEADERS],
         )
+    if proxies := config.server.forwarded_allow_ips:
+        app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=[*proxies])  # before all who ask for the client
 
 
 class Shortcut:
-    """A POST to one of these paths goes straight to its endpoint: what lies between costs as much as all our work."""
+    """A POST to one of these paths goes straight to its endpoint: what lies between costs as much as all our work.
 
-    def __init__(self, app: ASGIApp, endpoints: Mapping[str, ASGIApp]) -> None:
-        self._app, self._endpoints = app, endpoints
+    most: of these requests at a time, others are refused before anything of them is read; 0: any number.
+    """
+
+    def __init__(self, app: ASGIApp, endpoints: Mapping[str, ASGIApp], crowd: Crowd, most: int) -> None:
+        self._app, self._endpoints, self._crowd, self._most = app, endpoints, crowd, most or inf
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint = self._endpoints.get(scope["path"]) if scope["type"] == "http" else None
         if not endpoint or scope["method"] != "POST":
             await self._app(scope, receive, send)
             return
+        if self._crowd.inside >= self._most:
+            await _FULL(scope, receive, send)
+            return
+        self._crowd.inside += 1
         try:
             await endpoint(scope, receive, send)
         except GatewayError as error:
             await failures.told(error)(scope, receive, send)
         except ClientDisconnect:
             pass  # before its request was read: nobody is there to be answered
+        finally:
+            self._crowd.inside -= 1
 
 
 def _endpoints(app: FastAPI, config: Config, door: Doorkeeper) -> dict[str, ASGIApp]:
@@ -120,7 +151,7 @@ class Post:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        key = self._door.admit(request.headers)
+        key = await self._door.admit(request)
         ask = Ask(request, await read_body(request, self._config.limits.body_bytes), key)
 
         def answer(send: Send) -> Awaitable[bool]:

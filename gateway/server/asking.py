@@ -1,7 +1,8 @@
 """A question is put to the model that it names: where all ways of asking one come together."""
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 
 from msgspec import Struct
 from starlette.requests import Request as HttpRequest
@@ -12,13 +13,15 @@ from gateway.errors import GatewayError
 from gateway.server.answer import Answer
 from gateway.server.auth import allow_model
 from gateway.server.counting import Count
-from gateway.server.directory import Directory, Route
+from gateway.server.directory import Directory
 from gateway.server.jobs.jobs import Jobs
 from gateway.server.jobs.reply import Accepted
+from gateway.server.limiting import Limits, estimate
 from gateway.server.questions import Named, Question
 from gateway.server.reader import Reader
 from gateway.server.state import State
-from gateway.store import jobs
+from gateway.server.ways import Ways, sticky
+from gateway.store.records import Job
 
 Read = Callable[[Reader, bytes, str], AbstractAsyncContextManager[Question]]
 
@@ -36,8 +39,18 @@ class Ask(Struct, frozen=True):
 
 
 class Asking:
-    def __init__(self, reader: Reader, directory: Directory, config: Config) -> None:
-        self._reader, self._directory, self._config = reader, directory, config
+    """joined: counts what has no request for as long as it is answered; raises Unavailable where that is too much."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        directory: Directory,
+        config: Config,
+        limits: Limits,
+        joined: Callable[..., AbstractContextManager[None]],
+    ) -> None:
+        self._reader, self._directory, self._config, self._limits = reader, directory, config, limits
+        self.joined = joined
         self.jobs = Jobs(reader.store, config, self._again)
 
     async def answer(self, ask: Ask, read: Read, reply: type[Answer | Count], send: Send) -> bool:
@@ -45,22 +58,35 @@ class Asking:
         async with AsyncExitStack() as held:
             question = await held.enter_async_context(read(self._reader, ask.raw, ask.tenant))
             try:
-                route = await self._directory.find(question.request.model)
-                allow_model(ask.key, question.request.model, route.model)
+                ways = await self._ways(question, ask.key, faithful=reply is Count)
+                tokens = partial(estimate, question.request) if reply is Answer else int
+                if grant := await self._limits.admit(ask.key, ways.served.model, ways.served.settings, tokens):
+                    grant.used, send = question.used, grant.telling(send)
+                    await held.enter_async_context(grant)
                 if question.lasting:
-                    job = await self.jobs.start(ask.http.scope, ask.raw, ask.tenant, (question, route), held)
+                    if question.lasting.background:
+                        held.enter_context(self.joined(beside=1))
+                    job = await self.jobs.start(ask.http.scope, ask.raw, ask.tenant, (question, ways), held)
                     if job:
                         seconds = self._config.stream.keepalive_seconds
                         accepted = Accepted(job, self._reader.store, seconds)
                         return await accepted.run(ask.http.scope, ask.http.receive, send)
-                return await reply(ask.http, question, route, self._config).run(send)
+                return await reply(ask.http, question, ways, self._config).run(send)
             except GatewayError as error:
                 error.problem = question.in_its_terms(error.problem)
                 raise
 
+    async def _ways(self, question: Question, key: Key | None, *, faithful: bool = False) -> Ways:
+        name = question.request.model
+        served = await self._directory.find(name)
+        allow_model(key, name, served.model)
+        named = sticky(question.request, question.sticky, served)
+        return Ways(served, key, named, faithful=faithful)
+
     @asynccontextmanager
-    async def _again(self, job: jobs.Job, named: Named) -> AsyncIterator[tuple[Question, Route]]:
+    async def _again(self, job: Job, named: Named) -> AsyncIterator[tuple[Question, Ways]]:
         """The question of a job that has to be answered once more; raises as `answer` does."""
         state = State(self._reader.store, job.tenant)
+        key = next((key for key in self._config.auth.keys if key.name == job.tenant), None)
         async with self._reader.response_in(state, job.request, job.tenant, named) as question:
-            yield question, await self._directory.find(question.request.model)
+            yield question, await self._ways(question, key)

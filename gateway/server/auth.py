@@ -1,44 +1,55 @@
-"""Who may come in: bearer keys, compared in constant time."""
+"""Who may come in: bearer keys, known by their digests."""
 
-import hmac
 from collections.abc import Mapping
-from hashlib import sha256
 
-from gateway.config import Auth, Key, Scope
+from starlette.requests import HTTPConnection
+
+from gateway.config import Config, Key, Scope, digest
 from gateway.errors import Forbidden, Unauthorized
+from gateway.server.pages import Pages
+from gateway.server.strangers import Strangers
 
 _NO_KEY = "You didn't provide an API key. Send it in the header 'Authorization: Bearer YOUR_KEY'."
 _NO_SCOPE = "The key '{}' is not for this: it has no scope '{}'."
+_NO_ENDPOINT = "The key '{}' may not use the endpoint '{}'."
 _NO_MODEL = "The key '{}' may not use the model '{}'."
 
 
 class Doorkeeper:
-    """Knows the keys only as digests."""
+    """Knows the keys only as digests, and finds the one that was shown by its digest, however many there are.
 
-    def __init__(self, auth: Auth) -> None:
-        self._keys = [(_digest(key.key.get_secret_value()), key) for key in auth.keys]
+    The time that takes says nothing of the keys: a dict compares only texts of the same 64-bit hash, which is made
+    with a secret of the process, so that being nearly right is like being quite wrong; and they are digests, not keys.
+    """
 
-    def admit(self, headers: Mapping[str, str], scope: Scope = "inference") -> Key | None:
-        """The key the client showed; None where nobody needs one.  Raises Unauthorized, or Forbidden."""
+    def __init__(self, config: Config, strangers: Strangers) -> None:
+        auth, self._pages = config.auth, Pages(config)
+        self._keys = {known.get_secret_value(): key for key in auth.keys for known in key.key}
+        self._strangers = strangers
+
+    async def admit(self, http: HTTPConnection, scope: Scope = "inference") -> Key | None:
+        """The key the client showed; None where nobody needs one, who then may be no page of strangers.
+
+        Raises Unauthorized, after a while if that happens often; or RateLimited or Forbidden.
+        """
         if not self._keys:
+            self._pages.check(http)
+            self._pages.check_name(http)
             return None
-        scheme, _, shown = headers.get("authorization", "").partition(" ")
-        shown = shown.strip() if scheme.lower() == "bearer" else headers.get("api-key", "")
-        if not shown:
-            raise Unauthorized(_NO_KEY)
-        digest, found = _digest(shown), None
-        for known, key in self._keys:  # all of them, so that the time says nothing
-            if hmac.compare_digest(known, digest):
-                found = key
-        if not found:
+        shown = _shown(http.headers)
+        self._strangers.check(http)
+        key = self._keys.get(digest(shown))
+        if not key:
+            await self._strangers.hold(http)
             raise Unauthorized(f"Incorrect API key provided: {_masked(shown)}.")
-        if scope not in found.scopes:
-            raise Forbidden(_NO_SCOPE.format(found.name, scope), code="scope_not_allowed")
-        return found
+        if scope not in key.scopes:
+            raise Forbidden(_NO_SCOPE.format(key.name, scope), code="scope_not_allowed")
+        _allow_endpoint(key, http.scope["path"])
+        return key
 
-    def tenant(self, headers: Mapping[str, str]) -> str:
+    async def tenant(self, http: HTTPConnection) -> str:
         """Whose things the client may see: the name of the key that is admitted, "" where nobody needs one."""
-        key = self.admit(headers)
+        key = await self.admit(http)
         return key.name if key else ""
 
 
@@ -53,8 +64,19 @@ def allow_model(key: Key | None, asked: str, model: str) -> None:
         raise Forbidden(_NO_MODEL.format(key.name, asked), code="model_not_allowed", param="model")
 
 
-def _digest(key: str) -> bytes:
-    return sha256(key.encode("utf-8", "surrogateescape")).digest()
+def _allow_endpoint(key: Key, path: str) -> None:
+    """Raise Forbidden if the key is not for this path: the one that routes are found by, decoded and nothing more."""
+    if key.endpoints is not None and not any(f"{path}/".startswith(f"{one}/") for one in key.endpoints):
+        raise Forbidden(_NO_ENDPOINT.format(key.name, path), code="endpoint_not_allowed")
+
+
+def _shown(headers: Mapping[str, str]) -> str:
+    """The key in the headers; raises Unauthorized where there is none."""
+    scheme, _, shown = headers.get("authorization", "").partition(" ")
+    shown = shown.strip() if scheme.lower() == "bearer" else headers.get("api-key", "")
+    if not shown:
+        raise Unauthorized(_NO_KEY)
+    return shown
 
 
 def _masked(key: str) -> str:

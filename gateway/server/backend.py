@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway import config
 from gateway.backends import KINDS, Kind
@@ -14,13 +15,15 @@ from gateway.backends.dialects import DIALECTS
 from gateway.backends.ignores import ignoring, services
 from gateway.backends.knowledge import listed_window
 from gateway.backends.services import SERVICES
-from gateway.errors import GatewayError, Unreachable, UpstreamTimeout
+from gateway.errors import GatewayError, Problem, Unreachable, UpstreamTimeout
+from gateway.server.admission import Gate
 from gateway.server.client import Answer, Pool
 from gateway.server.learning import Learner
 
 _LIST_SECONDS = 5.0  # for the list of models, which is on the way only of a model that nobody has asked for yet
 _FRESH_SECONDS = 10.0  # a list this young is not asked for again
 _COUNT_SECONDS = 10.0  # for counting the tokens of a prompt
+_OUT_OF_ORDER = (502, 503, 504)
 _JSON = {"content-type": "application/json"}
 
 
@@ -34,8 +37,14 @@ class Listed(Struct, frozen=True):
 
 
 class Backend:
-    def __init__(self, name: str, said: config.Backend, clock: Callable[[], float] = time.monotonic) -> None:
+    """workers: processes that share what it can take."""
+
+    def __init__(
+        self, name: str, said: config.Backend, workers: int = 1, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.name, self.timeouts = name, said.timeouts
+        concurrent = max(1, said.concurrent // workers) if said.concurrent else 0
+        self.gate, self.probe_seconds = Gate(name, concurrent, said.queue), said.probe_seconds
         self.kind: Kind = ignoring(KINDS[said.kind], said.ignores)
         self.unparsed = self.kind.parsing_nothing()  # where the text is parsed here
         self.dialect, self.services = DIALECTS[self.kind.dialect], services(SERVICES[said.kind], said.ignores)
@@ -100,16 +109,20 @@ class Backend:
         return next((listed.window for listed in self._models or () if listed.id == model), None)
 
     async def alive(self) -> bool:
-        """True if there is somebody to answer, whatever the answer."""
+        """True if there is somebody to answer, whatever the answer, unless it says itself that it cannot."""
         try:
-            await self._http.get("/v1/models")
+            answer = await self._http.get("/v1/models")
         except httpx.HTTPError:
             return False
-        return True
+        return answer.status_code not in _OUT_OF_ORDER
 
     def masked(self, said: bytes) -> bytes:
         """The same without the backend's key, which some servers repeat when they refuse it."""
         return said.replace(self._key, b"...") if self._key else said
+
+    def discreet(self, problem: Problem) -> Problem:
+        """The same without its key."""
+        return replace(problem, message=self.masked(problem.message.encode()).decode())
 
     async def close(self) -> None:
         await self._pool.close()

@@ -1,5 +1,7 @@
 """The body of a request: its bytes, or its fields where there are few."""
 
+import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 from fastapi import Request
@@ -8,6 +10,7 @@ from gateway.config import Config
 from gateway.endpoints.body import decoded
 from gateway.endpoints.checks import Check
 from gateway.errors import TooLarge, Unsupported
+from gateway.server.encodings import ENCODINGS, Decoding
 
 
 async def read_fields(request: Request, config: Config, check: Check) -> dict[str, Any]:
@@ -18,14 +21,52 @@ async def read_fields(request: Request, config: Config, check: Check) -> dict[st
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """The body, if it is no larger than allowed and not encoded."""
-    if (encoding := request.headers.get("content-encoding", "identity")).lower() != "identity":
-        message = f"The content encoding '{encoding}' is not supported: send the body as it is."
+    """The body, decoded, if it is no larger than allowed: neither as it is, nor as it was sent."""
+    encoding, length = _said(request)
+    if length > limit:
+        raise _too_large(limit)
+    if encoding == "identity":
+        return await _joined(request.stream(), limit)
+    if encoding not in ENCODINGS:
+        message = f"The content encoding '{encoding}' is not supported: send one of {', '.join(ENCODINGS)} or identity."
         raise Unsupported(message, code="unsupported_content_encoding")
+    return await _joined(_decoded(request.stream(), Decoding(ENCODINGS[encoding]), limit), limit)
+
+
+def _said(request: Request) -> tuple[str, int]:
+    """The encoding, of several lines all, and the length; 0 if it is not known."""
+    encodings, length = [], 0
+    for name, value in request.scope["headers"]:
+        if name == b"content-encoding":
+            encodings.append(value.decode("latin-1").strip().lower())
+        elif name == b"content-length":
+            length = int(value)
+    return ", ".join(encodings) or "identity", length
+
+
+async def _decoded(stream: AsyncIterator[bytes], decoding: Decoding, limit: int) -> AsyncIterator[bytes]:
+    """After each step others have their turn.  Nothing at all is no body, however that is said to be encoded."""
+    came = 0
+    async for data in stream:
+        came += len(data)
+        if came > limit:
+            raise _too_large(limit)
+        for piece in decoding.feed(data) if data else ():
+            yield piece
+            await asyncio.sleep(0)
+    if came:
+        decoding.close()
+
+
+async def _joined(stream: AsyncIterator[bytes], limit: int) -> bytes:
     pieces, size = [], 0
-    async for piece in request.stream():
+    async for piece in stream:
         pieces.append(piece)
         size += len(piece)
         if size > limit:
-            raise TooLarge(f"The request body is larger than {limit} bytes.")
+            raise _too_large(limit)
     return b"".join(pieces)
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"The request body is larger than {limit} bytes.")

@@ -5,10 +5,12 @@ import logging
 from collections.abc import Callable, Coroutine
 from contextlib import closing, suppress
 from math import inf
-from typing import Any
+from typing import Any, Protocol
 
 from gateway.backends.openai import failures
 from gateway.errors import Problem, UpstreamError, UpstreamFailed, UpstreamTimeout
+from gateway.server import logs
+from gateway.server.admission import Asker
 from gateway.server.backend import Backend
 from gateway.server.client import Answer
 
@@ -18,15 +20,36 @@ _REFUSAL_LIMIT = 1 << 20  # bytes of an error's body that are read
 _REFUSAL_SECONDS = 5.0  # and how long it is waited for
 
 
+_NOBODY = Asker()
+
+
+class AnyCall(Protocol):
+    """One question to a backend, or what is to be used as one.
+
+    ready: waits until `read` need not, False after so many seconds, and then nothing is given up.
+    read: what came since the last time, b"" at the end; to be asked for once `ready` has said yes.
+    judge: told by who can read it what the answer is: None, one that has begun or has come to its end, else why it is
+    none.  What `ready` and `read` raise is judged already.
+    """
+
+    async def ready(self, seconds: float = inf) -> bool: ...
+    async def read(self) -> bytes: ...
+    def judge(self, problem: Problem | None) -> None: ...
+    def close(self) -> None: ...
+
+
 class Call:
     """`ready` and `read` raise what went wrong; whoever makes a call has to close it.
 
     answered: is told the content type of an answer that is none of an error, before its first byte.
-    path: where to, "" for where the backend is asked to chat.
+    path: where to, "" for where the backend is asked to chat; asker: who waits there for his turn.
     """
 
-    def __init__(self, backend: Backend, body: bytes, answered: Callable[[str], None], path: str = "") -> None:
+    def __init__(
+        self, backend: Backend, body: bytes, answered: Callable[[str], None], path: str = "", asker: Asker = _NOBODY
+    ) -> None:
         self._backend, self._times, self._answered = backend, backend.timeouts, answered
+        self._place = backend.gate.enter(asker)
         self._clock = asyncio.get_running_loop().time
         self._begun = self._heard = self._clock()
         self._answer: Answer | None = None  # one that is no error
@@ -35,29 +58,52 @@ class Call:
         self._head: asyncio.Task[Answer] | None = None  # only where a wait may be given up
 
     async def ready(self, seconds: float = inf) -> bool:
-        """Wait until `read` need not; False after so many seconds, and then nothing is given up."""
         until = self._clock() + seconds
+        if not (self._place.taken or await self._its_turn(seconds)):
+            return False
         limit = self._limit()
-        answer = self._answer or await self._accepted(until, limit)
-        if answer and await answer.ready(min(until, limit) - self._clock()):
-            return True
-        if limit <= until:
-            raise UpstreamTimeout(f"The backend '{self._backend.name}' said nothing for too long.")
+        try:
+            answer = self._answer or await self._accepted(until, limit)
+            if answer and await answer.ready(min(until, limit) - self._clock()):
+                return True
+            if limit <= until:
+                raise UpstreamTimeout(f"The backend '{self._backend.name}' said nothing for too long.")
+        except UpstreamFailed:
+            raise  # it has answered, and its place knows how
+        except UpstreamError:
+            self._place.ill()
+            raise
         return False
 
     async def read(self) -> bytes:
-        """What came since the last read, b"" at the end; to be asked for once `ready` has said yes."""
         assert self._answer
-        data = await self._answer.read()
+        try:
+            data = await self._answer.read()
+        except UpstreamError:
+            self._place.ill()
+            raise
         self._heard, self._silent = self._clock(), False
         return data
 
+    def judge(self, problem: Problem | None) -> None:
+        if problem and problem.status >= 500:
+            self._place.ill()
+        else:
+            self._place.well()
+
     def close(self) -> None:
         """Let go of the connection: at once, unless the answer came to its end."""
+        self._place.leave()
+        head, self._head = self._head, None  # what it has failed with knows this call: they would be a cycle
         if self._answer:
             self._answer.close()
-        elif self._head and not self._head.cancel() and not self._head.cancelled() and not self._head.exception():
-            self._head.result().close()
+        elif head and not head.cancel() and not head.cancelled() and not head.exception():
+            head.result().close()
+
+    async def _its_turn(self, seconds: float) -> bool:
+        taken = await self._place.wait(seconds)
+        self._begun = self._heard = self._clock()
+        return taken
 
     def _limit(self) -> float:
         """When the silence, or the whole, will have taken too long."""
@@ -94,9 +140,12 @@ class Call:
                     body += data
         body = self._backend.masked(body)
         problem = self._absent(answer.status, failures.problem(answer.status, body))
+        retry_after = answer.headers.get("retry-after")
+        self._place.refused(answer.status, retry_after, clients_fault=problem.status < 500)
         if problem.status >= 500:
-            _log.warning("backend %s answered %d: %r", self._backend.name, answer.status, body[:_EXCERPT])
-        raise UpstreamFailed(problem, answer.headers.get("retry-after"))
+            _log.warning("backend %s answered %d", self._backend.name, answer.status)
+            logs.content.info("backend %s: %r", self._backend.name, body[:_EXCERPT])
+        raise UpstreamFailed(problem, retry_after)
 
     def _absent(self, status: int, problem: Problem) -> Problem:
         """What a server lacks besides chat is no fault of its own: not every one has everything."""
@@ -111,7 +160,7 @@ class Later:
     coming: is begun at once, and gives the call.
     """
 
-    def __init__(self, coming: Coroutine[Any, Any, Call]) -> None:
+    def __init__(self, coming: Coroutine[Any, Any, AnyCall]) -> None:
         self._coming = asyncio.create_task(coming)
         self._clock = asyncio.get_running_loop().time
 
@@ -124,6 +173,9 @@ class Later:
 
     async def read(self) -> bytes:
         return await self._coming.result().read()
+
+    def judge(self, problem: Problem | None) -> None:
+        self._coming.result().judge(problem)
 
     def close(self) -> None:
         if not self._coming.cancel() and not self._coming.cancelled() and not self._coming.exception():

@@ -8,11 +8,10 @@ from starlette.types import Send
 from gateway import config
 from gateway.ledger import Ledger
 from gateway.server import documents, heads, images
-from gateway.server.backend import Backend
-from gateway.server.directory import Route
 from gateway.server.preparing import prepare
 from gateway.server.questions import Question
 from gateway.server.rounds import Round
+from gateway.server.ways import Ways
 from gateway.upstream import tokens
 
 
@@ -21,23 +20,23 @@ class Count(Struct, frozen=True):
 
     http: HttpRequest
     question: Question
-    route: Route
+    ways: Ways
     settings: config.Config
 
     async def run(self, send: Send) -> bool:
-        http, ledger, route = self.http, self.question.ledger, self.route
-        request = await documents.read(self.question.request, ledger)
+        http, ledger, route = self.http, self.question.ledger, self.ways.first().route
+        request = await documents.read(self.question.request, self.settings.files, ledger)
         request = await images.read(request, route.backend.kind, self.settings.images, ledger)
         round = await prepare(request, route, ledger, self.settings.limits.frame_bytes)
         heads.check(heads.strictly(http, route), ledger)
-        said = {"object": "response.input_tokens", "input_tokens": await input_tokens(round, route.backend, ledger)}
+        said = {"object": "response.input_tokens", "input_tokens": await input_tokens(round, ledger)}
         response = JSONResponse(said, headers=heads.told(http, route, round.chosen, ledger))
         await response(http.scope, http.receive, send)
         return True
 
 
-async def input_tokens(round: Round, backend: Backend, ledger: Ledger) -> int:
-    counted = await backend.count(round.body)
+async def input_tokens(round: Round, ledger: Ledger) -> int:
+    counted = await round.route.backend.count(round.bodies[0])
     if counted is None:
         ledger.note("estimated", "input_tokens")
         return tokens(round.size)

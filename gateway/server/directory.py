@@ -1,16 +1,21 @@
-"""Which model is served by which backend: what the config says, then what the backends list themselves."""
+"""Which model is served by which backends: what the config says, then what the backends list themselves."""
 
 import asyncio
+import random
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.config import Config, Model
+from gateway.config import Config, Model, Target
 from gateway.errors import GatewayError, NotFound
 from gateway.formats import FORMATS
 from gateway.formats.response_template import compile
 from gateway.formats.row import Row
+from gateway.routing import Balancer, Budget, Member
 from gateway.server.backend import Backend, Listed
+from gateway.server.probing import probe_for_ever
 
 _UNKNOWN = "The model '{}' does not exist or you do not have access to it."
 
@@ -32,18 +37,59 @@ class Route(Struct, frozen=True):
         return self.brought or FORMATS[format]
 
 
+class Served:
+    """A model, and all that serve it.
+
+    routes: by the name of the backend; any: one of them, for what is the same at all.
+    fallbacks: models that answer in its place, and when they do.
+    """
+
+    def __init__(self, routes: Sequence[Route], targets: Sequence[Target]) -> None:
+        self.any = routes[0]
+        self.model, self.settings = self.any.model, self.any.settings
+        self.routes = {route.backend.name: route for route in routes}
+        self.fallbacks: list[tuple[Served, Collection[str]]] = []
+        self.budget = Budget()
+        members = [
+            Member(
+                route.backend.name, target.weight, target.priority, route.backend.gate.health, route.backend.gate.turns
+            )
+            for route, target in zip(routes, targets, strict=True)
+        ]
+        self.balancer = Balancer(members, random.random)
+
+
 class Directory:
     def __init__(self, config: Config) -> None:
-        self.backends = {name: Backend(name, said) for name, said in config.backends.items()}
-        self._routes = {name: self._route(name, model) for name, model in config.models.items() if model.backends}
+        workers = config.server.workers
+        self.backends = {name: Backend(name, said, workers) for name, said in config.backends.items()}
+        self._served = {name: self._serve(name, model) for name, model in config.models.items() if model.backends}
+        for served in self._served.values():
+            served.fallbacks += [(self._served[one.model], one.when) for one in served.settings.fallback]
         self._aliases = {alias: name for name, model in config.models.items() for alias in model.aliases}
         spoken_for = {target.name for model in config.models.values() for target in model.backends}
+        self._found: dict[tuple[str, str], Served] = {}
         self._open = [backend for name, backend in self.backends.items() if name not in spoken_for]
 
-    async def find(self, name: str) -> Route:
+    @asynccontextmanager
+    async def probing(self) -> AsyncIterator[None]:
+        """Look after the backends, always after those in whose place another could be asked."""
+        shared = {name for served in self._served.values() if len(served.routes) > 1 for name in served.routes}
+        probes = [
+            asyncio.create_task(probe_for_ever(backend, always=name in shared))
+            for name, backend in self.backends.items()
+        ]
+        try:
+            yield
+        finally:
+            for probe in probes:
+                probe.cancel()
+            await asyncio.gather(*probes, return_exceptions=True)
+
+    async def find(self, name: str) -> Served:
         """NotFound for a model nobody serves; Unreachable if a backend that might could not be asked."""
-        if route := self._routes.get(self._aliases.get(name, name)):
-            return route
+        if served := self._served.get(self._aliases.get(name, name)):
+            return served
         problem: GatewayError | None = None
         for backend in self._open:
             try:
@@ -52,7 +98,7 @@ class Directory:
             except GatewayError as error:
                 problem = error
             if backend.lists(name):
-                return Route(name, Model(), backend, name)
+                return self._listed(name, backend)
         raise problem or NotFound(_UNKNOWN.format(name), code="model_not_found", param="model")
 
     def model(self, name: str) -> str:
@@ -62,7 +108,7 @@ class Directory:
     async def list(self) -> list[Listed]:
         """All that clients may name, each once; a backend that cannot be asked adds nothing."""
         lists = await asyncio.gather(*(backend.models() for backend in self._open), return_exceptions=True)
-        found = [Listed(name) for name in (*self._routes, *self._aliases)]
+        found = [Listed(name) for name in (*self._served, *self._aliases)]
         found += [listed for one in lists if not isinstance(one, BaseException) for listed in one]
         return list({listed.id: listed for listed in reversed(found)}.values())[::-1]
 
@@ -70,7 +116,19 @@ class Directory:
         for backend in self.backends.values():
             await backend.close()
 
-    def _route(self, name: str, model: Model) -> Route:
+    def _listed(self, name: str, backend: Backend) -> Served:
+        """A model of which the config says nothing; what a backend lists is not much."""
+        known = self._found.get((name, backend.name))
+        if not known:
+            known = Served([Route(name, Model(), backend, name)], [Target(name=backend.name)])
+            self._found[name, backend.name] = known
+        return known
+
+    def _serve(self, name: str, model: Model) -> Served:
         template = model.response_template
         brought = replace(FORMATS["response_template"], parse=compile(template)) if template else None
-        return Route(name, model, self.backends[model.backends[0].name], model.upstream_model or name, brought)
+        routes = [
+            Route(name, model, self.backends[one.name], one.upstream_model or model.upstream_model or name, brought)
+            for one in model.backends
+        ]
+        return Served(routes, model.backends)

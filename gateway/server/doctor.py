@@ -14,7 +14,7 @@ import typer
 from msgspec import Struct
 
 from gateway import config, formats
-from gateway.config import Config, ConfigError, Document, Fault, Kind, build, parse
+from gateway.config import Config, ConfigError, Document, Fault, Kind, build
 from gateway.doctor.probes import verdicts
 from gateway.doctor.questions import QUESTIONS
 from gateway.doctor.report import Examined, Server, data, table
@@ -26,7 +26,7 @@ from gateway.server.directory import Route
 from gateway.server.discover import PORTS, Found, as_document, discover, identify
 from gateway.server.examining import Examiner
 from gateway.server.files import read_text
-from gateway.server.source import NoServer, read_config
+from gateway.server.source import NoServer, Source, read_config
 
 _ANSWER_SECONDS = 120.0  # for one answer
 _NO_SUCH = "It lists no such model."
@@ -81,7 +81,7 @@ def _told(servers: Sequence[Server], *, as_json: bool) -> str:
 def _write(file: Path, servers: Sequence[Server]) -> None:
     """Into the file, of which all else stays, unless the result were no configuration."""
     text = merged(read_text(file) if file.exists() else "", servers, str(file))
-    parse(text, str(file), os.environ, formats.names())
+    Source(file).config(text)
     try:
         file.write_text(text, "utf-8")
     except OSError as error:

@@ -1,12 +1,17 @@
-"""The files of a request, read beside the loop and for so long only."""
+"""The files of a request: fetched if it only names them, and read beside the loop and for so long only."""
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from time import monotonic
 
-from gateway import documents
+from gateway import config, documents
+from gateway.errors import BadRequest
 from gateway.ledger import Ledger
 from gateway.request import Request
+from gateway.server.fetching import Fetched, Fetching, Sort
+
+FILE = Sort("file", accept="*/*", too_large="file_too_large")
 
 _SECONDS = 10.0  # for all files of a request
 _PATIENCE = 1.2  # that many times it for a page that takes no notice
@@ -14,16 +19,36 @@ _PATIENCE = 1.2  # that many times it for a page that takes no notice
 logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it tells what it finds wrong in a client's file
 
 
-async def read(request: Request, ledger: Ledger, seconds: float = _SECONDS) -> Request:
+async def read(request: Request, settings: config.Fetching, ledger: Ledger, seconds: float = _SECONDS) -> Request:
     """The request with the text of its files instead of them; raises BadRequest for one that is none."""
     if not documents.has_files(request):
         return request
+    whole = await _fetched(request, settings, ledger)
     until = monotonic() + seconds
     try:
         async with asyncio.timeout(seconds * _PATIENCE):
-            said, outcomes = await asyncio.to_thread(documents.read, request, lambda: monotonic() > until)
+            said, outcomes = await asyncio.to_thread(documents.read, whole, lambda: monotonic() > until)
     except TimeoutError:
-        said, outcomes = documents.read(request, lambda: True)
+        said, outcomes = documents.read(whole, lambda: True)
     for outcome in sorted(outcomes):
         ledger.note(outcome, "file")
     return said
+
+
+async def _fetched(request: Request, settings: config.Fetching, ledger: Ledger) -> Request:
+    """The request with the files themselves."""
+    if not (wanted := documents.addresses(request)):
+        return request
+    if not settings.fetch:
+        message = (
+            "Files are not fetched here: send the file itself, as 'file_data', or have 'files.fetch' set to true in "
+            "the configuration of the gateway."
+        )
+        raise BadRequest(message, code="unsupported_value", param=next(iter(wanted.values())))
+    fetched = await Fetching(settings, FILE).all(wanted)
+    ledger.note("translated", "file_url")
+    return await asyncio.to_thread(_inlined, request, fetched)
+
+
+def _inlined(request: Request, fetched: Mapping[str, Fetched]) -> Request:
+    return documents.inlined(request, {url: documents.data_uri(one.type, one.data) for url, one in fetched.items()})

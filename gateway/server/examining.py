@@ -93,6 +93,7 @@ class Examiner:
         while not listener.done:
             await call.ready()
             data = await call.read()
+            call.judge(None)
             if not data:
                 listener.close(self._now() - begun)
                 return
@@ -100,10 +101,7 @@ class Examiner:
 
     def _masked(self, heard: Heard) -> Heard:
         """A server may repeat its key in what it says of a failure."""
-        if not heard.problem:
-            return heard
-        message = self._backend.masked(heard.problem.message.encode()).decode()
-        return replace(heard, problem=replace(heard.problem, message=message))
+        return replace(heard, problem=self._backend.discreet(heard.problem)) if heard.problem else heard
 
     async def _responds(self, model: str) -> bool | None:
         """Whether it has the API of responses itself; None if that did not show."""
@@ -114,6 +112,7 @@ class Examiner:
             async with asyncio.timeout(self._seconds()):
                 while len(said) < _LIMIT and await call.ready() and (data := await call.read()):
                     said += data
+            call.judge(None)
             return bool(json.decode(said, type=dict[str, object]).get("object") == "response")
         except GatewayError as error:
             return False if error.problem.code == "unsupported_value" else None

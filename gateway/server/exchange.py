@@ -9,36 +9,47 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from math import inf
-from typing import Any
+from typing import Any, Protocol
 
 from gateway.config.schema import Stream
-from gateway.errors import GatewayError, Problem, UpstreamFailed
+from gateway.errors import GatewayError, Problem, Unavailable, UpstreamFailed
+from gateway.server import logs
 from gateway.server.backend import Backend
-from gateway.server.call import Call, Later
-from gateway.server.fanning import FanCall
-from gateway.turn import Action, CallUpstream, Keep, Send, Turn
+from gateway.server.call import AnyCall
+from gateway.turn import Action, CallUpstream, Failed, Keep, Send, Turn
 
 _log = logging.getLogger("gateway")
-AnyCall = Call | Later | FanCall
 Kept = Callable[[dict[str, Any]], Awaitable[bool]]  # stores an answer; False if that cannot be done
 _EXCERPT = 300  # bytes of an answer that is none, for the log
+
+
+class Attempting(Protocol):
+    """Puts the rounds of a turn to backends.  backend: the one that has the round of now.
+
+    call: that round, put to it now; after: another attempt, if there is one after such a failure.
+    """
+
+    @property
+    def backend(self) -> Backend: ...
+    def call(self) -> AnyCall: ...
+    def after(self, problem: Problem, retry_after: str | None) -> AnyCall | None: ...
 
 
 class Exchange:
     """One request on its way: `whole`, or `decide` and then `pump`; whoever makes it has to close it.
 
-    turn: one that has started; call: puts a round of it to the backend, now; keep: stores the answer.
+    turn: one that has started; keep: stores the answer.
     """
 
-    def __init__(self, turn: Turn, backend: Backend, call: Callable[[], AnyCall], times: Stream, keep: Kept) -> None:
-        self._turn, self._backend, self._times, self._keep = turn, backend, times, keep
+    def __init__(self, turn: Turn, attempts: Attempting, times: Stream, keep: Kept) -> None:
+        self._turn, self._attempts, self._times, self._keep = turn, attempts, times, keep
         self._over = False
         self._unkept: Keep | None = None  # all has been sent but that it is over
         self._retry_after: str | None = None
         self._quiet = False  # the log knows, or has nothing to be told
+        self._unjudged = True  # it has not shown yet whether the backend answers
         self._excerpt = b""
-        self._put = call
-        self._call = call()
+        self._call = attempts.call()
 
     async def whole(self) -> bytes:
         """The whole answer; raises what went wrong, whatever came before it."""
@@ -56,7 +67,7 @@ class Exchange:
             said += await self._step(until - _now(), self._turn.commit)
             if _now() >= until:
                 break
-        if not self._turn.begun:
+        if not self._turn.begun and (self._over or self._unkept):
             self._raise_problem()
         return said
 
@@ -71,7 +82,7 @@ class Exchange:
         """End it so: what had come is stored, as far as it is to be.  The last words, as far as they are missing."""
         self._quiet = True
         if not self._over and not self._unkept:
-            yield self._end(self._turn.fail(problem))
+            yield self._end(self._turn.end(problem))
         if self._unkept:
             yield await self._kept(self._unkept)
 
@@ -89,38 +100,63 @@ class Exchange:
                 return otherwise()
             data = await self._call.read()
         except GatewayError as error:
-            if isinstance(error, UpstreamFailed):
-                self._retry_after, self._quiet = error.retry_after, True
+            self._retry_after, self._quiet = error.retry_after, isinstance(error, UpstreamFailed | Unavailable)
             return self._end(self._turn.fail(error.problem))
         self._excerpt = self._excerpt or data[:_EXCERPT]
         said = self._turn.feed(data)
         if data and not self._turn.problem:
+            if self._unjudged and self._turn.begun:
+                self._judge()
             return said
-        return said + self._end(self._turn.close())
+        actions = self._turn.close()
+        self._judge()
+        return said + self._end(actions)
+
+    def _judge(self) -> None:
+        self._unjudged = False
+        self._call.judge(self._turn.problem)
 
     def _end(self, actions: list[Action]) -> bytes:
         """What is sent last of a round, but for the word that it is over where the answer has to be stored before."""
         self._log_problem()
+        said = b"".join(action.data for action in actions if isinstance(action, Send))
+        if any(isinstance(action, Failed) for action in actions):
+            return said + self._failed()
         self._unkept = next((action for action in actions if isinstance(action, Keep)), None)
         goes_on = any(isinstance(action, CallUpstream) for action in actions)
         if goes_on:
-            self._call.close()
-            self._call = self._put()
+            self._go_on(self._attempts.call())
         self._over = not (self._unkept or goes_on)
-        return b"".join(action.data for action in actions if isinstance(action, Send))
+        return said
+
+    def _failed(self) -> bytes:
+        """Nothing of it was told: another attempt, if there is one, or else its end."""
+        problem, retry_after = self._turn.problem, self._retry_after
+        assert problem
+        if another := self._attempts.after(problem, retry_after):
+            self._go_on(another)
+            return b""
+        return self._end(self._turn.give_up())
+
+    def _go_on(self, call: AnyCall) -> None:
+        self._call.close()
+        self._call, self._excerpt, self._retry_after, self._quiet = call, b"", None, False
+        self._unjudged = True
 
     async def _kept(self, answer: Keep) -> bytes:
         self._over, self._unkept = True, None
         return self._end(self._turn.kept(well=await self._keep(answer.record)))
 
     def _log_problem(self) -> None:
-        """Tell the log once, and nothing that a model said."""
+        """Tell the log once; what a model said stays out of it in any case."""
         problem = self._turn.problem
         if not problem or problem.status < 500 or self._quiet:
             return
         self._quiet = True
-        excerpt = b"" if self._turn.begun else self._backend.masked(self._excerpt)
-        _log.warning("backend %s: %s: %s %r", self._backend.name, problem.code, problem.message, excerpt)
+        backend = self._attempts.backend
+        excerpt = b"" if self._turn.begun else backend.masked(self._excerpt)
+        _log.warning("backend %s: %s", backend.name, problem.code)
+        logs.content.info("backend %s: %s %r", backend.name, problem.message, excerpt)
 
     def _raise_problem(self) -> None:
         if problem := self._turn.problem:

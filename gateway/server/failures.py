@@ -7,7 +7,7 @@ from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from gateway.errors import GatewayError, MethodNotAllowed, NotFound, Problem, UpstreamFailed
+from gateway.errors import GatewayError, MethodNotAllowed, NotFound, Problem
 
 _log = logging.getLogger("gateway")
 
@@ -23,8 +23,8 @@ def response(problem: Problem, headers: dict[str, str] | None = None) -> Respons
 
 def told(error: GatewayError) -> Response:
     """What the client is told of a failure that has a status of its own."""
-    after = error.retry_after if isinstance(error, UpstreamFailed) else None
-    return response(error.problem, {"retry-after": after} if after else None)
+    after = {"retry-after": error.retry_after} if error.retry_after else {}
+    return response(error.problem, {**error.headers, **after})
 
 
 async def _known(_: Request, error: Exception) -> Response:

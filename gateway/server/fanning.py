@@ -1,26 +1,28 @@
 """The calls of a Fan: some at a time, to be used as one call is."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import inf
 
+from gateway.errors import Problem
 from gateway.fan import Fan
-from gateway.server.backend import Backend
 from gateway.server.call import Call
-from gateway.turn import Turn
 
+Put = Callable[[bytes, Callable[[str], None]], Call]
 _AT_ONCE = 4  # as many answers as servers of one machine give at a time
 
 
 class FanCall:
-    """bodies: of the requests, in the order of their choices."""
+    """put: makes a call of a body and of what hears its content type; bodies: in the order of their choices."""
 
-    def __init__(self, backend: Backend, bodies: Iterable[bytes], path: str, turn: Turn, fan: Fan) -> None:
-        self._backend, self._bodies, self._path = backend, enumerate(bodies), path
-        self._turn, self._fan = turn, fan
+    def __init__(self, put: Put, bodies: Iterable[bytes], answered: Callable[[str], None], fan: Fan) -> None:
+        self._put, self._bodies = put, enumerate(bodies)
+        self._answered, self._fan = answered, fan
         self._clock = asyncio.get_running_loop().time
         self._waits: dict[asyncio.Task[bool], tuple[int, Call]] = {}
         self._data: bytes | None = None  # read, and not asked for yet
+        self._speaker: Call | None = None  # who has said that, unless it came to its end and is judged
+        self._begun = False  # the answer has
         for _ in range(_AT_ONCE):
             self._begin()
 
@@ -39,8 +41,14 @@ class FanCall:
         data, self._data = self._data or b"", None
         return data
 
+    def judge(self, problem: Problem | None) -> None:
+        """Once one has begun to answer, each of the others has if it speaks."""
+        self._begun = True
+        if self._speaker:
+            self._speaker.judge(problem)
+
     def close(self) -> None:
-        waits, self._waits = self._waits, {}
+        waits, self._waits, self._speaker = self._waits, {}, None  # a call knows this, as what hears its type
         for wait, (_, call) in waits.items():
             wait.cancel()
             call.close()
@@ -53,11 +61,22 @@ class FanCall:
         del self._waits[wait]
         self._fan.current = place
         if data:
-            self._data = data
+            self._data, self._speaker = data, call
             self._wait(place, call)
+            if self._begun:
+                call.judge(None)
         else:
-            call.close()
-            self._fan.end()
+            self._end(call)
+
+    def _end(self, call: Call) -> None:
+        """It came to its end; where that is none that an answer has, it is the end of all."""
+        problem = self._fan.end()
+        self._speaker = None
+        call.judge(problem)
+        call.close()
+        if problem:
+            self._data = b""
+        else:
             self._begin()
 
     def _begin(self) -> None:
@@ -66,9 +85,9 @@ class FanCall:
 
             def answered(content_type: str, place: int = place) -> None:
                 self._fan.current = place
-                self._turn.answered(content_type)
+                self._answered(content_type)
 
-            self._wait(place, Call(self._backend, body, answered, self._path))
+            self._wait(place, self._put(body, answered))
             return
 
     def _wait(self, place: int, call: Call) -> None:

@@ -1,46 +1,120 @@
 """The files that a configuration is made of."""
 
 import json
-from collections.abc import Mapping, Sequence
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
+from gateway.config import Faulty, Tls, Unreadable
 from gateway.formats.response_template import WrongTemplate, compile, found_in
 
-
-class Unreadable(Exception):
-    """A file that cannot be read; the text says why."""
+_MOST = 1 << 20  # bytes of a file that stands for a text
+_OF_TLS = ("certificate", "key")
+Stamp = tuple[int, ...]
 
 
 def read_text(file: Path) -> str:
     """What a file holds, or Unreadable."""
-    try:
+    with _unreadable():
         return file.read_text("utf-8-sig")
+
+
+def read_secret(file: Path) -> str:
+    """What a regular file holds that is not large, without the newline at its end; or Unreadable."""
+    with _unreadable():
+        if not stat.S_ISREG(file.stat().st_mode):  # a pipe could be read once, and perhaps never
+            raise Unreadable("is not a regular file")
+        with file.open("rb") as opened:
+            raw = opened.read(_MOST + 1)
+        if len(raw) > _MOST:
+            raise Unreadable(f"has more than {_MOST} bytes")
+        return raw.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
+
+
+@contextmanager
+def _unreadable() -> Iterator[None]:
+    """Says why a file cannot be read."""
+    try:
+        yield
     except OSError as error:
         raise Unreadable(f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise Unreadable(f"is not UTF-8 at byte {error.start}") from None
+    except ValueError as error:  # of a path that no file can have
+        raise Unreadable(f"cannot be read: {error}") from None
 
 
-def response_template(folder: Path, given: object) -> tuple[object, Sequence[tuple[tuple[str, ...], str]]]:
-    """The template that is given, or the one of the file whose path is, and what is wrong in it."""
-    if not isinstance(given, Mapping | str):
-        return {}, [((), "should be a template, or the path of a file that has one")]
+class Files:
+    """Reads those of one folder.
+
+    stamps: what each looked like just before it was read first.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.stamps: dict[Path, Stamp | None] = {}
+
+    def text(self, file: Path) -> str:
+        """All of it, or Unreadable."""
+        self.stamps.setdefault(file, stamp(file))
+        return read_text(file)
+
+    def secret(self, path: str) -> str:
+        """What `${file:PATH}` stands for, or Unreadable."""
+        file = self._folder / path
+        self.stamps.setdefault(file, stamp(file))
+        try:
+            return read_secret(file)
+        except Unreadable as error:
+            raise Unreadable(f"{file} {error}") from None
+
+    def template(self, given: object) -> Faulty:
+        """The template that is given, or the one of the file whose path is, and what is wrong in it."""
+        if not isinstance(given, Mapping | str):
+            return {}, [((), "should be a template, or the path of a file that has one")]
+        try:
+            template = found_in(self._json(self._folder / given)) if isinstance(given, str) else given
+            compile(template)
+        except Unreadable as error:
+            return {}, [((), f"{self._folder / str(given)} {error}")]
+        except WrongTemplate as error:
+            return {}, error.faults
+        return template, ()
+
+    def _json(self, file: Path) -> Any:  # noqa: ANN401 - whatever JSON is there
+        text = self.text(file)
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError as error:
+            raise Unreadable(f"is not JSON: {error.msg} in line {error.lineno}") from None
+        except RecursionError:
+            raise Unreadable("is nested too deeply") from None
+        except ValueError:
+            raise Unreadable("has a number of too many digits") from None
+
+    def tls(self, given: Mapping[str, Any]) -> Faulty:
+        """The section with whole paths, and what is wrong with its files; its shape is for the schema to judge."""
+        files = {key: (self._folder / given[key]).absolute() for key in _OF_TLS if isinstance(given.get(key), str)}
+        for file in files.values():
+            self.stamps.setdefault(file, stamp(file))
+        whole = {**given, **{key: str(file) for key, file in files.items()}}
+        try:
+            tls = Tls.model_validate(whole)
+        except ValidationError:
+            return given, ()
+        from gateway.server.certificates import faults  # noqa: PLC0415 - most have none
+
+        return whole, faults(tls)
+
+
+def stamp(file: Path) -> Stamp | None:
+    """Something else as soon as what the path leads to is something else; None while there is nothing."""
     try:
-        template = found_in(_json(folder / given)) if isinstance(given, str) else given
-        compile(template)
-    except Unreadable as error:
-        return {}, [((), f"{folder / str(given)} {error}")]
-    except WrongTemplate as error:
-        return {}, error.faults
-    return template, ()
-
-
-def _json(file: Path) -> Any:  # noqa: ANN401 - whatever JSON is there
-    text = read_text(file)
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise Unreadable(f"is not JSON: {error.msg} in line {error.lineno}") from None
-    except RecursionError:
-        raise Unreadable("is nested too deeply") from None
+        now = file.stat()
+    except (OSError, ValueError):
+        return None
+    return now.st_mtime_ns, now.st_size, now.st_ino

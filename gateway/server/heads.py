@@ -1,5 +1,6 @@
 """What the head of an answer tells of its way, besides the status; and what strict mode does not let through."""
 
+import re
 from urllib.parse import quote
 
 from msgspec.structs import replace
@@ -10,6 +11,7 @@ from gateway.formats.chosen import Chosen
 from gateway.ledger import Ledger
 from gateway.server.directory import Route
 
+_UNFIT = re.compile("[^ -~]")  # for a header
 _MOST_TOLD = 4096  # characters of warnings, so that every client can take them
 
 
@@ -51,5 +53,5 @@ def _debug(http: HttpRequest, route: Route, chosen: Chosen) -> dict[str, str]:
     return {
         "x-gateway-model": quote(route.model, safe="/@+,"),
         "x-gateway-backend": route.backend.name,
-        "x-gateway-format": f"{chosen.format}; {chosen.reason}{begins}".encode("ascii", "replace").decode(),
+        "x-gateway-format": _UNFIT.sub("?", f"{chosen.format}; {chosen.reason}{begins}"),
     }

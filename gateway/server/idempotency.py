@@ -16,12 +16,12 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.types import Message, Send
 
-from gateway.errors import BadRequest, Problem
+from gateway.errors import BadRequest, Problem, StoreFailed
 from gateway.server import failures
 from gateway.server.ids import new_id
 from gateway.store import keys
-from gateway.store.database import Database, StoreFailed
-from gateway.store.keys import Begun
+from gateway.store.database import Database
+from gateway.store.records import Answer, Begun
 
 _log = logging.getLogger("gateway")
 _MOST_KEY = 255  # characters
@@ -48,7 +48,7 @@ class Key(Struct, frozen=True):
     digest: str
     holder: str
 
-    async def begin(self) -> Begun | keys.Answer:
+    async def begin(self) -> Begun | Answer:
         async with self.store.writing() as db:
             return await keys.begin(db, self.tenant, self.key, self.digest, self.holder, _now())
 
@@ -60,7 +60,7 @@ class Key(Struct, frozen=True):
                 async with self.store.writing() as db:
                     await keys.renew(db, self.tenant, self.key, self.holder, _now())
 
-    async def end(self, answer: keys.Answer | None) -> None:
+    async def end(self, answer: Answer | None) -> None:
         """Keep the answer, or let others try; if not even that can be done, the key is free when it is not held."""
         try:
             async with self.store.writing() as db:
@@ -110,8 +110,8 @@ async def _first(key: Key, answer: Answers, send: Send) -> None:
     await tape.release()
 
 
-def _repeated(key: Key, begun: Begun | keys.Answer) -> Response:
-    if isinstance(begun, keys.Answer):
+def _repeated(key: Key, begun: Begun | Answer) -> Response:
+    if isinstance(begun, Answer):
         headers = {"content-type": begun.type, "idempotent-replayed": "true"}
         return Response(begun.body, begun.status, headers)
     if begun is Begun.RUNNING:
@@ -139,11 +139,11 @@ class Tape:
                 return
         await self._send(message)
 
-    def answer(self) -> keys.Answer | None:
+    def answer(self) -> Answer | None:
         """All of it; None if it is too much to be kept."""
         if self._size > _MOST_KEPT:
             return None
-        return keys.Answer(self._status, self._type, b"".join(self._pieces))
+        return Answer(self._status, self._type, b"".join(self._pieces))
 
     async def release(self) -> None:
         if self._last:

@@ -1,5 +1,6 @@
 """What every answer has: the id of its request, how long it took to begin, and no traceback."""
 
+import asyncio
 import re
 import time
 from collections.abc import MutableMapping
@@ -7,6 +8,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gateway.errors import STOPPED
 from gateway.server import failures
 from gateway.server.ids import new_id
 
@@ -41,6 +43,9 @@ class Labels:
 
         try:
             await self._app(scope, receive, labelled)
+        except asyncio.CancelledError:  # by the server, which has no time left; a stream has been told
+            if not started:
+                await failures.response(STOPPED)(scope, receive, labelled)
         except Exception as error:  # noqa: BLE001 - the last place where a client can be told
             answer = failures.response(failures.unexpected(id.decode(), error))
             if not started:

@@ -8,12 +8,13 @@ import time
 from collections.abc import AsyncIterator, Collection
 
 from gateway import recollection
+from gateway.errors import StoreFailed
 from gateway.ledger import Ledger
 from gateway.recollection import Listener
 from gateway.request import Request
 from gateway.server.rounds import Round
 from gateway.store import thoughts
-from gateway.store.database import Database, StoreFailed
+from gateway.store.database import Database
 
 _log = logging.getLogger("gateway")
 

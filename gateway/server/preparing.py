@@ -34,7 +34,8 @@ async def prepare(asked: Request, route: Route, ledger: Ledger, frame_bytes: int
     chosen = await choose(route, request)
     goes_on = not continued(request, route.backend.kind) or await route.backend.learner.continues(route.upstream_model)
     known = Known(route, chosen, goes_on, await _thinks(request, route), frame_bytes)
-    return _round(known, asked, (request, filters), ledger)
+    round = _round(known, asked, (request, filters), ledger)
+    return round.fanned(asked, lambda one: _round(known, one, translate(one, ledger), ledger))
 
 
 class Known(Struct, frozen=True):
@@ -91,12 +92,12 @@ def _round(
     filters = [*stops(request, target.kind), *filters]
     promise = promised(asked, _terms(known, target, how), ledger, before)
     if not promise:
-        return Round(request, body, chosen, route.backend.dialect, setting, filters)
+        return Round(route, request, [body], chosen, route.backend.dialect, setting, filters)
 
     def after(request: Request, failed: Attempt) -> Round:
         return _round(known, request, translate(request, ledger), ledger, failed)
 
-    return Owing(request, body, chosen, route.backend.dialect, setting, [*filters, promise], promise, after)
+    return Owing(route, request, [body], chosen, route.backend.dialect, setting, [*filters, promise], promise, after)
 
 
 def _terms(known: Known, target: Target, how: enforced.Means) -> Terms:
@@ -140,7 +141,8 @@ def _setting(request: Request, known: Known, taken: frozenset[str], ledger: Ledg
         parse = FORMATS["think"].parse  # there are no tags, and JSON is the call
     tools = {tool.name: tool.definition.get("parameters") or {} for tool in request.callable_tools}
     new = short_id if ids(route, chosen) == "nine" else lambda: new_id("call_")
-    return Setting(parse, _context(request, known, tools), new, ledger, taken, known.frame_bytes)
+    context, discreet = _context(request, known, tools), route.backend.discreet
+    return Setting(parse, context, new, ledger, taken, known.frame_bytes, discreet)
 
 
 def _context(request: Request, known: Known, tools: Mapping[str, Mapping[str, Any]]) -> Context:

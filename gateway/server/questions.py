@@ -5,16 +5,15 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway import config
 from gateway.compaction import summarised
 from gateway.endpoints import chat, completions, responses
-from gateway.errors import Problem
+from gateway.errors import Problem, StoreFailed
 from gateway.ledger import Ledger
 from gateway.request import Request
 from gateway.server import preparing, texts
@@ -24,8 +23,10 @@ from gateway.server.memory import Forgetful
 from gateway.server.rounds import Round
 from gateway.server.sealing import Sealer
 from gateway.server.state import Record, State
-from gateway.store.database import StoreFailed
-from gateway.turn import Endpoint
+from gateway.turn import Endpoint, Turn
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
 
 _log = logging.getLogger("gateway")
 
@@ -59,19 +60,21 @@ class Lasting(Struct, frozen=True):
     queued: Record
     opening: bytes
     encoder: Callable[[config.Model, int], Endpoint]
-    open: Callable[[AsyncConnection], Awaitable[None]]
-    finish: Callable[[AsyncConnection, Record], Awaitable[bool]]
+    open: Callable[["AsyncConnection"], Awaitable[None]]
+    finish: Callable[["AsyncConnection", Record], Awaitable[bool]]
 
 
 class Question(Struct, frozen=True):
     """encoder: makes the endpoint of an answer, for the model that gives it; keep: stores the answer.
 
     memory: of the reasoning that the client does not send back.
+    sticky: the client's own name for what should meet at the same backend.
     conversation: what the API calls the parameter that the request's messages were read from.
     compaction: what may have to come before the answer.
     lasting: if the answer is to outlive the client's connection.
     prepare: puts the request to the backend of a route; the last argument is the limit of a frame in bytes.
     accept: is offered, when all that can be refused has been, the head of the answer; True if that is out with it.
+    turns: those of its answer, as they come.
     """
 
     request: Request
@@ -79,11 +82,17 @@ class Question(Struct, frozen=True):
     encoder: Callable[[config.Model], Endpoint]
     keep: Callable[[Record], Awaitable[None]]
     memory: Forgetful
+    sticky: str | None = None
     conversation: str = "messages"
     compaction: Compaction | None = None
     lasting: Lasting | None = None
     prepare: Callable[[Request, Route, Ledger, int], Awaitable[Round]] = preparing.prepare
     accept: Callable[[Callable[[], dict[str, str]]], Awaitable[bool]] | None = None
+    turns: list[Turn] = field(default_factory=list)
+
+    def used(self) -> int:
+        """Tokens, by now."""
+        return sum(turn.used for turn in self.turns)
 
     async def kept(self, record: Record) -> bool:
         """Store the answer; False, and the ledger knows, if that cannot be done: the client gets it all the same."""
@@ -113,7 +122,7 @@ async def chat_completion(raw: bytes, state: State, memory: Forgetful) -> AsyncI
         await state.keep_completion({**record, "metadata": asked.metadata}, [*asked.request.messages])
 
     request = await memory.recalled(asked.request, ledger)
-    yield Question(request, ledger, encoder, keep, memory)
+    yield Question(request, ledger, encoder, keep, memory, request.rest.get("prompt_cache_key"))
 
 
 @asynccontextmanager
@@ -127,7 +136,7 @@ async def completion(raw: bytes) -> AsyncIterator[Question]:
     async def keep(_: Record) -> None:
         """It never comes to that."""
 
-    yield Question(asked.request, ledger, encoder, keep, Forgetful(), "prompt", prepare=texts.prepare)
+    yield Question(asked.request, ledger, encoder, keep, Forgetful(), conversation="prompt", prepare=texts.prepare)
 
 
 @asynccontextmanager
@@ -162,7 +171,9 @@ async def response(
             stored = partial(state.open_response, draft, origin, {**queued, "status": "in_progress"})
             finish = partial(state.finish_response, origin)
             lasting = Lasting(named.id, asked.background, asked.streamed, queued, opening, encoder, stored, finish)
-        yield Question(request, ledger, encoder, keep, memory, "input", compaction, lasting)
+        thread = origin.behind.thread if origin.behind else None
+        sticky = asked.echo["prompt_cache_key"] or draft.conversation or thread
+        yield Question(request, ledger, encoder, keep, memory, sticky, "input", compaction, lasting)
 
 
 @asynccontextmanager
@@ -181,7 +192,7 @@ async def compaction(
         request = summarised(responses.parse(draft, origin.context, rules, ledger).request)
         users = responses.by_users([*origin.context.before, *draft.input(origin.context.items)], new_id)
         keep = partial(state.keep_response, draft, origin)
-        yield Question(request, ledger, encoder, keep, Forgetful(), "input")
+        yield Question(request, ledger, encoder, keep, Forgetful(), draft.conversation, "input")
 
 
 def _rules(settings: config.Responses, sealer: Sealer) -> responses.Settings:

@@ -1,51 +1,75 @@
 """One round with a backend, ready to be begun, and the one after it where its answer was none."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.backends.dialects import Dialect
+from gateway.backends.verdicts import Emulated
 from gateway.calls import Setting
 from gateway.fan import Fan
 from gateway.formats.chosen import Chosen
 from gateway.request import Request
+from gateway.server.admission import Asker
+from gateway.server.call import AnyCall, Call
+from gateway.server.directory import Route
+from gateway.server.fanning import FanCall
 from gateway.translate import Filter
 from gateway.translate.promises import Attempt, Promise
+from gateway.turn import Source
 from gateway.upstream import Upstream
 
 
 class Round(Struct, frozen=True):
-    """One round, ready to be begun: its body, and how the format of its answer was chosen."""
+    """One round, ready to be begun: where, and how the format of its answer was chosen.
 
+    bodies: one; or one for each choice, where the server gives one at a time.
+    """
+
+    route: Route
     request: Request  # as the backend gets it
-    body: bytes
+    bodies: Sequence[bytes]
     chosen: Chosen
     _dialect: Dialect
     _setting: Setting
     _filters: Sequence[Filter]
 
-    def open(self, _: Request) -> Upstream:
-        request, setting = self.request, self._setting
-        decoder = self._dialect.decoder(request, setting.ledger)
-        return Upstream(decoder, setting, lambda: self.size, self._filters, setting.limit)
+    def open(self) -> Source:
+        if len(self.bodies) == 1:
+            return self._upstream(self.request, self._filters)
+        one = replace(self.request, n=1)
+        return Fan([self._upstream(one, ()) for _ in self.bodies], self._filters)
 
-    def fan(self) -> Fan:
-        """For a server that gives one choice at a time."""
-        one, setting = replace(self.request, n=1), self._setting
-        opened = (
-            Upstream(self._dialect.decoder(one, setting.ledger), setting, lambda: self.size, (), setting.limit)
-            for _ in range(self.request.n)
-        )
-        return Fan([*opened], self._filters)
+    def _upstream(self, request: Request, filters: Sequence[Filter]) -> Upstream:
+        setting = self._setting
+        decoder = self._dialect.decoder(request, setting.ledger)
+        return Upstream(decoder, setting, lambda: self.size, filters, setting.limit)
+
+    def call(self, source: Source | None, answered: Callable[[str], None], asker: Asker) -> AnyCall:
+        """Put it to its backend; `source`: what it has opened; `answered`: is told of what type the answer is."""
+        put = partial(Call, self.route.backend, path=self._dialect.path, asker=asker)
+        if isinstance(source, Fan):
+            return FanCall(put, self.bodies, answered, source)
+        return put(self.bodies[0], answered)
+
+    def fanned(self, asked: Request, prepared: Callable[[Request], "Round"]) -> "Round":
+        """With a body for each choice, if the server gives one at a time.
+
+        A seed would make them one, so each has its own: `prepared` makes another round of a request.
+        """
+        if asked.n == 1 or not isinstance(self.route.backend.kind.fields["n"], Emulated):
+            return self
+        self._setting.ledger.note("emulated", "n")
+        if not isinstance(seed := asked.rest.get("seed"), int):
+            return replace(self, bodies=[*self.bodies] * asked.n)
+        seeded = (replace(asked, rest={**asked.rest, "seed": seed + i}) for i in range(asked.n))
+        return replace(self, bodies=[prepared(one).bodies[0] for one in seeded])
 
     def another(self) -> "Round | None":
         """The one that has to follow, once this is over: its answer was none that could be given to anybody."""
         return None
-
-    @property
-    def path(self) -> str:
-        return self._dialect.path
 
     def seen_by(self, filter: Filter) -> "Round":
         """The same, with another filter that sees last what is answered."""
@@ -70,21 +94,27 @@ class Owing(Round, frozen=True):
 
 
 class Rounds:
-    """Those of one turn, one at a time.  `listening`: gives each what is to hear its answer."""
+    """Those of one turn, one at a time.  Knows nothing of its turn, which knows this: together they would be a cycle.
 
-    def __init__(self, first: Round, listening: Callable[[Round], Round]) -> None:
-        self.begin(first, listening)
+    listening: gives each what is to hear its answer; source: what the one of now has opened.
+    """
 
-    def begin(self, first: Round, listening: Callable[[Round], Round]) -> None:
-        """Anew, if the one before was never put to the backend."""
-        self.now, self._listening = listening(first), listening
+    now: Round
+    source: Source
 
-    def open(self, request: Request) -> Upstream:
-        return self.now.open(request)
+    def __init__(self, listening: Callable[[Round], Round]) -> None:
+        self.listening = listening
+
+    def begin(self, round: Round) -> None:
+        self.now = self.listening(round)
+
+    def open(self, _: Request) -> Source:
+        self.source = self.now.open()
+        return self.source
 
     def again(self) -> Request | None:
         """What is to be asked now, if there is to be another round."""
         if not (another := self.now.another()):
             return None
-        self.now = self._listening(another)
+        self.begin(another)
         return self.now.request

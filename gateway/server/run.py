@@ -1,62 +1,51 @@
-"""Runs the application on a socket until it is told to stop."""
+"""Runs the gateway on a socket until it is told to stop."""
 
-import gc
-import logging
+import asyncio
+import signal
+import socket
 import sys
-from functools import partial
 
-import uvicorn
-from fastapi import FastAPI
-from uvicorn.supervisors import Multiprocess
+from gateway.config import Config, Server
+from gateway.server import logs
+from gateway.server.source import Source
+from gateway.server.watching import Watch
+from gateway.server.workers import Workers
 
-from gateway.config import Config
-from gateway.server import stopping
-from gateway.server.app import create_app
-
-_PONG = 60.0  # seconds until one has to come; a client answers when it has read what it was sent before
-_LAST_WORDS = 2  # seconds, beyond the drain, for those who are told that it is over
+_AGAIN = [signal.SIGHUP] if sys.platform != "win32" else []  # the signals to read the configuration again
+_WAITING = 2048  # connections that nobody has taken yet
 
 
-def run(config: Config, *, greeting: str = "") -> None:
-    """Block until SIGINT or SIGTERM; streams then have `drain_seconds` to end.  Greets as soon as one can connect."""
-    server = uvicorn.Config(
-        partial(_application, config),
-        factory=True,
-        host=config.server.host,
-        port=config.server.port,
-        workers=config.server.workers,
-        loop="uvloop" if sys.platform != "win32" else "asyncio",
-        http=stopping.Http,
-        ws=stopping.WebSocket,
-        ws_max_size=config.limits.body_bytes,
-        ws_ping_interval=config.stream.keepalive_seconds or None,
-        ws_ping_timeout=_PONG,
-        ws_per_message_deflate=False,
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        date_header=False,
-        timeout_graceful_shutdown=round(config.server.drain_seconds) + _LAST_WORDS,
-    )
-    sockets = [server.bind_socket()]
-    sockets[0].listen(server.backlog)  # from now on connections wait for the workers instead of being refused
-    host, port = sockets[0].getsockname()[:2]
+def run(config: Config, *, greeting: str = "", source: Source | None = None) -> None:
+    """Block until SIGINT or SIGTERM; streams then have `drain_seconds` to end.  Greets as soon as one can connect.
+
+    source: where the config is from; it is read again on SIGHUP, and when it has changed.
+    """
+    sock = _listening(config.server)  # from now on connections wait to be taken instead of being refused
+    host, port = sock.getsockname()[:2]
+    watch = Watch(config, source)
+    for number in _AGAIN:
+        signal.signal(number, watch.tell)
     sys.stderr.write((greeting or f"gateway listens on {host} port {port}") + "\n")
     sys.stderr.flush()
+    logs.begin()
     if config.server.workers > 1:
-        Multiprocess(server, sockets).run()
+        Workers(sock, watch).run()
     else:
-        uvicorn.Server(server).run(sockets)
+        _serve(config, sock, watch)
 
 
-def _application(config: Config) -> FastAPI:
-    """What every worker process begins with."""
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    app = create_app(config)
-    # What exists now stays: a collection that walks through it again stalls a thousand streams for 0.2 s.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
-    return app
+def _serve(config: Config, sock: socket.socket, watch: Watch) -> None:
+    from gateway.server.process import server_of  # noqa: PLC0415 - who keeps workers needs nothing of it
+
+    async def news() -> Config | None:
+        return await asyncio.to_thread(watch.news) if watch.due else None
+
+    server_of(config, news).run([sock])
+
+
+def _listening(server: Server) -> socket.socket:
+    family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
+    try:
+        return socket.create_server((server.host, server.port), family=family, backlog=_WAITING)
+    except OSError as error:
+        sys.exit(f"cannot listen on {server.host} port {server.port}: {error.strerror}")

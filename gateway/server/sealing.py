@@ -13,15 +13,15 @@ from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from msgspec import DecodeError, json
 
 from gateway.config.schema import Store
 from gateway.request import Thought
+
+if TYPE_CHECKING:  # 8 MB, that no process needs before its first sealed thought
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 _log = logging.getLogger("gateway")
 _VERSION = "gw1."
@@ -35,7 +35,7 @@ _NOT_KEPT = (
 )
 _decode = json.Decoder(Thought).decode
 
-Keys = Mapping[bytes, AESGCM]  # by id; the first one seals
+Keys = Mapping[bytes, "AESGCM"]  # by id; the first one seals
 
 
 class Keyring:
@@ -73,6 +73,8 @@ class Sealer:
         key = self._keys().get(id) if ciphertext else None
         if not key:
             return None
+        from cryptography.exceptions import InvalidTag  # noqa: PLC0415
+
         try:
             return _decode(key.decrypt(nonce, ciphertext, self._bound))
         except (InvalidTag, DecodeError):
@@ -94,8 +96,12 @@ def _unwrapped(sealed: str) -> bytes:
     return raw if _wrapped(raw) == sealed else b""
 
 
-def _derived(secret: bytes) -> tuple[bytes, AESGCM]:
+def _derived(secret: bytes) -> "tuple[bytes, AESGCM]":
     """The key of a secret of any length, and its id, which tells nothing of either."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
+    from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF  # noqa: PLC0415
+
     derived = HKDF(SHA256(), _KEY + _ID, salt=None, info=b"gateway sealed reasoning 1").derive(secret)
     return derived[_KEY:], AESGCM(derived[:_KEY])
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 from fastapi import FastAPI, Request
@@ -13,18 +14,22 @@ from starlette.responses import Response
 from gateway.backends.openai.failures import stated_problem
 from gateway.backends.services import Services
 from gateway.config import Config
-from gateway.errors import BadRequest, UpstreamFailed, UpstreamInvalid
+from gateway.errors import BadRequest, GatewayError, UpstreamFailed, UpstreamInvalid
 from gateway.formats.chosen import Chosen
 from gateway.framing import Whole
 from gateway.ledger import Ledger
 from gateway.server import heads
+from gateway.server.admission import Asker
 from gateway.server.auth import Doorkeeper, allow_model
 from gateway.server.backend import Backend
 from gateway.server.body import read_body
 from gateway.server.call import Call
 from gateway.server.directory import Directory, Route
 from gateway.server.json import Json
+from gateway.server.limiting import Grant, Limits
 from gateway.server.presence import present
+from gateway.server.ways import Ways
+from gateway.upstream import tokens
 
 _MOST = 256 << 20  # bytes of an answer: 2048 vectors of 4096 numbers, written out
 _LARGE = 1 << 20  # bytes of one that keeps everybody waiting for more than a few milliseconds: thousands of vectors
@@ -58,25 +63,54 @@ class Service:
         self._app, self._config, self._door, self._parse = app, config, door, parse
 
     async def answer(self, http: Request) -> Response:
-        key = self._door.admit(http.headers)
-        put, ledger = self._parse(await read_body(http, self._config.limits.body_bytes)), Ledger()
+        key = await self._door.admit(http)
+        body = await read_body(http, self._config.limits.body_bytes)
+        put = self._parse(body)
         directory: Directory = self._app.state.directory
-        route = await directory.find(put.model)
-        allow_model(key, put.model, route.model)
-        ask = put.ask(route.backend.services, route.upstream_model, ledger)
-        if not ask:
-            raise _unsupported(route, put.does)
-        heads.check(heads.strictly(http, route), ledger)
-
-        def respond(raw: bytes) -> Response:
-            said = put.answer(_decoded(route.backend, put.decode, raw), ledger)
-            return Json(said, headers=heads.told(http, route, _CHOSEN, ledger))
-
-        async with present(http.receive):
+        served = await directory.find(put.model)
+        allow_model(key, put.model, served.model)
+        limits: Limits = self._app.state.limits
+        grant = await limits.admit(key, served.model, served.settings, partial(tokens, len(body))) or Grant()
+        async with grant, present(http.receive):
             with _placed(put.place):
-                raw = await _read(route.backend, *ask)
-                return respond(raw) if len(raw) < _LARGE else await asyncio.to_thread(respond, raw)
+                return await self._first_answer(http, put, Ways(served, key, faithful=True), grant)
         return Response()  # the client has left
+
+    async def _first_answer(self, http: Request, put: Put, ways: Ways, grant: Grant) -> Response:
+        """Of the backends that are asked one after another; raises what the last one failed with."""
+        way = ways.first()
+        while True:
+            await asyncio.sleep(way.pause)
+            try:
+                return await _answered(http, put, way.route, ways.asker, grant)
+            except GatewayError as error:
+                if not (another := ways.another(error.problem, error.retry_after)):
+                    raise
+                way = another
+
+
+async def _answered(http: Request, put: Put, route: Route, asker: Asker, grant: Grant) -> Response:
+    ledger = Ledger()
+    ask = put.ask(route.backend.services, route.upstream_model, ledger)
+    if not ask:
+        raise _unsupported(route, put.does)
+    heads.check(heads.strictly(http, route), ledger)
+
+    def respond(raw: bytes) -> Response:
+        said = put.answer(_decoded(route.backend, put.decode, raw), ledger)
+        grant.used = lambda: said.get("usage", {}).get("total_tokens", 0)
+        return Json(said, headers={**heads.told(http, route, _CHOSEN, ledger), **grant.headers})
+
+    path, body = ask
+    with closing(Call(route.backend, body, lambda _: None, path, asker)) as call:
+        raw = await _read(call)
+        try:
+            response = respond(raw) if len(raw) < _LARGE else await asyncio.to_thread(respond, raw)
+        except GatewayError as error:
+            call.judge(error.problem)
+            raise
+        call.judge(None)
+    return response
 
 
 def _unsupported(route: Route, what: str) -> BadRequest:
@@ -101,13 +135,12 @@ def _decoded(backend: Backend, decode: Callable[[bytes], Any], raw: bytes) -> An
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UpstreamInvalid(f"The backend '{backend.name}' gave an answer that cannot be read: {error}.") from None
     if isinstance(said, dict) and said.get("error"):
-        raise UpstreamFailed(stated_problem(said["error"]))
+        raise UpstreamFailed(backend.discreet(stated_problem(said["error"])))
     return said
 
 
-async def _read(backend: Backend, path: str, body: bytes) -> bytes:
+async def _read(call: Call) -> bytes:
     whole = Whole(_MOST)
-    with closing(Call(backend, body, lambda _: None, path)) as call:
-        while await call.ready() and (data := await call.read()):
-            [*whole.feed(data)]
+    while await call.ready() and (data := await call.read()):
+        [*whole.feed(data)]
     return b"".join(whole.close())

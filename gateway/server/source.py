@@ -7,14 +7,13 @@ import shlex
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TextIO
 
 from gateway import demo, formats
-from gateway.config import Config, ConfigError, Document, Fault, Kind, build, parse
+from gateway.config import Config, ConfigError, Document, Fault, Kind, Unreadable, build, read
 from gateway.server.discover import PORTS, Found, as_document, discover
-from gateway.server.files import Unreadable, read_text, response_template
+from gateway.server.files import Files, Stamp, stamp
 
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # listens everywhere: the nearest way to it
 
@@ -23,18 +22,44 @@ class NoServer(Exception):
     """There is nothing to serve; the text says what to do."""
 
 
-def read_config(file: Path, flags: Mapping[str, object] | None = None) -> Config:
+def read_config(file: Path) -> Config:
     """The config of a file, with this process's environment; raises a ConfigError."""
-    try:
-        text = read_text(file)
-    except Unreadable as error:
-        raise ConfigError([Fault(str(file), None, "", str(error))]) from None
-    return parse(text, str(file), os.environ, formats.names(), flags, partial(response_template, file.parent))
+    return Source(file).read()
+
+
+class Source:
+    """The file that a config is read from, with the files that it names, and the flags that win over it."""
+
+    def __init__(self, file: Path, flags: Mapping[str, object] | None = None) -> None:
+        self.file, self._flags = file, flags or {}
+        self._files = Files(file.parent)
+
+    def read(self) -> Config:
+        """The config as it is now; raises a ConfigError."""
+        self._files = Files(self.file.parent)
+        try:
+            text = self._files.text(self.file)
+        except Unreadable as error:
+            raise ConfigError([Fault(str(self.file), None, "", str(error))]) from None
+        return self.config(text)
+
+    def config(self, text: str) -> Config:
+        """The config that the file would be with this text; raises a ConfigError."""
+        document = read(text, str(self.file), os.environ, self._files.secret)
+        return build(document, formats.names(), self._flags, self._files)
+
+    def known(self) -> Mapping[Path, Stamp | None]:
+        """What the files looked like when they were read."""
+        return self._files.stamps
+
+    def look(self) -> Mapping[Path, Stamp | None]:
+        """What they look like now."""
+        return {file: stamp(file) for file in self._files.stamps}
 
 
 @contextmanager
 def settle(
-    file: Path | None,
+    source: Source | None,
     flags: Mapping[str, object],
     out: TextIO,
     *,
@@ -43,11 +68,11 @@ def settle(
 ) -> Iterator[tuple[Config, str]]:
     """What to serve, and the greeting for it; a demo server runs as long as the block.
 
-    With a file it is that.  Else it is what runs on this machine, which is said on `out`, and only with nothing there
+    With a source it is that.  Else it is what runs on this machine, which is said on `out`, and only with nothing there
     the demo.  Raises ConfigError, NoServer or DemoError.
     """
-    if file:
-        config = read_config(file, flags)
+    if source:
+        config = source.read()
         yield config, _greeting_for(config, next(iter(config.models), None))
         return
     bare = build(Document("command line"), formats.names(), flags)  # what is wrong with a flag comes first
@@ -65,13 +90,13 @@ def settle(
         raise NoServer(_advice(ports))
 
 
-def greeting(host: str, port: int, model: str | None, *, key: bool = False) -> str:
+def greeting(host: str, port: int, model: str | None, *, key: bool = False, scheme: str = "http") -> str:
     """Where the gateway listens, and a command to paste: it asks the model, or lists the models if none is known.
 
     `key`: a key is needed; the command takes it from the environment.
     """
     near = _WILDCARDS.get(host, host)
-    root = f"http://[{near}]:{port}" if ":" in near else f"http://{near}:{port}"
+    root = f"{scheme}://[{near}]:{port}" if ":" in near else f"{scheme}://{near}:{port}"
     header = ' -H "authorization: Bearer $GATEWAY_KEY"' if key else ""
     command = f"curl {root}/v1/models{header}"
     if model is not None:
@@ -84,7 +109,10 @@ def greeting(host: str, port: int, model: str | None, *, key: bool = False) -> s
 def _greeting_for(config: Config, model: str | None) -> str:
     """A port that is not known yet has no greeting."""
     server = config.server
-    return greeting(server.host, server.port, model, key=bool(config.auth.keys)) if server.port else ""
+    if not server.port:
+        return ""
+    scheme = "https" if server.tls else "http"
+    return greeting(server.host, server.port, model, key=bool(config.auth.keys), scheme=scheme)
 
 
 def _with_servers(servers: list[Found], flags: Mapping[str, object]) -> tuple[Config, str]:

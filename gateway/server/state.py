@@ -4,19 +4,20 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.endpoints.responses import Asked, Context, Draft
 from gateway.endpoints.responses.stored import told_apart
-from gateway.errors import BadRequest, NotFound
+from gateway.errors import BadRequest, NotFound, StoreFailed
 from gateway.server.ids import new_id
 from gateway.store import completions, conversations, jobs, responses, threads
-from gateway.store.conversations import Conversation
-from gateway.store.database import Database, StoreFailed
-from gateway.store.threads import Broken, Item, Place
+from gateway.store.database import Database
+from gateway.store.records import Broken, Conversation, Item, Place
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
 
 _LEASE = 30.0  # seconds that a conversation stays locked when its process dies
 
@@ -73,12 +74,12 @@ class State:
         resumed = resume_seconds and asked.streamed and asked.echo["store"]
         return asked.background or bool(resumed)
 
-    async def open_response(self, draft: Draft, origin: Origin, body: Record, db: AsyncConnection) -> None:
+    async def open_response(self, draft: Draft, origin: Origin, body: Record, db: "AsyncConnection") -> None:
         """Store a response that is in progress with its question."""
         items = [*origin.unstored, *asked_items(draft, origin)]
         await responses.open(db, self._tenant, body, items, origin.behind, int(time.time()))
 
-    async def finish_response(self, origin: Origin, db: AsyncConnection, record: Record) -> bool:
+    async def finish_response(self, origin: Origin, db: "AsyncConnection", record: Record) -> bool:
         """Store how one ended that was opened; False if it was deleted meanwhile."""
         conversation = await _left(db, origin, record)
         return await responses.finish(db, self._tenant, record, conversation, int(time.time()))
@@ -102,7 +103,7 @@ class State:
                 return Origin(Context(await threads.read(db, [found.items]), items), found.behind, found)
         return Origin(Context((), items))
 
-    async def _previous(self, db: AsyncConnection, id: str) -> tuple[Place, list[Item]]:
+    async def _previous(self, db: "AsyncConnection", id: str) -> tuple[Place, list[Item]]:
         """The place behind a response, and all that was said up to there.
 
         Where it broke off, its last item is left out: a model is not to go on from half a sentence of a failure.
@@ -162,7 +163,7 @@ def asked_items(draft: Draft, origin: Origin) -> list[Item]:
     return told_apart(draft.input(known.items), known.before, new_id)
 
 
-async def _left(db: AsyncConnection, origin: Origin, record: Record) -> Conversation | None:
+async def _left(db: "AsyncConnection", origin: Origin, record: Record) -> Conversation | None:
     """Let go of the conversation that was held for a response; None if that is no part of it.
 
     One that failed is none, and as soon as anybody hears the end others may go on from the conversation.
@@ -178,7 +179,7 @@ def _lease() -> tuple[int, int]:
     return int(time.time() * 1000), int(_LEASE * 1000)
 
 
-async def _said_before(db: AsyncConnection, behind: Place, id: str) -> list[Item]:
+async def _said_before(db: "AsyncConnection", behind: Place, id: str) -> list[Item]:
     try:
         return await threads.read(db, await threads.ranges(db, behind))
     except Broken:

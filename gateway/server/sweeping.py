@@ -5,8 +5,9 @@ import logging
 import time
 
 from gateway.config import Store
-from gateway.store.database import Database, StoreFailed
-from gateway.store.sweep import sweep
+from gateway.errors import StoreFailed
+from gateway.store import sweep
+from gateway.store.database import Database
 
 _log = logging.getLogger("gateway")
 _DAY = 86_400
@@ -14,10 +15,11 @@ _EVERY = 600.0  # seconds
 
 
 async def sweep_for_ever(database: Database, settings: Store, seconds: float = _EVERY) -> None:
-    """Not at once, so that a gateway that nobody makes store anything does not make a database."""
+    """Where there is something; a gateway that nobody makes store anything does not make a database."""
     while True:
         await asyncio.sleep(seconds)
         try:
-            await sweep(database, int(time.time()), settings.ttl_days * _DAY, settings.max_bytes)
+            if database.exists():
+                await sweep.sweep(database, int(time.time()), settings.ttl_days * _DAY, settings.max_bytes)
         except StoreFailed as error:
             _log.warning("what is too old could not be deleted: %s", error.__cause__)

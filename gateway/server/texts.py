@@ -33,11 +33,17 @@ class TextRound(Round, frozen=True):
 
 async def prepare(request: Request, route: Route, ledger: Ledger, frame_bytes: int) -> Round:
     """Raises BadRequest for what the backend's kind cannot do."""
+    round = _round(request, route, ledger, frame_bytes)
+    return round.fanned(request, lambda one: _round(one, route, ledger, frame_bytes))
+
+
+def _round(request: Request, route: Route, ledger: Ledger, frame_bytes: int) -> Round:
     does = route.backend.services.completions
     dialect = replace(DIALECTS["openai"], path=text.PATH, body=partial(text.body, does))
     body = dialect.body(request, Target(route.upstream_model, route.backend.kind, Policy()), KNOWN, ledger)
-    setting = Setting(None, Context({}), lambda: new_id("call_"), ledger, limit=frame_bytes)
-    return TextRound(request, body, _CHOSEN, dialect, setting, _filters(request, does, ledger))
+    new, discreet = partial(new_id, "call_"), route.backend.discreet
+    setting = Setting(None, Context({}), new, ledger, limit=frame_bytes, discreet=discreet)
+    return TextRound(route, request, [body], _CHOSEN, dialect, setting, _filters(request, does, ledger))
 
 
 def _filters(request: Request, does: Completions, ledger: Ledger) -> list[Filter]:

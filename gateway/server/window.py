@@ -1,7 +1,16 @@
 """How long the context of a route's model really is, and what else is known of it."""
 
+import asyncio
+from functools import reduce
+from operator import and_
+
 from gateway.backends.knowledge import Known
-from gateway.server.directory import Route
+from gateway.server.directory import Route, Served
+
+
+async def anywhere(served: Served) -> Known:
+    """What holds at whichever backend a request for the model is put to."""
+    return reduce(and_, await asyncio.gather(*map(known, served.routes.values())))
 
 
 async def known(route: Route) -> Known:

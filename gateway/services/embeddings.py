@@ -1,6 +1,5 @@
 """/v1/embeddings: texts in, vectors out, as numbers or in base64, whichever of them the backend gives."""
 
-import binascii
 import struct
 from base64 import b64decode, b64encode
 from math import hypot
@@ -8,7 +7,6 @@ from typing import Any, ClassVar, TypedDict
 
 from msgspec import DecodeError, Raw, Struct, json
 
-from gateway.backends.fields import subject
 from gateway.backends.services import Services
 from gateway.endpoints.body import decoded
 from gateway.endpoints.checks import fields, integer, one_of, string
@@ -55,7 +53,7 @@ class Embeddings(Struct, frozen=True):
             return None
         passed = {name: value for name, value in self.rest.items() if name not in services.unheard}
         for name in passed.keys() - _KNOWN:
-            ledger.note("forwarded", subject(name))
+            ledger.note("forwarded", name)
         return services.embeddings, json.encode({"model": model, **passed})
 
     def decode(self, raw: bytes) -> Any:  # noqa: ANN401 - decoded JSON
@@ -65,7 +63,7 @@ class Embeddings(Struct, frozen=True):
         vectors: list[Any] = [None] * len(self.texts)
         for place, entry in enumerate(entries(said, "data")):
             index = entry.get("index", place)
-            if index not in range(len(vectors)) or vectors[index] is not None:
+            if not isinstance(index, int) or index not in range(len(vectors)) or vectors[index] is not None:
                 raise UpstreamInvalid(f"The backend gave an embedding of what was not asked for: number {index}.")
             vectors[index] = self._shown(entry.get("embedding", Raw(b"null")), ledger)
         if None in vectors:
@@ -86,7 +84,7 @@ class Embeddings(Struct, frozen=True):
                 ledger.note("emulated" if wanted < len(numbers) else "unenforced", "dimensions")
                 numbers = _cut(numbers, wanted)
             return Raw(json.encode(_packed(numbers) if encoding == "base64" else numbers))
-        except (DecodeError, binascii.Error, struct.error, OverflowError):
+        except (DecodeError, ValueError, struct.error, OverflowError):
             message = "The backend gave an embedding that is no list of numbers, nor base64 of one."
             raise UpstreamInvalid(message) from None
 

@@ -5,7 +5,6 @@ from typing import Any, ClassVar, TypeGuard
 
 from msgspec import Struct, json
 
-from gateway.backends.fields import subject
 from gateway.backends.services import Services
 from gateway.endpoints.body import decoded
 from gateway.endpoints.checks import boolean, fields, integer, list_of, object_, string
@@ -44,7 +43,7 @@ class Ranking(Struct, frozen=True):
         if sent != self.documents:
             ledger.note("translated", "documents")
         for name in self.rest:
-            ledger.note("forwarded", subject(name))
+            ledger.note("forwarded", name)
         most = {} if self.top_n is None else {"top_n": self.top_n}
         return services.rerank, json.encode(
             {"model": model, "query": self.query, "documents": sent, **most, **self.rest}

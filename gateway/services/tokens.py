@@ -4,7 +4,6 @@ from typing import Any, ClassVar
 
 from msgspec import Struct, json
 
-from gateway.backends.fields import subject
 from gateway.backends.services import Services
 from gateway.endpoints.body import decoded
 from gateway.endpoints.checks import boolean, fields, integer, list_of, missing, object_, string
@@ -32,7 +31,7 @@ class Encoding(Struct, frozen=True):
             message = "This model's backend tokenizes texts only: send 'prompt' instead of 'messages'."
             raise BadRequest(message, code="unsupported_value", param="messages")
         for name in self.rest.keys() - names.keys():
-            ledger.note("dropped", subject(name))
+            ledger.note("dropped", name)
         special = {"add_special_tokens": True} if "prompt" in self.rest else {}
         said = {"model": model, **special, **self.rest}
         return "/tokenize", json.encode({names[name]: value for name, value in said.items() if name in names})

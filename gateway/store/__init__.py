@@ -4,7 +4,9 @@ Reading order:
 
     tables          what there is                                             ← start here
     migrations      how a database gets there
-    database        transactions, and StoreFailed
+    records         what others see of it
+    database        transactions
+    engines         SQLite and PostgreSQL
     threads         lists of items that grow and branch: what all the others are made of
     conversations   a thread with a name, and who is at work on it
     responses       ranges of threads, and what they go on from
@@ -13,6 +15,7 @@ Reading order:
     completions     stored chat completions
     keys            requests that are sent twice and answered once
     thoughts        the reasoning that clients do not send back
+    uses            what keys and models use, which may be limited
     sweep           deletes what was not used for long, or is too much
 
 All are functions over a connection (`async with database.writing() as db`), and look up per tenant: what another one
@@ -23,6 +26,26 @@ Whoever locks several rows locks those of jobs first, then those of threads, the
 never wait for each other.
 """
 
-from gateway.store.database import Database, StoreFailed
+import sys
+from importlib.util import LazyLoader, find_spec, module_from_spec
 
-__all__ = ["Database", "StoreFailed"]
+from gateway.store.database import Database
+
+__all__ = ["Database"]
+
+# Run when something of them is used: a gateway that stores nothing does without SQLAlchemy (22 MB, 0.2 s).
+_WITH_SQL = (
+    "completions", "conversations", "jobs", "keys", "logs", "responses", "sweep", "thoughts", "threads", "uses",
+)  # fmt: skip
+
+
+def _later(name: str) -> None:
+    spec = find_spec(f"{__name__}.{name}")
+    assert spec and spec.loader
+    spec.loader = LazyLoader(spec.loader)
+    module = sys.modules[spec.name] = globals()[name] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+
+for _name in _WITH_SQL:
+    _later(_name)

@@ -3,32 +3,17 @@
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 from sqlalchemy import ColumnElement, delete, exists, insert, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store import threads
+from gateway.store.records import Completion, Item, Wanted
 from gateway.store.tables import completions, decode, encode, labels
 from gateway.store.tables import threads as all_threads
-from gateway.store.threads import Item, Range
 
 _COLUMNS = (completions.c.id, completions.c.created_at, completions.c.body, all_threads.c.length)
 _FOUND = select(*_COLUMNS).join(all_threads, all_threads.c.id == completions.c.id)
-
-
-class Completion(Struct, frozen=True):
-    """A stored ChatCompletion object; asked: how many messages it answers."""
-
-    id: str
-    created_at: int
-    body: dict[str, Any]
-    asked: int
-
-    @property
-    def messages(self) -> Range:
-        """What it answers; each has an id."""
-        return Range(self.id, 0, self.asked)
 
 
 async def save(db: AsyncConnection, tenant: str, body: dict[str, Any], messages: Sequence[Item], now: int) -> None:
@@ -47,20 +32,6 @@ async def find(db: AsyncConnection, tenant: str, id: str) -> Completion | None:
     return _completion(row) if row else None
 
 
-class Wanted(Struct, frozen=True):
-    """Which completions a page is of: those of a model, if it is given, that have all of this metadata."""
-
-    model: str | None = None
-    metadata: dict[str, str] = {}
-
-    def conditions(self) -> list[ColumnElement[bool]]:
-        said: list[ColumnElement[bool]] = [
-            exists().where(labels.c.completion == completions.c.id, labels.c.key == key, labels.c.value == value)
-            for key, value in self.metadata.items()
-        ]
-        return said if self.model is None else [completions.c.model == self.model, *said]
-
-
 async def page(
     db: AsyncConnection,
     tenant: str,
@@ -72,12 +43,20 @@ async def page(
 ) -> list[Completion]:
     """At most so many of those that are wanted, by the time they were made, from behind one of them."""
     age = (completions.c.created_at, completions.c.id)
-    said = _FOUND.where(completions.c.tenant == tenant, *wanted.conditions())
+    said = _FOUND.where(completions.c.tenant == tenant, *_conditions(wanted))
     if behind:
         here, last = tuple_(*age), tuple_(behind.created_at, behind.id)
         said = said.where(here < last if newest_first else here > last)
     order = [column.desc() for column in age] if newest_first else age
     return [*map(_completion, await db.execute(said.order_by(*order).limit(limit)))]
+
+
+def _conditions(wanted: Wanted) -> list[ColumnElement[bool]]:
+    said: list[ColumnElement[bool]] = [
+        exists().where(labels.c.completion == completions.c.id, labels.c.key == key, labels.c.value == value)
+        for key, value in wanted.metadata.items()
+    ]
+    return said if wanted.model is None else [completions.c.model == wanted.model, *said]
 
 
 async def describe(db: AsyncConnection, completion: Completion, metadata: dict[str, str]) -> Completion:

@@ -1,38 +1,15 @@
 """Conversations: lists of items that clients name, and that one response at a time goes on from."""
 
 from collections.abc import Sequence
-from typing import Any
 
-from msgspec import Struct
 from sqlalchemy import delete, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store import threads
+from gateway.store.leases import over
+from gateway.store.records import Conversation, Item, Range
 from gateway.store.tables import conversations, decode, encode
 from gateway.store.tables import threads as all_threads
-from gateway.store.threads import Item, Place, Range
-
-
-class Conversation(Struct, frozen=True):
-    """A conversation as it was when it was looked up; end: the place behind its last item."""
-
-    id: str
-    thread: str
-    created_at: int
-    metadata: dict[str, str]
-    end: int
-
-    @property
-    def items(self) -> Range:
-        return Range(self.thread, 0, self.end)
-
-    @property
-    def behind(self) -> Place:
-        """Where a response goes on from it that is no part of it."""
-        return Place(self.thread, self.end)
-
-    def shown(self) -> dict[str, Any]:
-        return {"id": self.id, "object": "conversation", "created_at": self.created_at, "metadata": self.metadata}
 
 
 async def find(db: AsyncConnection, tenant: str, id: str) -> Conversation | None:
@@ -75,7 +52,7 @@ async def hold(db: AsyncConnection, id: str, holder: str, now_ms: int, lease_ms:
     held = await db.execute(
         update(conversations)
         .where(conversations.c.id == id)
-        .where(or_(conversations.c.holder == holder, conversations.c.held_until <= now_ms))
+        .where(or_(conversations.c.holder == holder, over(conversations.c.held_until, now_ms, 1000)))
         .values(holder=holder, held_until=now_ms + lease_ms)
     )
     return held.rowcount == 1

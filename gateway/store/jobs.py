@@ -5,39 +5,14 @@ writes of it; when the lease is over, any other may take it.
 """
 
 from collections.abc import Collection
-from enum import Enum
 from typing import Any
 
-from msgspec import Struct
-from sqlalchemy import ColumnElement, Select, bindparam, delete, exists, insert, select, update
+from sqlalchemy import ColumnElement, Select, bindparam, delete, exists, insert, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway.store.leases import LONGEST_MS
+from gateway.store.records import Held, Job, State
 from gateway.store.tables import jobs, requests
-
-
-class Job(Struct, frozen=True):
-    """A job as it was taken; request: the body as it was sent.
-
-    attempts: how often somebody has set to work on it, this time included.
-    """
-
-    id: str
-    tenant: str
-    request: bytes
-    attempts: int
-    cancelled: bool
-
-
-class Held(Struct, frozen=True):
-    """What others have said of a job meanwhile; wanted_until: None is for ever."""
-
-    cancelled: bool
-    wanted_until: int | None
-
-
-class State(Enum):
-    QUEUED = "nobody is at work on it"
-    RUNNING = "somebody is, or was and has not said that it stopped"
 
 
 async def begin(  # noqa: PLR0913, PLR0917 - it is a row
@@ -104,13 +79,16 @@ async def cancel(db: AsyncConnection, tenant: str, id: str) -> bool:
 
 async def due(db: AsyncConnection, now_ms: int) -> bool:
     """Whether there is one that may be taken."""
-    return bool(await db.scalar(select(exists().where(jobs.c.held_until <= now_ms))))
+    free, strange = exists().where(jobs.c.held_until <= now_ms), exists().where(jobs.c.held_until > now_ms + LONGEST_MS)
+    return bool(await db.scalar(select(or_(free, strange))))
 
 
 async def take(
     db: AsyncConnection, holder: str, now_ms: int, lease_ms: int, most: int, ids: Collection[str] | None = None
 ) -> list[Job]:
     """At most so many jobs, of all or of these, that nobody has or whose lease is over; no two takers get the same."""
+    strange = update(jobs).where(jobs.c.held_until > now_ms + LONGEST_MS)  # on its own: with an "or" no index serves
+    await db.execute(strange.values(held_until=now_ms))
     due = select(jobs.c.id).where(jobs.c.held_until <= now_ms)
     if ids is not None:
         due = due.where(jobs.c.id.in_(ids))
@@ -132,6 +110,13 @@ async def state(db: AsyncConnection, id: str) -> State | None:
     if found is None:
         return None
     return State.RUNNING if found.holder else State.QUEUED
+
+
+async def notify(db: AsyncConnection, channel: str, payloads: Collection[str]) -> None:
+    """Tell those who listen, once the transaction is done; with SQLite nobody does."""
+    if payloads and db.dialect.name == "postgresql":
+        rows = [{"channel": channel, "payload": payload} for payload in payloads]
+        await db.execute(text("SELECT pg_notify(:channel, :payload)"), rows)
 
 
 def _lease(holder: str, now_ms: int, lease_ms: int) -> dict[str, Any]:

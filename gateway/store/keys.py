@@ -1,37 +1,23 @@
 """Idempotency keys: a request that is sent twice is answered once, and both get the same."""
 
-from enum import Enum
 from typing import Any
 
-from msgspec import Struct
 from sqlalchemy import and_, delete, or_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.store.database import upsert
+from gateway.store.engines import upsert
+from gateway.store.leases import over
+from gateway.store.records import Answer, Begun
 from gateway.store.tables import keys
 
 _VALID = 600  # seconds from the beginning of the first request
 _LEASE = 60  # seconds after which a request that was not renewed counts as dead
 
 
-class Answer(Struct, frozen=True):
-    """What the first request was answered."""
-
-    status: int
-    type: str
-    body: bytes
-
-
-class Begun(Enum):
-    NEW = "it is for the asker to answer"
-    RUNNING = "somebody is answering it"
-    OTHER = "the key is that of another request"
-
-
 async def begin(db: AsyncConnection, tenant: str, key: str, digest: str, holder: str, now: int) -> Begun | Answer:
     """Whether this holder has to answer the request of this key; digest: what the request is."""
-    dead = and_(keys.c.status.is_(None), keys.c.held_until <= now)
-    await db.execute(delete(keys).where(_of(tenant, key), or_(keys.c.valid_until <= now, dead)))
+    dead = and_(keys.c.status.is_(None), over(keys.c.held_until, now))
+    await db.execute(delete(keys).where(_of(tenant, key), or_(over(keys.c.valid_until, now), dead)))
     said = {"digest": digest, "holder": holder, "held_until": now + _LEASE, "valid_until": now + _VALID}
     insert = upsert(db, keys).values(tenant=tenant, key=key, **said)
     unchanged = insert.on_conflict_do_update(index_elements=("tenant", "key"), set_={"digest": keys.c.digest})

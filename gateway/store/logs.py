@@ -9,25 +9,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from msgspec import Struct
 from sqlalchemy import ColumnElement, delete, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store import responses
-from gateway.store.database import Database, upsert
+from gateway.store.database import Database
+from gateway.store.engines import upsert
+from gateway.store.records import Row
 from gateway.store.tables import events
 from gateway.store.tables import threads as all_threads
 
 _MUCH = 1 << 20  # bytes that are read at once
 _LOOSE = ~events.c.packed
-
-
-class Row(Struct, frozen=True):
-    """Some events that follow each other: the numbers of the first and of the last one, and what they are."""
-
-    first: int
-    last: int
-    data: bytes
 
 
 async def append(db: AsyncConnection, rows: Sequence[tuple[str, Row]]) -> None:

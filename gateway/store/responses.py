@@ -3,44 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import Struct
 from sqlalchemy import ColumnElement, delete, exists, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store import threads
-from gateway.store.conversations import Conversation
+from gateway.store.records import Conversation, Item, Kept, Place, Range
 from gateway.store.tables import conversations, decode, encode, events, jobs, responses
 from gateway.store.tables import threads as all_threads
-from gateway.store.threads import Item, Place, Range
-
-
-class Kept(Struct, frozen=True):
-    """A response in the store: the ranges of its thread, and its object without the output."""
-
-    id: str
-    thread: str
-    first: int
-    output: int
-    end: int
-    body: dict[str, Any]
-
-    @property
-    def before(self) -> Place:
-        """Where its own input begins."""
-        return Place(self.thread, self.first)
-
-    @property
-    def behind(self) -> Place:
-        """Where another response goes on."""
-        return Place(self.thread, self.end)
-
-    @property
-    def input(self) -> Range:
-        return Range(self.thread, self.first, self.output)
-
-    @property
-    def own(self) -> Range:
-        return Range(self.thread, self.first, self.end)
 
 
 async def find(db: AsyncConnection, tenant: str, id: str) -> Kept | None:

@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, Table, delete, exists, func, literal, sele
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store.database import Database
-from gateway.store.tables import events, jobs, keys, thoughts, threads
+from gateway.store.tables import events, jobs, keys, thoughts, threads, uses
 from gateway.store.thoughts import MOST
 
 _ROWS = 1000  # deleted in a transaction, or one thread of more
@@ -39,6 +39,7 @@ _THREADS = _Kind(threads, threads.c.used_at, threads.c.bytes, threads.c.length, 
 _THOUGHTS = _Kind(thoughts, thoughts.c.used_at, thoughts.c.bytes)
 _KEYS = _Kind(keys, keys.c.valid_until, literal(1))
 _EVENTS = _Kind(events, events.c.valid_until, literal(1))
+_USES = _Kind(uses, uses.c.valid_until, literal(1))
 
 
 async def sweep(database: Database, now: int, ttl_seconds: int, max_bytes: int) -> None:
@@ -47,7 +48,7 @@ async def sweep(database: Database, now: int, ttl_seconds: int, max_bytes: int) 
     A thread goes with all that is of it, once no other one goes on from it and nobody is at work on it.  Several
     processes may do this at once.
     """
-    await _delete(database, [_KEYS, _EVENTS], now)
+    await _delete(database, [_KEYS, _EVENTS, _USES], now)
     for kind, surplus in await _crowds(database):
         await _delete(database, [kind], now, surplus)
     if ttl_seconds:

@@ -168,3 +168,12 @@ thoughts = Table(
     Column("used_at", BigInteger, nullable=False),
     Index("thoughts_by_use", "used_at"),
 )
+uses = Table(  # of what has limits, in the window of time that begins then
+    "uses",
+    metadata,
+    Column("key", Id, primary_key=True),
+    Column("start", BigInteger, primary_key=True, autoincrement=False),
+    Column("amount", BigInteger, nullable=False),
+    Column("valid_until", BigInteger, nullable=False),
+    Index("uses_by_validity", "valid_until"),
+)

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.store.database import portions, upsert
+from gateway.store.engines import portions, upsert
 from gateway.store.tables import as_stored, thoughts
 
 MOST = 10_000  # of a tenant; `sweep` deletes those that were not used for longest

@@ -3,33 +3,12 @@
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from msgspec import Struct
 from sqlalchemy import ColumnElement, Select, delete, exists, func, insert, literal, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.store.database import portions
+from gateway.store.engines import portions
+from gateway.store.records import Broken, Item, Place, Range
 from gateway.store.tables import conversations, decode, encode, items, jobs, threads
-
-Item = dict[str, Any]
-
-
-class Place(Struct, frozen=True):
-    """A place in a thread: behind its first `end` items."""
-
-    thread: str
-    end: int
-
-
-class Range(Struct, frozen=True):
-    """Some items of a thread: from `first` up to `end`, exclusively."""
-
-    thread: str
-    first: int
-    end: int
-
-
-class Broken(Exception):
-    """Items that a chain needs were deleted."""
 
 
 async def begin(db: AsyncConnection, id: str, tenant: str, now: int, parent: Place | None = None) -> Place:

@@ -57,7 +57,7 @@ def _lowered_tool(tool: Tool, ledger: Ledger) -> Tool:
 def _pattern(regex: str) -> str | None:
     """The `pattern` of a JSON Schema that all of a text has to match; None if it is more than every engine can."""
     inner = regex.removeprefix("^").removesuffix("$")
-    if not _PORTABLE.fullmatch(inner):
+    if len(inner) > _MOST_GRAMMAR or not _PORTABLE.fullmatch(inner):
         return None
     try:
         re.compile(inner)

@@ -1,15 +1,21 @@
 """Whether a text is what a `response_format` wants it to be."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jsonschema_rs
 from msgspec import DecodeError, json
 
 from gateway.backends.extensions import response_format
 from gateway.request import Request
+from gateway.translate.effort import bearable, room
+
+if TYPE_CHECKING:
+    from jsonschema_rs import Validator
 
 _LONGEST = 300  # characters of a reason
+_MOST = 30_000  # schemas in places, of what is judged: a tenth of a second to count them
+_FEW = 2_000  # the same for a reason, as a hundred times as much is done for one
+_MOST_STEPS = 2_000  # back in a text, for a pattern that cannot do without
 
 
 class Form:
@@ -20,19 +26,27 @@ class Form:
         if form["type"] == "json_object":
             schema = {"type": "object"}
         self._is_object = schema.get("type") == "object"
+        self._schema: dict[str, Any] = schema
         self.judged = True
         try:
-            self._validator = jsonschema_rs.validator_for(schema, offline=True)
+            self._validator = _validator(schema, room(schema))
         except ValueError:
-            self._validator, self.judged = jsonschema_rs.validator_for({}), False
+            self._schema, self._validator, self.judged = {}, _validator({}, 1), False
 
     def misfit(self, text: str) -> str | None:
         """Why it does not fit; None if it does."""
         try:
-            error = next(self._validator.iter_errors(json.decode(text)), None)
+            value = json.decode(text)
+            if not bearable(self._schema, value, _MOST):
+                return "it takes too long to be judged"
+            if self._validator.is_valid(value):
+                return None
+            if not bearable(self._schema, value, _FEW):
+                return "it is not what its schema says"
+            error = next(self._validator.iter_errors(value))
         except (DecodeError, RecursionError):
             return "it is no JSON"
-        return error.message[:_LONGEST] if error else None
+        return error.message[:_LONGEST]
 
     def begins(self, text: str) -> bool:
         """True if a text that was cut may be the beginning of one that fits, as far as its first character tells."""
@@ -43,3 +57,13 @@ def form(request: Request) -> Form | None:
     """That of the answer to a request; None if it may have any."""
     wanted = response_format(request) or {}
     return Form(wanted) if wanted.get("type") in ("json_object", "json_schema") else None
+
+
+def _validator(schema: dict[str, Any], room: int) -> "Validator":
+    """room: bytes that a pattern may be compiled to.  Raises ValueError for what is no schema, or too much of one."""
+    import jsonschema_rs  # noqa: PLC0415 - 3 MB
+
+    if not room:
+        raise ValueError("too much")
+    patterns = jsonschema_rs.FancyRegexOptions(backtrack_limit=_MOST_STEPS, size_limit=room, dfa_size_limit=room)
+    return jsonschema_rs.validator_for(schema, offline=True, pattern_options=patterns)

@@ -142,7 +142,7 @@ class Decoder:
         if said.refusal:
             out.append(Refusal(index, said.refusal, logprobs(chances, said.refusal, self._tops).get("refusal", ())))
         if said.annotations:
-            out += [Annotation(index, remark) for remark in said.annotations]
+            out += [Annotation(index, Raw(_sound(bytes(remark)))) for remark in said.annotations]
         for place, call in enumerate(said.tool_calls or ()):
             self._call(index, place, call, out)
         if said.function_call:
@@ -246,9 +246,21 @@ def _flat(thought: str | list[wire.Part] | None) -> str:
 
 def _arguments(raw: bytes) -> str:
     """A string, as the API has it, or the object itself; the word null in a string is a piece like any other."""
-    if raw[:1] == b'"':
-        return _string(raw)
-    return "" if raw == b"null" else raw.decode()
+    if raw == b"null":
+        return ""
+    try:
+        return _string(raw) if raw[:1] == b'"' else raw.decode()
+    except (DecodeError, UnicodeDecodeError):  # what is in it is read here first
+        return _arguments(_mended(raw))
+
+
+def _sound(raw: bytes) -> bytes:
+    """What is passed on as it came, if it is text."""
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return _mended(raw)
+    return raw
 
 
 def _reason(said: object) -> str:

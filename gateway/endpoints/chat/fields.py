@@ -27,7 +27,7 @@ def _modalities(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
         raise BadRequest("Audio output is not supported: ask for 'text' only.", code="unsupported_value", param=param)
 
 
-_FILE = fields({}, {"file_data": string, "file_id": string, "filename": string})
+_FILE = fields({}, {"file_data": string, "file_url": string, "file_id": string, "filename": string})
 _PARTS: dict[str, dict[str, Check]] = {
     "text": {"text": string},
     "image_url": {"image_url": fields({"url": string})},

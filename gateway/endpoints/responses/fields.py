@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gateway.endpoints.body import metadata, moderation
+from gateway.endpoints.body import metadata, moderation, stop
 from gateway.endpoints.checks import (
     Check,
     boolean,
@@ -116,7 +116,10 @@ OPTIONAL: dict[str, Check] = {
     "user": string,
 }
 
-_check = fields(REQUIRED, OPTIONAL)
+# Fields of a chat completion that the gateway itself acts upon, wherever they come from.
+_OF_CHAT = {"stop": stop}
+
+_check = fields(REQUIRED, {**OPTIONAL, **_OF_CHAT})
 KNOWN = frozenset((*REQUIRED, *OPTIONAL, *_UNSUPPORTED))
 
 

@@ -12,7 +12,7 @@ Read = Callable[[Part, str], Part]
 
 long = short(10_485_760)  # the limits of the Open Responses specification
 _url = short(20_971_520)
-_file_data = short(33_554_432)
+_FILE: Mapping[str, Check] = {"file_data": short(33_554_432), "file_url": _url}
 
 
 def content(value: object, param: str, among: Mapping[str, Read]) -> Content:
@@ -75,9 +75,9 @@ def _audio(part: Part, param: str) -> Part:
 
 def _file(part: Part, param: str) -> Part:
     _refuse(part, param, "file_id", instead="file_data")
-    _refuse(part, param, "file_url", instead="file_data")
-    fields({"file_data": _file_data}, {"filename": string})(part, param)
-    given = {name: part[name] for name in ("file_data", "filename") if part.get(name) is not None}
+    where = next((name for name in _FILE if part.get(name) is not None), "file_data")
+    fields({where: _FILE[where]}, {"filename": string})(part, param)
+    given = {name: part[name] for name in (where, "filename") if part.get(name) is not None}
     return {"type": "file", "file": given}
 
 
@@ -91,7 +91,7 @@ def _flat(part: Part, param: str, name: str) -> str:
 
 
 def _refuse(part: Part, param: str, name: str, instead: str) -> None:
-    """Raise BadRequest for what would have to be stored here, or fetched from elsewhere."""
+    """Raise BadRequest for what would have to be stored here."""
     if part.get(name) is not None:
         message = f"'{param}.{name}' is not supported: send the content itself as '{instead}'."
         raise BadRequest(message, code="unsupported_value", param=f"{param}.{name}")

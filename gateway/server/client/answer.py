@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from copy import copy
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -52,7 +53,7 @@ class Answer:
         if self._parts:
             return self._take()
         if self._error is not None:
-            raise self._error
+            raise copy(self._error)
         return b""
 
     async def ready(self, seconds: float = inf) -> bool:
@@ -76,7 +77,8 @@ class Answer:
         while not (self.status or self._over):
             await self._wait(limit or inf, self._late)
         if not self.status and self._error is not None:
-            raise self._error
+            self.close()  # nobody gets it
+            raise copy(self._error)  # what is raised knows this frame, and with it the answer: they would be a cycle
 
     def count(self, size: int) -> None:
         """Note that so many bytes are about to be parsed."""
@@ -128,6 +130,8 @@ class Answer:
             return
         if not 200 <= status < 600:
             raise UpstreamInvalid(f"status {status} is no answer")
+        if status == 200 and self.headers.get("content-encoding", "").lower() not in ("", "identity"):
+            raise UpstreamInvalid("the body is encoded, which was not asked for")
         chunked = self.headers.get("transfer-encoding", "").lower().rstrip().endswith("chunked")
         self._ends_at_eof = not chunked and "content-length" not in self.headers
         self._keep = keep

@@ -17,7 +17,7 @@ class Alarm:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._due = inf
-        self._ring: Callable[[], None]
+        self._ring: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def set(self, seconds: float, ring: Callable[[], None]) -> None:
@@ -29,7 +29,7 @@ class Alarm:
             self._timer = self._loop.call_at(self._due, self._look)
 
     def unset(self) -> None:
-        self._due = inf
+        self._due, self._ring = inf, None
 
     def cancel(self) -> None:
         if self._timer is not None:
@@ -38,7 +38,7 @@ class Alarm:
 
     def _look(self) -> None:
         self._timer = None
-        if self._due <= self._loop.time() + 0.001:  # uvloop's clock ticks in milliseconds
+        if self._ring and self._due <= self._loop.time() + 0.001:  # uvloop's clock ticks in milliseconds
             self._ring()
         elif self._due < inf:
             self._timer = self._loop.call_at(self._due, self._look)
@@ -73,7 +73,8 @@ class Connection(asyncio.Protocol):
 
     _raw: asyncio.Transport  # the socket
     _out: asyncio.Transport  # where a request goes: the socket or its TLS
-    _answer: Answer | None
+    _answer: Answer | None = None
+    _parser: httptools.HttpResponseParser  # of that answer
 
     def __init__(self, loop: asyncio.AbstractEventLoop, idle: Idle) -> None:
         self.loop = loop
@@ -81,11 +82,14 @@ class Connection(asyncio.Protocol):
         self.gone = loop.create_future()  # done when the socket is closed
         self._idle = idle
         self._held = False
-        self._expect()
 
     async def secure(self, context: tls.SSLContext, host: str) -> None:
         """Put TLS over the socket."""
-        out = await self.loop.start_tls(self._raw, self, context, server_hostname=host)
+        try:
+            out = await self.loop.start_tls(self._raw, self, context, server_hostname=host)
+        except (OSError, asyncio.CancelledError):
+            self.release(keep=False)  # nobody will ask
+            raise
         assert out is not None  # it is None only if the socket was closed before
         self._out = out
 
@@ -117,6 +121,8 @@ class Connection(asyncio.Protocol):
     def release(self, *, keep: bool) -> None:
         """The answer is done with: keep the connection if it can carry another, else close it."""
         self._answer = None
+        del self._parser  # it knows the answer, as the alarm does, and the answer knows this: they would be cycles
+        self.alarm.unset()
         unsent = self._out.get_write_buffer_size() or self._raw.get_write_buffer_size()
         if unsent or self._raw.is_closing() or not (keep and self._idle.put(self)):
             self.abort()
@@ -125,6 +131,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvloop's is no subclass
         self._raw = self._out = transport  # both asyncio and uvloop have set TCP_NODELAY
+        self._expect()  # some refuse before they are asked
 
     def data_received(self, data: bytes) -> None:
         answer = self._answer

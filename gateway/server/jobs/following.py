@@ -4,10 +4,11 @@ import logging
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 
 from gateway.endpoints.responses import log
+from gateway.errors import StoreFailed
 from gateway.server.jobs.tail import Tail
 from gateway.store import logs
-from gateway.store.database import Database, StoreFailed
-from gateway.store.logs import Row
+from gateway.store.database import Database
+from gateway.store.records import Row
 
 _log = logging.getLogger("gateway")
 _ROWS = 256  # at a time

@@ -11,17 +11,16 @@ from starlette.types import Message, Scope
 
 from gateway.config import Config, Model
 from gateway.endpoints.responses import log
-from gateway.errors import CANCELLED, GatewayError, Problem
+from gateway.errors import CANCELLED, GatewayError, Problem, StoreFailed
 from gateway.events import Failure
 from gateway.server.answer import Answer
-from gateway.server.directory import Route
 from gateway.server.jobs.desk import Desk
 from gateway.server.jobs.scribe import Lost
 from gateway.server.jobs.tail import Tail
 from gateway.server.questions import Lasting, Question
+from gateway.server.ways import Ways
 from gateway.store import jobs, logs, responses
-from gateway.store.database import StoreFailed
-from gateway.store.logs import Row
+from gateway.store.records import Row
 from gateway.turn import Endpoint
 
 _WELL = ("completed", "incomplete")
@@ -72,20 +71,20 @@ class Job:
             await self._lasting.open(db)
             await jobs.begin(db, self._tenant, self.id, request, self._desk.lease.holder, now, lease, wanted)
 
-    async def run(self, scope: Scope, question: Question, route: Route, config: Config) -> None:
+    async def run(self, scope: Scope, question: Question, ways: Ways, config: Config) -> None:
         """Raises a GatewayError if it is not to be accepted; all that happens afterwards is told to followers."""
         own = replace(question, keep=self._keep, encoder=self._encoder, accept=self._accept)
         with suppress(Lost):
             try:
-                await Answer(HttpRequest(scope, self._receive), own, route, config).run(self._send)
+                await Answer(HttpRequest(scope, self._receive), own, ways, config).run(self._send)
             except GatewayError as error:
                 error.problem = question.in_its_terms(error.problem)
-                await self._broken(error.problem, own, route)
+                await self._broken(error.problem, own, ways)
                 if not self.accepted.done():
                     raise
             else:
                 if not self.ends:
-                    await self._broken(CANCELLED, own, route)
+                    await self._broken(CANCELLED, own, ways)
 
     async def put_away(self) -> None:
         """Its log, when nothing more is added to it; raises StoreFailed."""
@@ -169,12 +168,12 @@ class Job:
 
     # failures
 
-    async def _broken(self, problem: Problem, question: Question, route: Route) -> None:
+    async def _broken(self, problem: Problem, question: Question, ways: Ways) -> None:
         """It failed before it could say so itself."""
         if not self.accepted.done():
             await self._discard()
             return
-        endpoint = self._encoder(route.settings)
+        endpoint = self._encoder(ways.served.settings)
         said = endpoint.start() + endpoint.encode(Failure(problem))
         record = endpoint.record()
         assert record, "what outlives its client is stored"

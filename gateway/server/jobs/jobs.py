@@ -11,8 +11,7 @@ from typing import Any
 from starlette.types import Scope
 
 from gateway.config import Config
-from gateway.errors import STOPPED, GatewayError, Unavailable
-from gateway.server.directory import Route
+from gateway.errors import STOPPED, GatewayError, StoreFailed, Unavailable
 from gateway.server.ids import new_id
 from gateway.server.jobs.desk import Desk
 from gateway.server.jobs.job import Job
@@ -22,8 +21,9 @@ from gateway.server.jobs.tail import Tail
 from gateway.server.jobs.takeover import give_up, settle
 from gateway.server.jobs.watch import Watch
 from gateway.server.questions import Named, Question
-from gateway.store import jobs
-from gateway.store.database import Database, StoreFailed, notify
+from gateway.server.ways import Ways
+from gateway.store import jobs, records
+from gateway.store.database import Database
 
 _log = logging.getLogger("gateway")
 _HELD = 1.0  # seconds between two times that a process says it is at work, and hears what others want of it
@@ -33,8 +33,8 @@ _PATIENCE = 0.1  # seconds between two looks at a job that is to end
 _WISH = "!"  # before an id: there is something that its process has to know
 _SCOPE: Scope = {"type": "http", "headers": []}  # of a request that nobody waits for
 
-Asked = tuple[Question, Route]
-Again = Callable[[jobs.Job, Named], AbstractAsyncContextManager[Asked]]  # its request as it was asked
+Asked = tuple[Question, Ways]
+Again = Callable[[records.Job, Named], AbstractAsyncContextManager[Asked]]  # its request as it was asked
 
 
 class Jobs:
@@ -71,9 +71,13 @@ class Jobs:
         await self._stopping.wait()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._config.server.drain_seconds):
-                while self._tasks:
-                    await asyncio.wait(self._tasks.values())
+                await self.idle()
         await self._stop()
+
+    async def idle(self) -> None:
+        """Return when no job runs here."""
+        while self._tasks:
+            await asyncio.wait(self._tasks.values())
 
     async def _stop(self) -> None:
         """End all jobs here and now: some other process goes on with those of which nobody was told anything."""
@@ -150,7 +154,7 @@ class Jobs:
         """Returns when it has ended, one way or another; raises StoreFailed."""
         async with self.store.writing() as db:
             found = await jobs.cancel(db, tenant, id)
-            await notify(db, CHANNEL, [_WISH + id])
+            await jobs.notify(db, CHANNEL, [_WISH + id])
         if job := self._running.get(id):
             job.cancel()
         while found:
@@ -229,7 +233,7 @@ class Jobs:
             if one.id not in self._running:
                 self._beside(self._take_over(one))
 
-    async def _take_over(self, found: jobs.Job) -> None:
+    async def _take_over(self, found: records.Job) -> None:
         with suppress(StoreFailed, Lost):  # then it is taken again
             begun = await settle(self._desk, found, Tail())
             if begun is None:

@@ -10,11 +10,12 @@ from collections.abc import Collection
 
 from msgspec import Struct
 
+from gateway.errors import StoreFailed
 from gateway.server.jobs.lease import Lease
 from gateway.server.jobs.tail import Tail
 from gateway.store import jobs, logs
-from gateway.store.database import Database, StoreFailed, notify
-from gateway.store.logs import Row
+from gateway.store.database import Database
+from gateway.store.records import Row
 
 _log = logging.getLogger("gateway")
 CHANNEL = "gateway_jobs"  # where processes tell each other which job there is news of
@@ -86,7 +87,7 @@ class Scribe:
             for entry in ours:
                 if entry.last:
                     await jobs.end(db, entry.id, self._lease.holder)
-            await notify(db, CHANNEL, held)
+            await jobs.notify(db, CHANNEL, held)
         return held
 
     def _put_off(self, batch: list[Entry], error: StoreFailed) -> None:

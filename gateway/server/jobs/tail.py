@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 
-from gateway.store.logs import Row
+from gateway.store.records import Row
 
 _MOST = 1 << 20  # bytes
 

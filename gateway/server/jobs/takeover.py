@@ -1,9 +1,8 @@
 """Jobs whose process is gone: ended as far as they had come, or begun again where nobody was told anything."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.endpoints.body import decoded
 from gateway.endpoints.responses import log
@@ -14,9 +13,10 @@ from gateway.server.jobs.desk import Desk
 from gateway.server.jobs.scribe import Lost
 from gateway.server.jobs.tail import Tail
 from gateway.store import conversations, jobs, logs, responses
-from gateway.store.jobs import Job
-from gateway.store.logs import Row
-from gateway.store.responses import Kept
+from gateway.store.records import Job, Kept, Row
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
 
 DIED = Problem(500, "The gateway that was at work on this response has stopped.", "server_error")
 _TRIES = 3
@@ -108,7 +108,7 @@ async def _forget(desk: Desk, job: Job, kept: Kept) -> None:
         await responses.forget(db, job.id)
 
 
-async def _hold(desk: Desk, job: Job, body: dict[str, Any], db: AsyncConnection) -> int:
+async def _hold(desk: Desk, job: Job, body: dict[str, Any], db: "AsyncConnection") -> int:
     """What is stored of a response that ends is stored now, in milliseconds; its conversation is free for others."""
     now, lease = desk.lease.times()
     if not await jobs.hold(db, desk.lease.holder, now, lease, [job.id]):

@@ -6,11 +6,11 @@ import time
 from contextlib import suppress
 
 from gateway.endpoints.responses import log
+from gateway.errors import StoreFailed
 from gateway.server.jobs.desk import Desk
 from gateway.server.jobs.tail import Tail
 from gateway.store import jobs, logs
-from gateway.store.database import StoreFailed
-from gateway.store.logs import Row
+from gateway.store.records import Row
 
 _log = logging.getLogger("gateway")
 _ROWS = 256  # at a time

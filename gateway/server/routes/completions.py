@@ -1,9 +1,9 @@
 """/v1/chat/completions, but for asking a model: completions that are stored, as their clients wanted with `store`."""
 
 import re
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI, Request
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.config import Config
 from gateway.endpoints.body import metadata
@@ -16,7 +16,10 @@ from gateway.server.json import Json
 from gateway.server.routes import query
 from gateway.server.routes.items import listed
 from gateway.store import completions
-from gateway.store.completions import Completion, Wanted
+from gateway.store.records import Completion, Wanted
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
 
 _PATH = "/v1/chat/completions"
 _ONE = f"{_PATH}/{{id}}"
@@ -33,7 +36,7 @@ def _add_lists(app: FastAPI, door: Doorkeeper) -> None:
     @app.get(_PATH)
     async def list_completions(request: Request) -> Json:
         """The stored completions, of a model or with some metadata."""
-        tenant, page = door.tenant(request.headers), query.page(request, order="asc")
+        tenant, page = await door.tenant(request), query.page(request, order="asc")
         async with app.state.store.reading() as db:
             behind = None
             if page.after is not None and not (behind := await completions.find(db, tenant, page.after)):
@@ -45,7 +48,7 @@ def _add_lists(app: FastAPI, door: Doorkeeper) -> None:
     @app.get(f"{_ONE}/messages")
     async def list_messages(request: Request, id: str) -> Json:
         """The messages that a stored completion answers."""
-        tenant, page = door.tenant(request.headers), query.page(request, order="asc")
+        tenant, page = await door.tenant(request), query.page(request, order="asc")
         async with app.state.store.reading() as db:
             return Json(await listed(db, tenant, [(await _found(db, tenant, id)).messages], page, shown))
 
@@ -54,14 +57,14 @@ def _add_completions(app: FastAPI, config: Config, door: Doorkeeper) -> None:
     @app.get(_ONE)
     async def retrieve_completion(request: Request, id: str) -> Json:
         """A stored completion."""
-        tenant = door.tenant(request.headers)
+        tenant = await door.tenant(request)
         async with app.state.store.reading() as db:
             return Json((await _found(db, tenant, id)).body)
 
     @app.post(_ONE)
     async def update_completion(request: Request, id: str) -> Json:
         """Replace the metadata of a stored completion."""
-        tenant = door.tenant(request.headers)
+        tenant = await door.tenant(request)
         body = await read_fields(request, config, _UPDATE)
         async with app.state.store.writing() as db:
             return Json((await completions.describe(db, await _found(db, tenant, id), body["metadata"])).body)
@@ -69,14 +72,14 @@ def _add_completions(app: FastAPI, config: Config, door: Doorkeeper) -> None:
     @app.delete(_ONE)
     async def delete_completion(request: Request, id: str) -> Json:
         """Forget a stored completion."""
-        tenant = door.tenant(request.headers)
+        tenant = await door.tenant(request)
         async with app.state.store.writing() as db:
             await _found(db, tenant, id)
             await completions.remove(db, id)
         return Json({"id": id, "object": "chat.completion.deleted", "deleted": True})
 
 
-async def _found(db: AsyncConnection, tenant: str, id: str) -> Completion:
+async def _found(db: "AsyncConnection", tenant: str, id: str) -> Completion:
     if completion := await completions.find(db, tenant, id):
         return completion
     raise NotFound(f"Chat completion with id '{id}' not found.")

@@ -2,9 +2,9 @@
 
 import time
 from functools import partial
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI, Request
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.config import Config
 from gateway.endpoints.body import metadata
@@ -22,8 +22,10 @@ from gateway.server.routes import query
 from gateway.server.routes.items import listed
 from gateway.server.state import locked, no_conversation
 from gateway.store import conversations, threads
-from gateway.store.conversations import Conversation
-from gateway.store.threads import Place, Range
+from gateway.store.records import Conversation, Place, Range
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
 
 _PATH = "/v1/conversations"
 _ONE = f"{_PATH}/{{id}}"
@@ -44,7 +46,7 @@ def _add_conversations(app: FastAPI, config: Config, door: Doorkeeper) -> None:
     @app.post(_PATH)
     async def create_conversation(request: Request) -> Json:
         """Begin a conversation, perhaps with items in it."""
-        tenant, now = door.tenant(request.headers), int(time.time())
+        tenant, now = await door.tenant(request), int(time.time())
         body = await read_fields(request, config, _CREATE)
         id = new_id("conv_")
         items = await _items(app, tenant, body.get("items", []))
@@ -55,14 +57,14 @@ def _add_conversations(app: FastAPI, config: Config, door: Doorkeeper) -> None:
     @app.get(_ONE)
     async def retrieve_conversation(request: Request, id: str) -> Json:
         """A conversation, without its items."""
-        tenant = door.tenant(request.headers)
+        tenant = await door.tenant(request)
         async with app.state.store.reading() as db:
             return Json((await _found(db, tenant, id)).shown())
 
     @app.post(_ONE)
     async def update_conversation(request: Request, id: str) -> Json:
         """Replace the metadata of a conversation."""
-        tenant = door.tenant(request.headers)
+        tenant = await door.tenant(request)
         body = await read_fields(request, config, _DESCRIBE)
         async with app.state.store.writing() as db:
             await _found(db, tenant, id)
@@ -72,7 +74,7 @@ def _add_conversations(app: FastAPI, config: Config, door: Doorkeeper) -> None:
     @app.delete(_ONE)
     async def delete_conversation(request: Request, id: str) -> Json:
         """Forget a conversation."""
-        tenant = door.tenant(request.headers)
+        tenant = await door.tenant(request)
         async with app.state.store.writing() as db:
             await _found(db, tenant, id)
             await conversations.remove(db, id)
@@ -83,7 +85,7 @@ def _add_items(app: FastAPI, config: Config, door: Doorkeeper) -> None:
     @app.get(_ITEMS)
     async def list_conversation_items(request: Request, id: str) -> Json:
         """The items of a conversation."""
-        tenant, page = door.tenant(request.headers), query.page(request)
+        tenant, page = await door.tenant(request), query.page(request)
         show = partial(shown, include=query.include(request))
         async with app.state.store.reading() as db:
             return Json(await listed(db, tenant, [(await _found(db, tenant, id)).items], page, show))
@@ -91,7 +93,7 @@ def _add_items(app: FastAPI, config: Config, door: Doorkeeper) -> None:
     @app.post(_ITEMS)
     async def create_conversation_items(request: Request, id: str) -> Json:
         """Add items to the end of a conversation."""
-        tenant, include = door.tenant(request.headers), query.include(request)
+        tenant, include = await door.tenant(request), query.include(request)
         body = await read_fields(request, config, _EXTEND)
         items = await _items(app, tenant, body["items"])
         async with app.state.store.writing() as db:
@@ -101,7 +103,7 @@ def _add_items(app: FastAPI, config: Config, door: Doorkeeper) -> None:
     @app.get(_ITEM)
     async def retrieve_conversation_item(request: Request, id: str, item_id: str) -> Json:
         """One item of a conversation."""
-        tenant, include = door.tenant(request.headers), query.include(request)
+        tenant, include = await door.tenant(request), query.include(request)
         async with app.state.store.reading() as db:
             at = await _place(db, await _found(db, tenant, id), tenant, item_id)
             (item,) = await threads.read(db, [Range(at.thread, at.end, at.end + 1)])
@@ -110,20 +112,20 @@ def _add_items(app: FastAPI, config: Config, door: Doorkeeper) -> None:
     @app.delete(_ITEM)
     async def delete_conversation_item(request: Request, id: str, item_id: str) -> Json:
         """Take one item out of a conversation."""
-        tenant = door.tenant(request.headers)
+        tenant = await door.tenant(request)
         async with app.state.store.writing() as db:
             conversation = await _found(db, tenant, id)
             await threads.remove(db, await _place(db, conversation, tenant, item_id))
         return Json(conversation.shown())
 
 
-async def _found(db: AsyncConnection, tenant: str, id: str) -> Conversation:
+async def _found(db: "AsyncConnection", tenant: str, id: str) -> Conversation:
     if conversation := await conversations.find(db, tenant, id):
         return conversation
     raise no_conversation(id)
 
 
-async def _place(db: AsyncConnection, conversation: Conversation, tenant: str, item_id: str) -> Place:
+async def _place(db: "AsyncConnection", conversation: Conversation, tenant: str, item_id: str) -> Place:
     if place := await threads.find(db, tenant, [conversation.items], item_id):
         return place
     raise NotFound(f"Item with id '{item_id}' not found.")
@@ -137,7 +139,7 @@ async def _items(app: FastAPI, tenant: str, given: list[Item]) -> list[Item]:
     return added(given, "items", rules, new_id)
 
 
-async def _extend(db: AsyncConnection, tenant: str, id: str, items: list[Item]) -> None:
+async def _extend(db: "AsyncConnection", tenant: str, id: str, items: list[Item]) -> None:
     """Add items, unless a response is being made of the conversation."""
     now, holder = time.time(), new_id("hold_")
     held = await conversations.hold(db, id, holder, int(now * 1000), lease_ms=0)

@@ -21,7 +21,9 @@ def add(app: FastAPI, _: Config, __: Doorkeeper) -> None:
 
     @app.get("/ready")
     async def ready() -> JSONResponse:
-        """The gateway has a backend that answers; 503 while it has none."""
+        """The gateway has a backend that answers; 503 while it has none, or is about to stop."""
+        if app.state.leaving or app.state.stopping.is_set():
+            return JSONResponse({"status": "draining"}, 503, {"connection": "close"})
         backends = app.state.directory.backends
         states = dict(zip(backends, await asyncio.gather(*map(_state, backends.values())), strict=True))
         return JSONResponse({"backends": states}, 200 if "ok" in states.values() else 503)

@@ -1,17 +1,19 @@
 """Lists of items, whatever they belong to."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy.ext.asyncio import AsyncConnection
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
 
 from gateway.server.routes.query import Page
 from gateway.store import threads
-from gateway.store.threads import Item, Range
+from gateway.store.records import Item, Range
 
 
 async def listed(
-    db: AsyncConnection, tenant: str, of: Sequence[Range], page: Page, show: Callable[[Item], Item]
+    db: "AsyncConnection", tenant: str, of: Sequence[Range], page: Page, show: Callable[[Item], Item]
 ) -> dict[str, Any]:
     """One page of the items that stand there."""
     behind = None

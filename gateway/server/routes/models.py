@@ -35,7 +35,7 @@ def add(app: FastAPI, _: Config, door: Doorkeeper) -> None:
     @app.get("/v1/models")
     async def models(request: Request) -> dict[str, Any]:
         """The models that a client may name."""
-        key = door.admit(request.headers)
+        key = await door.admit(request)
         directory: Directory = app.state.directory
         listed = [one for one in await directory.list() if may_use(key, one.id, directory.model(one.id))]
         found = await asyncio.gather(*(_known(directory, one) for one in listed))
@@ -45,7 +45,7 @@ def add(app: FastAPI, _: Config, door: Doorkeeper) -> None:
     @app.get("/v1/models/{id:path}")
     async def model(request: Request, id: str) -> dict[str, Any]:
         """One of them."""
-        key = door.admit(request.headers)
+        key = await door.admit(request)
         directory: Directory = app.state.directory
         for listed in await directory.list():
             if listed.id == id and may_use(key, id, directory.model(id)):
@@ -55,7 +55,7 @@ def add(app: FastAPI, _: Config, door: Doorkeeper) -> None:
 
 
 async def _known(directory: Directory, listed: Listed) -> _Model:
-    return _Model(listed, await window.known(await directory.find(listed.id)))
+    return _Model(listed, await window.anywhere(await directory.find(listed.id)))
 
 
 def _catalogue(found: list[_Model]) -> list[dict[str, Any]]:

@@ -3,10 +3,9 @@
 import time
 from collections.abc import Collection
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request
-from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.responses import Response
 
 from gateway.config import Config
@@ -18,8 +17,10 @@ from gateway.server.json import Json
 from gateway.server.routes import query
 from gateway.server.routes.items import listed
 from gateway.store import logs, responses
-from gateway.store.responses import Kept
-from gateway.store.threads import Broken, Range
+from gateway.store.records import Broken, Kept, Range
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
 
 _PATH = "/v1/responses/{id}"
 _NO_EVENTS = (
@@ -38,7 +39,7 @@ def _add_views(app: FastAPI, seconds: float, door: Doorkeeper) -> None:
     @app.get(_PATH)
     async def retrieve_response(request: Request, id: str) -> Response:
         """A response that was stored; or its events, behind one of them, and those that are to come."""
-        tenant, asked = door.tenant(request.headers), query.parameters(request)
+        tenant, asked = await door.tenant(request), query.parameters(request)
         async with app.state.store.reading() as db:
             kept = await _found(db, tenant, id)
             if not asked.get("stream"):
@@ -49,7 +50,7 @@ def _add_views(app: FastAPI, seconds: float, door: Doorkeeper) -> None:
     @app.get(f"{_PATH}/input_items")
     async def list_input_items(request: Request, id: str) -> Json:
         """All that the model was given with a response: the chain before it, and its own input."""
-        tenant, page = door.tenant(request.headers), query.page(request)
+        tenant, page = await door.tenant(request), query.page(request)
         show = partial(shown, include=query.include(request))
         async with app.state.store.reading() as db:
             given = await _given(db, await _found(db, tenant, id))
@@ -60,7 +61,7 @@ def _add_ends(app: FastAPI, door: Doorkeeper) -> None:
     @app.delete(_PATH)
     async def delete_response(request: Request, id: str) -> Json:
         """Forget a response; no other can go on from it any more."""
-        tenant = door.tenant(request.headers)
+        tenant = await door.tenant(request)
         async with app.state.store.writing() as db:
             await responses.remove(db, await _found(db, tenant, id))
         await app.state.asking.jobs.forget(id)
@@ -69,7 +70,7 @@ def _add_ends(app: FastAPI, door: Doorkeeper) -> None:
     @app.post(f"{_PATH}/cancel")
     async def cancel_response(request: Request, id: str) -> Response:
         """End a response in the background; one that is over stays as it is."""
-        tenant = door.tenant(request.headers)
+        tenant = await door.tenant(request)
         async with app.state.store.reading() as db:
             if not (await _found(db, tenant, id)).body["background"]:
                 raise BadRequest("Cannot cancel a synchronous response.")
@@ -82,7 +83,7 @@ def _shown(response: dict[str, Any], include: Collection[str] = ()) -> Json:
     return Json({**response, "output": [shown(item, include) for item in response["output"]]})
 
 
-async def _newest(db: AsyncConnection, kept: Kept, after: int) -> int:
+async def _newest(db: "AsyncConnection", kept: Kept, after: int) -> int:
     """Its newest event that is stored; raises BadRequest where it cannot be followed behind the one asked for."""
     newest = await logs.newest(db, kept.id, int(time.time()))
     if newest is None:
@@ -93,13 +94,13 @@ async def _newest(db: AsyncConnection, kept: Kept, after: int) -> int:
     return newest
 
 
-async def _found(db: AsyncConnection, tenant: str, id: str) -> Kept:
+async def _found(db: "AsyncConnection", tenant: str, id: str) -> Kept:
     if kept := await responses.find(db, tenant, id):
         return kept
     raise _not_found(id)
 
 
-async def _given(db: AsyncConnection, kept: Kept) -> list[Range]:
+async def _given(db: "AsyncConnection", kept: Kept) -> list[Range]:
     try:
         return await responses.effective_input(db, kept)
     except Broken:

@@ -50,7 +50,8 @@ class Answering:
         well, problem = False, None
         try:
             ask = Ask(self._client.http, self._asked.body, self._client.key)
-            well = await self._asking.answer(ask, self._read, Answer, self._send)
+            with self._asking.joined():
+                well = await self._asking.answer(ask, self._read, Answer, self._send)
             problem = None if self._whole else _CUT
         except GatewayError as error:
             problem = error.problem

@@ -1,22 +1,20 @@
 """Who may open a connection; everybody else gets the answer that a request would get."""
 
-from urllib.parse import urlsplit
-
 from fastapi import FastAPI
-from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
 from starlette.routing import WebSocketRoute
 from starlette.types import Receive, Scope, Send
 
 from gateway.config import Config, Key
-from gateway.errors import Forbidden, GatewayError, UpgradeRequired
+from gateway.errors import GatewayError, UpgradeRequired
 from gateway.server import failures
 from gateway.server.asking import Asking
 from gateway.server.auth import Doorkeeper
+from gateway.server.pages import Pages
 from gateway.server.websocket.connection import Connection
 from gateway.server.websocket.sockets import Sockets
 
 _NOT_HERE = "WebSocket is not supported here: POST the request, with stream: true for events."
-_STRANGER = "Pages of '{}' may not connect: it is not among the origins that 'server.cors' allows."
 
 
 def add(app: FastAPI, path: str, config: Config, door: Doorkeeper) -> None:
@@ -34,7 +32,7 @@ class Entrance:
     """Plain ASGI, for the scope `websocket`."""
 
     def __init__(self, app: FastAPI, config: Config, door: Doorkeeper) -> None:
-        self._app, self._config, self._door = app, config, door
+        self._app, self._config, self._door, self._pages = app, config, door, Pages(config)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()  # that somebody wants to connect
@@ -42,7 +40,7 @@ class Entrance:
         sockets: Sockets = self._app.state.sockets
         try:
             sockets.check()
-            key = self._admit(Headers(scope=scope))
+            key = await self._admit(HTTPConnection(scope))
         except GatewayError as error:
             await failures.told(error)(scope, receive, send)
             return
@@ -50,15 +48,8 @@ class Entrance:
         with sockets.holding(connection):
             await connection.run(asking)
 
-    def _admit(self, headers: Headers) -> Key | None:
+    async def _admit(self, http: HTTPConnection) -> Key | None:
         if not self._config.responses.websocket:
             raise not_here()
-        self._check_origin(headers)
-        return self._door.admit(headers)
-
-    def _check_origin(self, headers: Headers) -> None:
-        """Browsers let every page connect to everywhere, and say which one it was; other clients say nothing."""
-        origin, allowed = headers.get("origin"), self._config.server.cors
-        if origin is None or "*" in allowed or origin in allowed or urlsplit(origin).netloc == headers.get("host"):
-            return
-        raise Forbidden(_STRANGER.format(origin), code="origin_not_allowed")
+        self._pages.check(http)
+        return await self._door.admit(http)

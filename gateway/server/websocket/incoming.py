@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec import DecodeError, Raw, Struct, json
 
+from gateway.endpoints.body import decoded
 from gateway.endpoints.checks import fields, one_of
 from gateway.errors import BadRequest, Problem
 
@@ -56,7 +57,7 @@ def read(data: str | bytes) -> Create | Refused | Steer | None:
         _check({"type": kind}, "")
         if kind == _CREATE:
             return _create(members, lane)
-        return Steer(lane, json.decode(data)) if kind == _STEER else None
+        return Steer(lane, decoded(data if isinstance(data, bytes) else data.encode())) if kind == _STEER else None
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
         message = f"We could not parse the JSON object of your message. (The parser said: {error}.)"
         return Refused(lane, BadRequest(message).problem)

@@ -10,9 +10,10 @@ from msgspec import Struct, json
 from msgspec.structs import replace
 
 from gateway.endpoints.responses import Draft
+from gateway.errors import StoreFailed
 from gateway.server.state import Origin, Record, State, asked_items
 from gateway.server.websocket.incoming import Lane
-from gateway.store.database import Database, StoreFailed
+from gateway.store.database import Database
 
 _WELL = ("completed", "incomplete")
 

@@ -1,0 +1,190 @@
+"""Which of a model's backends is asked next.
+
+The members of the lowest priority that can answer are asked: the least busy of them, or for a key the one that has had
+it before.  Nothing here waits or asks: it goes by what a member's Health and load say.
+"""
+
+from bisect import bisect
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import accumulate
+from math import log
+from typing import Protocol
+
+from msgspec import Struct
+
+from gateway.routing.health import Health
+from gateway.routing.ranking import Ranking
+
+_DRAWN = 8  # members of a large group that are compared: hardly worse than all (Mitzenmacher's two choices)
+_DRAWS = 64  # until that many are found that can be asked
+_SURVEY = 0.0002  # seconds for each member, between two looks at all of a group: they cost less than a hundredth
+_SHARE = 0.5  # of failures, that makes an outlier
+_WEIGHT = 10  # outcomes, at least
+
+
+class Load(Protocol):
+    """What a member has to do; a Turnstile is one."""
+
+    @property
+    def running(self) -> int:
+        """Requests at it, waiting ones included."""
+        ...
+
+    @property
+    def full(self) -> bool:
+        """True if the next one would have to wait."""
+        ...
+
+
+class Member(Struct, frozen=True, eq=False):
+    """A backend as one that serves a model.  weight: its share, above 0; priority: of its group, 0 is asked first."""
+
+    name: str
+    weight: float
+    priority: int
+    health: Health
+    load: Load
+
+
+class Balancer:
+    """members: of one model, with different names.  random: draws from [0, 1).
+
+    What it knows can be made again at any time: where members change, a new one takes its place, with the same Healths
+    and loads, and every key stays where it was unless its member is gone or a new one has taken it.
+    """
+
+    def __init__(self, members: Iterable[Member], random: Callable[[], float]) -> None:
+        groups: dict[int, list[Member]] = {}
+        for member in members:
+            groups.setdefault(member.priority, []).append(member)
+        self._groups = [_Group(groups[priority], random) for priority in sorted(groups)]
+
+    def choose(self, now: float, key: str | None, tried: Collection[str]) -> Member | None:
+        """Who is asked next, or None: nobody admits a request who was not tried.
+
+        key: makes requests go to the same member.  tried: names that are left out.
+        One that is full is chosen only where everybody is.  One that is ejected is chosen only where there is nobody
+        else, and so is one whose circuit is half open, if others were tried.
+        """
+        busy = None
+        for group in self._groups:
+            member = group.choose(now, key, tried)
+            if member and not member.load.full:
+                return member
+            busy = busy or member
+        return busy or self._last(now, tried)
+
+    def back_in(self, now: float) -> float:
+        """Seconds until one of them admits a request, as far as is known; 0 without members."""
+        return min((member.health.back_in(now) for member in self._members()), default=0.0)
+
+    def _last(self, now: float, tried: Collection[str]) -> Member | None:
+        left = (one for one in self._members() if one.name not in tried and one.health.admits(now))
+        return min(left, key=lambda one: (one.load.full, one.priority, _cost(one)), default=None)
+
+    def _members(self) -> Iterator[Member]:
+        return (member for group in self._groups for member in group.members)
+
+
+class _Group:
+    """The members of one priority."""
+
+    def __init__(self, members: Sequence[Member], random: Callable[[], float]) -> None:
+        self.members = members
+        self._random = random
+        self._bounds = [*accumulate(member.weight for member in members)]
+        self._ranking = Ranking([(member.name, member.weight) for member in members])
+        self._bearable = 0.0  # running requests for each unit of weight
+        self._next_survey: float | None = None
+
+    def choose(self, now: float, key: str | None, tried: Collection[str]) -> Member | None:
+        """One that is full only if nobody who is not was found."""
+        if self._next_survey is None or now >= self._next_survey:
+            self._survey(now)
+        if key is None:
+            return self._least_busy(now, tried)
+        preferred = self._preferred(now, key, tried)
+        if preferred is None or self._is_light(preferred):
+            return preferred
+        other = self._least_busy(now, tried)
+        return other if other and not other.load.full else preferred
+
+    def _preferred(self, now: float, key: str, tried: Collection[str]) -> Member | None:
+        """The first for the key who bears it lightly, or else the first who admits it."""
+        busy = None
+        for places in self._ranking.order(key):
+            for place in places:
+                member = self.members[place]
+                if _is_open(member, now, tried):
+                    if self._is_light(member):
+                        return member
+                    busy = busy or member
+            if busy:
+                break
+        return busy
+
+    def _is_light(self, member: Member) -> bool:
+        load = member.load
+        return not load.full and load.running <= self._bearable * member.weight
+
+    def _least_busy(self, now: float, tried: Collection[str]) -> Member | None:
+        """Where several are, by chance, in proportion to their weights."""
+        if len(self.members) > _DRAWN and (drawn := self._drawn(now, tried)):
+            return min(drawn, key=lambda one: (one.load.full, _cost(one)))
+        left = (member for member in self.members if _is_open(member, now, tried))
+        # The least of such logarithms is each one's with the probability of its share.
+        return min(
+            left, key=lambda one: (one.load.full, _cost(one), -log(1 - self._random()) / one.weight), default=None
+        )
+
+    def _drawn(self, now: float, tried: Collection[str]) -> list[Member]:
+        """Some who can be asked, drawn by weight, maybe more than once; none if there are but few of them."""
+        drawn: list[Member] = []
+        for _ in range(_DRAWS):
+            member = self.members[bisect(self._bounds, self._random() * self._bounds[-1], hi=len(self.members) - 1)]
+            if _is_open(member, now, tried):
+                drawn.append(member)
+                if len(drawn) == _DRAWN:
+                    break
+        return drawn
+
+    def _survey(self, now: float) -> None:
+        """What depends on all members is found out now and then: how much one may bear, and who is an outlier.
+
+        1.5 times the mean and 2: never less than two standard deviations above the mean, if requests come by chance
+        (m/2 + 2 >= 2*sqrt(m) for every m), so that a key leaves its member for a reason.
+        """
+        self._next_survey = now + _SURVEY * len(self.members)
+        present = [one for one in self.members if one.health.admits(now) and not one.health.ejected(now)]
+        running = sum(one.load.running for one in present)
+        self._bearable = 1.5 * running / (sum(one.weight for one in present) or 1.0) + 2
+        if any(one.health.share >= _SHARE for one in present):
+            self._eject(now, present)
+
+    def _eject(self, now: float, present: Sequence[Member]) -> None:
+        """The worst first, of those whose share of failures is more than twice that of all others together."""
+        room = len(self.members) // 2 - sum(one.health.ejected(now) for one in self.members)
+        counted = [(one.health.share, one.health.weight(now), one.health) for one in present]
+        outcomes = sum(weight for _, weight, _ in counted)
+        failures = sum(share * weight for share, weight, _ in counted)
+        for share, weight, health in sorted(counted, key=lambda one: -one[0]):
+            if room <= 0 or share < _SHARE:
+                return
+            others = (failures - share * weight) / max(outcomes - weight, 1.0)
+            if weight >= _WEIGHT and others < share / 2:
+                health.eject(now)
+                room -= 1
+
+
+def _is_open(member: Member, now: float, tried: Collection[str]) -> bool:
+    """A request that has failed once is nobody's trial."""
+    health = member.health
+    if member.name in tried or not health.admits(now) or health.ejected(now):
+        return False
+    return not tried or health.state(now) == "closed"
+
+
+def _cost(member: Member) -> float:
+    """What one more means for it.  An idle one is as good as any other, so that shares are right where few ask."""
+    running = member.load.running
+    return (running + 1) / member.weight if running else 0.0

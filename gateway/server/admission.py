@@ -1,0 +1,120 @@
+"""A request's place at a backend: its turn there, and what becomes of it, which shows the backend's health."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from functools import partial
+from math import inf
+
+from msgspec import Struct
+
+from gateway.config import Queue
+from gateway.errors import Unavailable
+from gateway.routing import Health, Turnstile
+
+_log = logging.getLogger("gateway")
+_AGAIN = "1"  # seconds after which there may be room
+
+
+class Asker(Struct, frozen=True):
+    """Who asks.
+
+    weight: how much of the turns is his where others wait as well; alone: no other backend could answer him.
+    """
+
+    tenant: str = ""
+    weight: float = 2
+    alone: bool = False
+
+
+class Gate:
+    """Of one backend.  concurrent: requests that it gets at a time; 0: any number."""
+
+    def __init__(self, name: str, concurrent: int, queue: Queue) -> None:
+        self.name, self.health = name, Health(random.random)
+        self.turns, self.patience = Turnstile(concurrent, queue.length), queue.seconds or inf
+
+    def enter(self, asker: Asker) -> "Place":
+        return Place(self, asker)
+
+    def probed(self, *, well: bool) -> None:
+        """It was asked how it is."""
+        self.told(partial(self.health.probed, well=well))
+
+    def told(self, outcome: Callable[[float], None]) -> None:
+        """Give the health what it makes of this time; what that does to the circuit is logged."""
+        now = _now()
+        before = self.health.state(now)
+        outcome(now)
+        after = self.health.state(now)
+        if after == before:
+            return
+        if after == "open":
+            _log.warning("backend %s fails: left alone for %.0f s", self.name, self.health.back_in(now))
+        if after == "closed":
+            _log.warning("backend %s is back", self.name)
+
+
+class Place:
+    """At a gate.  `taken`, or else to be waited for; then `well` or what went wrong; `leave` in any case."""
+
+    def __init__(self, gate: Gate, asker: Asker) -> None:
+        self._gate, self._alone = gate, asker.alone
+        self._turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._attempt = gate.health.begin(_now())
+        self._open = True  # its outcome is
+        self._ticket = gate.turns.enter(asker.tenant, asker.weight, partial(self._turn.set_result, None))
+        self.taken = self._ticket is not None and self._ticket.inside
+        self._until = _now() + gate.patience
+
+    async def wait(self, seconds: float) -> bool:
+        """Until it is taken; False after so many seconds.  Raises Unavailable if there is no hope for it."""
+        if not self._ticket:
+            raise Unavailable(f"Too many requests wait for the backend '{self._gate.name}'.", retry_after=_AGAIN)
+        left = min(seconds, self._until - _now())
+        await asyncio.wait((self._turn,), timeout=None if left == inf else max(left, 0))
+        self.taken = self._ticket.inside
+        if self.taken and not (self._alone or self._gate.health.stands(self._attempt)):
+            raise Unavailable(f"The backend '{self._gate.name}' failed while the request waited for its turn.")
+        if not self.taken and _now() >= self._until:
+            message = f"The request has waited for the backend '{self._gate.name}' for too long."
+            raise Unavailable(message, retry_after=_AGAIN)
+        return self.taken
+
+    def leave(self) -> None:
+        if self._ticket:
+            self._gate.turns.leave(self._ticket)
+        if self._open:
+            self._open = False
+            self._gate.health.dropped(self._attempt)
+
+    # what came of it
+
+    def well(self) -> None:
+        """It has begun to answer, or has refused what was wrong; to say it again adds nothing."""
+        if self._open:
+            self._open = False
+            self._gate.told(partial(self._gate.health.well, self._attempt))
+
+    def ill(self) -> None:
+        """It did not answer, or not to the end, or what it said is no answer."""
+        self._open = False
+        self._gate.told(partial(self._gate.health.ill, self._attempt))
+
+    def refused(self, status: int, retry_after: str | None, *, clients_fault: bool) -> None:
+        """It answered with this status, which is not 200."""
+        health = self._gate.health
+        if status in (429, 503) and retry_after and retry_after.isdecimal():
+            health.rest(_now(), int(retry_after))
+        elif status in (502, 503, 504):
+            self.ill()
+        elif clients_fault:
+            self.well()
+        else:
+            self._open = False
+            health.poor(self._attempt, _now())
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

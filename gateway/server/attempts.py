@@ -1,0 +1,170 @@
+"""The rounds of one answer, one at a time: where they are put, and what is tried when nothing comes of one."""
+
+import asyncio
+from contextlib import closing
+
+from msgspec import Raw, json
+from msgspec.structs import replace
+from starlette.requests import Request as HttpRequest
+
+from gateway.compaction import Told, resumed, summarised
+from gateway.config import Config
+from gateway.endpoints.responses import Summary
+from gateway.errors import ClientError, GatewayError, Problem, UpstreamFailed
+from gateway.ledger import Code, Ledger
+from gateway.server import documents, heads, images
+from gateway.server.backend import Backend
+from gateway.server.call import AnyCall, Later
+from gateway.server.counting import input_tokens
+from gateway.server.directory import Route
+from gateway.server.exchange import Exchange
+from gateway.server.hedging import Hedged, Second
+from gateway.server.memory import Forgetful
+from gateway.server.preparing import prepare
+from gateway.server.questions import Question
+from gateway.server.rounds import Round, Rounds
+from gateway.server.ways import Way, Ways
+from gateway.shortening import versions
+from gateway.turn import Turn
+
+_TOO_LONG = "context_length_exceeded"
+
+
+class Attempts:
+    """`begin`, then a `turn`; its Exchange wants a `call` for each round, and another one `after` a failure."""
+
+    def __init__(self, http: HttpRequest, question: Question, ways: Ways, settings: Config) -> None:
+        self._http, self._question, self._ways, self._settings = http, question, ways, settings
+        self._ledger, self._rounds = question.ledger, Rounds(question.memory.listening)
+        self._summing = False  # what was said is to be summed up first
+
+    async def begin(self, way: Way) -> None:
+        """Raises what the request is refused for."""
+        whole = await documents.read(self._question.request, self._settings.files, self._ledger)
+        self._versions = versions(whole)
+        self._mark = self._ledger.mark()
+        self._note_model()
+        await self._prepare(way.route)
+
+    async def turn(self) -> Turn:
+        """One that has started."""
+        rounds, endpoint = self._rounds, self._question.encoder(self._ways.served.settings)
+        if compaction := self._question.compaction:
+            self._summing = compaction.above == 0 or await input_tokens(rounds.now, self._ledger) > compaction.above
+        self._turn = Turn(rounds.now.request, rounds.open, endpoint, again=rounds.again)
+        self._turn.start()
+        self._question.turns.append(self._turn)
+        return self._turn
+
+    def head(self) -> dict[str, str]:
+        """What the head of the answer tells of its way."""
+        return heads.told(self._http, self.route, self._rounds.now.chosen, self._ledger)
+
+    @property
+    def route(self) -> Route:
+        """Where the round of now is."""
+        return self._rounds.now.route
+
+    @property
+    def backend(self) -> Backend:
+        return self.route.backend
+
+    def call(self) -> AnyCall:
+        if self._summing:
+            return Later(self._summed())
+        round, seconds = self._rounds.now, self._ways.served.settings.hedge_seconds
+        call = round.call(self._rounds.source, self._turn.answered, self._ways.asker)
+        return Hedged(call, seconds, self._beside) if seconds and len(round.bodies) == 1 else call
+
+    def after(self, problem: Problem, retry_after: str | None) -> AnyCall | None:
+        way = self._ways.another(problem, retry_after)
+        if way:
+            self._note_model()
+        elif problem.code == _TOO_LONG and len(self._versions) > 1:
+            way = Way(self.route)
+            self._versions = self._versions[1:]
+            self._note("truncated", self._question.conversation)
+        return Later(self._anew(way, UpstreamFailed(problem, retry_after))) if way else None
+
+    async def _anew(self, way: Way, failed: GatewayError) -> AnyCall:
+        """Raises why it is tried again where that cannot be done: what one server takes another may refuse."""
+        await asyncio.sleep(way.pause)
+        try:
+            await self._prepare(way.route)
+        except ClientError:
+            raise failed from None
+        self._turn.start()
+        return self.call()
+
+    async def _beside(self) -> Second | None:
+        """The same at another backend, of which nothing is noted unless it gives the answer."""
+        if not (way := self._ways.beside()):
+            return None
+        types: list[str] = []
+
+        async def won() -> None:
+            await self._prepare(way.route)
+            self._turn.start()
+            self._turn.answered(*types)
+
+        try:
+            round = await self._prepared(way.route, Ledger())
+        except ClientError:
+            return None
+        return Second(round.call(None, types.append, self._ways.asker), won)
+
+    async def _prepare(self, route: Route) -> None:
+        """What was noted of a round that came to nothing is not said of the answer."""
+        self._ledger.back(self._mark)
+        self._rounds.begin(await self._prepared(route, self._ledger))
+
+    async def _prepared(self, route: Route, ledger: Ledger) -> Round:
+        route, settings = heads.strictly(self._http, route), self._settings
+        request = await images.read(self._versions[0], route.backend.kind, settings.images, ledger)
+        round = await self._question.prepare(request, route, ledger, settings.limits.frame_bytes)
+        heads.check(route, ledger)
+        return round
+
+    def _note_model(self) -> None:
+        if self._ways.instead:
+            self._note("translated", "model")
+
+    def _note(self, code: Code, subject: str) -> None:
+        """Of the answer, whatever becomes of the round."""
+        self._ledger.back(self._mark)
+        self._ledger.note(code, subject)
+        self._mark = self._ledger.mark()
+
+    # what comes before
+
+    async def _summed(self) -> AnyCall:
+        """The call for the answer, once there is a summary to go on from; raises what went wrong with that."""
+        compaction = self._question.compaction
+        assert compaction
+        summary = compaction.encoder()
+        route = await self._summarise(summary)
+        self._mark, self._summing = self._ledger.mark(), False
+        told, listening = Told(Raw(json.encode(summary.item()))), self._rounds.listening
+        self._rounds.listening = lambda round: listening(round).seen_by(told)
+        self._versions = [resumed(self._versions[0], summary.text)]
+        self._turn.spend(summary.spent)
+        await self._prepare(route)
+        self._turn.start()
+        return self.call()
+
+    async def _summarise(self, summary: Summary) -> Route:
+        """Where it was made."""
+        question = replace(
+            self._question,
+            request=summarised(self._versions[0]),
+            encoder=lambda _: summary,
+            memory=Forgetful(),
+            compaction=None,
+            prepare=prepare,
+            turns=[],
+        )
+        attempts = Attempts(self._http, question, self._ways, self._settings)
+        await attempts.begin(Way(self.route))
+        with closing(Exchange(await attempts.turn(), attempts, self._settings.stream, question.kept)) as exchange:
+            await exchange.whole()
+        return attempts.route

@@ -1,0 +1,118 @@
+"""The certificate that the gateway shows its clients, with its key."""
+
+import logging
+import ssl
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.x509 import Certificate, load_pem_x509_certificates
+
+from gateway.config import Tls
+
+_log = logging.getLogger("gateway")
+Fault = tuple[tuple[str, ...], str]
+
+
+class Certificates:
+    """context: for a server; each of its connections begins with the newest certificate.
+
+    Raises OSError, and so does `renew`, where the files cannot be used; the one before stays then.
+    """
+
+    def __init__(self, tls: Tls) -> None:
+        self.renew(tls)
+        self.context = self._newest
+        self.context.sni_callback = self._choose  # is asked as well where the client names no server
+
+    def renew(self, tls: Tls) -> None:
+        """What is new holds from the next connection on."""
+        self._newest = _context(tls)
+        valid, days = validity(tls)
+        if not valid:
+            _log.warning("server.tls.certificate: %s", days)
+
+    def _choose(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        connection.context = self._newest
+
+
+def validity(tls: Tls) -> tuple[bool, str]:
+    """Whether the certificate is valid today, and when it is."""
+    leaf = _leaf(tls)
+    begin, end = leaf.not_valid_before_utc, leaf.not_valid_after_utc
+    valid = begin <= datetime.now(UTC) <= end
+    return valid, f"{tls.certificate} is {'' if valid else 'not '}valid: from {begin:%Y-%m-%d} to {end:%Y-%m-%d}"
+
+
+def faults(tls: Tls) -> list[Fault]:
+    """What is wrong with the files, by the key of the section whose fault it is."""
+    found: list[Fault] = []
+    halves: list[object] = []
+    for half in _certified, _private:
+        try:
+            halves.append(half(tls))
+        except _Wrong as wrong:
+            found.append(wrong.fault)
+    if found:
+        return found
+    if halves[0] != halves[1]:
+        return [(("key",), f"{tls.key} does not fit to the first certificate of {tls.certificate}")]
+    try:
+        _context(tls)
+    except OSError as error:
+        return [(("certificate",), f"{tls.certificate} cannot be used: {error.strerror}")]
+    return []
+
+
+class _Wrong(OSError):
+    def __init__(self, key: str, text: str) -> None:
+        super().__init__(text)
+        self.fault: Fault = ((key,), text)
+
+
+def _leaf(tls: Tls) -> Certificate:
+    """The certificate of the gateway itself; those that follow are its chain."""
+    try:
+        leaf = load_pem_x509_certificates(_read(tls.certificate, "certificate"))[0]
+        leaf.public_key()
+    except (ValueError, UnsupportedAlgorithm):
+        raise _Wrong("certificate", f"{tls.certificate} has no certificate in PEM") from None
+    return leaf
+
+
+def _certified(tls: Tls) -> object:
+    """The public key in the certificate."""
+    return _leaf(tls).public_key()
+
+
+def _private(tls: Tls) -> object:
+    """The public key to the private one."""
+    pem = _read(tls.key, "key")
+    try:
+        return load_pem_private_key(pem, None).public_key()
+    except (ValueError, UnsupportedAlgorithm):
+        raise _Wrong("key", f"{tls.key} has no private key in PEM") from None
+    except TypeError:
+        if not tls.password:
+            raise _Wrong("key", f"{tls.key} is encrypted; give its password in the key password beside") from None
+    try:
+        return load_pem_private_key(pem, tls.password.get_secret_value().encode()).public_key()
+    except (ValueError, TypeError):
+        raise _Wrong("password", f"it does not open {tls.key}") from None
+
+
+def _read(file: str, key: str) -> bytes:
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise _Wrong(key, f"{file} cannot be read: {error.strerror}") from None
+
+
+def _context(tls: Tls) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    password = tls.password.get_secret_value() if tls.password else ""  # None would ask for it on the terminal
+    context.load_cert_chain(tls.certificate, tls.key, password)
+    return context

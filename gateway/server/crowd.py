@@ -1,0 +1,28 @@
+"""Who is being answered in a process, counted so that it is never more than it can bear."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gateway.errors import Unavailable
+
+
+class Crowd:
+    """inside: requests, of all generations of the application, and what is answered without one of its own."""
+
+    def __init__(self) -> None:
+        self.inside = 0
+
+    @contextmanager
+    def joined(self, most: float, beside: int = 0) -> Iterator[None]:
+        """One more, of so many at most; raises Unavailable.  beside: what is inside already that this comes of."""
+        if self.inside - beside >= most:
+            raise full()
+        self.inside += 1
+        try:
+            yield
+        finally:
+            self.inside -= 1
+
+
+def full() -> Unavailable:
+    return Unavailable("The gateway has too much to do: try again soon.", retry_after="1")

@@ -1,0 +1,86 @@
+"""What a request names by its URLs instead of sending it, within the limits for all of that."""
+
+import asyncio
+from collections.abc import Mapping
+
+import httpx
+from msgspec import Struct
+
+from gateway import config
+from gateway.errors import BadRequest
+from gateway.server.addresses import allowed
+from gateway.server.guard import Guard, Unreachable, untold
+
+_AT_ONCE = 4
+
+
+class Sort(Struct, frozen=True):
+    """What is wanted; too_large: the API's code for too much of it."""
+
+    name: str
+    accept: str
+    too_large: str
+
+
+class Fetched(Struct, frozen=True):
+    """type: as the server says, with parameters; "" if it does not."""
+
+    type: str
+    data: bytes
+
+
+class Fetching:
+    """Fetches what one request names."""
+
+    def __init__(self, settings: config.Fetching, sort: Sort, guard: Guard | None = None) -> None:
+        self._guard = guard or Guard(allowed(settings.networks, settings.ports))
+        self._sort, self._seconds, self._most = sort, settings.seconds, settings.max_bytes
+        self._left = settings.max_bytes
+
+    async def all(self, wanted: Mapping[str, str]) -> dict[str, Fetched]:
+        """What is at each URL; raises BadRequest with the path of the first that there is nothing at."""
+        until = asyncio.get_running_loop().time() + self._seconds
+        fetched: dict[str, Fetched] = {}
+        left = iter(wanted.items())
+
+        async def fetch() -> None:
+            for url, param in left:
+                fetched[url] = await self._one(url, param, until)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(_AT_ONCE):
+                    group.create_task(fetch())
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        return fetched
+
+    async def _one(self, url: str, param: str, until: float) -> Fetched:
+        name = self._sort.name
+        try:
+            with untold():
+                async with asyncio.timeout_at(until):
+                    return await self._get(httpx.Request("GET", url, headers={"accept": self._sort.accept}))
+        except _TooLarge:
+            message = f"Invalid '{param}': the {name}s of a request may have {self._most} bytes in all."
+            raise BadRequest(message, code=self._sort.too_large, param=param) from None
+        except Unreachable:
+            message = f"Invalid '{param}': the {name} could not be downloaded."
+            raise BadRequest(message, code=f"failed_to_download_{name}", param=param) from None
+
+    async def _get(self, request: httpx.Request) -> Fetched:
+        """As it came: what is packed all the same stays so, and cannot grow."""
+        async with self._guard.answer(request) as answer:
+            if answer.status_code != 200:
+                raise Unreachable
+            data = bytearray()
+            async for piece in answer.aiter_raw():
+                self._left -= len(piece)
+                if self._left < 0:
+                    raise _TooLarge
+                data += piece
+            return Fetched(answer.headers.get("content-type", ""), bytes(data))
+
+
+class _TooLarge(Exception):
+    pass

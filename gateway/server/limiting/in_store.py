@@ -1,0 +1,137 @@
+"""Counting in the store: what is asked while one transaction runs goes into the next one together.
+
+Whoever asks is decided on in the order of arrival, and told once it is stored.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+
+from gateway.errors import StoreFailed
+from gateway.server.limiting.counters import Counts
+from gateway.store import uses
+from gateway.store.database import Database
+from gateway.store.records import Slot
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+_LONGEST = 5.0  # seconds of a transaction, and of closing
+_MOST = 50  # that go into a transaction; each has ten slots at most
+
+
+class _Asked(Struct, eq=False):
+    """enough: None adds in any case, even if nobody waits for it any more; taken: whether it was told that it fits."""
+
+    amounts: Mapping[Slot, int]
+    enough: Callable[[Counts], bool] | None = None
+    counts: asyncio.Future[Counts] = field(default_factory=asyncio.Future)
+    taken: bool = False
+
+    @property
+    def left(self) -> bool:
+        return self.enough is not None and self.counts.cancelled()
+
+    def fail(self, error: Exception) -> None:
+        if not self.counts.done():
+            self.counts.set_exception(error)
+
+
+class InStore:
+    def __init__(self, store: Database) -> None:
+        self._store = store
+        self._waiting: list[_Asked] = []  # among them those whose transaction runs
+        self._work: asyncio.Task[None] | None = None  # for as long as there is any
+
+    async def take(self, amounts: Mapping[Slot, int], enough: Callable[[Counts], bool]) -> Counts:
+        """Who is cancelled takes nothing: what was in a transaction by then is given back by the next one."""
+        asked = _Asked(amounts, enough)
+        try:
+            return await self._ask(asked)
+        except asyncio.CancelledError:
+            if asked.taken:  # told, and not heard
+                self._give_back(asked)
+            raise
+
+    async def add(self, amounts: Mapping[Slot, int]) -> None:
+        """Added even if it is cancelled."""
+        await self._ask(_Asked(amounts))
+
+    async def close(self) -> None:
+        """What waits is done; where that takes too long it fails.  The store is closed by whoever has made it."""
+        if self._work and self._waiting:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LONGEST):
+                    await self._work
+        for asked in self._waiting:
+            asked.fail(StoreFailed("The gateway is closing."))
+        self._waiting.clear()
+
+    def _ask(self, asked: _Asked) -> asyncio.Future[Counts]:
+        self._waiting.append(asked)
+        if not self._work or self._work.done():
+            self._work = asyncio.create_task(self._run())
+        return asked.counts
+
+    def _give_back(self, asked: _Asked) -> None:
+        back = {slot: -amount for slot, amount in asked.amounts.items() if amount}
+        self._ask(_Asked(back, counts=asked.counts))
+
+    async def _run(self) -> None:
+        """Until nobody waits."""
+        while batch := self._next():
+            try:
+                found = await self._stored(batch)
+            except Exception as error:  # noqa: BLE001 - those who wait get it
+                for asked in batch:
+                    asked.fail(error)
+            else:
+                for asked, (fits, counts) in zip(batch, found, strict=True):
+                    self._tell(asked, fits, counts)
+            del self._waiting[: len(batch)]
+
+    def _next(self) -> list[_Asked]:
+        self._waiting = [asked for asked in self._waiting if not asked.left]
+        return self._waiting[:_MOST]
+
+    def _tell(self, asked: _Asked, fits: bool, counts: Counts) -> None:
+        if not asked.counts.done():
+            asked.taken = fits
+            asked.counts.set_result(counts)
+        elif fits and asked.left:
+            self._give_back(asked)
+
+    async def _stored(self, batch: list[_Asked]) -> list[tuple[bool, Counts]]:
+        """Of each whether it fits, and what the counts are with it.
+
+        All is added at once, which locks the counts, and what was too much is taken away again before others see it.
+        """
+        try:
+            async with asyncio.timeout(_LONGEST), self._store.writing() as db:
+                return await _decided(db, batch)
+        except TimeoutError as error:
+            raise StoreFailed("The gateway's store takes too long.") from error
+
+
+async def _decided(db: "AsyncConnection", batch: list[_Asked]) -> list[tuple[bool, Counts]]:
+    total: Counter[Slot] = Counter()
+    for asked in batch:
+        total.update(asked.amounts)
+    stored = await uses.add(db, total)
+    now = {slot: amount - total[slot] for slot, amount in stored.items()}
+    found = []
+    for asked in batch:
+        counts = {slot: now[slot] + amount for slot, amount in asked.amounts.items()}
+        fits = not asked.enough or asked.enough(counts)
+        if fits:
+            now |= counts
+        found.append((fits, counts))
+    if not any(fits for fits, _ in found):
+        await db.rollback()
+    elif surplus := {slot: now[slot] - amount for slot, amount in stored.items() if now[slot] != amount}:
+        await uses.add(db, surplus)
+    return found

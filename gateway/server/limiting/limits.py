@@ -1,0 +1,159 @@
+"""Who is let in, and what was used in the end."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import ceil, inf
+from typing import get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gateway.config import Config, Key, Model
+from gateway.config.schema import UseLimits
+from gateway.errors import RateLimited
+from gateway.server.limiting.counters import Counter, Counts, Lenient
+from gateway.server.limiting.grant import Grant
+from gateway.server.limiting.in_store import InStore
+from gateway.server.limiting.places import Places
+from gateway.server.limiting.windows import Limit, Standing, Unit, limits_of, named
+from gateway.store.database import Database
+from gateway.store.records import Slot
+
+_KNOWN = 1.0  # seconds that a refusal is good for others at most, as nobody says what is given back elsewhere
+_MOST = 1 << 40  # tokens of one request, whatever a backend says
+_UNITS: tuple[Unit, ...] = get_args(Unit)
+_FIELDS = ("limit", "remaining", "reset")
+HEADERS = tuple(f"x-ratelimit-{field}-{unit}" for unit in _UNITS for field in _FIELDS)
+
+
+_Rules = tuple[list[Limit], list[tuple[str, int]]]  # and how many at a time, of what
+_NO_RULES: _Rules = [], []
+
+
+class _Full(Struct, frozen=True):
+    """A limit that has refused something, and until when nothing as large needs to be asked for."""
+
+    standing: Standing
+    until: float
+
+
+class Limits:
+    """All of a process.  clock: Unix seconds."""
+
+    def __init__(self, config: Config, store: Database, clock: Callable[[], float] = time.time) -> None:
+        self._counter = Lenient(_counter(config, store))
+        self._places = Places(config.server.workers)
+        self._full: dict[str, _Full] = {}
+        self._known: dict[tuple[str, str], tuple[UseLimits, _Rules]] = {}
+        self._clock = clock
+
+    async def admit(self, key: Key | None, model: str, settings: Model, estimate: Callable[[], int]) -> Grant | None:
+        """None where nothing is limited.  Raises RateLimited.
+
+        estimate: how many tokens it may take, asked for only where that matters.
+        """
+        limits, places = self._rules("model", model, settings.limits)
+        if key:
+            of_key = self._rules("key", key.name, key.limits)
+            limits, places = limits + of_key[0], places + of_key[1]
+        if not limits and not places:
+            return None
+        let_go = self._places.take(places)
+        try:
+            taken = await self._take(limits, estimate)
+        except BaseException:
+            let_go()
+            raise
+        return Grant(_headers(taken), partial(self._end, taken, let_go))
+
+    async def close(self) -> None:
+        await self._counter.close()
+
+    def _rules(self, kind: str, name: str, said: UseLimits) -> _Rules:
+        """What is limited for this key or model: worked out once, as long as the same is said."""
+        known, rules = self._known.get((kind, name), (None, _NO_RULES))
+        if known is not said:
+            places = [(named(kind, name), said.concurrent)] if said.concurrent else []
+            rules = limits_of(kind, name, said), places
+            self._known[kind, name] = said, rules
+        return rules
+
+    async def _take(self, limits: Sequence[Limit], estimate: Callable[[], int]) -> list[Standing]:
+        """How it stands with each limit, once the request is counted; empty where nothing could be."""
+        tokens = estimate() if any(limit.unit == "tokens" for limit in limits) else 0
+        costs = {limit: cost for limit in limits if (cost := 1 if limit.unit == "requests" else tokens)}
+        now = self._clock()
+        self._check(costs, now)
+        amounts = {slot: 0 for limit in costs for slot in limit.slots(now)}
+        amounts |= {limit.slot(now): cost for limit, cost in costs.items()}
+
+        def standings(counts: Counts) -> list[Standing]:
+            return [limit.standing(counts, cost, now) for limit, cost in costs.items()]
+
+        counts = amounts and await self._counter.take(
+            amounts, lambda counts: all(one.fits for one in standings(counts))
+        )
+        found = standings(counts) if counts else []
+        if any(not one.fits for one in found):
+            self._full |= {
+                one.limit.key: _Full(one, now + min(_KNOWN, one.wait, one.rest)) for one in found if not one.fits
+            }
+            raise _refused(found)
+        return found
+
+    def _check(self, costs: Mapping[Limit, int], now: float) -> None:
+        """Refuse at once what is too large, or known to be too much."""
+        for limit, cost in costs.items():
+            if cost > limit.amount:
+                raise _refused([Standing(limit, cost, now, 0, 0)])
+            full = self._full.get(limit.key)
+            if full and now < full.until and cost >= full.standing.cost and limit == full.standing.limit:
+                raise _refused([replace(full.standing, cost=cost, now=now)])
+
+    async def _end(self, taken: Sequence[Standing], let_go: Callable[[], None], used: int | None) -> None:
+        """What was not used is given back to the window that it was taken of; what is more was used by now."""
+        let_go()
+        amounts: dict[Slot, int] = {}
+        for one in taken:
+            more = 0 if used is None or one.limit.unit == "requests" else min(used, _MOST) - one.cost
+            if more < 0:
+                self._full.pop(one.limit.key, None)
+            if more:
+                amounts[one.limit.slot(one.now if more < 0 else self._clock())] = more
+        if amounts:
+            await self._counter.add(amounts)
+
+
+def _counter(config: Config, store: Database) -> Counter:
+    if not config.limits.url:
+        return InStore(store)
+    from gateway.server.limiting.in_redis import InRedis  # noqa: PLC0415 - its client takes 40 ms to import
+
+    return InRedis(config.limits.url.get_secret_value())
+
+
+def _refused(standings: Sequence[Standing]) -> RateLimited:
+    """By the limit that takes longest."""
+    worst = max((one for one in standings if not one.fits), key=lambda one: one.wait)
+    limit = worst.limit
+    if worst.wait == inf:
+        message = f"The request may take {worst.cost} {limit.unit}, and {limit.owner} has {limit.amount} {limit.per}."
+        return RateLimited(message, inf, {})
+    message = (
+        f"Rate limit reached for {limit.owner}: {limit.amount} {limit.per}, used {worst.used},"
+        f" requested {worst.cost}. Try again in {ceil(worst.wait)} s."
+    )
+    return RateLimited(message, worst.wait, _headers(standings))
+
+
+def _headers(standings: Sequence[Standing]) -> dict[str, str]:
+    """Of the limit of each unit that leaves least."""
+    told: dict[str, str] = {}
+    for unit in _UNITS:
+        those = [one for one in standings if one.limit.unit == unit]
+        if those:
+            least = min(those, key=lambda one: one.left)
+            said = least.limit.amount, least.left, f"{ceil(least.reset)}s"
+            told |= {f"x-ratelimit-{field}-{unit}": str(value) for field, value in zip(_FIELDS, said, strict=True)}
+    return told

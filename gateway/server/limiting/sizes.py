@@ -1,0 +1,26 @@
+"""How many tokens a request may take, before anybody has counted them."""
+
+from typing import Any
+
+from gateway.request import Request
+from gateway.upstream import CHARACTERS_PER_TOKEN, tokens
+
+
+def estimate(request: Request) -> int:
+    """Its prompt, and as much of an answer as it allows; what answers have where nothing was said is not known."""
+    tools = [tool.definition for tool in request.callable_tools]
+    return tokens(_size(request.messages) + _size(tools)) + (request.max_tokens or 0) * request.n
+
+
+def _size(said: Any) -> int:  # noqa: ANN401 - decoded JSON
+    """Characters.  A number is a token of a prompt that is given as such; a file in the message is no text."""
+    match said:
+        case str():
+            return 0 if said.startswith("data:") else len(said)
+        case dict():
+            return sum(map(_size, said.values()))
+        case list() | tuple():
+            return sum(map(_size, said))
+        case int():
+            return CHARACTERS_PER_TOKEN
+    return 0

@@ -1,0 +1,114 @@
+"""The arithmetic of one limit.  Pure: the time is an argument, in Unix seconds.
+
+Windows begin at multiples of their length, so that a day is one of UTC, and all processes mean the same one.  What was
+used in a minute is the sum of this window's count and of the share of the one before that is less than a minute ago.
+"""
+
+from collections.abc import Mapping
+from math import ceil, inf
+from typing import Literal
+
+from msgspec import Struct
+
+from gateway.config.schema import UseLimits
+from gateway.store.records import Slot
+
+Unit = Literal["requests", "tokens"]
+_MINUTE, _DAY = 60, 86_400
+_ROUNDING = 1e-6  # so that who comes back to the second is not early by the last digit of a number
+_RULES: tuple[tuple[str, Unit, int], ...] = (
+    ("requests_per_minute", "requests", _MINUTE),
+    ("tokens_per_minute", "tokens", _MINUTE),
+    ("tokens_per_day", "tokens", _DAY),
+)
+
+
+class Limit(Struct, frozen=True):
+    """`amount` of `unit` in so many seconds; owner: whose it is, in words; key: what it is counted under."""
+
+    owner: str
+    key: str
+    unit: Unit
+    amount: int
+    seconds: int
+
+    @property
+    def slides(self) -> bool:
+        return self.seconds == _MINUTE
+
+    @property
+    def per(self) -> str:
+        return f"{self.unit} per {'minute' if self.slides else 'day'}"
+
+    def slot(self, now: float) -> Slot:
+        """The window of this time."""
+        start = int(now // self.seconds) * self.seconds
+        return Slot(self.key, start, start + 2 * self.seconds)
+
+    def slots(self, now: float) -> list[Slot]:
+        """All that counts at this time, this window first."""
+        slot = self.slot(now)
+        return [slot, self.slot(slot.start - 1)] if self.slides else [slot]
+
+    def standing(self, counts: Mapping[Slot, int], cost: int, now: float) -> "Standing":
+        """How it stands with a request of this cost, which the counts contain already."""
+        taken, *before = [max(0, counts[slot]) for slot in self.slots(now)]
+        return Standing(self, cost, now, max(0, taken - cost), sum(before))
+
+
+class Standing(Struct, frozen=True):
+    """taken, before: the counts of this window and of the one before, without the request."""
+
+    limit: Limit
+    cost: int
+    now: float
+    taken: int
+    before: int
+
+    @property
+    def rest(self) -> float:
+        """Seconds that this window has left."""
+        return self.limit.seconds - self.now % self.limit.seconds
+
+    @property
+    def used(self) -> int:
+        return ceil(self.before * self.rest / self.limit.seconds - _ROUNDING) + self.taken
+
+    @property
+    def fits(self) -> bool:
+        return self.used + self.cost <= self.limit.amount
+
+    @property
+    def wait(self) -> float:
+        """Seconds until it fits, if nothing else is used meanwhile; infinite if it never does."""
+        room, seconds = self.limit.amount - self.cost, self.limit.seconds
+        if room < 0:
+            return inf
+        if not self.limit.slides:
+            return self.rest
+        if self.taken <= room:
+            return self.rest - seconds * (room - self.taken) / self.before
+        return self.rest + seconds * (1 - room / self.taken)
+
+    @property
+    def left(self) -> int:
+        """What there is for others: besides the request, if it fits."""
+        return max(0, self.limit.amount - self.used - (self.cost if self.fits else 0))
+
+    @property
+    def reset(self) -> float:
+        """Seconds until all of it is there again."""
+        return self.rest + (self.limit.seconds if self.limit.slides and self.taken + self.cost else 0)
+
+
+def limits_of(kind: str, name: str, said: UseLimits) -> list[Limit]:
+    """Those of a key, or of a model, that there are."""
+    return [
+        Limit(named(kind, name), f"{kind}/{name}/{rule}", unit, amount, seconds)
+        for rule, unit, seconds in _RULES
+        if (amount := getattr(said, rule))
+    ]
+
+
+def named(kind: str, name: str) -> str:
+    return f"the {kind} '{name}'"

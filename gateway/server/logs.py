@@ -1,0 +1,58 @@
+"""What every process of a gateway says, and where: nothing that clients, models or backends say, unless it is asked to.
+
+What they say goes to a logger of its own, `content`, which `logs.content` switches on.
+"""
+
+import logging
+import traceback
+from types import TracebackType
+
+from gateway.config import Logs
+
+content = logging.getLogger("gateway.content")
+content.setLevel(logging.CRITICAL)
+
+
+def begin() -> None:
+    """On standard error: warnings of everybody, and what the gateway itself does."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(Discreet("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    logging.getLogger("gateway").setLevel(logging.INFO)
+
+
+def follow(settings: Logs) -> None:
+    content.setLevel(logging.INFO if settings.content else logging.CRITICAL)
+
+
+class Discreet(logging.Formatter):
+    """Says which exception came from where, but not its message, which may quote a request, unless content is shown."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        if record.name == "asyncio" and not _shown():  # it shows the results of tasks
+            record.msg, record.args = record.getMessage().partition("\n")[0], ()
+        record.exc_text = None  # as another formatter would have it, which remembers it here
+        try:
+            return super().format(record)
+        finally:
+            record.exc_text = None
+
+    def formatException(
+        self, ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+    ) -> str:
+        return super().formatException(ei) if _shown() else "\n".join(_told(ei[1]))
+
+
+def _shown() -> bool:
+    return content.isEnabledFor(logging.INFO)
+
+
+def _told(error: BaseException | None) -> list[str]:
+    """Its causes first, as Python does."""
+    if error is None:
+        return []
+    before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    inner = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    kind = f"{type(error).__module__}.{type(error).__qualname__}"
+    here = "".join(traceback.format_tb(error.__traceback__)).rstrip()
+    return [*_told(before), here, kind, *(line for one in inner for line in _told(one))]

@@ -1,0 +1,76 @@
+"""One process that answers, with the newest config that it hears of."""
+
+import asyncio
+import gc
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from types import FrameType
+
+import uvicorn
+
+from gateway.config import Config
+from gateway.server.app import create_app
+from gateway.server.crowd import Crowd
+from gateway.server.generations import Generations
+from gateway.server.protocols import Settings
+from gateway.server.strangers import Strangers
+
+_log = logging.getLogger("gateway")
+News = Callable[[], Awaitable[Config | None]]  # the config that holds from now on, if there is another one
+
+
+def server_of(config: Config, news: News) -> "Server":
+    """What begins with this config, as the only one of this process."""
+    generations = Generations(partial(create_app, crowd=Crowd(), strangers=Strangers()), config)
+    # What exists now stays: a collection that walks through it again stalls a thousand streams for 0.2 s.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+    return Server(generations, Settings(generations, config), news)
+
+
+class Server(uvicorn.Server):
+    """Asks for news some times a second, as long as it is not told to stop; `run` blocks until then.
+
+    Then it goes on for `drain_delay_seconds`, so that whoever sends requests here hears that they should not.
+    """
+
+    _left_at: float | None = None
+
+    def __init__(self, generations: Generations, settings: Settings, news: News) -> None:
+        super().__init__(settings)
+        self._generations, self._settings, self._news = generations, settings, news
+
+    async def on_tick(self, counter: int) -> bool:
+        if not self.should_exit and (config := await self._news()):
+            await self._renew(config)
+        return await super().on_tick(counter) and self._has_left()
+
+    def _has_left(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        if self._left_at is None:
+            self._generations.leave()
+            self._settings.leaving = True
+            self._left_at = now + self._settings.drain_delay_seconds
+        return self.force_exit or now >= self._left_at
+
+    async def _renew(self, config: Config) -> None:
+        try:
+            self._settings.certify(config)
+            await self._generations.renew(config)
+        except Exception as error:  # noqa: BLE001 - whatever it is, those who are here are answered as before
+            _log.error("the new configuration cannot be served; the one before it is", exc_info=error)
+        else:
+            self._settings.follow(config)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The second time there is no more time for anybody, but to be told so."""
+        if self.should_exit:
+            self.force_exit = True
+            asyncio.get_running_loop().call_soon_threadsafe(self._break_off)
+        super().handle_exit(sig, frame)
+
+    def _break_off(self) -> None:
+        for task in self.server_state.tasks:
+            task.cancel()

@@ -1,0 +1,226 @@
+"""How a process serves its connections: uvicorn's protocols, with an end for clients that stop halfway.
+
+Where there is a certificate, all of it goes over TLS.  Nobody waits for ever: neither for a client to read what it was
+sent, nor for the rest of a request.  That the gateway stops is told to the connections by their server, and to the
+application only when they are gone; so they pass it on.
+"""
+
+import asyncio
+import sys
+from asyncio import TimerHandle
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn._types import ASGISendEvent
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from gateway.config import Config
+
+if TYPE_CHECKING:
+    from gateway.server.certificates import Certificates
+
+STOPPING = "stopping"  # what is to be called then, in the state that the application's lifespan gives to its server
+_PONG = 60.0  # seconds until one has to come; a client answers when it has read what it was sent before
+_MOST_HEAD = 1 << 16  # bytes of a request's head
+_LENGTHS = (b"content-length", b"transfer-encoding")
+_LAST_WORDS = 2  # seconds, beyond the drain, for those who are told that it is over
+
+
+class Settings(uvicorn.Config):
+    """How one process serves an application; `follow` takes what may change while it does.
+
+    request_seconds: without a byte of a request that has no end yet; client_seconds: see config.Stream;
+    drain_delay_seconds: see config.Server; leaving: they run, and a connection is closed behind its answer.
+    """
+
+    client_seconds: float
+    drain_delay_seconds: float
+    request_seconds = 60.0
+    leaving = False
+
+    def __init__(self, app: ASGIApp, config: Config) -> None:
+        certificates = self._certificates = _certificates(config)
+        super().__init__(
+            app,
+            workers=1,
+            loop="uvloop" if sys.platform != "win32" else "asyncio",
+            http=Http,
+            ws=WebSocket,
+            ws_ping_timeout=_PONG,
+            ws_per_message_deflate=False,
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            timeout_graceful_shutdown=round(config.server.drain_seconds) + _LAST_WORDS,
+            ssl_context_factory=(lambda *_: certificates.context) if certificates else None,
+        )
+        self.follow(config)
+
+    def certify(self, config: Config) -> None:
+        """From the next connection on; raises OSError for a certificate that cannot be used, and keeps what it has."""
+        if self._certificates and config.server.tls:
+            self._certificates.renew(config.server.tls)
+
+    def follow(self, config: Config) -> None:
+        """From the next connection on; who is cut off for not reading, from now on."""
+        self.ws_max_size = config.limits.body_bytes
+        self.ws_ping_interval = config.stream.keepalive_seconds or None
+        self.client_seconds = config.stream.client_seconds
+        self.drain_delay_seconds = config.server.drain_delay_seconds
+
+
+class Patience(asyncio.Protocol):
+    """Cuts off a client that takes nothing of what it was sent for `client_seconds`.
+
+    Costs nothing while the transport's buffer is not full.
+    """
+
+    config: uvicorn.Config
+    transport: asyncio.Transport
+    _unread: TimerHandle | None = None
+
+    @property
+    def settings(self) -> Settings:
+        assert isinstance(self.config, Settings)
+        return self.config
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._wait()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._wait_no_more()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._wait_no_more()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        if seconds := self.settings.client_seconds:
+            left = self.transport.get_write_buffer_size()
+            self._unread = asyncio.get_running_loop().call_later(seconds, self._look, left)
+
+    def _look(self, left: int) -> None:
+        """Much may be left for long: who takes some of it is only slow."""
+        if self.transport.get_write_buffer_size() < left:
+            self._wait()
+        else:
+            self.transport.abort()
+
+    def _wait_no_more(self) -> None:
+        if self._unread:
+            self._unread.cancel()
+
+
+class Http(Patience, HttpToolsProtocol):
+    """Closes a connection as well on which a request does not come to its end, or is none that all read alike."""
+
+    _unsent: TimerHandle | None = None
+    _complete = False  # the last request that has begun
+    _headless: int | None = 0  # bytes that came of a head without an end; None: it has one
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
+        super().connection_made(transport)
+        self._expect()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._expect_no_more()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._expect_no_more()
+        super().data_received(data)
+        if not self._complete:
+            self._expect()
+            self._bound(len(data))
+
+    def on_message_begin(self) -> None:
+        self._complete, self._headless = False, 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """What is raised here is a 400, and the end of the connection."""
+        self._headless = None
+        self._check()
+        super().on_headers_complete()
+        # Who expects a 100 and is refused will send no body, and who is not has sent a large one.
+        if self.cycle and (self.expect_100_continue or self.settings.leaving):
+            self.cycle.keep_alive = False
+
+    def on_message_complete(self) -> None:
+        self._complete = True
+        super().on_message_complete()
+
+    def handle_websocket_upgrade(self) -> None:
+        super().handle_websocket_upgrade()
+        self.parser = None  # type: ignore[assignment]  # as when the connection is lost: they would be a cycle
+
+    def shutdown(self) -> None:
+        _pass_on(self.app_state)
+        super().shutdown()
+
+    def _check(self) -> None:
+        """The parser takes some heads that others read otherwise."""
+        names = [name for name, _ in self.headers]
+        codings = [value.lower() for name, value in self.headers if name == b"transfer-encoding"]
+        version, hosts = self.parser.get_http_version(), names.count(b"host")
+        if sum(len(name) + len(value) for name, value in self.headers) > _MOST_HEAD:
+            raise ValueError("a head that is too large")
+        if version not in ("1.0", "1.1") or hosts > 1 or (version == "1.1" and not hosts):
+            raise ValueError("no version or no host")
+        if codings not in ([], [b"chunked"]):
+            raise ValueError("a body of no known length")
+        if self._should_upgrade() and (self.parser.get_method() != b"GET" or any(one in names for one in _LENGTHS)):
+            raise ValueError("a handshake with a body")
+
+    def _bound(self, size: int) -> None:
+        if self._headless is not None:
+            self._headless += size
+            if self._headless > 2 * _MOST_HEAD:
+                self.transport.close()
+
+    def _expect(self) -> None:
+        if not self.transport.is_closing():
+            self._unsent = self.loop.call_later(self.settings.request_seconds, self._miss)
+
+    def _miss(self) -> None:
+        if self.flow.read_paused:  # it is us who do not read
+            self._expect()
+        else:
+            self.transport.close()
+
+    def _expect_no_more(self) -> None:
+        if self._unsent:
+            self._unsent.cancel()
+            self._unsent = None
+
+
+class WebSocket(Patience, WebSocketsSansIOProtocol):
+    """The application closes it, after the turns that run in it."""
+
+    def shutdown(self) -> None:
+        _pass_on(self.app_state)
+
+    async def send(self, message: ASGISendEvent) -> None:
+        await super().send(message)
+        if self.close_sent:  # a refusal is an end as well, which the server takes for a fault
+            self.handshake_complete = True
+
+
+def _certificates(config: Config) -> "Certificates | None":
+    if not config.server.tls:
+        return None
+    from gateway.server.certificates import Certificates  # noqa: PLC0415 - heavy, and most have none
+
+    return Certificates(config.server.tls)
+
+
+def _pass_on(state: dict[str, Callable[[], None]]) -> None:
+    state[STOPPING]()

@@ -1,0 +1,114 @@
+"""Several processes that answer on one socket, and the one that keeps them: it has no application itself.
+
+It alone listens to signals and reads the configuration; workers are told over a pipe.  When the pipe closes, nobody
+keeps them any more, and they end as if they were told to stop.
+"""
+
+import logging
+import multiprocessing
+import signal
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
+from queue import Empty, SimpleQueue
+from socket import socket
+
+from gateway.config import Config
+from gateway.server import logs
+from gateway.server.watching import Watch
+
+_log = logging.getLogger("gateway")
+_spawn = multiprocessing.get_context("spawn")
+_TICK = 0.1  # seconds between two looks at what signals have said
+
+
+class Workers:
+    """`run` blocks until it is told to stop, and what runs has ended."""
+
+    def __init__(self, sock: socket, watch: Watch) -> None:
+        self._sock, self._watch = sock, watch
+        self._stops = 0  # how often it was told to
+
+    def run(self) -> None:
+        signal.signal(signal.SIGINT, self._stop)
+        signal.signal(signal.SIGTERM, self._stop)
+        self._workers = [self._worker() for _ in range(self._watch.config.server.workers)]
+        while not self._stops:
+            _wait_for_end(self._workers)
+            self._replace_dead()
+            if self._watch.due and (config := self._watch.news()):
+                for worker in self._workers:
+                    worker.tell(config)
+        self._sock.close()  # with those of the workers; else the system would go on to take connections
+        self._end()
+
+    def _worker(self) -> "Worker":
+        return Worker(self._watch.config, self._sock)
+
+    def _stop(self, *_: object) -> None:
+        self._stops += 1
+
+    def _replace_dead(self) -> None:
+        for place, worker in enumerate(self._workers):
+            if (code := worker.process.exitcode) is not None and not self._stops:
+                _log.warning("worker %d has ended (%d); another takes its place", worker.process.pid, code)
+                self._workers[place] = self._worker()
+
+    def _end(self) -> None:
+        told = 0
+        while running := [worker for worker in self._workers if worker.process.is_alive()]:
+            while told < self._stops:
+                told += 1
+                for worker in running:
+                    worker.end(told)
+            _wait_for_end(running)
+
+
+class Worker:
+    """One process; `tell` it the config that holds from now on."""
+
+    def __init__(self, config: Config, sock: socket) -> None:
+        self._pipe, theirs = _spawn.Pipe()
+        self.process = _spawn.Process(target=work, args=(config, sock, theirs))
+        self.process.start()
+        theirs.close()
+
+    def tell(self, config: Config) -> None:
+        with suppress(OSError):  # it is dead: the one in its place begins with this config
+            self._pipe.send(config)
+
+    def end(self, times: int) -> None:
+        """The second time it lets go of what runs, and then it is not asked any more."""
+        (self.process.terminate if times < 3 else self.process.kill)()
+
+
+def _wait_for_end(workers: Iterable[Worker]) -> None:
+    """Of any of them, and not for long."""
+    wait([worker.process.sentinel for worker in workers], _TICK)
+
+
+def work(config: Config, sock: socket, pipe: Connection) -> None:
+    """What a worker does."""
+    # A terminal tells all processes, and it is for one of them to decide.
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGHUP))
+    logs.begin()
+    from gateway.server.process import server_of  # noqa: PLC0415 - who keeps the workers needs nothing of it
+
+    queue: SimpleQueue[Config] = SimpleQueue()
+
+    async def news() -> Config | None:
+        with suppress(Empty):
+            return queue.get_nowait()
+        return None
+
+    server = server_of(config, news)
+
+    def listen() -> None:
+        with suppress(EOFError, OSError):
+            while True:
+                queue.put(pipe.recv())
+        server.should_exit = True
+
+    threading.Thread(target=listen, daemon=True).start()
+    server.run([sock])

@@ -1,0 +1,180 @@
+"""What SQLAlchemy makes of a database's URL, and what SQLite and PostgreSQL say each in their way."""
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from contextlib import asynccontextmanager, closing, suppress
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import asyncpg
+from sqlalchemy import AsyncAdaptedQueuePool, Table, event, exc, text
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import ExceptionContext
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from gateway.errors import StoreFailed
+from gateway.store.migrations import upgrade
+
+_WAIT = 5  # seconds, for another process's transaction, for a connection, for a server to accept one
+_ANSWER = 30  # seconds that a server may take for one statement
+_AGAIN = 1.0  # seconds until a connection that listens is tried, or made, again
+_LOCK = text("SELECT pg_advisory_xact_lock(7104181208)")  # any number that is always the same
+_NO_FILE = (None, "", ":memory:")  # PostgreSQL, and SQLite in memory
+_PRIVATE = True  # an error goes to the log, and what clients and models say does not
+_MOST = 500  # values in a statement; SQLite takes 32766
+
+_OURS = (exc.IntegrityError, exc.ProgrammingError, exc.DataError)  # no failure of the database, but a mistake here
+_FAILURES = (
+    exc.DBAPIError, exc.TimeoutError, OSError, sqlite3.Error, asyncpg.PostgresError, asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # of a connection that the server is just closing
+)  # fmt: skip
+
+
+class Engines:
+    """Of one database; the schema is brought up to date before the first transaction."""
+
+    def __init__(self, url: str) -> None:
+        scheme, _, rest = url.partition("://")
+        self.reads, self.writes = (_sqlite if scheme.startswith("sqlite") else _postgresql)(rest)
+        self._connect = _driver(rest)
+        self._migrating = asyncio.Lock()
+        self._ready = False
+
+    @asynccontextmanager
+    async def transaction(self, engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+        """Raises StoreFailed."""
+        try:
+            if not self._ready:
+                await self._migrate()
+            async with engine.begin() as db:
+                yield db
+        except _OURS:
+            raise
+        except _FAILURES as error:
+            raise StoreFailed("The gateway's store cannot be used at the moment.") from error
+
+    async def listen(self, channel: str, heard: Callable[[str], object]) -> None:
+        """To PostgreSQL, for ever."""
+        while True:
+            with suppress(*_FAILURES):
+                await self._listen(channel, heard)
+            await asyncio.sleep(_AGAIN)
+
+    async def _listen(self, channel: str, heard: Callable[[str], object]) -> None:
+        """Until the connection fails, which is found out by using it."""
+        connection = await self._connect()
+        try:
+            await connection.add_listener(channel, lambda *said: heard(said[-1]))
+            while True:
+                await asyncio.sleep(_AGAIN)
+                await connection.execute("SELECT 1")
+        finally:
+            connection.terminate()
+
+    async def dispose(self) -> None:
+        await self.reads.dispose()
+        await self.writes.dispose()
+
+    async def _migrate(self) -> None:
+        """One process at a time; SQLite's transaction is a lock by itself."""
+        async with self._migrating:
+            if self._ready:
+                return
+            if (file := self.writes.url.database) not in _NO_FILE:
+                await asyncio.to_thread(_write_ahead, file)
+            async with self.writes.begin() as db:
+                if db.dialect.name == "postgresql":
+                    await db.execute(_LOCK)
+                await db.run_sync(upgrade)
+            self._ready = True
+
+
+_Engines = tuple[AsyncEngine, AsyncEngine]  # for reading, for writing
+
+
+def _sqlite(rest: str) -> _Engines:
+    """One connection writes, so that those who wait get their turn in order; SQLite would let them try at random."""
+    url, one = f"sqlite+aiosqlite://{rest}", {"pool_size": 1, "max_overflow": 0}
+    # A transaction that begins by reading and then writes fails at once where another one wrote in between.
+    writes = _file(url, "BEGIN IMMEDIATE", **one)
+    in_memory = rest in ("", "/", "/:memory:")  # each connection would have a database of its own
+    return (writes if in_memory else _file(url, "BEGIN")), writes
+
+
+def _file(url: str, begin: str, **pool: int) -> AsyncEngine:
+    engine = create_async_engine(
+        url, poolclass=AsyncAdaptedQueuePool, pool_timeout=_WAIT, hide_parameters=_PRIVATE, **pool
+    )
+    event.listen(engine.sync_engine, "connect", _prepare)
+    # Of a cancelled transaction: closed as it is, it would stay locked for as long as anybody remembers its cursors.
+    event.listen(engine.sync_engine, "invalidate", lambda connection, *_: connection.rollback())
+    event.listen(engine.sync_engine, "begin", lambda connection: connection.exec_driver_sql(begin))
+    event.listen(engine.sync_engine, "handle_error", _distrust)
+    return engine
+
+
+def _distrust(failure: ExceptionContext) -> None:
+    """Connections that have read a damaged file remember it, even when it is whole again."""
+    if type(failure.original_exception) is sqlite3.DatabaseError:
+        failure.is_disconnect = True
+
+
+def _write_ahead(file: str) -> None:
+    """Once for all: readers and the writer do not wait for each other.
+
+    Where another process is just doing the same, SQLite does not wait as it does elsewhere.
+    """
+    until = time.monotonic() + _WAIT
+    with closing(sqlite3.connect(file, timeout=0)) as connection:
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode=WAL")
+                return
+            except sqlite3.OperationalError as error:
+                busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY  # of any sort
+                if not busy or time.monotonic() > until:
+                    raise
+            time.sleep(0.01)
+
+
+def _prepare(connection: Any, _: object) -> None:  # noqa: ANN401 - of the driver
+    connection.isolation_level = None  # transactions are begun by `_file`
+    cursor = connection.cursor()
+    try:
+        for pragma in (f"busy_timeout={_WAIT * 1000}", "synchronous=NORMAL", "foreign_keys=ON"):
+            cursor.execute(f"PRAGMA {pragma}")
+    except BaseException:  # a request that is cancelled among them
+        connection.terminate()  # it has a thread, and nobody else knows it
+        raise
+    cursor.close()
+
+
+def _postgresql(rest: str) -> _Engines:
+    engine = create_async_engine(
+        "postgresql+asyncpg://",
+        async_creator=_driver(rest),
+        pool_pre_ping=True,  # a server that was restarted is no failure
+        pool_timeout=_WAIT,
+        hide_parameters=_PRIVATE,
+    )
+    return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True), engine
+
+
+def _driver(rest: str) -> partial[Any]:
+    """It reads the URL itself, so that it may say all that PostgreSQL's own tools understand."""
+    return partial(asyncpg.connect, f"postgresql://{rest}", timeout=_WAIT, command_timeout=_ANSWER)
+
+
+def upsert(db: AsyncConnection, table: Table) -> Any:  # noqa: ANN401 - two classes with the same methods
+    """INSERT … ON CONFLICT, which each dialect has a class of its own for."""
+    return {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[db.dialect.name](table)
+
+
+def portions(values: Collection[str]) -> Iterator[list[str]]:
+    """Values that a client may send many of, as many at a time as a statement takes."""
+    left = iter(values)
+    while some := list(islice(left, _MOST)):
+        yield some

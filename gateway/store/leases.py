@@ -1,0 +1,11 @@
+"""When others need not believe any more that somebody is at work on a row."""
+
+from sqlalchemy import Column, ColumnElement, or_
+
+_LONGEST = 3600  # seconds; no lease is as long, so one that ends later was written by a clock that was ahead
+LONGEST_MS = _LONGEST * 1000
+
+
+def over(until: Column[int], now: int, second: int = 1) -> ColumnElement[bool]:
+    """Whether a lease has ended, of rows that are few without this; `second`: how many units of time it has."""
+    return or_(until <= now, until > now + _LONGEST * second)

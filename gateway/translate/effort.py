@@ -1,0 +1,116 @@
+"""How much work it is to judge a value by a JSON Schema: both are strangers', and few words can make a lot of it."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice, repeat
+from typing import Any
+
+from msgspec import json
+
+_MOST_BYTES, _MOST_PATTERNS = 1 << 19, 200  # of a schema
+_COMPILED = 1 << 23  # bytes that all its patterns may become
+_AGAIN = frozenset(("unevaluatedProperties", "unevaluatedItems"))  # look once more at all that is there
+_ELSEWHERE = frozenset(("$dynamicRef", "$recursiveRef", "$id", "id"))  # lead where nobody follows them here
+_FAR = {"$id": ""}  # what is not found here
+
+_Schema = Mapping[str, Any]
+_Pairs = Iterable[tuple[Any, Any]]  # schemas, each with a value that it is about
+
+
+def room(schema: _Schema) -> int:
+    """The bytes that each of its patterns may be compiled to; 0: the schema is too much to be compiled."""
+    text = json.encode(schema)
+    patterns = text.count(b'"pattern')
+    if len(text) > _MOST_BYTES or patterns > _MOST_PATTERNS:
+        return 0
+    return min(1 << 20, _COMPILED // (patterns or 1))
+
+
+def bearable(schema: _Schema, value: object, most: int) -> bool:
+    """True if no more than so many schemas in it are looked at, with every alternative in every place."""
+    left: list[tuple[_Schema, Any]] = [(schema, value)]
+    while left and most > 0:
+        said, at = left.pop()
+        if said is not schema and not _ELSEWHERE.isdisjoint(said):
+            return False
+        most -= _cost(said, at)
+        for _ in range(1 if _AGAIN.isdisjoint(said) else 2):
+            applied = (pair for pair in _applied(said, at, schema) if isinstance(pair[0], dict))
+            left += islice(applied, max(most, 1))
+    return most > 0
+
+
+def _cost(schema: _Schema, value: object) -> int:
+    cost = 1 + sum(len(json.encode(schema[name])) // 32 for name in ("enum", "const") if name in schema)
+    return cost + len(value) // 64 if isinstance(value, str) and "pattern" in schema else cost
+
+
+def _applied(schema: _Schema, value: object, root: _Schema) -> Iterator[tuple[Any, Any]]:
+    """The schemas in a schema, each with what it is about."""
+    kind = dict if isinstance(value, dict) else list if isinstance(value, list) else None
+    for name, said in schema.items():
+        if name == "$ref":
+            yield _referred(str(said), root), value
+        elif name in _OF_ANY:
+            yield from zip(_OF_ANY[name](said), repeat(value), strict=False)
+        elif (kind, name) in _OF_PARTS:
+            yield from _OF_PARTS[kind, name](said, value)
+
+
+def _one(said: object) -> Iterable[Any]:
+    return (said,)
+
+
+def _listed(said: object) -> Iterable[Any]:
+    return said if isinstance(said, list) else ()
+
+
+def _named(said: object) -> Iterable[Any]:
+    return said.values() if isinstance(said, dict) else ()
+
+
+def _by_name(said: object, value: dict[str, Any]) -> _Pairs:
+    return [(said[name], each) for name, each in value.items() if name in said] if isinstance(said, dict) else ()
+
+
+def _each_of_each(said: object, value: dict[str, Any]) -> _Pairs:
+    """As if every pattern were that of every name."""
+    return ((each, one) for each in _named(said) for one in value.values())
+
+
+def _of_all(said: object, value: Iterable[Any]) -> _Pairs:
+    return zip(repeat(said), value, strict=False)
+
+
+def _of_members(said: object, value: dict[str, Any]) -> _Pairs:
+    return _of_all(said, value.values())
+
+
+def _by_place(said: object, value: list[Any]) -> _Pairs:
+    return zip(said, value, strict=False) if isinstance(said, list) else _of_all(said, value)
+
+
+# By keyword: what it has of the same value, and of the parts of an object or a list.
+_OF_ANY: Mapping[str, Callable[[object], Iterable[Any]]] = {
+    **dict.fromkeys(("not", "if", "then", "else"), _one),
+    **dict.fromkeys(("allOf", "anyOf", "oneOf"), _listed),
+    **dict.fromkeys(("dependentSchemas", "dependencies"), _named),
+}
+_OF_PARTS: Mapping[tuple[object, str], Callable[[object, Any], _Pairs]] = {
+    (dict, "properties"): _by_name,
+    (dict, "patternProperties"): _each_of_each,
+    (dict, "propertyNames"): _of_all,
+    **{(dict, name): _of_members for name in ("additionalProperties", "unevaluatedProperties")},
+    **{(list, name): _by_place for name in ("prefixItems", "items", "additionalItems", "unevaluatedItems", "contains")},
+}
+
+
+def _referred(path: str, root: _Schema) -> object:
+    """What a $ref leads to."""
+    found: Any = root
+    for step in path.removeprefix("#").split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, list) and name.isdecimal():
+            found = dict(enumerate(found)).get(int(name))
+        else:
+            found = found.get(name) if isinstance(found, Mapping) else None
+    return found if found is not None and path.startswith("#") else _FAR

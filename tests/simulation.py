@@ -1,0 +1,263 @@
+"""A thousand backends and a hundred thousand requests, half of the backends dying and coming back, on a virtual clock.
+
+What is drawn is drawn from one seed, so that a run is as good as the last.  `PYTHONPATH=tests python -m simulation`
+prints what came of it.
+"""
+
+import sys
+from bisect import bisect
+from collections import defaultdict
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import accumulate, count
+from random import Random
+from statistics import mean, pstdev
+
+from gateway.routing import Attempt, Balancer, Budget, Health, Member, Ticket, Turnstile
+
+BACKENDS, REQUESTS, KEYS = 1_000, 100_000, 5_000
+RATE = 800.0  # requests a second
+SERVICE = 5.0  # seconds of an answer, of which the first tenth is silent
+SILENT = 0.1
+ZIPF = 0.6  # the most frequent key has about a hundredth of the requests with keys
+ROOM, LENGTH = 8, 32  # at a time for each unit of weight, and waiting
+REFUSAL, TIMEOUT = 0.001, 5.0  # seconds until an attempt at a dead one fails, by the way in which it is dead
+HANGING = 0.2  # of the dead: take connections, and say nothing
+RETRIES = 2
+WARM, DEATH, RETURN, END = 10.0, 40.0, 65.0, 125.0
+PHASES = {"steady": (WARM, DEATH), "half of them dead": (DEATH, RETURN), "all are back": (RETURN, END)}
+
+
+class Backend:
+    """What a gateway has of it, and what it is."""
+
+    def __init__(self, number, clock, random):
+        self.member = Member(
+            f"backend-{number}", float(random.randint(1, 4)), 0, Health(random.random), Turnstile(0, LENGTH)
+        )
+        self.member.load.limit = ROOM * int(self.member.weight)
+        self.clock, self.dead, self.hangs = clock, False, False
+        self.tries = {}  # in their order
+        self.worked = defaultdict(float)  # by phase, seconds of all requests
+        self.back_at = None  # its first answer since it came back
+        self._since = 0.0
+
+    def account(self, phase):
+        """Before its load changes."""
+        self.worked[phase] += self.member.load.running * (self.clock.now - self._since)
+        self._since = self.clock.now
+
+
+class Clock:
+    """Calls what is due, in the order of time."""
+
+    def __init__(self):
+        self.now = 0.0
+        self._due = []
+        self._numbers = count()
+
+    def after(self, seconds, call, *args):
+        heappush(self._due, (self.now + seconds, next(self._numbers), call, args))
+
+    def run(self):
+        while self._due:
+            self.now, _, call, args = heappop(self._due)
+            call(*args)
+
+
+@dataclass
+class Asked:
+    """A request.  seconds: of its answer."""
+
+    key: str | None
+    seconds: float
+    tried: set = field(default_factory=set)
+
+
+@dataclass(eq=False)
+class Try:
+    """One attempt of a request."""
+
+    asked: Asked
+    backend: Backend
+    attempt: Attempt
+    ticket: Ticket | None = None
+    spoke: bool = False
+    lost: bool = False  # nothing comes of it but its failure
+
+
+@dataclass
+class Phase:
+    """What happened in it."""
+
+    requests: int = 0
+    attempts: int = 0
+    waited: int = 0
+    keyed: int = 0  # first attempts with a key whose preferred backend lives
+    kept: int = 0  # of those, which went there
+    failed: int = 0  # the client was told so
+    cut: int = 0  # there was content when the backend died
+
+
+class Simulation:
+    def __init__(self, seed=1):
+        self.random = Random(seed)
+        self.clock = Clock()
+        self.backends = [Backend(number, self.clock, self.random) for number in range(BACKENDS)]
+        self.named = {backend.member.name: backend for backend in self.backends}
+        members = [backend.member for backend in self.backends]
+        self.balancer, self.budget = Balancer(members, self.random.random), Budget()
+        self.preferred = self._preferred(members)
+        self.dying = self.random.sample(self.backends, BACKENDS // 2)
+        self.phases = defaultdict(Phase)
+        self._shares = [*accumulate(place**-ZIPF for place in range(1, KEYS + 1))]
+        self._left = REQUESTS
+
+    def _preferred(self, members):
+        """Where each key goes while everybody is well and idle."""
+        idle = [Member(one.name, one.weight, 0, Health(self.random.random), Turnstile(0, 0)) for one in members]
+        balancer = Balancer(idle, self.random.random)
+        return {key: self.named[balancer.choose(0.0, key, ()).name] for key in map(str, range(KEYS))}
+
+    def run(self):
+        self.clock.after(0.0, self.arrive)
+        self.clock.after(DEATH, self.die)
+        self.clock.after(RETURN, self.come_back)
+        self.clock.run()
+        return self
+
+    @property
+    def phase_name(self):
+        return next((name for name, (begin, end) in PHASES.items() if begin <= self.clock.now < end), "")
+
+    @property
+    def phase(self):
+        return self.phases[self.phase_name]
+
+    def die(self):
+        for backend in self.dying:
+            backend.dead, backend.hangs = True, self.random.random() < HANGING
+            for one in backend.tries:
+                self.lose(one)
+
+    def come_back(self):
+        for backend in self.dying:
+            backend.dead = False
+
+    def arrive(self):
+        self._left -= 1
+        if self._left:
+            self.clock.after(self.random.expovariate(RATE), self.arrive)
+        key = None
+        if self.random.random() < 0.5:
+            key = str(bisect(self._shares, self.random.random() * self._shares[-1]))
+        self.phase.requests += 1
+        self.budget.first()
+        self.attempt(Asked(key, self.random.expovariate(1 / SERVICE)))
+
+    def attempt(self, asked):
+        """Puts it to somebody, or has it wait there; where there is no place to wait, somebody else is chosen."""
+        member = self.balancer.choose(self.clock.now, asked.key, asked.tried)
+        if not member:
+            self.phase.failed += 1
+            return
+        one = Try(asked, self.named[member.name], member.health.begin(self.clock.now))
+        one.backend.account(self.phase_name)
+        one.ticket = member.load.enter(asked.key or "", 1.0, lambda: self.clock.after(0.0, self.turn, one))
+        if not one.ticket:
+            member.health.dropped(one.attempt)
+            self.elsewhere(one)
+        elif one.ticket.inside:
+            self.put(one)
+        else:
+            self.phase.waited += 1
+
+    def turn(self, one):
+        if one.backend.member.health.stands(one.attempt):
+            self.put(one)
+        else:
+            self.leave(one)
+            self.attempt(one.asked)
+
+    def elsewhere(self, one):
+        one.asked.tried.add(one.backend.member.name)
+        self.attempt(one.asked)
+
+    def put(self, one):
+        phase, preferred = self.phase, self.preferred.get(one.asked.key)
+        phase.attempts += 1
+        if preferred and not preferred.dead and not one.asked.tried:
+            phase.keyed += 1
+            phase.kept += one.backend is preferred
+        one.backend.tries[one] = None
+        if one.backend.dead:
+            self.lose(one)
+        else:
+            self.clock.after(one.asked.seconds * SILENT, self.speak, one)
+            self.clock.after(one.asked.seconds, self.end, one)
+
+    def speak(self, one):
+        if not one.lost:
+            one.spoke = True
+            if self.clock.now >= RETURN and one.backend.back_at is None:
+                one.backend.back_at = self.clock.now
+            one.backend.member.health.well(one.attempt, self.clock.now)
+
+    def end(self, one):
+        if not one.lost:
+            self.leave(one)
+
+    def lose(self, one):
+        one.lost = True
+        self.clock.after(TIMEOUT if one.backend.hangs else REFUSAL, self.fail, one)
+
+    def fail(self, one):
+        self.leave(one)
+        one.backend.member.health.ill(one.attempt, self.clock.now)
+        if one.spoke:
+            self.phase.cut += 1
+        elif len(one.asked.tried) < RETRIES and self.budget.again():
+            self.elsewhere(one)
+        else:
+            self.phase.failed += 1
+
+    def leave(self, one):
+        one.backend.account(self.phase_name)
+        one.backend.tries.pop(one, None)
+        one.backend.member.load.leave(one.ticket)
+
+    # what came of it
+
+    def loads(self, name):
+        """Of each backend that lives in that phase: requests at it for each unit of its weight, on average."""
+        begin, end = PHASES[name]
+        living = set(self.backends) - set(self.dying if name == "half of them dead" else ())
+        return [one.worked[name] / (end - begin) / one.member.weight for one in living]
+
+    def back_after(self, share):
+        """Seconds after their return until that share of those that died have answered again; None: not at all."""
+        times = sorted(one.back_at - RETURN for one in self.dying if one.back_at is not None)
+        place = round(share * len(self.dying)) - 1
+        return times[place] if place < len(times) else None
+
+    @property
+    def attempts(self):
+        return sum(phase.attempts for phase in self.phases.values())
+
+    def table(self):
+        yield "| phase | requests | attempts | failed | cut off | waited | load | its deviation | its maximum | kept |"
+        yield "| --- |" + " --: |" * 9
+        for name in PHASES:
+            phase, loads = self.phases[name], self.loads(name)
+            cells = [
+                name, phase.requests, phase.attempts, f"{phase.failed / phase.requests:.2%}", phase.cut, phase.waited,
+                f"{mean(loads):.2f}", f"{pstdev(loads) / mean(loads):.2f}", f"{max(loads) / mean(loads):.2f}",
+                f"{phase.kept / phase.keyed:.1%}",
+            ]  # fmt: skip
+            yield f"| {' | '.join(map(str, cells))} |"
+
+
+if __name__ == "__main__":
+    done = Simulation().run()
+    told = ", ".join(f"{share:.0%} after {done.back_after(share):.1f} s" for share in (0.5, 0.95, 0.99))
+    sys.stdout.write("\n".join([*done.table(), "", f"Of those that died, answered again: {told}.", ""]))

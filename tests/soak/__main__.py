@@ -1,0 +1,43 @@
+"""Soak, print a line per minute and the verdict.  Status 1: a bound is broken."""
+
+import argparse
+import sys
+
+from soak.run import Soak, rounds
+
+# MB for each 10,000 answers, in the second half.  An hour with 1000 streams grew by 1.6, and less and less; a run of
+# minutes still fills caches and pools of connections.
+GROWTH, GROWTH_AT_FIRST, FIRST = 2.0, 5.0, 30
+
+
+def main():
+    asked = argparse.ArgumentParser(prog="soak")
+    asked.add_argument("--minutes", type=float, default=10)
+    asked.add_argument("--streams", type=int, default=1000, help="at a time")
+    asked.add_argument("--workers", type=int, default=1)
+    asked.add_argument("--pause", type=float, default=2.0, help="seconds between two pieces of an answer")
+    said = asked.parse_args()
+    [found] = rounds(Soak(said.minutes * 60, said.streams, said.workers, said.pause), 1, say)
+    for outcome, count in found.load.ended.most_common():
+        say(f"{count:>8} {outcome}")
+    for what, count in found.load.unexpected.most_common(20):
+        say(f"{count:>8} UNEXPECTED {what}")
+    say(f"memory at rest {found.before.memory:.1f} → {found.after.memory:.1f} MB")
+    say(f"memory in the second half {found.per_hour:+.1f} MB/h, {found.per_answers:+.2f} MB per 10,000 answers")
+    say(f"descriptors at rest {found.before.descriptors} → {found.after.descriptors}")
+    wrong = [*found.wrong()]
+    most = GROWTH_AT_FIRST if said.minutes < FIRST else GROWTH
+    if found.per_answers > most:
+        wrong.append(f"memory grows by more than {most} MB per 10,000 answers")
+    for one in wrong:
+        say(f"FAIL {one}")
+    sys.exit(bool(wrong))
+
+
+def say(line):
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""The clients: so many at a time, each of which asks again and again, for another thing in another way."""
+
+import asyncio
+import json
+import random
+from collections import Counter
+from contextlib import suppress
+
+from msgspec import Struct, field
+
+from soak.mock import FAULTS, WELL
+
+TOOL = {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}}
+PATIENCE = 60  # seconds beyond the pauses that an answer may take
+PLAIN = ("chat", "chat_stream", "responses", "responses_stream")
+STORED = ("stored", "stored_stream", "background", "chain")  # each some transactions of the store
+WAYS = (*PLAIN * 4, *STORED)
+MANNERS = ("reads",) * 8 + ("leaves",) * 2 + ("never_reads",)
+FAULTY = 0.15  # of the backend's answers
+LINKS = 3  # responses of a chain
+
+
+class Broken(Exception):
+    """An answer that is none."""
+
+
+class Load(Struct):
+    """port: of the gateway; pause: seconds between two pieces of an answer.
+
+    ended: how many answers, by their outcomes; unexpected: what should not have been, by its words.
+    """
+
+    port: int
+    pause: float
+    running: int = 0
+    ended: Counter = field(default_factory=Counter)
+    unexpected: Counter = field(default_factory=Counter)
+
+    async def run(self, streams, ramp, stop):
+        """Ask until `stop`, an event; those begun by then come to their end."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(streams):
+                group.create_task(self._ask_again_and_again(random.Random(number), ramp * number / streams, stop))
+
+    async def _ask_again_and_again(self, dice, wait, stop):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait):
+                await stop.wait()
+        while not stop.is_set():
+            kind = dice.choice(FAULTS if dice.random() < FAULTY else [*WELL])
+            await self.ask(dice.choice(WAYS), kind, dice.choice(MANNERS), dice)
+
+    async def ask(self, way, kind, manner, dice):
+        self.running += 1
+        try:
+            async with asyncio.timeout(PATIENCE + 60 * self.pause):
+                outcome = await self._outcome(way, kind, manner, dice)
+        except (Broken, OSError, asyncio.IncompleteReadError, TimeoutError) as error:
+            self.unexpected[f"{way} {kind} {manner}: {type(error).__name__} {error}"[:160]] += 1
+        else:
+            self.ended[outcome] += 1
+        finally:
+            self.running -= 1
+
+    async def _outcome(self, way, kind, manner, dice):
+        text = f"@@{kind} {self.pause}@@"
+        if way == "background":
+            return await self._in_background(text, kind)
+        if way == "chain":
+            return await self._chain(text, kind)
+        path, body = question(way, text)
+        if manner != "reads":
+            return await self._badly(path, body, manner, dice)
+        return self._judged(kind, *await self._post(path, body))
+
+    def _judged(self, kind, status, body):
+        """How it ended; Broken if it should have ended otherwise."""
+        failed = status != 200 or b'"error":{' in body or b'"status":"failed"' in body
+        if failed != (kind in FAULTS):
+            raise Broken(f"{status} {body[-300:]!r}")
+        return f"failed {status}" if failed else "well"
+
+    async def _in_background(self, text, kind):
+        status, body = await self._post("/v1/responses", {"model": "m", "input": text, "background": True})
+        while status == 200 and b'"error":{' not in body and json.loads(body)["status"] in ("queued", "in_progress"):
+            await asyncio.sleep(max(self.pause, 0.05))
+            status, body = await self._get(f"/v1/responses/{json.loads(body)['id']}")
+        return self._judged(kind, status, body)
+
+    async def _chain(self, text, kind):
+        """Some responses one behind the other; the last one is deleted."""
+        before, outcome, says = {}, "", [{"role": "user", "content": text}]
+        for _ in range(1 if kind in FAULTS else LINKS):
+            status, body = await self._post("/v1/responses", {"model": "m", "input": says, **before})
+            outcome = self._judged(kind, status, body)
+            if outcome == "well":
+                said = json.loads(body)
+                before, says = {"previous_response_id": said["id"]}, [*outputs(said), says[-1]]
+        if before:
+            await self._send("DELETE", f"/v1/responses/{before['previous_response_id']}")
+        return outcome
+
+    async def _badly(self, path, body, manner, dice):
+        _, writer = await self._open("POST", path, body)
+        try:
+            if manner == "never_reads":
+                writer.transport.pause_reading()
+            await asyncio.sleep(dice.random() * max(self.pause * 10, 0.2))
+        finally:
+            writer.transport.abort()
+        return manner
+
+    def _post(self, path, body):
+        return self._send("POST", path, body)
+
+    def _get(self, path):
+        return self._send("GET", path)
+
+    async def _send(self, method, path, body=None):
+        """Status and body; Broken if the body is not whole."""
+        reader, writer = await self._open(method, path, body)
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            said = await reader.read()
+        finally:
+            writer.transport.abort()
+        if b"chunked" in head and not said.endswith(b"0\r\n\r\n"):
+            raise Broken("the body breaks off")
+        return int(head[9:12]), said
+
+    async def _open(self, method, path, body):
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        data = json.dumps(body).encode() if body else b""
+        head = f"{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {len(data)}\r\n\r\n"
+        writer.write(head.encode() + data)
+        return reader, writer
+
+
+def outputs(response):
+    """Of each call, as the next request has to bring them."""
+    calls = (item["call_id"] for item in response["output"] if item["type"] == "function_call")
+    return [{"type": "function_call_output", "call_id": id, "output": "1"} for id in calls]
+
+
+def question(way, text):
+    """Path and body."""
+    streamed = way.endswith("stream")
+    if way.startswith("chat"):
+        asked = {"messages": [{"role": "user", "content": text}], "tools": [{"type": "function", "function": TOOL}]}
+        return "/v1/chat/completions", {"model": "m", "stream": streamed, **asked}
+    asked = {"input": text, "tools": [{"type": "function", **TOOL}], "store": way.startswith("stored")}
+    return "/v1/responses", {"model": "m", "stream": streamed, **asked}

@@ -1,0 +1,239 @@
+"""Files that a configuration names: what they stand for, what is said where they are wrong, and when they change."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.config import ConfigError, Unreadable, build, digest, parse, read
+from gateway.server.source import Source
+from gateway.server.watching import Watch
+
+MIB = 1 << 20
+TEMPLATE = {"fields": {"thinking": {"open": "<t>", "close": "</t>"}}}
+
+
+def origins(text, files=None):
+    """What stands for a text, given the texts of the files."""
+
+    def held(path):
+        if path not in (files or {}):
+            raise Unreadable(f"{path} cannot be read: it is not there")
+        return files[path]
+
+    document = read(json.dumps([text], ensure_ascii=False), "g", {"A": "${file:a}", "file": "F"}, held)
+    return document.data[0], [fault.text for fault in document.faults]
+
+
+# What they stand for
+
+
+@pytest.mark.parametrize(
+    ("text", "stands_for"),
+    [
+        ("${file:a}", "one"),
+        ("<${file:a}-${file:sub/b c.txt}>", "<one-$two>"),
+        ("$${file:a}", "${file:a}"),
+        ("${A}", "${file:a}"),
+        ("${file:-x}${file}", "FF"),
+        ("${file:nested}", "${file:a}${A}"),
+        ("${file:empty}", ""),
+    ],
+)
+def test_a_file_is_a_part_of_a_text_and_its_text_is_no_more_than_that(text, stands_for):
+    files = {"a": "one", "sub/b c.txt": "$two", "nested": "${file:a}${A}", "empty": ""}
+    assert origins(text, files) == (stands_for, [])
+
+
+def test_a_file_that_is_not_there_is_a_fault_of_its_line():
+    assert origins("${file:no}") == ("", ["the file no cannot be read: it is not there"])
+    with pytest.raises(ConfigError) as caught:
+        parse("server:\n  host: ${file:x}\n", "g", {}, [])
+    assert str(caught.value.faults[0]) == "g:2: server.host: the file x cannot be read: there are no files here"
+
+
+@settings(deadline=None)
+@given(st.text(), st.text(st.characters(exclude_characters="}", exclude_categories=["C", "Z"]), min_size=1))
+def test_any_file_has_any_text(text, path):
+    assert origins(f"${{file:{path}}}", {path: text}) == ("F" if path.startswith("-") else text, [])
+
+
+def config_of(folder, **auth):
+    file = folder / "gateway.yaml"
+    file.write_text("models:\n\nauth: " + json.dumps({"keys": [{"name": "a", **auth}]}))
+    return Source(file).read()
+
+
+def keys_of(config):
+    return [one.get_secret_value() for key in config.auth.keys for one in key.key]
+
+
+@pytest.mark.parametrize("text", ["k1", "k1\n", "k1\r\n", "\ufeffk1\n"])
+@pytest.mark.parametrize("named", ["sub/key", "./sub/../sub/key", "{}/sub/key", "{}/link"])
+def test_the_newline_at_the_end_is_none_of_it_and_its_path_is_relative_to_the_configuration(tmp_path, text, named):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "key").write_bytes(text.encode())
+    (tmp_path / "link").symlink_to("sub/key")
+    found = config_of(tmp_path, key=f"${{file:{named.format(tmp_path)}}}")
+    assert keys_of(found) == [digest("k1")]
+
+
+def test_a_file_may_be_as_long_as_a_mebibyte(tmp_path):
+    (tmp_path / "key").write_text("k" * (MIB - 1) + "\n")
+    assert keys_of(config_of(tmp_path, key="${file:key}")) == [digest("k" * (MIB - 1))]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("none", "{}/none cannot be read: No such file or directory"),
+        ("long", "{}/long has more than 1048576 bytes"),
+        ("/dev/zero", "/dev/zero is not a regular file"),
+        ("pipe", "{}/pipe is not a regular file"),
+        ("folder", "{}/folder is not a regular file"),
+        ("latin", "{}/latin is not UTF-8 at byte 3"),
+        ("key/below", "{}/key/below cannot be read: Not a directory"),
+        ("loop", "{}/loop cannot be read: Too many levels of symbolic links"),
+        ("n" * 300, f"{{}}/{'n' * 300} cannot be read: File name too long"),
+        ("\0", "{}/\0 cannot be read: embedded null byte"),
+        ("\ud800", "{}/\ud800 cannot be read: 'utf-8' codec can't encode character "),
+    ],
+)
+def test_what_cannot_be_read_is_a_fault_of_its_line_and_shows_nothing(tmp_path, name, said):
+    (tmp_path / "long").write_text("s3cret" * MIB)
+    (tmp_path / "latin").write_bytes(b"s3c\xe4")
+    (tmp_path / "key").write_text("s3cret")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "loop").symlink_to("loop")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError) as caught:
+        config_of(tmp_path, key=["${file:key}", f"${{file:{name}}}"])
+    told = [str(fault) for fault in caught.value.faults]
+    where = f"{tmp_path}/gateway.yaml:3: auth.keys[0].key[1]: "
+    assert told[0].startswith(f"{where}the file {said.format(tmp_path)}")
+    assert not any("s3c" in line for line in told)
+
+
+def test_the_text_of_a_file_is_never_shown(tmp_path):
+    (tmp_path / "key").write_text("s3cret value")
+    (tmp_path / "gateway.yaml").write_text(
+        "server: {port: '${file:key}'}\nbackends: {a: {kind: '${file:key}', url: '${file:key}', api_key: '${file:key}'}}"
+    )
+    with pytest.raises(ConfigError) as caught:
+        Source(tmp_path / "gateway.yaml").read()
+    assert len(caught.value.faults) == 4
+    assert "s3cret" not in str(caught.value) and "${file:key}" in str(caught.value)
+
+
+def test_a_document_of_nowhere_has_no_files():
+    document = read("server: {host: '${file:/dev/null}'}", "g", {})
+    with pytest.raises(ConfigError, match=re.escape("the file /dev/null cannot be read: there are no files here")):
+        build(document, [])
+
+
+# When they change
+
+
+class Watched:
+    """A configuration of a key in a file, and a template in another."""
+
+    def __init__(self, folder, **more):
+        self.folder = folder
+        self.says("key", "k1\n")
+        self.says("own.json", json.dumps(TEMPLATE))
+        self.writes()
+        self.source = Source(folder / "gateway.yaml")
+        self.watch = Watch(self.source.read(), self.source)
+
+    def says(self, name, text):
+        new = self.folder / "new"
+        new.write_text(text)
+        new.replace(self.folder / name)
+
+    def writes(self, *more, key="${file:key}"):
+        model = {"format": "response_template", "response_template": "own.json"}
+        keys = [{"name": "a", "key": key}, *more]
+        known = {"backends": {"b": {"url": "http://b"}}, "models": {"m": model}, "auth": {"keys": keys}}
+        self.says("gateway.yaml", json.dumps(known))
+
+    def news(self):
+        """What is new at the second look, as the first one finds it moving."""
+        return self.watch.news() or self.watch.news()
+
+
+def test_what_is_new_in_a_file_is_new_in_the_configuration(tmp_path):
+    file = Watched(tmp_path)
+    assert file.news() is None
+    file.says("key", "k22\n")
+    assert file.watch.news() is None, "somebody may be writing it"
+    assert keys_of(file.watch.news()) == [digest("k22")]
+    assert file.news() is None
+    file.says("own.json", json.dumps({"fields": {"thinking": {"open": "<thought>", "close": "</thought>"}}}))
+    assert file.news().models["m"].response_template["fields"]["thinking"]["open"] == "<thought>"
+    assert file.news() is None
+
+
+def test_a_folder_is_swapped_by_its_link(tmp_path):
+    file = Watched(tmp_path)
+    for name, text in (("one", "k1"), ("two", "k2")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "key").write_text(text)
+    (tmp_path / "data").symlink_to("one")
+    file.writes(key="${file:data/key}")
+    assert file.news() is None, "the same key"
+    (tmp_path / "next").symlink_to("two")
+    (tmp_path / "next").replace(tmp_path / "data")
+    assert keys_of(file.news()) == [digest("k2")]
+
+
+def test_one_that_is_not_sound_changes_nothing_until_it_is(tmp_path, caplog):
+    file = Watched(tmp_path)
+    file.says("key", "two words")
+    assert file.news() is None
+    assert "gateway.yaml:1: auth.keys[0].key: should be visible ASCII characters" in caplog.text
+    assert "two words" not in caplog.text
+    file.says("key", "k3")
+    assert keys_of(file.news()) == [digest("k3")]
+
+
+def test_one_that_is_lost_is_told_once_and_noticed_when_it_is_back(tmp_path, caplog):
+    file = Watched(tmp_path)
+    (tmp_path / "key").unlink()
+    for _ in range(3):
+        assert file.news() is None
+    assert caplog.text.count(f"the file {tmp_path}/key cannot be read: No such file or directory") == 1
+    file.says("key", "k4")
+    assert keys_of(file.news()) == [digest("k4")]
+
+
+def test_one_that_is_lost_and_not_named_any_more_is_not_missed(tmp_path):
+    file = Watched(tmp_path)
+    (tmp_path / "key").unlink()
+    file.writes({"name": "c", "key": "k6"}, key="k5")
+    assert keys_of(file.news()) == [digest("k5"), digest("k6")]
+    file.says("key", "not watched any more")
+    assert file.news() is None
+
+
+def test_one_that_is_named_anew_is_watched_from_then_on(tmp_path):
+    file = Watched(tmp_path)
+    file.says("more", "k7")
+    file.writes({"name": "b", "key": "${file:more}"})
+    assert keys_of(file.news()) == [digest("k1"), digest("k7")]
+    file.says("more", "k8")
+    assert keys_of(file.news()) == [digest("k1"), digest("k8")]
+
+
+def test_what_was_read_on_a_word_is_not_read_again(tmp_path, caplog):
+    caplog.set_level("INFO")
+    file = Watched(tmp_path)
+    file.says("key", "k9")
+    file.watch.tell()
+    assert keys_of(file.watch.news()) == [digest("k9")]
+    assert file.news() is None
+    assert "nothing is new" not in caplog.text
+    assert Path(tmp_path / "key").read_text() == "k9"

@@ -1,0 +1,102 @@
+"""The steps of the schema: each only adds, so that the release before goes on with what the next one has made of it."""
+
+import pytest
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine, inspect, text
+
+from gateway.store import Database, migrations
+from gateway.store.tables import metadata
+
+
+def config_of(connection=None):
+    config = Config()
+    config.set_main_option("script_location", migrations.__path__[0])
+    config.attributes["connection"] = connection
+    return config
+
+
+STEPS = [step.revision for step in ScriptDirectory.from_config(config_of()).walk_revisions()][::-1]
+
+
+def described(connection):
+    """What each table has: its columns, keys and rules, each by its name."""
+    found, tables = inspect(connection), {}
+    for table in set(found.get_table_names()) - {"alembic_version"}:
+        columns = {
+            column["name"]: (str(column["type"]), column["nullable"], column["default"])
+            for column in found.get_columns(table)
+        }
+        rules = found.get_pk_constraint(table), found.get_foreign_keys(table), found.get_unique_constraints(table)
+        unique = [index for index in found.get_indexes(table) if index["unique"]]
+        tables[table] = columns, (*rules, unique, found.get_check_constraints(table))
+    return tables
+
+
+def goes_on(old, new):
+    """Whether all that is done with the old tables can be done with the new ones."""
+    return old.keys() <= new.keys() and all(
+        rules == new[table][1]
+        and columns.items() <= new[table][0].items()
+        and all(
+            nullable or default is not None
+            for name, (_, nullable, default) in new[table][0].items()
+            if name not in columns
+        )
+        for table, (columns, rules) in old.items()
+    )
+
+
+def changed(*statements):
+    """A database of now before these statements, and after them."""
+    with create_engine("sqlite://").connect() as connection:
+        command.upgrade(config_of(connection), "head")
+        before = described(connection)
+        for statement in statements:
+            connection.execute(text(statement))
+        return before, described(connection)
+
+
+def test_each_step_only_adds():
+    with create_engine("sqlite://").connect() as connection:
+        before = described(connection)
+        for step in STEPS:
+            command.upgrade(config_of(connection), step)
+            after = described(connection)
+            assert goes_on(before, after), step
+            before = after
+    assert before.keys() == metadata.tables.keys()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE keys DROP COLUMN body",
+        "ALTER TABLE keys RENAME COLUMN body TO text",
+        "ALTER TABLE keys ADD COLUMN more INTEGER NOT NULL DEFAULT 0 REFERENCES jobs (id)",
+        "ALTER TABLE keys RENAME TO old; CREATE TABLE keys AS SELECT *, 0 AS more FROM old",
+        "CREATE UNIQUE INDEX one ON keys (digest)",
+        "DROP TABLE keys",
+    ],
+)
+def test_what_takes_away_or_asks_for_more_is_found(statement):
+    assert not goes_on(*changed(*statement.split(";")))
+
+
+def test_what_adds_is_none_of_that():
+    more = "CREATE TABLE more (id INTEGER)", "ALTER TABLE keys ADD COLUMN more INTEGER", "CREATE INDEX m ON keys (more)"
+    assert goes_on(*changed(*more, "ALTER TABLE keys ADD COLUMN most INTEGER NOT NULL DEFAULT 0"))
+
+
+async def test_a_database_of_a_newer_release_is_used_as_it_is(store_url):
+    """By one that is started again while others have gone on to the next."""
+    newer = Database(store_url)
+    async with newer.writing() as db:
+        await db.execute(text("UPDATE alembic_version SET version_num = 'newer'"))
+    await newer.close()
+    old = Database(store_url)
+    async with old.reading() as db:
+        assert await db.scalar(text("SELECT count(*) FROM jobs")) == 0
+        assert await db.scalar(text("SELECT version_num FROM alembic_version")) == "newer"
+    await old.close()

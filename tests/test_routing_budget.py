@@ -1,0 +1,43 @@
+"""How many retries there are."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.routing import Budget
+
+
+def spent(budget):
+    """How many there are now."""
+    count = 0
+    while budget.again():
+        count += 1
+    return count
+
+
+def test_the_first_ten_are_free_and_each_fifth_request_pays_for_one_more():
+    budget = Budget()
+    assert spent(budget) == 10
+    for _ in range(4):
+        budget.first()
+    assert not budget.again()
+    budget.first()
+    assert spent(budget) == 1
+
+
+def test_no_more_than_ten_are_saved():
+    budget = Budget()
+    for _ in range(10_000):
+        budget.first()
+    assert spent(budget) == 10
+
+
+@given(st.lists(st.booleans(), max_size=400))
+def test_retries_are_never_more_than_ten_and_a_fifth_of_the_requests(retried):
+    budget, firsts, retries = Budget(), 0, 0
+    for again in retried:
+        if again:
+            retries += budget.again()
+        else:
+            budget.first()
+            firsts += 1
+        assert retries <= 10 + 0.2 * firsts

@@ -1,0 +1,312 @@
+"""The circuit of a backend, and what is remembered of its outcomes."""
+
+from math import inf, isclose
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from gateway.routing import Attempt, Health
+
+
+def steady():
+    """Chance without chance: no jitter."""
+    return 0.5
+
+
+def healthy():
+    return Health(steady)
+
+
+def fail(health, now, times=5):
+    for _ in range(times):
+        health.ill(health.begin(now), now)
+
+
+def open_circuit(now=0.0):
+    health = healthy()
+    fail(health, now)
+    return health
+
+
+def test_the_fifth_failure_in_a_row_opens_the_circuit():
+    health = healthy()
+    fail(health, 0.0, 4)
+    health.well(health.begin(0.0), 0.0)
+    fail(health, 0.0, 4)
+    assert (health.state(0.0), health.admits(0.0)) == ("closed", True)
+    fail(health, 0.0, 1)
+    assert (health.state(0.0), health.admits(0.0), health.back_in(0.0)) == ("open", False, 1.0)
+
+
+def test_after_a_pause_one_trial_is_admitted_and_closes_the_circuit():
+    health = open_circuit()
+    assert (health.state(1.0), health.admits(1.0), health.back_in(1.0)) == ("half_open", True, 0.0)
+    trial = health.begin(1.0)
+    assert (health.state(1.0), health.admits(1.0), health.back_in(1.0)) == ("half_open", False, 2.0)
+    health.well(trial, 1.5)
+    assert (health.state(1.5), health.admits(1.5), health.share) == ("closed", True, 0.0)
+
+
+def test_each_trial_that_fails_doubles_the_pause_up_to_thirty_seconds_and_a_good_one_begins_anew():
+    health, now, pauses = open_circuit(), 0.0, []
+    for _ in range(8):
+        pauses.append(health.back_in(now))
+        now += pauses[-1]
+        health.ill(health.begin(now), now)
+    assert pauses == [1, 2, 4, 8, 16, 30, 30, 30]
+    now += 30
+    health.well(health.begin(now), now)
+    fail(health, now)
+    assert health.back_in(now) == 1
+
+
+@pytest.mark.parametrize(("drawn", "pause"), [(0.0, 0.8), (0.25, 0.9), (0.9999999, 1.2)])
+def test_a_pause_is_a_fifth_longer_or_shorter_by_chance(drawn, pause):
+    health = Health(lambda: drawn)
+    fail(health, 0.0)
+    assert isclose(health.back_in(0.0), pause, rel_tol=1e-6)
+
+
+def test_a_trial_that_was_dropped_leaves_its_place_to_another():
+    health = open_circuit()
+    first = health.begin(1.0)
+    health.dropped(first)
+    assert health.admits(1.0)
+    second = health.begin(1.0)
+    health.ill(first, 1.0)
+    assert not health.admits(1.0)
+    health.well(second, 1.0)
+    assert health.state(1.0) == "closed"
+
+
+def test_a_trial_that_takes_its_time_is_not_the_only_one():
+    health = open_circuit(5)
+    first = health.begin(6)
+    assert not health.admits(7.9) and health.back_in(7.9) == pytest.approx(0.1)
+    assert health.admits(8)
+    second = health.begin(8)
+    assert not health.admits(9) and health.stands(first) and health.stands(second)
+    health.well(first, 9)
+    assert health.state(9) == "closed" and health.admits(9)
+
+
+def test_a_trial_that_takes_its_time_is_not_forgotten_as_another_was_dropped():
+    health = open_circuit()
+    first = health.begin(1)
+    second = health.begin(3)
+    health.dropped(second)
+    assert health.stands(first) and health.back_in(3) == 2
+    third = health.begin(5)
+    health.poor(third, 5.5)
+    health.well(first, 6)
+    assert health.state(6) == "closed" and health.admits(6)
+
+
+def test_when_all_trials_were_dropped_another_may_begin():
+    health = open_circuit()
+    for trial in (health.begin(1), health.begin(3)):
+        health.dropped(trial)
+    assert health.admits(3)
+    last = health.begin(3)
+    assert not health.admits(4)
+    health.dropped(last)
+    assert health.admits(4)
+
+
+def test_a_trial_that_went_poorly_closes_nothing_and_opens_nothing():
+    health = open_circuit()
+    health.poor(health.begin(1.0), 1.0)
+    assert (health.state(1.0), health.admits(1.0)) == ("half_open", True)
+
+
+def test_the_outcome_of_one_that_began_before_the_circuit_opened_counts_for_nothing():
+    health = healthy()
+    good, bad, poor, left = (health.begin(0.0) for _ in range(4))
+    fail(health, 0.0)
+    trial = health.begin(1.0)
+    before = health.weight(1.0)
+    health.well(good, 1.0)
+    health.ill(bad, 1.0)
+    health.poor(poor, 1.0)
+    health.dropped(left)
+    assert (health.state(1.0), health.admits(1.0), health.weight(1.0)) == ("half_open", False, before)
+    assert not health.stands(good)
+    assert health.stands(trial)
+
+
+def test_one_that_is_put_to_it_though_it_admits_none_is_no_trial():
+    health = open_circuit()
+    health.well(health.begin(0.5), 0.5)
+    assert health.state(0.5) == "open"
+    health.begin(1.0)
+    health.well(health.begin(1.0), 1.0)
+    assert not health.admits(1.0)
+
+
+def test_poor_answers_are_failures_that_break_no_circuit():
+    health = healthy()
+    for _ in range(20):
+        health.poor(health.begin(0.0), 0.0)
+    assert (health.state(0.0), health.share, health.weight(0.0)) == ("closed", 1.0, 20.0)
+
+
+def test_an_answer_that_breaks_off_after_it_began_is_a_failure():
+    health = healthy()
+    attempt = health.begin(0.0)
+    health.well(attempt, 0.0)
+    health.ill(attempt, 0.0)
+    assert health.share == 0.5
+
+
+def test_one_that_asks_for_rest_has_it_for_a_minute_at_most_and_it_is_no_failure():
+    health = healthy()
+    attempt = health.begin(0.0)
+    health.dropped(attempt)
+    health.rest(0.0, 20.0)
+    health.rest(0.0, 3.0)
+    assert (health.admits(19.0), health.back_in(0.0), health.admits(20.0)) == (False, 20.0, True)
+    health.rest(20.0, 3600.0)
+    assert health.back_in(20.0) == 60.0
+    assert (health.state(20.0), health.weight(20.0)) == ("closed", 0.0)
+
+
+def test_a_good_probe_ends_the_pause_but_only_a_trial_closes_the_circuit():
+    health = open_circuit()
+    health.probed(0.1, well=True)
+    assert (health.state(0.1), health.admits(0.1)) == ("half_open", True)
+    trial = health.begin(0.1)
+    health.probed(0.2, well=True)
+    health.probed(0.2, well=False)
+    assert not health.admits(0.2)
+    health.well(trial, 0.3)
+    assert health.state(0.3) == "closed"
+
+
+def test_bad_probes_open_the_circuit_and_keep_it_open():
+    health = healthy()
+    health.probed(0.0, well=True)
+    for _ in range(5):
+        assert health.state(0.0) == "closed"
+        health.probed(0.0, well=False)
+    health.probed(0.5, well=False)
+    assert (health.state(0.5), health.back_in(0.5)) == ("open", 0.5)
+    health.probed(1.0, well=False)
+    assert (health.state(1.0), health.back_in(1.0)) == ("open", 2.0)
+
+
+def test_outcomes_count_half_after_ten_seconds():
+    health = healthy()
+    assert (health.share, health.weight(0.0)) == (0.0, 0.0)
+    for _ in range(3):
+        health.poor(health.begin(0.0), 0.0)
+    assert (health.share, health.weight(10.0), health.weight(20.0)) == (1.0, 1.5, 0.75)
+    health.well(health.begin(20.0), 20.0)
+    assert isclose(health.share, 0.75 / 1.75)
+    assert health.weight(1e6) == 0.0
+
+
+def test_ejections_are_longer_each_time_unless_the_last_was_long_ago():
+    health = healthy()
+    health.poor(health.begin(0.0), 0.0)
+    health.eject(0.0)
+    assert (health.ejected(0.9), health.ejected(1.0), health.admits(0.0), health.share) == (True, False, True, 0.0)
+    health.eject(10.0)
+    assert (health.ejected(11.9), health.ejected(12.0)) == (True, False)
+    health.eject(100.0)
+    assert (health.ejected(100.9), health.ejected(101.0)) == (True, False)
+
+
+class Machine(RuleBasedStateMachine):
+    """Whatever happens, in whatever order: a trial has two seconds for itself, and it is known what is next."""
+
+    def __init__(self):
+        super().__init__()
+        self.health = Health(steady)
+        self.now = 0.0
+        self.attempts = []
+        self.trials = set()
+        self.begun = -inf  # the last of them
+
+    @rule(seconds=st.floats(0.0, 40.0))
+    def wait(self, seconds):
+        self.now += seconds
+
+    @rule()
+    def wait_until_it_admits(self):
+        self.now += self.health.back_in(self.now) + 1e-6
+        assert self.health.admits(self.now) or any(map(self.health.stands, self.trials))
+
+    @precondition(lambda self: self.health.admits(self.now))
+    @rule()
+    def begin(self):
+        state = self.health.state(self.now)
+        attempt = self.health.begin(self.now)
+        assert self.health.stands(attempt)
+        self.attempts.append(attempt)
+        if state == "half_open":
+            self.trials.add(attempt)
+            self.begun = self.now
+
+    @precondition(lambda self: not self.health.admits(self.now) and self.health.state(self.now) != "closed")
+    @rule()
+    def force(self):
+        attempt = self.health.begin(self.now)
+        assert not self.health.stands(attempt)
+        self.attempts.append(attempt)
+
+    @precondition(lambda self: self.attempts)
+    @rule(data=st.data(), outcome=st.sampled_from(["well", "ill", "poor", "dropped"]))
+    def end(self, data, outcome):
+        attempt = self.attempts.pop(data.draw(st.integers(0, len(self.attempts) - 1)))
+        before, stands = self.health.state(self.now), self.health.stands(attempt)
+        if outcome == "dropped":
+            self.health.dropped(attempt)
+        else:
+            getattr(self.health, outcome)(attempt, self.now)
+        after = self.health.state(self.now)
+        if not stands:
+            assert after == before
+        elif attempt in self.trials:
+            assert after == {"well": "closed", "ill": "open"}.get(outcome, "half_open")
+        self.trials.discard(attempt)
+
+    @rule(times=st.integers(1, 6))
+    def fail(self, times):
+        for _ in range(times):
+            attempt = self.health.begin(self.now)
+            self.health.ill(attempt, self.now)
+
+    @rule(well=st.booleans())
+    def probe(self, well):
+        before = self.health.state(self.now)
+        self.health.probed(self.now, well=well)
+        after = self.health.state(self.now)
+        allowed = {("open", "half_open")} if well else {("closed", "open"), ("half_open", "open")}
+        assert before == after or (before, after) in allowed
+
+    @rule(seconds=st.floats(0.0, 100.0))
+    def rest(self, seconds):
+        before = self.health.state(self.now)
+        self.health.rest(self.now, seconds)
+        assert self.health.state(self.now) == before
+
+    @invariant()
+    def a_trial_has_time_for_itself(self):
+        if any(map(self.health.stands, self.trials)):
+            assert self.now - self.begun >= 2 or not self.health.admits(self.now)
+            assert self.health.state(self.now) == "half_open"
+
+    @invariant()
+    def what_is_said_agrees(self):
+        assert self.health.admits(self.now) == (self.health.back_in(self.now) == 0.0)
+        assert self.health.back_in(self.now) <= 60.001
+        assert not (self.health.state(self.now) == "open" and self.health.admits(self.now))
+        assert 0.0 <= self.health.share <= 1.0
+        assert self.health.weight(self.now) >= 0.0
+        assert not self.health.stands(Attempt(0))
+
+
+TestMachine = Machine.TestCase
+TestMachine.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

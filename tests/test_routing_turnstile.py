@@ -1,0 +1,255 @@
+"""The queue before a backend: how many are inside, who is next, and that nobody is lost."""
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from gateway.routing import Turnstile
+
+
+class Turns:
+    """A turnstile, and the order of the turns that were given."""
+
+    def __init__(self, limit, length=1000):
+        self.turnstile = Turnstile(limit, length)
+        self.given = []
+
+    def enter(self, name, tenant=None, weight=1.0):
+        return self.turnstile.enter(tenant or name, weight, lambda: self.given.append(name))
+
+
+def queue(turns, tenants, weights=None):
+    """Tickets by their place in the queue, as what leaves next is found by its name."""
+    held = turns.enter("held")
+    tickets = [turns.enter(place, tenant, (weights or {}).get(tenant, 1.0)) for place, tenant in enumerate(tenants)]
+    return held, tickets
+
+
+def served(turns, held, tickets, times):
+    """The places of those who get the next turns, one after the other."""
+    turns.turnstile.leave(held)
+    for _ in range(times - 1):
+        turns.turnstile.leave(tickets[turns.given[-1]])
+    return turns.given
+
+
+def test_without_a_limit_everybody_enters_at_once_and_is_counted():
+    turns = Turns(0, 0)
+    tickets = [turns.enter("a") for _ in range(100)]
+    assert all(ticket.inside for ticket in tickets)
+    assert (turns.turnstile.running, turns.turnstile.full) == (100, False)
+    for ticket in tickets:
+        turns.turnstile.leave(ticket)
+    assert (turns.turnstile.running, turns.given) == (0, [])
+
+
+def test_beyond_the_limit_they_wait_and_beyond_the_length_they_are_refused():
+    turns = Turns(1, 1)
+    assert not turns.turnstile.full
+    first, second, third = (turns.enter(name) for name in "abc")
+    assert (first.inside, second.inside, third) == (True, False, None)
+    assert (turns.turnstile.full, turns.turnstile.running, turns.turnstile.waiting) == (True, 2, 1)
+    turns.turnstile.leave(first)
+    assert (first.inside, second.inside, turns.given) == (False, True, ["b"])
+
+
+def test_one_that_gives_up_is_passed_over_and_may_leave_again():
+    turns = Turns(1)
+    first, second, third = (turns.enter(name) for name in "abc")
+    for _ in range(2):
+        turns.turnstile.leave(second)
+    for _ in range(2):
+        turns.turnstile.leave(first)
+    assert (turns.given, third.inside, turns.turnstile.running) == (["c"], True, 1)
+
+
+def test_a_tenant_that_asks_much_makes_nobody_wait_for_all_of_it():
+    turns = Turns(1)
+    held, tickets = queue(turns, [*["much"] * 50, "little"])
+    assert served(turns, held, tickets, 2) == [0, 50]
+
+
+def test_tickets_that_were_given_up_cost_their_tenant_nothing():
+    turns = Turns(1)
+    held, tickets = queue(turns, [*["a"] * 20, "b", "a", "b"])
+    for ticket in tickets[:20]:
+        turns.turnstile.leave(ticket)
+    assert served(turns, held, tickets, 3) == [21, 20, 22]
+
+
+def test_one_who_comes_again_has_no_turn_before_those_who_waited():
+    turns = Turns(1)
+    held, tickets = queue(turns, ["a", "b", "b"])
+    turns.turnstile.leave(held)
+    tickets.append(turns.enter(3, "a"))
+    turns.turnstile.leave(tickets[0])
+    turns.turnstile.leave(tickets[1])
+    assert turns.given == [0, 1, 3]
+
+
+def test_newcomers_of_a_higher_priority_starve_nobody():
+    turns = Turns(1)
+    tickets = {}
+    last = turns.enter("held")
+    tickets["old"], tickets["older"] = turns.enter("old", "b"), turns.enter("older", "b")
+    for number in range(40):
+        name = f"new {number}"
+        tickets[name] = turns.enter(name, weight=4.0)
+        turns.turnstile.leave(last)
+        last = tickets[turns.given[-1]]
+    assert [turns.given.index(name) for name in ("old", "older")] == [3, 11]
+
+
+def test_a_higher_limit_lets_those_in_who_wait_and_a_lower_one_puts_nobody_out():
+    turns = Turns(1)
+    tickets = [turns.enter(name) for name in "abcd"]
+    turns.turnstile.limit = 3
+    assert ([ticket.inside for ticket in tickets], turns.given) == ([True, True, True, False], ["b", "c"])
+    turns.turnstile.limit = 1
+    assert turns.turnstile.limit == 1
+    turns.turnstile.leave(tickets[0])
+    turns.turnstile.leave(tickets[1])
+    assert turns.given == ["b", "c"]
+    turns.turnstile.limit = 0
+    assert turns.given == ["b", "c", "d"]
+
+
+def test_who_enters_while_turns_are_given_waits_behind_those_who_waited():
+    turnstile, given = Turnstile(1, 10), []
+    late = []
+    turnstile.enter("a", 1.0, given.clear)
+    turnstile.enter("b", 1.0, lambda: late.append(turnstile.enter("d", 1.0, lambda: given.append("d"))))
+    turnstile.enter("c", 1.0, lambda: given.append("c"))
+    turnstile.limit = 3
+    assert (given, late[0].inside, turnstile.full) == (["c"], False, True)
+
+
+def test_one_that_leaves_at_its_turn_gives_it_on():
+    turnstile, tickets = Turnstile(1, 10), {}
+    for name in "abc":
+        tickets[name] = turnstile.enter(name, 1.0, lambda name=name: turnstile.leave(tickets[name]))
+    turnstile.leave(tickets["a"])
+    assert turnstile.running == 0
+    assert turnstile.enter("d", 1.0, tickets.clear).inside
+
+
+def test_many_that_come_and_give_up_leave_nothing_behind():
+    turns = Turns(1, 8)
+    held = turns.enter("held")
+    for number in range(1000):
+        turns.turnstile.leave(turns.enter(number))
+        assert len(turns.turnstile._order) <= 2 * 8 + 17
+    kept = [turns.enter(name) for name in "ab"]
+    for number in range(1000, 2000):
+        turns.turnstile.leave(turns.enter(number))
+        assert len(turns.turnstile._order) <= 2 * 8 + 17
+    turns.turnstile.leave(held)
+    turns.turnstile.leave(kept[0])
+    assert turns.given == ["a", "b"]
+
+
+@given(st.permutations([tenant for tenant in "abcd" for _ in range(8)]), st.integers(1, 3))
+def test_turns_of_tenants_that_always_wait_differ_by_one_at_most(tenants, limit):
+    turns = Turns(limit)
+    inside = [turns.enter("held") for _ in range(limit)]
+    tickets = [turns.enter(place, tenant) for place, tenant in enumerate(tenants)]
+    counts = Counter(dict.fromkeys("abcd", 0))
+    while max(counts.values()) < 8:
+        turns.turnstile.leave(inside.pop(0))
+        inside.append(tickets[turns.given[-1]])
+        counts[tenants[turns.given[-1]]] += 1
+        assert max(counts.values()) - min(counts.values()) <= 1
+
+
+@given(st.permutations([tenant for tenant in "abcd" for _ in range(40)]))
+@settings(max_examples=30)
+def test_turns_are_in_proportion_to_weights(tenants):
+    weights = {"a": 4.0, "b": 2.0, "c": 1.0, "d": 1.0}
+    turns = Turns(1)
+    held, tickets = queue(turns, tenants, weights)
+    counts = Counter(dict.fromkeys(weights, 0))
+    for place in served(turns, held, tickets, 80)[:76]:
+        counts[tenants[place]] += 1
+        for one, other in [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")]:
+            apart = counts[one] / weights[one] - counts[other] / weights[other]
+            assert abs(apart) <= 1 / weights[one] + 1 / weights[other]
+
+
+class Machine(RuleBasedStateMachine):
+    """Against a plain account of who is where."""
+
+    def __init__(self):
+        super().__init__()
+        self.turnstile = Turnstile(2, 3)
+        self.tickets = {}  # by number, those that have not left
+        self.given = []
+        self.lines = {}  # the numbers that wait, by tenant
+        self.numbers = 0
+
+    @rule(tenant=st.sampled_from("abc"), weight=st.sampled_from([1.0, 2.0, 4.0]))
+    def enter(self, tenant, weight):
+        number, full, waiting = self.numbers, self.turnstile.full, self.turnstile.waiting
+        self.numbers += 1
+        ticket = self.turnstile.enter(tenant, weight, lambda: self.turn(tenant, number))
+        if ticket is None:
+            assert full
+            assert waiting >= self.turnstile.length
+            return
+        assert ticket.inside != full
+        self.tickets[number] = ticket
+        if full:
+            self.lines.setdefault(tenant, []).append(number)
+
+    def turn(self, tenant, number):
+        assert self.tickets[number].inside
+        assert self.lines[tenant].pop(0) == number
+        self.given.append(number)
+
+    @precondition(lambda self: self.tickets)
+    @rule(data=st.data())
+    def leave(self, data):
+        number = data.draw(st.sampled_from([*self.tickets]))
+        ticket = self.tickets.pop(number)
+        if not ticket.inside:
+            self.lines[ticket.tenant].remove(number)
+        self.turnstile.leave(ticket)
+        assert not ticket.inside
+
+    @rule(limit=st.integers(0, 4), length=st.integers(0, 5))
+    def change(self, limit, length):
+        self.turnstile.limit, self.turnstile.length = limit, length
+
+    @invariant()
+    def everybody_is_counted(self):
+        inside = sum(ticket.inside for ticket in self.tickets.values())
+        waiting = sum(map(len, self.lines.values()))
+        assert (self.turnstile.inside, self.turnstile.waiting) == (inside, waiting)
+        assert self.turnstile.running == len(self.tickets)
+        assert len(self.given) == len(set(self.given))
+
+    @invariant()
+    def nobody_waits_without_a_reason(self):
+        assert not self.turnstile.waiting or self.turnstile.full
+
+    def teardown(self):
+        while self.tickets:
+            number = next(number for number, ticket in self.tickets.items() if ticket.inside)
+            self.turnstile.leave(self.tickets.pop(number))
+        assert self.turnstile.running == 0
+
+
+class Limited(Machine):
+    """As long as the limit is what it is, there are never more inside."""
+
+    change = None
+
+    @invariant()
+    def never_more_than_the_limit(self):
+        assert self.turnstile.inside <= 2
+        assert self.turnstile.waiting <= 3
+
+
+TestMachine, TestLimited = Machine.TestCase, Limited.TestCase
+TestMachine.settings = TestLimited.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -1,0 +1,25 @@
+"""What a process holds is free again when its lease is over, and when the clock that wrote it was wrong."""
+
+import pytest
+
+from gateway.store import conversations, jobs, keys, responses
+from gateway.store.records import Begun
+
+NOW, DAY, LEASE = 1_700_000_000, 86_400, 15_000
+
+
+@pytest.mark.parametrize(("later", "free"), [(0, False), (14, False), (61, True), (-DAY, True), (DAY, True)])
+async def test_a_lease_holds_for_its_time_and_never_for_a_day(store, later, free):
+    """`later`: what the clock says then, in seconds from when the lease was written."""
+    now_ms, then_ms = NOW * 1000, (NOW + later) * 1000
+    async with store.writing() as db:
+        await conversations.create(db, "", "conv_a", {}, [], NOW)
+        assert await conversations.hold(db, "conv_a", "dead", now_ms, LEASE)
+        await responses.open(db, "", {"id": "resp_a", "status": "queued", "output": []}, [], None, NOW)
+        await jobs.begin(db, "", "resp_a", b"{}", "dead", now_ms, LEASE)
+        assert await keys.begin(db, "", "key", "digest", "dead", NOW) is Begun.NEW
+    async with store.writing() as db:
+        assert await conversations.hold(db, "conv_a", "next", then_ms, LEASE) == free
+        assert await jobs.due(db, then_ms) == free
+        assert bool(await jobs.take(db, "next", then_ms, LEASE, 9)) == free
+        assert await keys.begin(db, "", "key", "digest", "next", NOW + later) is (Begun.NEW if free else Begun.RUNNING)

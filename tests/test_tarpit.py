@@ -1,0 +1,125 @@
+"""Who fails often waits, for so long and with so many others, whatever the order of things; on a clock of the test."""
+
+from collections import Counter, OrderedDict
+from ipaddress import IPv6Address
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.tarpit import LONGEST, Tarpit, network
+
+FREE, FORGIVEN, PLACES, ALL_PLACES, SILENCE = 5, 20.0, 16, 256, 60.0
+CLIENTS = st.sampled_from("abcd")
+STEPS = st.lists(st.tuples(CLIENTS, st.sampled_from([0.0, 0.5, 7.0, 20.0, 61.0, 500.0]), st.booleans()), max_size=120)
+
+
+def delays(times, tarpit=None, client="a"):
+    """Of failures at these times, nobody waiting meanwhile."""
+    tarpit = tarpit or Tarpit()
+    for now in times:
+        yield tarpit.enter(client, now)
+        tarpit.leave(client)
+
+
+def test_the_first_are_answered_at_once_and_then_each_waits_twice_as_long_up_to_five_seconds():
+    found = list(delays([7.0] * 14))
+    assert found == pytest.approx([0] * FREE + [0.1, 0.2, 0.4, 0.8, 1.6, 3.2] + [5.0] * 3)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 500), st.floats(0, 1e6))
+def test_quiet_is_forgiven_soon_however_often_it_failed(failures, start):
+    """In less than three minutes."""
+    tarpit = Tarpit()
+    assert max(delays([start] * failures, tarpit)) <= LONGEST
+    assert list(delays([start + 160.1], tarpit)) == [0.0]
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0, 90), max_size=60))
+def test_who_waits_longer_in_between_never_waits_longer_for_an_answer(gaps):
+    """Against the same failures all at once; and one each twenty seconds is never slowed."""
+    times = [sum(gaps[:size]) for size in range(len(gaps))]
+    assert all(slow <= fast for slow, fast in zip(delays(times), delays([0.0] * len(times)), strict=True))
+    assert not any(delays([FORGIVEN * place for place in range(len(gaps))]))
+
+
+@settings(deadline=None)
+@given(STEPS)
+def test_it_does_what_a_plain_model_does(steps):
+    """Two clients are remembered; each step is a failure, or else the end of the oldest answer of that client."""
+    tarpit, now = Tarpit(clients=2), 0.0
+    known, waiting = OrderedDict(), Counter()
+    for client, passed, fails in steps:
+        now += passed
+        if fails:
+            level, last = known.pop(client, (0.0, now))
+            level = min(max(level - (now - last) / FORGIVEN, 0) + 1, 12)
+            known[client] = level, now
+            if len(known) > 2:
+                known.popitem(last=False)
+            wanted = 0 if level <= FREE else min(0.1 * 2 ** (level - FREE - 1), LONGEST)
+            assert tarpit.enter(client, now) == pytest.approx(wanted)
+            waiting[client] += 1
+        elif waiting[client]:
+            tarpit.leave(client)
+            waiting[client] -= 1
+        assert [tarpit.full(one) for one in "abcd"] == [waiting[one] >= PLACES for one in "abcd"]
+        assert tarpit.empty == (not any(waiting.values()))
+
+
+def test_beyond_all_places_nobody_waits():
+    """Else those who wait would be in the way of those who may come in."""
+    tarpit = Tarpit()
+    for client in range(ALL_PLACES // PLACES):
+        found = [tarpit.enter(str(client), 0.0) for _ in range(PLACES)]
+        assert tarpit.full(str(client)) and found[-1] == LONGEST
+    assert not any(tarpit.enter("one more", 0.0) for _ in range(PLACES))
+    tarpit.leave("0")
+    for _ in range(PLACES):
+        tarpit.leave("one more")
+    assert tarpit.enter("one more", 0.0) == LONGEST
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(CLIENTS, st.floats(0, 40)), max_size=80))
+def test_each_failure_is_told_once_and_no_client_twice_a_minute(failures):
+    tarpit, now = Tarpit(), 0.0
+    told, last = Counter(), {}
+    for client, passed in failures:
+        now += passed
+        list(delays([now], tarpit, client))
+        if count := tarpit.to_tell(client, now):
+            assert now - last.get(client, -SILENCE) >= SILENCE
+            told[client] += count
+            last[client] = now
+    for client in {client for client, _ in failures}:
+        list(delays([now + SILENCE], tarpit, client))
+        rest = tarpit.to_tell(client, now + SILENCE)
+        assert told[client] + rest == 1 + sum(one == client for one, _ in failures)
+
+
+@pytest.mark.parametrize(
+    ("address", "whose"),
+    [
+        ("203.0.113.7", "203.0.113.7"),
+        ("::ffff:203.0.113.7", "203.0.113.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:DB8:1:2::", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("::1", "::/64"),
+        ("", ""),
+        ("no address\n" * 1000, ("no address\n" * 6)[:64]),
+    ],
+)
+def test_whose_an_address_is(address, whose):
+    assert network(address) == whose
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**128 - 1), st.integers(0, 2**64 - 1))
+def test_all_of_a_64_are_one_client(address, host):
+    neighbour = (address >> 64 << 64) | host
+    one, other = network(str(IPv6Address(address))), network(str(IPv6Address(neighbour)))
+    assert one == other or address >> 32 == 0xFFFF or neighbour >> 32 == 0xFFFF
