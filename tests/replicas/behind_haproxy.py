@@ -1,0 +1,213 @@
+"""What clients of a proxy see while the gateways behind it are killed, restarted and upgraded."""
+
+import asyncio
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import pytest
+from httpx_sse import aconnect_sse
+from sqlalchemy import text
+from test_limits_processes import KEYS, check_all
+from websocket_client import ENDS, connected, response
+from websockets.exceptions import ConnectionClosed
+
+import gateway
+from gateway.store import migrations
+from replicas.load import ASK, SPOKEN, WHOLE, Load
+from replicas.proxied import CONFIG, NAMES, fleet
+
+pytestmark = pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
+ONE, OTHER = NAMES
+
+
+@pytest.fixture
+async def site(store_url, tmp_path):
+    async with fleet(store_url, tmp_path) as one:
+        yield one
+
+
+# A gateway is killed
+
+
+class Reader:
+    """A streamed response as its client gets it, who comes back where the connection was lost."""
+
+    def __init__(self, client, **asked):
+        self._client, self.events, self.lost = client, [], 0
+        self.task = asyncio.create_task(self._read(asked))
+
+    async def _read(self, asked):
+        await self._follow("POST", "/v1/responses", json={**asked, "stream": True})
+        while self.events[-1]["type"] not in ENDS:
+            self.lost += 1
+            after = {"stream": True, "starting_after": self.events[-1]["sequence_number"]}
+            await self._follow("GET", f"/v1/responses/{self.id}", params=after)
+
+    async def _follow(self, *asked, **more):
+        with suppress(httpx.RemoteProtocolError):
+            async with aconnect_sse(self._client, *asked, **more) as source:
+                async for said in source.aiter_sse():
+                    if said.data != "[DONE]":
+                        self.events.append(said.json())
+
+    @property
+    def id(self):
+        return self.events[0]["response"]["id"]
+
+    @property
+    def text(self):
+        return "".join(event["delta"] for event in self.events if event["type"] == "response.output_text.delta")
+
+    async def says(self, words):
+        while words not in self.text:
+            assert not self.task.done(), self.events
+            await asyncio.sleep(0.01)
+
+
+async def test_nothing_is_lost_when_a_gateway_is_killed(site):
+    """Of three responses that it is at work on, and of what is asked meanwhile."""
+    slow = {"model": "m", "input": "@@text 0.4@@"}
+    await site.proxy.only(ONE)
+    polled = await site.ai.responses.create(**slow, background=True)
+    readers = [Reader(site.client, **slow, background=background) for background in (True, False)]
+    for reader in readers:
+        await reader.says("word 2")
+    await site.proxy.all()
+    await site.replicas[ONE].kill()
+
+    for _ in range(20):
+        answer = await site.ai.responses.create(model="m", input="@@text 0@@")
+        assert answer.output_text == WHOLE
+    for reader in readers:
+        await reader.task
+        assert reader.lost == 1
+        assert [event["sequence_number"] for event in reader.events] == [*range(len(reader.events))]
+        last = reader.events[-1]["response"]
+        assert (last["status"], last["error"]["code"]) == ("failed", "server_error")
+        assert SPOKEN.startswith(reader.text) and last["output"][0]["content"][0]["text"] == reader.text
+        assert (await site.client.get(f"/v1/responses/{reader.id}")).json() == last
+    while (found := await site.ai.responses.retrieve(polled.id)).status in ("queued", "in_progress"):  # noqa: ASYNC110
+        await asyncio.sleep(0.2)
+    assert (found.status, found.output_text) == ("completed", SPOKEN)
+
+
+# What they share
+
+
+async def test_a_conversation_goes_on_through_either(site):
+    conversation = (await site.ai.conversations.create()).id
+    for turn in range(6):
+        await site.proxy.only(NAMES[turn % 2])
+        await site.ai.responses.create(model="m", input=f"{turn}", conversation=conversation)
+    items = (await site.ai.conversations.items.list(conversation, order="asc")).data
+    said = [item.content[0].text for item in items]
+    assert said[::2] == [f"{turn}" for turn in range(6)] and said[1::2] == [WHOLE] * 6
+    assert all([await site.proxy.passed(name) >= 3 for name in NAMES])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_request_that_is_sent_again_is_answered_by_the_other(site, stream):
+    answers = []
+    for name in NAMES:
+        await site.proxy.only(name)
+        asked = {"model": "m", "input": ASK, "stream": stream}
+        answers.append(await site.client.post("/v1/responses", json=asked, headers={"idempotency-key": "k"}))
+    first, again = answers
+    assert first.status_code == again.status_code == 200 and first.content == again.content
+    assert again.headers["idempotent-replayed"] == "true" and "idempotent-replayed" not in first.headers
+
+
+async def test_limits_hold_over_both(store_url, tmp_path):
+    async with fleet(store_url, tmp_path, auth=KEYS) as site:
+        await check_all(site.proxy.url)
+        assert all([await site.proxy.passed(name) > 50 for name in NAMES])
+
+
+# Gateways are restarted
+
+
+async def restart(site, name, **options):
+    """As an operator does: the next one has its turn when the proxy knows that this one is back."""
+    await site.replicas[name].stop()
+    await site.replicas[name].start(**options)
+    await site.proxy.sees(name, "UP")
+
+
+async def test_a_rolling_restart_fails_nobody(store_url, tmp_path):
+    """Even where the proxy asks nobody else when a connection is refused: it has been told in time."""
+    once = CONFIG.replace("retries 3", "retries 0")
+    assert once != CONFIG
+    async with fleet(store_url, tmp_path, proxied=once) as site, Load(site.ai).running() as load:
+        for name in NAMES:
+            await restart(site, name)
+        await asyncio.sleep(1)
+    load.is_well()
+
+
+async def test_a_websocket_ends_behind_its_turn_and_goes_on_elsewhere(site):
+    await site.proxy.only(ONE)
+    async with connected(site) as socket:
+        first = response(await socket.respond(input=ASK))
+        await socket.create(input="@@text 0.7@@", previous_response_id=first["id"])
+        await socket.until("response.output_text.delta")
+        await site.proxy.all()
+        stopping = asyncio.create_task(site.replicas[ONE].stop())
+        second = response((await socket.events())[-1])
+        with pytest.raises(ConnectionClosed) as closed:
+            await asyncio.wait_for(socket.ws.recv(), 20)
+        assert closed.value.rcvd.code == 1012
+    async with connected(site) as socket:
+        response(await socket.respond(input=ASK, previous_response_id=second["id"]))
+    await stopping
+
+
+# Gateways are upgraded
+
+NEXT = """
+import sqlalchemy as sa
+from alembic import op
+
+revision, down_revision = "next", "{newest}"
+
+
+def upgrade() -> None:
+    op.create_table("additions", sa.Column("id", sa.String(128), sa.ForeignKey("responses.id"), primary_key=True))
+    op.add_column("responses", sa.Column("addition", sa.String(128)))
+    op.add_column("jobs", sa.Column("addition", sa.Integer, nullable=False, server_default="0"))
+"""
+
+
+@pytest.fixture
+def next_release(tmp_path):
+    """This one, and a migration that adds to tables which this one uses."""
+    code = tmp_path / "next"
+    shutil.copytree(Path(gateway.__file__).parent, code / "gateway", ignore=shutil.ignore_patterns("__pycache__"))
+    folder = code / "gateway" / Path(migrations.__file__).parent.relative_to(Path(gateway.__file__).parent) / "versions"
+    newest = max(path.name.partition("_")[0] for path in folder.glob("*.py"))
+    (folder / "next.py").write_text(NEXT.format(newest=newest))
+    return code
+
+
+async def revision(store):
+    async with store.reading() as db:
+        return await db.scalar(text("SELECT version_num FROM alembic_version"))
+
+
+async def test_a_migration_fails_nobody_whom_the_release_before_serves(site, store, next_release):
+    """An old one that is restarted meanwhile serves on the new schema as well."""
+    async with Load(site.ai).running() as load:
+        await asyncio.sleep(1)
+        before = await revision(store)
+        await restart(site, ONE, code=next_release)
+        while await revision(store) == before:  # until the first transaction of the new one  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        await restart(site, OTHER)
+        await site.proxy.only(OTHER)
+        await asyncio.sleep(2)
+        await site.proxy.all()
+        await restart(site, OTHER, code=next_release)
+        await asyncio.sleep(1)
+    load.is_well()
+    assert await revision(store) == "next"
