@@ -1,9 +1,9 @@
-# Both have to be of the same Debian, whose Python the wheels are for.  A tag moves; what is built for others names what it was tried with:
-#     docker buildx imagetools inspect gcr.io/distroless/python3-debian13:nonroot      (its Digest; then the same of the other)
-#     docker build --build-arg BASE=gcr.io/distroless/python3-debian13:nonroot@sha256:… --build-arg BUILD=debian:13-slim@sha256:… .
-# These digests are of the list of all architectures, so that linux/amd64 and linux/arm64 are built from the same two.
-ARG BUILD=debian:13-slim
-ARG BASE=gcr.io/distroless/python3-debian13:nonroot
+# Both have to be of the same Debian, whose Python the wheels are for.  The digests are of the lists of all architectures, so that linux/amd64 and
+# linux/arm64 are built from the same two.  For newer ones, with all that was mended in them since:
+#     docker buildx imagetools inspect debian:13-slim      (its Digest; then the same of the other)
+#     docker build --build-arg BUILD=debian:13-slim@sha256:… --build-arg BASE=gcr.io/distroless/python3-debian13:nonroot@sha256:… .
+ARG BUILD=debian:13-slim@sha256:a29215f6a35e51e22adffa17f89e9d2ef06214e64a2bad10d765c46aea49f11f
+ARG BASE=gcr.io/distroless/python3-debian13:nonroot@sha256:83aa8d4f74a4d7f7cf2d472054139bef71a927b76c680c0f2e1021d6b1d6d732
 
 FROM ${BUILD} AS build
 RUN apt-get update && apt-get install --yes --no-install-recommends binutils python3-pip

@@ -17,7 +17,7 @@ from bench.processes import NotReady
 from bench.rounds import GATEWAY, Track, Wrong, measure
 from bench.scenarios import scenarios
 
-_GROUPS = ("whole", "burst", "paced", "first", "streams", "arguments", "core", "formats", "store")
+_GROUPS = ("whole", "burst", "paced", "first", "streams", "responses", "arguments", "core", "formats", "store")
 _FILES = 8192  # 1000 streams have two sockets each in the gateway
 
 
@@ -46,6 +46,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="all values instead of the table")
     parser.add_argument("--rounds", type=int, default=0, help="how often; the median is shown (3, quick: 1)")
     parser.add_argument("--gateway", default=GATEWAY, metavar="COMMAND", help=f"what to measure (default: {GATEWAY})")
+    parser.add_argument("--store", default="", metavar="URL", help="where it stores (default: an SQLite file)")
     return parser.parse_args()
 
 
@@ -62,7 +63,7 @@ def _measure(groups: tuple[str, ...], options: argparse.Namespace) -> tuple[list
     problems: list[str] = []
     doubts: list[str] = []
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        track = Track(Path(folder), options.gateway)
+        track = Track(Path(folder), options.gateway, options.store)
         if chosen:
             rounds = max(1, options.rounds or (1 if options.quick else 3))
             for result in measure(chosen, rounds, track):

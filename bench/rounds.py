@@ -29,6 +29,7 @@ GATEWAY = "{python} -m gateway serve --config {config} --port {port}"
 
 _CONFIG = """\
 server: {{host: 127.0.0.1, port: {port}, workers: 1, drain_seconds: 1}}
+store: {{url: "{store}"}}
 backends:
   mock: {{kind: openai, url: "http://127.0.0.1:{mock}"}}
 models:
@@ -53,9 +54,9 @@ class Server(Struct, frozen=True):
 class Track:
     """Where things run: the gateway has one core, the mock, the load and this program the other."""
 
-    def __init__(self, folder: Path, command: str) -> None:
+    def __init__(self, folder: Path, command: str, store: str) -> None:
         cores = sorted(os.sched_getaffinity(0))
-        self._folder, self._command = folder, command
+        self._folder, self._command, self._store = folder, command, store
         self._core, self._gateway_core = cores[0], cores[-1]
         os.sched_setaffinity(0, {self._core})
 
@@ -72,7 +73,8 @@ class Track:
         """A gateway in front of the mock, listening."""
         port = free_port()
         config, log = self._folder / f"{port}.yaml", self._folder / f"{port}.log"
-        config.write_text(_CONFIG.format(port=port, mock=mock.port))
+        store = self._store or f"sqlite:///{self._folder}/{port}.db"
+        config.write_text(_CONFIG.format(port=port, mock=mock.port, store=store))
         words = {"python": sys.executable, "config": config, "port": port}
         command = [word.format(**words) for word in shlex.split(self._command)]
         with running(command, self._gateway_core, log) as pid:
@@ -93,7 +95,7 @@ class Results:
 
     def measure(self, track: Track, mock: Server, gateway: Server) -> None:
         """One round: directly, then through the gateway."""
-        self._direct.append(Run(traffic.run(self.scenario.traffic, mock.port)))
+        self._direct.append(Run(traffic.run(self.scenario.traffic.direct(), mock.port)))
         if self.scenario.fresh:
             with track.gateway(mock) as own:
                 self._through.append(_through(self.scenario, own))

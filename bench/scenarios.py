@@ -1,10 +1,11 @@
 """What is measured over sockets: each scenario is one sort of traffic and the rows that it gives."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from bench.traffic import Report, Traffic
+from bench.traffic import RESPONSES, Report, Traffic
 
 
 class Run(Struct, frozen=True):
@@ -40,7 +41,7 @@ _DELAY = (
 )
 
 
-def _cpu_per_request(wanted: float) -> Row:
+def _cpu_per_request(wanted: float | None = None) -> Row:
     return Row("CPU", "µs/request", lambda run: run.cpu / max(1, run.report.ok) * 1e6, wanted, direct=False)
 
 
@@ -57,7 +58,8 @@ def _first_byte(wanted: float | None = None) -> tuple[Row, Row]:
 
 def scenarios(quick: bool) -> list[Scenario]:
     """All of them, in the order of the table."""
-    return [*_whole(quick), *_burst(quick), _paced(quick), *_first(quick), _many(quick), *_arguments(quick)]
+    parts = (*_whole(quick), *_burst(quick), _paced(quick), *_first(quick), _many(quick))
+    return [*parts, *_responses(quick), *_arguments(quick)]
 
 
 def _whole(quick: bool) -> list[Scenario]:
@@ -107,18 +109,38 @@ def _first(quick: bool) -> list[Scenario]:
 
 
 def _many(quick: bool) -> Scenario:
+    traffic = replace(_crowd(quick), model="mock-hermes", tools=True)
+    rows = (*_crowded(traffic), Row("idle gateway, memory", "MB", lambda run: run.idle / 1e6, direct=False))
+    return Scenario("streams", "1000 streams × 10 chunks/s", traffic, rows, b'"content"', fresh=True)
+
+
+def _crowd(quick: bool) -> Traffic:
     knobs = f"m=plain,n={10 if quick else 60},p=100,ts=1"
-    traffic = Traffic("mock-hermes", knobs, streams=1000, requests=1000, tools=True, ramp_ms=1000 if quick else 2000)
-    rows = (
+    return Traffic("mock", knobs, streams=1000, requests=1000, ramp_ms=1000 if quick else 2000)
+
+
+def _crowded(traffic: Traffic) -> tuple[Row, ...]:
+    return (
         Row("not ended well", "streams", lambda run: traffic.requests - run.report.dones, 0),
         *_first_byte(5),
         *_DELAY,
         _cpu_per_line(),
         Row("core in use", "%", lambda run: run.cpu / run.report.s * 100, direct=False),
         Row("memory", "kB/stream", lambda run: run.growth / traffic.streams / 1000, direct=False),
-        Row("idle gateway, memory", "MB", lambda run: run.idle / 1e6, direct=False),
     )
-    return Scenario("streams", "1000 streams × 10 chunks/s", traffic, rows, b'"content"', fresh=True)
+
+
+def _responses(quick: bool) -> Iterator[Scenario]:
+    for store, word in ((False, "passed on"), (True, "stored")):
+        common = {"path": RESPONSES, "store": store}
+        whole = Traffic("mock", "m=plain,n=50", streams=32, requests=500 if quick else 2000, stream=False, **common)
+        burst = Traffic("mock", "m=plain,n=200", streams=16, requests=80 if quick else 400, **common)
+        many = replace(_crowd(quick), **common)
+        shows, delta = b'"output_text"', b"response.output_text.delta"
+        rate = Row("rate", "responses/s", lambda run: run.report.rps)
+        yield Scenario("responses", f"a response, {word}", whole, (_cpu_per_request(), rate), shows)
+        yield Scenario("responses", f"burst of responses, {word}", burst, (_cpu_per_line(),), delta)
+        yield Scenario("responses", f"1000 responses × 10 chunks/s, {word}", many, _crowded(many), delta, fresh=True)
 
 
 def _arguments(quick: bool) -> list[Scenario]:

@@ -6,10 +6,12 @@ import subprocess
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from bench import compiled
 
-_PATH = "/v1/chat/completions"
+CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
+
 _TOOL = {
     "type": "function",
     "function": {
@@ -32,6 +34,12 @@ class Traffic(Struct, frozen=True):
     tools: bool = False
     ramp_ms: int = 0
     seconds: float = 30.0
+    path: str = CHAT
+    store: bool = False
+
+    def direct(self) -> "Traffic":
+        """The same as the mock knows it."""
+        return replace(self, path=CHAT)
 
 
 class Report(Struct, frozen=True):
@@ -56,12 +64,14 @@ class Report(Struct, frozen=True):
 
 def body(traffic: Traffic, knobs: str = "") -> bytes:
     """The request's body; other knobs than the traffic's may be given."""
-    request: dict[str, object] = {
-        "model": traffic.model,
-        "messages": [{"role": "user", "content": f"What is the weather in Paris? @@{knobs or traffic.knobs}@@"}],
-    }
-    if traffic.stream:
-        request |= {"stream": True, "stream_options": {"include_usage": True}}
+    question = f"What is the weather in Paris? @@{knobs or traffic.knobs}@@"
+    request: dict[str, object] = {"model": traffic.model, "stream": traffic.stream}
+    if traffic.path == RESPONSES:
+        request |= {"input": question, "store": traffic.store}
+    else:
+        request |= {"messages": [{"role": "user", "content": question}]}
+        if traffic.stream:
+            request["stream_options"] = {"include_usage": True}
     if traffic.tools:
         request["tools"] = [_TOOL]
     return json.dumps(request, separators=(",", ":")).encode()
@@ -69,7 +79,7 @@ def body(traffic: Traffic, knobs: str = "") -> bytes:
 
 def run(traffic: Traffic, port: int) -> Report:
     """Sends it all and waits for the end, which is bounded in time."""
-    command = [str(compiled.load()), "-u", f"127.0.0.1:{port}{_PATH}", "-b", body(traffic).decode()]
+    command = [str(compiled.load()), "-u", f"127.0.0.1:{port}{traffic.path}", "-b", body(traffic).decode()]
     command += ["-c", str(traffic.streams), "-n", str(traffic.requests), "-r", str(traffic.ramp_ms)]
     command += ["-t", str(traffic.seconds), "-g", str(_TO_FINISH)]
     limit = traffic.seconds + _TO_FINISH + 10
@@ -81,7 +91,7 @@ def ask(traffic: Traffic, port: int, knobs: str) -> bytes:
     """The answer to one such request with other knobs."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     try:
-        connection.request("POST", _PATH, body(traffic, knobs), {"content-type": "application/json"})
+        connection.request("POST", traffic.path, body(traffic, knobs), {"content-type": "application/json"})
         return connection.getresponse().read()
     finally:
         connection.close()

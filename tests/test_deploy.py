@@ -80,9 +80,10 @@ def test_the_health_check_is_a_command_of_the_gateway():
     assert command in [one.name or one.callback.__name__ for one in cli.app.registered_commands]
 
 
-def test_what_is_built_of_can_be_named_by_digest():
+def test_what_is_built_of_is_named_by_digest_and_can_be_another():
     names = re.findall(r"^FROM \$\{(\w+)\}", text_of("Dockerfile"), re.M)
-    assert names == ["BUILD", "BASE"] == re.findall(r"^ARG (\w+)=", text_of("Dockerfile"), re.M)
+    pinned = re.findall(r"^ARG (\w+)=\S+@sha256:[0-9a-f]{64}$", text_of("Dockerfile"), re.M)
+    assert names == pinned == ["BUILD", "BASE"]
 
 
 def test_what_is_copied_is_not_ignored():

@@ -4,9 +4,10 @@ import asyncio
 import json
 import logging
 import tracemalloc
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import pytest
+from pouring import PIECE, Pouring
 from scripted import (
     DONE,
     END,
@@ -185,37 +186,7 @@ async def test_a_server_that_gives_a_request_up_frees_the_backend():
 
 # Back-pressure
 
-PIECE = "~" * 16_000
 PIECES = 3200  # 51 MB
-
-
-class Pouring:
-    """An upstream that sends so much as fast as it can."""
-
-    def __init__(self, pieces):
-        self._pieces = pieces
-        self.sent = 0
-        self.moved, self.over = asyncio.Event(), asyncio.Event()
-
-    async def __call__(self, writer):
-        frame = chunk(PIECE)
-        writer.transport.set_write_buffer_limits(high=0)
-        try:
-            for _ in range(self._pieces):
-                writer.write(b"%x\r\n%b\r\n" % (len(frame), frame))
-                await writer.drain()
-                self.sent += len(PIECE)
-                self.moved.set()
-        finally:
-            self.over.set()
-
-    async def stuck(self):
-        """Until nothing has moved for a while."""
-        with suppress(TimeoutError):
-            while True:
-                self.moved.clear()
-                async with asyncio.timeout(0.3):
-                    await self.moved.wait()
 
 
 @on_both_loops

@@ -6,6 +6,7 @@ import socket
 from contextlib import asynccontextmanager
 
 import pytest
+from pouring import PIECE, Pouring
 from scripted import (
     DONE,
     END,
@@ -24,29 +25,10 @@ from websockets.asyncio.client import connect
 from gateway.config import Config
 from gateway.server.app import create_app
 
-PIECE = "~" * 16_000
 NATIVE = {"model": {"format": "native"}}
 MOST = 25_000_000  # bytes that all buffers between a server and a client hold together
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
 WHOLE = HEAD % 2 + b"{}"
-
-
-class Pouring:
-    """An upstream that sends so many pieces as fast as it can; `over` when it has, or cannot any more."""
-
-    def __init__(self, pieces):
-        self._pieces, self.sent, self.over = pieces, 0, asyncio.Event()
-
-    async def __call__(self, writer):
-        frame = chunk(PIECE)
-        writer.transport.set_write_buffer_limits(high=0)
-        try:
-            for _ in range(self._pieces):
-                writer.write(b"%x\r\n%b\r\n" % (len(frame), frame))
-                await writer.drain()
-                self.sent += len(PIECE)
-        finally:
-            self.over.set()
 
 
 def port_of(site):

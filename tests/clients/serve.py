@@ -21,7 +21,7 @@ backends:
   parsed: {{kind: llamacpp, url: "{parsed}"}}
   raw: {{kind: llamacpp, url: "{raw}"}}
 models:
-  native: {{backends: [parsed], upstream_model: smollm2, format: native}}
+  native: {{backends: [parsed], upstream_model: smollm2, format: native, aliases: [qwen, smollm2]}}  # as the documentation has it
   hermes: {{backends: [raw], upstream_model: smollm2, format: hermes_json}}
 """
 

@@ -5,6 +5,7 @@
 With files it only checks these.
 """
 
+import resource
 import sys
 from random import Random
 
@@ -12,8 +13,11 @@ import atheris
 
 from fuzz.targets import find
 
+_MOST = 2 << 30  # bytes of memory, above which the target gets a MemoryError
+
 
 def main():
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST, _MOST))
     name, *arguments = sys.argv[1:]
     with atheris.instrument_imports(include=["gateway"]):
         target = find(name)

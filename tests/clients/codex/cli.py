@@ -7,21 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from pages import pasted
 from program import ran
 
 BINARY = sys.argv[1:]  # Node, and the script that starts Codex
 CONFIG = """
-model_provider = "gateway"
 check_for_update_on_startup = false
-
+{documented}
 [analytics]
 enabled = false
-
-[model_providers.gateway]
-name = "gateway"
-base_url = "{url}"
-wire_api = "responses"
-env_key = "GATEWAY_KEY"
 
 [mcp_servers.toy]
 command = "{python}"
@@ -39,7 +33,8 @@ class Codex:
         self.folder, self._home = folder / "work", folder / "home"
         self.folder.mkdir()
         self._home.mkdir()
-        config = CONFIG.format(url=url, python=sys.executable, toy=Path(__file__).with_name("toy.py"))
+        documented = pasted("docs/clients.md", "Codex", "toml", url)
+        config = CONFIG.format(documented=documented, python=sys.executable, toy=Path(__file__).with_name("toy.py"))
         (self._home / "config.toml").write_text(config, "utf-8")
 
     async def exec(self, *arguments: str) -> list[Event]:

@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from pages import pasted
 from program import ran
 
 (BINARY,) = sys.argv[1:]
 PACKAGES = {"chat": "@ai-sdk/openai-compatible", "responses": "@ai-sdk/openai"}  # both are part of the program
-MODEL = {"reasoning": True, "limit": {"context": 40000, "output": 4000}}
 ALONE = {
     "OPENCODE_DISABLE_MODELS_FETCH": "1",
     "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
@@ -30,9 +30,9 @@ class OpenCode:
         self.folder, self._home = folder / "work", folder / "home"
         self.folder.mkdir()
         self._home.mkdir()
-        options = {"baseURL": url, "apiKey": "none"}
-        self._config = {
-            "provider": {"gateway": {"npm": PACKAGES[api], "options": options, "models": {"m": MODEL}}},
+        documented = json.loads(pasted("docs/clients.md", "opencode", "json", url))
+        documented["provider"]["gateway"]["npm"] = PACKAGES[api]
+        self._config = documented | {
             "enabled_providers": ["gateway"],
             "permission": "allow",
             "autoupdate": False,
@@ -42,7 +42,7 @@ class OpenCode:
     async def run(self, *arguments: str) -> list[Event]:
         """What it tells of a turn; a title is given, as else the model is asked for one."""
         _, out, errors = await ran(
-            *(BINARY, "run", "--format", "json", "--thinking", "--title", "A turn", "-m", "gateway/m", *arguments),
+            *(BINARY, "run", "--format", "json", "--thinking", "--title", "A turn", *arguments),
             folder=self.folder,
             environment=self._environment(),
         )

@@ -20,7 +20,7 @@ TOOLS = ["bash", "edit", "glob", "grep", "read", "skill", "task", "todowrite", "
 
 @asynccontextmanager
 async def opencode(*scripts: list[Any], api: str = "chat") -> AsyncIterator[tuple[OpenCode, Upstream]]:
-    async with listening(*scripts, model=FORMAT) as site:
+    async with listening(*scripts, model=FORMAT | {"aliases": ["qwen"]}) as site:
         with TemporaryDirectory() as folder:
             yield OpenCode(Path(folder), f"{site.client.base_url}/v1", api), site.upstream
 
