@@ -11,14 +11,14 @@ WORKDIR /app/lib
 COPY deploy/requirements.lock /
 RUN pip install --no-cache-dir --no-compile --only-binary :all: --no-deps --require-hashes --target . --requirement /requirements.lock
 # What does not run: symbols for debuggers (40 MB), tests, commands, sources in C and what is for them, other databases and other ways
-# than ours of those that are used, and what typer would colour with.  What does is compiled once, as nobody can write it down later.
+# than ours of those that are used, what typer would colour with, docstrings.  What does is compiled once, as nobody can write it down later.
 RUN find . -name '*.so' -exec strip --strip-unneeded '{}' + \
     && rm -r bin include cffi* pycparser* markdown_it* mdurl* pygments* rich* alembic/testing sqlalchemy/testing \
         sqlalchemy/dialects/mssql sqlalchemy/dialects/mysql sqlalchemy/dialects/oracle \
         websockets/legacy websockets/sync websockets/trio \
     && find . -depth \( -type d -name tests -o -type d -name sboms -o -name 'mypy*' -o -name '*.pyi' -o -name '*.pyx' \
         -o -name '*.pxd' -o -name '*.cpp' -o -name '*.h' -o -name '*.hpp' \) -exec rm -r '{}' + \
-    && python3 -m compileall -q -b . \
+    && python3 -m compileall -q -b -o 2 . \
     && find . -name '*.py' -delete
 COPY gateway /app/gateway
 RUN python3 -m compileall -q /app/gateway && mkdir /data

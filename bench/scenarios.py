@@ -110,7 +110,7 @@ def _first(quick: bool) -> list[Scenario]:
 
 def _many(quick: bool) -> Scenario:
     traffic = replace(_crowd(quick), model="mock-hermes", tools=True)
-    rows = (*_crowded(traffic), Row("idle gateway, memory", "MB", lambda run: run.idle / 1e6, direct=False))
+    rows = (*_crowded(traffic), *_DELAY, Row("idle gateway, memory", "MB", lambda run: run.idle / 1e6, direct=False))
     return Scenario("streams", "1000 streams × 10 chunks/s", traffic, rows, b'"content"', fresh=True)
 
 
@@ -123,7 +123,6 @@ def _crowded(traffic: Traffic) -> tuple[Row, ...]:
     return (
         Row("not ended well", "streams", lambda run: traffic.requests - run.report.dones, 0),
         *_first_byte(5),
-        *_DELAY,
         _cpu_per_line(),
         Row("core in use", "%", lambda run: run.cpu / run.report.s * 100, direct=False),
         Row("memory", "kB/stream", lambda run: run.growth / traffic.streams / 1000, direct=False),
