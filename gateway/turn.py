@@ -110,10 +110,9 @@ class Turn:
         self._spent += usage
 
     @property
-    def used(self) -> int:
+    def spent(self) -> Usage:
         """Tokens by now; where they were not counted, as the round goes on or broke off, they are estimated."""
-        spent = self._spent + (self._so_far if self._running else _NOTHING)
-        return spent.prompt + spent.completion
+        return self._spent + (self._so_far if self._running else _NOTHING)
 
     @property
     def _so_far(self) -> Usage:

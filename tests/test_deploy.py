@@ -19,17 +19,15 @@ from ruamel.yaml import YAML
 from gateway import cli
 from gateway.config import build, read
 from gateway.server.alive import HERE
+from gateway.server.telemetry.metrics import METRICS
 
 ROOT = Path(__file__).parent.parent
 KUBERNETES = "1.31"
 OVERLAYS = ["base", "overlays/postgresql", "overlays/sidecar-vllm", "overlays/single"]
 COMPOSE = ["docker-compose.yml", "deploy/compose/sidecar.yml"]
 USER = 65532
-METRICS = {
-    "gateway_requests_total", "gateway_requests_in_flight", "gateway_request_duration_seconds",
-    "gateway_time_to_first_token_seconds", "gateway_inter_token_seconds", "gateway_tokens_total", "gateway_ledger_total",
-    "gateway_upstream_errors_total", "gateway_backend_healthy", "gateway_queue_depth",
-}  # fmt: skip
+LABELS = {one.name: {*one.labels, "job", "instance"} | ({"le"} if one.buckets else set()) for one in METRICS}
+ALERTS = "deploy/compose/alerts.yml"
 
 
 def documents(text):
@@ -162,15 +160,42 @@ def test_configurations_are_sound_and_their_secrets_and_servers_are_there(path, 
     assert re.split("[/:@]+", settings.store.url.get_secret_value())[-2] in {"data", "postgresql"}
 
 
+def named(expr):
+    """The metrics of an expression, all of whose labels they have."""
+    names = {name.removesuffix("_bucket") for name in re.findall(r"gateway_\w+", expr)}
+    has = set().union(*(LABELS[name] for name in names))
+    by = {label.strip() for labels in re.findall(r"by \(([^)]*)\)", expr) for label in labels.split(",")}
+    assert by | set(re.findall(r"[{,] ?(\w+)[!=]", expr)) <= has | {"job"}
+    return names
+
+
 def test_what_watches_it_names_metrics_that_there_are():
     (scrape,) = documents(text_of("deploy/compose/prometheus.yml"))[0]["scrape_configs"]
     assert scrape["static_configs"] == [{"targets": ["gateway:8900"]}]
     board = json.loads(text_of("deploy/compose/grafana/gateway.json"))
-    asked = {target["expr"] for panel in board["panels"] for target in panel["targets"]}
-    named = {name.removesuffix("_bucket") for expr in asked for name in re.findall(r"gateway_\w+", expr)}
-    assert named and named <= METRICS
+    shown = set().union(*(named(target["expr"]) for panel in board["panels"] for target in panel["targets"]))
+    assert shown == LABELS.keys(), "all that there is, and nothing else"
     (sources,) = documents(text_of("deploy/compose/grafana/sources.yml"))
     assert {panel["datasource"]["uid"] for panel in board["panels"]} == {sources["datasources"][0]["uid"]}
+
+
+def test_alerts_are_about_metrics_that_there_are_and_say_what_they_mean():
+    (rules,) = (group["rules"] for group in documents(text_of(ALERTS))[0]["groups"])
+    assert len({rule["alert"] for rule in rules}) == len(rules)
+    for rule in rules:
+        assert named(rule["expr"]) or rule["expr"] == 'up{job="gateway"} == 0'
+        assert rule["annotations"].keys() == {"summary", "description"} and rule["labels"]["severity"] and rule["for"]
+
+
+def test_prometheus_has_the_files_that_it_reads():
+    (file,) = documents(text_of("docker-compose.yml"))
+    mounted = dict(volume.split(":")[:2] for volume in file["services"]["prometheus"]["volumes"])
+    (config,) = documents(text_of("deploy/compose/prometheus.yml"))
+    assert [mounted[f"./deploy/compose/{name}"] for name in ("prometheus.yml", *config["rule_files"])] == [
+        "/etc/prometheus/prometheus.yml",
+        "/etc/prometheus/alerts.yml",
+    ]
+    assert mounted[f"./{ALERTS}"] == "/etc/prometheus/alerts.yml"
 
 
 # Kubernetes
@@ -289,5 +314,5 @@ def test_several_share_a_store_and_one_alone_is_not_many(overlay):
 def test_it_grows_with_its_streams_and_else_with_its_work():
     scaler = of_kind(made("base"), "HorizontalPodAutoscaler")["spec"]
     by_streams, by_work = scaler["metrics"]
-    assert by_streams["pods"]["metric"]["name"] in METRICS and by_work["resource"]["name"] == "cpu"
+    assert by_streams["pods"]["metric"]["name"] in LABELS and by_work["resource"]["name"] == "cpu"
     assert scaler["minReplicas"] == of_kind(made("base"), "Deployment")["spec"]["replicas"]

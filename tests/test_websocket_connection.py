@@ -13,6 +13,7 @@ from websocket_client import connected, error, is_end, texts
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from gateway.server.telemetry.telemetry import Telemetry
 from gateway.server.websocket import connection
 
 BAD = "invalid_request_error"
@@ -270,7 +271,7 @@ class Asking:
     """Somebody else's way to answer."""
 
     def __init__(self, answer):
-        self.answer, self.joined = answer, nullcontext
+        self.answer, self.joined, self.telemetry = answer, nullcontext, Telemetry()
 
 
 async def test_a_fault_of_ours_is_told_and_logged(caplog):

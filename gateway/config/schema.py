@@ -316,12 +316,18 @@ class Fetching(Section):
 
 
 class Logs(Section):
-    """content: what clients, models and backends say is shown where it tells what went wrong."""
+    """content: what clients, models and backends say is shown where it tells what went wrong.
+
+    requests: there is a line for each.
+    """
 
     content: bool = False
+    requests: bool = False
 
 
 class Metrics(Section):
+    """open: whoever can ask for them may."""
+
     open: bool = False
 
 

@@ -43,6 +43,7 @@ class Answer(Struct, frozen=True):
         await attempts.begin(self.ways.first())
         accepted = question.accept and await question.accept(attempts.head)
         turn, streamed = await attempts.turn(), question.request.stream
+        attempts.seen.streamed = streamed
         with closing(Exchange(turn, attempts, self.settings.stream, question.kept)) as exchange:
             first = await (exchange.decide() if streamed else exchange.whole())
             await memory.keep()

@@ -31,6 +31,8 @@ from gateway.server.reader import Reader
 from gateway.server.sealing import Keyring
 from gateway.server.strangers import Strangers
 from gateway.server.sweeping import sweep_for_ever
+from gateway.server.telemetry.observation import observed
+from gateway.server.telemetry.telemetry import Telemetry
 from gateway.server.websocket import entrance
 from gateway.store.database import Database
 
@@ -42,10 +44,15 @@ _COUNT_PATH = "/v1/responses/input_tokens"
 _FULL = failures.told(full())
 
 
-def create_app(config: Config, crowd: Crowd | None = None, strangers: Strangers | None = None) -> FastAPI:
+def create_app(
+    config: Config,
+    crowd: Crowd | None = None,
+    strangers: Strangers | None = None,
+    telemetry: Telemetry | None = None,
+) -> FastAPI:
     """The gateway for this config; nothing is connected to before the first request.
 
-    crowd: who is in this process already; strangers: who has tried to be.
+    crowd: who is in this process already; strangers: who has tried to be; telemetry: what it knows of its requests.
     """
 
     logs.follow(config.logs)
@@ -54,6 +61,7 @@ def create_app(config: Config, crowd: Crowd | None = None, strangers: Strangers 
     app.router.redirect_slashes = False  # whoever is sent elsewhere takes the key along
     door = Doorkeeper(config, strangers or Strangers())
     app.state.keyring, app.state.leaving = Keyring(config.store), False
+    app.state.telemetry = telemetry or Telemetry()
     _add_questions(app)
     entrance.add(app, _RESPONSES_PATH, config, door)
     routes.add(app, config, door)
@@ -65,14 +73,16 @@ def create_app(config: Config, crowd: Crowd | None = None, strangers: Strangers 
 @asynccontextmanager
 async def _living(config: Config, crowd: Crowd, app: FastAPI) -> AsyncIterator[dict[str, Callable[[], None]]]:
     """What it works with, as long as it lives."""
-    state, store, directory = app.state, Database(config.store.url.get_secret_value()), Directory(config)
+    state, telemetry = app.state, app.state.telemetry
+    store = Database(config.store.url.get_secret_value(), telemetry.store_failed)
+    directory = Directory(config, telemetry.failed)
     limits = Limits(config, store)
     joined = partial(crowd.joined, config.limits.concurrent or inf)
-    asking = Asking(Reader(store, state.keyring, config), directory, config, limits, joined)
+    asking = Asking(Reader(store, state.keyring, config), directory, limits, joined, telemetry)
     state.store, state.directory, state.limits, state.asking = store, directory, limits, asking
     beside = [asyncio.create_task(sweep_for_ever(store, config.store))]
     try:
-        async with directory.probing(), asking.jobs.at_work() as stopping:
+        async with telemetry.of(directory), directory.probing(), asking.jobs.at_work() as stopping:
             beside.append(asyncio.create_task(state.sockets.close_when(stopping)))
             state.stopping = stopping
             yield {STOPPING: stopping.set}
@@ -88,7 +98,7 @@ def _add_layers(app: FastAPI, config: Config, door: Doorkeeper, crowd: Crowd) ->
     """What requests go through before the routes."""
     shortcut = partial(Shortcut, endpoints=_endpoints(app, config, door), crowd=crowd, most=config.limits.concurrent)
     app.add_middleware(shortcut)
-    app.add_middleware(Labels)
+    app.add_middleware(Labels, telemetry=app.state.telemetry)
     if config.server.cors:
         app.add_middleware(
             CORSMiddleware,
@@ -122,6 +132,7 @@ class Shortcut:
         try:
             await endpoint(scope, receive, send)
         except GatewayError as error:
+            observed(scope).problem = error.problem
             await failures.told(error)(scope, receive, send)
         except ClientDisconnect:
             pass  # before its request was read: nobody is there to be answered

@@ -8,7 +8,7 @@ from msgspec import Struct
 from starlette.requests import Request as HttpRequest
 from starlette.types import Send
 
-from gateway.config import Config, Key
+from gateway.config import Key
 from gateway.errors import GatewayError
 from gateway.server.answer import Answer
 from gateway.server.auth import allow_model
@@ -20,6 +20,8 @@ from gateway.server.limiting import Limits, estimate
 from gateway.server.questions import Named, Question
 from gateway.server.reader import Reader
 from gateway.server.state import State
+from gateway.server.telemetry.observation import observed
+from gateway.server.telemetry.telemetry import Telemetry
 from gateway.server.ways import Ways, sticky
 from gateway.store.records import Job
 
@@ -45,20 +47,24 @@ class Asking:
         self,
         reader: Reader,
         directory: Directory,
-        config: Config,
         limits: Limits,
         joined: Callable[..., AbstractContextManager[None]],
+        telemetry: Telemetry,
     ) -> None:
-        self._reader, self._directory, self._config, self._limits = reader, directory, config, limits
-        self.joined = joined
-        self.jobs = Jobs(reader.store, config, self._again)
+        self._reader, self._directory, self._config, self._limits = reader, directory, reader.config, limits
+        self.joined, self.telemetry = joined, telemetry
+        self.jobs = Jobs(reader.store, reader.config, self._again, telemetry)
 
     async def answer(self, ask: Ask, read: Read, reply: type[Answer | Count], send: Send) -> bool:
         """True if it came to a good end; raises a GatewayError for everything that has a status of its own."""
+        seen = observed(ask.http.scope)
         async with AsyncExitStack() as held:
+            held.callback(seen.hold())
             question = await held.enter_async_context(read(self._reader, ask.raw, ask.tenant))
+            seen.ledger, seen.spent = question.ledger, question.spent
             try:
                 ways = await self._ways(question, ask.key, faithful=reply is Count)
+                seen.model = ways.served.model
                 tokens = partial(estimate, question.request) if reply is Answer else int
                 if grant := await self._limits.admit(ask.key, ways.served.model, ways.served.settings, tokens):
                     grant.used, send = question.used, grant.telling(send)

@@ -23,6 +23,7 @@ from gateway.server.memory import Forgetful
 from gateway.server.preparing import prepare
 from gateway.server.questions import Question
 from gateway.server.rounds import Round, Rounds
+from gateway.server.telemetry.observation import Pace, observed
 from gateway.server.ways import Way, Ways
 from gateway.shortening import versions
 from gateway.turn import Turn
@@ -35,6 +36,7 @@ class Attempts:
 
     def __init__(self, http: HttpRequest, question: Question, ways: Ways, settings: Config) -> None:
         self._http, self._question, self._ways, self._settings = http, question, ways, settings
+        self.seen = observed(http.scope)
         self._ledger, self._rounds = question.ledger, Rounds(question.memory.listening)
         self._summing = False  # what was said is to be summed up first
 
@@ -116,7 +118,9 @@ class Attempts:
     async def _prepare(self, route: Route) -> None:
         """What was noted of a round that came to nothing is not said of the answer."""
         self._ledger.back(self._mark)
-        self._rounds.begin(await self._prepared(route, self._ledger))
+        round = await self._prepared(route, self._ledger)
+        self._rounds.begin(round)
+        self.seen.put(route.model, route.backend.name, round.chosen.format)
 
     async def _prepared(self, route: Route, ledger: Ledger) -> Round:
         route, settings = heads.strictly(self._http, route), self._settings
@@ -144,6 +148,7 @@ class Attempts:
         summary = compaction.encoder()
         route = await self._summarise(summary)
         self._mark, self._summing = self._ledger.mark(), False
+        self.seen.pace = Pace()
         told, listening = Told(Raw(json.encode(summary.item()))), self._rounds.listening
         self._rounds.listening = lambda round: listening(round).seen_by(told)
         self._versions = [resumed(self._versions[0], summary.text)]

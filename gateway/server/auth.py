@@ -8,6 +8,7 @@ from gateway.config import Config, Key, Scope, digest
 from gateway.errors import Forbidden, Unauthorized
 from gateway.server.pages import Pages
 from gateway.server.strangers import Strangers
+from gateway.server.telemetry.observation import name_key
 
 _NO_KEY = "You didn't provide an API key. Send it in the header 'Authorization: Bearer YOUR_KEY'."
 _NO_SCOPE = "The key '{}' is not for this: it has no scope '{}'."
@@ -45,6 +46,7 @@ class Doorkeeper:
         if scope not in key.scopes:
             raise Forbidden(_NO_SCOPE.format(key.name, scope), code="scope_not_allowed")
         _allow_endpoint(key, http.scope["path"])
+        name_key(http.scope, key.name)
         return key
 
     async def tenant(self, http: HTTPConnection) -> str:

@@ -37,12 +37,17 @@ class Listed(Struct, frozen=True):
 
 
 class Backend:
-    """workers: processes that share what it can take."""
+    """workers: processes that share what it can take; failed: is told why an attempt came to nothing."""
 
     def __init__(
-        self, name: str, said: config.Backend, workers: int = 1, clock: Callable[[], float] = time.monotonic
+        self,
+        name: str,
+        said: config.Backend,
+        workers: int = 1,
+        clock: Callable[[], float] = time.monotonic,
+        failed: Callable[[Problem], None] = lambda _: None,
     ) -> None:
-        self.name, self.timeouts = name, said.timeouts
+        self.name, self.timeouts, self.failed = name, said.timeouts, failed
         concurrent = max(1, said.concurrent // workers) if said.concurrent else 0
         self.gate, self.probe_seconds = Gate(name, concurrent, said.queue), said.probe_seconds
         self.kind: Kind = ignoring(KINDS[said.kind], said.ignores)

@@ -70,8 +70,8 @@ class Call:
                 raise UpstreamTimeout(f"The backend '{self._backend.name}' said nothing for too long.")
         except UpstreamFailed:
             raise  # it has answered, and its place knows how
-        except UpstreamError:
-            self._place.ill()
+        except UpstreamError as error:
+            self._ill(error.problem)
             raise
         return False
 
@@ -79,15 +79,15 @@ class Call:
         assert self._answer
         try:
             data = await self._answer.read()
-        except UpstreamError:
-            self._place.ill()
+        except UpstreamError as error:
+            self._ill(error.problem)
             raise
         self._heard, self._silent = self._clock(), False
         return data
 
     def judge(self, problem: Problem | None) -> None:
         if problem and problem.status >= 500:
-            self._place.ill()
+            self._ill(problem)
         else:
             self._place.well()
 
@@ -99,6 +99,10 @@ class Call:
             self._answer.close()
         elif head and not head.cancel() and not head.cancelled() and not head.exception():
             head.result().close()
+
+    def _ill(self, problem: Problem) -> None:
+        self._place.ill()
+        self._backend.failed(problem)
 
     async def _its_turn(self, seconds: float) -> bool:
         taken = await self._place.wait(seconds)
@@ -141,6 +145,7 @@ class Call:
         body = self._backend.masked(body)
         problem = self._absent(answer.status, failures.problem(answer.status, body))
         retry_after = answer.headers.get("retry-after")
+        self._backend.failed(problem)
         self._place.refused(answer.status, retry_after, clients_fault=problem.status < 500)
         if problem.status >= 500:
             _log.warning("backend %s answered %d", self._backend.name, answer.status)

@@ -2,20 +2,23 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.config import Config, Model, Target
-from gateway.errors import GatewayError, NotFound
+from gateway.errors import GatewayError, NotFound, Problem
 from gateway.formats import FORMATS
 from gateway.formats.response_template import compile
 from gateway.formats.row import Row
 from gateway.routing import Balancer, Budget, Member
 from gateway.server.backend import Backend, Listed
 from gateway.server.probing import probe_for_ever
+
+Failed = Callable[[str, Problem], None]
 
 _UNKNOWN = "The model '{}' does not exist or you do not have access to it."
 
@@ -60,9 +63,13 @@ class Served:
 
 
 class Directory:
-    def __init__(self, config: Config) -> None:
+    """failed: is told of attempts at a backend that have."""
+
+    def __init__(self, config: Config, failed: Failed) -> None:
         workers = config.server.workers
-        self.backends = {name: Backend(name, said, workers) for name, said in config.backends.items()}
+        self.backends = {
+            name: Backend(name, said, workers, failed=partial(failed, name)) for name, said in config.backends.items()
+        }
         self._served = {name: self._serve(name, model) for name, model in config.models.items() if model.backends}
         for served in self._served.values():
             served.fallbacks += [(self._served[one.model], one.when) for one in served.settings.fallback]

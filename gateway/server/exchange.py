@@ -16,6 +16,7 @@ from gateway.errors import GatewayError, Problem, Unavailable, UpstreamFailed
 from gateway.server import logs
 from gateway.server.backend import Backend
 from gateway.server.call import AnyCall
+from gateway.server.telemetry.observation import Observation
 from gateway.turn import Action, CallUpstream, Failed, Keep, Send, Turn
 
 _log = logging.getLogger("gateway")
@@ -26,8 +27,10 @@ _EXCERPT = 300  # bytes of an answer that is none, for the log
 class Attempting(Protocol):
     """Puts the rounds of a turn to backends.  backend: the one that has the round of now.
 
-    call: that round, put to it now; after: another attempt, if there is one after such a failure.
+    seen: the request.  call: that round, put to it now; after: another attempt, if there is one after such a failure.
     """
+
+    seen: Observation
 
     @property
     def backend(self) -> Backend: ...
@@ -43,6 +46,7 @@ class Exchange:
 
     def __init__(self, turn: Turn, attempts: Attempting, times: Stream, keep: Kept) -> None:
         self._turn, self._attempts, self._times, self._keep = turn, attempts, times, keep
+        self._seen = attempts.seen
         self._over = False
         self._unkept: Keep | None = None  # all has been sent but that it is over
         self._retry_after: str | None = None
@@ -89,6 +93,7 @@ class Exchange:
     def close(self) -> None:
         """Let go of the backend: at once, unless its answer came to its end."""
         self._quiet = True
+        self._seen.problem = self._turn.problem
         self._call.close()
 
     async def _step(self, seconds: float = inf, otherwise: Callable[[], bytes] = bytes) -> bytes:
@@ -105,6 +110,7 @@ class Exchange:
         self._excerpt = self._excerpt or data[:_EXCERPT]
         said = self._turn.feed(data)
         if data and not self._turn.problem:
+            self._seen.pace.heard(self._turn.begun)
             if self._unjudged and self._turn.begun:
                 self._judge()
             return said
@@ -145,7 +151,8 @@ class Exchange:
 
     async def _kept(self, answer: Keep) -> bytes:
         self._over, self._unkept = True, None
-        return self._end(self._turn.kept(well=await self._keep(answer.record)))
+        self._seen.stored = await self._keep(answer.record)
+        return self._end(self._turn.kept(well=self._seen.stored))
 
     def _log_problem(self) -> None:
         """Tell the log once; what a model said stays out of it in any case."""

@@ -8,6 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from gateway.errors import GatewayError, MethodNotAllowed, NotFound, Problem
+from gateway.server.telemetry.observation import observed
 
 _log = logging.getLogger("gateway")
 
@@ -27,8 +28,9 @@ def told(error: GatewayError) -> Response:
     return response(error.problem, {**error.headers, **after})
 
 
-async def _known(_: Request, error: Exception) -> Response:
+async def _known(request: Request, error: Exception) -> Response:
     assert isinstance(error, GatewayError)
+    observed(request.scope).problem = error.problem
     return told(error)
 
 

@@ -1,4 +1,7 @@
-"""What every answer has: the id of its request, how long it took to begin, and no traceback."""
+"""What every answer has: the id of its request, how long it took to begin, and no traceback.
+
+Each is observed from here on.
+"""
 
 import asyncio
 import re
@@ -11,6 +14,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gateway.errors import STOPPED
 from gateway.server import failures
 from gateway.server.ids import new_id
+from gateway.server.telemetry.endpoints import endpoint
+from gateway.server.telemetry.observation import Observation, observe
+from gateway.server.telemetry.telemetry import Telemetry
 
 _SOUND = re.compile(rb"[\x21-\x7e]{1,200}").fullmatch
 
@@ -18,42 +24,65 @@ _SOUND = re.compile(rb"[\x21-\x7e]{1,200}").fullmatch
 class Labels:
     """Keeps a client's own `x-request-id` if it is printable, else gives one."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, telemetry: Telemetry) -> None:
+        self._app, self._telemetry = app, telemetry
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun, started = time.perf_counter(), False
-        id = _given(scope) or new_id("req_").encode()
-
-        async def labelled(message: Message) -> None:
-            nonlocal started
-            if message["type"] == "http.response.start":
-                started = True
-                took = b"%d" % ((time.perf_counter() - begun) * 1000)
-                message["headers"] = [
-                    *message["headers"],
-                    (b"x-request-id", id),
-                    (b"openai-processing-ms", took),
-                    (b"openai-version", b"2020-10-01"),
-                ]
-            await send(message)
-
+        seen = self._telemetry.begin(_given(scope) or new_id("req_"), endpoint(scope["method"], scope["path"]))
+        observe(scope, seen)
+        client = _Client(seen, receive, send)
         try:
-            await self._app(scope, receive, labelled)
+            await self._app(scope, client.receive, client.send)
         except asyncio.CancelledError:  # by the server, which has no time left; a stream has been told
-            if not started:
-                await failures.response(STOPPED)(scope, receive, labelled)
+            if not seen.status:
+                await failures.response(STOPPED)(scope, receive, client.send)
         except Exception as error:  # noqa: BLE001 - the last place where a client can be told
-            answer = failures.response(failures.unexpected(id.decode(), error))
-            if not started:
-                await answer(scope, receive, labelled)
+            seen.problem = failures.unexpected(seen.id, error)
+            if not seen.status:
+                await failures.response(seen.problem)(scope, receive, client.send)
+        finally:
+            seen.left = client.left and seen.alone
+            seen.let_go()
 
 
-def _given(scope: MutableMapping[str, Any]) -> bytes | None:
+class _Client:
+    """What passes between it and the application.  left: before it had all of its answer."""
+
+    def __init__(self, seen: Observation, receive: Receive, send: Send) -> None:
+        self._seen, self._receive, self._send = seen, receive, send
+        self._whole = self.left = False
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self._seen.received += len(message.get("body", b""))
+        else:
+            self.left = not self._whole
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._seen.status = message["status"]
+            message["headers"] = [*message["headers"], *self._labels()]
+        else:
+            self._seen.sent += len(message.get("body", b""))
+            self._whole = not message.get("more_body")
+        await self._send(message)
+
+    def _labels(self) -> list[tuple[bytes, bytes]]:
+        took = (time.perf_counter() - self._seen.arrived) * 1000
+        return [
+            (b"x-request-id", self._seen.id.encode()),
+            (b"openai-processing-ms", b"%d" % took),
+            (b"openai-version", b"2020-10-01"),
+        ]
+
+
+def _given(scope: MutableMapping[str, Any]) -> str | None:
     for name, value in scope["headers"]:
         if name == b"x-request-id" and _SOUND(value):
-            return bytes(value)
+            return bytes(value).decode()
     return None

@@ -1,6 +1,7 @@
 """What every process of a gateway says, and where: nothing that clients, models or backends say, unless it is asked to.
 
-What they say goes to a logger of its own, `content`, which `logs.content` switches on.
+What they say goes to a logger of its own, `content`, which `logs.content` switches on; `logs.requests` switches on
+another, `requests`, that has a line of JSON for each.
 """
 
 import logging
@@ -11,6 +12,8 @@ from gateway.config import Logs
 
 content = logging.getLogger("gateway.content")
 content.setLevel(logging.CRITICAL)
+requests = logging.getLogger("gateway.requests")
+requests.setLevel(logging.CRITICAL)
 
 
 def begin() -> None:
@@ -19,17 +22,20 @@ def begin() -> None:
     handler.setFormatter(Discreet("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("gateway").setLevel(logging.INFO)
+    requests.addHandler(logging.StreamHandler())  # nothing but the line
+    requests.propagate = False
 
 
 def follow(settings: Logs) -> None:
     content.setLevel(logging.INFO if settings.content else logging.CRITICAL)
+    requests.setLevel(logging.INFO if settings.requests else logging.CRITICAL)
 
 
 class Discreet(logging.Formatter):
     """Says which exception came from where, but not its message, which may quote a request, unless content is shown."""
 
     def format(self, record: logging.LogRecord) -> str:
-        if record.name == "asyncio" and not _shown():  # it shows the results of tasks
+        if record.name == "asyncio" and not shows_content():  # it shows the results of tasks
             record.msg, record.args = record.getMessage().partition("\n")[0], ()
         record.exc_text = None  # as another formatter would have it, which remembers it here
         try:
@@ -40,10 +46,10 @@ class Discreet(logging.Formatter):
     def formatException(
         self, ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
     ) -> str:
-        return super().formatException(ei) if _shown() else "\n".join(_told(ei[1]))
+        return super().formatException(ei) if shows_content() else "\n".join(_told(ei[1]))
 
 
-def _shown() -> bool:
+def shows_content() -> bool:
     return content.isEnabledFor(logging.INFO)
 
 

@@ -15,14 +15,17 @@ from gateway.server.crowd import Crowd
 from gateway.server.generations import Generations
 from gateway.server.protocols import Settings
 from gateway.server.strangers import Strangers
+from gateway.server.telemetry.shared import Shared
+from gateway.server.telemetry.telemetry import Telemetry
 
 _log = logging.getLogger("gateway")
 News = Callable[[], Awaitable[Config | None]]  # the config that holds from now on, if there is another one
 
 
-def server_of(config: Config, news: News) -> "Server":
-    """What begins with this config, as the only one of this process."""
-    generations = Generations(partial(create_app, crowd=Crowd(), strangers=Strangers()), config)
+def server_of(config: Config, news: News, shared: Shared | None = None) -> "Server":
+    """What begins with this config, as the only one of this process.  shared: what it and others have counted."""
+    make = partial(create_app, crowd=Crowd(), strangers=Strangers(), telemetry=Telemetry(shared))
+    generations = Generations(make, config)
     # What exists now stays: a collection that walks through it again stalls a thousand streams for 0.2 s.
     gc.collect()
     gc.freeze()

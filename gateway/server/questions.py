@@ -14,6 +14,7 @@ from gateway import config
 from gateway.compaction import summarised
 from gateway.endpoints import chat, completions, responses
 from gateway.errors import Problem, StoreFailed
+from gateway.events import Usage
 from gateway.ledger import Ledger
 from gateway.request import Request
 from gateway.server import preparing, texts
@@ -92,7 +93,11 @@ class Question(Struct, frozen=True):
 
     def used(self) -> int:
         """Tokens, by now."""
-        return sum(turn.used for turn in self.turns)
+        spent = self.spent()
+        return spent.prompt + spent.completion
+
+    def spent(self) -> Usage:
+        return sum((turn.spent for turn in self.turns), Usage(0, 0))
 
     async def kept(self, record: Record) -> bool:
         """Store the answer; False, and the ledger knows, if that cannot be done: the client gets it all the same."""

@@ -15,6 +15,7 @@ from gateway.backends.openai.failures import stated_problem
 from gateway.backends.services import Services
 from gateway.config import Config
 from gateway.errors import BadRequest, GatewayError, UpstreamFailed, UpstreamInvalid
+from gateway.events import Usage
 from gateway.formats.chosen import Chosen
 from gateway.framing import Whole
 from gateway.ledger import Ledger
@@ -28,6 +29,7 @@ from gateway.server.directory import Directory, Route
 from gateway.server.json import Json
 from gateway.server.limiting import Grant, Limits
 from gateway.server.presence import present
+from gateway.server.telemetry.observation import observed
 from gateway.server.ways import Ways
 from gateway.upstream import tokens
 
@@ -68,6 +70,7 @@ class Service:
         put = self._parse(body)
         directory: Directory = self._app.state.directory
         served = await directory.find(put.model)
+        observed(http.scope).model = served.model
         allow_model(key, put.model, served.model)
         limits: Limits = self._app.state.limits
         grant = await limits.admit(key, served.model, served.settings, partial(tokens, len(body))) or Grant()
@@ -90,15 +93,18 @@ class Service:
 
 
 async def _answered(http: Request, put: Put, route: Route, asker: Asker, grant: Grant) -> Response:
-    ledger = Ledger()
+    ledger, seen = Ledger(), observed(http.scope)
     ask = put.ask(route.backend.services, route.upstream_model, ledger)
     if not ask:
         raise _unsupported(route, put.does)
     heads.check(heads.strictly(http, route), ledger)
+    seen.ledger = ledger
+    seen.put(route.model, route.backend.name, "")
 
     def respond(raw: bytes) -> Response:
         said = put.answer(_decoded(route.backend, put.decode, raw), ledger)
-        grant.used = lambda: said.get("usage", {}).get("total_tokens", 0)
+        used = said.get("usage", {}).get("total_tokens", 0)
+        grant.used, seen.spent = (lambda: used), (lambda: Usage(used, 0))
         return Json(said, headers={**heads.told(http, route, _CHOSEN, ledger), **grant.headers})
 
     path, body = ask

@@ -10,12 +10,15 @@ import signal
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import count
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from socket import socket
 
 from gateway.config import Config
 from gateway.server import logs
+from gateway.server.telemetry.folder import abandon, end, folder
 from gateway.server.watching import Watch
 
 _log = logging.getLogger("gateway")
@@ -33,6 +36,11 @@ class Workers:
     def run(self) -> None:
         signal.signal(signal.SIGINT, self._stop)
         signal.signal(signal.SIGTERM, self._stop)
+        with folder() as shared:
+            self._run(shared)
+
+    def _run(self, shared: Path | None) -> None:
+        self._files = (shared and shared / f"{number}.tally" for number in count())
         self._workers = [self._worker() for _ in range(self._watch.config.server.workers)]
         while not self._stops:
             _wait_for_end(self._workers)
@@ -44,7 +52,7 @@ class Workers:
         self._end()
 
     def _worker(self) -> "Worker":
-        return Worker(self._watch.config, self._sock)
+        return Worker(self._watch.config, self._sock, next(self._files))
 
     def _stop(self, *_: object) -> None:
         self._stops += 1
@@ -53,6 +61,7 @@ class Workers:
         for place, worker in enumerate(self._workers):
             if (code := worker.process.exitcode) is not None and not self._stops:
                 _log.warning("worker %d has ended (%d); another takes its place", worker.process.pid, code)
+                end(worker.file)
                 self._workers[place] = self._worker()
 
     def _end(self) -> None:
@@ -66,11 +75,12 @@ class Workers:
 
 
 class Worker:
-    """One process; `tell` it the config that holds from now on."""
+    """One process; `tell` it the config that holds from now on.  file: where it says what it has counted, if it can."""
 
-    def __init__(self, config: Config, sock: socket) -> None:
+    def __init__(self, config: Config, sock: socket, file: Path | None) -> None:
+        self.file = file
         self._pipe, theirs = _spawn.Pipe()
-        self.process = _spawn.Process(target=work, args=(config, sock, theirs))
+        self.process = _spawn.Process(target=work, args=(config, sock, theirs, file))
         self.process.start()
         theirs.close()
 
@@ -88,12 +98,13 @@ def _wait_for_end(workers: Iterable[Worker]) -> None:
     wait([worker.process.sentinel for worker in workers], _TICK)
 
 
-def work(config: Config, sock: socket, pipe: Connection) -> None:
+def work(config: Config, sock: socket, pipe: Connection, file: Path | None) -> None:
     """What a worker does."""
     # A terminal tells all processes, and it is for one of them to decide.
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGHUP))
     logs.begin()
     from gateway.server.process import server_of  # noqa: PLC0415 - who keeps the workers needs nothing of it
+    from gateway.server.telemetry.shared import Shared  # noqa: PLC0415
 
     queue: SimpleQueue[Config] = SimpleQueue()
 
@@ -102,7 +113,7 @@ def work(config: Config, sock: socket, pipe: Connection) -> None:
             return queue.get_nowait()
         return None
 
-    server = server_of(config, news)
+    server = server_of(config, news, Shared(file) if file else None)
 
     def listen() -> None:
         with suppress(EOFError, OSError):
@@ -112,3 +123,6 @@ def work(config: Config, sock: socket, pipe: Connection) -> None:
 
     threading.Thread(target=listen, daemon=True).start()
     server.run([sock])
+    keeper = multiprocessing.parent_process()
+    if keeper and not keeper.is_alive():
+        abandon(file)

@@ -1,10 +1,12 @@
 """A database by its URL: SQLite in one file, for one machine, or PostgreSQL, for a fleet."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from gateway.errors import StoreFailed
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -19,11 +21,12 @@ class Database:
 
     `reading` sees one state of the data; `writing` is all or nothing.  Both raise StoreFailed for whatever a database
     can fail with, so their blocks should do nothing else.  notifies: whether processes hear each other (`listening`).
+    failed: is told whenever one does.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, failed: Callable[[], None] = lambda: None) -> None:
         scheme, _, rest = url.partition("://")
-        self._url, self.notifies = url, not scheme.startswith("sqlite")
+        self._url, self.notifies, self._failed = url, not scheme.startswith("sqlite"), failed
         self._file = "" if self.notifies else rest.removeprefix("/").partition("?")[0]
         self._engines: Engines | None = None
         self._opening = asyncio.Lock()
@@ -31,14 +34,24 @@ class Database:
     @asynccontextmanager
     async def reading(self) -> "AsyncIterator[AsyncConnection]":
         engines = await self._opened()
-        async with engines.transaction(engines.reads) as db:
-            yield db
+        with self._telling():
+            async with engines.transaction(engines.reads) as db:
+                yield db
 
     @asynccontextmanager
     async def writing(self) -> "AsyncIterator[AsyncConnection]":
         engines = await self._opened()
-        async with engines.transaction(engines.writes) as db:
-            yield db
+        with self._telling():
+            async with engines.transaction(engines.writes) as db:
+                yield db
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except StoreFailed:
+            self._failed()
+            raise
 
     def exists(self) -> bool:
         """Whether there may be anything in it: a file is made when something is stored first."""

@@ -18,6 +18,7 @@ from gateway.server.jobs.desk import Desk
 from gateway.server.jobs.scribe import Lost
 from gateway.server.jobs.tail import Tail
 from gateway.server.questions import Lasting, Question
+from gateway.server.telemetry.observation import observed
 from gateway.server.ways import Ways
 from gateway.store import jobs, logs, responses
 from gateway.store.records import Row
@@ -73,17 +74,19 @@ class Job:
 
     async def run(self, scope: Scope, question: Question, ways: Ways, config: Config) -> None:
         """Raises a GatewayError if it is not to be accepted; all that happens afterwards is told to followers."""
+        seen = observed(scope)
         own = replace(question, keep=self._keep, encoder=self._encoder, accept=self._accept)
         with suppress(Lost):
             try:
                 await Answer(HttpRequest(scope, self._receive), own, ways, config).run(self._send)
             except GatewayError as error:
-                error.problem = question.in_its_terms(error.problem)
+                error.problem = seen.problem = question.in_its_terms(error.problem)
                 await self._broken(error.problem, own, ways)
                 if not self.accepted.done():
                     raise
             else:
                 if not self.ends:
+                    seen.problem = CANCELLED
                     await self._broken(CANCELLED, own, ways)
 
     async def put_away(self) -> None:

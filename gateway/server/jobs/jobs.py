@@ -21,6 +21,9 @@ from gateway.server.jobs.tail import Tail
 from gateway.server.jobs.takeover import give_up, settle
 from gateway.server.jobs.watch import Watch
 from gateway.server.questions import Named, Question
+from gateway.server.telemetry.endpoints import RESPONSES
+from gateway.server.telemetry.observation import observe
+from gateway.server.telemetry.telemetry import Telemetry
 from gateway.server.ways import Ways
 from gateway.store import jobs, records
 from gateway.store.database import Database
@@ -40,10 +43,11 @@ Again = Callable[[records.Job, Named], AbstractAsyncContextManager[Asked]]  # it
 class Jobs:
     """`at_work` all the time that it is used."""
 
-    def __init__(self, store: Database, config: Config, again: Again) -> None:
+    def __init__(self, store: Database, config: Config, again: Again, telemetry: Telemetry) -> None:
         lease, said = Lease(new_id("gateway_")), config.responses
         self._desk = Desk(store, lease, Scribe(store, lease), said.resume_seconds, said.log_bytes)
         self.store, self._holder, self._config, self._again = store, lease.holder, config, again
+        self._telemetry = telemetry
         self._running: dict[str, Job] = {}
         self._watches: dict[str, Watch] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -245,11 +249,19 @@ class Jobs:
                     assert asked[0].lasting
                     job = Job(self._desk, found.tenant, asked[0].lasting, told)
                     job.accepted.set_result({})  # its client may know it
-                    self._begin(job, _SCOPE, asked, held.pop_all())
+                    self._begin(job, self._observed(found, asked[0], held), asked, held.pop_all())
             except StoreFailed:
                 raise
             except GatewayError as error:
                 await give_up(self._desk, found, Tail(), error.problem)
+
+    def _observed(self, found: records.Job, question: Question, held: AsyncExitStack) -> Scope:
+        """The scope of a request that nobody waits for; its client was told that it is accepted."""
+        seen, scope = self._telemetry.begin(new_id("req_"), RESPONSES), {**_SCOPE}
+        held.callback(seen.let_go)
+        seen.key, seen.ledger, seen.spent, seen.status = found.tenant, question.ledger, question.spent, 200
+        observe(scope, seen)
+        return scope
 
     async def _hand_over(self, job: Job) -> None:
         with suppress(StoreFailed, Lost):  # then its lease ends

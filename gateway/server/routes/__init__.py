@@ -4,9 +4,19 @@ from fastapi import FastAPI
 
 from gateway.config import Config
 from gateway.server.auth import Doorkeeper
-from gateway.server.routes import completions, conversations, embeddings, health, models, rerank, responses, tokenize
+from gateway.server.routes import (
+    completions,
+    conversations,
+    embeddings,
+    health,
+    metrics,
+    models,
+    rerank,
+    responses,
+    tokenize,
+)
 
-_RESOURCES = (models, responses, conversations, completions, embeddings, rerank, tokenize, health)
+_RESOURCES = (models, responses, conversations, completions, embeddings, rerank, tokenize, health, metrics)
 
 
 def add(app: FastAPI, config: Config, door: Doorkeeper) -> None:

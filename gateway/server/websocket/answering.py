@@ -9,13 +9,15 @@ from starlette.types import Message
 
 from gateway.config import Key
 from gateway.endpoints.responses import log, messages, warnings_message
-from gateway.errors import GatewayError, Problem
+from gateway.errors import STOPPED, GatewayError, Problem
 from gateway.server import failures
 from gateway.server.answer import Answer
 from gateway.server.asking import Ask, Asking
 from gateway.server.ids import new_id
 from gateway.server.questions import Question
 from gateway.server.reader import Reader
+from gateway.server.telemetry.endpoints import RESPONSES
+from gateway.server.telemetry.observation import observe
 from gateway.server.websocket.incoming import Create
 from gateway.server.websocket.recent import Nearby, Recent
 
@@ -44,22 +46,50 @@ class Answering:
     def __init__(self, asking: Asking, client: Client, asked: Create, tell: Tell) -> None:
         self._asking, self._client, self._asked, self._tell = asking, client, asked, tell
         self._whole = False  # all events have been told
+        self._seen = asking.telemetry.begin(new_id("req_"), RESPONSES)
 
     async def run(self) -> Problem | None:
         """Answer it, and give what else the client has to be told: why there is no answer, or not all of it."""
-        well, problem = False, None
+        problem: Problem | None = STOPPED  # unless it comes to an end of its own
         try:
-            ask = Ask(self._client.http, self._asked.body, self._client.key)
-            with self._asking.joined():
-                well = await self._asking.answer(ask, self._read, Answer, self._send)
-            problem = None if self._whole else _CUT
-        except GatewayError as error:
-            problem = error.problem
-        except Exception as error:  # noqa: BLE001 - the last place where a client can be told
-            problem = failures.unexpected(new_id("req_"), error)
+            well, problem = await self._answered()
+        finally:
+            self._end(problem)
         if not well:
             self._client.recent.forget(self._asked.lane, self._asked.previous)
         return problem
+
+    async def _answered(self) -> tuple[bool, Problem | None]:
+        """Whether it came to a good end, and what else the client has to be told."""
+        try:
+            ask = Ask(self._request(), self._asked.body, self._client.key)
+            with self._asking.joined():
+                well = await self._asking.answer(ask, self._read, Answer, self._send)
+        except GatewayError as error:
+            return False, error.problem
+        except Exception as error:  # noqa: BLE001 - the last place where a client can be told
+            return False, failures.unexpected(self._seen.id, error)
+        return well, None if self._whole else _CUT
+
+    def _request(self) -> HttpRequest:
+        """As one of its own, that is observed."""
+        http, seen = self._client.http, self._seen
+
+        async def receive() -> Message:
+            message = await http.receive()
+            seen.left = True
+            return message
+
+        scope = {**http.scope}
+        observe(scope, seen)
+        seen.key, seen.received = self._client.key.name if self._client.key else "", len(self._asked.body)
+        return HttpRequest(scope, receive)
+
+    def _end(self, problem: Problem | None) -> None:
+        seen = self._seen
+        seen.left = seen.left and seen.alone
+        seen.status, seen.problem = 200, seen.problem or (None if seen.left else problem)
+        seen.let_go()
 
     def _read(self, reader: Reader, raw: bytes, tenant: str) -> AbstractAsyncContextManager[Question]:
         return reader.response_in(Nearby(reader.store, tenant, self._client.recent, self._asked.lane), raw, tenant)
@@ -71,6 +101,7 @@ class Answering:
             await self._warn([entry for entries in told for entry in entries.split(", ")])
             return
         data, lane = message["body"], self._asked.lane
+        self._seen.sent += len(data)
         await self._warn(log.warnings(data))
         for event in messages(data, lane):
             await self._tell(event)

@@ -1,0 +1,46 @@
+"""Numbers as Prometheus reads them.  Its library is imported when somebody does: it takes as long as 400 requests."""
+
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from gateway.server.telemetry.metrics import METRICS, Labels, Metric
+from gateway.server.telemetry.tally import Series
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric as Family
+
+
+def text(series: Series, accept: str) -> tuple[bytes, str]:
+    """In the format that is accepted best, and its content type."""
+    from prometheus_client.exposition import choose_encoder  # noqa: PLC0415 - see above
+
+    encode, content_type = choose_encoder(accept)
+    return encode(_Families(series)), content_type
+
+
+class _Families:
+    """A collector of the library."""
+
+    def __init__(self, series: Series) -> None:
+        self._series = series
+
+    def collect(self) -> Iterator["Family"]:
+        return (_family(one, self._series.get(one.name, {}).items()) for one in METRICS)
+
+
+def _family(metric: Metric, series: Iterable[tuple[Labels, list[float]]]) -> "Family":
+    from prometheus_client import core  # noqa: PLC0415 - see above
+    from prometheus_client.utils import floatToGoString  # noqa: PLC0415
+
+    if metric.kind == "histogram":
+        histogram = core.HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+        for labels, (*counts, total) in series:
+            below = zip(map(floatToGoString, metric.bounds), accumulate(counts), strict=True)
+            histogram.add_metric(labels, [*below], total)
+        return histogram
+    made = core.CounterMetricFamily if metric.kind == "counter" else core.GaugeMetricFamily
+    family = made(metric.name, metric.help, labels=metric.labels)
+    for labels, (value,) in series:
+        family.add_metric(labels, value)
+    return family

@@ -1,0 +1,63 @@
+"""An observation as a line of the log: one JSON object."""
+
+from collections import Counter
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec import json
+
+from gateway.server import logs
+from gateway.server.telemetry.observation import Observation
+
+
+def line(seen: Observation) -> str:
+    """Times are seconds since the request arrived; nothing in it is a client's, a model's or a backend's word.
+
+    Where the log may show these, it has more of the ledger and of what went wrong.
+    """
+    used = seen.spent()
+    said: dict[str, Any] = {
+        "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "id": seen.id,
+        "endpoint": seen.endpoint,
+        "key": seen.key,
+        "model": seen.model,
+        "backend": seen.backend,
+        "format": seen.format,
+        "status": seen.outcome,
+        "error": _error(seen),
+        "streamed": seen.streamed,
+        "asked": _since(seen, seen.asked),
+        "first_byte": _since(seen, seen.pace.first_byte),
+        "first_content": _since(seen, seen.pace.first_content),
+        "duration": _since(seen, seen.ended),
+        "input_tokens": used.prompt,
+        "cached_tokens": used.cached,
+        "output_tokens": used.completion,
+        "reasoning_tokens": used.reasoning,
+        "ledger": _ledger(seen),
+        "stored": seen.stored,
+        "received_bytes": seen.received,
+        "sent_bytes": seen.sent,
+    }
+    return json.encode(said).decode()
+
+
+def _since(seen: Observation, time: float | None) -> float | None:
+    return None if time is None else round(time - seen.arrived, 6)
+
+
+def _error(seen: Observation) -> str | None:
+    """Of what is wrong with a request a backend may have given the code, in words of its own."""
+    problem = seen.problem
+    if not problem:
+        return None
+    if logs.shows_content():
+        return f"{problem.code}: {problem.message}"
+    return problem.type if problem.status == 400 else problem.code
+
+
+def _ledger(seen: Observation) -> list[str] | dict[str, int]:
+    """What an entry is about may be a name that a client has made up."""
+    entries = seen.ledger.entries()
+    return entries if logs.shows_content() else Counter(entry.partition(":")[0] for entry in entries)

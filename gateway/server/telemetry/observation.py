@@ -1,0 +1,121 @@
+"""What is known of one request: written down where it becomes known, read when it is over.
+
+It begins where the request enters, or where a turn of a WebSocket does, and ends when the last one who holds it lets go
+of it: a response that outlives its client's connection is held by its job.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, MutableMapping
+from time import perf_counter
+from typing import Any
+
+from msgspec import Struct, field
+
+from gateway.errors import Problem
+from gateway.events import Usage
+from gateway.ledger import Ledger
+from gateway.server.telemetry.metrics import GAPS
+
+_PLACE = "gateway.observation"  # in the scope of a request
+_LEFT = 499
+
+
+class Pace(Struct, eq=False):
+    """When pieces of an answer came.  gaps: how many of the times between two fell into each bucket, from `GAPS`."""
+
+    first_byte: float | None = None
+    first_content: float | None = None
+    last: float = 0.0
+    gaps: list[int] = field(default_factory=lambda: [0] * (len(GAPS) + 1))
+
+    def heard(self, begun: bool) -> None:
+        """A piece has come; begun: there has been content by now."""
+        now = perf_counter()
+        if self.first_content is not None:
+            self.gaps[bisect_left(GAPS, now - self.last)] += 1
+        else:
+            self._begin(now, begun)
+        self.last = now
+
+    def _begin(self, now: float, begun: bool) -> None:
+        if begun:
+            self.first_content = now
+        if self.first_byte is None:
+            self.first_byte = now
+
+
+class Observation(Struct, eq=False):
+    """Times are those of `perf_counter`.  endpoint: "" for what nobody counts.
+
+    key: the name of the client's; model, backend, format: of the answer, or of the last attempt at one.
+    status: as it was sent, 0 if none was; problem: why there is no answer, or not all of one; left: the client has.
+    spent: gives the tokens by now; received, sent: bytes of bodies; stored: the answer was.
+    """
+
+    id: str
+    endpoint: str
+    over: Callable[["Observation"], None]
+    arrived: float = field(default_factory=perf_counter)
+    asked: float | None = None
+    ended: float = 0.0
+    pace: Pace = field(default_factory=Pace)
+    key: str = ""
+    model: str = ""
+    backend: str = ""
+    format: str = ""
+    streamed: bool = False
+    status: int = 0
+    problem: Problem | None = None
+    left: bool = False
+    spent: Callable[[], Usage] = lambda: Usage(0, 0)
+    ledger: Ledger = field(default_factory=Ledger)
+    received: int = 0
+    sent: int = 0
+    stored: bool = False
+    _holders: int = 1
+
+    def hold(self) -> Callable[[], None]:
+        """What lets go of it again."""
+        self._holders += 1
+        return self.let_go
+
+    def let_go(self) -> None:
+        self._holders -= 1
+        if not self._holders:
+            self.ended = perf_counter()
+            self.over(self)
+
+    @property
+    def alone(self) -> bool:
+        """Held by one, and nobody goes on with it after that."""
+        return self._holders == 1
+
+    @property
+    def outcome(self) -> int:
+        """What it came to, as a status: of a stream that broke off it is that of the failure."""
+        if self.problem:
+            return self.problem.status
+        return _LEFT if self.left else self.status or _LEFT
+
+    def put(self, model: str, backend: str, format: str) -> None:
+        """It is put to a backend, perhaps to another one than before."""
+        self.model, self.backend, self.format = model, backend, format
+        if self.asked is None:
+            self.asked = perf_counter()
+
+
+def observe(scope: MutableMapping[str, Any], seen: Observation) -> None:
+    """From now on it is that of the request with this scope."""
+    scope[_PLACE] = seen
+
+
+def name_key(scope: MutableMapping[str, Any], name: str) -> None:
+    """Of the client's key; a handshake is not observed."""
+    if _PLACE in scope:
+        observed(scope).key = name
+
+
+def observed(scope: MutableMapping[str, Any]) -> Observation:
+    """That of the request with this scope."""
+    seen: Observation = scope[_PLACE]
+    return seen

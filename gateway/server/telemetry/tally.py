@@ -1,0 +1,48 @@
+"""What the numbers are: in one process, or in several together."""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from operator import add
+
+from gateway.server.telemetry.metrics import METRICS, Labels, Metric
+
+Series = dict[str, dict[Labels, list[float]]]  # by the name of a metric; a number, or a histogram's buckets and sum
+
+
+class Tally:
+    """Grows by a series for each new combination of labels; nobody else may change it at the same time."""
+
+    def __init__(self, metrics: Iterable[Metric] = METRICS) -> None:
+        self.series: Series = {one.name: {labels: one.nothing for labels in one.known} for one in metrics}
+
+    def count(self, metric: Metric, labels: Labels = (), amount: float = 1) -> None:
+        self._values(metric, labels)[0] += amount
+
+    def measure(self, metric: Metric, value: float) -> None:
+        values = self._values(metric, ())
+        values[bisect_left(metric.buckets, value)] += 1
+        values[-1] += value
+
+    def add(self, metric: Metric, values: Iterable[float]) -> None:
+        """What was measured already: how many fell into each bucket, and their sum."""
+        mine = self._values(metric, ())
+        mine[:] = map(add, mine, values)
+
+    def _values(self, metric: Metric, labels: Labels) -> list[float]:
+        of_it = self.series[metric.name]
+        values = of_it.get(labels)
+        if values is None:
+            values = of_it[labels] = metric.nothing
+        return values
+
+
+def together(several: Iterable[Mapping[str, Mapping[Labels, list[float]]]]) -> Series:
+    """All of them as one, that does not change with them."""
+    joined: Series = {}
+    ways = {one.name: min if one.joined == "min" else add for one in METRICS}
+    for series in several:
+        for name, of_it in series.items():
+            mine, way = joined.setdefault(name, {}), ways[name]
+            for labels, values in of_it.items():
+                mine[labels] = [*map(way, mine[labels], values)] if labels in mine else [*values]
+    return joined

@@ -1,0 +1,81 @@
+"""All that a process knows of its requests, over all generations of its application."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from gateway.errors import Problem
+from gateway.server import logs
+from gateway.server.directory import Directory
+from gateway.server.telemetry import counting
+from gateway.server.telemetry.line import line
+from gateway.server.telemetry.metrics import IN_FLIGHT, STORE_ERRORS, UPSTREAM_ERRORS, Labels
+from gateway.server.telemetry.observation import Observation
+from gateway.server.telemetry.shared import Shared, Snapshot
+from gateway.server.telemetry.tally import Series, Tally, together
+
+
+class Telemetry:
+    """shared: where there are other workers, what all of them have counted."""
+
+    def __init__(self, shared: Shared | None = None) -> None:
+        self._shared, self._tally = shared, Tally()
+        self._inside: dict[str, int] = {}  # requests, by endpoint
+        self._directory: Directory | None = None  # the newest one
+
+    def begin(self, id: str, endpoint: str) -> Observation:
+        """A request has come, and whoever lets go of it last ends it; endpoint: "" if it is not to be counted."""
+        if endpoint:
+            self._inside[endpoint] = self._inside.get(endpoint, 0) + 1
+        return Observation(id, endpoint, self._end)
+
+    def failed(self, backend: str, problem: Problem) -> None:
+        """An attempt at a backend has."""
+        if kind := counting.kind(problem):
+            self._tally.count(UPSTREAM_ERRORS, (backend, kind))
+
+    def store_failed(self) -> None:
+        """A transaction has."""
+        self._tally.count(STORE_ERRORS)
+
+    @asynccontextmanager
+    async def of(self, directory: Directory) -> AsyncIterator[None]:
+        """As long as a generation lives: the other workers hear of it, and of its backends if it is the newest."""
+        self._directory = directory
+        sharing = asyncio.create_task(self._share_for_ever(self._shared)) if self._shared else None
+        try:
+            yield
+        finally:
+            if self._shared and sharing:
+                sharing.cancel()
+                self._share(self._shared)
+
+    async def series(self) -> Series:
+        """All numbers, of all workers; what these had done before it was asked for is among them."""
+        if not self._shared:
+            return together((self._tally.series, self._present()))
+        await asyncio.sleep(2 * self._shared.every)
+        return together((self._tally.series, self._present(), *self._shared.others()))
+
+    def _end(self, seen: Observation) -> None:
+        if not seen.endpoint:
+            return
+        self._inside[seen.endpoint] -= 1
+        counting.count(seen, self._tally)
+        if logs.requests.isEnabledFor(logging.INFO):
+            logs.requests.info("%s", line(seen))
+
+    def _present(self) -> Series:
+        flying: dict[Labels, list[float]] = {(endpoint,): [float(count)] for endpoint, count in self._inside.items()}
+        backends = self._directory.backends if self._directory else {}
+        return {IN_FLIGHT.name: flying, **counting.states(backends, asyncio.get_running_loop().time())}
+
+    async def _share_for_ever(self, shared: Shared) -> None:
+        while True:
+            self._share(shared)
+            await asyncio.sleep(shared.every)
+
+    def _share(self, shared: Shared) -> None:
+        with suppress(OSError):  # the next time may be early enough
+            shared.write(Snapshot(self._tally.series, self._present()))
