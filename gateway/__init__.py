@@ -21,6 +21,7 @@ Reading order, the way of one chunk:
     shortening          a prompt that is too long, shorter
     compaction          a conversation that a summary takes the place of
     recollection        reasoning that a client did not send back, put in again
+    hosted              tools that run at the gateway: what the model says of them, what the client is told
     turn                upstream and endpoint together: bytes → bytes
     routing             which backend is asked, how often, and who waits
     store               what lasts: responses, conversations, and all else that is looked up later

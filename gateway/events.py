@@ -2,7 +2,8 @@
 
 Grammar, per choice (the normaliser promises it, every filter keeps it, every endpoint relies on it):
 
-    (Text | Reasoning | Refusal | Annotation | HostedTool | ToolStart (ToolArgs | ToolInput)* ToolEnd)* Finish
+    (Text | Reasoning | Refusal | Annotation | HostedTool | HostedStart HostedArgs* HostedRun? HostedEnd
+     | ToolStart (ToolArgs | ToolInput)* ToolEnd)* Finish
 
 Per stream, in any place: Usage (cumulative, the last one holds), Extra, and Failure (then nothing).
 The set is closed: an encoder without an arm for one of these fails a test.
@@ -64,6 +65,33 @@ class Annotation(Struct, frozen=True, gc=False):
 
 class HostedTool(Struct, frozen=True, gc=False):
     """What was done on our side of the client, a call or a compaction: its whole output item."""
+
+    choice: int
+    item: Raw
+
+
+class HostedStart(Struct, frozen=True, gc=False):
+    """Something begins that is done on our side of the client: its output item, as far as it is known."""
+
+    choice: int
+    item: Raw
+
+
+class HostedArgs(Struct, frozen=True, gc=False):
+    """The next piece of the JSON that it is called with."""
+
+    choice: int
+    json: str
+
+
+class HostedRun(Struct, frozen=True, gc=False):
+    """It is called with all that, and runs."""
+
+    choice: int
+
+
+class HostedEnd(Struct, frozen=True, gc=False):
+    """The members of its item that tell how it ended; a `status` is one of them, "completed" if it is not there."""
 
     choice: int
     item: Raw
@@ -153,4 +181,5 @@ class Failure(Struct, frozen=True, gc=False):
 
 
 Spoken = Text | Reasoning | Refusal | Annotation | HostedTool
-Event = Spoken | ToolStart | ToolArgs | ToolInput | ToolEnd | Finish | Usage | Extra | Failure
+Hosted = HostedStart | HostedArgs | HostedRun | HostedEnd
+Event = Spoken | Hosted | ToolStart | ToolArgs | ToolInput | ToolEnd | Finish | Usage | Extra | Failure

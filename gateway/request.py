@@ -35,7 +35,7 @@ class Tool(Struct, frozen=True):
 
 
 class Named(Struct, frozen=True):
-    """A tool that a tool_choice forces or allows."""
+    """A tool that a tool_choice forces or allows; without a name, all of a namespace that are yet to be found."""
 
     name: str
     namespace: str = ""
@@ -44,6 +44,14 @@ class Named(Struct, frozen=True):
     def flat(self) -> str:
         """In one word, where names have no namespace of their own."""
         return f"{self.namespace}__{self.name}" if self.namespace else self.name
+
+
+class Approved(Struct, frozen=True):
+    """A call of the past that may be made now; the id is that of the item which asked for approval, and of the call."""
+
+    id: str
+    named: Named
+    arguments: str
 
 
 class Thought(Struct, frozen=True):

@@ -96,3 +96,30 @@ def entry(token, logprob, *others):
 CITED = {"start_index": 0, "end_index": 1, "title": "t", "url": "http://a"}
 FLAT = {"type": "url_citation", **CITED}
 NESTED = ev.Annotation(0, Raw(json.dumps({"type": "url_citation", "url_citation": CITED}).encode()))
+
+
+# What is done on our side, by type: its item as it begins, and the members that tell how it ended.
+HERE = {
+    "mcp_call": (
+        {"status": "in_progress", "approval_request_id": None, "server_label": "s", "name": "f", "arguments": "", "output": None, "error": None},
+        {"output": "yes"},
+    ),
+    "mcp_list_tools": (
+        {"server_label": "s", "tools": [], "error": None},
+        {"tools": [{"name": "f", "input_schema": {}, "description": None, "annotations": None}]},
+    ),
+    "web_search_call": (
+        {"status": "in_progress", "action": {"type": "search", "query": ""}},
+        {"action": {"type": "search", "query": "q"}},
+    ),
+    "file_search_call": ({"status": "in_progress", "queries": [], "results": None}, {}),
+}  # fmt: skip
+
+
+def done_here(type, id, *pieces, run=True, status="completed"):
+    """All that is said of it; without a status it does not come to its end."""
+    item, end = HERE[type]
+    events = [ev.HostedStart(0, Raw(json.dumps({"id": id, "type": type, **item}).encode()))]
+    events += [ev.HostedArgs(0, piece) for piece in pieces]
+    events += [ev.HostedRun(0)] * run
+    return [*events, ev.HostedEnd(0, Raw(json.dumps({**end, "status": status}).encode()))] if status else events

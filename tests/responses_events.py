@@ -41,6 +41,14 @@ RUNS = {
     "response.reasoning_summary_text": ("summary", "text", "summary_text"),
     "response.function_call_arguments": ("", "arguments", ""),
     "response.custom_tool_call_input": ("", "input", ""),
+    "response.mcp_call_arguments": ("", "arguments", ""),
+}
+# By type of what is done on our side: what is told of it in this order; and what its item says in the end only.
+STAGES = {
+    "mcp_call": (["in_progress"], {"completed", "failed"}, {"output", "error"}),
+    "mcp_list_tools": (["in_progress"], {"completed", "failed"}, {"tools", "error"}),
+    "web_search_call": (["in_progress", "searching"], {"completed"}, {"action"}),
+    "file_search_call": (["in_progress", "searching"], {"completed"}, {"results"}),
 }
 AROUND = {"response.content_part": "content", "response.reasoning_summary_part": "summary"}
 OF_TYPE = {
@@ -48,6 +56,7 @@ OF_TYPE = {
     "reasoning": {"response.reasoning_text", "response.reasoning_summary_text"},
     "function_call": {"response.function_call_arguments"},
     "custom_tool_call": {"response.custom_tool_call_input"},
+    "mcp_call": {"response.mcp_call_arguments"},
 }
 
 
@@ -192,6 +201,8 @@ class Replay:
                 getattr(self, f"_part_{verb}")(event, AROUND[prefix])
             elif prefix in RUNS:
                 getattr(self, f"_run_{verb}")(event, prefix)
+            elif prefix.removeprefix("response.") in STAGES:
+                self._stage(event, prefix.removeprefix("response."), verb)
             else:
                 assert type == "response.output_text.annotation.added"
                 self._annotation(event)
@@ -223,7 +234,7 @@ class Replay:
         assert (response["incomplete_details"] is not None) == (status == "incomplete")
         assert (response["completed_at"] is not None) == (status == "completed")
         assert self._failed or cancelled or bool(self.output) is not self._silent
-        cut = [item for item in self.output if item["status"] == "incomplete"]
+        cut = [item for item in self.output if item.get("status") == "incomplete"]
         assert cut in ([], self.output[-1:]) and (not cut or status != "completed")
         self.ended = True
 
@@ -231,7 +242,7 @@ class Replay:
         item = event["item"]
         assert self._item is None and event["output_index"] == len(self.output)
         assert item["id"] not in [other["id"] for other in self.output] and item["id"] != item.get("call_id")
-        self._item, self._runs, self._deltas = item, 0, 0
+        self._item, self._runs, self._deltas, self._stages = item, 0, 0, []
         self._lists = {name: [] for name in ("content", "summary") if name in item}
         assert all(item[name] == [] for name in self._lists)
         assert item["type"] not in OF_TYPE or item["status"] == "in_progress"
@@ -244,10 +255,23 @@ class Replay:
         assert all(item[name] == self._text for name in told) and self._runs >= len(told)
         assert item["type"] != "function_call" or self._deltas or item["status"] == "incomplete"
         assert all(item[name] == parts for name, parts in self._lists.items())
-        same = item.keys() - self._lists.keys() - told - {"status", "encrypted_content"}
+        begins, ends, later = STAGES.get(item["type"], ([], {}, set()))
+        if self._stages:
+            *before, last = self._stages
+            assert before == begins[: len(before)] and last in ends
+            cut = {"incomplete"} if last == "failed" else set()
+            untold = {"failed", "incomplete"} if ends == {"completed"} else set()
+            assert item.get("status", last) in {last} | cut | untold
+        same = item.keys() - self._lists.keys() - told - later - {"status", "encrypted_content"}
         assert all(item[name] == self._item[name] for name in same)
         self._item = None
         self.output.append(item)
+
+    def _stage(self, event, type, verb):
+        assert type == self._item["type"] and self._run is None
+        assert (event["item_id"], event["output_index"]) == (self._item["id"], len(self.output))
+        assert verb not in STAGES[type][1] or self._runs or type not in OF_TYPE
+        self._stages.append(verb)
 
     def _part_added(self, event, place):
         assert self._item and self._part is None and self._run is None

@@ -257,7 +257,13 @@ def test_scalars_are_those_of_yaml_1_2():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("severs: {}", "1: severs: unknown key; did you mean 'server'? one of: server, backends, models, auth, store, responses, limits, stream, images, files, logs, metrics, inspector"),
+        ("tools: {mcp: {servers: {a: {}}}}", "1: tools.mcp.servers.a: should have either a url or a command"),
+        ("tools: {mcp: {servers: {a: {url: 'http://a/mcp', command: [b]}}}}", "1: tools.mcp.servers.a: should have either a url or a command"),
+        ("tools: {mcp: {servers: {a: {url: 'http://me:pw@a/mcp'}}}}", "1: tools.mcp.servers.a.url: should have no user, query or fragment; a key goes to api_key"),
+        ("tools: {mcp: {connect_seconds: 0}}", "1: tools.mcp.connect_seconds: should be more than 0"),
+        ("tools: {mcp: {hosts: ['https://a']}}", "1: tools.mcp.hosts[0]: should be a host's name, *.example.com for all below it, or * for all"),
+        (BACKEND + "tools: {mcp: {servers: {docs: {url: 'http://a/mcp'}}}}\nmodels: {a: {mcp: [dosc, docs]}}", "3: models.a.mcp[0]: no server 'dosc' in tools.mcp; did you mean 'docs'? one of: docs"),
+        ("severs: {}", "1: severs: unknown key; did you mean 'server'? one of: server, backends, models, auth, store, responses, limits, stream, images, files, tools, logs, metrics, inspector"),
         ("server: {prot: 1}", "1: server.prot: unknown key; did you mean 'port'? one of: host, port, workers, drain_seconds, drain_delay_seconds, watch_seconds, cors, tls, forwarded_allow_ips"),
         ("auth: {keys: [{name: a, key: b, limits: {zzz: 1}}]}", "1: auth.keys[0].limits.zzz: unknown key; one of: requests_per_minute, tokens_per_minute, tokens_per_day, concurrent"),
         (BACKEND + "models: {a: {reasoning: {carrier: text}}}", "2: models.a.reasoning.carrier: unknown key; one of: field, as"),
@@ -416,6 +422,7 @@ def test_the_effective_config_says_the_same_without_secrets():
         "backends: {a: {url: 'http://a', api_key: s3cret}}\nmodels: {m: {aliases: [n]}}\n"
         "auth: {keys: [{name: x, key: s3cret}]}\n"
         "store: {url: 'postgresql+asyncpg://me:s3cret@h:5432/db', sealing_keys: [s3cret]}\n"
+        "tools: {mcp: {servers: {d: {url: 'http://d/mcp', headers: {x: s3cret}}, e: {command: [e], env: {X: s3cret}}}}}\n"
     )
     config = load(text)
     shown = effective(config)
@@ -454,7 +461,7 @@ def test_the_example_shows_every_key_and_its_default():
 def test_every_key_of_the_example_is_explained():
     """Before each key, or before the section that holds it, a comment stands."""
     lines = [line.strip() for line in EXAMPLE.read_text().splitlines()]
-    blocks = {"server:", "backends:", "models:", "auth:", "store:", "limits:", "stream:"}
+    blocks = {"server:", "backends:", "models:", "auth:", "store:", "limits:", "stream:", "tools:", "mcp:"}
     explained = {
         "local:",
         "#reasoning:",
@@ -466,6 +473,10 @@ def test_every_key_of_the_example_is_explained():
         "#- name: local",
         "#priority: 0",
         "#- name: ci",
+        "rounds: 16",
+        "#docs:",
+        "#command: []",
+        "#env: {}",
     }
     for before, line in pairwise(lines):
         if re.match(r"#?(- )?\w+:", line) and line not in blocks | explained:

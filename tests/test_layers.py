@@ -16,7 +16,7 @@ ROWS = [
     ["request", "ledger", "config", "tarpit"],
     ["framing", "backends", "formats", "endpoints", "alignment", "shortening", "documents", "images", "routing"],
     ["calls", "recollection"],
-    ["choice", "translate", "compaction"],
+    ["choice", "translate", "compaction", "hosted"],
     ["normaliser"],
     ["upstream"],
     ["fan"],

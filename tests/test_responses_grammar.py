@@ -14,12 +14,14 @@ from responses_answers import (
     FIELDS,
     FILTER,
     FLAT,
+    HERE,
     KEEP_ALIVE,
     LENGTH,
     NESTED,
     STOP,
     call,
     counted,
+    done_here,
     encoded,
     entry,
 )
@@ -36,6 +38,7 @@ SIGNATURES = st.sampled_from(
 CHANCES = st.sampled_from([(), (), (entry("t", -1, "u", "v"),)])
 REMARKS = st.sampled_from([NESTED, ev.Annotation(0, Raw(json.dumps(FLAT).encode())), ev.Annotation(0, Raw(b"{}"))])
 HOSTED = object()
+OF_OURS = st.tuples(st.sampled_from([*HERE]), st.lists(WORDS, max_size=2), st.sampled_from(["completed", "failed"]))
 APART = st.sampled_from(
     [KEEP_ALIVE, counted(3, 4), ev.Extra(0, "stop_reason", Raw(b"1")), ev.Extra(None, "token_ids", Raw(b"[1]"))]
 )
@@ -52,7 +55,7 @@ ENDS = st.sampled_from([STOP, Finish(0, "tool_calls"), LENGTH, FILTER, BROKE])
 
 
 def hosted(id):
-    item = {"id": id, "type": "web_search_call", "status": "completed", "action": {"type": "search", "query": ""}}
+    item = {"id": id, "type": "mcp_approval_request", "server_label": "s", "name": "f", "arguments": "{}"}
     return ev.HostedTool(0, Raw(json.dumps(item).encode()))
 
 
@@ -71,9 +74,12 @@ def calls(draw):
 def answers(draw):
     """All that the grammar of events.py allows, with keep-alives, counts and extra fields in any place."""
     events, count = [], 0
-    for said in draw(st.lists(st.one_of(SPOKEN, SPOKEN, calls()), max_size=10)):
+    for said in draw(st.lists(st.one_of(SPOKEN, SPOKEN, calls(), OF_OURS), max_size=10)):
         if said is HOSTED:
             events.append(hosted(f"ws_{len(events)}"))
+        elif isinstance(said, tuple) and len(said) == 3:
+            type, pieces, status = said
+            events += done_here(type, f"ours_{len(events)}", *pieces, status=status)
         elif isinstance(said, tuple):
             pieces, start = said
             events += call(*pieces, n=count, id=f"call_{count}", **start)

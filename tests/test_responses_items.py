@@ -16,7 +16,7 @@ from gateway.backends.openai.body import Target, body
 from gateway.backends.openai.continued import continued
 from gateway.backends.openai.messages import Policy
 from gateway.endpoints.responses import parts
-from gateway.endpoints.responses.items import ITEMS, Rules, read
+from gateway.endpoints.responses.items import ITEMS, Rules, excerpt, read
 from gateway.errors import BadRequest
 from gateway.formats import FORMATS
 from gateway.ledger import Ledger
@@ -296,6 +296,11 @@ CASES = {
         [assistant(None, call("mcp_1", name="find", namespace="crm", arguments="{}")), tool("mcp_1", '{"code":5}')],
         [],
     ),
+    "mcp_list_tools": (
+        [{"type": "mcp_list_tools", "id": "mcpl_1", "server_label": "crm", "tools": [{"name": "find", "input_schema": {}}]}],
+        [],
+        [],
+    ),
     "mcp_call without a word": (
         [{"type": "mcp_call", "id": "mcp_1", "server_label": "crm", "name": "find", "arguments": "{}", "output": None}],
         [assistant(None, call("mcp_1", name="find", namespace="crm", arguments="{}")), tool("mcp_1", "")],
@@ -303,7 +308,7 @@ CASES = {
     ),
     **{
         type: ([{"type": type, "id": "x_1", "status": "completed"}, spoken("x")], [assistant("x")], [f"dropped:input.{type}"])
-        for type in ("web_search_call", "image_generation_call", "mcp_list_tools", "acme:telemetry")
+        for type in ("web_search_call", "image_generation_call", "acme:telemetry")
     },
     "additional_tools": ([{"type": "additional_tools", "role": "developer", "tools": []}], [], []),
     "configuration_update": ([{"type": "configuration_update", "reasoning": {"effort": "low"}}], [], []),
@@ -911,3 +916,54 @@ def test_thoughts_are_kept_from_the_last_question_on(case):
         for i, message in enumerate(messages)
     ]
     assert said(items) == (kept, [])
+
+
+# Approvals
+
+REQUEST = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "crm", "name": "find", "arguments": "{}"}
+YES = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
+MADE = {
+    "type": "mcp_call",
+    "id": "mcp_1",
+    "approval_request_id": "mcpr_1",
+    "server_label": "crm",
+    "name": "find",
+    "arguments": "{}",
+    "output": "x",
+}
+ASKED = assistant(None, call("mcpr_1", name="find", namespace="crm", arguments="{}"))
+
+
+@pytest.mark.parametrize(
+    ("before", "input", "told", "approved"),
+    [
+        ([], [REQUEST, YES], "", 1),
+        ([REQUEST], [YES], "", 1),
+        ([REQUEST], [{**YES, "approve": False}], "This call was not made: the user did not approve it.", 0),
+        ([REQUEST, YES], [USER], "It is not known what came of this call.", 0),
+        ([REQUEST, YES, MADE], [USER], "x", 0),
+        ([], [REQUEST, YES, MADE], "x", 0),
+        ([REQUEST], [USER], "This call was not made: the user has not approved it.", 0),
+    ],
+)  # fmt: skip
+def test_a_call_is_made_once_it_is_approved_and_once_only(before, input, told, approved):
+    said = read(
+        [USER, *input] if not before else input,
+        None,
+        [USER, *before] if before else [],
+        Rules(SEALED.get, Ledger(), "m", approves=True),
+    )
+    assert [message for message in said.messages if message != USER] == [ASKED, tool("mcpr_1", told)]
+    assert len(said.approved) == approved
+
+
+def test_items_that_are_added_may_decide_on_what_is_not_here():
+    rules = Rules(SEALED.get, Ledger(), "m", approves=True)
+    assert excerpt([YES], "items", rules).approved == {}
+    assert excerpt([REQUEST, YES], "items", rules).approved.keys() == {"mcpr_1"}
+
+
+def test_a_list_that_failed_is_none():
+    listed = {"type": "mcp_list_tools", "id": "l", "server_label": "crm", "tools": [], "error": "down"}
+    assert conversation([USER, listed]).lists == {}
+    assert conversation([USER, {**listed, "error": None}]).lists == {"crm": []}

@@ -9,7 +9,20 @@ from hypothesis import strategies as st
 from meaning import untraced
 from msgspec import Raw
 from openai.types.responses import ResponseCompactionCompactingEvent
-from responses_answers import BROKE, FIELDS, KEEP_ALIVE, LENGTH, NESTED, STOP, call, encoded, entry, new_encoder
+from responses_answers import (
+    BROKE,
+    FIELDS,
+    HERE,
+    KEEP_ALIVE,
+    LENGTH,
+    NESTED,
+    STOP,
+    call,
+    done_here,
+    encoded,
+    entry,
+    new_encoder,
+)
 from responses_events import checked, events_of
 from test_responses_grammar import OPTIONS, answers, hosted
 
@@ -151,6 +164,18 @@ def test_a_compaction_that_is_told_is_whole(place):
     done, error = events_of(said + log.DONE)
     assert (done["type"], done["item"]) == ("response.output_item.done", item) and error["type"] == "error"
     assert [done["sequence_number"], error["sequence_number"]] == [place, place + 1]
+
+
+@pytest.mark.parametrize("status", ["completed", "failed", None])
+@pytest.mark.parametrize("type", HERE)
+def test_what_is_done_here_is_as_far_as_it_was_told(type, status):
+    pieces = ['{"a":', "1}"] if type == "mcp_call" else []
+    frames = logged([*done_here(type, "ours_1", *pieces, run=type != "mcp_list_tools", status=status), BROKE])
+    for place in range(3, len(frames) - 1):
+        (item, *_) = broken_off(frames[:place])["output"]
+        last = told(frames[:place]).rpartition(".")[2]
+        wanted = {"completed": {"completed"}, "failed": {"failed"}, "done": {status, "incomplete"}}
+        assert item.get("status", "incomplete") in wanted.get(last, {"incomplete"}) | {"incomplete"}
 
 
 def test_a_failure_is_told_once():

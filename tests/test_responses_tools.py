@@ -163,7 +163,7 @@ def test_every_type_of_choice_that_the_sdk_knows_is_understood():
     assert len(known) == 15
     for type in known:
         try:
-            chosen({"type": type, "name": "f", "mode": "auto", "tools": []}, OFFER, Ledger())
+            chosen({"type": type, "name": "f", "server_label": "s", "mode": "auto", "tools": []}, OFFER, Ledger())
         except BadRequest as error:
             assert error.problem.code == "unsupported_value"
 

@@ -19,7 +19,7 @@ from gateway.ledger import Ledger
 from gateway.request import Request
 from gateway.translate import close as close_filters
 from gateway.translate import translate
-from gateway.turn import CallUpstream, End, Failed, RunTool, Send, Turn
+from gateway.turn import CallUpstream, End, Failed, Send, Turn
 
 USAGE = sse({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}})
 FUNCTION = {"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {"type": "string"}}}}}
@@ -35,17 +35,19 @@ def make_turn(
     question=None,
     *,
     format="hermes_json",
-    tools=frozenset(),
     ledger=None,
     reasoning=("reasoning_content",),
     wanted=frozenset(),
+    again=lambda: None,
 ):
     question, ledger = question or asked(tools=[FUNCTION]), ledger or Ledger()
     request, filters = translate(question.request, ledger)
     schemas = {tool.name: tool.definition.get("parameters") or {} for tool in request.callable_tools}
     settings = setting(format, tools=schemas, ledger=ledger)
     encoder = chat.encoder(chat.Head("chatcmpl-1", 7, "m", reasoning), question, ledger, lambda: "xx")
-    return Turn(request, lambda _: upstream(settings, filters=filters, n=request.n, wanted=wanted), encoder, tools)
+    return Turn(
+        request, lambda _: upstream(settings, filters=filters, n=request.n, wanted=wanted), encoder, again=again
+    )
 
 
 def client_bytes(pieces, question=None, **options):
@@ -400,42 +402,28 @@ def test_one_call_only_where_the_client_wants_no_more():
 # Rounds
 
 
-def test_two_rounds_with_a_tool_of_the_gateway():
-    turn = make_turn(asked(tools=[FUNCTION], stream_options={"include_usage": True}), tools={"search"})
-    (first_call,) = turn.start()
-    assert isinstance(first_call, CallUpstream)
-    first = turn.feed(
-        chunk(content="wait ") + chunk(tool_calls=[call(0, "s1", "search", '{"q":1}')]) + chunk("stop") + USAGE + DONE
-    )
-    sent, run = turn.close()
-    assert (
-        run == RunTool("s1", "search", '{"q":1}') and b"tool_calls" not in first + sent.data and b'"stop"' not in first
-    )
-    (again,) = turn.tool_result("s1", "found")
-    assert [message["role"] for message in again.request.messages] == ["user", "assistant", "tool"]
+def test_another_round_goes_on_where_the_one_before_ended():
+    requests = iter([Request(model="m", messages=(), fresh=True), None])
+    turn = make_turn(asked(stream_options={"include_usage": True}), again=requests.__next__)
+    turn.start()
+    first = turn.feed(chunk(content="wait ") + chunk("length") + USAGE + DONE)
+    sent, go_on = turn.close()
+    assert isinstance(go_on, CallUpstream) and go_on.request.fresh and turn.begun and not turn.spoken
     second = turn.feed(chunk(content="done") + chunk("stop") + USAGE + DONE)
     last, end = turn.close()
     said = payloads(first + sent.data + second + last.data)
     assert end == End() and last.data.endswith(DONE) and said[-1]["usage"]["total_tokens"] == 14
-    assert [c["finish_reason"] for frame in said for c in frame["choices"] if c["finish_reason"]] == ["stop"]
+    texts = [c["delta"].get("content") or "" for frame in said for c in frame["choices"]]
+    assert "".join(texts) == "wait done"
 
 
-def test_a_round_waits_for_all_its_tools():
-    turn = make_turn(tools={"search"})
+def test_a_later_round_that_said_nothing_can_be_tried_again():
+    requests = iter([Request(model="m", messages=()), None])
+    turn = make_turn(again=requests.__next__)
     turn.start()
-    turn.feed(chunk(tool_calls=[call(0, "s1", "search", "{}"), call(1, "s2", "search", "{}")]) + chunk("stop") + DONE)
-    assert [type(action) for action in turn.close()] == [Send, RunTool, RunTool]
-    assert turn.tool_result("s2", "b") == [] and len(turn.tool_result("s1", "a")) == 1
-
-
-def test_a_call_for_the_client_ends_the_turn_beside_one_of_the_gateway():
-    turn = make_turn(tools={"search"})
-    turn.start()
-    sent = turn.feed(chunk(tool_calls=[call(0, "s1", "search", "{}"), call(1, "x", "f", "{}")]) + chunk("stop") + DONE)
-    assert [type(action) for action in turn.close()] == [Send, End]
-    assert [d.get("tool_calls", [{}])[0].get("id") for f in payloads(sent) for d in [f["choices"][0]["delta"]]].count(
-        "x"
-    ) == 1
+    turn.feed(chunk(content="a") + chunk("stop") + DONE)
+    turn.close()
+    assert turn.fail(Problem(502, "broke")) == [Send(b""), Failed(Problem(502, "broke"))]
 
 
 # Failures
@@ -480,13 +468,6 @@ def test_a_whole_answer_that_failed_has_no_body():
     sent, _ = turn.fail(Problem(504, "late"))
     assert sent.data == b"" and turn.problem == Problem(504, "late")
     assert turn.keep_alive() == b"" and turn.commit() == b""
-
-
-def test_a_failed_round_runs_no_tools():
-    turn = make_turn(tools={"search"})
-    turn.start()
-    turn.feed(chunk(tool_calls=[call(0, "s1", "search", "{}")]))
-    assert [type(action) for action in turn.fail(Problem(502, "broke"))] == [Send, Failed]
 
 
 def test_the_head_goes_out_once():

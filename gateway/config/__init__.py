@@ -35,11 +35,13 @@ from gateway.config.schema import (
     Timeouts,
     Tls,
 )
+from gateway.config.tools import Mcp, McpServer, Tools
 
 __all__ = [
     "Auth", "Backend", "Config", "ConfigError", "Document", "Fault", "Faulty", "Fetching", "Key", "Kind", "Logs",
-    "Model", "Queue", "Reasoning", "Responses", "Roles", "Scope", "Server", "Store", "Target", "Timeouts", "Tls",
-    "Unreadable", "as_digest", "build", "digest", "effective", "exposed", "is_loopback", "parse", "read",
+    "Mcp", "McpServer", "Model", "Queue", "Reasoning", "Responses", "Roles", "Scope", "Server", "Store", "Target",
+    "Timeouts", "Tls", "Tools", "Unreadable", "as_digest", "build", "digest", "effective", "exposed", "is_loopback",
+    "parse", "read",
 ]  # fmt: skip
 
 

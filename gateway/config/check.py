@@ -127,12 +127,14 @@ def _links(data: dict[str, Any]) -> Iterator[tuple[Path, str]]:
     """What is wrong between the sections.  The data may be of any shape: the schema has not seen it."""
     models = _mapping(data, "models")
     backends = _mapping(data, "backends")
+    servers = _mapping(_mapping(_mapping(data, "tools"), "mcp"), "servers")
     for name, model in models.items():
         if _homeless(model) and len(backends) != 1:
             yield ("models", name), f"names no backend; {choice('', backends)}"
         yield from _targets(model, ("models", name, "backends"), backends)
         yield from _template(model, ("models", name))
         yield from _fallbacks(name, model, models)
+        yield from _servers(name, model, servers)
     yield from _aliases(models)
     yield from _exposure(data)
 
@@ -156,6 +158,12 @@ def _fallbacks(name: str, model: object, models: Collection[str]) -> Iterator[tu
         other = entry.get("model") if isinstance(entry, dict) else entry
         if isinstance(other, str) and other not in others:
             yield ("models", name, "fallback", index), f"no other model {other!r}; {choice(other, others)}"
+
+
+def _servers(name: str, model: object, servers: Collection[str]) -> Iterator[tuple[Path, str]]:
+    for index, label in enumerate(_list(model, "mcp")):
+        if isinstance(label, str) and label not in servers:
+            yield ("models", name, "mcp", index), f"no server {label!r} in tools.mcp; {choice(label, servers)}"
 
 
 def _template(model: object, path: Path) -> Iterator[tuple[Path, str]]:

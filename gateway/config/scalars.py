@@ -78,6 +78,13 @@ def _optional_secret(value: SecretStr | None) -> SecretStr | None:
 
 def _root(value: str) -> str:
     """The root of a server: a trailing `/v1` or `/` is stripped."""
+    parts = urlsplit(_url(value))
+    if parts.query or parts.fragment:
+        raise wrong("should have no user, query or fragment; a key goes to api_key")
+    return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/").removesuffix("/v1").rstrip("/"), "", ""))
+
+
+def _url(value: str) -> str:
     try:
         parts = urlsplit(value)
         parts.port  # noqa: B018 - reading it checks it
@@ -85,9 +92,9 @@ def _root(value: str) -> str:
         raise wrong(f"not a URL: {error}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or re.search(r"\s", value):
         raise wrong("should begin with http:// or https:// and name a host, like http://127.0.0.1:8000")
-    if parts.username is not None or parts.query or parts.fragment:
+    if parts.username is not None:
         raise wrong("should have no user, query or fragment; a key goes to api_key")
-    return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/").removesuffix("/v1").rstrip("/"), "", ""))
+    return value
 
 
 def _store(value: SecretStr) -> SecretStr:
@@ -152,5 +159,9 @@ Endpoint = Annotated[str, matching(r"(/[^/\s?#%]+)+", "should be a path like /v1
 Root = Annotated[str, AfterValidator(_root)]
 StoreUrl = Annotated[SecretStr, AfterValidator(_store), PlainSerializer(_show_store)]
 CounterUrl = Annotated[SecretStr, AfterValidator(_counter), PlainSerializer(_show_store)]
+Url = Annotated[str, AfterValidator(_url)]
+ServerHost = Annotated[
+    str, matching(r"\*|(\*\.)?[A-Za-z0-9.-]+", "should be a host's name, *.example.com for all below it, or * for all")
+]
 Network = Annotated[str, AfterValidator(_network)]
 Format = Annotated[str, AfterValidator(_format)]

@@ -6,7 +6,7 @@ A key without a value counts as left out.  What single values may be is in scala
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from gateway.config.scalars import (
     CounterUrl,
@@ -27,6 +27,8 @@ from gateway.config.scalars import (
     Whole,
     wrong,
 )
+from gateway.config.section import Section
+from gateway.config.tools import Tools
 
 Kind = Literal["openai", "vllm", "llamacpp", "ollama", "lmstudio", "sglang", "transformers"]
 Scope = Literal["inference", "admin"]
@@ -34,24 +36,6 @@ Ignorable = Literal[
     "frequency_penalty", "logit_bias", "logprobs", "n", "parallel_tool_calls", "presence_penalty", "reasoning_effort",
     "response_format", "seed", "stop", "tool_choice", "top_logprobs",
 ]  # fmt: skip
-
-
-class Section(BaseModel):
-    """A mapping of the file; a key that it does not have is refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True, hide_input_in_errors=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _present(cls, data: object) -> object:
-        if isinstance(data, dict):
-            return {key: value for key, value in data.items() if value is not None or key not in cls.known()}
-        return {} if data is None else data
-
-    @classmethod
-    def known(cls) -> list[str]:
-        """The keys that may be written here."""
-        return [field.serialization_alias or name for name, field in cls.model_fields.items()]
 
 
 class Tls(Section):
@@ -182,6 +166,7 @@ class Model(Section):
 
     retries: further attempts, at other backends as long as there are any, until there is content for the client.
     hedge_seconds: without content after so long another backend is asked as well; 0: never.
+    mcp: servers whose tools are offered in chat completions and run here.
     """
 
     backends: tuple[Target, ...] = ()
@@ -199,6 +184,7 @@ class Model(Section):
     retries: Annotated[Whole, Field(ge=0)] = 2
     hedge_seconds: Seconds = 0
     fallback: tuple[Fallback, ...] = ()
+    mcp: tuple[Name, ...] = ()
     limits: UseLimits = UseLimits()
 
 
@@ -339,8 +325,8 @@ class Config(Section):
     """One gateway.  An empty document is one, too."""
 
     server: Server = Server()
-    backends: dict[Name, Backend] = {}
-    models: dict[ModelName, Model] = {}
+    backends: dict[Name, Backend] = Field(default_factory=dict)
+    models: dict[ModelName, Model] = Field(default_factory=dict)
     auth: Auth = Auth()
     store: Store = Store()
     responses: Responses = Responses()
@@ -348,6 +334,7 @@ class Config(Section):
     stream: Stream = Stream()
     images: Fetching = Fetching()
     files: Fetching = Fetching()
+    tools: Tools = Tools()
     logs: Logs = Logs()
     metrics: Metrics = Metrics()
     inspector: Inspector = Inspector()

@@ -8,7 +8,8 @@ from typing import get_args
 from pydantic_core import ErrorDetails
 
 from gateway.config.faults import Path
-from gateway.config.schema import Config, Section
+from gateway.config.schema import Config
+from gateway.config.section import Section
 
 _MAPPING = "should be a mapping, one `key: value` a line"
 _WORDS = {
@@ -18,6 +19,7 @@ _WORDS = {
     "finite_number": "should be finite; 0 is none",
     "float_parsing": "should be a number",
     "float_type": "should be a number",
+    "greater_than": "should be more than {gt}",
     "greater_than_equal": "should be {ge} or more",
     "int_from_float": "should be a whole number",
     "int_parsing": "should be a whole number",

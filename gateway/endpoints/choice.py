@@ -4,16 +4,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gateway.errors import BadRequest
-from gateway.request import Named, Tool, ToolChoice
+from gateway.request import Named, ToolChoice
 
 Chosen = tuple[ToolChoice | None, frozenset[Named] | None]
 Find = Callable[[dict[str, Any]], Named | None]
 
 
-def settled(choice: Any, tools: Sequence[Tool], find: Find) -> Chosen:  # noqa: ANN401 - decoded JSON
+def settled(choice: Any, tools: Sequence[object], find: Find) -> Chosen:  # noqa: ANN401 - decoded JSON
     """The choice and the allowed tools, None for all; a choice without tools to choose from is no choice.
 
-    find: the tool that an object names; None if it is none that could be called.
+    tools: whatever could be chosen; find: the tool that an object names; None if it is none that could be called.
     """
     allowed = None
     if isinstance(choice, dict) and choice["type"] == "allowed_tools":

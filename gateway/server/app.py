@@ -33,6 +33,7 @@ from gateway.server.strangers import Strangers
 from gateway.server.sweeping import sweep_for_ever
 from gateway.server.telemetry.observation import observed
 from gateway.server.telemetry.telemetry import Telemetry
+from gateway.server.tools import Workshop
 from gateway.server.websocket import entrance
 from gateway.store.database import Database
 
@@ -78,8 +79,10 @@ async def _living(config: Config, crowd: Crowd, app: FastAPI) -> AsyncIterator[d
     directory = Directory(config, telemetry.failed)
     limits = Limits(config, store)
     joined = partial(crowd.joined, config.limits.concurrent or inf)
-    asking = Asking(Reader(store, state.keyring, config), directory, limits, joined, telemetry)
+    workshop = Workshop(config.tools)
+    asking = Asking(Reader(store, state.keyring, config, workshop), directory, limits, joined, telemetry)
     state.store, state.directory, state.limits, state.asking = store, directory, limits, asking
+    state.workshop = workshop
     beside = [asyncio.create_task(sweep_for_ever(store, config.store))]
     try:
         async with telemetry.of(directory), directory.probing(), asking.jobs.at_work() as stopping:
@@ -89,6 +92,7 @@ async def _living(config: Config, crowd: Crowd, app: FastAPI) -> AsyncIterator[d
     finally:
         for task in beside:
             task.cancel()
+        await workshop.close()
         await directory.close()
         await limits.close()
         await store.close()

@@ -1,7 +1,9 @@
 """The rounds of one answer, one at a time: where they are put, and what is tried when nothing comes of one."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 
 from msgspec import Raw, json
 from msgspec.structs import replace
@@ -11,7 +13,9 @@ from gateway.compaction import Told, resumed, summarised
 from gateway.config import Config
 from gateway.endpoints.responses import Summary
 from gateway.errors import ClientError, GatewayError, Problem, UpstreamFailed
+from gateway.hosted import Loop, Result, offered
 from gateway.ledger import Code, Ledger
+from gateway.request import Request
 from gateway.server import documents, heads, images
 from gateway.server.backend import Backend
 from gateway.server.call import AnyCall, Later
@@ -21,9 +25,10 @@ from gateway.server.exchange import Exchange
 from gateway.server.hedging import Hedged, Second
 from gateway.server.memory import Forgetful
 from gateway.server.preparing import prepare
-from gateway.server.questions import Question
+from gateway.server.questions import Question, no_tools
 from gateway.server.rounds import Round, Rounds
 from gateway.server.telemetry.observation import Pace, observed
+from gateway.server.tools import Running, Toolbox
 from gateway.server.ways import Way, Ways
 from gateway.shortening import versions
 from gateway.turn import Turn
@@ -39,11 +44,12 @@ class Attempts:
         self.seen = observed(http.scope)
         self._ledger, self._rounds = question.ledger, Rounds(question.memory.listening)
         self._summing = False  # what was said is to be summed up first
+        self._toolbox: Toolbox
 
     async def begin(self, way: Way) -> None:
         """Raises what the request is refused for."""
         whole = await documents.read(self._question.request, self._settings.files, self._ledger)
-        self._versions = versions(whole)
+        self._versions = versions(await self._with_tools(whole, way.route))
         self._mark = self._ledger.mark()
         self._note_model()
         await self._prepare(way.route)
@@ -74,6 +80,8 @@ class Attempts:
     def call(self) -> AnyCall:
         if self._summing:
             return Later(self._summed())
+        if self._rounds.loop and self._rounds.loop.running:
+            return Running(partial(self._run_tools, self._rounds.loop))
         round, seconds = self._rounds.now, self._ways.served.settings.hedge_seconds
         call = round.call(self._rounds.source, self._turn.answered, self._ways.asker)
         return Hedged(call, seconds, self._beside) if seconds and len(round.bodies) == 1 else call
@@ -139,6 +147,28 @@ class Attempts:
         self._ledger.note(code, subject)
         self._mark = self._ledger.mark()
 
+    # tools that run here
+
+    async def _with_tools(self, request: Request, route: Route) -> Request:
+        if not (toolbox := self._question.tools(route.settings)):
+            return request
+        if request.n > 1:  # each choice would go its own way
+            self._ledger.note("dropped", "tools.mcp")
+            return request
+        self._rounds.run_tools(await toolbox.open())
+        self._toolbox = toolbox
+        return offered(request, [ours.tool for ours in toolbox.tools], self._ledger)
+
+    async def _run_tools(self, loop: Loop, tell: Callable[[Result], None]) -> None:
+        """Run what is due, and put what the model is asked next."""
+        if loop.due:
+            await self._question.act()
+        await self._toolbox.run(loop.due, tell)
+        if loop.goes_on:
+            self._versions = versions(loop.next(self._versions[0]))
+            self._mark = self._ledger.mark()
+            await self._prepare(self.route)
+
     # what comes before
 
     async def _summed(self) -> AnyCall:
@@ -167,6 +197,7 @@ class Attempts:
             compaction=None,
             prepare=prepare,
             turns=[],
+            tools=no_tools,
         )
         attempts = Attempts(self._http, question, self._ways, self._settings)
         await attempts.begin(Way(self.route))

@@ -111,7 +111,7 @@ class Exchange:
         said = self._turn.feed(data)
         if data and not self._turn.problem:
             self._seen.pace.heard(self._turn.begun)
-            if self._unjudged and self._turn.begun:
+            if self._unjudged and self._turn.spoken:
                 self._judge()
             return said
         actions = self._turn.close()

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,8 @@ from gateway.server.ids import new_id, padding
 from gateway.server.memory import Forgetful
 from gateway.server.rounds import Round
 from gateway.server.sealing import Sealer
-from gateway.server.state import Record, State
+from gateway.server.state import Origin, Record, State
+from gateway.server.tools import Toolbox, Workshop
 from gateway.turn import Endpoint, Turn
 
 if TYPE_CHECKING:
@@ -46,6 +47,13 @@ class Named(Struct, frozen=True):
     created: int
 
 
+class Beside(Struct, frozen=True):
+    """What there is for an answer besides models.  workshop: None where no tool is to run."""
+
+    memory: Forgetful
+    workshop: Workshop | None
+
+
 class Lasting(Struct, frozen=True):
     """What an answer needs to go on without the client that asked for it.
 
@@ -65,6 +73,15 @@ class Lasting(Struct, frozen=True):
     finish: Callable[["AsyncConnection", Record], Awaitable[bool]]
 
 
+def no_tools(_: config.Model) -> Toolbox | None:
+    """Nothing runs at the gateway."""
+    return None
+
+
+async def nobody_minds() -> None:
+    """An answer that ends with its client is never begun again."""
+
+
 class Question(Struct, frozen=True):
     """encoder: makes the endpoint of an answer, for the model that gives it; keep: stores the answer.
 
@@ -76,6 +93,8 @@ class Question(Struct, frozen=True):
     prepare: puts the request to the backend of a route; the last argument is the limit of a frame in bytes.
     accept: is offered, when all that can be refused has been, the head of the answer; True if that is out with it.
     turns: those of its answer, as they come.
+    tools: that run at the gateway, for the model that gives the answer; None: none do.
+    act: is told before any of them does; raises StoreFailed where that has to be known and cannot be.
     """
 
     request: Request
@@ -90,6 +109,8 @@ class Question(Struct, frozen=True):
     prepare: Callable[[Request, Route, Ledger, int], Awaitable[Round]] = preparing.prepare
     accept: Callable[[Callable[[], dict[str, str]]], Awaitable[bool]] | None = None
     turns: list[Turn] = field(default_factory=list)
+    tools: Callable[[config.Model], Toolbox | None] = no_tools
+    act: Callable[[], Awaitable[None]] = nobody_minds
 
     def used(self) -> int:
         """Tokens, by now."""
@@ -116,7 +137,7 @@ class Question(Struct, frozen=True):
 
 
 @asynccontextmanager
-async def chat_completion(raw: bytes, state: State, memory: Forgetful) -> AsyncIterator[Question]:
+async def chat_completion(raw: bytes, state: State, memory: Forgetful, workshop: Workshop) -> AsyncIterator[Question]:
     asked, ledger, created = chat.parse(raw), Ledger(), int(time.time())
 
     def encoder(model: config.Model) -> Endpoint:
@@ -127,7 +148,8 @@ async def chat_completion(raw: bytes, state: State, memory: Forgetful) -> AsyncI
         await state.keep_completion({**record, "metadata": asked.metadata}, [*asked.request.messages])
 
     request = await memory.recalled(asked.request, ledger)
-    yield Question(request, ledger, encoder, keep, memory, request.rest.get("prompt_cache_key"))
+    key, tools = request.rest.get("prompt_cache_key"), partial(workshop.standing, ledger)
+    yield Question(request, ledger, encoder, keep, memory, key, tools=tools)
 
 
 @asynccontextmanager
@@ -150,11 +172,13 @@ async def response(
     settings: config.Responses,
     state: State,
     sealer: Sealer,
-    memory: Forgetful,
+    beside: Beside,
     named: Named | None = None,
 ) -> AsyncIterator[Question]:
     """named: the response that it is, if it is asked again."""
-    ledger, edge, rules = Ledger(), _edge(sealer), _rules(settings, sealer)
+    memory, workshop = beside.memory, beside.workshop
+    ledger, edge = Ledger(), _edge(sealer)
+    rules = _rules(settings, sealer, workshop.runs if workshop else responses.nothing_runs)
     named = named or Named(new_id("resp_"), int(time.time()))
     draft = responses.draft(body, rules)
 
@@ -169,16 +193,28 @@ async def response(
         request = await memory.recalled(asked.request, ledger, all_turns=all_turns)
         above, keep = asked.compact_above, partial(state.keep_response, draft, origin)
         compaction = None if above is None else Compaction(above, partial(responses.Summary, edge, ledger))
-        lasting = None
-        if state.lasts(asked, settings.resume_seconds):
-            head = responses.Head(named.id, named.created, asked.request.model)
-            queued, opening = responses.opening(head, asked)
-            stored = partial(state.open_response, draft, origin, {**queued, "status": "in_progress"})
-            finish = partial(state.finish_response, origin)
-            lasting = Lasting(named.id, asked.background, asked.streamed, queued, opening, encoder, stored, finish)
+        lasts = state.lasts(asked, settings.resume_seconds)
+        lasting = _lasting(named, asked, state, (draft, origin), encoder) if lasts else None
         thread = origin.behind.thread if origin.behind else None
         sticky = asked.echo["prompt_cache_key"] or draft.conversation or thread
-        yield Question(request, ledger, encoder, keep, memory, sticky, "input", compaction, lasting)
+        box = workshop.box(asked.hosted, ledger) if workshop else None
+        async with box or nullcontext():
+            question = Question(request, ledger, encoder, keep, memory, sticky, "input", compaction, lasting)
+            yield replace(question, tools=lambda _: box)
+
+
+def _lasting(
+    named: Named,
+    asked: responses.Asked,
+    state: State,
+    place: tuple[responses.Draft, Origin],
+    encoder: Callable[[config.Model, int], Endpoint],
+) -> Lasting:
+    draft, origin = place
+    queued, opening = responses.opening(responses.Head(named.id, named.created, asked.request.model), asked)
+    stored = partial(state.open_response, draft, origin, {**queued, "status": "in_progress"})
+    finish = partial(state.finish_response, origin)
+    return Lasting(named.id, asked.background, asked.streamed, queued, opening, encoder, stored, finish)
 
 
 @asynccontextmanager
@@ -187,7 +223,7 @@ async def compaction(
 ) -> AsyncIterator[Question]:
     """The question for a summary alone, of which nothing is stored."""
     ledger, created, edge = Ledger(), int(time.time()), _edge(sealer)
-    rules, id = _rules(settings, sealer), new_id("resp_")
+    rules, id = _rules(settings, sealer, responses.nothing_runs), new_id("resp_")
     draft = responses.draft(body, rules)
 
     def encoder(_: config.Model) -> Endpoint:
@@ -200,8 +236,8 @@ async def compaction(
         yield Question(request, ledger, encoder, keep, Forgetful(), draft.conversation, "input")
 
 
-def _rules(settings: config.Responses, sealer: Sealer) -> responses.Settings:
-    return responses.Settings(sealer.open, settings.min_output_tokens, settings.repair_dangling_calls)
+def _rules(settings: config.Responses, sealer: Sealer, runs: responses.Runs | None) -> responses.Settings:
+    return responses.Settings(sealer.open, settings.min_output_tokens, settings.repair_dangling_calls, runs)
 
 
 def _edge(sealer: Sealer) -> responses.Edge:

@@ -11,6 +11,7 @@ from gateway.backends.verdicts import Emulated
 from gateway.calls import Setting
 from gateway.fan import Fan
 from gateway.formats.chosen import Chosen
+from gateway.hosted import Between, Loop
 from gateway.request import Request
 from gateway.server.admission import Asker
 from gateway.server.call import AnyCall, Call
@@ -97,6 +98,7 @@ class Rounds:
     """Those of one turn, one at a time.  Knows nothing of its turn, which knows this: together they would be a cycle.
 
     listening: gives each what is to hear its answer; source: what the one of now has opened.
+    loop: of the tools that run at the gateway between them, if there are any.
     """
 
     now: Round
@@ -104,17 +106,28 @@ class Rounds:
 
     def __init__(self, listening: Callable[[Round], Round]) -> None:
         self.listening = listening
+        self.loop: Loop | None = None
+
+    def run_tools(self, loop: Loop) -> None:
+        """What is said of them is heard by the loop, as the last of all."""
+        listening, self.loop = self.listening, loop
+        self.listening = lambda round: listening(round).seen_by(loop)
 
     def begin(self, round: Round) -> None:
         self.now = self.listening(round)
 
     def open(self, _: Request) -> Source:
+        if self.loop and self.loop.running:
+            self.source = Between(self.loop)
+            return self.source
+        if self.loop:
+            self.loop.begin()
         self.source = self.now.open()
         return self.source
 
     def again(self) -> Request | None:
         """What is to be asked now, if there is to be another round."""
-        if not (another := self.now.another()):
-            return None
-        self.begin(another)
-        return self.now.request
+        if another := self.now.another():
+            self.begin(another)
+            return self.now.request
+        return self.now.request if self.loop and (self.loop.running or self.loop.goes_on) else None

@@ -114,7 +114,7 @@ class State:
             message = f"Previous response with id '{id}' is not finished yet: its status is {status}."
             raise BadRequest(message, param="previous_response_id")
         before = await _said_before(db, kept.behind, id)
-        if status in ("failed", "cancelled") and kept.end > kept.output and before[-1]["status"] == "incomplete":
+        if status in ("failed", "cancelled") and kept.end > kept.output and before[-1].get("status") == "incomplete":
             return Place(kept.thread, kept.end - 1), before[:-1]
         return kept.behind, before
 

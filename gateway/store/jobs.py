@@ -14,6 +14,8 @@ from gateway.store.leases import LONGEST_MS
 from gateway.store.records import Held, Job, State
 from gateway.store.tables import jobs, requests
 
+LAST = 1 << 15  # an attempt that none follows
+
 
 async def begin(  # noqa: PLR0913, PLR0917 - it is a row
     db: AsyncConnection,
@@ -30,6 +32,11 @@ async def begin(  # noqa: PLR0913, PLR0917 - it is a row
     lease = _lease(holder, now_ms, lease_ms)
     await db.execute(insert(jobs).values(id=id, tenant=tenant, **said, **lease))
     await db.execute(insert(requests).values(job=id, body=request))
+
+
+async def act(db: AsyncConnection, id: str) -> None:
+    """Whoever takes the job from now on is not to begin it again: it has had effects that nobody can take back."""
+    await db.execute(update(jobs).where(jobs.c.id == id).values(attempts=LAST))
 
 
 async def hold(

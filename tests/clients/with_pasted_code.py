@@ -40,7 +40,7 @@ def programs() -> Iterator[tuple[str, Block]]:
     for block in blocks("docs/clients.md"):
         if block.language in ("sh", "python", "js"):
             yield "docs/clients.md", block
-    yield from (("README.md", block) for block in blocks("README.md") if block.language == "python")
+    yield from (("README.md", block) for block in blocks("README.md") if block[:2] == ("With an SDK", "python"))
 
 
 async def tried(page: str, block: Block) -> None:

@@ -92,7 +92,8 @@ class Stream(Frames):
     _arms: ClassVar[dict[type[Any], Callable[[Any, Any], bytes]]] = {
         **Frames._arms, ev.Text: _text, ev.Reasoning: _reasoning, ev.Refusal: _refusal, ev.Annotation: _annotation,
         ev.HostedTool: Frames._nothing, ev.ToolStart: _tool_start, ev.ToolArgs: _tool_args, ev.ToolInput: _tool_input,
-        ev.ToolEnd: Frames._nothing, ev.Finish: _finish,
+        ev.ToolEnd: Frames._nothing, ev.Finish: _finish, ev.HostedStart: Frames._nothing,
+        ev.HostedArgs: Frames._nothing, ev.HostedRun: Frames._nothing, ev.HostedEnd: Frames._nothing,
     }  # fmt: skip
 
 

@@ -118,7 +118,8 @@ class _Choice:
     _arms: ClassVar[dict[type[Any], Callable[[Any, Any], None]]] = {
         ev.Text: _text, ev.Reasoning: _reasoning, ev.Refusal: _refusal, ev.Annotation: _annotation,
         ev.HostedTool: _nothing, ev.ToolStart: _tool_start, ev.ToolArgs: _tool_args, ev.ToolInput: _tool_input,
-        ev.ToolEnd: _nothing, ev.Finish: _finish, ev.Extra: _extra,
+        ev.ToolEnd: _nothing, ev.Finish: _finish, ev.Extra: _extra, ev.HostedStart: _nothing, ev.HostedArgs: _nothing,
+        ev.HostedRun: _nothing, ev.HostedEnd: _nothing,
     }  # fmt: skip
 
 

@@ -49,7 +49,7 @@ class Stream(Frames):
         **Frames._arms, ev.Text: _text, ev.Finish: _finish,
         **dict.fromkeys(
             (ev.Reasoning, ev.Refusal, ev.Annotation, ev.HostedTool, ev.ToolStart, ev.ToolArgs, ev.ToolInput,
-             ev.ToolEnd),
+             ev.ToolEnd, ev.HostedStart, ev.HostedArgs, ev.HostedRun, ev.HostedEnd),
             Frames._nothing,
         ),
     }  # fmt: skip

@@ -10,7 +10,7 @@ from gateway.endpoints.extras import continued
 from gateway.endpoints.responses import lifecycle, shape
 from gateway.endpoints.responses.asked import Asked, Carrier, Edge, Head
 from gateway.endpoints.responses.frames import Frames
-from gateway.endpoints.responses.output import Call, Message, Status, Thinking, Told
+from gateway.endpoints.responses.output import Call, Hosted, Message, Status, Thinking, Told
 from gateway.endpoints.responses.shape import Wire
 from gateway.ledger import Ledger
 from gateway.request import Thought
@@ -30,7 +30,7 @@ class Answer:
         self.begun = lifecycle.begun(head, asked)
         self._end: Wire = {}  # how it ended
         self._output: list[Wire] = []  # items that have ended
-        self._open: Message | Thinking | Call | None = None
+        self._open: Message | Thinking | Call | Hosted | None = None
         self._start: ev.ToolStart | None = None  # the last call
         self._blank: list[ev.Text] = []  # white space that a message may begin with
         self._refused = False
@@ -166,6 +166,24 @@ class Answer:
         self._end_item()
         self._tell(json.decode(e.item))
 
+    def _hosted_start(self, e: ev.HostedStart) -> None:
+        self._drop_blank()
+        self._end_item()
+        self._open = Hosted(self._frames, len(self._output), json.decode(e.item))
+
+    def _hosted_args(self, e: ev.HostedArgs) -> None:
+        assert isinstance(self._open, Hosted)
+        self._open.piece(e.json)
+
+    def _hosted_run(self, _: ev.HostedRun) -> None:
+        assert isinstance(self._open, Hosted)
+        self._open.run()
+
+    def _hosted_end(self, e: ev.HostedEnd) -> None:
+        assert isinstance(self._open, Hosted)
+        self._output.append(self._open.end(json.decode(e.item)))
+        self._open = None
+
     # the end
 
     def _finish(self, e: ev.Finish) -> None:
@@ -196,6 +214,8 @@ class Answer:
         ev.Text: _text, ev.Reasoning: _reasoning, ev.Refusal: _refusal, ev.Annotation: _annotation,
         ev.HostedTool: _hosted_tool, ev.ToolStart: _tool_start, ev.ToolArgs: _tool_args, ev.ToolInput: _tool_input,
         ev.ToolEnd: _tool_end, ev.Finish: _finish, ev.Usage: _counted, ev.Extra: _extra, ev.Failure: _failure,
+        ev.HostedStart: _hosted_start, ev.HostedArgs: _hosted_args, ev.HostedRun: _hosted_run,
+        ev.HostedEnd: _hosted_end,
     }  # fmt: skip
 
 

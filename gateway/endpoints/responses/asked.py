@@ -1,13 +1,26 @@
 """A response as it was asked for: what lies between parsing a request and encoding its answer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from msgspec import Struct
 
-from gateway.request import Request, Thought
+from gateway.request import Approved, Request, Thought
 
 Carrier = Literal["summary", "text", "both", "hidden"]
+
+
+class Hosted(Struct, frozen=True):
+    """What is to run at the gateway.
+
+    definitions: of tools, secrets included.  lists: what servers have listed before, by their labels.
+    approved: calls that may be made now.  most: calls, at most; None: the client did not say.
+    """
+
+    definitions: tuple[dict[str, Any], ...] = ()
+    lists: Mapping[str, list[dict[str, Any]]] = {}
+    approved: tuple[Approved, ...] = ()
+    most: int | None = None
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -22,6 +35,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     """
 
     request: Request
+    hosted: Hosted = Hosted()
     echo: dict[str, Any]
     kept: bool = False
     background: bool = False

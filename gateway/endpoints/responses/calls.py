@@ -5,14 +5,19 @@ from typing import Any
 
 from msgspec import json
 
-from gateway.endpoints.checks import missing
+from gateway.endpoints.checks import boolean, fields, missing, string
 from gateway.endpoints.responses import parts
 from gateway.endpoints.responses.past import Call, Item, Past
+from gateway.errors import BadRequest
 from gateway.events import ToolKind
 from gateway.request import Named
 
 _MOST_RESULTS = 20_000  # characters of what a file search found
 _NOT_SAID = frozenset(("id", "type", "call_id", "status", "provider_specific_fields"))
+
+
+_REQUEST = fields({"id": string, "server_label": string, "name": string, "arguments": string})
+_RESPONSE = fields({"approval_request_id": string, "approve": boolean}, {"reason": string})
 
 
 def called(kind: ToolKind, said: str) -> Callable[[Past, Item, str], None]:
@@ -97,7 +102,37 @@ def mcp_called(past: Past, item: Item, _: str) -> None:
     """A call that the server made: its tool is one of the namespace that its server is."""
     error = item.get("error")
     output = item.get("output") or (_encoded(error) if error else "")
-    _pair(past, item, Named(item["name"], item["server_label"]), item["arguments"], output)
+    if not past.made(item.get("approval_request_id") or "", output):
+        _pair(past, item, Named(item["name"], item["server_label"]), item["arguments"], output)
+
+
+def mcp_listed(past: Past, item: Item, _: str) -> None:
+    """What a server has; where it could not say so, it is asked again."""
+    if not item.get("error"):
+        past.lists[item["server_label"]] = item["tools"]
+
+
+def approval_requested(past: Past, item: Item, param: str) -> None:
+    _check_approves(past, item, param)
+    _REQUEST(item, param)
+    named = Named(item["name"], item["server_label"])
+    past.call(_call(item, item["id"], "function", named, {"arguments": item["arguments"]}))
+
+
+def approval_given(past: Past, item: Item, param: str) -> None:
+    _check_approves(past, item, param)
+    _RESPONSE(item, param)
+    past.decide(item["approval_request_id"], approve=item["approve"], reason=item.get("reason") or "")
+
+
+def _check_approves(past: Past, item: Item, param: str) -> None:
+    if not past.rules.approves:
+        raise idle(item, param)
+
+
+def idle(item: Item, param: str) -> BadRequest:
+    message = f"'{param}' is not supported: this gateway has nothing that items of type '{item['type']}' are for."
+    return BadRequest(message, code="unsupported_value", param=param)
 
 
 def dropped(past: Past, item: Item, _: str) -> None:

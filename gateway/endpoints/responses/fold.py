@@ -8,13 +8,14 @@ from msgspec import json
 from gateway.endpoints.responses import lifecycle
 from gateway.endpoints.responses.frames import Frames, Unsent
 from gateway.endpoints.responses.log import behind, count, payloads
-from gateway.endpoints.responses.output import Call, Message, Thinking, ThoughtPart, Told
+from gateway.endpoints.responses.output import HOSTED, Call, Hosted, Message, Status, Thinking, ThoughtPart, Told
 from gateway.endpoints.responses.shape import Wire
 from gateway.errors import Problem
 from gateway.events import Candidate, Logprob
 
 _STATUSES = {"invalid_request_error": 400, "rate_limit_error": 429}
-_Item = Message | Thinking | Call | Told
+_STATUSES_TOLD: dict[str, Status] = {"completed": "completed", "failed": "failed"}
+_Item = Message | Thinking | Call | Hosted | Told
 
 
 class Fold:
@@ -34,6 +35,7 @@ class Fold:
         self._output: list[Wire] = []  # items that have ended
         self._open: _Item | None = None
         self._closed = 0  # how many events of its end are told
+        self._status: Status = "incomplete"  # of the open item, unless that is told
         self._problem: Problem | None = None  # that is told
 
     def feed(self, data: bytes) -> None:
@@ -49,7 +51,7 @@ class Fold:
         said = self._untold(0)
         self._frames.go_on(first := self.told - self._closed)
         if self._open:
-            self._output.append(self._open.close("incomplete"))
+            self._output.append(self._open.close(self._status))
         end = lifecycle.fail(Unsent(), self._problem) if self._problem else lifecycle.fail(self._frames, problem)
         said += self._untold(first)
         self._record = {**self._begun, **end, "output": self._output}
@@ -77,7 +79,7 @@ class Fold:
                 self._open = _opened(self._frames, event["output_index"], event["item"])
             case "response.output_item.done":
                 self._output.append(event["item"])
-                self._open, self._closed = None, 0
+                self._open, self._closed, self._status = None, 0, "incomplete"
             case "error":
                 self._problem = _problem(event["error"])
             case "response.completed" | "response.incomplete" | "response.failed":
@@ -91,13 +93,15 @@ class Fold:
         if isinstance(item, Message) and type == "response.content_part.done":
             item.ended(event["part"])
             self._closed = 0
+        elif isinstance(item, Hosted) and (told := _STATUSES_TOLD.get(type.rpartition(".")[2])):
+            self._closed, self._status = self._closed + 1, told
         elif self._closed or (item and type.endswith(".done")):
             self._closed += 1
         elif isinstance(item, Message):
             _say(item, event)
         elif isinstance(item, Thinking):
             self._think(item, event)
-        elif isinstance(item, Call):
+        elif isinstance(item, Call | Hosted) and "delta" in event:
             item.piece(event["delta"])
 
     def _think(self, item: Thinking, event: Wire) -> None:
@@ -115,7 +119,7 @@ def _opened(frames: Frames, index: int, item: Wire) -> _Item:
             return Thinking(frames, index, item["id"], "both" if "content" in item else "summary", _unsealed)
         case "function_call" | "custom_tool_call":
             return Call(frames, index, item)
-    return Told(frames, index, item)
+    return (Hosted if item["type"] in HOSTED else Told)(frames, index, item)
 
 
 def _say(message: Message, event: Wire) -> None:

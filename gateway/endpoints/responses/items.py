@@ -21,7 +21,7 @@ from gateway.endpoints.checks import (
 from gateway.endpoints.responses import calls, parts
 from gateway.endpoints.responses.past import Excerpt, Item, Past, Rules
 from gateway.errors import BadRequest, NotFound
-from gateway.request import Message
+from gateway.request import Approved, Message
 
 __all__ = ["Conversation", "Item", "Rules", "ends_in_trigger", "excerpt", "read", "referred", "resolved"]
 
@@ -33,11 +33,14 @@ class Conversation(Struct, frozen=True):
     """What an input says.
 
     tools: definitions that came as items, with their paths; settings: parameters that did, the latest of each.
+    lists: what servers have listed, by their labels; approved: calls that may be made now.
     """
 
     messages: tuple[Message, ...]
     tools: list[tuple[dict[str, Any], str]]
     settings: dict[str, dict[str, Any]]
+    lists: dict[str, list[dict[str, Any]]]
+    approved: tuple[Approved, ...]
 
 
 def read(
@@ -48,12 +51,14 @@ def read(
     _read(told, instructions or [], "instructions", role="system")
     for item in before:
         _read_item(said, item, "input")
+    said.settle()
     _read(said, input, "input", role="user")
     messages = said.messages()
     if not messages:
         raise missing("input")
     tools, settings = [*told.tools, *said.tools], {**told.settings, **said.settings}
-    return Conversation((*told.messages(), *messages), tools, settings)
+    approved = tuple(said.approved.values())
+    return Conversation((*told.messages(), *messages), tools, settings, said.lists, approved)
 
 
 def excerpt(given: list[Any], param: str, rules: Rules) -> Excerpt:
@@ -169,8 +174,7 @@ def _misplaced(_: Past, item: Item, param: str) -> None:
 
 
 def _refused(_: Past, item: Item, param: str) -> None:
-    message = f"'{param}' is not supported: this gateway has nothing that items of type '{item['type']}' are for."
-    raise BadRequest(message, code="unsupported_value", param=param)
+    raise calls.idle(item, param)
 
 
 class _Row(Struct, frozen=True):
@@ -185,6 +189,7 @@ _NAMED = {"call_id": string, "name": string, "namespace": string}
 _SEARCH = {"call_id": string, "id": string, "execution": one_of("server", "client"), **_SIGNED}
 _OUTCOME = fields({"type": one_of("exit", "timeout")}, {"exit_code": integer()})
 _RAN = fields({}, {"stdout": string, "stderr": string, "outcome": _OUTCOME})
+_LISTED = {"input_schema": object_, "description": string, "annotations": object_}
 _ANYTHING = fields({})
 _IDENTIFIED = fields({}, {"id": short(512)})
 
@@ -226,18 +231,23 @@ ITEMS: dict[str, _Row] = {
         fields({"id": string}, {"code": string, "outputs": list_of(fields({}, {"logs": string}))}), calls.interpreted
     ),
     "mcp_call": _Row(
-        fields({"id": string, "server_label": string, "name": string, "arguments": string}, {"output": string}),
+        fields(
+            {"id": string, "server_label": string, "name": string, "arguments": string},
+            {"output": string, "approval_request_id": string},
+        ),
         calls.mcp_called,
     ),
     "web_search_call": _Row(_ANYTHING, calls.dropped),
     "image_generation_call": _Row(_ANYTHING, calls.dropped),
-    "mcp_list_tools": _Row(_ANYTHING, calls.dropped),
+    "mcp_list_tools": _Row(
+        fields({"server_label": string, "tools": list_of(fields({"name": string}, _LISTED))}), calls.mcp_listed
+    ),
+    "mcp_approval_request": _Row(_ANYTHING, calls.approval_requested),
+    "mcp_approval_response": _Row(_ANYTHING, calls.approval_given),
     "compaction_trigger": _Row(_ANYTHING, _misplaced),
     # what nobody here can go on with
     "computer_call": _Row(_ANYTHING, _refused),
     "computer_call_output": _Row(_ANYTHING, _refused),
-    "mcp_approval_request": _Row(_ANYTHING, _refused),
-    "mcp_approval_response": _Row(_ANYTHING, _refused),
     "program": _Row(_ANYTHING, _refused),
     "program_output": _Row(_ANYTHING, _refused),
 }

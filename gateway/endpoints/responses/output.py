@@ -5,8 +5,8 @@ only while it is there can something be added to it: that is what keeps the orde
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, ClassVar, Literal, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from gateway.endpoints.responses.asked import Carrier
 from gateway.endpoints.responses.frames import Frames, template
@@ -14,7 +14,7 @@ from gateway.endpoints.responses.shape import Wire, encode, event_logprobs, part
 from gateway.endpoints.signatures import Blocks
 from gateway.events import Logprob, Reasoning
 
-Status = Literal["completed", "incomplete"]
+Status = Literal["completed", "incomplete", "failed"]
 Seal = Callable[[str, list[dict[str, Any]]], str | None]
 
 
@@ -147,6 +147,68 @@ class Told(Item):
 
     def _whole(self, _: Status) -> Wire:
         return {**self._item, "status": "completed"} if self._item.get("status") == "in_progress" else self._item
+
+
+class Stages(NamedTuple):
+    """What is told of an item between its beginning and its end, as the last words of the names of its events.
+
+    run: what it is called with is known; "" where the `arguments` themselves are told.  ends: by its status.
+    """
+
+    run: str
+    ends: Mapping[str, str]
+
+
+_BOTH = {"completed": "completed", "failed": "failed", "incomplete": "failed"}
+_ONE = dict.fromkeys(_BOTH, "completed")  # the API has no other event
+HOSTED: Mapping[str, Stages] = {
+    "mcp_call": Stages("", _BOTH),
+    "mcp_list_tools": Stages("", _BOTH),
+    "web_search_call": Stages("searching", _ONE),
+    "file_search_call": Stages("searching", _ONE),
+}
+
+
+class McpArguments(Run):
+    event, field = "response.mcp_call_arguments", "arguments"
+
+
+class Hosted(Item):
+    """Something that is done on our side of the client, of a type that is among HOSTED."""
+
+    def __init__(self, frames: Frames, index: int, item: Wire) -> None:
+        super().__init__(frames, index, item)
+        self._tell("in_progress")
+        self._arguments = McpArguments(frames, self._at) if "arguments" in item else None
+        self._said: Wire = {}
+        self._end: Wire = {}
+
+    def piece(self, text: str) -> None:
+        if self._arguments:
+            self._arguments.delta(text)
+
+    def run(self) -> None:
+        """It is called with all that."""
+        if self._arguments:
+            self._said = {"arguments": self._arguments.done()}
+        elif event := HOSTED[self._item["type"]].run:
+            self._tell(event)
+        self._arguments = None
+
+    def end(self, members: Wire) -> Wire:
+        """What these members say of how it ended."""
+        self._end = members
+        return self.close(members.get("status", "completed"))
+
+    def _whole(self, status: Status) -> Wire:
+        if self._arguments:
+            self.run()
+        self._tell(HOSTED[self._item["type"]].ends[status])
+        whole = {**self._item, **self._said, **self._end, "status": status}
+        return {name: whole[name] for name in self._item}
+
+    def _tell(self, event: str) -> None:
+        self._frames.put(f"response.{self._item['type']}.{event}", **self._at)
 
 
 class Message(Item):

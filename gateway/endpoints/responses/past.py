@@ -11,11 +11,14 @@ from msgspec import Struct
 from gateway.endpoints.responses.parts import Content, Part
 from gateway.errors import BadRequest
 from gateway.ledger import Ledger
-from gateway.request import LEADING, Message, Named, Thought, summary
+from gateway.request import LEADING, Approved, Message, Named, Thought, summary
 
 Item = dict[str, Any]
 
 _NO_OUTPUT = "[no output]"
+_UNDECIDED = "This call was not made: the user has not approved it."
+_REFUSED = "This call was not made: the user did not approve it."
+_UNKNOWN = "It is not known what came of this call."
 
 
 class Rules(Struct, frozen=True):
@@ -26,6 +29,7 @@ class Rules(Struct, frozen=True):
     all_turns: thoughts from before the last user message are kept, too.
     repair_dangling_calls: a call without an output gets one, instead of an error.
     items: what references stand for, by id.
+    approves: there may be calls that are to be approved.
     """
 
     open: Callable[[str], Thought | None]
@@ -34,6 +38,7 @@ class Rules(Struct, frozen=True):
     all_turns: bool = False
     repair_dangling_calls: bool = False
     items: Mapping[str, Item] = {}
+    approves: bool = False
 
 
 class Call(Struct):
@@ -68,10 +73,13 @@ class Past:
     """Takes what the items say in their order.
 
     tools: definitions that came as items, with their paths; settings: parameters that did, the latest of each.
+    lists: what servers have listed, by their labels; approved: calls that are to be made, by their ids.
     """
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
+        self.lists: dict[str, list[dict[str, Any]]] = {}
+        self.approved: dict[str, Approved] = {}
         self.tools: list[tuple[dict[str, Any], str]] = []
         self.settings: dict[str, dict[str, Any]] = {}
         self._said: list[Message | _Group] = []
@@ -109,12 +117,38 @@ class Past:
         if id not in self._calls:
             message = f"No tool call found for {type.replace('_', ' ')} with call_id {id}."
             raise BadRequest(message, param="input")
+        if self._calls[id][1].output is not None:
+            self.rules.ledger.note("dropped", f"input.{type}")
+        self._answered(id, output)
+
+    def decide(self, id: str, *, approve: bool, reason: str) -> None:
+        """Whether a call is approved; its output is there as soon as it was made."""
+        if id not in self._calls:
+            raise BadRequest(f"No approval request found with id '{id}'.", param="input")
+        _, call = self._calls[id]
+        self._answered(id, "" if approve else f"{_REFUSED} {reason}".strip())
+        if approve:
+            self.approved[id] = Approved(id, call.named, call.said["function"]["arguments"])
+
+    def made(self, id: str, output: Content) -> bool:
+        """The output of a call that was approved; False if this is none."""
+        if id not in self._calls:
+            return False
+        self.approved.pop(id, None)
+        self._answered(id, output)
+        return True
+
+    def settle(self) -> None:
+        """Calls that were approved by now and have no output are not made again."""
+        for id in self.approved:
+            self._answered(id, _UNKNOWN)
+        self.approved.clear()
+
+    def _answered(self, id: str, output: Content) -> None:
         group, call = self._calls[id]
         if call.output is None:
             group.answered.append(call)
             self._open[call.named].pop(call.id, None)
-        else:
-            self.rules.ledger.note("dropped", f"input.{type}")
         call.output = output
 
     def compact(self, text: str) -> None:
@@ -159,6 +193,9 @@ class Past:
         """True for a call with an output; False for one that needs none, as it was cut."""
         if call.output is not None:
             return True
+        if call.type == "mcp_approval_request":
+            self._answered(call.id, _UNDECIDED)
+            return True
         if call.cut:
             self.rules.ledger.note("dropped", f"input.{call.type}")
             return False
@@ -196,6 +233,10 @@ class Excerpt(Past):
     def answer(self, id: str, type: str, output: Content) -> None:
         if id in self._calls:
             super().answer(id, type, output)
+
+    def decide(self, id: str, *, approve: bool, reason: str) -> None:
+        if id in self._calls:
+            super().decide(id, approve=approve, reason=reason)
 
 
 def _joined(parts: list[Part] | None) -> str:

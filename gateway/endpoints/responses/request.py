@@ -5,8 +5,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.endpoints.body import check_stream_options
-from gateway.endpoints.responses.asked import Asked
+from gateway.endpoints.body import check_stream_options, decoded
+from gateway.endpoints.responses.asked import Asked, Hosted
 from gateway.endpoints.responses.echo import echo
 from gateway.endpoints.responses.fields import KNOWN, REASONING, TEXT, check
 from gateway.endpoints.responses.items import (
@@ -18,8 +18,10 @@ from gateway.endpoints.responses.items import (
     referred,
     resolved,
 )
+from gateway.endpoints.responses.shape import encode
+from gateway.endpoints.responses.stored import OFFERING
 from gateway.endpoints.responses.tool_choice import chosen
-from gateway.endpoints.responses.tools import offered
+from gateway.endpoints.responses.tools import Runs, echoed, nothing_runs, offered
 from gateway.ledger import Ledger
 from gateway.request import Request, Thought
 
@@ -36,11 +38,13 @@ class Settings(Struct, frozen=True):
 
     open: `encrypted_content` → the thought that the gateway sealed in it; None if it did not.
     repair_dangling_calls: a call without an output gets one, instead of an error.
+    runs: whether a tool that is hosted elsewhere runs at the gateway; None: none does.
     """
 
     open: Callable[[str], Thought | None]
     min_output_tokens: int = 16
     repair_dangling_calls: bool = False
+    runs: Runs | None = None
 
 
 class Draft(Struct, frozen=True):
@@ -84,11 +88,12 @@ def parse(draft: Draft, context: Context, settings: Settings, ledger: Ledger) ->
     """Raise BadRequest, likewise, for what the input or the tools say."""
     body = draft.body
     _note_undone(body, ledger)
-    request = _request(body, context, settings, ledger)
+    request, hosted = _request(body, context, settings, ledger)
     reasoning, include = body.get("reasoning") or {}, body.get("include") or ()
     summary = reasoning.get("summary") or reasoning.get("generate_summary")
     return Asked(
         request=request,
+        hosted=hosted,
         echo={**echo(body), "conversation": {"id": draft.conversation} if draft.conversation else None},
         kept=body.get("store") is not False or draft.conversation is not None,
         background=body.get("background", False),
@@ -99,6 +104,19 @@ def parse(draft: Draft, context: Context, settings: Settings, ledger: Ledger) ->
         logprobs="logprobs" in request.rest,
         obfuscation=(body.get("stream_options") or {}).get("include_obfuscation") or False,
     )
+
+
+def lasting(raw: bytes) -> bytes:
+    """A body as it may be stored: without the secrets of its tools."""
+    body = decoded(raw)
+    kept = {**body, "tools": echoed(body["tools"])} if body.get("tools") else body
+    if isinstance(items := body.get("input"), list):
+        kept = {**kept, "input": [_without_secrets(item) for item in items]}
+    return raw if kept == body else encode(kept)
+
+
+def _without_secrets(item: Item) -> Item:
+    return {**item, "tools": echoed(item["tools"])} if item.get("type") in OFFERING else item
 
 
 def _compact_above(draft: Draft, ledger: Ledger) -> int | None:
@@ -112,13 +130,17 @@ def _compact_above(draft: Draft, ledger: Ledger) -> int | None:
     return min(thresholds, default=None)
 
 
-def _request(body: dict[str, Any], context: Context, settings: Settings, ledger: Ledger) -> Request:
+def _request(body: dict[str, Any], context: Context, settings: Settings, ledger: Ledger) -> tuple[Request, Hosted]:
     generates = _generates(body, ledger)
     said = _conversation(body, context, settings, ledger, generates=generates)
     given = [(tool, f"tools[{i}]") for i, tool in enumerate(body.get("tools") or ())]
-    tools = offered([*given, *said.tools], ledger)
+    tools = offered([*given, *said.tools], ledger, settings.runs or nothing_runs)
     choice, allowed = chosen(body.get("tool_choice"), tools, ledger)
-    return Request(
+    if not said.lists.keys() <= tools.labels:
+        ledger.note("dropped", "input.mcp_list_tools")
+    approved = said.approved if generates else ()
+    hosted = Hosted(tools.hosted, said.lists, approved, body.get("max_tool_calls"))
+    request = Request(
         model=body["model"],
         messages=said.messages,
         tools=tools.tools,
@@ -131,6 +153,7 @@ def _request(body: dict[str, Any], context: Context, settings: Settings, ledger:
         generates=generates,
         rest=_rest(body, said.settings, ledger),
     )
+    return request, hosted
 
 
 def _generates(body: dict[str, Any], ledger: Ledger) -> bool:
@@ -151,7 +174,8 @@ def _conversation(
     if not (generates or input or instructions or context.before):
         input = ""
     all_turns = (body.get("reasoning") or {}).get("context") == "all_turns"
-    rules = Rules(settings.open, ledger, body["model"], all_turns, settings.repair_dangling_calls, context.items)
+    repair, approves = settings.repair_dangling_calls, settings.runs is not None
+    rules = Rules(settings.open, ledger, body["model"], all_turns, repair, context.items, approves)
     said = read(input, instructions, context.before, rules)
     REASONING(said.settings.get("reasoning", {}), "input")
     TEXT(said.settings.get("text", {}), "input")

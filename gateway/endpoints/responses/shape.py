@@ -38,6 +38,8 @@ PREFIXES = {
     "image_generation_call": "ig_",
     "mcp_list_tools": "mcpl_",
     "mcp_call": "mcp_",
+    "mcp_approval_request": "mcpr_",
+    "mcp_approval_response": "mcprs_",
     "compaction": "cmp_",
 }
 _KEPT_CODES = frozenset(("context_length_exceeded", "insufficient_quota"))

@@ -18,7 +18,8 @@ _PARTS: dict[str, Part] = {
 }
 # By type of item: where it has a text, or parts.
 _SAID = {"message": "content", "function_call_output": "output", "custom_tool_call_output": "output"}
-_OFFERING = ("additional_tools", "tool_search_output")
+# Types of items that hold definitions of tools.
+OFFERING = ("additional_tools", "tool_search_output")
 _URLS = ("image_url", "video_url")
 # By what a client has to `include` to see it: the type of an item, and the member that is null otherwise.
 _ON_DEMAND = {
@@ -42,7 +43,7 @@ def full(item: Item, new_id: Callable[[str], str]) -> Item:
     whole = {"id": id, "type": type, "status": "completed", **_MEMBERS.get(type, {}), **given}
     if type == "message" and isinstance(said := whole["content"], str):
         whole["content"] = [{"type": "output_text" if whole["role"] == "assistant" else "input_text", "text": said}]
-    if type in _OFFERING:
+    if type in OFFERING:
         whole["tools"] = echoed(whole["tools"])
     if (place := _SAID.get(type)) and isinstance(whole.get(place), list):
         whole[place] = list(map(_full_part, whole[place]))

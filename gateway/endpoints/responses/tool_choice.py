@@ -18,19 +18,27 @@ def chosen(tool_choice: Any, offered: Offered, ledger: Ledger) -> Chosen:  # noq
     """What is forced, and the tools that are allowed, None for all; raises BadRequest for what cannot be."""
     _check(tool_choice, "tool_choice")
     forced = tool_choice["type"] if isinstance(tool_choice, dict) else tool_choice
-    if forced in _HOSTED or forced in offered.dropped:
+    if (forced in _HOSTED and not _by_server(tool_choice, offered)) or forced in offered.dropped:
         raise _not_run(forced)
-    if forced == "required" and offered.dropped and not offered.tools:
+    if forced == "required" and offered.dropped and not (offered.tools or offered.hosted):
         raise _not_run(min(offered.dropped))
 
     def find(said: dict[str, Any]) -> Named | None:
         """Of the allowed tools those that nothing here can run are left out."""
+        if server := _by_server(said, offered):
+            return server
         if said["type"] in _HOSTED or said["type"] in offered.dropped:
             ledger.note("dropped", "tool_choice.tools")
             return None
         return _by_name(said, offered) if said["type"] in _NAMED else _by_kind(said["type"], offered)
 
-    return settled(tool_choice, offered.tools, find)
+    return settled(tool_choice, (*offered.tools, *offered.hosted), find)
+
+
+def _by_server(said: dict[str, Any], offered: Offered) -> Named | None:
+    """A tool of a server, or all that it has."""
+    label = said.get("server_label")
+    return Named(said.get("name") or "", label) if said["type"] == "mcp" and label in offered.labels else None
 
 
 def _by_name(said: dict[str, Any], offered: Offered) -> Named:
@@ -70,6 +78,8 @@ def _one(*types: str) -> Check:
         fields({"type": one_of(*types)})(value, param)
         if value["type"] in _NAMED:
             fields({"name": string}, {"namespace": string})(value, param)
+        if value["type"] == "mcp":
+            fields({"server_label": string}, {"name": string})(value, param)
 
     return check
 

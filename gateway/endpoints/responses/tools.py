@@ -24,10 +24,24 @@ _Key = tuple[str, str, str]
 
 
 class Offered(Struct, frozen=True):
-    """dropped: the types of tools that were left out, as nothing here can run them."""
+    """hosted: definitions of what runs at the gateway; dropped: types that were left out, as nothing here runs them."""
 
     tools: tuple[Tool, ...]
     dropped: frozenset[str] = frozenset()
+    hosted: tuple[Definition, ...] = ()
+
+    @property
+    def labels(self) -> frozenset[str]:
+        """Of the servers whose tools run at the gateway."""
+        return frozenset(one["server_label"] for one in self.hosted if one["type"] == "mcp")
+
+
+Runs = Callable[[Definition], bool]
+
+
+def nothing_runs(_: Definition) -> bool:
+    """What a gateway says of hosted tools that has none."""
+    return False
 
 
 class _Found(Struct, frozen=True):
@@ -38,13 +52,19 @@ class _Found(Struct, frozen=True):
     deferred: bool = False
 
 
-def offered(definitions: Sequence[tuple[Definition, str]], ledger: Ledger) -> Offered:
-    """Definitions with their paths; one of a later list takes the place of an earlier one's."""
+def offered(definitions: Sequence[tuple[Definition, str]], ledger: Ledger, runs: Runs = nothing_runs) -> Offered:
+    """Definitions with their paths; one of a later list takes the place of an earlier one's.
+
+    runs: whether a tool that is hosted elsewhere runs at the gateway.
+    """
     tools: dict[_Key, tuple[str, _Found]] = {}  # with the path of the list
+    hosted: dict[str, Definition] = {}
     dropped = set()
     for definition, param in definitions:
         read = [*_read(definition, param)]
-        if not read:
+        if not read and runs(definition):
+            hosted[str(definition.get("server_label") or definition["type"])] = definition
+        elif not read:
             dropped.add(definition["type"])
             ledger.note("dropped", f"tools.{definition['type']}")
         path = param.rpartition("[")[0]
@@ -56,7 +76,11 @@ def offered(definitions: Sequence[tuple[Definition, str]], ledger: Ledger) -> Of
     searched = any(found.tool.kind == "tool_search" for _, found in tools.values())
     # A list in the input has what a search has found.
     loaded = [found.tool for path, found in tools.values() if not (found.deferred and searched and path == _OWN_LIST)]
-    return Offered(_told_apart(loaded), frozenset(dropped))
+    whole = Offered(_told_apart(loaded), frozenset(dropped), tuple(hosted.values()))
+    if taken := whole.labels & {tool.namespace for tool in loaded}:
+        message = f"Invalid 'tools': a server and a namespace have the same name '{min(taken)}'."
+        raise BadRequest(message, code="invalid_value", param="tools")
+    return whole
 
 
 def echoed(definitions: Sequence[Definition]) -> list[Definition]:
@@ -206,6 +230,23 @@ def _environment(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
     fields({}, {"skills": _SKILLS} if value["type"] == "local" else {})(value, param)
 
 
+_FILTER = fields({}, {"tool_names": list_of(string), "read_only": boolean})
+
+
+def _allowed_tools(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+    (list_of(string) if isinstance(value, list) else _FILTER)(value, param)
+
+
+def _require_approval(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+    (one_of("always", "never") if isinstance(value, str) else fields({}, {"always": _FILTER, "never": _FILTER}))(
+        value, param
+    )
+
+
+_MCP: dict[str, Check] = {
+    "server_url": string, "server_description": string, "authorization": string, "headers": object_,
+    "allowed_tools": _allowed_tools, "require_approval": _require_approval,
+}  # fmt: skip
 HOSTED = (
     "mcp", "web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11", "file_search",
     "code_interpreter", "image_generation", "programmatic_tool_calling",
@@ -224,5 +265,6 @@ TOOLS: dict[str, _Row] = {
     "shell": _Row(fields({}, {"environment": _environment}), _shell),
     "apply_patch": _Row(fields({}), _apply_patch),
     **dict.fromkeys(HOSTED, _Row(fields({}), _nothing)),
+    "mcp": _Row(fields({"server_label": _NAME}, _MCP), _nothing),
     **dict.fromkeys(COMPUTERS, _Row(fields({}), _refused)),
 }

@@ -10,7 +10,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.types import Message, Scope
 
 from gateway.config import Config, Model
-from gateway.endpoints.responses import log
+from gateway.endpoints.responses import lasting, log
 from gateway.errors import CANCELLED, GatewayError, Problem, StoreFailed
 from gateway.events import Failure
 from gateway.server.answer import Answer
@@ -70,12 +70,12 @@ class Job:
         wanted = None if self._lasting.background else now + self._desk.resume_seconds * 1000
         async with self._desk.store.writing() as db:
             await self._lasting.open(db)
-            await jobs.begin(db, self._tenant, self.id, request, self._desk.lease.holder, now, lease, wanted)
+            await jobs.begin(db, self._tenant, self.id, lasting(request), self._desk.lease.holder, now, lease, wanted)
 
     async def run(self, scope: Scope, question: Question, ways: Ways, config: Config) -> None:
         """Raises a GatewayError if it is not to be accepted; all that happens afterwards is told to followers."""
         seen = observed(scope)
-        own = replace(question, keep=self._keep, encoder=self._encoder, accept=self._accept)
+        own = replace(question, keep=self._keep, encoder=self._encoder, accept=self._accept, act=self._act)
         with suppress(Lost):
             try:
                 await Answer(HttpRequest(scope, self._receive), own, ways, config).run(self._send)
@@ -129,6 +129,12 @@ class Job:
 
     def _encoder(self, model: Model) -> Endpoint:
         return self._lasting.encoder(model, self._told)
+
+    async def _act(self) -> None:
+        async with self._desk.store.writing() as db:
+            if not await jobs.hold(db, self._desk.lease.holder, *self._desk.lease.times(), [self.id]):
+                raise Lost
+            await jobs.act(db, self.id)
 
     async def _keep(self, record: dict[str, Any]) -> None:
         self.ends = True

@@ -135,7 +135,8 @@ async def _items(app: FastAPI, tenant: str, given: list[Item]) -> list[Item]:
     """What a client gives as items, in full."""
     async with app.state.store.reading() as db:
         known = await threads.by_id(db, tenant, referred(given))
-    rules = Rules(app.state.keyring.sealer(tenant).open, Ledger(), model="", items=known)
+    approves = app.state.workshop.runs is not None
+    rules = Rules(app.state.keyring.sealer(tenant).open, Ledger(), model="", items=known, approves=approves)
     return added(given, "items", rules, new_id)
 
 

@@ -1,0 +1,55 @@
+"""What an operator can write about the tools that run at the gateway."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, SecretStr, model_validator
+
+from gateway.config.scalars import Name, Network, Port, Seconds, ServerHost, Url, Whole, wrong
+from gateway.config.section import Section
+
+
+class McpServer(Section):
+    """One by its url, or a program that speaks over its own standard input and output.
+
+    headers, env: what it is sent, or started with; they may be secrets.
+    allowed_tools: by name; None: all.  require_approval: where a client does not say; chat completions ask nobody.
+    """
+
+    url: Url | None = None
+    transport: Literal["http", "sse"] = "http"
+    headers: dict[str, SecretStr] = Field(default_factory=dict)
+    command: tuple[str, ...] = ()
+    env: dict[str, SecretStr] = Field(default_factory=dict)
+    allowed_tools: tuple[str, ...] | None = None
+    require_approval: Literal["always", "never"] = "always"
+
+    @model_validator(mode="after")
+    def _either(self) -> Self:
+        if bool(self.url) == bool(self.command):
+            raise wrong("should have either a url or a command")
+        return self
+
+
+class Mcp(Section):
+    """servers: by the label that clients name them by; hosts: of servers that clients may name by a `server_url`.
+
+    ports: of public addresses; networks: may be asked as well, at any port.
+    connect_seconds: to connect and to list; list_seconds: a list is as good as new.
+    """
+
+    servers: dict[Name, McpServer] = Field(default_factory=dict)
+    hosts: tuple[ServerHost, ...] = ()
+    ports: tuple[Annotated[Port, Field(ge=1)], ...] = (80, 443)
+    networks: tuple[Network, ...] = ()
+    connect_seconds: Annotated[Seconds, Field(gt=0)] = 10
+    list_seconds: Seconds = 300
+
+
+class Tools(Section):
+    """seconds: of a call; calls, rounds: of an answer; result_bytes: of what the model is told of a call."""
+
+    seconds: Annotated[Seconds, Field(gt=0)] = 60
+    calls: Annotated[Whole, Field(ge=1)] = 64
+    rounds: Annotated[Whole, Field(ge=1)] = 16
+    result_bytes: Annotated[Whole, Field(ge=1)] = 256 << 10
+    mcp: Mcp = Mcp()

@@ -1,0 +1,152 @@
+"""The calls of one round, each of which knows what its client is told of it, and what the model is."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec import Raw, Struct, json
+from msgspec.structs import replace
+
+from gateway.endpoints.signatures import of_call
+from gateway.events import Event, HostedArgs, HostedEnd, HostedRun, HostedStart, HostedTool, ToolEnd, ToolStart
+from gateway.request import Message, Tool
+
+Item = dict[str, Any]
+Content = str | list[dict[str, Any]]
+
+_NO_MORE = "This tool was not called: no more calls are allowed. Answer with what is known."
+
+
+class Ours(Struct, frozen=True):
+    """A tool that runs at the gateway.
+
+    item: of a call, as it begins, but for its id; prefix: what the id begins with.
+    failed: why a call came to nothing → the members of its item that say so.
+    request: the item that asks for approval, but for its id and the arguments; None: it need not be asked for.
+    """
+
+    tool: Tool
+    item: Item
+    prefix: str
+    failed: Callable[[str], Item]
+    request: Item | None = None
+
+
+class Run(Struct, frozen=True):
+    """A call that has to be made; the id is that of the model's call."""
+
+    id: str
+    ours: Ours
+    arguments: str
+
+
+class Result(Struct, frozen=True):
+    """What came of a call.  content: for the model; item: the members of its item that tell of it."""
+
+    id: str
+    content: Content
+    item: Item = {}
+
+
+class Call:
+    """A call that the client has to answer; `number`: as the client counts them."""
+
+    goes_on = False  # somebody else has to go on
+
+    def __init__(self, start: ToolStart, number: int) -> None:
+        self.start, self._number = start, number
+        self.pieces: list[str] = []
+        self.complete: bool | None = None  # None: it has not come to its end
+
+    @property
+    def arguments(self) -> str:
+        return "".join(self.pieces)
+
+    def begin(self) -> Iterable[Event]:
+        return (replace(self.start, call=self._number),)
+
+    def piece(self, event: Any) -> Iterable[Event]:  # noqa: ANN401 - ToolArgs or ToolInput
+        return (replace(event, call=self._number),)
+
+    def end(self, event: ToolEnd) -> Iterable[Event]:
+        return (replace(event, call=self._number),)
+
+
+class Skipped(Call):
+    """One too many: nobody is told, but the model."""
+
+    goes_on = True
+
+    def __init__(self, start: ToolStart, content: Content = _NO_MORE) -> None:
+        super().__init__(start, -1)
+        self.content: Content = content
+
+    def begin(self) -> Iterable[Event]:
+        return ()
+
+    def piece(self, event: Any) -> Iterable[Event]:  # noqa: ANN401 - as above
+        return ()
+
+    def end(self, event: ToolEnd) -> Iterable[Event]:
+        return ()
+
+
+class Asking(Skipped):
+    """One that the client has to approve first."""
+
+    goes_on = False
+
+    def __init__(self, start: ToolStart, item: Item) -> None:
+        super().__init__(start)
+        self._item = item
+
+    def end(self, event: ToolEnd) -> Iterable[Event]:
+        return (HostedTool(0, raw({**self._item, "arguments": self.arguments})),)
+
+
+class Running(Call):
+    """One that is run here: its item is open until there is a result."""
+
+    goes_on = True
+
+    def __init__(self, start: ToolStart, ours: Ours, item: Item) -> None:
+        super().__init__(start, -1)
+        self._ours, self._item = ours, item
+        self.result: Result | None = None
+
+    @property
+    def content(self) -> Content:
+        assert self.result
+        return self.result.content
+
+    @property
+    def run(self) -> Run:
+        return Run(self.start.id, self._ours, self.arguments)
+
+    def fail(self, why: str) -> None:
+        self.result = Result(self.start.id, why, self._ours.failed(why))
+
+    def begin(self) -> Iterable[Event]:
+        return (HostedStart(0, raw(self._item)),)
+
+    def piece(self, event: Any) -> Iterable[Event]:  # noqa: ANN401 - as above
+        return (HostedArgs(0, event.json),)
+
+    def end(self, event: ToolEnd) -> Iterable[Event]:
+        return (HostedRun(0),) if event.complete else ()
+
+    def close(self) -> Event:
+        assert self.result
+        return HostedEnd(0, raw(self.result.item))
+
+
+def as_said(call: Call) -> Message:
+    """The call in the message that made it."""
+    start = call.start
+    namespace = {"namespace": start.namespace} if start.namespace else {}
+    function = {"name": start.name, **namespace, "arguments": call.arguments}
+    return {"id": start.id, "type": "function", "function": function, **of_call(start)}
+
+
+def raw(item: Item) -> Raw:
+    """As events carry it."""
+    return Raw(json.encode(item))

@@ -1,0 +1,227 @@
+"""An answer over its rounds: what the client is told, and when; what has to be run; what the model is asked next."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from msgspec import Struct, json
+from msgspec.structs import replace
+
+from gateway.errors import Problem
+from gateway.events import (
+    Event,
+    Extra,
+    Failure,
+    Finish,
+    Hosted,
+    HostedTool,
+    Text,
+    ToolArgs,
+    ToolEnd,
+    ToolInput,
+    ToolStart,
+    Usage,
+)
+from gateway.hosted.calls import Asking, Call, Ours, Result, Run, Running, Skipped
+from gateway.hosted.round import Resumed, Round
+from gateway.request import Approved, Named, Request
+
+_GONE = "This tool was not called: it is not available any more."
+_GAP = Text(0, "\n\n")
+_APART = Usage | Extra
+
+
+class Limits(Struct, frozen=True):
+    """calls: of the tools in an answer, at most; rounds: that may call them."""
+
+    calls: int
+    rounds: int
+
+
+class Loop:
+    """A filter, the last one of each round; between the rounds its `Between` is the source of what is told.
+
+    new_id: a prefix → an id.  told: what the answer begins with.
+    running: tools are to run next, or do; due: these calls; goes_on: the model is to be asked again after that.
+    """
+
+    def __init__(
+        self,
+        tools: Iterable[Ours],
+        limits: Limits,
+        new_id: Callable[[str], str],
+        told: Sequence[Event] = (),
+        approved: Sequence[Approved] = (),
+    ) -> None:
+        self._tools = {Named(ours.tool.name, ours.tool.namespace): ours for ours in tools}
+        self._new_id, self._prelude = new_id, told
+        self._calls, self._rounds = limits.calls, limits.rounds
+        self._theirs = 0  # calls of the client's
+        self._open: Running | None = None
+        self._held: list[Event] = []
+        self._ends_in_text = self._apart = False  # what was told; what is said next is of another round
+        self._round = Round()
+        self.running = bool(approved)
+        if approved:
+            self._resume(approved)
+
+    @property
+    def due(self) -> list[Run]:
+        return self._round.due
+
+    @property
+    def goes_on(self) -> bool:
+        return self._round.goes_on
+
+    # a round with a backend
+
+    def begin(self) -> None:
+        self._round, self._open, self._held = Round(), None, []
+        self._apart = self._ends_in_text
+
+    def feed(self, event: Event) -> Iterable[Event]:
+        if isinstance(event, _APART):
+            return (event,)
+        if type(event) is Failure:
+            return self._broken(event)
+        if type(event) is ToolStart:
+            self._round.calls[event.call] = self._call(event)
+        self._round.hear(event)
+        if type(event) is Finish:
+            self.running = bool(self._round.due) or self._round.goes_on
+        return self._shown([*self._begun(), *self._flow((event,)), *self._released()])
+
+    def close(self) -> Iterable[Event]:
+        return ()  # what is held comes with the results
+
+    def _broken(self, failure: Failure) -> Iterable[Event]:
+        """What was said is told before it."""
+        self.running = False
+        self._round.break_off()
+        return [*self._shown([*self._released()]), failure]
+
+    def _call(self, start: ToolStart) -> Call:
+        ours = self._tools.get(Named(start.name, start.namespace))
+        if not ours:
+            self._theirs += 1
+            return Call(start, self._theirs - 1)
+        if ours.request is not None:
+            return Asking(start, {"id": self._new_id("mcpr_"), **ours.request})
+        self._calls -= 1
+        return self._running(start, ours) if self._calls >= 0 else Skipped(start)
+
+    def _running(self, start: ToolStart, ours: Ours) -> Running:
+        return Running(start, ours, {"id": self._new_id(ours.prefix), **ours.item})
+
+    # what is told
+
+    def _shown(self, events: list[Event]) -> list[Event]:
+        """With a gap between the texts of two rounds, if there is nothing else between them."""
+        shown: list[Event] = []
+        for event in events:
+            if type(event) is Text and self._apart:
+                shown.append(_GAP)
+            self._ends_in_text, self._apart = type(event) is Text, False
+            shown.append(event)
+        return shown
+
+    def _begun(self) -> Sequence[Event]:
+        prelude, self._prelude = self._prelude, ()
+        return prelude
+
+    def _flow(self, events: Iterable[Event]) -> Iterator[Event]:
+        """As far as no open item is in the way."""
+        for event in events:
+            if self._open and getattr(event, "call", -1) != self._open.start.call:
+                self._held.append(event)
+            else:
+                yield from self._tell(event)
+
+    def _tell(self, event: Event) -> Iterable[Event]:
+        if isinstance(event, ToolStart):
+            call = self._round.calls[event.call]
+            self._open = call if isinstance(call, Running) else None
+            return call.begin()
+        if isinstance(event, ToolArgs | ToolInput):
+            return self._round.calls[event.call].piece(event)
+        if isinstance(event, ToolEnd):
+            return self._round.calls[event.call].end(event)
+        return () if type(event) is Finish and self.goes_on else (event,)
+
+    def _released(self) -> Iterator[Event]:
+        """What waited for results that are there."""
+        while self._open and self._open.result:
+            yield self._open.close()
+            self._open = None
+            held, self._held = self._held, []
+            yield from self._flow(held)
+
+    # a round of tools
+
+    def answered(self, results: Iterable[Result]) -> list[Event]:
+        found = {result.id: result for result in results}
+        for call in self._round.running:
+            call.result = call.result or found.get(call.start.id)
+        held, self._held = (self._held, []) if not self._open else ([], self._held)
+        return self._shown([*self._begun(), *self._flow(held), *self._released()])
+
+    def broken(self, problem: Problem) -> list[Event]:
+        return [*self._shown([*self._begun()]), *self._broken(Failure(problem))]
+
+    def next(self, request: Request) -> Request:
+        """What the model is asked after the round; a choice that forces a call held for the one before."""
+        self._rounds -= 1
+        messages = self._round.after(request.messages)
+        choice = request.tool_choice if request.tool_choice == "none" else None
+        request = replace(request, messages=messages, tool_choice=choice)
+        if self._rounds > 0 and self._calls > 0:
+            return request
+        allowed = {Named(tool.name, tool.namespace) for tool in request.callable_tools} - self._tools.keys()
+        return replace(request, allowed=frozenset(allowed))
+
+    def _resume(self, approved: Sequence[Approved]) -> None:
+        """Calls that were approved, as if a round had made them."""
+        self._round = Resumed()
+        for number, one in enumerate(approved):
+            start = ToolStart(0, number, one.id, one.named.name, namespace=one.named.namespace)
+            ours = self._tools.get(one.named)
+            item = {"approval_request_id": one.id}
+            self._round.calls[number] = (
+                self._running(start, replace(ours, item={**ours.item, **item})) if ours else Skipped(start, _GONE)
+            )
+            self._held += [start, ToolArgs(0, number, one.arguments), ToolEnd(0, number)]
+        for event in self._held:
+            if not isinstance(event, ToolStart):
+                self._round.hear(event)
+        self._round.hear(Finish(0, "tool_calls"))
+        self._calls -= len(approved)
+
+
+class Unseen(Loop):
+    """Whose client has no place for what is run here."""
+
+    def _shown(self, events: list[Event]) -> list[Event]:
+        return super()._shown([event for event in events if not isinstance(event, Hosted | HostedTool)])
+
+
+class Between:
+    """A round of tools: results in, events out.  `feed` takes lists of Results as JSON."""
+
+    used = Usage(0, 0)
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+
+    def answered(self, content_type: str) -> None:
+        """There is one type only."""
+
+    def feed(self, data: bytes) -> list[Event]:
+        return self._loop.answered(_decode(data)) if data else []
+
+    def close(self) -> list[Event]:
+        self._loop.running = False
+        return []
+
+    def fail(self, problem: Problem) -> list[Event]:
+        return self._loop.broken(problem)
+
+
+_decode = json.Decoder(list[Result]).decode

@@ -1,0 +1,102 @@
+"""What one round says, as the next one has to be told of it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gateway.endpoints.signatures import Blocks
+from gateway.events import Event, Finish, Reasoning, Text, ToolArgs, ToolEnd
+from gateway.hosted.calls import Call, Result, Run, Running, Skipped, as_said
+from gateway.request import Message
+
+_WELL = ("stop", "tool_calls")
+_BROKE_OFF = "The answer broke off before this call was made."
+_NO_JSON = "This call was not made: its arguments are no JSON object."
+
+
+class Round:
+    """calls: those that have begun, to be put in by who knows their kind; finish: how the round ended, once it has."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._thoughts: list[str] = []
+        self._blocks, self._signed = Blocks(), list[dict[str, Any]]()
+        self.calls: dict[int, Call] = {}
+        self.finish: Finish | None = None
+
+    def hear(self, event: Event) -> None:
+        if type(event) is Text:
+            self._texts.append(event.text)
+        elif type(event) is Reasoning:
+            self._think(event)
+        elif type(event) is ToolEnd:
+            self.calls[event.call].complete = event.complete
+        elif type(event) is Finish:
+            self._end(event)
+        elif type(event) is ToolArgs:
+            self.calls[event.call].pieces.append(event.json)
+
+    def _think(self, thought: Reasoning) -> None:
+        self._thoughts.append(thought.text)
+        if block := self._blocks.add(thought):
+            self._signed.append(block)
+
+    def _end(self, finish: Finish) -> None:
+        """Tools act on the world: nothing is run of a round that was cut."""
+        self.finish = finish
+        for call in self.running:
+            if finish.reason not in _WELL:
+                self._cut(call)
+            elif not call.complete:
+                call.fail(_NO_JSON)
+
+    @staticmethod
+    def _cut(call: Running) -> None:
+        if call.complete:
+            call.fail(_BROKE_OFF)
+        else:
+            call.result = Result(call.start.id, "", {"status": "incomplete"})
+
+    @property
+    def running(self) -> list[Running]:
+        return [call for call in self.calls.values() if isinstance(call, Running)]
+
+    @property
+    def due(self) -> list[Run]:
+        """The calls that have to be made now."""
+        return [call.run for call in self.running if not call.result] if self.finish else []
+
+    @property
+    def goes_on(self) -> bool:
+        """There is nothing in it that somebody else has to answer."""
+        calls, finish = self.calls.values(), self.finish
+        return bool(calls) and bool(finish and finish.reason in _WELL) and all(call.goes_on for call in calls)
+
+    def break_off(self) -> None:
+        for call in self.running:
+            if call.complete and not call.result:
+                call.fail(_BROKE_OFF)
+
+    def after(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        """What was said by now, once everything in it is answered."""
+        text, thought = "".join(self._texts), "".join(self._thoughts)
+        fields = {"reasoning_content": thought, "thinking_blocks": self._signed}
+        said: Message = {"role": "assistant", "content": text or None}
+        said |= {name: value for name, value in fields.items() if value}
+        said["tool_calls"] = [as_said(call) for call in self.calls.values()]
+        return (*messages, said, *_outputs(self.calls))
+
+
+class Resumed(Round):
+    """The calls that were approved: the messages have them, and want their outputs."""
+
+    def after(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        outputs = {one["tool_call_id"]: one for one in _outputs(self.calls)}
+        return tuple(outputs.get(message.get("tool_call_id", ""), message) for message in messages)
+
+
+def _outputs(calls: Mapping[int, Call]) -> list[Message]:
+    return [
+        {"role": "tool", "tool_call_id": call.start.id, "content": call.content}
+        for call in calls.values()
+        if isinstance(call, Running | Skipped)
+    ]

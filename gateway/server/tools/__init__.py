@@ -1,0 +1,11 @@
+"""The tools that run at the gateway: who has them, and how they are run between the rounds of an answer.
+
+A Provider has tools for one answer and runs their calls; `Toolbox` has those of all that the answer may use, and holds
+them to the limits.  `Workshop` makes toolboxes, and keeps what lasts longer than an answer.
+"""
+
+from gateway.server.tools.running import Running
+from gateway.server.tools.toolbox import Offer, Provider, Toolbox
+from gateway.server.tools.workshop import Workshop
+
+__all__ = ["Offer", "Provider", "Running", "Toolbox", "Workshop"]

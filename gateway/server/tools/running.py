@@ -1,0 +1,62 @@
+"""A round of tools, to be used as a call to a backend is."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from math import inf
+from typing import Any
+
+from msgspec import json
+
+from gateway.errors import Problem
+from gateway.hosted import Result
+
+Work = Callable[[Callable[[Result], None]], Coroutine[Any, Any, None]]
+
+_encode = json.Encoder().encode
+
+
+class Running:
+    """What it says are lists of Results as JSON, the first one empty: it has begun.
+
+    work: is begun at once, and tells each result as soon as there is one; what it raises, `read` does.
+    """
+
+    def __init__(self, work: Work) -> None:
+        self._results: list[Result] = []
+        self._begun = False
+        self._news = asyncio.Event()
+        self._news.set()
+        self._task = asyncio.create_task(work(self._take))
+        self._task.add_done_callback(self._end)
+
+    async def ready(self, seconds: float = inf) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if seconds == inf else max(seconds, 0)):
+                await self._news.wait()
+        return self._news.is_set()
+
+    async def read(self) -> bytes:
+        results, self._results = self._results, []
+        over = self._begun and self._task.done() and not results
+        self._begun = True
+        if over:
+            self._task.result()
+            return b""
+        if not self._task.done():
+            self._news.clear()
+        return _encode(results)
+
+    def judge(self, problem: Problem | None) -> None:
+        """No backend has said anything."""
+
+    def close(self) -> None:
+        """Break off what still runs."""
+        self._task.cancel()
+
+    def _take(self, result: Result) -> None:
+        self._results.append(result)
+        self._news.set()
+
+    def _end(self, _: object) -> None:
+        self._news.set()

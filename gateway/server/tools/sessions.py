@@ -1,0 +1,128 @@
+"""Sessions with servers of the Model Context Protocol.  The SDK is imported with the first of them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from gateway import config
+from gateway.server.tools.target import ServerFailed, Target
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+_T = TypeVar("_T")
+_PAGES = 100  # of one list
+_CLOSING = 5.0  # seconds that a server has to take its leave
+# What a tool is told of by: the server's word, and the API's.
+_MEMBERS = {"name": "name", "description": "description", "inputSchema": "input_schema", "annotations": "annotations"}
+_CLOSED = "The session was closed."
+
+
+class Session:
+    """A session that is begun by who needs it first, and anew after it has ended; several may use it at a time."""
+
+    def __init__(self, target: Target, settings: config.Mcp) -> None:
+        self._target, self._settings = target, settings
+        self._life: _Life | None = None
+        self._listed: list[dict[str, Any]] = []
+        self._fresh_until = float("-inf")
+
+    async def tools(self) -> list[dict[str, Any]]:
+        """As items have them; asked for again once the list is old.  Raises ServerFailed."""
+        now = asyncio.get_running_loop().time
+        if now() >= self._fresh_until:
+            try:
+                async with asyncio.timeout(self._settings.connect_seconds):
+                    self._listed = await self._with(_listed)
+            except TimeoutError:
+                raise ServerFailed("The server did not list its tools in time.") from None
+            self._fresh_until = now() + self._settings.list_seconds
+        return self._listed
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """A CallToolResult as it is on the wire; raises ServerFailed."""
+
+        async def call(client: "Client") -> dict[str, Any]:
+            said = await client.call_tool(name, arguments)
+            return said.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+        return await self._with(call)
+
+    async def close(self) -> None:
+        life, self._life = self._life, None
+        if life:
+            task = life.end()
+            await asyncio.wait((task,), timeout=_CLOSING)
+            task.cancel()  # if it has not gone by then
+
+    async def _with(self, use: Callable[["Client"], Awaitable[_T]]) -> _T:
+        """What came of it, in a new session if the server does not know the one that was there."""
+        from gateway.server.tools.transport import FAILURES, ended, failure, unheard  # noqa: PLC0415 - takes a second
+
+        try:
+            return await use(await self._client())
+        except FAILURES as error:
+            if ended(error) and self._life:
+                self._life.end()
+                self._life = None
+            if not unheard(error):
+                raise failure(error) from None
+        try:
+            return await use(await self._client())
+        except FAILURES as error:
+            raise failure(error) from None
+
+    async def _client(self) -> "Client":
+        if not self._life or self._life.over.is_set():
+            self._life = _Life(self._target, self._settings)
+        return await asyncio.shield(self._life.client)
+
+
+class _Life:
+    """One session from its beginning to its end, in a task of its own, as the SDK wants it.  over: it has to end."""
+
+    def __init__(self, target: Target, settings: config.Mcp) -> None:
+        self._target, self._settings = target, settings
+        self.client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self.client.add_done_callback(lambda it: it.exception())  # nobody may be left to ask
+        self.over = asyncio.Event()
+        self._task = asyncio.create_task(self._live())
+
+    def end(self) -> asyncio.Task[None]:
+        self.over.set()
+        if not self.client.done():
+            self._task.cancel()
+        return self._task
+
+    async def _live(self) -> None:
+        from gateway.server.tools.transport import FAILURES, connected, failure  # noqa: PLC0415 - takes a second
+
+        why = ServerFailed(_CLOSED)
+        try:
+            async with AsyncExitStack() as stack:
+                async with asyncio.timeout(self._settings.connect_seconds):
+                    session = connected(self._target, self._settings, self.over.set)
+                    self.client.set_result(await stack.enter_async_context(session))
+                await self.over.wait()
+        except FAILURES as error:
+            why = failure(error)
+        finally:
+            self.over.set()
+            if not self.client.done():
+                self.client.set_exception(why)
+
+
+async def _listed(client: "Client") -> list[dict[str, Any]]:
+    tools: list[dict[str, Any]] = []
+    cursor: str | None = None
+    for _ in range(_PAGES):
+        page = await client.list_tools(cursor=cursor)
+        tools += [_tool(tool.model_dump(mode="json", by_alias=True, exclude_none=True)) for tool in page.tools]
+        if not (cursor := page.next_cursor):
+            break
+    return tools
+
+
+def _tool(said: dict[str, Any]) -> dict[str, Any]:
+    return {ours: said[theirs] for theirs, ours in _MEMBERS.items() if theirs in said}

@@ -1,0 +1,197 @@
+"""Connections to servers of the Model Context Protocol: all that knows its SDK.  Imported with the first of them."""
+
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TextIO
+
+import anyio
+import httpx
+import httpx2
+from mcp import Client, MCPError
+from mcp.client._transport import Transport, TransportStreams
+from mcp.client.sse import sse_client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, Implementation
+
+from gateway import __version__, config
+from gateway.server.addresses import allowed
+from gateway.server.guard import Guard, Unreachable
+from gateway.server.tools.target import ServerFailed, Target
+
+_MOST = 8 << 20  # bytes of one answer, or of one event
+_EVENTS = "text/event-stream"
+_IDENTITY = {"accept-encoding": "identity", "user-agent": f"gateway/{__version__}"}  # what is packed can grow
+_OF_A_CONNECTION = frozenset(("host", "connection", "transfer-encoding"))
+_TERMINATED = "Session terminated"  # the SDK's word for a session that the server does not know
+_OURS = Implementation(name="gateway", version=__version__)
+
+_CLOSED = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream)
+# All that the SDK, servers and connections fail with; ValueError and RuntimeError: of what does not fit its schema.
+FAILURES = (MCPError, httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError, RuntimeError, ExceptionGroup, *_CLOSED)
+
+
+def failure(error: Exception) -> ServerFailed:
+    """In words that tell nothing of what there is on the gateway's side of a firewall."""
+    if isinstance(error, ExceptionGroup):
+        return failure(error.exceptions[0])
+    if isinstance(error, MCPError):
+        return ServerFailed(f"The server said: {error.message}", error.code)
+    if isinstance(error, TimeoutError):
+        return ServerFailed("The server did not answer in time.")
+    if isinstance(error, httpx2.HTTPError | httpx2.InvalidURL | OSError | anyio.ClosedResourceError):
+        return ServerFailed("The server cannot be reached.")
+    return ServerFailed("What the server said does not fit the protocol, or what it has said before.")
+
+
+def unheard(error: Exception) -> bool:
+    """The server has refused it as part of a session that is gone: in a new one it may be said again."""
+    return isinstance(error, MCPError) and error.code == INVALID_REQUEST and error.message == _TERMINATED
+
+
+def ended(error: Exception) -> bool:
+    """The session is of no more use."""
+    return unheard(error) or (isinstance(error, MCPError) and error.code == CONNECTION_CLOSED)
+
+
+@asynccontextmanager
+async def connected(target: Target, settings: config.Mcp, gone: Callable[[], None]) -> AsyncIterator[Client]:
+    """gone: is told when the server has ended the session."""
+    async with AsyncExitStack() as stack:
+        transport = await _transport(target, settings, stack)
+        client = Client(_Watched(transport, gone), client_info=_OURS)
+        yield await stack.enter_async_context(client)
+
+
+async def _transport(target: Target, settings: config.Mcp, stack: AsyncExitStack) -> Transport:
+    if target.command:
+        command, *arguments = target.command
+        said = StdioServerParameters(command=command, args=arguments, env=target.env)
+        return stdio_client(said, stack.enter_context(_nobody()))
+    http = _http(target, settings)
+    if target.transport == "sse":
+
+        def same(
+            headers: dict[str, str] | None = None,
+            timeout: httpx2.Timeout | None = None,
+            auth: httpx2.Auth | None = None,
+        ) -> httpx2.AsyncClient:
+            return http
+
+        return sse_client(target.url, httpx_client_factory=same)
+    return streamable_http_client(
+        target.url, http_client=await stack.enter_async_context(http), max_sse_event_size=_MOST
+    )
+
+
+@contextmanager
+def _nobody() -> Iterator[TextIO]:
+    """Hears what a program says on its standard error."""
+    with Path(os.devnull).open("w", encoding="utf-8") as file:
+        yield file
+
+
+def _http(target: Target, settings: config.Mcp) -> httpx2.AsyncClient:
+    inner: httpx2.AsyncBaseTransport = httpx2.AsyncHTTPTransport(trust_env=False)
+    if target.guarded:
+        inner = Guarded(Guard(allowed(settings.networks, settings.ports)))
+    timeout = httpx2.Timeout(None, connect=settings.connect_seconds)
+    headers = {**_IDENTITY, **target.headers}
+    return httpx2.AsyncClient(headers=headers, transport=Bounded(inner), timeout=timeout, trust_env=False)
+
+
+class _Watched(AbstractAsyncContextManager[TransportStreams]):
+    """A transport whose end is heard."""
+
+    def __init__(self, transport: Transport, gone: Callable[[], None]) -> None:
+        self._transport, self._gone = transport, gone
+
+    async def __aenter__(self) -> TransportStreams:
+        read, write = await self._transport.__aenter__()
+        heard: Any = _Heard(read, self._gone)
+        return heard, write
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._transport.__aexit__(kind, error, trace)
+
+
+class _Heard:
+    """What comes from the server; whoever reads it has left when there is nothing more to come."""
+
+    def __init__(self, stream: Any, gone: Callable[[], None]) -> None:  # noqa: ANN401 - the SDK has several
+        self._stream, self._gone = stream, gone
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as above
+        return getattr(self._stream, name)
+
+    def __aiter__(self) -> Any:  # noqa: ANN401 - as above
+        return aiter(self._stream)
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *reason: Any) -> bool | None:  # noqa: ANN401 - as above
+        self._gone()
+        left: bool | None = await self._stream.__aexit__(*reason)
+        return left
+
+
+class Guarded(httpx2.AsyncBaseTransport):
+    """What goes through the guard, for the SDK's HTTP client."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        headers = [(name, value) for name, value in request.headers.items() if name not in _OF_A_CONNECTION]
+        there = httpx.Request(request.method, str(request.url), headers=headers, content=await request.aread())
+        stack = AsyncExitStack()
+        try:
+            answer = await stack.enter_async_context(self._guard.answer(there))
+        except Unreachable:
+            raise httpx2.ConnectError("unreachable", request=request) from None
+        stream = _Stream(answer.stream, stack.aclose)
+        return httpx2.Response(answer.status_code, headers=answer.headers.multi_items(), stream=stream)
+
+
+class Bounded(httpx2.AsyncBaseTransport):
+    """No answer is longer than it may be; of a stream of events each is bounded by who reads it."""
+
+    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
+        self._inner = inner
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        answer = await self._inner.handle_async_request(request)
+        if answer.headers.get("content-type", "").startswith(_EVENTS):
+            return answer
+        stream = _Stream(answer.stream, answer.aclose, _MOST)
+        return httpx2.Response(answer.status_code, headers=answer.headers, stream=stream, extensions=answer.extensions)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class _Stream(httpx2.AsyncByteStream):
+    """Another one's bytes, so many of them at most."""
+
+    def __init__(self, stream: Any, close: Callable[[], Any], most: float = float("inf")) -> None:  # noqa: ANN401
+        self._stream, self._close, self._left = stream, close, most
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for piece in self._stream:
+                self._left -= len(piece)
+                if self._left < 0:
+                    raise httpx2.StreamError("The answer is too long.")
+                yield piece
+        except (httpx.HTTPError, Unreachable):
+            raise httpx2.ReadError("unreachable") from None
+
+    async def aclose(self) -> None:
+        await self._close()

@@ -1,0 +1,94 @@
+"""A real server of the Model Context Protocol, the SDK's own, and what a test wants to know of it.
+
+    async with toys() as server:
+        async with gateway(..., tools=operators(server)) as site: ...
+
+As a program (`python mcp_server.py`) it speaks over standard input and output.
+"""
+
+import asyncio
+import os
+from contextlib import asynccontextmanager
+
+from mcp.server import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import EmbeddedResource, ImageContent, ResourceLink, TextContent, TextResourceContents, ToolAnnotations
+from scripted import running
+
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+
+class Toys:
+    """begun, broken: calls of `wait` that have begun, and those that were broken off; heads: of all requests."""
+
+    def __init__(self):
+        self.begun, self.broken, self.go = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.calls, self.heads = [], []
+        self.server = MCPServer("toys", log_level="CRITICAL")
+        self.server.tool(description="Says it again.", annotations=ToolAnnotations(read_only_hint=True))(self.echo)
+        for tool in (self.add, self.fail, self.wait, self.show, self.much, self.leave):
+            self.server.tool()(tool)
+
+    def echo(self, text: str) -> str:
+        self.calls.append(("echo", text))
+        return f"heard {text}"
+
+    def add(self, a: int, b: int) -> dict[str, int]:
+        self.calls.append(("add", a, b))
+        return {"sum": a + b}
+
+    def fail(self) -> str:
+        raise ToolError("no such thing")
+
+    async def wait(self, text: str = "") -> str:
+        """Until it is told to go on."""
+        self.begun.set()
+        try:
+            await self.go.wait()
+        except asyncio.CancelledError:
+            self.broken.set()
+            raise
+        return f"waited {text}".strip()
+
+    def show(self) -> list[TextContent | ImageContent | EmbeddedResource | ResourceLink]:
+        note = TextResourceContents(uri="file:///note.txt", mime_type="text/plain", text="a note")
+        return [
+            TextContent(text="a picture"),
+            ImageContent(data=PIXEL, mime_type="image/png"),
+            EmbeddedResource(resource=note),
+            ResourceLink(name="more", uri="https://example.com/more"),
+        ]
+
+    def much(self, size: int) -> str:
+        return "x" * size
+
+    def leave(self) -> str:
+        os._exit(1)
+
+    @asynccontextmanager
+    async def listening(self, sse=False, **said):
+        app = self.server.sse_app() if sse else self.server.streamable_http_app(**said)
+
+        async def heard(scope, receive, send):
+            if scope["type"] == "http":
+                self.heads.append({name.decode(): value.decode() for name, value in scope["headers"]})
+            await app(scope, receive, send)
+
+        async with running(heard) as url:
+            self.url = f"{url}/sse" if sse else f"{url}/mcp"
+            yield self
+
+
+@asynccontextmanager
+async def toys(**said):
+    async with Toys().listening(**said) as server:
+        yield server
+
+
+def operators(server, label="toys", **said):
+    """A section `tools` with the server of an operator who trusts it."""
+    return {"mcp": {"servers": {label: {"url": server.url, "require_approval": "never", **said}}}}
+
+
+if __name__ == "__main__":
+    Toys().server.run()

@@ -1,0 +1,104 @@
+"""What the Model Context Protocol says, in the terms of the Responses API: which tools may be called, and what comes of it."""
+
+import pytest
+
+from gateway.hosted import mcp as protocol
+
+READS = {
+    "name": "read",
+    "description": "Reads.",
+    "input_schema": {"type": "object"},
+    "annotations": {"readOnlyHint": True},
+}
+WRITES = {"name": "write", "input_schema": {"type": "object"}, "annotations": {"readOnlyHint": False}}
+PLAIN = {"name": "plain", "input_schema": {"type": "object"}}
+LISTED = [READS, WRITES, PLAIN]
+
+
+def server(allowed=None, approval="always", **said):
+    return protocol.Server({"type": "mcp", "server_label": "crm", **said}, allowed, approval)
+
+
+@pytest.mark.parametrize(
+    ("said", "operator", "wanted"),
+    [
+        ({}, None, ["read", "write", "plain"]),
+        ({"allowed_tools": ["plain", "other"]}, None, ["plain"]),
+        ({"allowed_tools": []}, None, []),
+        ({"allowed_tools": {"tool_names": ["read", "write"]}}, None, ["read", "write"]),
+        ({"allowed_tools": {"read_only": True}}, None, ["read"]),
+        ({"allowed_tools": {"read_only": False, "tool_names": ["read", "write"]}}, None, ["write"]),
+        ({}, {"write"}, ["write"]),
+        ({"allowed_tools": ["read", "write"]}, {"write", "plain"}, ["write"]),
+    ],
+)
+def test_which_tools_may_be_called(said, operator, wanted):
+    found = server(operator and frozenset(operator), **said).tools(LISTED)
+    assert [tool["name"] for tool in found] == wanted
+
+
+@pytest.mark.parametrize(
+    ("said", "asks"),
+    [
+        ({}, ["read", "write", "plain"]),
+        ({"require_approval": "always"}, ["read", "write", "plain"]),
+        ({"require_approval": "never"}, []),
+        ({"require_approval": {"never": {"tool_names": ["read"]}}}, ["write", "plain"]),
+        ({"require_approval": {"never": {"read_only": True}}}, ["write", "plain"]),
+        ({"require_approval": {"always": {"tool_names": ["write"]}}}, ["write"]),
+        ({"require_approval": {"always": {"tool_names": ["write"]}, "never": {"tool_names": ["read"]}}}, ["write", "plain"]),
+        ({"require_approval": {"always": {"read_only": True}, "never": {"tool_names": ["read"]}}}, ["read", "write", "plain"]),
+        ({"require_approval": {}}, ["read", "write", "plain"]),
+    ],
+)  # fmt: skip
+def test_which_calls_have_to_be_approved(said, asks):
+    one = server(**said)
+    assert [tool["name"] for tool in LISTED if one.ours(tool).request is not None] == asks
+
+
+def test_what_the_operator_says_of_approval_holds_where_the_client_says_nothing():
+    assert server(approval="never").ours(READS).request is None
+    assert server(approval="never", require_approval="always").ours(READS).request is not None
+
+
+@pytest.mark.parametrize("schema", [{"type": "object", "properties": {"a": {}}}, {"type": "string"}, {}, None])
+def test_what_is_no_schema_of_an_object_is_none(schema):
+    offered = server().ours({"name": "f", "input_schema": schema}).tool
+    right = bool(schema and schema.get("type") == "object")
+    assert offered.definition["parameters"] == (schema if right else {"type": "object", "properties": {}})
+    assert offered.namespace == "crm" and "description" not in offered.definition
+    assert server().ours(READS).tool.definition["description"] == "Reads."
+
+
+TEXT = {"type": "text", "text": "é"}
+IMAGE = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
+RESULTS = [
+    ({"content": [TEXT, TEXT]}, "é\né", "é\né"),
+    ({"content": []}, "", ""),
+    ({"content": [], "structuredContent": {"a": 1}}, '{"a":1}', '{"a":1}'),
+    ({"content": [TEXT], "structuredContent": {"a": 1}}, "é", "é"),
+    ({"content": [{"type": "resource", "resource": {"uri": "file:///a", "text": "A"}}]}, "A", "A"),
+    ({"content": [{"type": "resource", "resource": {"uri": "file:///a", "blob": "aGk="}}]}, "[resource: file:///a]", "[resource: file:///a]"),
+    ({"content": [{"type": "resource_link", "uri": "file:///a", "name": "a", "description": "It."}]}, "a: file:///a\nIt.", "a: file:///a\nIt."),
+    ({"content": [{"type": "audio", "data": "aGk=", "mimeType": "audio/wav"}]}, "[audio: audio/wav]", "[audio: audio/wav]"),
+    ({"content": [IMAGE]},
+     [{"type": "text", "text": "[image: image/png]"}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}],
+     "[image: image/png]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("said", "content", "output"), RESULTS)
+def test_a_result_for_the_model_and_for_the_item(said, content, output):
+    assert protocol.result(said, 1000) == (content, {"output": output}, False)
+
+
+def test_what_is_too_long_is_cut():
+    content, item, cut = protocol.result({"content": [{"type": "text", "text": "é" * 10}, IMAGE]}, 7)
+    assert cut and content.startswith("ééé\n[The rest") and item["output"] == content
+    assert protocol.result({"content": [{"type": "text", "text": "é" * 10}]}, 20)[2] is False
+
+
+def test_what_the_tool_calls_an_error_is_one():
+    content, item, _ = protocol.result({"content": [TEXT], "isError": True}, 100)
+    error = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": "é"}]}
+    assert (content, item) == ("é", {"status": "failed", "error": error})
