@@ -163,7 +163,10 @@ ANN, BOB = ({"authorization": f"Bearer {name}-{'k' * 20}"} for name in ("ann", "
 TENANTS = {"keys": [{"name": name, "key": f"{name}-{'k' * 20}"} for name in ("ann", "bob")]}
 NOBODYS = {
     *((method, path) for path in ("/openapi.json", "/docs", "/docs/oauth2-redirect") for method in ("GET", "HEAD")),
-    *(("GET", path) for path in ("/health", "/ready", "/v1/models", "/v1/models/{id:path}", "/v1/responses")),
+    *(
+        ("GET", path)
+        for path in ("/health", "/ready", "/metrics", "/v1/models", "/v1/models/{id:path}", "/v1/responses")
+    ),
     ("POST", "/v1/conversations"),
 }  # routes that name nothing that is stored; of those that make something, what they may be given is below
 LISTS = {("GET", "/v1/chat/completions")}  # of all that a tenant has

@@ -123,6 +123,4 @@ def work(config: Config, sock: socket, pipe: Connection, file: Path | None) -> N
 
     threading.Thread(target=listen, daemon=True).start()
     server.run([sock])
-    keeper = multiprocessing.parent_process()
-    if keeper and not keeper.is_alive():
-        abandon(file)
+    abandon(file)  # who keeps the workers is gone: it would have ended this one by a signal, which goes no further

@@ -20,6 +20,10 @@ _PLACE = "gateway.observation"  # in the scope of a request
 _LEFT = 499
 
 
+def _nothing() -> Usage:
+    return Usage(0, 0)
+
+
 class Pace(Struct, eq=False):
     """When pieces of an answer came.  gaps: how many of the times between two fell into each bucket, from `GAPS`."""
 
@@ -67,7 +71,7 @@ class Observation(Struct, eq=False):
     status: int = 0
     problem: Problem | None = None
     left: bool = False
-    spent: Callable[[], Usage] = lambda: Usage(0, 0)
+    spent: Callable[[], Usage] = _nothing
     ledger: Ledger = field(default_factory=Ledger)
     received: int = 0
     sent: int = 0
@@ -84,6 +88,7 @@ class Observation(Struct, eq=False):
         if not self._holders:
             self.ended = perf_counter()
             self.over(self)
+            self.spent = _nothing  # it knows the whole request, and a connection keeps this until its next one
 
     @property
     def alone(self) -> bool:
