@@ -287,6 +287,7 @@ def test_scalars_are_those_of_yaml_1_2():
         ("backends: {a: {url: 'localhost:8000'}}", "1: backends.a.url: should begin with http:// or https:// and name a host, like http://127.0.0.1:8000"),
         ("backends: {a: {url: 'http://a:99999'}}", "1: backends.a.url: not a URL: Port out of range 0-65535"),
         ("backends: {a: {url: 'http://u:p@a'}}", "1: backends.a.url: should have no user, query or fragment; a key goes to api_key"),
+        ("backends: {a: {url: 'http://a/v1?key=b'}}", "1: backends.a.url: should have no user, query or fragment; a key goes to api_key"),
         ("backends: {a: {url: 'http://a', kind: tgi}}", "1: backends.a.kind: unknown value 'tgi'; one of: 'openai', 'vllm', 'llamacpp', 'ollama', 'lmstudio', 'sglang' or 'transformers'"),
         ("backends: {a: {url: 'http://a', timeouts: {idle: -2}}}", "1: backends.a.timeouts.idle: should be 0 or more, not -2"),
         ("backends: {a: {url: 'http://a', timeouts: {idle: .inf}}}", "1: backends.a.timeouts.idle: should be finite; 0 is none"),

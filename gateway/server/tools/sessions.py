@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gateway import config
@@ -58,6 +59,7 @@ class Session:
 
     async def _with(self, use: Callable[["Client"], Awaitable[_T]]) -> _T:
         """What came of it, in a new session if the server does not know the one that was there."""
+        await asyncio.to_thread(import_module, "gateway.server.tools.transport")  # streams go on meanwhile
         from gateway.server.tools.transport import FAILURES, ended, failure, unheard  # noqa: PLC0415 - takes a second
 
         try:
