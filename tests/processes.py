@@ -54,3 +54,16 @@ def _program(dies_at, eager):
     if dies_at:
         return [_HERE / "dying_gateway.py", dies_at]
     return ["-P", "-m", "gateway"] if eager is None else [_HERE / "eager_gateway.py", json.dumps(eager)]
+
+
+async def taking_connections(port):
+    """Wait until somebody listens there."""
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except ConnectionError:
+                await asyncio.sleep(0.02)
+            else:
+                writer.close()
+                return

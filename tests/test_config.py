@@ -259,7 +259,7 @@ def test_scalars_are_those_of_yaml_1_2():
     [
         ("tools: {mcp: {servers: {a: {}}}}", "1: tools.mcp.servers.a: should have either a url or a command"),
         ("tools: {mcp: {servers: {a: {url: 'http://a/mcp', command: [b]}}}}", "1: tools.mcp.servers.a: should have either a url or a command"),
-        ("tools: {mcp: {servers: {a: {url: 'http://me:pw@a/mcp'}}}}", "1: tools.mcp.servers.a.url: should have no user, query or fragment; a key goes to api_key"),
+        ("tools: {mcp: {servers: {a: {url: 'http://me:pw@a/mcp'}}}}", "1: tools.mcp.servers.a.url: should have no user; a key goes to api_key, or to headers"),
         ("tools: {mcp: {connect_seconds: 0}}", "1: tools.mcp.connect_seconds: should be more than 0"),
         ("tools: {mcp: {hosts: ['https://a']}}", "1: tools.mcp.hosts[0]: should be a host's name, *.example.com for all below it, or * for all"),
         (BACKEND + "tools: {mcp: {servers: {docs: {url: 'http://a/mcp'}}}}\nmodels: {a: {mcp: [dosc, docs]}}", "3: models.a.mcp[0]: no server 'dosc' in tools.mcp; did you mean 'docs'? one of: docs"),
@@ -286,7 +286,7 @@ def test_scalars_are_those_of_yaml_1_2():
         ("backends: {a: {url: 'ftp://a'}}", "1: backends.a.url: should begin with http:// or https:// and name a host, like http://127.0.0.1:8000"),
         ("backends: {a: {url: 'localhost:8000'}}", "1: backends.a.url: should begin with http:// or https:// and name a host, like http://127.0.0.1:8000"),
         ("backends: {a: {url: 'http://a:99999'}}", "1: backends.a.url: not a URL: Port out of range 0-65535"),
-        ("backends: {a: {url: 'http://u:p@a'}}", "1: backends.a.url: should have no user, query or fragment; a key goes to api_key"),
+        ("backends: {a: {url: 'http://u:p@a'}}", "1: backends.a.url: should have no user; a key goes to api_key, or to headers"),
         ("backends: {a: {url: 'http://a/v1?key=b'}}", "1: backends.a.url: should have no user, query or fragment; a key goes to api_key"),
         ("backends: {a: {url: 'http://a', kind: tgi}}", "1: backends.a.kind: unknown value 'tgi'; one of: 'openai', 'vllm', 'llamacpp', 'ollama', 'lmstudio', 'sglang' or 'transformers'"),
         ("backends: {a: {url: 'http://a', timeouts: {idle: -2}}}", "1: backends.a.timeouts.idle: should be 0 or more, not -2"),

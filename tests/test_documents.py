@@ -449,7 +449,7 @@ async def test_files_are_fetched_wherever_they_are_named_and_each_once():
         named = by_url(f"{there.url}/a")["content"][0]
         called = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"}
         output = {"type": "function_call_output", "call_id": "c1", "output": [named]}
-        sent = {"type": "input_file", "file_data": uri(b"World"), "filename": "b", "file_url": f"{there.url}/never"}
+        sent = {"type": "input_file", "file_data": uri(b"World"), "filename": "b"}
         asked = [{"role": "user", "content": [named, sent]}, called, output, {"role": "user", "content": "q"}]
         answer = await site.respond(input=asked, stream=True)
         assert answer.status_code == 200 and [path for path, _ in there.asked] == ["/a"]
@@ -461,6 +461,18 @@ async def test_files_are_fetched_wherever_they_are_named_and_each_once():
             messages=[{"role": "user", "content": [{"type": "text", "text": "q"}, chat]}], stream=True
         )
         assert answer.status_code == 200 and "Hello" in file_of(site)
+
+
+async def test_a_file_that_is_there_and_elsewhere_is_refused():
+    both = {"file_data": uri(b"World"), "file_url": "https://x/y"}
+    async with gateway() as site:
+        answer = await site.respond(input=[{"role": "user", "content": [{"type": "input_file", **both}]}])
+        named = "mutually_exclusive_parameters", "input[0].content[0]"
+        assert problem(answer) == (400, "invalid_request_error", *named)
+        answer = await site.chat(messages=[{"role": "user", "content": [{"type": "file", "file": both}]}])
+        named = "mutually_exclusive_parameters", "messages[0].content[0].file"
+        assert problem(answer) == (400, "invalid_request_error", *named)
+        assert "only one of 'file_data' and 'file_url'" in answer.json()["error"]["message"]
 
 
 async def test_without_leave_to_fetch_it_is_said_what_to_do():

@@ -574,7 +574,6 @@ PARTS = [
     (AUDIO, AUDIO),
     ({"type": "input_file", "file_data": "QQ==", "filename": "a.txt", "detail": "low"}, {"type": "file", "file": {"file_data": "QQ==", "filename": "a.txt"}}),
     ({"type": "input_file", "file_url": "https://x/y", "file_data": None, "filename": "a"}, {"type": "file", "file": {"file_url": "https://x/y", "filename": "a"}}),
-    ({"type": "input_file", "file_url": "https://x/y", "file_data": "QQ=="}, {"type": "file", "file": {"file_data": "QQ=="}}),
     ({"type": "input_file", "file_data": "QQ==", "filename": None}, {"type": "file", "file": {"file_data": "QQ=="}}),
 ]  # fmt: skip
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from processes import taking_connections
 from scripted import DONE, END, HANG, HELLO, HELLO_MESSAGES, Upstream, chunk, head, text_of
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosedError
@@ -60,18 +61,6 @@ async def process(tmp_path, url, *, greeting="Hello!", clean=True, **server):
         rest = (await child.stderr.read()).decode()
         child._transport.close()
     assert not clean or not re.search("Traceback|ERROR", rest), rest
-
-
-async def taking_connections(port):
-    while True:
-        try:
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-        except ConnectionError:
-            await asyncio.sleep(0.02)
-        else:
-            writer.close()
-            await writer.wait_closed()
-            return
 
 
 def asking(client):

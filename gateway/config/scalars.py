@@ -93,7 +93,7 @@ def _url(value: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname or re.search(r"\s", value):
         raise wrong("should begin with http:// or https:// and name a host, like http://127.0.0.1:8000")
     if parts.username is not None:
-        raise wrong("should have no user, query or fragment; a key goes to api_key")
+        raise wrong("should have no user; a key goes to api_key, or to headers")
     return value
 
 

@@ -20,6 +20,14 @@ def missing(param: str) -> BadRequest:
     return BadRequest(f"Missing required parameter: '{param}'.", code="missing_required_parameter", param=param)
 
 
+def check_exclusive(value: Mapping[str, Any], param: str, names: Iterable[str]) -> None:
+    """Raise BadRequest where more than one of these members is given."""
+    given = [f"'{name}'" for name in names if value.get(name) is not None]
+    if len(given) > 1:
+        message = f"Mutually exclusive parameters in '{param}': give only one of {' and '.join(given)}."
+        raise BadRequest(message, code="mutually_exclusive_parameters", param=param)
+
+
 def wrong_type(value: object, param: str, expected: str) -> BadRequest:
     got = _ARTICLES.get(type(value), "something else")
     message = f"Invalid type for '{param}': expected {expected}, but got {got} instead."

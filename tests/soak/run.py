@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 
 import uvloop
 from msgspec import Struct
+from processes import taking_connections
 
 import gateway
 from soak.load import WAYS, Load
@@ -176,18 +177,6 @@ async def serving(port, log, module, *args):
         if child.returncode is None:
             child.kill()
             await child.wait()
-
-
-async def taking_connections(port):
-    async with asyncio.timeout(20):
-        while True:
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
-            except ConnectionError:
-                await asyncio.sleep(0.02)
-            else:
-                writer.close()
-                return
 
 
 def free_port():

@@ -6,6 +6,7 @@ from gateway.endpoints.body import metadata, moderation, stop
 from gateway.endpoints.checks import (
     Check,
     boolean,
+    check_exclusive,
     decimal,
     fields,
     integer,
@@ -28,11 +29,18 @@ def _modalities(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
 
 
 _FILE = fields({}, {"file_data": string, "file_url": string, "file_id": string, "filename": string})
+
+
+def _file(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+    _FILE(value, param)
+    check_exclusive(value, param, ("file_data", "file_url"))
+
+
 _PARTS: dict[str, dict[str, Check]] = {
     "text": {"text": string},
     "image_url": {"image_url": fields({"url": string})},
     "input_audio": {"input_audio": fields({"data": string, "format": string})},
-    "file": {"file": _FILE},
+    "file": {"file": _file},
 }
 
 

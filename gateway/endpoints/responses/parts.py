@@ -3,7 +3,17 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gateway.endpoints.checks import Check, fields, missing, one_of, short, string, wrong_type, wrong_value
+from gateway.endpoints.checks import (
+    Check,
+    check_exclusive,
+    fields,
+    missing,
+    one_of,
+    short,
+    string,
+    wrong_type,
+    wrong_value,
+)
 from gateway.errors import BadRequest
 
 Part = dict[str, Any]
@@ -75,6 +85,7 @@ def _audio(part: Part, param: str) -> Part:
 
 def _file(part: Part, param: str) -> Part:
     _refuse(part, param, "file_id", instead="file_data")
+    check_exclusive(part, param, _FILE)
     where = next((name for name in _FILE if part.get(name) is not None), "file_data")
     fields({where: _FILE[where]}, {"filename": string})(part, param)
     given = {name: part[name] for name in (where, "filename") if part.get(name) is not None}
