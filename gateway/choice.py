@@ -30,11 +30,15 @@ class Choice:
         self._echo = self._context.prefill if self._context.echoed else ""  # what the backend will repeat
         self._said = False  # there was text
         self._gap = False  # the backend's own thought is over: white space before the first text belonged to its tag
+        self._plain = False  # text is passed as it comes, and nothing waits for it
         self.finished = False
         self.thought = 0  # characters
 
     def feed(self, event: Event) -> list[Event]:
         """What the client may know now; after the end nothing more."""
+        if self._plain and type(event) is Text and event.text:
+            return [event]
+        self._plain = False
         if self.finished:
             return []
         if type(event) is Text and not event.text:
@@ -50,7 +54,7 @@ class Choice:
         """The end, for one of the API's reasons; one that does not fit what was said is put right."""
         if self.finished:
             return []
-        self._limited = reason == "length"
+        self._plain, self._limited = False, reason == "length"
         self._settle(cut=self._limited)
         self.finished = True
         if reason in ("stop", "tool_calls"):
@@ -63,6 +67,7 @@ class Choice:
 
     def lose(self) -> list[Event]:
         """The upstream failed: what it had sent, and no Finish."""
+        self._plain = False
         if not self.finished:
             self._settle(cut=True)
             self.finished = True
@@ -120,6 +125,7 @@ class Choice:
         if not format:
             self._calls.flush(cut=False)
             self._out.append(event)
+            self._plain = True
             return
         parse = self._parse or self._begin(format)
         if event.logprobs and not self._alignment:

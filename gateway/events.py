@@ -156,6 +156,10 @@ class Usage(Struct, frozen=True, gc=False):
     kept: int = 0
 
     def __add__(self, other: "Usage") -> "Usage":
+        if not (other.prompt or other.completion):
+            return self
+        if not (self.prompt or self.completion):
+            return other
         return Usage(
             self.prompt + other.prompt,
             self.completion + other.completion,

@@ -65,7 +65,9 @@ class SSE(_Held):
         self._newline = b"\n" if rest.endswith(b"\n") else b""
         for end in whole:
             event = self._joined(end) if self._parts or not self._begun or len(end) > self._limit else end
-            if payload := _payload(event):
+            if event.startswith(b"data: ") and b"\n" not in event:  # almost always
+                yield event[6:]
+            elif payload := _payload(event):
                 yield payload
         self._keep(rest[: len(rest) - len(self._newline)])
 
@@ -126,7 +128,5 @@ class Whole(_Held):
 
 
 def _payload(event: bytes) -> bytes:
-    if event.startswith(b"data: ") and b"\n" not in event:  # almost always
-        return event[6:]
     lines = (line.partition(b":") for line in event.split(b"\n"))
     return b"\n".join(value.removeprefix(b" ") for field, _, value in lines if field == b"data")

@@ -23,25 +23,25 @@ def test_a_fault_has_the_outcome_that_it_should_and_leaves_nothing_behind(cells,
 
 
 class Leaking:
-    """An application that does something with each request, before it is answered."""
+    """An endpoint that does something with each request, before it is answered."""
 
-    def __init__(self, app, leak):
-        self._app, self._leak = app, leak
+    def __init__(self, endpoint, leak, kept):
+        self._endpoint, self._leak, self._kept = endpoint, leak, kept
 
     async def __call__(self, scope, receive, send):
-        self._leak(scope)
-        await self._app(scope, receive, send)
+        self._leak(scope, self._kept)
+        await self._endpoint(scope, receive, send)
 
 
-def keeps_the_request(scope):
-    scope["app"].state.kept.append(Request(scope))
+def keeps_the_request(scope, kept):
+    kept.append(Request(scope))
 
 
-def keeps_a_text(scope):
-    scope["app"].state.kept.append(scope["path"])
+def keeps_a_text(scope, kept):
+    kept.append(scope["path"])
 
 
-def makes_a_cycle(scope):
+def makes_a_cycle(scope, kept):
     scope["of"] = Request(scope)
 
 
@@ -57,8 +57,8 @@ async def test_a_cell_fails_where_something_stays_in_memory(leak, found):
     async with matrix.site_of({}) as site:
         way, row = ways.Chat(streamed=True), rows.NO_ANSWER[2]
         assert (await matrix.cell(row, way, site)).wrong == ()
-        site.app.state.kept = []
-        site.app.middleware_stack = Leaking(site.app.middleware_stack, leak)
+        kept = site.app.state.kept = []
+        site.app.asking["/v1/chat/completions"] = Leaking(site.app.asking["/v1/chat/completions"], leak, kept)
         assert [one for one in (await matrix.cell(row, way, site)).wrong if re.fullmatch(found, one)]
 
 

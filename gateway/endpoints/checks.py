@@ -114,16 +114,17 @@ def list_of(each: Check, least: int = 0, most: int | None = None) -> Check:
 def fields(required: Mapping[str, Check], optional: Mapping[str, Check] | None = None) -> Check:
     """An object with these members; others may be there too, and null counts as absent."""
 
+    known = {**required, **(optional or {})}
+
     def check(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
         object_(value, param)
         prefix = f"{param}." if param else ""
-        for name, each in required.items():
+        for name in required:
             if value.get(name) is None:
                 raise missing(prefix + name)
-            each(value[name], prefix + name)
-        for name, each in (optional or {}).items():
-            if value.get(name) is not None:
-                each(value[name], prefix + name)
+        for name, member in value.items():
+            if member is not None and name in known:
+                known[name](member, prefix + name)
 
     return check
 

@@ -36,15 +36,17 @@ class Folded(ABC, Generic[_Choice]):
         return b""
 
     def encode(self, event: ev.Event) -> bytes:
-        match event:
-            case ev.Usage():
-                self._usage = event
-            case ev.Failure():
-                self._failed = True
-            case ev.Extra(choice=None):
-                self._extras[event.name] = event.json
-            case _:
-                self._choices.setdefault(event.choice, self._choice()).add(event)  # type: ignore[arg-type]
+        if isinstance(event, ev.Usage):
+            self._usage = event
+        elif isinstance(event, ev.Failure):
+            self._failed = True
+        elif event.choice is None:
+            self._extras[event.name] = event.json
+        else:
+            choice = self._choices.get(event.choice)
+            if not choice:
+                choice = self._choices[event.choice] = self._choice()
+            choice.add(event)
         return b""
 
     def close(self, *, kept: bool) -> bytes:

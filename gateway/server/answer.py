@@ -6,19 +6,16 @@ from contextlib import closing
 
 from msgspec import Struct
 from starlette.requests import Request as HttpRequest
-from starlette.responses import Response
 from starlette.types import Send
 
 from gateway import config
 from gateway.errors import CANCELLED, STOPPED
 from gateway.server.attempts import Attempts
 from gateway.server.exchange import Exchange
-from gateway.server.presence import LEFT, present
+from gateway.server.presence import LEFT, Presence
 from gateway.server.questions import Question
-from gateway.server.stream import EventStream
+from gateway.server.replies import send_stream, send_whole
 from gateway.server.ways import Ways
-
-_NO_CACHE = {"cache-control": "no-cache"}
 
 
 class Answer(Struct, frozen=True):
@@ -33,7 +30,7 @@ class Answer(Struct, frozen=True):
     settings: config.Config
 
     async def run(self, send: Send) -> bool:
-        async with present(self.http.receive):
+        async with Presence(self.http.receive):
             return await self._answered(send)
         return False  # the client has left
 
@@ -48,17 +45,14 @@ class Answer(Struct, frozen=True):
             first = await (exchange.decide() if streamed else exchange.whole())
             await memory.keep()
             headers = {} if accepted else attempts.head()
-            response = (
-                EventStream(memory.ahead_of(exchange.pump(first)), headers=_NO_CACHE | headers)
-                if streamed
-                else Response(first, media_type="application/json", headers=headers)
-            )
+            if not streamed:
+                await send_whole(first, headers, send)
+                return True
             try:
-                await response(http.scope, http.receive, send)
-            except asyncio.CancelledError as reason:
-                if streamed:  # somebody may be there all the same
-                    last = exchange.give_up(CANCELLED if reason.args == (LEFT,) else STOPPED)
-                    await _speak(memory.ahead_of(last), send)
+                await send_stream(memory.ahead_of(exchange.pump(first)), headers, send)
+            except asyncio.CancelledError as reason:  # somebody may be there all the same
+                last = exchange.give_up(CANCELLED if reason.args == (LEFT,) else STOPPED)
+                await _speak(memory.ahead_of(last), send)
                 raise
         return not turn.problem
 

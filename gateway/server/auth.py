@@ -1,11 +1,13 @@
 """Who may come in: bearer keys, known by their digests."""
 
-from collections.abc import Mapping
+from collections.abc import MutableMapping
+from typing import Any
 
 from starlette.requests import HTTPConnection
 
 from gateway.config import Config, Key, Scope, digest
 from gateway.errors import Forbidden, Unauthorized
+from gateway.server.headers import header
 from gateway.server.pages import Pages
 from gateway.server.strangers import Strangers
 from gateway.server.telemetry.observation import name_key
@@ -37,7 +39,7 @@ class Doorkeeper:
             self._pages.check(http)
             self._pages.check_name(http)
             return None
-        shown = _shown(http.headers)
+        shown = _shown(http.scope)
         self._strangers.check(http)
         key = self._keys.get(digest(shown))
         if not key:
@@ -72,10 +74,10 @@ def _allow_endpoint(key: Key, path: str) -> None:
         raise Forbidden(_NO_ENDPOINT.format(key.name, path), code="endpoint_not_allowed")
 
 
-def _shown(headers: Mapping[str, str]) -> str:
+def _shown(scope: MutableMapping[str, Any]) -> str:
     """The key in the headers; raises Unauthorized where there is none."""
-    scheme, _, shown = headers.get("authorization", "").partition(" ")
-    shown = shown.strip() if scheme.lower() == "bearer" else headers.get("api-key", "")
+    scheme, _, shown = (header(scope, b"authorization") or "").partition(" ")
+    shown = shown.strip() if scheme.lower() == "bearer" else header(scope, b"api-key") or ""
     if not shown:
         raise Unauthorized(_NO_KEY)
     return shown

@@ -5,12 +5,15 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from fastapi import Request
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive
 
 from gateway.config import Config
 from gateway.endpoints.body import decoded
 from gateway.endpoints.checks import Check
 from gateway.errors import TooLarge, Unsupported
 from gateway.server.encodings import ENCODINGS, Decoding
+from gateway.server.headers import named
 
 
 async def read_fields(request: Request, config: Config, check: Check) -> dict[str, Any]:
@@ -26,7 +29,7 @@ async def read_body(request: Request, limit: int) -> bytes:
     if length > limit:
         raise _too_large(limit)
     if encoding == "identity":
-        return await _joined(request.stream(), limit)
+        return await _received(request.receive, limit)
     if encoding not in ENCODINGS:
         message = f"The content encoding '{encoding}' is not supported: send one of {', '.join(ENCODINGS)} or identity."
         raise Unsupported(message, code="unsupported_content_encoding")
@@ -35,13 +38,26 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 def _said(request: Request) -> tuple[str, int]:
     """The encoding, of several lines all, and the length; 0 if it is not known."""
-    encodings, length = [], 0
-    for name, value in request.scope["headers"]:
-        if name == b"content-encoding":
-            encodings.append(value.decode("latin-1").strip().lower())
-        elif name == b"content-length":
-            length = int(value)
-    return ", ".join(encodings) or "identity", length
+    headers = named(request.scope)
+    length = int(headers.get(b"content-length", 0))
+    if b"content-encoding" not in headers:
+        return "identity", length
+    lines = (value for name, value in request.scope["headers"] if name == b"content-encoding")
+    return ", ".join(line.decode("latin-1").strip().lower() for line in lines) or "identity", length
+
+
+async def _received(receive: Receive, limit: int) -> bytes:
+    pieces, size, more = [], 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        piece, more = message.get("body", b""), message.get("more_body", False)
+        pieces.append(piece)
+        size += len(piece)
+        if size > limit:
+            raise _too_large(limit)
+    return b"".join(pieces)
 
 
 async def _decoded(stream: AsyncIterator[bytes], decoding: Decoding, limit: int) -> AsyncIterator[bytes]:

@@ -51,9 +51,8 @@ class Call:
         self._backend, self._times, self._answered = backend, backend.timeouts, answered
         self._place = backend.gate.enter(asker)
         self._clock = asyncio.get_running_loop().time
-        self._begun = self._heard = self._clock()
         self._answer: Answer | None = None  # one that is no error
-        self._silent = True  # no byte of its body has come
+        self._begin()
         self._path, self._body = path or backend.dialect.path, body
         self._head: asyncio.Task[Answer] | None = None  # only where a wait may be given up
 
@@ -61,7 +60,7 @@ class Call:
         until = self._clock() + seconds
         if not (self._place.taken or await self._its_turn(seconds)):
             return False
-        limit = self._limit()
+        limit = min(self._heard + self._silence, self._last)
         try:
             answer = self._answer or await self._accepted(until, limit)
             if answer and await answer.ready(min(until, limit) - self._clock()):
@@ -82,7 +81,7 @@ class Call:
         except UpstreamError as error:
             self._ill(error.problem)
             raise
-        self._heard, self._silent = self._clock(), False
+        self._heard, self._silence = self._clock(), self._times.idle or inf
         return data
 
     def judge(self, problem: Problem | None) -> None:
@@ -106,14 +105,13 @@ class Call:
 
     async def _its_turn(self, seconds: float) -> bool:
         taken = await self._place.wait(seconds)
-        self._begun = self._heard = self._clock()
+        self._begin()
         return taken
 
-    def _limit(self) -> float:
-        """When the silence, or the whole, will have taken too long."""
-        silence = self._times.first_byte if self._silent else self._times.idle
-        total = self._begun + self._times.total if self._times.total else inf
-        return min(self._heard + silence if silence else inf, total)
+    def _begin(self) -> None:
+        """From now on: how long it may be silent before its first byte, and when the whole will have taken too long."""
+        now, times = self._clock(), self._times
+        self._heard, self._silence, self._last = now, times.first_byte or inf, now + (times.total or inf)
 
     async def _accepted(self, until: float, limit: float) -> Answer | None:
         """The answer, if its head has come by then and it is none of an error."""

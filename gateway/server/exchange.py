@@ -17,7 +17,7 @@ from gateway.server import logs
 from gateway.server.backend import Backend
 from gateway.server.call import AnyCall
 from gateway.server.telemetry.observation import Observation
-from gateway.turn import Action, CallUpstream, Failed, Keep, Send, Turn
+from gateway.turn import Action, CallUpstream, End, Failed, Keep, Send, Turn
 
 _log = logging.getLogger("gateway")
 Kept = Callable[[dict[str, Any]], Awaitable[bool]]  # stores an answer; False if that cannot be done
@@ -125,14 +125,19 @@ class Exchange:
     def _end(self, actions: list[Action]) -> bytes:
         """What is sent last of a round, but for the word that it is over where the answer has to be stored before."""
         self._log_problem()
-        said = b"".join(action.data for action in actions if isinstance(action, Send))
-        if any(isinstance(action, Failed) for action in actions):
-            return said + self._failed()
-        self._unkept = next((action for action in actions if isinstance(action, Keep)), None)
-        goes_on = any(isinstance(action, CallUpstream) for action in actions)
-        if goes_on:
-            self._go_on(self._attempts.call())
-        self._over = not (self._unkept or goes_on)
+        said = b""
+        for action in actions:
+            match action:
+                case Send():
+                    said += action.data
+                case Failed():
+                    said += self._failed()
+                case Keep():
+                    self._unkept = action
+                case CallUpstream():
+                    self._go_on(self._attempts.call())
+                case End():
+                    self._over = True
         return said
 
     def _failed(self) -> bytes:

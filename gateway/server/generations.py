@@ -5,7 +5,7 @@ For its jobs, an old generation is what another process would be: they are found
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import _lru_cache_wrapper
 
@@ -76,8 +76,8 @@ class Generations:
         self._old: dict[Generation, asyncio.Task[None]] = {}
         self._lifespan: ASGIApp = Router(lifespan=self._lives)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await (self._lifespan if scope["type"] == "lifespan" else self._newest)(scope, receive, send)
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        return (self._lifespan if scope["type"] == "lifespan" else self._newest)(scope, receive, send)
 
     async def renew(self, config: Config) -> None:
         """Requests from now on are answered as this says; raises what kept it from beginning."""

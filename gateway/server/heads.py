@@ -10,6 +10,7 @@ from gateway.errors import BadRequest
 from gateway.formats.chosen import Chosen
 from gateway.ledger import Ledger
 from gateway.server.directory import Route
+from gateway.server.headers import header
 
 _UNFIT = re.compile("[^ -~]")  # for a header
 _MOST_TOLD = 4096  # characters of warnings, so that every client can take them
@@ -21,7 +22,7 @@ def told(http: HttpRequest, route: Route, chosen: Chosen, ledger: Ledger) -> dic
 
 def strictly(http: HttpRequest, route: Route) -> Route:
     """The route, in strict mode if the client wants it so."""
-    if route.settings.strict or http.headers.get("x-gateway-strict") != "1":
+    if route.settings.strict or header(http.scope, b"x-gateway-strict") != "1":
         return route
     return replace(route, settings=route.settings.model_copy(update={"strict": True}))
 
@@ -47,7 +48,7 @@ def _warnings(ledger: Ledger) -> dict[str, str]:
 
 
 def _debug(http: HttpRequest, route: Route, chosen: Chosen) -> dict[str, str]:
-    if http.headers.get("x-gateway-debug") != "1":
+    if header(http.scope, b"x-gateway-debug") != "1":
         return {}
     begins = "; answers begin inside a thought" if chosen.thought_open else ""
     return {

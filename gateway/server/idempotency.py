@@ -18,6 +18,7 @@ from starlette.types import Message, Send
 
 from gateway.errors import BadRequest, Problem, StoreFailed
 from gateway.server import failures
+from gateway.server.headers import header
 from gateway.server.ids import new_id
 from gateway.store import keys
 from gateway.store.database import Database
@@ -74,7 +75,7 @@ class Key(Struct, frozen=True):
 
 def key_of(http: HttpRequest, body: bytes, store: Database, tenant: str) -> Key | None:
     """The request's key; None without one.  Raises BadRequest."""
-    key = http.headers.get("idempotency-key")
+    key = header(http.scope, b"idempotency-key")
     if not key:
         return None
     if len(key) > _MOST_KEY:

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.errors import STOPPED
 from gateway.server import failures
+from gateway.server.headers import named
 from gateway.server.ids import new_id
 from gateway.server.telemetry.endpoints import endpoint
 from gateway.server.telemetry.observation import Observation, observe
@@ -64,7 +65,7 @@ class _Client:
         return message
 
     async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
+        if "status" in message:
             self._seen.status = message["status"]
             message["headers"] = [*message["headers"], *self._labels()]
         else:
@@ -82,7 +83,5 @@ class _Client:
 
 
 def _given(scope: MutableMapping[str, Any]) -> str | None:
-    for name, value in scope["headers"]:
-        if name == b"x-request-id" and _SOUND(value):
-            return bytes(value).decode()
-    return None
+    given = named(scope).get(b"x-request-id")
+    return given.decode() if given and _SOUND(given) else None

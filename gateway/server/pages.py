@@ -13,6 +13,7 @@ from starlette.requests import HTTPConnection
 
 from gateway.config import Config
 from gateway.errors import Forbidden
+from gateway.server.headers import header
 
 _OWN = {"ws": ("http", "https"), "http": ("http", "https"), "wss": ("https",), "https": ("https",)}  # by ours, theirs
 _PRIVATE = (".localhost", ".local", ".internal", ".home.arpa")  # what names end with that nobody can have for himself
@@ -35,11 +36,11 @@ class Pages:
 
     def check(self, http: HTTPConnection) -> None:
         """Raise Forbidden for a page of another origin than the gateway's, or than those that are allowed."""
-        origin = http.headers.get("origin")
+        origin = header(http.scope, b"origin")
         if origin is None or not self._allowed.isdisjoint((origin, "*")) or _APPLICATION.match(origin):
             return
         # What came without TLS may have come to a proxy with it.
-        host, schemes = http.headers.get("host"), _OWN[http.scope.get("scheme", "http")]
+        host, schemes = header(http.scope, b"host"), _OWN[http.scope.get("scheme", "http")]
         if not (host and origin in [f"{scheme}://{host}" for scheme in schemes]):
             raise Forbidden(_STRANGER.format(origin), code="origin_not_allowed")
 
@@ -47,7 +48,7 @@ class Pages:
         """Raise Forbidden where nobody needs a key and the name that was asked may be anybody's."""
         if not self._guarded:
             return
-        host = http.headers.get("host", "")
+        host = header(http.scope, b"host") or ""
         name = _name(host)
         if name is None or not (name in self._names or _is_private(name)):
             raise Forbidden(_NAME.format(host), code="host_not_allowed")

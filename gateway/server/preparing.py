@@ -1,6 +1,7 @@
 """How a request is put to the backend of a route, and in what setting the answer is read."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -25,6 +26,7 @@ from gateway.translate import Filter, call_ids, enforced, past, prompted, transl
 from gateway.translate.promises import Attempt, Terms, promised
 from gateway.translate.texts import stops
 
+_NONE: frozenset[str] = frozenset()
 _OF_CONTINUED = ("add_generation_prompt", "continue_final_message")
 
 
@@ -78,7 +80,9 @@ def _round(
     """before: what came of asking once already."""
     route, chosen, target = known.route, known.chosen, known.target()
     request, filters = translated
-    request = call_ids.translate(request, ids(route, chosen), ledger)
+    called = not past.none(asked.messages)
+    if called:
+        request = call_ids.translate(request, ids(route, chosen), ledger)
     if target.prompted:
         request = prompted.translate(request, ledger)
     how = enforced.means(target.kind, mute=target.mute, again=before is not None)
@@ -87,7 +91,7 @@ def _round(
         request = _answerable(request, ledger)
     request = _tellable(request, target, ledger)
     body = route.backend.dialect.body(request, target, KNOWN, ledger)
-    taken = frozenset(call["id"] for said in (asked.messages, request.messages) for call in past.calls(said))
+    taken = frozenset(call["id"] for call in past.calls((*asked.messages, *request.messages))) if called else _NONE
     setting = _setting(request, known, taken, ledger)
     filters = [*stops(request, target.kind), *filters]
     promise = promised(asked, _terms(known, target, how), ledger, before)
@@ -140,9 +144,14 @@ def _setting(request: Request, known: Known, taken: frozenset[str], ledger: Ledg
     if not parse and request.guided:
         parse = FORMATS["think"].parse  # there are no tags, and JSON is the call
     tools = {tool.name: tool.definition.get("parameters") or {} for tool in request.callable_tools}
-    new = short_id if ids(route, chosen) == "nine" else lambda: new_id("call_")
+    new = partial(_call_id, route, chosen)
     context, discreet = _context(request, known, tools), route.backend.discreet
     return Setting(parse, context, new, ledger, taken, known.frame_bytes, discreet)
+
+
+def _call_id(route: Route, chosen: Chosen) -> str:
+    """For a call that came without one."""
+    return short_id() if ids(route, chosen) == "nine" else new_id("call_")
 
 
 def _context(request: Request, known: Known, tools: Mapping[str, Mapping[str, Any]]) -> Context:

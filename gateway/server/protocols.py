@@ -18,6 +18,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from gateway.config import Config
+from gateway.server.writing import Joining
 
 if TYPE_CHECKING:
     from gateway.server.certificates import Certificates
@@ -52,6 +53,7 @@ class Settings(uvicorn.Config):
             ws_ping_timeout=_PONG,
             ws_per_message_deflate=False,
             lifespan="on",
+            interface="asgi3",
             log_config=None,
             access_log=False,
             proxy_headers=False,
@@ -128,6 +130,8 @@ class Http(Patience, HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
         super().connection_made(transport)
+        self._joining = Joining(transport, self.loop)
+        self.transport = self._joining  # type: ignore[assignment] # all of it that is used
         self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -159,6 +163,7 @@ class Http(Patience, HttpToolsProtocol):
         super().on_message_complete()
 
     def handle_websocket_upgrade(self) -> None:
+        self.transport = self._joining.alone()
         super().handle_websocket_upgrade()
         self.parser = None  # type: ignore[assignment]  # as when the connection is lost: they would be a cycle
 

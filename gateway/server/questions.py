@@ -136,8 +136,7 @@ class Question(Struct, frozen=True):
         return replace(problem, param=self.conversation) if astray else problem
 
 
-@asynccontextmanager
-async def chat_completion(raw: bytes, state: State, memory: Forgetful, workshop: Workshop) -> AsyncIterator[Question]:
+async def chat_completion(raw: bytes, state: State, memory: Forgetful, workshop: Workshop) -> Question:
     asked, ledger, created = chat.parse(raw), Ledger(), int(time.time())
 
     def encoder(model: config.Model) -> Endpoint:
@@ -149,11 +148,10 @@ async def chat_completion(raw: bytes, state: State, memory: Forgetful, workshop:
 
     request = await memory.recalled(asked.request, ledger)
     key, tools = request.rest.get("prompt_cache_key"), partial(workshop.standing, ledger)
-    yield Question(request, ledger, encoder, keep, memory, key, tools=tools)
+    return Question(request, ledger, encoder, keep, memory, key, tools=tools)
 
 
-@asynccontextmanager
-async def completion(raw: bytes) -> AsyncIterator[Question]:
+async def completion(raw: bytes) -> Question:
     """A text to be completed, of which nothing is stored."""
     asked, ledger, created = completions.parse(raw), Ledger(), int(time.time())
 
@@ -163,7 +161,7 @@ async def completion(raw: bytes) -> AsyncIterator[Question]:
     async def keep(_: Record) -> None:
         """It never comes to that."""
 
-    yield Question(asked.request, ledger, encoder, keep, Forgetful(), conversation="prompt", prepare=texts.prepare)
+    return Question(asked.request, ledger, encoder, keep, Forgetful(), conversation="prompt", prepare=texts.prepare)
 
 
 @asynccontextmanager

@@ -1,6 +1,8 @@
 """Bodies in, questions out: what each way of asking needs besides the body."""
 
+from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 from msgspec import Struct
 
@@ -17,6 +19,19 @@ from gateway.store.database import Database
 Asked = AbstractAsyncContextManager[Question]
 
 
+class _Ready(Asked):
+    """A question that nothing has to be held for."""
+
+    def __init__(self, question: Coroutine[Any, Any, Question]) -> None:
+        self._question = question
+
+    async def __aenter__(self) -> Question:
+        return await self._question
+
+    async def __aexit__(self, *_: object) -> None:
+        """There is nothing to let go of."""
+
+
 class Reader(Struct, frozen=True):
     """Each makes a question of a body, for a tenant; raises BadRequest or NotFound."""
 
@@ -26,10 +41,10 @@ class Reader(Struct, frozen=True):
     workshop: Workshop
 
     def chat_completion(self, raw: bytes, tenant: str) -> Asked:
-        return questions.chat_completion(raw, State(self.store, tenant), self._memory(tenant), self.workshop)
+        return _Ready(questions.chat_completion(raw, State(self.store, tenant), self._memory(tenant), self.workshop))
 
     def completion(self, raw: bytes, _: str) -> Asked:
-        return questions.completion(raw)
+        return _Ready(questions.completion(raw))
 
     def response(self, raw: bytes, tenant: str) -> Asked:
         return self.response_in(State(self.store, tenant), raw, tenant)

@@ -28,7 +28,7 @@ from gateway.server.call import Call
 from gateway.server.directory import Directory, Route
 from gateway.server.json import Json
 from gateway.server.limiting import Grant, Limits
-from gateway.server.presence import present
+from gateway.server.presence import Presence
 from gateway.server.telemetry.observation import observed
 from gateway.server.ways import Ways
 from gateway.upstream import tokens
@@ -74,7 +74,7 @@ class Service:
         allow_model(key, put.model, served.model)
         limits: Limits = self._app.state.limits
         grant = await limits.admit(key, served.model, served.settings, partial(tokens, len(body))) or Grant()
-        async with grant, present(http.receive):
+        async with grant, Presence(http.receive):
             with _placed(put.place):
                 return await self._first_answer(http, put, Ways(served, key, faithful=True), grant)
         return Response()  # the client has left

@@ -11,7 +11,7 @@ from typing import Protocol
 from gateway.events import Event
 from gateway.ledger import Ledger
 from gateway.request import Request
-from gateway.translate import allowed, custom_input, naming, one_call, prewarm, shims
+from gateway.translate import allowed, custom_input, naming, one_call, past, prewarm, shims
 
 
 class Filter(Protocol):
@@ -35,6 +35,8 @@ TRANSLATIONS: tuple[Translation, ...] = (
 def translate(request: Request, ledger: Ledger) -> tuple[Request, list[Filter]]:
     """The request as a backend can take it, and the filters for its answer, in the order in which they are applied."""
     filters: list[Filter] = []
+    if not request.tools and request.generates and past.none(request.messages):
+        return request, filters  # all of them are about tools, or about answers that are none
     for one in TRANSLATIONS:
         request, added = one(request, ledger)
         filters = [*added, *filters]

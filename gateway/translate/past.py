@@ -13,6 +13,11 @@ def calls(messages: Sequence[Message]) -> Iterator[Call]:
         yield from message.get("tool_calls") or ()
 
 
+def none(messages: Sequence[Message]) -> bool:
+    """True if no call was made."""
+    return not any(message.get("tool_calls") for message in messages)
+
+
 def changed(messages: Sequence[Message], change: Callable[[Call], Call]) -> tuple[Message, ...]:
     """The messages with each call as `change` makes it."""
     return tuple(

@@ -65,6 +65,8 @@ def body(request: Request, target: Target, known: Set[str], ledger: Ledger) -> b
 
 def wanted(request: Request) -> frozenset[str]:
     """The fields beyond the API that the client asked for."""
+    if request.rest.keys().isdisjoint(_EXTRAS):
+        return frozenset()
     return frozenset(
         name for field, names in _EXTRAS.items() if request.rest.get(field, False) is not False for name in names
     )

@@ -21,6 +21,7 @@ class Template:
 
     def __init__(self) -> None:
         self._before = self._after = b""
+        self._begins = self._ends = 0  # where the text stands
         self._event: Callable[[str], Event] | None = None
         self._lessons = 0
 
@@ -29,7 +30,7 @@ class Template:
         if not (self._event and payload.startswith(self._before) and payload.endswith(self._after)):
             return None
         try:
-            text = _string(payload[len(self._before) : len(payload) - len(self._after)])
+            text = _string(payload[self._begins : self._ends])
         except (DecodeError, UnicodeDecodeError):
             return None
         self._lessons = 0
@@ -46,6 +47,7 @@ class Template:
         before, _, after = payload.partition(json.encode(text))
         if after and decode(before + json.encode(_PROBE) + after) == [event(_PROBE)]:
             self._before, self._after, self._event = before, after, event
+            self._begins, self._ends = len(before), -len(after)
 
 
 def _form(events: list[Event]) -> tuple[Callable[[str], Event], str] | None:

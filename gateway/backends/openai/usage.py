@@ -22,6 +22,14 @@ def number(said: Count) -> int:
         return 0
 
 
+def _first(*said: Count) -> int:
+    """The first that is a count of something, else 0."""
+    for one in said:
+        if one and (count := number(one)):
+            return count
+    return 0
+
+
 def counted(counts: Counts) -> Usage | None:
     """None if nothing was counted."""
     prompt, completion = _prompt(counts), _completion(counts)
@@ -31,7 +39,7 @@ def counted(counts: Counts) -> Usage | None:
     if not (prompt or completion):
         return None
     details = counts.completion_tokens_details or counts.output_tokens_details or _NO_DETAILS
-    return Usage(prompt, completion, _cached(counts), number(details.reasoning_tokens), _kept(counts))
+    return Usage(prompt, completion, _cached(counts), _first(details.reasoning_tokens), _kept(counts))
 
 
 def timed(timings: Mapping[str, Any]) -> Usage | None:
@@ -43,41 +51,26 @@ def timed(timings: Mapping[str, Any]) -> Usage | None:
 
 def _prompt(counts: Counts) -> int:
     """By Anthropic's names, what came from or went to the cache is not in input_tokens."""
-    outside = number(counts.cache_read_input_tokens) + number(counts.cache_creation_input_tokens)
     return (
-        number(counts.prompt_tokens)
-        or number(counts.input_tokens) + outside
-        or number(counts.prompt_eval_count)
-        or number(counts.tokens_evaluated)
+        _first(counts.prompt_tokens)
+        or sum(map(number, (counts.input_tokens, counts.cache_read_input_tokens, counts.cache_creation_input_tokens)))
+        or _first(counts.prompt_eval_count, counts.tokens_evaluated)
     )
 
 
 def _completion(counts: Counts) -> int:
-    return (
-        number(counts.completion_tokens)
-        or number(counts.output_tokens)
-        or number(counts.eval_count)
-        or number(counts.tokens_predicted)
-    )
+    return _first(counts.completion_tokens, counts.output_tokens, counts.eval_count, counts.tokens_predicted)
 
 
 def _kept(counts: Counts) -> int:
     """What went to the cache."""
     details = counts.prompt_tokens_details or counts.input_tokens_details or _NO_DETAILS
-    return (
-        number(details.cache_write_tokens)
-        or number(details.created_cache_tokens)
-        or number(counts.cache_creation_input_tokens)
-    )
+    return _first(details.cache_write_tokens, details.created_cache_tokens, counts.cache_creation_input_tokens)
 
 
 def _cached(counts: Counts) -> int:
     details = counts.prompt_tokens_details or counts.input_tokens_details or _NO_DETAILS
-    return (
-        number(details.cached_tokens)
-        or number(counts.cache_read_input_tokens)
-        or number(counts.prompt_cache_hit_tokens)
-    )
+    return _first(details.cached_tokens, counts.cache_read_input_tokens, counts.prompt_cache_hit_tokens)
 
 
 def shared(usage: Usage, thought: int, said: int) -> Usage:

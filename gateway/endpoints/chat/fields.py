@@ -81,8 +81,11 @@ _BY_ROLE: dict[str, Check] = {
 }
 
 
+_ANY_MESSAGE = fields({"role": one_of(*ROLES)}, {"tool_calls": list_of(_call), "function_call": _CALLED})
+
+
 def _message(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
-    fields({"role": one_of(*ROLES)}, {"tool_calls": list_of(_call), "function_call": _CALLED})(value, param)
+    _ANY_MESSAGE(value, param)
     _BY_ROLE[value["role"]](value, param)
 
 

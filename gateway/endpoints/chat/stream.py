@@ -11,6 +11,8 @@ from gateway.endpoints.frames import Frames
 from gateway.endpoints.signatures import Blocks, of_call
 from gateway.ledger import Ledger
 
+_TEXT = b'%b{"index":%d,"delta":{"content":%b},"logprobs":null,"finish_reason":null}%b'
+
 
 class Stream(Frames):
     """`pad` makes the padding of a chunk, where the client asked for it."""
@@ -21,7 +23,7 @@ class Stream(Frames):
         super().__init__(
             {**said, **tier}, ledger, include_usage=asked.include_usage, continuous_usage=asked.continuous_usage
         )
-        self._asked, self._pad = asked, pad
+        self._asked, self._pad, self._bare = asked, pad, pad is None
         self._thought = b"{%b}" % b",".join(b'"%b":%%b' % name.encode() for name in head.reasoning)
         self._thoughts = len(head.reasoning)
         self._opened = 0  # choices whose role the client knows
@@ -53,6 +55,8 @@ class Stream(Frames):
         return frame if self._pad is None else b'%b,"obfuscation":%b}\n\n' % (frame[:-3], encode(self._pad()))
 
     def _text(self, e: ev.Text) -> bytes:
+        if self._bare and e.choice < self._opened and not (e.logprobs or self._waiting):
+            return _TEXT % (self._head, e.choice, encode(e.text), self._tail)  # almost always
         if e.logprobs:
             return self._delta(e.choice, b'{"content":%b}' % encode(e.text), more=_logprobs(content=e.logprobs))
         return self._delta(e.choice, b'{"content":%b}' % encode(e.text))

@@ -68,7 +68,8 @@ class Answer:
             self._closed = True
             self._connection.release(keep=self._over and self._keep)
             self._parts.clear()
-            self.end(Lost("the answer was closed before its end"))
+            if not self._over:
+                self.end(Lost("the answer was closed before its end"))
 
     # What the connection calls.
 

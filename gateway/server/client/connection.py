@@ -10,6 +10,8 @@ import httptools
 from gateway.errors import UpstreamInvalid
 from gateway.server.client.answer import Answer
 
+_LARGE = 1 << 16  # bytes that are not copied for it
+
 
 class Alarm:
     """A limit that is set for every wait and hardly ever rings: its one loop timer moves only when it comes due."""
@@ -97,7 +99,10 @@ class Connection(asyncio.Protocol):
         """Send a request and wait for the head of its answer."""
         answer = self._answer or self._expect()
         if not self._raw.is_closing():
-            self._out.writelines((head, body))
+            if len(body) < _LARGE:
+                self._out.write(head + body)  # one piece takes half as long as two
+            else:
+                self._out.writelines((head, body))
         await answer.head(first_byte)
         return answer
 

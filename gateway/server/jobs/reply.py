@@ -11,11 +11,9 @@ from gateway.server.jobs.following import follow
 from gateway.server.jobs.job import Job
 from gateway.server.jobs.jobs import Jobs
 from gateway.server.json import Json
-from gateway.server.presence import present
-from gateway.server.stream import EventStream
+from gateway.server.presence import Presence
+from gateway.server.replies import send_stream
 from gateway.store.database import Database
-
-_NO_CACHE = {"cache-control": "no-cache"}
 
 
 class Accepted:
@@ -30,7 +28,7 @@ class Accepted:
     async def run(self, scope: Scope, receive: Receive, send: Send) -> bool:
         """True if all went well; raises why the job was not accepted.  Who knows its id may leave."""
         job = self._job
-        async with present(receive):
+        async with Presence(receive):
             await asyncio.wait((job.accepted,))
             if job.accepted.cancelled():
                 raise Unavailable("The gateway is stopping.")
@@ -39,7 +37,7 @@ class Accepted:
                 await Json(job.queued, headers=headers)(scope, receive, send)
                 return True
             async with aclosing(follow(self._store, job.id, job.tail, -1, self._seconds)) as pieces:
-                await EventStream(pieces, headers=_NO_CACHE | headers)(scope, receive, send)
+                await send_stream(pieces, headers, send)
             return job.well
         if not job.accepted.done():
             job.cancel()
@@ -59,8 +57,8 @@ class Events(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         jobs, id = self._jobs, self._id
         async with (
-            present(receive),
+            Presence(receive),
             jobs.tail(id, self._newest) as tail,
             aclosing(follow(jobs.store, id, tail, self._after, self._seconds)) as pieces,
         ):
-            await EventStream(pieces, headers=_NO_CACHE)(scope, receive, send)
+            await send_stream(pieces, {}, send)

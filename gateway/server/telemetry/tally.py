@@ -16,24 +16,24 @@ class Tally:
         self.series: Series = {one.name: {labels: one.nothing for labels in one.known} for one in metrics}
 
     def count(self, metric: Metric, labels: Labels = (), amount: float = 1) -> None:
-        self._values(metric, labels)[0] += amount
+        values = self.series[metric.name].get(labels)
+        if values is None:
+            values = self.series[metric.name][labels] = metric.nothing
+        values[0] += amount
 
     def measure(self, metric: Metric, value: float) -> None:
-        values = self._values(metric, ())
+        values = self._alone(metric)
         values[bisect_left(metric.buckets, value)] += 1
         values[-1] += value
 
     def add(self, metric: Metric, values: Iterable[float]) -> None:
         """What was measured already: how many fell into each bucket, and their sum."""
-        mine = self._values(metric, ())
+        mine = self._alone(metric)
         mine[:] = map(add, mine, values)
 
-    def _values(self, metric: Metric, labels: Labels) -> list[float]:
-        of_it = self.series[metric.name]
-        values = of_it.get(labels)
-        if values is None:
-            values = of_it[labels] = metric.nothing
-        return values
+    def _alone(self, metric: Metric) -> list[float]:
+        """The one series of a metric without labels."""
+        return self.series[metric.name][()]
 
 
 def together(several: Iterable[Mapping[str, Mapping[Labels, list[float]]]]) -> Series:

@@ -13,6 +13,7 @@ from gateway.errors import STOPPED, GatewayError, Problem
 from gateway.server import failures
 from gateway.server.answer import Answer
 from gateway.server.asking import Ask, Asking
+from gateway.server.headers import header
 from gateway.server.ids import new_id
 from gateway.server.questions import Question
 from gateway.server.reader import Reader
@@ -39,7 +40,7 @@ class Client(Struct, frozen=True):
 
     @property
     def debugs(self) -> bool:
-        return self.http.headers.get("x-gateway-debug") == "1"
+        return header(self.http.scope, b"x-gateway-debug") == "1"
 
 
 class Answering:

@@ -12,7 +12,7 @@ from gateway.config import Key
 from gateway.endpoints.responses import error_message, steer_failed
 from gateway.errors import Problem
 from gateway.server.asking import Asking
-from gateway.server.presence import present
+from gateway.server.presence import Presence
 from gateway.server.websocket.answering import Answering, Client
 from gateway.server.websocket.incoming import Refused, Steer, read
 from gateway.server.websocket.lanes import Entry, Lanes
@@ -51,7 +51,7 @@ class Connection:
         await self._send({"type": "websocket.accept"})
         aging = asyncio.create_task(self._grow_old())
         try:
-            async with present(self._leaving):
+            async with Presence(self._leaving):
                 await self._read()
         except asyncio.CancelledError:
             self._lanes.clear()
@@ -128,7 +128,7 @@ class Connection:
             self._gone.set()
 
     async def _tell_while_there(self, text: str) -> None:
-        async with present(self._leaving):
+        async with Presence(self._leaving):
             await self._tell(text)
 
     def _tell_aside(self, text: str) -> None:

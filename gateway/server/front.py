@@ -1,0 +1,78 @@
+"""Where requests enter: a question for a model goes straight to who answers it, all else to its route."""
+
+from collections.abc import Awaitable, Callable, Coroutine
+from math import inf
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway.config import Config
+from gateway.errors import GatewayError
+from gateway.server import failures, idempotency
+from gateway.server.answer import Answer
+from gateway.server.asking import Ask, Asking, Read
+from gateway.server.auth import Doorkeeper
+from gateway.server.body import read_body
+from gateway.server.counting import Count
+from gateway.server.crowd import Crowd, full
+from gateway.server.telemetry.observation import observed
+
+_FULL = failures.told(full())
+
+
+class App(FastAPI):
+    """asking: what answers a POST to these paths; the way through an application's layers costs as much as that."""
+
+    def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - FastAPI's
+        super().__init__(**settings)
+        self.asking: dict[str, ASGIApp] = {}
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
+        """A coroutine of somebody else: each of one's own is gone through again with each piece of an answer."""
+        asks = scope["type"] == "http" and scope["method"] == "POST"
+        endpoint = self.asking.get(scope["path"]) if asks else None
+        return (endpoint or super().__call__)(scope, receive, send)  # type: ignore[return-value] # they are async
+
+
+class Post:
+    """POST a question to a model, as plain ASGI.
+
+    crowd: who is in this process; where that is too much, others are refused before anything of them is read.
+    read: makes a question of a body, for a tenant; reply: what the client gets for it.
+    """
+
+    def __init__(
+        self, app: App, config: Config, door: Doorkeeper, crowd: Crowd, read: Read, reply: type[Answer | Count]
+    ) -> None:
+        self._app, self._config, self._door, self._crowd = app, config, door, crowd
+        self._read, self._reply, self._most = read, reply, config.limits.concurrent or inf
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._crowd.inside >= self._most:
+            await _FULL(scope, receive, send)
+            return
+        self._crowd.inside += 1
+        try:
+            await self._answer(Request(scope, receive), send)
+        except GatewayError as error:
+            observed(scope).problem = error.problem
+            await failures.told(error)(scope, receive, send)
+        except ClientDisconnect:
+            pass  # before its request was read: nobody is there to be answered
+        finally:
+            self._crowd.inside -= 1
+
+    async def _answer(self, request: Request, send: Send) -> None:
+        key = await self._door.admit(request)
+        ask = Ask(request, await read_body(request, self._config.limits.body_bytes), key)
+        answer = self._answerer(ask)
+        if again := idempotency.key_of(request, ask.raw, self._app.state.store, ask.tenant):
+            await idempotency.once(again, answer, request, send)
+        else:
+            await answer(send)
+
+    def _answerer(self, ask: Ask) -> Callable[[Send], Awaitable[bool]]:
+        asking: Asking = self._app.state.asking
+        return lambda send: asking.answer(ask, self._read, self._reply, send)

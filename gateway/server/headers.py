@@ -1,0 +1,20 @@
+"""The headers of a request, found by their names: all who look for one share a dict of them."""
+
+from collections.abc import MutableMapping
+from typing import Any
+
+_PLACE = "gateway.headers"  # in the scope of a request
+
+
+def header(scope: MutableMapping[str, Any], name: bytes) -> str | None:
+    """The first of this name, which is in lower case; None if there is none."""
+    value = named(scope).get(name)
+    return None if value is None else value.decode("latin-1")
+
+
+def named(scope: MutableMapping[str, Any]) -> dict[bytes, bytes]:
+    """The first header of each name."""
+    found: dict[bytes, bytes] | None = scope.get(_PLACE)
+    if found is None:
+        found = scope[_PLACE] = dict(reversed(scope["headers"]))
+    return found

@@ -1,0 +1,36 @@
+"""Answers as they are sent: ready bytes, whole or as they come.
+
+The headers of a stream are those of sse-starlette, the sending is our own: who watches the client and keeps it alive is
+the exchange.  Without the library's own tasks for that, and a lock and a time limit around every piece, a stream costs
+half as much (`docs/decisions.md`).
+"""
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+
+from sse_starlette import EventSourceResponse
+from starlette.types import Send
+
+_EVENTS = tuple(EventSourceResponse(iter(()), headers={"cache-control": "no-cache"}).raw_headers)
+_JSON = (b"content-type", b"application/json")
+
+
+async def send_stream(pieces: AsyncIterator[bytes], headers: Mapping[str, str], send: Send) -> None:
+    """An event stream."""
+    await _send_head([*_raw(headers), *_EVENTS], send)
+    async for piece in pieces:
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def send_whole(body: bytes, headers: Mapping[str, str], send: Send) -> None:
+    """A JSON text."""
+    await _send_head([*_raw(headers), (b"content-length", b"%d" % len(body)), _JSON], send)
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _send_head(headers: list[tuple[bytes, bytes]], send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+
+def _raw(headers: Mapping[str, str]) -> Iterable[tuple[bytes, bytes]]:
+    return ((name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items())

@@ -1,0 +1,38 @@
+"""The head of an answer and what follows it at once, as one write: a system call costs a tenth of a request."""
+
+import asyncio
+
+_HEAD = b"HTTP/1."
+
+
+class Joining:
+    """A transport that holds a head back, at most to the end of the loop's turn; else the one that it is made of."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._head = b""
+
+    def write(self, data: bytes) -> None:
+        if self._head:
+            data, self._head = self._head + data, b""
+        elif data.startswith(_HEAD):
+            self._head = data
+            self._loop.call_soon(self.alone)
+            return
+        self._transport.write(data)
+
+    def close(self) -> None:
+        self.alone().close()
+
+    def alone(self) -> asyncio.Transport:
+        """The one that it is made of, with all that was written."""
+        if self._head:
+            self._transport.write(self._head)
+            self._head = b""
+        return self._transport
+
+    def get_write_buffer_size(self) -> int:
+        return len(self._head) + self._transport.get_write_buffer_size()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._transport, name)
