@@ -30,15 +30,18 @@ class Choice:
         self._echo = self._context.prefill if self._context.echoed else ""  # what the backend will repeat
         self._said = False  # there was text
         self._gap = False  # the backend's own thought is over: white space before the first text belonged to its tag
-        self._plain = False  # text is passed as it comes, and nothing waits for it
+        self._straight = False  # text goes on as it comes: nothing waits for it, and nothing is put right in it
         self.finished = False
         self.thought = 0  # characters
 
     def feed(self, event: Event) -> list[Event]:
         """What the client may know now; after the end nothing more."""
-        if self._plain and type(event) is Text and event.text:
-            return [event]
-        self._plain = False
+        if self._straight and type(event) is Text and event.text and not event.logprobs:
+            if not self._parse:
+                return [event]
+            self._parse.feed(event.text)
+            return self._taken()
+        self._straight = False
         if self.finished:
             return []
         if type(event) is Text and not event.text:
@@ -54,7 +57,7 @@ class Choice:
         """The end, for one of the API's reasons; one that does not fit what was said is put right."""
         if self.finished:
             return []
-        self._plain, self._limited = False, reason == "length"
+        self._straight, self._limited = False, reason == "length"
         self._settle(cut=self._limited)
         self.finished = True
         if reason in ("stop", "tool_calls"):
@@ -67,7 +70,7 @@ class Choice:
 
     def lose(self) -> list[Event]:
         """The upstream failed: what it had sent, and no Finish."""
-        self._plain = False
+        self._straight = False
         if not self.finished:
             self._settle(cut=True)
             self.finished = True
@@ -125,13 +128,14 @@ class Choice:
         if not format:
             self._calls.flush(cut=False)
             self._out.append(event)
-            self._plain = True
+            self._straight = True
             return
         parse = self._parse or self._begin(format)
         if event.logprobs and not self._alignment:
             self._alignment = Alignment(parse.read.fed)
         if self._alignment:
             self._alignment.feed(event.text, event.logprobs)
+        self._straight = not self._alignment
         parse.feed(event.text)
 
     def _begin(self, format: Format) -> Parse:

@@ -54,8 +54,10 @@ class Normaliser:
         if self.failed:
             return ()
         try:
-            arm = self._arms.get(type(event))
-            return arm(self, event) if arm else self._spoken(event)
+            if arm := self._arms.get(type(event)):
+                return arm(self, event)
+            spoken: Any = event  # any event of a choice
+            return (self._choices.get(spoken.choice) or self._open(spoken.choice)).feed(spoken)
         except UpstreamInvalid as error:
             return self.fail(error.problem)
 
@@ -75,9 +77,6 @@ class Normaliser:
         self.failed = True
         came = [event for choice in self._choices.values() for event in choice.lose()]
         return (*came, Failure(self._setting.discreet(problem)))
-
-    def _spoken(self, event: Any) -> Iterable[Event]:  # noqa: ANN401 - any event of a choice
-        return (self._choices.get(event.choice) or self._open(event.choice)).feed(event)
 
     def _finish(self, event: Finish) -> Iterable[Event]:
         if event.reason in _FAILED:

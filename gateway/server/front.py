@@ -1,6 +1,6 @@
 """Where requests enter: a question for a model goes straight to who answers it, all else to its route."""
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from math import inf
 from typing import Any
 
@@ -29,11 +29,10 @@ class App(FastAPI):
         super().__init__(**settings)
         self.asking: dict[str, ASGIApp] = {}
 
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
-        """A coroutine of somebody else: each of one's own is gone through again with each piece of an answer."""
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         asks = scope["type"] == "http" and scope["method"] == "POST"
         endpoint = self.asking.get(scope["path"]) if asks else None
-        return (endpoint or super().__call__)(scope, receive, send)  # type: ignore[return-value] # they are async
+        await (endpoint or super().__call__)(scope, receive, send)
 
 
 class Post:

@@ -11,7 +11,12 @@ from gateway.endpoints.frames import Frames
 from gateway.endpoints.signatures import Blocks, of_call
 from gateway.ledger import Ledger
 
+# The commonest frames in one piece; in all others `_delta` puts the same together.
 _TEXT = b'%b{"index":%d,"delta":{"content":%b},"logprobs":null,"finish_reason":null}%b'
+_ARGUMENTS = (
+    b'%b{"index":%d,"delta":{"tool_calls":[{"index":%d,"function":{"arguments":%b}}]}'
+    b',"logprobs":null,"finish_reason":null}%b'
+)
 
 
 class Stream(Frames):
@@ -83,8 +88,10 @@ class Stream(Frames):
         return self._delta(e.choice, b'{"tool_calls":[%b]}' % encode(call))
 
     def _tool_args(self, e: ev.ToolArgs) -> bytes:
-        call = b'{"tool_calls":[{"index":%d,"function":{"arguments":%b}}]}'
-        return self._delta(e.choice, call % (self._calls[e.choice], encode(e.json)))
+        call, said = self._calls[e.choice], encode(e.json)
+        if self._bare and not self._waiting:  # its role is known, as the call has begun
+            return _ARGUMENTS % (self._head, e.choice, call, said, self._tail)
+        return self._delta(e.choice, b'{"tool_calls":[{"index":%d,"function":{"arguments":%b}}]}' % (call, said))
 
     def _tool_input(self, e: ev.ToolInput) -> bytes:
         call = b'{"tool_calls":[{"index":%d,"custom":{"input":%b}}]}'
