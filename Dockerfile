@@ -11,9 +11,9 @@ WORKDIR /app/lib
 COPY deploy/requirements.lock /
 RUN pip install --no-cache-dir --no-compile --only-binary :all: --no-deps --require-hashes --target . --requirement /requirements.lock
 # What does not run: symbols for debuggers (40 MB), tests, commands, sources in C and what is for them, other databases and other ways
-# than ours of those that are used, what typer would colour with, docstrings.  What does is compiled once, as nobody can write it down later.
+# than ours of those that are used, what code and Markdown would be coloured with, docstrings.  What does is compiled once, as nobody can write it down later.
 RUN find . -name '*.so' -exec strip --strip-unneeded '{}' + \
-    && rm -r bin include cffi* pycparser* markdown_it* mdurl* pygments* rich* alembic/testing sqlalchemy/testing \
+    && rm -r bin include cffi* pycparser* markdown_it* mdurl* pygments* alembic/testing sqlalchemy/testing \
         sqlalchemy/dialects/mssql sqlalchemy/dialects/mysql sqlalchemy/dialects/oracle \
         websockets/legacy websockets/sync websockets/trio \
     && find . -depth \( -type d -name tests -o -type d -name sboms -o -name 'mypy*' -o -name '*.pyi' -o -name '*.pyx' \

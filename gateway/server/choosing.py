@@ -21,9 +21,7 @@ _SWITCHES = ("enable_thinking", "thinking")  # settings of templates that close 
 async def choose(route: Route, request: Request) -> Chosen:
     """May ask the backend, and wait for what it says of a model and its template's settings the first time."""
     word, model = _word(route, request), route.upstream_model
-    chosen = by_name(_names(route), word)
-    if chosen.format == "auto" and (template := await route.backend.learner.template(model)):
-        chosen = by_template(template, FORMATS) or chosen
+    chosen = await standing(route, word)
     thought = route.settings.thought
     if thought != "auto":
         return replace(chosen, thought_open=thought == "open")
@@ -36,10 +34,23 @@ async def choose(route: Route, request: Request) -> Chosen:
     return replace(chosen, thought_open=opened and not _closed(request, said))
 
 
+async def standing(route: Route, word: str) -> Chosen:
+    """What is known before anybody has asked anything; may ask the backend for the chat template, and wait."""
+    chosen = by_names(route, word)
+    if chosen.format == "auto" and (template := await route.backend.learner.template(route.upstream_model)):
+        return by_template(template, FORMATS) or chosen
+    return chosen
+
+
 def _word(route: Route, request: Request) -> str:
     """The operator's; but who is told of tools by us answers in our format."""
     told = route.settings.tools == "prompt" and request.callable_tools
     return prompted.FORMAT if told else canonical(route.settings.format)
+
+
+def by_names(route: Route, word: str) -> Chosen:
+    """What is known without asking the backend."""
+    return by_name(_names(route), word)
 
 
 def ids(route: Route, chosen: Chosen) -> Ids:

@@ -8,9 +8,11 @@ from collections import Counter, deque
 from contextlib import contextmanager
 from functools import cache
 
+from gateway.server.telemetry.recent import Recent
 from gateway.server.telemetry.tally import Tally
 
 OURS = {"gateway", "fastapi", "starlette", "uvicorn"}  # packages that make something for a request
+GROWING = {Tally, Recent}  # by what is counted first, and up to what is remembered
 DATA = {str, bytes, bytearray, memoryview, tuple, list, dict, set, frozenset, deque}  # no numbers: those may be counts
 
 
@@ -43,4 +45,4 @@ def census():
 
 @cache
 def is_ours(kind):
-    return str(kind.__module__).partition(".")[0] in OURS and kind is not Tally  # which grows by what is counted first
+    return str(kind.__module__).partition(".")[0] in OURS and kind not in GROWING

@@ -6,6 +6,7 @@ from gateway.config import Config
 from gateway.server.auth import Doorkeeper
 from gateway.server.routes import (
     completions,
+    console,
     conversations,
     embeddings,
     health,
@@ -16,7 +17,7 @@ from gateway.server.routes import (
     tokenize,
 )
 
-_RESOURCES = (models, responses, conversations, completions, embeddings, rerank, tokenize, health, metrics)
+_RESOURCES = (models, responses, conversations, completions, embeddings, rerank, tokenize, health, metrics, console)
 
 
 def add(app: FastAPI, config: Config, door: Doorkeeper) -> None:

@@ -12,7 +12,8 @@ _STORED = {  # and all that is below
     "/v1/conversations": "/v1/conversations",
     "/v1/models": "/v1/models",
 }
-_OURS = frozenset(("/health", "/ready", "/metrics"))
+_OURS = frozenset(("/health", "/ready", "/metrics", "/"))
+_CONSOLE = ("/admin/", "/assets/")
 RESPONSES = "/v1/responses"
 OTHER = "other"
 
@@ -21,6 +22,6 @@ def endpoint(method: str, path: str) -> str:
     """The path where it is a question for a model; "" for what asks after the gateway itself."""
     if method == "POST" and path in _ASKING:
         return path
-    if path in _OURS:
+    if path in _OURS or path.startswith(_CONSOLE):
         return ""
     return next((name for root, name in _STORED.items() if f"{path}/".startswith(f"{root}/")), OTHER)

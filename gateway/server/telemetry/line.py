@@ -1,11 +1,11 @@
 """An observation as a line of the log: one JSON object."""
 
-from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import json
 
+from gateway.errors import Problem
 from gateway.server import logs
 from gateway.server.telemetry.observation import Observation
 
@@ -48,16 +48,17 @@ def _since(seen: Observation, time: float | None) -> float | None:
 
 
 def _error(seen: Observation) -> str | None:
-    """Of what is wrong with a request a backend may have given the code, in words of its own."""
     problem = seen.problem
     if not problem:
         return None
-    if logs.shows_content():
-        return f"{problem.code}: {problem.message}"
+    return f"{problem.code}: {problem.message}" if logs.shows_content() else word(problem)
+
+
+def word(problem: Problem) -> str | None:
+    """Its code; but of what is wrong with a request a backend may have given that, in words of its own."""
     return problem.type if problem.status == 400 else problem.code
 
 
 def _ledger(seen: Observation) -> list[str] | dict[str, int]:
     """What an entry is about may be a name that a client has made up."""
-    entries = seen.ledger.entries()
-    return entries if logs.shows_content() else Counter(entry.partition(":")[0] for entry in entries)
+    return seen.ledger.entries() if logs.shows_content() else seen.ledger.codes()

@@ -87,8 +87,10 @@ class Observation(Struct, eq=False):
         self._holders -= 1
         if not self._holders:
             self.ended = perf_counter()
+            used = self.spent()
+            # What told it knows the whole request, and a connection keeps this until its next one.
+            self.spent = lambda: used
             self.over(self)
-            self.spent = _nothing  # it knows the whole request, and a connection keeps this until its next one
 
     @property
     def alone(self) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from msgspec import Struct, msgpack
 
 from gateway.server.telemetry.folder import ended
+from gateway.server.telemetry.sight import Sight
 from gateway.server.telemetry.tally import Series
 
 
@@ -20,23 +21,25 @@ class Snapshot(Struct):
 
 
 _decode = msgpack.Decoder(Snapshot).decode
+_decode_sight = msgpack.Decoder(Sight).decode
 
 
 class Shared:
-    """file: this worker's, in a folder that has those of all and nothing else."""
+    """file: this worker's, in a folder that has those of all and nothing else.
+
+    Beside what is written all the time there is what is written when one of them is asked for it: what each sees.
+    """
 
     every = 0.1  # seconds between two times that it is written
 
     def __init__(self, file: Path) -> None:
         self._file, self._written = file, b""
+        self._wish, self._wished = file.with_name("wish"), 0  # touched by who wants to know; when it was last
 
     def write(self, snapshot: Snapshot) -> None:
-        """In one step, so that nobody reads half of it."""
         data = msgpack.encode(snapshot)
         if data != self._written:
-            new = self._file.with_suffix(".new")
-            new.write_bytes(data)
-            new.replace(self._file)
+            _put(self._file, data)
             self._written = data
 
     def others(self) -> Iterator[Series]:
@@ -46,3 +49,35 @@ class Shared:
                 yield snapshot.counted
                 if not ended(file):
                     yield snapshot.present
+
+    # what each sees
+
+    def wish(self) -> int:
+        """All are to show what they see, for which they have `every` seconds; returns when that was."""
+        self._wish.touch()
+        return self._wish.stat().st_mtime_ns
+
+    def wished(self) -> bool:
+        """Whether somebody has begun to wait for it since this was asked last."""
+        try:
+            before, self._wished = self._wished, self._wish.stat().st_mtime_ns
+        except FileNotFoundError:
+            return False
+        return self._wished != before
+
+    def show(self, sight: Sight) -> None:
+        _put(self._file.with_suffix(".sight"), msgpack.encode(sight))
+
+    def shown(self, since: int) -> Iterator[Sight]:
+        """By the others, since that time."""
+        mine = self._file.with_suffix(".sight")
+        for file in self._file.parent.glob("*.sight"):
+            if file != mine and not ended(file) and file.stat().st_mtime_ns >= since:
+                yield _decode_sight(file.read_bytes())
+
+
+def _put(file: Path, data: bytes) -> None:
+    """In one step, so that nobody reads half of it."""
+    new = file.with_suffix(".new")
+    new.write_bytes(data)
+    new.replace(file)

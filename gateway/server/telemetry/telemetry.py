@@ -2,17 +2,20 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 
 from gateway.errors import Problem
 from gateway.server import logs
+from gateway.server.backend import Backend
 from gateway.server.directory import Directory
 from gateway.server.telemetry import counting
 from gateway.server.telemetry.line import line
 from gateway.server.telemetry.metrics import IN_FLIGHT, STORE_ERRORS, UPSTREAM_ERRORS, Labels
 from gateway.server.telemetry.observation import Observation
+from gateway.server.telemetry.recent import Recent
 from gateway.server.telemetry.shared import Shared, Snapshot
+from gateway.server.telemetry.sight import Sight
 from gateway.server.telemetry.tally import Series, Tally, together
 
 
@@ -23,17 +26,22 @@ class Telemetry:
         self._shared, self._tally = shared, Tally()
         self._inside: dict[str, int] = {}  # requests, by endpoint
         self._directory: Directory | None = None  # the newest one
+        self._recent = Recent()
 
     def begin(self, id: str, endpoint: str) -> Observation:
         """A request has come, and whoever lets go of it last ends it; endpoint: "" if it is not to be counted."""
         if endpoint:
             self._inside[endpoint] = self._inside.get(endpoint, 0) + 1
-        return Observation(id, endpoint, self._end)
+        seen = Observation(id, endpoint, self._end)
+        if endpoint:
+            self._recent.begin(seen)
+        return seen
 
     def failed(self, backend: str, problem: Problem) -> None:
         """An attempt at a backend has."""
         if kind := counting.kind(problem):
             self._tally.count(UPSTREAM_ERRORS, (backend, kind))
+            self._recent.failed(backend, problem)
 
     def store_failed(self) -> None:
         """A transaction has."""
@@ -58,18 +66,35 @@ class Telemetry:
         await asyncio.sleep(2 * self._shared.every)
         return together((self._tally.series, self._present(), *self._shared.others()))
 
+    async def sights(self, backends: Mapping[str, Backend]) -> list[Sight]:
+        """What is seen by this worker, of these backends, and then by the others that have answered."""
+        if not self._shared:
+            return [self._sight(backends)]
+        try:
+            wished = self._shared.wish()
+            await asyncio.sleep(2 * self._shared.every)
+            return [self._sight(backends), *self._shared.shown(wished)]
+        except OSError:  # the folder is gone
+            return [self._sight(backends)]
+
     def _end(self, seen: Observation) -> None:
         if not seen.endpoint:
             return
         self._inside[seen.endpoint] -= 1
         counting.count(seen, self._tally)
+        self._recent.end(seen)
         if logs.requests.isEnabledFor(logging.INFO):
             logs.requests.info("%s", line(seen))
 
     def _present(self) -> Series:
         flying: dict[Labels, list[float]] = {(endpoint,): [float(count)] for endpoint, count in self._inside.items()}
-        backends = self._directory.backends if self._directory else {}
-        return {IN_FLIGHT.name: flying, **counting.states(backends, asyncio.get_running_loop().time())}
+        return {IN_FLIGHT.name: flying, **counting.states(self._backends(), asyncio.get_running_loop().time())}
+
+    def _sight(self, backends: Mapping[str, Backend]) -> Sight:
+        return self._recent.sight(backends, asyncio.get_running_loop().time())
+
+    def _backends(self) -> Mapping[str, Backend]:
+        return self._directory.backends if self._directory else {}
 
     async def _share_for_ever(self, shared: Shared) -> None:
         while True:
@@ -79,3 +104,5 @@ class Telemetry:
     def _share(self, shared: Shared) -> None:
         with suppress(OSError):  # the next time may be early enough
             shared.write(Snapshot(self._tally.series, self._present()))
+            if shared.wished():
+                shared.show(self._sight(self._backends()))

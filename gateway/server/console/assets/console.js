@@ -1,0 +1,106 @@
+// Keeps a page as it is now: fetches it again and again, with the key if one is needed, and changes what is new in it.
+// The key is kept for this tab alone, and is sent nowhere by itself as a cookie would be.
+
+const PLACE = "gateway-key";
+const SECONDS = 2;
+// The one place where text becomes a document: what the gateway has rendered, in which all else is escaped.
+const html = { createHTML: (text) => text };
+const trusted = window.trustedTypes ? window.trustedTypes.createPolicy("console", html) : html;
+
+const find = (id) => document.getElementById(id);
+const key = () => sessionStorage.getItem(PLACE);
+let paused = false;
+let timer = 0;
+
+async function load() {
+    clearTimeout(timer);
+    try {
+        const headers = key() ? { authorization: `Bearer ${key()}` } : {};
+        const answer = await fetch(location.pathname, { headers });
+        const text = await answer.text();
+        if (answer.ok) show(text);
+        else refuse(answer.status, text);
+    } catch {
+        tell("The gateway does not answer.");
+    }
+    follow();
+}
+
+function follow() {
+    clearTimeout(timer);
+    const wanted = find("content").dataset.view !== "door" && !paused && !document.hidden;
+    if (wanted) timer = setTimeout(load, SECONDS * 1000);
+}
+
+function show(text) {
+    const now = new DOMParser().parseFromString(trusted.createHTML(text), "text/html");
+    const before = find("content"), after = now.getElementById("content");
+    if (before.dataset.view !== after.dataset.view) {
+        before.replaceWith(after);
+        after.focus();
+    } else {
+        for (const one of now.querySelectorAll("[data-live]")) renew(find(one.id), one);
+    }
+    buttons();
+    if (find("content").dataset.view !== "door" && !paused) tell(`as of ${new Date().toLocaleTimeString()}`);
+}
+
+function renew(before, after) {
+    if (!before.isEqualNode(after)) before.replaceChildren(...after.childNodes);
+}
+
+function refuse(status, text) {
+    if (status !== 401 && status !== 403) {
+        tell(`The gateway answers ${status}.`);
+        return;
+    }
+    sessionStorage.removeItem(PLACE);
+    if (!find("door")) {
+        location.reload();
+        return;
+    }
+    find("refusal").textContent = reason(text) ?? `The gateway answers ${status}.`;
+    find("key").focus();
+}
+
+function reason(text) {
+    try {
+        return JSON.parse(text).error.message;
+    } catch {
+        return null;
+    }
+}
+
+function tell(text) {
+    find("status").textContent = text;
+}
+
+function buttons() {
+    find("pause").hidden = find("content").dataset.view === "door";
+    find("leave").hidden = !key();
+}
+
+document.addEventListener("submit", (event) => {
+    event.preventDefault();
+    sessionStorage.setItem(PLACE, find("key").value.trim());
+    find("refusal").textContent = "";
+    load();
+});
+
+find("pause").addEventListener("click", () => {
+    paused = !paused;
+    find("pause").setAttribute("aria-pressed", paused);
+    if (paused) tell("paused");
+    else load();
+});
+
+find("leave").addEventListener("click", () => {
+    sessionStorage.removeItem(PLACE);
+    location.reload();
+});
+
+document.addEventListener("visibilitychange", follow);
+
+buttons();
+if (key()) load();
+else follow();

@@ -1,0 +1,95 @@
+"""All that there is to see of a gateway at one time, of all its workers: an object of JSON, /admin/overview.
+
+Nothing of what clients and models say is in it, unless the log may show it.
+"""
+
+from msgspec import Struct
+
+from gateway.server.telemetry.sight import Failure, Seen
+
+
+class Pace(Struct, frozen=True):
+    """What there is to do and what is done, in a second; the tokens are those of answers."""
+
+    in_flight: int
+    requests_per_second: float
+    tokens_per_second: float
+
+
+class Place(Struct, frozen=True):
+    """A model at a backend.  format: how its text is read, and reason why; parsed: its server reads it first."""
+
+    backend: str
+    upstream_model: str
+    format: str
+    reason: str
+    parsed: bool
+    thought: str
+    tools: str
+
+
+class Model(Struct, frozen=True):
+    """source: the configuration names it, or a backend lists it; context_length: tokens, None where nobody says."""
+
+    id: str
+    source: str
+    aliases: list[str]
+    context_length: int | None
+    capabilities: list[str] | None
+    pace: Pace
+    places: list[Place]
+
+
+class Server(Struct, frozen=True):
+    """A backend.  The health is the worst that a worker sees; concurrent: requests at a time, 0: no limit.
+
+    models: how many it lists, None where it does not say, for the reason in `problem`.
+    """
+
+    name: str
+    kind: str
+    url: str
+    healthy: bool
+    circuit: str
+    back_in_seconds: float
+    queued: int
+    concurrent: int
+    pace: Pace
+    models: int | None
+    problem: str | None
+    last_failure: Failure | None
+
+
+class Workers(Struct, frozen=True):
+    """heard: of how many of them this tells."""
+
+    configured: int
+    heard: int
+
+
+class Overview(Struct, frozen=True):
+    """time: in Unix seconds; window_seconds: of the rates, at most; models_left_out: there are more of them.
+
+    errors: the last requests that came to nothing; requests: those that go on, then the last that are over.
+    """
+
+    version: str
+    time: float
+    window_seconds: float
+    workers: Workers
+    pace: Pace
+    models: list[Model]
+    models_left_out: int
+    backends: list[Server]
+    errors: list[Seen]
+    requests: list[Seen]
+
+
+def brief(seconds: float) -> str:
+    """How long that is, in two or three digits."""
+    if seconds < 10:
+        return f"{seconds:.2f} s"
+    for unit, length in (("s", 1), ("min", 60), ("h", 3600)):
+        if seconds < 100 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds / 86400:.0f} d"

@@ -1,0 +1,53 @@
+"""What people look at: the overview as an object, for programs, and where it is enabled as a page."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from fastapi import FastAPI, Request
+from msgspec import json
+from starlette.responses import HTMLResponse, Response
+
+from gateway.config import Config
+from gateway.errors import NotFound
+from gateway.server.auth import Doorkeeper
+from gateway.server.console import page
+from gateway.server.console.document import Overview
+from gateway.server.console.overview import overview
+
+_KEYS = ("authorization", "api-key")  # headers
+
+
+def add(app: FastAPI, config: Config, door: Doorkeeper) -> None:
+    async def seen() -> Overview:
+        return await overview(config, app.state.directory, app.state.telemetry)
+
+    @app.get("/admin/overview", include_in_schema=False)
+    async def document(request: Request) -> Response:
+        """For a key of the scope admin."""
+        await door.admit(request, "admin")
+        said = json.encode(await seen())
+        return Response(said, media_type="application/json", headers={"cache-control": "no-store"})
+
+    if config.inspector.enabled:
+        _add_pages(app, config, door, seen)
+
+
+def _add_pages(app: FastAPI, config: Config, door: Doorkeeper, seen: Callable[[], Awaitable[Overview]]) -> None:
+    @app.get("/", include_in_schema=False)
+    async def index(request: Request) -> Response:
+        """Who shows no key where one is needed sees that there is a gateway, and how to use it."""
+        shown = None
+        if not config.auth.keys or any(name in request.headers for name in _KEYS):
+            await door.admit(request, "admin")
+            shown = await seen()
+        root = str(request.base_url).rstrip("/")
+        return HTMLResponse(await asyncio.to_thread(page.render, root, shown), headers=page.HEADERS)
+
+    @app.get("/assets/{name}", include_in_schema=False)
+    async def asset(name: str) -> Response:
+        """What pages are made with; there is nothing secret in it."""
+        found = page.assets().get(name)
+        if not found:
+            raise NotFound(f"Invalid URL (GET /assets/{name}).")
+        data, type = found
+        return Response(data, headers={**page.ASSET_HEADERS, "content-type": type})

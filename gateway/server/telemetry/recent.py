@@ -1,0 +1,61 @@
+"""The requests of one process that go on, and the last ones that are over."""
+
+from collections import deque
+from collections.abc import Mapping
+from time import time
+
+from gateway.errors import Problem
+from gateway.server.backend import Backend
+from gateway.server.telemetry.observation import Observation
+from gateway.server.telemetry.rates import rates
+from gateway.server.telemetry.sight import Condition, Failure, Seen, Sight, failure, see
+
+_KEPT = 200  # requests that are over
+_KEPT_FAILED = 50  # of those that came to nothing
+_TOLD = 100  # of those that go on
+
+
+class Recent:
+    """A request costs one entry, made when it is over; all else is looked up for whoever asks."""
+
+    def __init__(self) -> None:
+        self._live: set[Observation] = set()
+        self._over: deque[Seen] = deque(maxlen=_KEPT)
+        self._failed: deque[Seen] = deque(maxlen=_KEPT_FAILED)
+        self._failures: dict[str, Failure] = {}  # the last of each backend
+
+    def begin(self, seen: Observation) -> None:
+        self._live.add(seen)
+
+    def end(self, seen: Observation) -> None:
+        self._live.discard(seen)
+        entry = see(seen, live=False)
+        self._over.append(entry)
+        if seen.problem:
+            self._failed.append(entry)
+
+    def failed(self, backend: str, problem: Problem) -> None:
+        """An attempt has."""
+        self._failures[backend] = failure(problem)
+
+    def sight(self, backends: Mapping[str, Backend], now: float) -> Sight:
+        """now: in the event loop's time."""
+        live = sorted((see(seen, live=True) for seen in self._live), key=lambda seen: -seen.arrived)
+        since = self._over[0].ended if len(self._over) == _KEPT else 0.0
+        return Sight(
+            rates=rates(live, self._over, since, time()),
+            requests=[*live[:_TOLD], *reversed(self._over)],
+            failed=[*reversed(self._failed)],
+            backends={name: self._condition(name, backend, now) for name, backend in backends.items()},
+        )
+
+    def _condition(self, name: str, backend: Backend, now: float) -> Condition:
+        health, turns = backend.gate.health, backend.gate.turns
+        state = health.state(now)
+        return Condition(
+            state=state,
+            healthy=state == "closed" and not health.ejected(now),
+            back_in=health.back_in(now),
+            queued=turns.waiting,
+            failure=self._failures.get(name),
+        )
