@@ -22,12 +22,14 @@ Reading order, the way of one chunk:
     compaction          a conversation that a summary takes the place of
     recollection        reasoning that a client did not send back, put in again
     hosted              tools that run at the gateway: what the model says of them, what the client is told
+    recording           what happened to one request, as a file
     turn                upstream and endpoint together: bytes → bytes
     routing             which backend is asked, how often, and who waits
     store               what lasts: responses, conversations, and all else that is looked up later
     server              sockets, clock, processes: the only code that waits
+    replay              recordings played back, to a gateway or to whoever asks
 
-All but the last two are pure and synchronous: ids and times are arguments.
+All but the last three are pure and synchronous: ids and times are arguments.
 """
 
 __version__ = "0.1.0"

@@ -175,6 +175,53 @@ def doctor(  # noqa: PLR0913, PLR0917 - its options
 
 
 @app.command()
+def replay(  # noqa: PLR0913, PLR0917 - its options
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Recordings, or folders of them.")],
+    format: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Read the answers in this format instead of the recorded one.")
+    ] = None,
+    endpoint: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Ask chat or responses instead of the other.")
+    ] = None,
+    cut: Annotated[
+        str | None, typer.Option(metavar="N", help="Let the answers come in N bytes at a time; or bytes, or whole.")
+    ] = None,
+    test: Annotated[
+        bool, typer.Option("--test", help="Make each a test: what it means today is what it has to mean.")
+    ] = False,
+    into: Annotated[Path, typer.Option(metavar="DIR", help="Where the tests go.")] = Path("tests/replays"),
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Be the model server that was recorded; each recording is a model.")
+    ] = False,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address of that server.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="N", help="Port of that server, 0 for any free one.")] = 8000,
+    timed: Annotated[
+        bool, typer.Option("--timed", help="Let what was recorded come at the pace at which it came.")
+    ] = False,
+) -> None:
+    """Play recordings back: to this gateway, to see whether they mean what they meant, or to whoever asks.
+
+    The difference is printed, and the exit code is 1 if there is any.  Where another format or endpoint is asked, what
+    was said, how it ended and how much it took are compared, and else all that the client got, but for ids and times.
+    """
+    from gateway.replay import command
+
+    try:
+        ways = command.ways(format, endpoint, cut, timed=timed)
+        if serve:
+            command.serve(files, host, port, sys.stdout, timed=timed)
+        elif test:
+            command.keep(files, into, sys.stdout)
+        elif not command.compare(files, ways, sys.stdout):
+            raise typer.Exit(1)
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}.") from None
+    except OSError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2) from None
+
+
+@app.command()
 def health(
     url: Annotated[
         str | None, typer.Argument(metavar="URL", help="Its root; default: http or https on port 8900 of this machine.")

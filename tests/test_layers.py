@@ -15,7 +15,7 @@ ROWS = [
     ["events"],
     ["request", "ledger", "config", "tarpit"],
     ["framing", "backends", "formats", "endpoints", "alignment", "shortening", "documents", "images", "routing"],
-    ["calls", "recollection"],
+    ["calls", "recollection", "recording"],
     ["choice", "translate", "compaction", "hosted"],
     ["normaliser"],
     ["upstream"],
@@ -23,10 +23,11 @@ ROWS = [
     ["turn", "services", "doctor"],
     ["demo", "store"],
     ["server"],
+    ["replay"],
     ["cli"],
     ["__main__"],
 ]
-EDGE = {"server", "store", "demo", "cli", "__main__"}
+EDGE = {"server", "store", "demo", "replay", "cli", "__main__"}
 
 
 def imports(path):

@@ -14,6 +14,7 @@ from ruamel.yaml import YAML
 from gateway.config.check import Faulty, build, exposed, is_loopback
 from gateway.config.document import Document, read
 from gateway.config.faults import ConfigError, Fault, Unreadable
+from gateway.config.recording import Recording
 from gateway.config.scalars import as_digest, digest
 from gateway.config.schema import (
     Auth,
@@ -36,12 +37,13 @@ from gateway.config.schema import (
     Tls,
 )
 from gateway.config.tools import Mcp, McpServer, Tools
+from gateway.config.tracing import Tracing
 
 __all__ = [
     "Auth", "Backend", "Config", "ConfigError", "Document", "Fault", "Faulty", "Fetching", "Key", "Kind", "Logs",
-    "Mcp", "McpServer", "Model", "Queue", "Reasoning", "Responses", "Roles", "Scope", "Server", "Store", "Target",
-    "Timeouts", "Tls", "Tools", "Unreadable", "as_digest", "build", "digest", "effective", "exposed", "is_loopback",
-    "parse", "read",
+    "Mcp", "McpServer", "Model", "Queue", "Reasoning", "Recording", "Responses", "Roles", "Scope", "Server", "Store",
+    "Target", "Timeouts", "Tls", "Tools", "Tracing", "Unreadable", "as_digest", "build", "digest", "effective",
+    "exposed", "is_loopback", "parse", "read",
 ]  # fmt: skip
 
 

@@ -142,6 +142,7 @@ Seconds = Annotated[
     Field(ge=0, allow_inf_nan=False),
     PlainSerializer(lambda value: int(value) if float(value).is_integer() else value, return_type=int | float),
 ]
+Share = Annotated[Seconds, Field(le=1)]
 Name = Annotated[str, matching(r"[A-Za-z0-9._-]+", "a name should be letters, digits, dots, dashes and underscores")]
 ModelName = Annotated[
     str, matching(r"[^\x00-\x1f\x7f]+", "a model's name should have no control characters, nor be empty")

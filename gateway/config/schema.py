@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from gateway.config.recording import Recording
 from gateway.config.scalars import (
     CounterUrl,
     Digests,
@@ -29,6 +30,7 @@ from gateway.config.scalars import (
 )
 from gateway.config.section import Section
 from gateway.config.tools import Tools
+from gateway.config.tracing import Tracing
 
 Kind = Literal["openai", "vllm", "llamacpp", "ollama", "lmstudio", "sglang", "transformers"]
 Scope = Literal["inference", "admin"]
@@ -338,3 +340,5 @@ class Config(Section):
     logs: Logs = Logs()
     metrics: Metrics = Metrics()
     inspector: Inspector = Inspector()
+    recording: Recording = Recording()
+    tracing: Tracing = Tracing()

@@ -59,6 +59,7 @@ def create_app(
     door = Doorkeeper(config, strangers or Strangers())
     app.state.keyring, app.state.leaving = Keyring(config.store), False
     app.state.telemetry = telemetry or Telemetry()
+    app.state.telemetry.follow(config)
     _add_questions(app)
     entrance.add(app, _RESPONSES_PATH, config, door)
     routes.add(app, config, door)
@@ -92,6 +93,7 @@ async def _living(config: Config, crowd: Crowd, app: FastAPI) -> AsyncIterator[d
         await directory.close()
         await limits.close()
         await store.close()
+        await telemetry.flush()
 
 
 def _add_layers(app: App, config: Config, door: Doorkeeper, crowd: Crowd) -> None:

@@ -58,6 +58,8 @@ class Asking:
     async def answer(self, ask: Ask, read: Read, reply: type[Answer | Count], send: Send) -> bool:
         """True if it came to a good end; raises a GatewayError for everything that has a status of its own."""
         seen = observed(ask.http.scope)
+        if seen.tape:
+            seen.tape.asked(ask.http.scope, ask.raw)
         async with AsyncExitStack() as held:
             held.callback(seen.hold())
             question = await held.enter_async_context(read(self._reader, ask.raw, ask.tenant))

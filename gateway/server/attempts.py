@@ -26,6 +26,7 @@ from gateway.server.hedging import Hedged, Second
 from gateway.server.memory import Forgetful
 from gateway.server.preparing import prepare
 from gateway.server.questions import Question, no_tools
+from gateway.server.recording.tape import opening
 from gateway.server.rounds import Round, Rounds
 from gateway.server.telemetry.observation import Pace, observed
 from gateway.server.tools import Running, Toolbox
@@ -59,7 +60,7 @@ class Attempts:
         rounds, endpoint = self._rounds, self._question.encoder(self._ways.served.settings)
         if compaction := self._question.compaction:
             self._summing = compaction.above == 0 or await input_tokens(rounds.now, self._ledger) > compaction.above
-        self._turn = Turn(rounds.now.request, rounds.open, endpoint, again=rounds.again)
+        self._turn = Turn(rounds.now.request, opening(rounds.open, self.seen.tape), endpoint, again=rounds.again)
         self._turn.start()
         self._question.turns.append(self._turn)
         return self._turn
@@ -83,7 +84,7 @@ class Attempts:
         if self._rounds.loop and self._rounds.loop.running:
             return Running(partial(self._run_tools, self._rounds.loop))
         round, seconds = self._rounds.now, self._ways.served.settings.hedge_seconds
-        call = round.call(self._rounds.source, self._turn.answered, self._ways.asker)
+        call = round.call(self._rounds.source, self._turn.answered, self._ways.asker, self.seen)
         return Hedged(call, seconds, self._beside) if seconds and len(round.bodies) == 1 else call
 
     def after(self, problem: Problem, retry_after: str | None) -> AnyCall | None:
@@ -121,7 +122,7 @@ class Attempts:
             round = await self._prepared(way.route, Ledger())
         except ClientError:
             return None
-        return Second(round.call(None, types.append, self._ways.asker), won)
+        return Second(round.call(None, types.append, self._ways.asker, self.seen), won)
 
     async def _prepare(self, route: Route) -> None:
         """What was noted of a round that came to nothing is not said of the answer."""
@@ -129,6 +130,10 @@ class Attempts:
         round = await self._prepared(route, self._ledger)
         self._rounds.begin(round)
         self.seen.put(route.model, route.backend.name, round.chosen.format)
+        if self.seen.tape:
+            self.seen.tape.prepared(round)
+        if self.seen.trace:
+            self.seen.trace.model = route.upstream_model
 
     async def _prepared(self, route: Route, ledger: Ledger) -> Round:
         route, settings = heads.strictly(self._http, route), self._settings
@@ -163,6 +168,8 @@ class Attempts:
         """Run what is due, and put what the model is asked next."""
         if loop.due:
             await self._question.act()
+        if self.seen.trace:
+            tell = self.seen.trace.running(loop.due, tell)
         await self._toolbox.run(loop.due, tell)
         if loop.goes_on:
             self._versions = versions(loop.next(self._versions[0]))

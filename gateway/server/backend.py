@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import httpx
@@ -47,7 +47,7 @@ class Backend:
         clock: Callable[[], float] = time.monotonic,
         failed: Callable[[Problem], None] = lambda _: None,
     ) -> None:
-        self.name, self.timeouts, self.failed = name, said.timeouts, failed
+        self.name, self.settings, self.timeouts, self.failed = name, said, said.timeouts, failed
         concurrent = max(1, said.concurrent // workers) if said.concurrent else 0
         self.gate, self.probe_seconds = Gate(name, concurrent, said.queue), said.probe_seconds
         self.kind: Kind = ignoring(KINDS[said.kind], said.ignores)
@@ -65,10 +65,10 @@ class Backend:
         self._asked = float("-inf")
         self._asking = asyncio.Lock()
 
-    async def post(self, path: str, body: bytes, first_byte: float) -> Answer:
+    async def post(self, path: str, body: bytes, first_byte: float, headers: Mapping[str, str] = {}) -> Answer:
         """`first_byte`: seconds; 0: no limit."""
         try:
-            return await self._pool.post(path, body, first_byte=first_byte)
+            return await self._pool.post(path, body, headers, first_byte=first_byte)
         except Unreachable as error:
             if isinstance(error.__cause__, TimeoutError):
                 raise UpstreamTimeout(f"The backend '{self.name}' took no connection in time.") from error

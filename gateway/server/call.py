@@ -13,6 +13,7 @@ from gateway.server import logs
 from gateway.server.admission import Asker
 from gateway.server.backend import Backend
 from gateway.server.client import Answer
+from gateway.server.telemetry.observation import Observation
 
 _log = logging.getLogger("gateway")
 _EXCERPT = 300  # bytes of an answer that the log shows
@@ -42,11 +43,17 @@ class Call:
     """`ready` and `read` raise what went wrong; whoever makes a call has to close it.
 
     answered: is told the content type of an answer that is none of an error, before its first byte.
-    path: where to, "" for where the backend is asked to chat; asker: who waits there for his turn.
+    path: where to, "" for where the backend is asked to chat; asker: who waits there for his turn; seen: for whom.
     """
 
     def __init__(
-        self, backend: Backend, body: bytes, answered: Callable[[str], None], path: str = "", asker: Asker = _NOBODY
+        self,
+        backend: Backend,
+        body: bytes,
+        answered: Callable[[str], None],
+        path: str = "",
+        asker: Asker = _NOBODY,
+        seen: Observation | None = None,
     ) -> None:
         self._backend, self._times, self._answered = backend, backend.timeouts, answered
         self._place = backend.gate.enter(asker)
@@ -54,6 +61,8 @@ class Call:
         self._answer: Answer | None = None  # one that is no error
         self._begin()
         self._path, self._body = path or backend.dialect.path, body
+        self._line = seen.tape.put(backend.name, self._path, body) if seen and seen.tape else None
+        self._step = seen.trace.attempt(backend.settings, self._path) if seen and seen.trace else None
         self._head: asyncio.Task[Answer] | None = None  # only where a wait may be given up
 
     async def ready(self, seconds: float = inf) -> bool:
@@ -82,6 +91,8 @@ class Call:
             self._ill(error.problem)
             raise
         self._heard, self._silence = self._clock(), self._times.idle or inf
+        if self._line:
+            self._line.read(data)
         return data
 
     def judge(self, problem: Problem | None) -> None:
@@ -93,6 +104,8 @@ class Call:
     def close(self) -> None:
         """Let go of the connection: at once, unless the answer came to its end."""
         self._place.leave()
+        if self._step:
+            self._step.end()
         head, self._head = self._head, None  # what it has failed with knows this call: they would be a cycle
         if self._answer:
             self._answer.close()
@@ -102,6 +115,8 @@ class Call:
     def _ill(self, problem: Problem) -> None:
         self._place.ill()
         self._backend.failed(problem)
+        if self._step:
+            self._step.error = problem.code
 
     async def _its_turn(self, seconds: float) -> bool:
         taken = await self._place.wait(seconds)
@@ -126,13 +141,19 @@ class Call:
             answer = self._head.result()
         if answer.status != 200:
             await self._refused(answer)
-        self._answer = answer
-        self._answered(answer.headers.get("content-type", ""))
+        self._answer, type = answer, answer.headers.get("content-type", "")
+        if self._line:
+            self._line.answered(type)
+        self._answered(type)
         return answer
 
     async def _ask(self, limit: float) -> Answer:
         left = limit - self._clock()
-        return await self._backend.post(self._path, self._body, 0 if left == inf else max(left, 0.001))
+        headers = self._step.headers if self._step else {}
+        answer = await self._backend.post(self._path, self._body, 0 if left == inf else max(left, 0.001), headers)
+        if self._step:
+            self._step.status = answer.status
+        return answer
 
     async def _refused(self, answer: Answer) -> None:
         body = b""
@@ -140,10 +161,14 @@ class Call:
             async with asyncio.timeout(_REFUSAL_SECONDS):
                 while len(body) < _REFUSAL_LIMIT and (data := await answer.read()):
                     body += data
+        if self._line:
+            self._line.refused(answer.status, answer.headers, body)
         body = self._backend.masked(body)
         problem = self._absent(answer.status, failures.problem(answer.status, body))
         retry_after = answer.headers.get("retry-after")
         self._backend.failed(problem)
+        if self._step:
+            self._step.error = problem.code
         self._place.refused(answer.status, retry_after, clients_fault=problem.status < 500)
         if problem.status >= 500:
             _log.warning("backend %s answered %d", self._backend.name, answer.status)

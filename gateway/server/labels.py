@@ -15,6 +15,7 @@ from gateway.errors import STOPPED
 from gateway.server import failures
 from gateway.server.headers import named
 from gateway.server.ids import new_id
+from gateway.server.recording.tape import overheard
 from gateway.server.telemetry.endpoints import endpoint
 from gateway.server.telemetry.observation import Observation, observe
 from gateway.server.telemetry.telemetry import Telemetry
@@ -32,11 +33,12 @@ class Labels:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        seen = self._telemetry.begin(_given(scope) or new_id("req_"), endpoint(scope["method"], scope["path"]))
+        kind = endpoint(scope["method"], scope["path"])
+        seen = self._telemetry.begin(_given(scope) or new_id("req_"), kind, scope["headers"], scope["method"])
         observe(scope, seen)
         client = _Client(seen, receive, send)
         try:
-            await self._app(scope, client.receive, client.send)
+            await self._app(scope, client.receive, overheard(client.send, seen.tape))
         except asyncio.CancelledError:  # by the server, which has no time left; a stream has been told
             if not seen.status:
                 await failures.response(STOPPED)(scope, receive, client.send)

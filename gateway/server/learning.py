@@ -5,13 +5,14 @@ Who has an answer, however old, never waits for a newer one; who has none waits 
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
+from math import inf
 from operator import or_
 from typing import Any, TypeVar
 
 import httpx
-from msgspec import json
+from msgspec import Struct, json
 
 from gateway.backends.knowledge import ASKS, CONTINUES, PROMPTS, TEMPLATES, Ask, Known, Models, Settings
 
@@ -24,6 +25,14 @@ _NONE = float("-inf"), None
 _NO_SETTINGS: Settings = {}
 _Found = TypeVar("_Found")
 _Key = tuple[str, bytes]  # path, and what goes with it
+
+
+class Learned(Struct, frozen=True):
+    """An answer, and what it was asked by.  found: of one model."""
+
+    path: str
+    fields: str
+    found: Known | str | bool
 
 
 class Learner:
@@ -53,6 +62,17 @@ class Learner:
         asks = [CONTINUES[self._kind]] if self._kind in CONTINUES else []
         told: list[bool] = await self._told(asks, model, patience=_LONG_PATIENCE)
         return all(told)
+
+    def remembered(self, model: str) -> list[Learned]:
+        """What is known of a model by now, for `recall`."""
+        known = ((path, fields, _found(model, fields, found)) for (path, fields), (_, found) in self._answers.items())
+        return [Learned(path, fields.decode(), found) for path, fields, found in known if found is not None]
+
+    def recall(self, learned: Iterable[Learned]) -> None:
+        """Know this for good, without asking."""
+        for one in learned:
+            found = {"": one.found} if isinstance(one.found, Known) else one.found
+            self._answers[one.path, one.fields.encode()] = inf, found
 
     async def close(self) -> None:
         asking = [*self._asking.values()]
@@ -97,6 +117,13 @@ class Learner:
             return ask.found(answer.json())
         except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError):
             return None
+
+
+def _found(model: str, fields: bytes, answer: Any) -> Known | str | bool | None:  # noqa: ANN401 - of the ask's type
+    if json.decode(fields).get("model", model) != model:
+        return None
+    found: Known | str | bool | None = _of(model, [answer]) if isinstance(answer, Mapping) else answer
+    return found
 
 
 def _of(model: str, told: Sequence[Models]) -> Known:

@@ -17,6 +17,7 @@ from gateway.server.admission import Asker
 from gateway.server.call import AnyCall, Call
 from gateway.server.directory import Route
 from gateway.server.fanning import FanCall
+from gateway.server.telemetry.observation import Observation
 from gateway.translate import Filter
 from gateway.translate.promises import Attempt, Promise
 from gateway.turn import Source
@@ -48,9 +49,9 @@ class Round(Struct, frozen=True):
         decoder = self._dialect.decoder(request, setting.ledger)
         return Upstream(decoder, setting, lambda: self.size, filters, setting.limit)
 
-    def call(self, source: Source | None, answered: Callable[[str], None], asker: Asker) -> AnyCall:
+    def call(self, source: Source | None, answered: Callable[[str], None], asker: Asker, seen: Observation) -> AnyCall:
         """Put it to its backend; `source`: what it has opened; `answered`: is told of what type the answer is."""
-        put = partial(Call, self.route.backend, path=self._dialect.path, asker=asker)
+        put = partial(Call, self.route.backend, path=self._dialect.path, asker=asker, seen=seen)
         if isinstance(source, Fan):
             return FanCall(put, self.bodies, answered, source)
         return put(self.bodies[0], answered)

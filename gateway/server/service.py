@@ -100,6 +100,8 @@ async def _answered(http: Request, put: Put, route: Route, asker: Asker, grant: 
     heads.check(heads.strictly(http, route), ledger)
     seen.ledger = ledger
     seen.put(route.model, route.backend.name, "")
+    if seen.trace:
+        seen.trace.model = route.upstream_model
 
     def respond(raw: bytes) -> Response:
         said = put.answer(_decoded(route.backend, put.decode, raw), ledger)
@@ -108,7 +110,7 @@ async def _answered(http: Request, put: Put, route: Route, asker: Asker, grant: 
         return Json(said, headers={**heads.told(http, route, _CHOSEN, ledger), **grant.headers})
 
     path, body = ask
-    with closing(Call(route.backend, body, lambda _: None, path, asker)) as call:
+    with closing(Call(route.backend, body, lambda _: None, path, asker, seen)) as call:
         raw = await _read(call)
         try:
             response = respond(raw) if len(raw) < _LARGE else await asyncio.to_thread(respond, raw)

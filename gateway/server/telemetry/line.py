@@ -11,14 +11,19 @@ from gateway.server.telemetry.observation import Observation
 
 
 def line(seen: Observation) -> str:
+    return json.encode(told(seen)).decode()
+
+
+def told(seen: Observation) -> dict[str, Any]:
     """Times are seconds since the request arrived; nothing in it is a client's, a model's or a backend's word.
 
     Where the log may show these, it has more of the ledger and of what went wrong.
     """
     used = seen.spent()
-    said: dict[str, Any] = {
+    return {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "id": seen.id,
+        **({"trace_id": seen.trace.id} if seen.trace else {}),
         "endpoint": seen.endpoint,
         "key": seen.key,
         "model": seen.model,
@@ -40,7 +45,6 @@ def line(seen: Observation) -> str:
         "received_bytes": seen.received,
         "sent_bytes": seen.sent,
     }
-    return json.encode(said).decode()
 
 
 def _since(seen: Observation, time: float | None) -> float | None:

@@ -7,7 +7,7 @@ of it: a response that outlives its client's connection is held by its job.
 from bisect import bisect_left
 from collections.abc import Callable, MutableMapping
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
@@ -15,6 +15,10 @@ from gateway.errors import Problem
 from gateway.events import Usage
 from gateway.ledger import Ledger
 from gateway.server.telemetry.metrics import GAPS
+
+if TYPE_CHECKING:  # they know who asks a backend, and that knows this
+    from gateway.server.recording.tape import Tape
+    from gateway.server.tracing.trace import Trace
 
 _PLACE = "gateway.observation"  # in the scope of a request
 _LEFT = 499
@@ -54,9 +58,11 @@ class Observation(Struct, eq=False):
     key: the name of the client's; model, backend, format: of the answer, or of the last attempt at one.
     status: as it was sent, 0 if none was; problem: why there is no answer, or not all of one; left: the client has.
     spent: gives the tokens by now; received, sent: bytes of bodies; stored: the answer was.
+    tape: what writes it down, if anything does; trace: what it is in traces, if it has a place in any.
     """
 
     id: str
+    method: str
     endpoint: str
     over: Callable[["Observation"], None]
     arrived: float = field(default_factory=perf_counter)
@@ -76,6 +82,8 @@ class Observation(Struct, eq=False):
     received: int = 0
     sent: int = 0
     stored: bool = False
+    tape: "Tape | None" = None
+    trace: "Trace | None" = None
     _holders: int = 1
 
     def hold(self) -> Callable[[], None]:
@@ -88,9 +96,10 @@ class Observation(Struct, eq=False):
         if not self._holders:
             self.ended = perf_counter()
             used = self.spent()
-            # What told it knows the whole request, and a connection keeps this until its next one.
+            # What told it, and a tape, know the whole request, and a connection keeps this until its next one.
             self.spent = lambda: used
             self.over(self)
+            self.tape = None
 
     @property
     def alone(self) -> bool:

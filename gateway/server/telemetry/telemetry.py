@@ -2,13 +2,15 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 
+from gateway.config import Config
 from gateway.errors import Problem
 from gateway.server import logs
 from gateway.server.backend import Backend
 from gateway.server.directory import Directory
+from gateway.server.recording.recorder import Recorder
 from gateway.server.telemetry import counting
 from gateway.server.telemetry.line import line
 from gateway.server.telemetry.metrics import IN_FLIGHT, STORE_ERRORS, UPSTREAM_ERRORS, Labels
@@ -17,6 +19,7 @@ from gateway.server.telemetry.recent import Recent
 from gateway.server.telemetry.shared import Shared, Snapshot
 from gateway.server.telemetry.sight import Sight
 from gateway.server.telemetry.tally import Series, Tally, together
+from gateway.server.tracing.tracer import Tracer
 
 
 class Telemetry:
@@ -24,15 +27,29 @@ class Telemetry:
 
     def __init__(self, shared: Shared | None = None) -> None:
         self._shared, self._tally = shared, Tally()
+        self.recorder, self.tracer = Recorder(), Tracer()
         self._inside: dict[str, int] = {}  # requests, by endpoint
         self._directory: Directory | None = None  # the newest one
         self._recent = Recent()
 
-    def begin(self, id: str, endpoint: str) -> Observation:
+    def follow(self, config: Config) -> None:
+        """What it says of recordings and traces holds from now on."""
+        self.recorder.follow(config)
+        self.tracer.follow(config.tracing)
+
+    async def flush(self) -> None:
+        """Return when what is over is written and sent."""
+        await self.recorder.flush()
+        await self.tracer.flush()
+
+    def begin(
+        self, id: str, endpoint: str, headers: Iterable[tuple[bytes, bytes]] = (), method: str = "POST"
+    ) -> Observation:
         """A request has come, and whoever lets go of it last ends it; endpoint: "" if it is not to be counted."""
         if endpoint:
             self._inside[endpoint] = self._inside.get(endpoint, 0) + 1
-        seen = Observation(id, endpoint, self._end)
+        tape, trace = self.recorder.begin(id, endpoint, headers), self.tracer.begin(endpoint, headers)
+        seen = Observation(id, method, endpoint, self._end, tape=tape, trace=trace)
         if endpoint:
             self._recent.begin(seen)
         return seen
@@ -83,6 +100,10 @@ class Telemetry:
         self._inside[seen.endpoint] -= 1
         counting.count(seen, self._tally)
         self._recent.end(seen)
+        if seen.tape:
+            self.recorder.end(seen, seen.tape)
+        if seen.trace:
+            self.tracer.end(seen, seen.trace)
         if logs.requests.isEnabledFor(logging.INFO):
             logs.requests.info("%s", line(seen))
 

@@ -17,6 +17,7 @@ from gateway.server.headers import header
 from gateway.server.ids import new_id
 from gateway.server.questions import Question
 from gateway.server.reader import Reader
+from gateway.server.recording.tape import overheard
 from gateway.server.telemetry.endpoints import RESPONSES
 from gateway.server.telemetry.observation import observe
 from gateway.server.websocket.incoming import Create
@@ -47,7 +48,7 @@ class Answering:
     def __init__(self, asking: Asking, client: Client, asked: Create, tell: Tell) -> None:
         self._asking, self._client, self._asked, self._tell = asking, client, asked, tell
         self._whole = False  # all events have been told
-        self._seen = asking.telemetry.begin(new_id("req_"), RESPONSES)
+        self._seen = asking.telemetry.begin(new_id("req_"), RESPONSES, client.http.scope["headers"])
 
     async def run(self) -> Problem | None:
         """Answer it, and give what else the client has to be told: why there is no answer, or not all of it."""
@@ -65,7 +66,7 @@ class Answering:
         try:
             ask = Ask(self._request(), self._asked.body, self._client.key)
             with self._asking.joined():
-                well = await self._asking.answer(ask, self._read, Answer, self._send)
+                well = await self._asking.answer(ask, self._read, Answer, overheard(self._send, self._seen.tape))
         except GatewayError as error:
             return False, error.problem
         except Exception as error:  # noqa: BLE001 - the last place where a client can be told

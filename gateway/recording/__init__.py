@@ -1,0 +1,31 @@
+"""What happened to one request, step by step, so that it can be looked at and played back.  The format is
+docs/recordings.md's.
+
+entries      what can happen, and the list of it                   ← start here
+lines        a recording as the lines of a file, and back
+scan         the strings in bytes that are JSON, or events or lines of it
+vocabulary   the words that a text keeps where its contents are taken out
+redaction    secrets and contents taken out, so that everything is still where it was
+"""
+
+from gateway.recording.entries import (
+    Answered,
+    Asked,
+    Began,
+    Ended,
+    Entry,
+    Over,
+    Prepared,
+    Put,
+    Read,
+    Recording,
+    Refused,
+    Wrote,
+)
+from gateway.recording.lines import Unplayable, read, written
+from gateway.recording.redaction import redacted
+
+__all__ = [
+    "Answered", "Asked", "Began", "Ended", "Entry", "Over", "Prepared", "Put", "Read", "Recording", "Refused",
+    "Unplayable", "Wrote", "read", "redacted", "written",
+]  # fmt: skip

@@ -1,0 +1,147 @@
+"""What can happen to a request, in the order in which it does.
+
+Each entry has a number, its place in the list, and the seconds since the request arrived.  What was read of a backend
+has its events with it, and what the client was sent names the last entry that it came of: that and all that was read
+since the piece before it.
+"""
+
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.errors import Problem
+
+_ENTRY = 200  # bytes that one takes, besides what it says
+
+
+class _Numbered(Struct, tag_field="kind", gc=False):
+    n: int
+    t: float
+
+
+class Asked(_Numbered, tag="asked"):
+    """What the client wants.  headers: those that say nothing of who it is; body: decoded."""
+
+    path: str
+    body: bytes
+    headers: dict[str, str] = {}
+
+
+class Prepared(_Numbered, tag="prepared"):
+    """It is going to be put to a backend.
+
+    backend: its name; server: what it is and does (`kind`, `ignores`); settings: the model's.
+    format: the one that the answer is read in, and why; learned: what the server has told of the model.
+    """
+
+    model: str
+    backend: str
+    upstream_model: str
+    format: str
+    reason: str
+    server: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
+    learned: list[Any] = []
+
+
+class Put(_Numbered, tag="put"):
+    """A question to a backend, which is number `call`."""
+
+    call: int
+    backend: str
+    path: str
+    body: bytes
+
+
+class Answered(_Numbered, tag="answered"):
+    """A call has an answer that is none of an error."""
+
+    call: int
+    content_type: str
+
+
+class Refused(_Numbered, tag="refused"):
+    """A call has an answer that is one."""
+
+    call: int
+    status: int
+    content_type: str
+    body: bytes
+    retry_after: str | None = None
+
+
+class Read(_Numbered, tag="read"):
+    """What came in one read of the network, and what it says."""
+
+    call: int
+    data: bytes
+    events: list[Any] = []
+
+
+class Ended(_Numbered, tag="ended"):
+    """A round is over: well, or for this reason.  events: what that says."""
+
+    problem: Problem | None = None
+    events: list[Any] = []
+
+
+class Began(_Numbered, tag="began"):
+    """The head of the answer."""
+
+    status: int
+    headers: dict[str, str] = {}
+
+
+class Wrote(_Numbered, tag="wrote"):
+    """What the client was sent, which came of the entry `of`; None: of nothing that was read."""
+
+    data: bytes
+    of: int | None = None
+
+
+class Over(_Numbered, tag="over"):
+    """The end.  status: what it came to; cut: not all is here, as it was too long; line: what the log has of it."""
+
+    status: int
+    cut: bool
+    problem: Problem | None = None
+    ledger: list[str] = []
+    line: dict[str, Any] = {}
+
+
+Entry = Asked | Prepared | Put | Answered | Refused | Read | Ended | Began | Wrote | Over
+
+
+class Recording:
+    """The list, to be followed while it grows: nothing in it changes after the step in which it was added.
+
+    started: when the request arrived, ISO 8601; most: bytes that it may take.  cut: there was more.
+    over: nothing more is added.
+    """
+
+    def __init__(self, id: str, started: str, most: int) -> None:
+        self.id, self.started = id, started
+        self.entries: list[Entry] = []
+        self.size, self._most = 0, most
+        self.cut = self.over = False
+
+    def add(self, entry: Entry, size: int = 0) -> bool:
+        """size: bytes of what it says.  False, and it is left out, where that is too much."""
+        self.size += size + _ENTRY
+        if self.size > self._most:
+            self.cut = True
+        if self.cut:
+            return False
+        self.entries.append(entry)
+        return True
+
+    def end(self, entry: Over) -> None:
+        """Always added."""
+        self.entries.append(entry)
+        self.over = True
+
+    @property
+    def asked(self) -> Asked | None:
+        """What the client wants, if that is known."""
+        first = self.entries[0] if self.entries else None
+        return first if isinstance(first, Asked) else None

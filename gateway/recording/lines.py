@@ -1,0 +1,96 @@
+"""A recording as the lines of a file, JSON objects, and back.
+
+Bytes are {"text": …} where they are UTF-8, else {"base64": …}; an event is {its name: its members}.
+"""
+
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import DecodeError, Struct, ValidationError, convert, json, structs
+
+from gateway.recording.entries import Asked, Entry, Over, Recording
+
+VERSION = 1
+
+
+class Unplayable(ValueError):
+    """A file that is no recording, or none that can be read here."""
+
+
+class _Head(Struct, kw_only=True, tag_field="schema", tag="gateway.recording"):
+    """The first line.  gateway: the version that wrote it; redacted: the contents have been taken out."""
+
+    version: int
+    gateway: str
+    id: str
+    started: str
+    redacted: bool
+
+
+def written(recording: Recording, gateway: str, *, redacted: bool) -> Iterator[bytes]:
+    """gateway: the version that writes it; redacted: the contents have been taken out."""
+    head = _Head(version=VERSION, gateway=gateway, id=recording.id, started=recording.started, redacted=redacted)
+    yield json.encode(head) + b"\n"
+    for entry in recording.entries:
+        yield json.encode(_line(entry)) + b"\n"
+
+
+def read(data: bytes) -> Recording:
+    """Raises Unplayable."""
+    try:
+        first, *lines = data.splitlines() or [b""]
+        head = json.decode(first, type=_Head)
+        if head.version > VERSION:
+            raise Unplayable(f"it is of version {head.version}, and this gateway reads none beyond {VERSION}")
+        recording = Recording(head.id, head.started, len(data))
+        for line in lines:
+            recording.entries.append(convert(_entry(json.decode(line, type=dict[str, Any])), type=Entry))
+    except (DecodeError, ValidationError, UnicodeDecodeError, TypeError) as error:
+        raise Unplayable(f"it is no recording: {error}") from None
+    _complete(recording)
+    return recording
+
+
+def _complete(recording: Recording) -> None:
+    if not (recording.entries and isinstance(recording.entries[0], Asked)):
+        raise Unplayable("it does not say what was asked")
+    last = recording.entries[-1]
+    if not isinstance(last, Over):
+        raise Unplayable("its end is missing")
+    recording.cut, recording.over = last.cut, True
+
+
+def event(said: Any) -> dict[str, Any]:  # noqa: ANN401 - any event, or one as it was read
+    """An event as data: its name, and the members that say something."""
+    if isinstance(said, dict):
+        return said
+    members = {name: value for name, value in structs.asdict(said).items() if value not in ("", (), None)}
+    return {type(said).__name__: members}
+
+
+def _line(entry: Entry) -> dict[str, Any]:
+    line: dict[str, Any] = {"n": entry.n, "t": round(entry.t, 6), "kind": entry.__struct_config__.tag}
+    for name in entry.__struct_fields__[2:]:  # behind these
+        value = getattr(entry, name)
+        if name == "events":
+            value = [event(one) for one in value]
+        if value not in (None, [], {}):
+            line[name] = _said(value) if isinstance(value, bytes) else value
+    return line
+
+
+def _said(data: bytes) -> dict[str, str]:
+    try:
+        return {"text": data.decode()}
+    except UnicodeDecodeError:
+        return {"base64": b64encode(data).decode()}
+
+
+def _entry(line: dict[str, Any]) -> dict[str, Any]:
+    said = {name: _data(value) for name, value in line.items() if name in ("body", "data")}
+    return {**line, **said}
+
+
+def _data(said: dict[str, str]) -> bytes:
+    return said["text"].encode() if "text" in said else b64decode(said.get("base64", ""))

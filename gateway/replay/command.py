@@ -1,0 +1,128 @@
+"""Files in, a report out: what `gateway replay` does."""
+
+import asyncio
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from shutil import SameFileError, copyfile
+from typing import TextIO
+
+from msgspec import json
+
+from gateway.formats import canonical, names
+from gateway.recording import Unplayable, read
+from gateway.replay.asking import ENDPOINTS
+from gateway.replay.driving import Ways, replayed
+from gateway.replay.meaning import Meaning, differences, meaning
+from gateway.replay.player import Player, Question
+from gateway.replay.script import Call, Cut, calls, every, whole
+
+_ALL = ("status", "problem", "said", "usage", "ledger", "answer")
+_ELSEWHERE = ("problem", "said", "usage")  # what may be compared where another endpoint or format was asked
+
+
+def ways(format: str | None, endpoint: str | None, cut: str | None, *, timed: bool = False) -> Ways:
+    """Raises ValueError."""
+    if format is not None and format not in names():
+        raise ValueError(f"there is no format {format!r}; `gateway formats` lists them")
+    if endpoint is not None and endpoint not in ENDPOINTS:
+        raise ValueError(f"there is no endpoint {endpoint!r}; one of: {', '.join(ENDPOINTS)}")
+    return Ways(canonical(format) if format else None, endpoint, _cut(cut) if cut else None, timed)
+
+
+def compare(paths: Sequence[Path], ways: Ways, out: TextIO) -> bool:
+    """Say of each what it means today; True if all is as it was."""
+    return all([_compared(file, ways, out) for file in _files(paths)])
+
+
+def keep(paths: Sequence[Path], folder: Path, out: TextIO) -> None:
+    """Copy each to a folder of tests, with what it means today.  Raises Unplayable or OSError."""
+    for file in _files(paths):
+        now = meaning(asyncio.run(replayed(read(file.read_bytes()))))
+        folder.mkdir(parents=True, exist_ok=True)
+        with suppress(SameFileError):
+            copyfile(file, folder / file.name)
+        golden_of(folder / file.name).write_bytes(json.format(json.encode(now), indent=1) + b"\n")
+        out.write(f"{folder / file.name}\n")
+
+
+def _cut(word: str) -> Cut:
+    if word == "whole":
+        return whole
+    size = 1 if word == "bytes" else int(word) if word.isdecimal() else 0
+    if not size:
+        raise ValueError(f"an answer is cut into pieces of so many bytes, bytes or whole, and not {word!r}")
+    return every(size)
+
+
+def _files(paths: Sequence[Path]) -> list[Path]:
+    """Files as they are, and all recordings of folders."""
+    return [file for path in paths for file in (sorted(path.glob("*.jsonl")) if path.is_dir() else [path])]
+
+
+def _compared(file: Path, ways: Ways, out: TextIO) -> bool:
+    try:
+        recording = read(file.read_bytes())
+        now = meaning(asyncio.run(replayed(recording, ways)))
+    except Unplayable as error:
+        out.write(f"{file}: cannot be replayed: {error}\n")
+        return False
+    lines = differences(meaning(recording), now, _ELSEWHERE if ways.format or ways.endpoint else _ALL)
+    out.write(f"{file}: {'differs' if lines else 'as it was'}\n")
+    out.writelines(f"  {line}\n" for line in lines)
+    return not lines
+
+
+def golden_of(file: Path) -> Path:
+    """What it is to mean."""
+    return file.with_suffix(".golden.json")
+
+
+def golden(file: Path) -> Meaning:
+    return json.decode(golden_of(file).read_bytes(), type=Meaning)
+
+
+def serve(paths: Sequence[Path], host: str, port: int, out: TextIO, *, timed: bool) -> None:
+    """Until Ctrl-C; raises Unplayable where nothing is to be played, and OSError."""
+    tapes = dict(_tapes(_files(paths), out))
+    if not tapes:
+        raise Unplayable("there is no recording that can be played")
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_serve(tapes, host, port, out, timed=timed))
+
+
+def _tapes(files: Sequence[Path], out: TextIO) -> Iterator[tuple[str, list[Call]]]:
+    """What was said in each, by a name for it."""
+    for file in files:
+        try:
+            if said := calls(read(file.read_bytes())):
+                yield re.sub(r"[^\w.-]", "_", file.stem), said
+        except Unplayable as error:
+            out.write(f"{file}: {error}\n")
+
+
+async def _serve(tapes: dict[str, list[Call]], host: str, port: int, out: TextIO, *, timed: bool) -> None:
+    player = Player(Shelf(tapes).choose, tapes, timed=timed)
+    async with player.serving(host, port) as url:
+        out.write(f"{len(tapes)} recordings are the models of {url}/v1 - Ctrl-C stops it\n")
+        out.flush()
+        await asyncio.Event().wait()
+
+
+class Shelf:
+    """Gives a question what the recording of the model's name says next, or, by any other name, the next recording."""
+
+    def __init__(self, tapes: dict[str, list[Call]]) -> None:
+        self._tapes, self._next = tapes, dict.fromkeys(tapes, 0)
+        self._names = [*tapes]
+        self._others = 0
+
+    def choose(self, asked: Question) -> Call:
+        name = asked.model
+        if name not in self._tapes:
+            name = self._names[self._others % len(self._names)]
+            self._others += 1
+        said, place = self._tapes[name], self._next[name]
+        self._next[name] = place + 1
+        return said[place % len(said)]

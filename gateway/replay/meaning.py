@@ -1,0 +1,142 @@
+"""What came of a request, as far as it matters: the same however it was cut, and whatever ids and times it has."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import unified_diff
+from typing import Any
+
+from msgspec import Struct, json
+
+from gateway.recording import Ended, Over, Read, Recording, Wrote
+from gateway.recording.lines import event
+
+# What another run says otherwise, or another request of the same meaning.
+_OWN = frozenset(
+    (
+        "call_id", "completed_at", "created", "created_at", "encrypted_content", "id", "item_id", "obfuscation",
+        "previous_response_id", "store", "background", "conversation", "prompt_cache_key",
+    )
+)  # fmt: skip
+_PIECES = {"Text": "text", "Reasoning": "text", "Refusal": "text", "ToolInput": "text", "ToolArgs": "json"}
+
+
+_ONCE = frozenset(("finish_reason", "model", "object", "role", "service_tier", "system_fingerprint", "type"))
+
+
+class Meaning(Struct, frozen=True):
+    """said: of each choice in order, each text as one; usage: of each round; answer: what the client got, put together.
+
+    problem: its code, or its type where it has none.
+    """
+
+    status: int
+    problem: str | None
+    said: list[Any]
+    usage: list[Any]
+    ledger: list[str]
+    answer: Any
+
+
+def meaning(recording: Recording) -> Meaning:
+    """Of a recording that is over."""
+    over = recording.entries[-1]
+    assert isinstance(over, Over)
+    events = [event(one) for entry in recording.entries if isinstance(entry, Read | Ended) for one in entry.events]
+    problem = (over.problem.code or over.problem.type) if over.problem else None
+    usage = [*_usage(recording)]
+    return Meaning(over.status, problem, _said(events), usage, sorted(over.ledger), _answer(recording))
+
+
+def differences(before: Meaning, now: Meaning, members: Sequence[str]) -> list[str]:
+    """Lines that show what of these is not what it was; none if all is."""
+    lines: list[str] = []
+    for name in members:
+        old, new = getattr(before, name), getattr(now, name)
+        if old != new:
+            shown = unified_diff(_lines(old), _lines(new), "recorded", "now", lineterm="", n=1)
+            lines += [f"{name}:", *list(shown)[2:]]
+    return lines
+
+
+def _lines(value: object) -> list[str]:
+    return json.format(json.encode(value), indent=1).decode().splitlines()
+
+
+def _usage(recording: Recording) -> Iterator[Any]:
+    """As it was told last in each round."""
+    last = None
+    for entry in recording.entries:
+        if isinstance(entry, Read | Ended):
+            last = next((one["Usage"] for one in map(event, reversed(entry.events)) if "Usage" in one), last)
+        if isinstance(entry, Ended) and last:
+            yield last
+            last = None
+
+
+def _said(events: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """What each choice says, without a trace of how it came."""
+    choices: dict[int, list[Any]] = {}
+    for one in json.decode(json.encode(events)):
+        ((kind, members),) = one.items()
+        if kind not in ("Usage", "Failure"):
+            members.pop("id", None)
+            _add(choices.setdefault(members.pop("choice", None) or 0, []), kind, members)
+    return [choices[choice] for choice in sorted(choices)]
+
+
+def _add(said: list[Any], kind: str, members: dict[str, Any]) -> None:
+    text = _PIECES.get(kind)
+    last_kind, last = next(iter(said[-1].items())) if said else ("", {})
+    if text and last_kind == kind and last.get("call") == members.get("call") and not last.get("signature"):
+        joined = {name: last[name] + members[name] for name in ("logprobs",) if name in last and name in members}
+        said[-1] = {kind: {**last, **members, **joined, text: last.get(text, "") + members.get(text, "")}}
+    else:
+        said.append({kind: members})
+
+
+def _answer(recording: Recording) -> Any:  # noqa: ANN401 - decoded JSON
+    data = b"".join(entry.data for entry in recording.entries if isinstance(entry, Wrote))
+    if data[:1] == b"{":
+        return _normal(json.decode(data))
+    frames = [json.decode(line[6:]) for line in data.splitlines() if line.startswith(b"data: {")]
+    whole = [frame["response"] for frame in frames if "response" in frame]
+    if whole:
+        return _normal(whole[-1])
+    answer: Any = None
+    for frame in frames:
+        answer = _folded(answer, frame)
+    return _normal(answer)
+
+
+def _folded(before: Any, new: Any, name: str = "") -> Any:  # noqa: ANN401 - decoded JSON
+    """What deltas come to."""
+    if isinstance(before, dict) and isinstance(new, dict):
+        return {**before, **{key: _folded(before.get(key), value, key) for key, value in new.items()}}
+    if isinstance(before, list) and isinstance(new, list):
+        return _united(before, new)
+    if isinstance(before, str) and isinstance(new, str) and name not in _ONCE:
+        return before + new
+    return before if new is None else new
+
+
+def _united(before: list[Any], new: list[Any]) -> list[Any]:
+    """Members with an index are told apart by it."""
+    result = [*before]
+    for one in new:
+        index = one.get("index") if isinstance(one, dict) else None
+        place = next((i for i, old in enumerate(result) if index is not None and old.get("index") == index), None)
+        if place is None:
+            result.append(one)
+        else:
+            result[place] = _folded(result[place], one)
+    return result
+
+
+def _normal(value: Any) -> Any:  # noqa: ANN401 - decoded JSON
+    if isinstance(value, dict):
+        return {name: _normal(one) for name, one in value.items() if name not in _OWN and not _worded(name, one)}
+    return [_normal(one) for one in value] if isinstance(value, list) else value
+
+
+def _worded(name: str, value: object) -> bool:
+    """What is said of a failure, which may say it otherwise."""
+    return name == "message" and isinstance(value, str)

@@ -1,0 +1,40 @@
+"""The folder of recordings: one file each, the oldest of which go when there are too many.  Not for the event loop."""
+
+import os
+import re
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+from secrets import token_hex
+
+from gateway import __version__, config
+from gateway.recording import Recording, redacted, written
+
+_UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+def write(recording: Recording, settings: config.Recording, secrets: Collection[bytes]) -> None:
+    """Raises OSError.  Nobody else on the machine may read it, and nobody finds half of it."""
+    folder = Path(settings.directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    shown = redacted(recording, secrets, contents=not settings.content)
+    started = _UNFIT.sub("", recording.started.partition("+")[0])
+    new = folder / f"{started}-{_UNFIT.sub('_', recording.id)[:64]}-{token_hex(3)}.part"
+    new.touch(0o600)
+    with new.open("wb") as file:
+        file.writelines(written(shown, __version__, redacted=not settings.content))
+    new.replace(new.with_suffix(".jsonl"))
+    with suppress(FileNotFoundError):  # another worker was faster
+        _tidy(folder, settings)
+
+
+def _tidy(folder: Path, settings: config.Recording) -> None:
+    """Their names are in the order in which they began."""
+    with os.scandir(folder) as found:
+        files = sorted((one.name, one.stat().st_size) for one in found if one.name.endswith(".jsonl"))
+    number, size = len(files), sum(size for _, size in files)
+    for name, own in files:
+        if number <= settings.files and size <= settings.bytes:
+            return
+        (folder / name).unlink()
+        number, size = number - 1, size - own

@@ -1,0 +1,167 @@
+"""Writes down what happens to one request, at the places where it happens."""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from time import perf_counter
+from typing import Any
+
+from msgspec import json
+from starlette.types import Message, Scope, Send
+
+from gateway.errors import Problem
+from gateway.events import Event, Usage
+from gateway.recording import Answered, Asked, Began, Ended, Over, Prepared, Put, Read, Recording, Refused, Wrote
+from gateway.request import Request
+from gateway.server.rounds import Round
+from gateway.turn import Source
+
+# What the head of a request says of how it is to be answered; all else is left out, as much of it is secret.
+_HEADERS = frozenset(("accept", "content-type", "openai-beta", "user-agent", "x-gateway-debug", "x-gateway-strict"))
+_OTHERS = {"aliases", "backends", "fallback", "limits", "mcp"}  # settings that name others, or say who may ask
+
+
+class Tape:
+    """Each method is told what has happened.  put: gives what is to be told of that call.
+
+    chosen: it is to be kept, if it is of the sort that is.
+    """
+
+    def __init__(self, id: str, most: int, *, chosen: bool) -> None:
+        self.chosen = chosen
+        self.recording = Recording(id, datetime.now(UTC).isoformat(timespec="milliseconds"), most)
+        self._begun, self._calls = perf_counter(), 0
+        self._read: Read | None = None  # the last one
+        self._of: int | None = None  # the last entry that the next piece of the answer comes of
+
+    def asked(self, scope: Scope, body: bytes) -> None:
+        entry = Asked(**self._next(), path=scope["path"], headers=_headers(scope), body=body)
+        self.recording.add(entry, len(body))
+
+    def prepared(self, round: Round) -> None:
+        route, chosen, server = round.route, round.chosen, round.route.backend.settings
+        entry = Prepared(
+            **self._next(),
+            model=route.model,
+            backend=route.backend.name,
+            upstream_model=route.upstream_model,
+            server={"kind": server.kind, "ignores": server.ignores},
+            settings=route.settings.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude=_OTHERS),
+            format=chosen.format,
+            reason=chosen.reason,
+            learned=route.backend.learner.remembered(route.upstream_model),
+        )
+        self.recording.add(entry, len(json.encode((entry.settings, entry.learned))))
+
+    def put(self, backend: str, path: str, body: bytes) -> "Line":
+        self._calls += 1
+        self.recording.add(Put(**self._next(), call=self._calls, backend=backend, path=path, body=body), len(body))
+        return Line(self, self._calls)
+
+    def answered(self, call: int, content_type: str) -> None:
+        self.recording.add(Answered(**self._next(), call=call, content_type=content_type))
+
+    def refused(self, call: int, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        type, after = headers.get("content-type", ""), headers.get("retry-after")
+        entry = Refused(**self._next(), call=call, status=status, content_type=type, retry_after=after, body=body)
+        self.recording.add(entry, len(body))
+
+    def read(self, call: int, data: bytes) -> None:
+        recording = self.recording
+        self._read = Read(len(recording.entries), perf_counter() - self._begun, call, data)
+        recording.add(self._read, len(data))
+
+    def heard(self, data: bytes, events: list[Event]) -> None:
+        """What was read says this; where no call has told of it, it is of the gateway's own tools."""
+        if self._read is None or self._read.data is not data:
+            self.read(0, data)
+        assert self._read
+        self._read.events, self._of = events, self._read.n
+
+    def ended(self, problem: Problem | None, events: list[Event]) -> None:
+        entry = Ended(**self._next(), problem=problem, events=events)
+        self.recording.add(entry)
+        self._of = entry.n
+
+    def began(self, status: int, headers: dict[str, str]) -> None:
+        self.recording.add(Began(**self._next(), status=status, headers=headers))
+
+    def wrote(self, data: bytes) -> None:
+        recording, of = self.recording, self._of
+        self._of = None
+        recording.add(Wrote(len(recording.entries), perf_counter() - self._begun, data, of), len(data))
+
+    def over(self, status: int, problem: Problem | None, ledger: list[str], line: dict[str, Any]) -> None:
+        cut = self.recording.cut
+        self.recording.end(Over(**self._next(), status=status, problem=problem, ledger=ledger, cut=cut, line=line))
+
+    def _next(self) -> dict[str, Any]:
+        return {"n": len(self.recording.entries), "t": perf_counter() - self._begun}
+
+
+class Line:
+    """One call, to a tape that has others."""
+
+    def __init__(self, tape: Tape, call: int) -> None:
+        self._tape, self._call = tape, call
+
+    def answered(self, content_type: str) -> None:
+        self._tape.answered(self._call, content_type)
+
+    def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        self._tape.refused(self._call, status, headers, body)
+
+    def read(self, data: bytes) -> None:
+        self._tape.read(self._call, data)
+
+
+class _Overheard:
+    """A source whose events are written down."""
+
+    def __init__(self, source: Source, tape: Tape) -> None:
+        self._source, self._tape = source, tape
+        self.answered = source.answered
+
+    def feed(self, data: bytes) -> list[Event]:
+        events = self._source.feed(data)
+        self._tape.heard(data, events)
+        return events
+
+    def close(self) -> list[Event]:
+        events = self._source.close()
+        self._tape.ended(None, events)
+        return events
+
+    def fail(self, problem: Problem) -> list[Event]:
+        events = self._source.fail(problem)
+        self._tape.ended(problem, events)
+        return events
+
+    @property
+    def used(self) -> Usage:
+        return self._source.used
+
+
+def opening(open: Callable[[Request], Source], tape: Tape | None) -> Callable[[Request], Source]:
+    """What opens rounds, of which the tape is told what is said."""
+    return (lambda request: _Overheard(open(request), tape)) if tape else open
+
+
+def overheard(send: Send, tape: Tape | None) -> Send:
+    """What sends an answer, and the tape is told what."""
+    if not tape:
+        return send
+
+    async def tell(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in message["headers"]}
+            tape.began(message["status"], headers)
+        elif body := message.get("body"):
+            tape.wrote(body)
+        await send(message)
+
+    return tell
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    said = ((name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"])
+    return {name: value for name, value in said if name in _HEADERS}

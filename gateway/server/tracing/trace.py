@@ -1,0 +1,103 @@
+"""A request's place in a trace, and when what happened to it; the ids are those of W3C's trace context."""
+
+import re
+import secrets
+from collections.abc import Callable, Iterable
+from time import perf_counter
+from urllib.parse import urlsplit
+
+from msgspec import Struct, field
+
+from gateway.config import Backend
+from gateway.hosted import Result, Run
+
+_PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+_MOST_STATE = 512  # characters of a tracestate, beyond which it need not be passed on
+
+
+class Parent(Struct, frozen=True):
+    """Who has asked, as far as that is part of a trace.  state: for whoever is asked next."""
+
+    trace: str
+    span: str
+    sampled: bool
+    state: str = ""
+
+
+def parent(headers: Iterable[tuple[bytes, bytes]]) -> Parent | None:
+    """None if the headers say nothing of it that is sound."""
+    said: dict[bytes, list[str]] = {}
+    for name, value in headers:
+        if name in (b"traceparent", b"tracestate"):
+            said.setdefault(name, []).append(value.decode("latin-1").strip())
+    found = _PARENT.fullmatch(",".join(said.get(b"traceparent", ())))
+    if not found or (found[0].startswith("00") and found[4]):
+        return None
+    state = ",".join(said.get(b"tracestate", ()))
+    return Parent(found[1], found[2], bool(int(found[3], 16) & 1), state if len(state) <= _MOST_STATE else "")
+
+
+class Step(Struct, kw_only=True):
+    """Something that was done on the way.  Times are those of `perf_counter`; error: why it came to nothing."""
+
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    begun: float = field(default_factory=perf_counter)
+    ended: float = 0.0
+    error: str | None = None
+
+    def end(self) -> None:
+        self.ended = perf_counter()
+
+
+class Attempt(Step):
+    """A question to a backend.  kind: of server; headers: that go with it; status: of its answer, 0: there is none."""
+
+    kind: str
+    host: str
+    port: int
+    path: str
+    model: str
+    headers: dict[str, str]
+    status: int = 0
+
+
+class ToolRun(Step):
+    """A tool that ran at the gateway."""
+
+    name: str
+    call: str
+
+
+class Trace:
+    """Of one request.  model: what the backend that is asked next calls it; steps: in the order in which they began."""
+
+    def __init__(self, parent: Parent | None, *, sampled: bool) -> None:
+        self.parent, self.sampled = parent, sampled
+        self.id = parent.trace if parent else secrets.token_hex(16)
+        self.span, self.model = secrets.token_hex(8), ""
+        self.steps: list[Attempt | ToolRun] = []
+
+    def attempt(self, backend: Backend, path: str) -> Attempt:
+        url, headers = urlsplit(backend.url), {"traceparent": ""}
+        port = url.port or (443 if url.scheme == "https" else 80)
+        if self.parent and self.parent.state:
+            headers["tracestate"] = self.parent.state
+        step = Attempt(
+            kind=backend.kind, host=url.hostname or "", port=port, path=path, model=self.model, headers=headers
+        )
+        headers["traceparent"] = f"00-{self.id}-{step.id}-{self.sampled:02x}"
+        self.steps.append(step)
+        return step
+
+    def running(self, due: Iterable[Run], tell: Callable[[Result], None]) -> Callable[[Result], None]:
+        """Tools begin to run now; what is told of each says when it has ended, and is told on."""
+        runs = {run.id: ToolRun(name=run.ours.tool.name, call=run.id) for run in due}
+        self.steps += runs.values()
+
+        def told(result: Result) -> None:
+            runs[result.id].end()
+            if result.item.get("error") is not None:
+                runs[result.id].error = "tool_error"
+            tell(result)
+
+        return told

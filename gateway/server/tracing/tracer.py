@@ -1,0 +1,59 @@
+"""Which requests have a trace, and where these go; a process has one."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from gateway import config
+from gateway.server.telemetry.observation import Observation
+from gateway.server.tracing.spans import spans
+from gateway.server.tracing.trace import Trace, parent
+
+if TYPE_CHECKING:
+    from gateway.server.tracing.export import Export
+
+_log = logging.getLogger("gateway")
+
+
+class Tracer:
+    def __init__(self) -> None:
+        self._settings = config.Tracing()
+        self._export: Export | None = None
+
+    def follow(self, settings: config.Tracing) -> None:
+        """What it says holds from now on."""
+        if settings == self._settings:
+            return
+        self._settings, old = settings, self._export
+        self._export = self._made(settings)
+        if old:
+            old.close()
+
+    def begin(self, endpoint: str, headers: Iterable[tuple[bytes, bytes]]) -> Trace | None:
+        """None where nobody wants it."""
+        if not self._export or not endpoint:
+            return None
+        before = parent(headers)
+        return Trace(before, sampled=before.sampled if before else random.random() < self._settings.share)
+
+    def end(self, seen: Observation, trace: Trace) -> None:
+        """It is over."""
+        if self._export and trace.sampled:
+            self._export.send(trace.id, spans(seen, trace))
+
+    async def flush(self) -> None:
+        """Return when all is sent, or it takes too long."""
+        if self._export:
+            await asyncio.to_thread(self._export.flush)
+
+    def _made(self, settings: config.Tracing) -> "Export | None":
+        if not settings.enabled:
+            return None
+        try:
+            from gateway.server.tracing.export import Export  # noqa: PLC0415 - an extra
+        except ImportError:
+            _log.warning("tracing needs more packages: pip install 'gateway[otel]'")
+            return None
+        return Export(settings)
