@@ -110,6 +110,13 @@ def data_uri(content_type: str, data: bytes) -> str:
     return f"data:{type[0] if type else ''}{charset[0] if charset else ''};base64,{b64encode(data).decode()}"
 
 
+def text_of(content_type: str, data: bytes, expired: Expired = lambda: False) -> str:
+    """Of a file of the web; "" if there is none in it."""
+    said = "".join(content_type.split())
+    type, charset = _MEDIA_TYPE.match(said), _CHARSET.search(said)
+    return _text(_File("", type[0] if type else "", charset[1] if charset else "", data), expired)[0]
+
+
 def read(request: Request, expired: Expired) -> tuple[Request, frozenset[Outcome]]:
     """The request without files, and what became of them; once `expired`, no further page of a PDF is read.
 

@@ -26,12 +26,16 @@ def led(messages: Sequence[Message], message: Message) -> tuple[Message, ...]:
 
 
 class Tool(Struct, frozen=True):
-    """A tool the client offers.  `definition` is the object that names the kind: {"name": …, "parameters": …}."""
+    """A tool the client offers, or the gateway: `hosted`.
+
+    definition: the object that names the kind: {"name": …, "parameters": …}.
+    """
 
     name: str
     definition: dict[str, Any]
     kind: ToolKind = "function"
     namespace: str = ""
+    hosted: bool = False
 
 
 class Named(Struct, frozen=True):

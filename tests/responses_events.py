@@ -27,6 +27,7 @@ BEYOND = {
     "ResponseFunctionToolCall": {"provider_specific_fields"},
     "ResponseCustomToolCall": {"provider_specific_fields", "status"},
     "ResponseFunctionShellToolCall": {"provider_specific_fields"},
+    "ResponseFunctionWebSearch": {"results"},  # that may be included, though the types do not have them
     "ResponseApplyPatchToolCall": {"provider_specific_fields"},
     "ResponseToolSearchCall": {"provider_specific_fields"},
     "LocalShellCall": {"provider_specific_fields"},
@@ -47,8 +48,8 @@ RUNS = {
 STAGES = {
     "mcp_call": (["in_progress"], {"completed", "failed"}, {"output", "error"}),
     "mcp_list_tools": (["in_progress"], {"completed", "failed"}, {"tools", "error"}),
-    "web_search_call": (["in_progress", "searching"], {"completed"}, {"action"}),
-    "file_search_call": (["in_progress", "searching"], {"completed"}, {"results"}),
+    "web_search_call": (["in_progress", "searching"], {"completed"}, {"action", "results"}),
+    "file_search_call": (["in_progress", "searching"], {"completed"}, {"queries", "results"}),
 }
 AROUND = {"response.content_part": "content", "response.reasoning_summary_part": "summary"}
 OF_TYPE = {

@@ -262,6 +262,12 @@ def test_scalars_are_those_of_yaml_1_2():
         ("tools: {mcp: {servers: {a: {url: 'http://me:pw@a/mcp'}}}}", "1: tools.mcp.servers.a.url: should have no user; a key goes to api_key, or to headers"),
         ("tools: {mcp: {connect_seconds: 0}}", "1: tools.mcp.connect_seconds: should be more than 0"),
         ("tools: {mcp: {hosts: ['https://a']}}", "1: tools.mcp.hosts[0]: should be a host's name, *.example.com for all below it, or * for all"),
+        ("tools: {web_search: {service: searxng}}", "1: tools.web_search: needs the url of the SearXNG server"),
+        ("tools: {web_search: {service: brave}}", "1: tools.web_search: needs the api_key of brave"),
+        ("tools: {web_search: {service: tavily, api_key: ''}}", "1: tools.web_search: needs the api_key of tavily"),
+        ("tools: {web_search: {service: static, found: [{url: x}]}}", "1: tools.web_search.found[0].url: should begin with http:// or https:// and name a host, like http://127.0.0.1:8000"),
+        ("tools: {file_search: {url: 'http://me:pw@a'}}", "1: tools.file_search.url: should have no user; a key goes to api_key, or to headers"),
+        ("tools: {mcp: {per_request: 0}}", "1: tools.mcp.per_request: should be 1 or more, not 0"),
         (BACKEND + "tools: {mcp: {servers: {docs: {url: 'http://a/mcp'}}}}\nmodels: {a: {mcp: [dosc, docs]}}", "3: models.a.mcp[0]: no server 'dosc' in tools.mcp; did you mean 'docs'? one of: docs"),
         ("severs: {}", "1: severs: unknown key; did you mean 'server'? one of: server, backends, models, auth, store, responses, limits, stream, images, files, tools, logs, metrics, inspector, recording, tracing"),
         ("server: {prot: 1}", "1: server.prot: unknown key; did you mean 'port'? one of: host, port, workers, drain_seconds, drain_delay_seconds, watch_seconds, cors, tls, forwarded_allow_ips"),
@@ -423,7 +429,8 @@ def test_the_effective_config_says_the_same_without_secrets():
         "backends: {a: {url: 'http://a', api_key: s3cret}}\nmodels: {m: {aliases: [n]}}\n"
         "auth: {keys: [{name: x, key: s3cret}]}\n"
         "store: {url: 'postgresql+asyncpg://me:s3cret@h:5432/db', sealing_keys: [s3cret]}\n"
-        "tools: {mcp: {servers: {d: {url: 'http://d/mcp', headers: {x: s3cret}}, e: {command: [e], env: {X: s3cret}}}}}\n"
+        "tools: {mcp: {servers: {d: {url: 'http://d/mcp', headers: {x: s3cret}}, e: {command: [e], env: {X: s3cret}}}},"
+        " web_search: {service: brave, api_key: s3cret}, file_search: {url: 'http://f', api_key: s3cret}}\n"
     )
     config = load(text)
     shown = effective(config)
@@ -433,6 +440,11 @@ def test_the_effective_config_says_the_same_without_secrets():
     assert again.server == config.server
     assert again.models["m"] == config.models["m"].model_copy(update={"upstream_model": "m"})
     assert effective(again) == shown
+
+
+def test_pages_have_a_limit_of_their_own():
+    tools = load("tools: {web_search: {service: static, pages: {fetch: true}}}").tools
+    assert tools.web_search.pages.max_bytes == 2 << 20 < load("").images.max_bytes
 
 
 # The example

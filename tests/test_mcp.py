@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from faults.memory import census, watched
+from mcp.server.mcpserver import Context
 from mcp_server import PIXEL, operators, toys
 from responses_events import checked, checked_whole
 from scripted import COUNTS, HELLO, call, chunk, frame, gateway, listening, payloads, problem, stream, text_of
@@ -58,7 +59,7 @@ async def test_a_model_calls_tools_and_answers(streamed):
         assert offered == [f"toys__{name}" for name in names]
         roles = [message["role"] for message in site.asked["messages"]]
         assert roles == ["user", "assistant", "tool", "tool"]
-        assert answer.headers.get("x-gateway-warnings", "") == "translated:tools.namespace"
+        assert "x-gateway-warnings" not in answer.headers
 
 
 async def test_the_operator_s_servers_keep_their_session_and_their_list():
@@ -67,6 +68,30 @@ async def test_the_operator_s_servers_keep_their_session_and_their_list():
         listed = len(server.heads)
         await site.respond(tools=[MCP])
         assert len(server.heads) == listed + 1 and server.calls == [("echo", "a")] * 2
+
+
+async def test_a_list_that_has_changed_is_asked_for_again():
+    script = calling(("toys__learn", {})), HELLO
+    async with toys() as server, gateway(*script, tools=operators(server)) as site:
+
+        async def learn(ctx: Context) -> str:
+            server.server.tool(name="new")(server.echo)
+            await ctx.notify_tools_changed()
+            return "learnt"
+
+        server.server.tool()(learn)
+        await site.respond(tools=[MCP])
+        for _ in range(20):
+            await site.respond(tools=[MCP])
+        assert "toys__new" in [tool["function"]["name"] for tool in site.asked["tools"]]
+
+
+async def test_a_request_names_so_many_servers_and_no_more():
+    known = {label: {"url": "http://127.0.0.1:1/mcp", "require_approval": "never"} for label in ("a", "b", "c")}
+    async with gateway(HELLO, tools={"mcp": {"servers": known, "per_request": 2}}) as site:
+        three = [{"type": "mcp", "server_label": label} for label in known]
+        assert problem(await site.respond(tools=three))[2:] == ("invalid_value", "tools")
+        assert (await site.respond(tools=three[:2])).status_code == 200
 
 
 async def test_a_list_that_the_client_sends_back_is_not_asked_for_again():

@@ -198,6 +198,37 @@ async def test_arguments_that_a_client_has_made_up():
         assert made["status"] == "failed" and "no JSON object" in made["error"]["message"] and server.calls == []
 
 
+def changing(result):
+    """What tells, before it answers, that there are other tools, and other resources."""
+
+    async def answer(said):
+        changed = [
+            {"jsonrpc": "2.0", "method": f"notifications/{what}/list_changed"} for what in ("resources", "tools")
+        ]
+        frames = [*changed, {"jsonrpc": "2.0", "id": said["id"], "result": result}]
+        body = "".join(f"event: message\ndata: {json.dumps(one)}\n\n" for one in frames)
+        return Response(body, media_type="text/event-stream")
+
+    return answer
+
+
+async def test_an_older_server_tells_of_other_tools_as_it_answers():
+    call = changing({"content": [{"type": "text", "text": "yes"}]})
+    script = calling(ECHO), HELLO
+    async with Liar(tools_call=call).listening() as server, gateway(*script, tools=operators(server)) as site:
+        for listed in (1, 2, 2):
+            await made_by(site)
+            assert server.asked.count("tools/list") == listed
+
+
+async def test_a_list_that_changes_as_it_is_told_is_told_again():
+    listing = changing({"tools": [TOOL]})
+    async with Liar(tools_list=listing).listening() as server, gateway(HELLO, tools=operators(server)) as site:
+        for listed in (1, 2, 3):
+            await made_by(site)
+            assert server.asked.count("tools/list") == listed
+
+
 async def test_a_list_of_several_pages_and_one_without_an_end():
     async def page(said):
         cursor = int((said.get("params") or {}).get("cursor", 0))
@@ -337,8 +368,8 @@ async def test_in_the_background_it_can_be_cancelled():
 
 
 @pytest.mark.parametrize("streamed", [True, False], ids=["stream", "polled"])
-async def test_a_restart_in_the_middle_of_a_call_makes_no_second_one(streamed, tmp_path):
-    store = where(f"sqlite:///{tmp_path}/g.db")
+async def test_a_restart_in_the_middle_of_a_call_makes_no_second_one(streamed, store_url):
+    store = where(store_url)
     async with toys() as server:
         options = {"tools": operators(server), "server": {"drain_seconds": 0}, **store}
         async with gateway(calling(WAIT), **options) as site:

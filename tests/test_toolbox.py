@@ -1,15 +1,20 @@
 """The tools of one answer, whoever has them: providers that a test has made up."""
 
 import asyncio
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+from scripted import HELLO, gateway
 
-from gateway import config
+from gateway import config, hosted
 from gateway.errors import StoreFailed
 from gateway.events import Finish, HostedEnd, HostedStart, ToolEnd, ToolStart
 from gateway.hosted import Limits, Loop, Ours, Result, Run
 from gateway.request import Tool
-from gateway.server.tools import Offer, Running, Toolbox
+from gateway.server import tools
+from gateway.server.tools import Offer, Running, Terms, Toolbox
 
 
 def tool(name):
@@ -58,7 +63,7 @@ async def test_a_tool_that_is_late_has_failed_and_takes_no_other_with_it():
 
 @pytest.mark.parametrize(("wanted", "most"), [(None, 5), (3, 3), (9, 5)])
 async def test_a_client_may_allow_fewer_calls_and_not_more(wanted, most):
-    async with Toolbox([], config.Tools(calls=5), most=wanted) as box:
+    async with Toolbox([], config.Tools(calls=5), Terms(most=wanted)) as box:
         loop = await box.open()
         assert loop._calls == most
 
@@ -103,3 +108,35 @@ def test_what_a_provider_says_of_its_items_is_what_is_told():
     loop.feed(Finish(0, "tool_calls"))
     (end,) = loop.answered([Result("c", "x", {"action": 1})])
     assert isinstance(end, HostedEnd) and bytes(end.item) == b'{"action":1}'
+
+
+# Without them
+
+
+@pytest.mark.parametrize(
+    "said", [{}, {"web_search": {"service": "static"}, "mcp": {"hosts": ["*"]}}], ids=["none", "some"]
+)
+async def test_an_answer_without_such_tools_goes_past_all_of_this(said):
+    """One function is asked whether there are any, and nothing is made; nor is what speaks with servers imported."""
+    folders, asked = tuple(str(Path(module.__file__).parent) for module in (hosted, tools)), set()
+
+    def called(frame, event, _):
+        if event == "call" and frame.f_code.co_filename.startswith(folders):
+            asked.add(frame.f_code.co_qualname)
+
+    async with gateway(HELLO, tools=said) as site:
+        for ask, wanted in ((site.chat, {"Workshop.standing"}), (site.respond, {"Workshop.runs", "Workshop.box"})):
+            await ask()
+            asked.clear()
+            sys.setprofile(called)
+            try:
+                await ask(stream=True)
+            finally:
+                sys.setprofile(None)
+            assert {name for name in asked if "<" not in name} == wanted
+
+
+def test_what_speaks_with_servers_is_imported_when_it_is_needed():
+    code = "import sys, gateway.server.app; print(sorted({'mcp', 'html_to_markdown', 'httpx2'} & sys.modules.keys()))"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert said.stdout == "[]\n"

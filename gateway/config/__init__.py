@@ -14,13 +14,13 @@ from ruamel.yaml import YAML
 from gateway.config.check import Faulty, build, exposed, is_loopback
 from gateway.config.document import Document, read
 from gateway.config.faults import ConfigError, Fault, Unreadable
+from gateway.config.fetching import Fetching
 from gateway.config.recording import Recording
 from gateway.config.scalars import as_digest, digest
 from gateway.config.schema import (
     Auth,
     Backend,
     Config,
-    Fetching,
     Key,
     Kind,
     Logs,
@@ -36,13 +36,14 @@ from gateway.config.schema import (
     Timeouts,
     Tls,
 )
-from gateway.config.tools import Mcp, McpServer, Tools
+from gateway.config.tools import FileSearch, Found, Mcp, McpServer, Tools, WebSearch
 from gateway.config.tracing import Tracing
 
 __all__ = [
-    "Auth", "Backend", "Config", "ConfigError", "Document", "Fault", "Faulty", "Fetching", "Key", "Kind", "Logs",
-    "Mcp", "McpServer", "Model", "Queue", "Reasoning", "Recording", "Responses", "Roles", "Scope", "Server", "Store",
-    "Target", "Timeouts", "Tls", "Tools", "Tracing", "Unreadable", "as_digest", "build", "digest", "effective",
+    "Auth", "Backend", "Config", "ConfigError", "Document", "Fault", "Faulty", "Fetching", "FileSearch", "Found", "Key",
+    "Kind", "Logs", "Mcp", "McpServer", "Model", "Queue", "Reasoning", "Recording", "Responses", "Roles", "Scope",
+    "Server", "Store", "Target", "Timeouts", "Tls", "Tools", "Tracing", "Unreadable", "WebSearch", "as_digest", "build",
+    "digest", "effective",
     "exposed", "is_loopback", "parse", "read",
 ]  # fmt: skip
 

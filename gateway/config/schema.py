@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from gateway.config.recording import Recording
+from gateway.config.fetching import Fetching
 from gateway.config.scalars import (
     CounterUrl,
     Digests,
@@ -169,6 +170,7 @@ class Model(Section):
     retries: further attempts, at other backends as long as there are any, until there is content for the client.
     hedge_seconds: without content after so long another backend is asked as well; 0: never.
     mcp: servers whose tools are offered in chat completions and run here.
+    web_search: chat completions with `web_search_options` are answered with a search that runs here.
     """
 
     backends: tuple[Target, ...] = ()
@@ -187,6 +189,7 @@ class Model(Section):
     hedge_seconds: Seconds = 0
     fallback: tuple[Fallback, ...] = ()
     mcp: tuple[Name, ...] = ()
+    web_search: bool = False
     limits: UseLimits = UseLimits()
 
 
@@ -288,19 +291,6 @@ class Stream(Section):
     grace_seconds: Seconds = 10
     keepalive_seconds: Seconds = 15
     client_seconds: Seconds = 60
-
-
-class Fetching(Section):
-    """What requests name by URL.  max_bytes, seconds: for all of a request.
-
-    ports: of public addresses; networks: may be fetched from as well, at any port.
-    """
-
-    fetch: bool = False
-    max_bytes: Annotated[Whole, Field(ge=1)] = 20 << 20
-    seconds: Annotated[Whole, Field(ge=1)] = 10
-    ports: tuple[Annotated[Port, Field(ge=1)], ...] = (80, 443)
-    networks: tuple[Network, ...] = ()
 
 
 class Logs(Section):

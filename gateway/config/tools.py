@@ -4,7 +4,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
 
-from gateway.config.scalars import Name, Network, Port, Seconds, ServerHost, Url, Whole, wrong
+from gateway.config.fetching import Fetching
+from gateway.config.scalars import Name, Network, OptionalSecret, Port, Root, Seconds, ServerHost, Url, Whole, wrong
 from gateway.config.section import Section
 
 
@@ -33,16 +34,60 @@ class McpServer(Section):
 class Mcp(Section):
     """servers: by the label that clients name them by; hosts: of servers that clients may name by a `server_url`.
 
+    per_request: servers, at most.
     ports: of public addresses; networks: may be asked as well, at any port.
     connect_seconds: to connect and to list; list_seconds: a list is as good as new.
     """
 
     servers: dict[Name, McpServer] = Field(default_factory=dict)
     hosts: tuple[ServerHost, ...] = ()
+    per_request: Annotated[Whole, Field(ge=1)] = 16
     ports: tuple[Annotated[Port, Field(ge=1)], ...] = (80, 443)
     networks: tuple[Network, ...] = ()
     connect_seconds: Annotated[Seconds, Field(gt=0)] = 10
     list_seconds: Seconds = 300
+
+
+class Found(Section):
+    """What the service `static` finds: pages that have a word of what is searched for."""
+
+    url: Url
+    title: str = ""
+    text: str = ""
+
+
+class Pages(Fetching):
+    """Each of them within these limits."""
+
+    max_bytes: Annotated[Whole, Field(ge=1)] = 2 << 20
+
+
+class WebSearch(Section):
+    """service: what is asked; None: there is no search.  url: None: the service's own.  found: by `static`.
+
+    pages: that may be opened.
+    """
+
+    service: Literal["searxng", "brave", "tavily", "static"] | None = None
+    url: Root | None = None
+    api_key: OptionalSecret = None
+    found: tuple[Found, ...] = ()
+    pages: Pages = Pages()
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.service == "searxng" and not self.url:
+            raise wrong("needs the url of the SearXNG server")
+        if self.service in ("brave", "tavily") and not self.api_key:
+            raise wrong(f"needs the api_key of {self.service}")
+        return self
+
+
+class FileSearch(Section):
+    """url: of a server that has `/v1/vector_stores/ID/search`; None: there is no search."""
+
+    url: Root | None = None
+    api_key: OptionalSecret = None
 
 
 class Tools(Section):
@@ -53,3 +98,5 @@ class Tools(Section):
     rounds: Annotated[Whole, Field(ge=1)] = 16
     result_bytes: Annotated[Whole, Field(ge=1)] = 256 << 10
     mcp: Mcp = Mcp()
+    web_search: WebSearch = WebSearch()
+    file_search: FileSearch = FileSearch()

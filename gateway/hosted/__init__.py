@@ -7,5 +7,6 @@ between them, in which tools run.  It knows nothing of what a tool is, nor of wh
 from gateway.hosted.calls import Ours, Result, Run
 from gateway.hosted.loop import Between, Limits, Loop, Unseen
 from gateway.hosted.offering import offered
+from gateway.hosted.sources import Sources
 
-__all__ = ["Between", "Limits", "Loop", "Ours", "Result", "Run", "Unseen", "offered"]
+__all__ = ["Between", "Limits", "Loop", "Ours", "Result", "Run", "Sources", "Unseen", "offered"]

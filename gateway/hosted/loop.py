@@ -1,6 +1,7 @@
 """An answer over its rounds: what the client is told, and when; what has to be run; what the model is asked next."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import ClassVar
 
 from msgspec import Struct, json
 from msgspec.structs import replace
@@ -22,6 +23,7 @@ from gateway.events import (
 )
 from gateway.hosted.calls import Asking, Call, Ours, Result, Run, Running, Skipped
 from gateway.hosted.round import Resumed, Round
+from gateway.hosted.sources import ChatCitations, Citations, Sources
 from gateway.request import Approved, Named, Request
 
 _GONE = "This tool was not called: it is not available any more."
@@ -39,9 +41,11 @@ class Limits(Struct, frozen=True):
 class Loop:
     """A filter, the last one of each round; between the rounds its `Between` is the source of what is told.
 
-    new_id: a prefix → an id.  told: what the answer begins with.
+    new_id: a prefix → an id.  told: what the answer begins with.  sources: that it may cite; None: it is given none.
     running: tools are to run next, or do; due: these calls; goes_on: the model is to be asked again after that.
     """
+
+    citations: ClassVar[type[Citations]] = Citations
 
     def __init__(
         self,
@@ -50,7 +54,9 @@ class Loop:
         new_id: Callable[[str], str],
         told: Sequence[Event] = (),
         approved: Sequence[Approved] = (),
+        sources: Sources | None = None,
     ) -> None:
+        self._citations = self.citations(sources) if sources is not None else None
         self._tools = {Named(ours.tool.name, ours.tool.namespace): ours for ours in tools}
         self._new_id, self._prelude = new_id, told
         self._calls, self._rounds = limits.calls, limits.rounds
@@ -121,7 +127,7 @@ class Loop:
                 shown.append(_GAP)
             self._ends_in_text, self._apart = type(event) is Text, False
             shown.append(event)
-        return shown
+        return [*self._citations.among(shown)] if self._citations else shown
 
     def _begun(self) -> Sequence[Event]:
         prelude, self._prelude = self._prelude, ()
@@ -197,6 +203,8 @@ class Loop:
 
 class Unseen(Loop):
     """Whose client has no place for what is run here."""
+
+    citations: ClassVar[type[Citations]] = ChatCitations
 
     def _shown(self, events: list[Event]) -> list[Event]:
         return super()._shown([event for event in events if not isinstance(event, Hosted | HostedTool)])

@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import Struct, json
 
 from gateway.events import Event, HostedEnd, HostedStart
+from gateway.hosted import untrusted
 from gateway.hosted.calls import Content, Item, Ours, raw
 from gateway.request import Tool
 
@@ -15,7 +16,6 @@ _PREFIX = "mcp_"
 _INTERNAL = -32603  # JSON-RPC's own code
 _NOTHING = {"type": "object", "properties": {}}
 _OF_A_TOOL = ("name", "description", "input_schema", "annotations")
-_CUT = "\n[The rest is cut off: it is too long.]"
 
 
 class Server(Struct, frozen=True):
@@ -41,7 +41,7 @@ class Server(Struct, frozen=True):
         named = {"server_label": self.label, "name": tool["name"]}
         call = {"type": "mcp_call", "status": "in_progress", "approval_request_id": None, **named, "arguments": ""}
         request = {"type": "mcp_approval_request", **named} if self._asks(tool) else None
-        offered = Tool(tool["name"], _function(tool), namespace=self.label)
+        offered = Tool(tool["name"], _function(tool), namespace=self.label, hosted=True)
         return Ours(offered, {**call, "output": None, "error": None}, _PREFIX, failed, request)
 
     def _allows(self, tool: Item) -> bool:
@@ -93,7 +93,7 @@ def result(said: Mapping[str, Any], most: int) -> tuple[Content, Item, bool]:
     blocks: list[dict[str, Any]] = said.get("content") or []
     if not blocks and said.get("structuredContent") is not None:
         blocks = [{"type": "text", "text": json.encode(said["structuredContent"]).decode()}]
-    text, cut = _cut("\n".join(map(_text, blocks)), most)
+    text, cut = untrusted.cut("\n".join(map(_text, blocks)), most)
     images = [] if cut else [_image(block) for block in blocks if block["type"] == "image"]
     content: Content = [{"type": "text", "text": text}, *images] if images else text
     if said.get("isError"):
@@ -104,13 +104,6 @@ def result(said: Mapping[str, Any], most: int) -> tuple[Content, Item, bool]:
 
 def failed(why: str, code: int = _INTERNAL) -> Item:
     return {"status": "failed", "error": {"type": "mcp_protocol_error", "code": code, "message": why}}
-
-
-def _cut(text: str, most: int) -> tuple[str, bool]:
-    encoded = text.encode(errors="replace")
-    if len(encoded) <= most:
-        return text, False
-    return encoded[:most].decode(errors="ignore") + _CUT, True
 
 
 def _text(block: Mapping[str, Any]) -> str:

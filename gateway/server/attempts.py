@@ -13,7 +13,7 @@ from gateway.compaction import Told, resumed, summarised
 from gateway.config import Config
 from gateway.endpoints.responses import Summary
 from gateway.errors import ClientError, GatewayError, Problem, UpstreamFailed
-from gateway.hosted import Loop, Result, offered
+from gateway.hosted import Loop, Result
 from gateway.ledger import Code, Ledger
 from gateway.request import Request
 from gateway.server import documents, heads, images
@@ -157,12 +157,9 @@ class Attempts:
     async def _with_tools(self, request: Request, route: Route) -> Request:
         if not (toolbox := self._question.tools(route.settings)):
             return request
-        if request.n > 1:  # each choice would go its own way
-            self._ledger.note("dropped", "tools.mcp")
-            return request
         self._rounds.run_tools(await toolbox.open())
         self._toolbox = toolbox
-        return offered(request, [ours.tool for ours in toolbox.tools], self._ledger)
+        return toolbox.offered(request, self._ledger)
 
     async def _run_tools(self, loop: Loop, tell: Callable[[Result], None]) -> None:
         """Run what is due, and put what the model is asked next."""

@@ -23,10 +23,11 @@ class Sort(Struct, frozen=True):
 
 
 class Fetched(Struct, frozen=True):
-    """type: as the server says, with parameters; "" if it does not."""
+    """type: as the server says, with parameters; "" if it does not.  packed: the data is, in whichever way."""
 
     type: str
     data: bytes
+    packed: bool = False
 
 
 class Fetching:
@@ -60,16 +61,16 @@ class Fetching:
         try:
             with untold():
                 async with asyncio.timeout_at(until):
-                    return await self._get(httpx.Request("GET", url, headers={"accept": self._sort.accept}))
-        except _TooLarge:
+                    return await self.get(httpx.Request("GET", url, headers={"accept": self._sort.accept}))
+        except TooLarge:
             message = f"Invalid '{param}': the {name}s of a request may have {self._most} bytes in all."
             raise BadRequest(message, code=self._sort.too_large, param=param) from None
         except Unreachable:
             message = f"Invalid '{param}': the {name} could not be downloaded."
             raise BadRequest(message, code=f"failed_to_download_{name}", param=param) from None
 
-    async def _get(self, request: httpx.Request) -> Fetched:
-        """As it came: what is packed all the same stays so, and cannot grow."""
+    async def get(self, request: httpx.Request) -> Fetched:
+        """As it came: what is packed all the same stays so, and cannot grow.  Raises Unreachable and TooLarge."""
         async with self._guard.answer(request) as answer:
             if answer.status_code != 200:
                 raise Unreachable
@@ -77,10 +78,11 @@ class Fetching:
             async for piece in answer.aiter_raw():
                 self._left -= len(piece)
                 if self._left < 0:
-                    raise _TooLarge
+                    raise TooLarge
                 data += piece
-            return Fetched(answer.headers.get("content-type", ""), bytes(data))
+            packed = answer.headers.get("content-encoding", "identity") != "identity"
+            return Fetched(answer.headers.get("content-type", ""), bytes(data), packed)
 
 
-class _TooLarge(Exception):
-    pass
+class TooLarge(Exception):
+    """It has more bytes than it may."""

@@ -147,7 +147,7 @@ async def chat_completion(raw: bytes, state: State, memory: Forgetful, workshop:
         await state.keep_completion({**record, "metadata": asked.metadata}, [*asked.request.messages])
 
     request = await memory.recalled(asked.request, ledger)
-    key, tools = request.rest.get("prompt_cache_key"), partial(workshop.standing, ledger)
+    key, tools = request.rest.get("prompt_cache_key"), partial(workshop.standing, request, ledger)
     return Question(request, ledger, encoder, keep, memory, key, tools=tools)
 
 
@@ -195,7 +195,7 @@ async def response(
         lasting = _lasting(named, asked, state, (draft, origin), encoder) if lasts else None
         thread = origin.behind.thread if origin.behind else None
         sticky = asked.echo["prompt_cache_key"] or draft.conversation or thread
-        box = workshop.box(asked.hosted, ledger) if workshop else None
+        box = workshop.box(asked.hosted, request, ledger) if workshop else None
         async with box or nullcontext():
             question = Question(request, ledger, encoder, keep, memory, sticky, "input", compaction, lasting)
             yield replace(question, tools=lambda _: box)

@@ -23,7 +23,7 @@ def translate(request: Request, ledger: Ledger) -> tuple[Request, Sequence["Nami
     flat = _flat_names(offered, (_called(call, shims) for call in past.calls(request.messages)))
     if not shims and all(named == Named(name) for named, name in flat.items()):
         return request, []
-    _note(offered, flat, ledger)
+    _note(request.tools, flat, ledger)
     choice, allowed = request.tool_choice, request.allowed
     lowered = replace(
         request,
@@ -61,8 +61,9 @@ def _flat_name(named: Named, taken: Iterable[str]) -> str:
     return f"{_UNFIT.sub('_', named.flat)[:55]}_{digest}"
 
 
-def _note(offered: Iterable[Named], flat: Mapping[Named, str], ledger: Ledger) -> None:
-    for named in offered:
+def _note(tools: Iterable[Tool], flat: Mapping[Named, str], ledger: Ledger) -> None:
+    """Of the tools that the client knows by name."""
+    for named in (Named(tool.name, tool.namespace) for tool in tools if not tool.hosted):
         if named.namespace:
             ledger.note("translated", "tools.namespace")
         if flat[named] != named.flat:

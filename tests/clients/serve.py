@@ -1,4 +1,4 @@
-"""A gateway in front of the real small model, for clients in other environments.
+"""A gateway in front of the real small model, for clients in other environments, with tools that run at it.
 
 It prints one line, its address for clients, once it answers, and lives as long as its standard input is open.
 The conversations of worked_examples.py go to the file that it is given.
@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from serving import served
+from mcp_server import Toys
+from search_service import Searching
+from serving import listening, served
 from worked_examples import TURNS, Message, Turn
 
 from gateway import demo
@@ -23,6 +25,10 @@ backends:
 models:
   native: {{backends: [parsed], upstream_model: smollm2, format: native, aliases: [qwen, smollm2]}}  # as the documentation has it
   hermes: {{backends: [raw], upstream_model: smollm2, format: hermes_json}}
+tools:
+  calls: 1  # a small model does not know when it has enough
+  mcp: {{servers: {{toys: {{url: "{toys}/mcp", require_approval: never}}}}}}
+  web_search: {{service: searxng, url: "{search}"}}
 """
 
 
@@ -33,7 +39,11 @@ def main() -> None:
     with (
         demo.start(*common) as parsed_url,
         demo.start(*common, *raw) as raw_url,
-        served(parse(CONFIG.format(parsed=parsed_url, raw=raw_url), "clients.yaml", {}, names())) as url,
+        listening(Toys().server.streamable_http_app()) as toys,
+        listening(Searching()) as search,
+        served(
+            parse(CONFIG.format(parsed=parsed_url, raw=raw_url, toys=toys, search=search), "c.yaml", {}, names())
+        ) as url,
     ):
         sys.stdout.write(f"{url}/v1\n")
         sys.stdout.flush()

@@ -124,6 +124,33 @@ def a_response_goes_on_from_the_one_before(model: str) -> None:
     assert stored.previous_response_id == called.response_metadata["id"]
 
 
+def a_hosted_server_is_asked(model: str) -> None:
+    toys = {"type": "mcp", "server_label": "toys", "require_approval": "never", "allowed_tools": ["echo"]}
+    hosted(model, toys, "Echo the word banana.", "mcp_call")
+
+
+def the_web_is_searched(_: str) -> None:
+    """By the one of the two that comes to an end with it."""
+    hosted("hermes", {"type": "web_search"}, "What is the capital of Norway?", "web_search_call")
+
+
+def hosted(model: str, tool: dict[str, Any], question: str, type: str) -> None:
+    """Streamed and whole, with a call that is forced; what came goes back with the next question."""
+    said = {**RESPONSES, "store": True, "use_previous_response_id": True}
+    asks = chat(model, TURNS["think"], **said).bind(tools=[tool], tool_choice="required")
+    whole = None
+    for chunk in asks.stream(question):
+        whole = whole + chunk if whole else chunk
+    for message in (whole, asks.invoke(question)):
+        assert message.text, message
+        made = [block for block in message.content if block["type"] == type]
+        assert made and all(block["status"] == "completed" for block in made), message
+    more = chat(model, TURNS["think"], **said).invoke(
+        [*convert_to_messages([("user", question)]), whole, ("user", "Thanks.")]
+    )
+    assert more.text, more
+
+
 if __name__ == "__main__":
     run(
         f"langchain-openai {version('langchain-openai')}",
@@ -134,5 +161,11 @@ if __name__ == "__main__":
             invoke_responses: ("think",),
             stream_responses: ("think_then_calls",),
         },
-        [a_call_and_its_result, a_response_and_its_result, a_response_goes_on_from_the_one_before],
+        [
+            a_call_and_its_result,
+            a_response_and_its_result,
+            a_response_goes_on_from_the_one_before,
+            a_hosted_server_is_asked,
+            the_web_is_searched,
+        ],
     )

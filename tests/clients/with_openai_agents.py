@@ -8,6 +8,7 @@ from typing import Any
 from agents import (
     Agent,
     FunctionTool,
+    HostedMCPTool,
     Model,
     ModelSettings,
     ModelTracing,
@@ -16,6 +17,7 @@ from agents import (
     OpenAIResponsesModel,
     RunConfig,
     Runner,
+    WebSearchTool,
 )
 from agents.items import TResponseOutputItem
 from agents.result import RunResultBase
@@ -196,6 +198,29 @@ async def a_response_goes_on_from_the_one_before(model: str) -> None:
     assert (await CLIENT.responses.retrieve(more.last_response_id)).previous_response_id == ids[1]
 
 
+async def a_hosted_server_is_asked(model: str) -> None:
+    toys: Any = {"type": "mcp", "server_label": "toys", "require_approval": "never", "allowed_tools": ["echo"]}
+    types = await hosted(model, HostedMCPTool(tool_config=toys), "Echo the word banana.")
+    assert types[:2] == ["mcp_list_tools", "mcp_call"] and types[-1] == "message", types
+
+
+async def the_web_is_searched(_: str) -> None:
+    """By the one of the two that comes to an end with it."""
+    types = await hosted("hermes", WebSearchTool(), "What is the capital of Norway?")
+    assert types[0] == "web_search_call" and types[-1] == "message", types
+
+
+async def hosted(model: str, tool: HostedMCPTool | WebSearchTool, question: str) -> list[str]:
+    """The types of what comes of a call that is forced, and of one sentence: this client wants answers that end."""
+    asks, settings = stored(model)
+    forced = replace(settings, tool_choice="required", extra_body=EXTRA | {"stop": ["."]})
+    said = {**asked(TURNS["think"], forced), "input": question, "tools": [tool]}
+    output = [event async for event in asks.stream_response(**said)][-1].response.output
+    calls = [item for item in output if item.type in ("mcp_call", "web_search_call")]
+    assert calls and all(call.status == "completed" for call in calls), output
+    return [item.type for item in output]
+
+
 if __name__ == "__main__":
     run(
         f"openai-agents {version('openai-agents')}",
@@ -213,5 +238,7 @@ if __name__ == "__main__":
             a_session_is_kept,
             a_conversation_goes_on,
             a_response_goes_on_from_the_one_before,
+            a_hosted_server_is_asked,
+            the_web_is_searched,
         ],
     )

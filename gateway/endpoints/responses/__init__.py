@@ -7,14 +7,14 @@ from gateway.endpoints.responses.lifecycle import ending, opening
 from gateway.endpoints.responses.messages import error_message, messages, steer_failed, warnings_message
 from gateway.endpoints.responses.request import Context, Draft, Settings, draft, lasting, parse
 from gateway.endpoints.responses.stream import Stream
-from gateway.endpoints.responses.tools import Runs, nothing_runs
+from gateway.endpoints.responses.tools import Runs, namespace, nothing_runs
 from gateway.endpoints.responses.whole import Whole
 from gateway.ledger import Ledger
 
 __all__ = [
     "Asked", "Compaction", "Context", "Draft", "Edge", "Fold", "Head", "Hosted", "Runs", "Settings", "Summary",
-    "by_users", "draft", "encoder", "ending", "error_message", "lasting", "messages", "nothing_runs", "opening",
-    "parse", "steer_failed", "warnings_message",
+    "by_users", "draft", "encoder", "ending", "error_message", "lasting", "messages", "namespace", "nothing_runs",
+    "opening", "parse", "steer_failed", "warnings_message",
 ]  # fmt: skip
 
 

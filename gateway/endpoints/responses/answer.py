@@ -10,8 +10,9 @@ from gateway.endpoints.extras import continued
 from gateway.endpoints.responses import lifecycle, shape
 from gateway.endpoints.responses.asked import Asked, Carrier, Edge, Head
 from gateway.endpoints.responses.frames import Frames
-from gateway.endpoints.responses.output import Call, Hosted, Message, Status, Thinking, Told
+from gateway.endpoints.responses.output import HOSTED, Call, Hosted, Message, Status, Thinking, Told
 from gateway.endpoints.responses.shape import Wire
+from gateway.endpoints.responses.stored import shown
 from gateway.ledger import Ledger
 from gateway.request import Thought
 
@@ -46,12 +47,19 @@ class Answer:
 
     def record(self) -> Wire | None:
         """What is to be stored: the Response at its end, None if nobody wants to come back to it."""
-        return self.response(kept=True) if self._asked.kept else None
+        return self._response(self._output, kept=True) if self._asked.kept else None
 
     def response(self, *, kept: bool) -> Wire:
-        """The Response at its end, and whether it can be asked for again."""
+        """The Response at its end as its client sees it, and whether it can be asked for again."""
+        return self._response(list(map(self._seen, self._output)), kept=kept)
+
+    def _response(self, output: list[Wire], *, kept: bool) -> Wire:
         stored = {"store": kept and self._asked.echo["store"]}
-        return {**self.begun, **self._end, **stored, "output": self._output, "usage": self._usage, **self._extras}
+        return {**self.begun, **self._end, **stored, "output": output, "usage": self._usage, **self._extras}
+
+    def _seen(self, item: Wire) -> Wire:
+        """Of what is done here, what the client has asked to see."""
+        return shown(item, self._asked.include) if item["type"] in HOSTED else item
 
     # what is open
 
@@ -169,7 +177,7 @@ class Answer:
     def _hosted_start(self, e: ev.HostedStart) -> None:
         self._drop_blank()
         self._end_item()
-        self._open = Hosted(self._frames, len(self._output), json.decode(e.item))
+        self._open = Hosted(self._frames, len(self._output), json.decode(e.item), self._seen)
 
     def _hosted_args(self, e: ev.HostedArgs) -> None:
         assert isinstance(self._open, Hosted)

@@ -31,6 +31,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     compact_above: a prompt of more tokens is to be compacted first; None: whatever its length, it is not.
     carrier: where the client wants to see the reasoning; None: it did not say.
     sealed: reasoning items carry it in `encrypted_content`.
+    include: what it wants to see of items besides what they always show.
     logprobs: each token's chances go with the text; obfuscation: padding hides the lengths of deltas.
     """
 
@@ -43,6 +44,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     compact_above: int | None = None
     carrier: Literal["summary", "text"] | None = None
     sealed: bool = False
+    include: frozenset[str] = frozenset()
     logprobs: bool = False
     obfuscation: bool = False
 

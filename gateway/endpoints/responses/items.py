@@ -237,7 +237,9 @@ ITEMS: dict[str, _Row] = {
         ),
         calls.mcp_called,
     ),
-    "web_search_call": _Row(_ANYTHING, calls.dropped),
+    "web_search_call": _Row(
+        fields({}, {"results": list_of(object_), "action": fields({"type": string})}), calls.searched_web
+    ),
     "image_generation_call": _Row(_ANYTHING, calls.dropped),
     "mcp_list_tools": _Row(
         fields({"server_label": string, "tools": list_of(fields({"name": string}, _LISTED))}), calls.mcp_listed

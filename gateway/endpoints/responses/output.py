@@ -125,7 +125,11 @@ class Item(ABC):
 
     def close(self, status: Status) -> Wire:
         item = self._whole(status)
-        self._frames.put("response.output_item.done", output_index=self._index, item=item)
+        self._frames.put("response.output_item.done", output_index=self._index, item=self._seen(item))
+        return item
+
+    def _seen(self, item: Wire) -> Wire:
+        """As the client sees it."""
         return item
 
     @abstractmethod
@@ -174,10 +178,14 @@ class McpArguments(Run):
 
 
 class Hosted(Item):
-    """Something that is done on our side of the client, of a type that is among HOSTED."""
+    """Something that is done on our side of the client, of a type that is among HOSTED.
 
-    def __init__(self, frames: Frames, index: int, item: Wire) -> None:
+    seen: an item → as the client sees it.
+    """
+
+    def __init__(self, frames: Frames, index: int, item: Wire, seen: Callable[[Wire], Wire] = dict) -> None:
         super().__init__(frames, index, item)
+        self._sees = seen
         self._tell("in_progress")
         self._arguments = McpArguments(frames, self._at) if "arguments" in item else None
         self._said: Wire = {}
@@ -206,6 +214,9 @@ class Hosted(Item):
         self._tell(HOSTED[self._item["type"]].ends[status])
         whole = {**self._item, **self._said, **self._end, "status": status}
         return {name: whole[name] for name in self._item}
+
+    def _seen(self, item: Wire) -> Wire:
+        return self._sees(item)
 
     def _tell(self, event: str) -> None:
         self._frames.put(f"response.{self._item['type']}.{event}", **self._at)

@@ -101,6 +101,7 @@ def parse(draft: Draft, context: Context, settings: Settings, ledger: Ledger) ->
         compact_above=_compact_above(draft, ledger) if request.generates else None,
         carrier="text" if "reasoning.content" in include else "summary" if summary else None,
         sealed=body.get("store") is False or "reasoning.encrypted_content" in include,
+        include=frozenset(include),
         logprobs="logprobs" in request.rest,
         obfuscation=(body.get("stream_options") or {}).get("include_obfuscation") or False,
     )

@@ -77,7 +77,7 @@ def part_logprobs(said: Iterable[Logprob]) -> list[Wire]:
 def annotation(said: Raw) -> Wire | None:
     """A citation as the Responses API has it, flat; None for a remark of a kind that it does not know."""
     remark = json.decode(said)
-    if not isinstance(remark, dict) or remark.get("type") != "url_citation":
+    if not isinstance(remark, dict) or remark.get("type") not in ("url_citation", "file_citation"):
         return None
     nested = remark.get("url_citation")
     return {"type": "url_citation", **nested} if isinstance(nested, dict) else remark

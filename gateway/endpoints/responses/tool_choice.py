@@ -4,7 +4,7 @@ from typing import Any
 
 from gateway.endpoints.checks import Check, fields, list_of, one_of, string
 from gateway.endpoints.choice import Chosen, not_offered, settled
-from gateway.endpoints.responses.tools import COMPUTERS, HOSTED, Offered
+from gateway.endpoints.responses.tools import COMPUTERS, HOSTED, Offered, namespace
 from gateway.errors import BadRequest
 from gateway.ledger import Ledger
 from gateway.request import Named
@@ -36,9 +36,9 @@ def chosen(tool_choice: Any, offered: Offered, ledger: Ledger) -> Chosen:  # noq
 
 
 def _by_server(said: dict[str, Any], offered: Offered) -> Named | None:
-    """A tool of a server, or all that it has."""
-    label = said.get("server_label")
-    return Named(said.get("name") or "", label) if said["type"] == "mcp" and label in offered.labels else None
+    """A tool of a server, or all that it has; or those of a search."""
+    named = {namespace(one) for one in offered.hosted if (one["type"] == "mcp") is (said["type"] == "mcp")}
+    return Named(said.get("name") or "", place) if (place := namespace(said)) in named else None
 
 
 def _by_name(said: dict[str, Any], offered: Offered) -> Named:

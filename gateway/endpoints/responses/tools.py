@@ -1,5 +1,6 @@
 """The tools of a response in neutral terms: what each type has to say, and what becomes of it (`spec.md` B4)."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence, Set
 from itertools import count
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.endpoints.checks import Check, boolean, fields, list_of, object_, one_of, short, string
+from gateway.endpoints.checks import Check, boolean, fields, integer, list_of, object_, one_of, short, string
 from gateway.errors import BadRequest
 from gateway.events import ToolKind
 from gateway.ledger import Ledger
@@ -20,6 +21,7 @@ _SECRET = frozenset(("authorization", "headers", "domain_secrets"))
 _OWN_LIST = "tools"  # of the request itself; others come in its input
 # What the user defines, in schemas whose properties may have any name.
 _USERS = ("function", "custom", "namespace", "tool_search")
+_STORE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.:-]{0,127}")
 _Key = tuple[str, str, str]
 
 
@@ -63,7 +65,10 @@ def offered(definitions: Sequence[tuple[Definition, str]], ledger: Ledger, runs:
     for definition, param in definitions:
         read = [*_read(definition, param)]
         if not read and runs(definition):
-            hosted[str(definition.get("server_label") or definition["type"])] = definition
+            place = namespace(definition)
+            if "mcp" in {hosted.get(place, definition)["type"]} ^ {definition["type"]}:
+                raise _one_name(place)
+            hosted[place] = definition
         elif not read:
             dropped.add(definition["type"])
             ledger.note("dropped", f"tools.{definition['type']}")
@@ -77,10 +82,15 @@ def offered(definitions: Sequence[tuple[Definition, str]], ledger: Ledger, runs:
     # A list in the input has what a search has found.
     loaded = [found.tool for path, found in tools.values() if not (found.deferred and searched and path == _OWN_LIST)]
     whole = Offered(_told_apart(loaded), frozenset(dropped), tuple(hosted.values()))
-    if taken := whole.labels & {tool.namespace for tool in loaded}:
-        message = f"Invalid 'tools': a server and a namespace have the same name '{min(taken)}'."
-        raise BadRequest(message, code="invalid_value", param="tools")
+    if taken := hosted.keys() & {tool.namespace for tool in loaded}:
+        raise _one_name(min(taken))
     return whole
+
+
+def namespace(definition: Definition) -> str:
+    """Of the tools that a model gets for one that is hosted."""
+    type: str = definition["type"]
+    return str(definition["server_label"]) if type == "mcp" else _NAMESPACES.get(type, type)
 
 
 def echoed(definitions: Sequence[Definition]) -> list[Definition]:
@@ -98,6 +108,11 @@ def _read(definition: Definition, param: str) -> Iterable[_Found]:
 def _key(tool: Tool) -> _Key:
     """The user's own tools differ by name; any other is the only one of its kind."""
     return ("user" if tool.kind in ("function", "custom") else tool.kind, tool.namespace, tool.name)
+
+
+def _one_name(name: str) -> BadRequest:
+    message = f"Invalid 'tools': a server and a namespace, or another tool, have the same name '{name}'."
+    return BadRequest(message, code="invalid_value", param="tools")
 
 
 def _twice(found: _Found) -> BadRequest:
@@ -230,6 +245,14 @@ def _environment(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
     fields({}, {"skills": _SKILLS} if value["type"] == "local" else {})(value, param)
 
 
+def _store(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+    """An id that can be a part of a path."""
+    string(value, param)
+    if not _STORE.fullmatch(value):
+        message = f"Invalid '{param}': an id has letters, digits, dashes, dots, colons and underscores."
+        raise BadRequest(message, code="invalid_value", param=param)
+
+
 _FILTER = fields({}, {"tool_names": list_of(string), "read_only": boolean})
 
 
@@ -247,10 +270,19 @@ _MCP: dict[str, Check] = {
     "server_url": string, "server_description": string, "authorization": string, "headers": object_,
     "allowed_tools": _allowed_tools, "require_approval": _require_approval,
 }  # fmt: skip
-HOSTED = (
-    "mcp", "web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11", "file_search",
-    "code_interpreter", "image_generation", "programmatic_tool_calling",
-)  # fmt: skip
+_LOCATION = fields({}, dict.fromkeys(("city", "country", "region", "timezone"), string))
+_SEARCH: dict[str, Check] = {
+    "filters": fields({}, {"allowed_domains": list_of(short(253, least=1), most=100)}),
+    "user_location": _LOCATION,
+    "search_context_size": one_of("low", "medium", "high"),
+    "external_web_access": boolean,
+}
+_FILES: dict[str, Check] = {
+    "max_num_results": integer(1, 50), "filters": object_, "ranking_options": object_,
+}  # fmt: skip
+_SEARCHES = ("web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11")
+_NAMESPACES = dict.fromkeys(_SEARCHES, _SEARCHES[0])
+HOSTED = ("mcp", *_SEARCHES, "file_search", "code_interpreter", "image_generation", "programmatic_tool_calling")
 COMPUTERS = ("computer", "computer_use_preview")
 TOOLS: dict[str, _Row] = {
     "function": _Row(
@@ -266,5 +298,7 @@ TOOLS: dict[str, _Row] = {
     "apply_patch": _Row(fields({}), _apply_patch),
     **dict.fromkeys(HOSTED, _Row(fields({}), _nothing)),
     "mcp": _Row(fields({"server_label": _NAME}, _MCP), _nothing),
+    **dict.fromkeys(_SEARCHES, _Row(fields({}, _SEARCH), _nothing)),
+    "file_search": _Row(fields({"vector_store_ids": list_of(_store, least=1)}, _FILES), _nothing),
     **dict.fromkeys(COMPUTERS, _Row(fields({}), _refused)),
 }

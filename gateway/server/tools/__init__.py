@@ -5,7 +5,7 @@ them to the limits.  `Workshop` makes toolboxes, and keeps what lasts longer tha
 """
 
 from gateway.server.tools.running import Running
-from gateway.server.tools.toolbox import Offer, Provider, Toolbox
+from gateway.server.tools.toolbox import Offer, Provider, Terms, Toolbox
 from gateway.server.tools.workshop import Workshop
 
-__all__ = ["Offer", "Provider", "Running", "Toolbox", "Workshop"]
+__all__ = ["Offer", "Provider", "Running", "Terms", "Toolbox", "Workshop"]

@@ -28,17 +28,20 @@ class Session:
         self._life: _Life | None = None
         self._listed: list[dict[str, Any]] = []
         self._fresh_until = float("-inf")
+        self._changes = 0
 
     async def tools(self) -> list[dict[str, Any]]:
         """As items have them; asked for again once the list is old.  Raises ServerFailed."""
         now = asyncio.get_running_loop().time
         if now() >= self._fresh_until:
+            changes = self._changes
             try:
                 async with asyncio.timeout(self._settings.connect_seconds):
                     self._listed = await self._with(_listed)
             except TimeoutError:
                 raise ServerFailed("The server did not list its tools in time.") from None
-            self._fresh_until = now() + self._settings.list_seconds
+            if changes == self._changes:
+                self._fresh_until = now() + self._settings.list_seconds
         return self._listed
 
     async def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -56,6 +59,11 @@ class Session:
             task = life.end()
             await asyncio.wait((task,), timeout=_CLOSING)
             task.cancel()  # if it has not gone by then
+
+    def _changed(self) -> None:
+        """The list is not what it was."""
+        self._changes += 1
+        self._fresh_until = float("-inf")
 
     async def _with(self, use: Callable[["Client"], Awaitable[_T]]) -> _T:
         """What came of it, in a new session if the server does not know the one that was there."""
@@ -77,15 +85,15 @@ class Session:
 
     async def _client(self) -> "Client":
         if not self._life or self._life.over.is_set():
-            self._life = _Life(self._target, self._settings)
+            self._life = _Life(self._target, self._settings, self._changed)
         return await asyncio.shield(self._life.client)
 
 
 class _Life:
     """One session from its beginning to its end, in a task of its own, as the SDK wants it.  over: it has to end."""
 
-    def __init__(self, target: Target, settings: config.Mcp) -> None:
-        self._target, self._settings = target, settings
+    def __init__(self, target: Target, settings: config.Mcp, changed: Callable[[], None]) -> None:
+        self._target, self._settings, self._changed = target, settings, changed
         self.client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self.client.add_done_callback(lambda it: it.exception())  # nobody may be left to ask
         self.over = asyncio.Event()
@@ -104,7 +112,7 @@ class _Life:
         try:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(self._settings.connect_seconds):
-                    session = connected(self._target, self._settings, self.over.set)
+                    session = connected(self._target, self._settings, self.over.set, self._changed)
                     self.client.set_result(await stack.enter_async_context(session))
                 await self.over.wait()
         except FAILURES as error:

@@ -1,15 +1,17 @@
 """The tools of one answer."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Protocol, Self
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway import config
 from gateway.events import Event
-from gateway.hosted import Limits, Loop, Ours, Result, Run
-from gateway.request import Approved, Named
+from gateway.hosted import Limits, Loop, Ours, Result, Run, Sources, offered
+from gateway.ledger import Ledger
+from gateway.request import Approved, Named, Request
 from gateway.server.ids import new_id
 
 Tell = Callable[[Result], None]
@@ -33,22 +35,29 @@ class Provider(Protocol):
     async def close(self) -> None: ...
 
 
-class Toolbox:
-    """To be entered: `open`, then `run` for each round of tools.
+class Terms(Struct, frozen=True):
+    """What else there is to know of an answer.
 
-    most: calls that the client allows; None: as many as the operator.
+    approved: calls that are made first.  most: calls that the client allows; None: as many as the operator.
+    loop: how its client is told.  sources: that its tools find.  served: fields of its request that ask for them.
     """
 
-    def __init__(
-        self,
-        providers: Sequence[Provider],
-        settings: config.Tools,
-        approved: Sequence[Approved] = (),
-        most: int | None = None,
-        loop: type[Loop] = Loop,
-    ) -> None:
-        self._providers, self._settings, self._approved, self._loop = providers, settings, approved, loop
-        self._calls = settings.calls if most is None else min(most, settings.calls)
+    approved: Sequence[Approved] = ()
+    most: int | None = None
+    loop: type[Loop] = Loop
+    sources: Sources | None = None
+    served: Set[str] = frozenset()
+
+
+_OPEN = Terms()
+
+
+class Toolbox:
+    """To be entered: `open`, then `run` for each round of tools."""
+
+    def __init__(self, providers: Sequence[Provider], settings: config.Tools, terms: Terms = _OPEN) -> None:
+        self._providers, self._settings, self._terms = providers, settings, terms
+        self._calls = settings.calls if terms.most is None else min(terms.most, settings.calls)
         self._owners: dict[Named, Provider] = {}
         self.tools: list[Ours] = []
 
@@ -62,7 +71,13 @@ class Toolbox:
                     self._owners[named] = provider
                     self.tools.append(ours)
         told = [event for offer in offers for event in offer.told]
-        return self._loop(self.tools, Limits(self._calls, self._settings.rounds), new_id, told, self._approved)
+        limits, terms = Limits(self._calls, self._settings.rounds), self._terms
+        return terms.loop(self.tools, limits, new_id, told, terms.approved, terms.sources)
+
+    def offered(self, request: Request, ledger: Ledger) -> Request:
+        """The request with these tools."""
+        rest = {name: value for name, value in request.rest.items() if name not in self._terms.served}
+        return offered(replace(request, rest=rest), [ours.tool for ours in self.tools], ledger)
 
     async def run(self, due: Iterable[Run], tell: Tell) -> None:
         """All at once; each result is told as soon as it is there."""

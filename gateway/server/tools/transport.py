@@ -1,8 +1,9 @@
 """Connections to servers of the Model Context Protocol: all that knows its SDK.  Imported with the first of them."""
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TextIO
@@ -12,10 +13,11 @@ import httpx
 import httpx2
 from mcp import Client, MCPError
 from mcp.client._transport import Transport, TransportStreams
+from mcp.client.session import IncomingMessage
 from mcp.client.sse import sse_client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, Implementation
+from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, Implementation, ToolListChangedNotification
 
 from gateway import __version__, config
 from gateway.server.addresses import allowed
@@ -58,12 +60,37 @@ def ended(error: Exception) -> bool:
 
 
 @asynccontextmanager
-async def connected(target: Target, settings: config.Mcp, gone: Callable[[], None]) -> AsyncIterator[Client]:
-    """gone: is told when the server has ended the session."""
+async def connected(
+    target: Target, settings: config.Mcp, gone: Callable[[], None], changed: Callable[[], None]
+) -> AsyncIterator[Client]:
+    """gone, changed: are told when the server has ended the session, and when it has other tools."""
+
+    async def heard(message: IncomingMessage) -> None:
+        if isinstance(message, ToolListChangedNotification):
+            changed()
+
     async with AsyncExitStack() as stack:
         transport = await _transport(target, settings, stack)
-        client = Client(_Watched(transport, gone), client_info=_OURS)
-        yield await stack.enter_async_context(client)
+        client = Client(_Watched(transport, gone), client_info=_OURS, message_handler=heard)
+        await stack.enter_async_context(client)
+        listening = asyncio.create_task(_listen(client, changed))
+        stack.push_async_callback(_broken_off, listening)
+        yield client
+
+
+async def _listen(client: Client, changed: Callable[[], None]) -> None:
+    """As newer versions of the protocol have it; older ones tell without being asked."""
+    tools = client.server_capabilities.tools
+    if tools and tools.list_changed:
+        with suppress(*FAILURES):
+            async with client.listen(tools_list_changed=True) as changes:
+                async for _ in changes:
+                    changed()
+
+
+async def _broken_off(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait((task,))
 
 
 async def _transport(target: Target, settings: config.Mcp, stack: AsyncExitStack) -> Transport:

@@ -9,17 +9,24 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gateway import config
-from gateway.endpoints.responses import Hosted, Runs
-from gateway.hosted import Unseen
+from gateway.endpoints.responses import Hosted, Runs, namespace
+from gateway.errors import BadRequest
+from gateway.hosted import Sources, Unseen, files, web
 from gateway.hosted.mcp import Server
 from gateway.ledger import Ledger
+from gateway.request import Request
+from gateway.server.tools.files import FilesProvider
+from gateway.server.tools.files import service as files_of
 from gateway.server.tools.mcp import McpProvider
 from gateway.server.tools.sessions import Session
 from gateway.server.tools.target import Target
-from gateway.server.tools.toolbox import Provider, Toolbox
+from gateway.server.tools.toolbox import Provider, Terms, Toolbox
+from gateway.server.tools.web import Beside, WebProvider
+from gateway.server.tools.web import services as web_of
 
 _log = logging.getLogger("gateway")
 _PACKAGE = "mcp"
+_OPTIONS = "web_search_options"  # of a chat completion
 
 Definition = dict[str, Any]
 
@@ -35,7 +42,8 @@ class Workshop:
             _log.warning("tools.mcp needs the package %r: pip install 'gateway[mcp]'", package)
         self._sessions = {label: Session(_target(said), mcp) for label, said in mcp.servers.items()} if there else {}
         self._hosts = [host.lower() for host in mcp.hosts] if there else []
-        self._there = there
+        self._web, self._files = web_of(settings.web_search), files_of(settings.file_search)
+        self._there = bool(there or self._web or self._files)
 
     @property
     def runs(self) -> Runs | None:
@@ -44,7 +52,7 @@ class Workshop:
 
     def _runs(self, definition: Definition) -> bool:
         if definition["type"] != "mcp":
-            return False
+            return {web.NAMESPACE: self._web, files.NAMESPACE: self._files}.get(namespace(definition)) is not None
         if url := definition.get("server_url"):
             return self._allows(url)
         return definition["server_label"] in self._sessions
@@ -57,22 +65,47 @@ class Workshop:
         host = parts.hostname or ""
         return parts.scheme in ("http", "https") and any(fnmatchcase(host, allowed) for allowed in self._hosts)
 
-    def box(self, hosted: Hosted, ledger: Ledger) -> Toolbox | None:
-        """Of what a client asks to be run here."""
+    def box(self, hosted: Hosted, request: Request, ledger: Ledger) -> Toolbox | None:
+        """Of what a client asks to be run here; raises BadRequest for more servers than it may name."""
         if not (hosted.definitions or hosted.approved):
             return None
-        providers = [self._provider(one, hosted.lists, ledger) for one in hosted.definitions]
-        return Toolbox(providers, self._settings, hosted.approved, hosted.most)
+        servers, most = sum(one["type"] == "mcp" for one in hosted.definitions), self._settings.mcp.per_request
+        if servers > most:
+            message = f"Invalid 'tools': {servers} servers are more than the {most} that a request may name."
+            raise BadRequest(message, code="invalid_value", param="tools")
+        beside = self._beside(request, ledger)
+        providers = [self._provider(one, hosted.lists, beside) for one in hosted.definitions]
+        terms = Terms(hosted.approved, hosted.most, sources=beside.sources)
+        return Toolbox(providers, self._settings, terms)
 
-    def standing(self, ledger: Ledger, model: config.Model) -> Toolbox | None:
-        """Of what the operator offers with a model; nobody is asked to approve anything."""
+    def standing(self, request: Request, ledger: Ledger, model: config.Model) -> Toolbox | None:
+        """Of what the operator offers with a model in a chat; nobody is asked to approve anything."""
         labels = [label for label in model.mcp if label in self._sessions]
-        if not labels:
+        options = request.rest.get(_OPTIONS) if model.web_search and self._web else None
+        if request.n > 1 or not (labels or options is not None):  # each choice would go its own way
+            if labels:
+                ledger.note("dropped", "tools.mcp")
             return None
         definitions = [{"type": "mcp", "server_label": label, "require_approval": "never"} for label in labels]
-        return Toolbox([self._provider(one, {}, ledger) for one in definitions], self._settings, loop=Unseen)
+        searches = [] if options is None else [{"type": web.NAMESPACE, **options}]
+        beside = self._beside(request, ledger)
+        providers = [self._provider(one, {}, beside) for one in (*definitions, *searches)]
+        served = frozenset() if options is None else frozenset((_OPTIONS,))
+        return Toolbox(providers, self._settings, Terms(loop=Unseen, sources=beside.sources, served=served))
 
-    def _provider(self, definition: Definition, lists: Mapping[str, list[Definition]], ledger: Ledger) -> Provider:
+    def _beside(self, request: Request, ledger: Ledger) -> Beside:
+        return Beside(Sources(), ledger, request.messages, self._settings.result_bytes)
+
+    def _provider(self, definition: Definition, lists: Mapping[str, list[Definition]], beside: Beside) -> Provider:
+        if definition["type"] == "mcp":
+            return self._server(definition, lists, beside.ledger)
+        if namespace(definition) == web.NAMESPACE:
+            assert self._web
+            return WebProvider(web.Scope(definition), *self._web, beside)
+        assert self._files
+        return FilesProvider(definition, self._files, beside)
+
+    def _server(self, definition: Definition, lists: Mapping[str, list[Definition]], ledger: Ledger) -> Provider:
         label, mcp = definition["server_label"], self._settings.mcp
         listed, most = lists.get(label), self._settings.result_bytes
         if url := definition.get("server_url"):
@@ -87,7 +120,8 @@ class Workshop:
         return McpProvider(server, self._sessions[label], listed, ledger, most)
 
     async def close(self) -> None:
-        await asyncio.gather(*(session.close() for session in self._sessions.values()))
+        lasting = [*self._sessions.values(), *(self._web or ())[:1], *filter(None, (self._files,))]
+        await asyncio.gather(*(one.close() for one in lasting))
 
 
 def _target(said: config.McpServer) -> Target:

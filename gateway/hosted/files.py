@@ -1,0 +1,95 @@
+"""Search in files, in the terms of the Responses API: vector stores that a server of the operator's has."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.hosted.calls import Item, Ours
+from gateway.hosted.search import Ask
+from gateway.hosted.sources import Source, Sources
+from gateway.hosted.untrusted import plain
+from gateway.hosted.web import cited, failed
+from gateway.request import Tool
+
+NAMESPACE = "file_search"
+_PREFIX = "fs_"
+_MOST = 10  # results, where the client does not say
+_PASSED = ("filters", "ranking_options")
+_DEFINITION = {
+    "name": "search",
+    "description": "Searches the files that are there: gives passages of them, each with a number.",
+    "parameters": {
+        "type": "object",
+        "properties": {"query": {"type": "string", "description": "What to search for."}},
+        "required": ["query"],
+    },
+}
+
+
+class Passage(Struct, frozen=True):
+    """Of a file; attributes: that were given to the file."""
+
+    file_id: str
+    filename: str
+    score: float
+    text: str
+    attributes: dict[str, str | float | bool]
+
+
+def ours() -> Ours:
+    item: Item = {"type": "file_search_call", "status": "in_progress", "queries": [], "results": None}
+    return Ours(Tool("search", _DEFINITION, namespace=NAMESPACE, hosted=True), item, _PREFIX, failed)
+
+
+def asks(definition: Mapping[str, Any], query: str) -> Iterator[Ask]:
+    """One for each store."""
+    given = {name: definition[name] for name in _PASSED if definition.get(name) is not None}
+    for id in definition["vector_store_ids"]:
+        yield Ask(f"/v1/vector_stores/{id}/search", json={"query": query, "max_num_results": most(definition), **given})
+
+
+def most(definition: Mapping[str, Any]) -> int:
+    number: int = definition.get("max_num_results") or _MOST
+    return number
+
+
+def passages(said: Any) -> Iterator[Passage]:  # noqa: ANN401 - decoded JSON
+    """Of one store; what does not fit is none."""
+    listed = said.get("data") if isinstance(said, dict) else None
+    for one in listed if isinstance(listed, list) else ():
+        if isinstance(one, dict) and isinstance(id := one.get("file_id"), str):
+            name, score = one.get("filename"), one.get("score")
+            yield Passage(
+                id,
+                " ".join(plain(name).split()) if isinstance(name, str) else id,
+                float(score) if isinstance(score, int | float) else 0.0,
+                plain(_text(one.get("content"))).strip(),
+                _attributes(one.get("attributes")),
+            )
+
+
+def told(found: Iterable[Passage], number: int, sources: Sources) -> tuple[str, list[Item]]:
+    """The best of them: for the model, and the results of the item."""
+    best: Sequence[Passage] = sorted(found, key=lambda one: -one.score)[:number]
+    parts = []
+    for one in best:
+        its = sources.number(Source(one.filename, file_id=one.file_id))
+        parts.append(f"[{its}] {one.filename}\n{one.text}")
+    return cited(parts), [_result(one) for one in best]
+
+
+def _result(one: Passage) -> Item:
+    said = {"file_id": one.file_id, "filename": one.filename, "score": one.score}
+    return {**said, "attributes": one.attributes, "text": one.text}
+
+
+def _text(content: Any) -> str:  # noqa: ANN401 - decoded JSON
+    parts = content if isinstance(content, list) else ()
+    return "\n".join(part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))
+
+
+def _attributes(said: Any) -> dict[str, str | float | bool]:  # noqa: ANN401 - decoded JSON
+    if not isinstance(said, dict):
+        return {}
+    return {name: value for name, value in said.items() if isinstance(value, str | int | float | bool)}

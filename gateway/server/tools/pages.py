@@ -1,0 +1,77 @@
+"""Pages of the web, fetched from where everybody can reach and read as text."""
+
+import asyncio
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
+from importlib.util import find_spec
+from pathlib import Path
+
+import httpx
+
+from gateway import config
+from gateway.documents import text_of
+from gateway.hosted import web
+from gateway.hosted.search import is_page
+from gateway.server.addresses import allowed
+from gateway.server.fetching import Fetched, Fetching, Sort, TooLarge
+from gateway.server.guard import Guard, Unreachable, untold
+from gateway.server.tools.target import ServerFailed
+
+PACKAGE = "html_to_markdown"
+_PROGRAM = str(Path(__file__).with_name("reading.py"))
+_SORT = Sort("page", "text/html, text/plain;q=0.9, application/pdf;q=0.8, */*;q=0.1", "")
+_HTML = ("text/html", "application/xhtml+xml")
+_GONE = "The page cannot be had."
+
+
+class Pages:
+    def __init__(self, settings: config.Fetching) -> None:
+        self._settings = settings
+        self._guard = Guard(allowed(settings.networks, settings.ports))
+
+    async def page(self, url: str) -> web.Page:
+        """Raises ServerFailed."""
+        if not is_page(url):
+            raise ServerFailed("This is no address of a page: it should begin with http:// or https://.")
+        try:
+            async with asyncio.timeout(self._settings.seconds):
+                return await self._page(url)
+        except (Unreachable, TimeoutError):
+            raise ServerFailed(_GONE) from None
+        except TooLarge:
+            raise ServerFailed("The page is too large.") from None
+
+    async def _page(self, url: str) -> web.Page:
+        with untold():
+            request = httpx.Request("GET", url, headers={"accept": _SORT.accept})
+            fetched = await Fetching(self._settings, _SORT, self._guard).get(request)
+        text = await asyncio.to_thread(self._text, fetched)
+        title = ""
+        if fetched.type.partition(";")[0].strip().lower() in _HTML:
+            title, _, text = (await _read(text, url)).partition("\n")
+        if not text.strip():
+            raise ServerFailed("No text could be read from the page.")
+        return web.page(url, title, text)
+
+    def _text(self, fetched: Fetched) -> str:
+        """What is packed all the same stays so: nobody knows how much it would become."""
+        return "" if fetched.packed else text_of(fetched.type, fetched.data)
+
+
+def readable() -> bool:
+    """There is what reads HTML."""
+    return find_spec(PACKAGE) is not None
+
+
+async def _read(html: str, url: str) -> str:
+    """In a process of its own, which knows no secret; it is stopped with whoever waits for it."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-I", _PROGRAM, url, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env={}
+    )
+    try:
+        said, _ = await process.communicate(html.encode(errors="replace"))
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return said.decode()

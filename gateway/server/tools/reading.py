@@ -1,0 +1,34 @@
+"""A program: a page's HTML on its standard input, its title in one line and then its text on its standard output.
+
+It is told the page's address.  It is a process of its own, as whoever wrote the page may want it to take long or to
+crash; it has `html-to-markdown`, and nothing of the gateway.
+"""
+
+import re
+import sys
+from html import unescape
+
+from html_to_markdown import ConversionOptions, PreprocessingOptions, convert
+
+_TITLE = re.compile(r"<title[^>]{0,200}>([^<]{0,1000})", re.IGNORECASE)
+_MOST = 1 << 20  # characters; each link of a short page may become a long one
+
+
+def read(html: str, url: str) -> str:
+    """What a reader sees, as Markdown, with links in full."""
+    options = ConversionOptions(
+        base_url=url,
+        escape_asterisks=False,
+        escape_underscores=False,
+        extract_metadata=False,
+        hidden_content="drop",
+        preprocessing=PreprocessingOptions(enabled=True, remove_navigation=True, remove_forms=True),
+        skip_images=True,
+    )
+    title = _TITLE.search(html)
+    said = " ".join(unescape(title[1]).split()) if title else ""
+    return f"{said}\n{(convert(html, options).content or '')[:_MOST]}"
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(read(sys.stdin.buffer.read().decode(), sys.argv[1]).encode())

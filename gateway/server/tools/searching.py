@@ -1,0 +1,53 @@
+"""Who searches the web for a model: a service of the operator's choice."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from gateway import config
+from gateway.hosted.search import ENGINES, Engine, Hit, Query, hit, is_within
+from gateway.server.tools.service import Service
+
+
+class Search(Protocol):
+    """hits: raises ServerFailed."""
+
+    async def hits(self, query: Query) -> list[Hit]: ...
+    async def close(self) -> None: ...
+
+
+class EngineSearch:
+    def __init__(self, engine: Engine, settings: config.WebSearch) -> None:
+        name, before = engine.head
+        key = settings.api_key
+        headers = {name: f"{before}{key.get_secret_value()}"} if key else {}
+        self._engine = engine
+        self._service = Service("search service", settings.url or engine.root, headers)
+
+    async def hits(self, query: Query) -> list[Hit]:
+        return self._engine.hits(await self._service.ask(self._engine.ask(query)), query)
+
+    async def close(self) -> None:
+        await self._service.close()
+
+
+class StaticSearch:
+    """Pages that are written down, which have a word of the query."""
+
+    def __init__(self, found: Sequence[config.Found]) -> None:
+        self._hits = [hit(one.url, one.title, one.text) for one in found]
+
+    async def hits(self, query: Query) -> list[Hit]:
+        words = query.text.lower().split()
+        found = [hit for hit in self._hits if any(word in f"{hit.title} {hit.text}".lower() for word in words)]
+        return [hit for hit in found if is_within(hit.url, query.domains)][: query.most]
+
+    async def close(self) -> None:
+        """It has nothing open."""
+
+
+def search(settings: config.WebSearch) -> Search | None:
+    if settings.service is None:
+        return None
+    if settings.service == "static":
+        return StaticSearch(settings.found)
+    return EngineSearch(ENGINES[settings.service], settings)

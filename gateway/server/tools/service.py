@@ -1,0 +1,56 @@
+"""Services that an operator names, which are asked in JSON over HTTP."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import httpx
+from msgspec import DecodeError, json
+
+from gateway import __version__
+from gateway.hosted.search import Ask
+from gateway.server.tools.target import ServerFailed
+
+_MOST = 8 << 20  # bytes of one answer
+_IDENTITY = {"accept": "application/json", "accept-encoding": "identity", "user-agent": f"gateway/{__version__}"}
+_TIMEOUT = httpx.Timeout(None, connect=10)  # how long a whole call may take the toolbox knows
+
+
+class Service:
+    """name: in what is said of it; headers: with its key.  Connections are kept."""
+
+    def __init__(self, name: str, root: str, headers: Mapping[str, str]) -> None:
+        self._name, self._root, self._headers = name, root, headers
+        self._used = False
+
+    async def ask(self, ask: Ask) -> Any:  # noqa: ANN401 - decoded JSON
+        """Raises ServerFailed."""
+        self._used = True
+        method, url = "GET" if ask.json is None else "POST", f"{self._root}{ask.path}"
+        try:
+            async with self._http.stream(method, url, params=ask.params, json=ask.json) as answer:
+                return json.decode(await self._whole(answer))
+        except (httpx.HTTPError, httpx.InvalidURL, OSError):
+            raise ServerFailed(f"The {self._name} cannot be reached.") from None
+        except (DecodeError, UnicodeDecodeError, RecursionError):
+            raise ServerFailed(f"The {self._name} did not answer in JSON.") from None
+
+    async def close(self) -> None:
+        if self._used:
+            await self._http.aclose()
+
+    async def _whole(self, answer: httpx.Response) -> bytes:
+        """What is packed all the same is not unpacked, and so is no JSON."""
+        if answer.status_code != 200:
+            raise ServerFailed(f"The {self._name} refused: status {answer.status_code}.")
+        data = bytearray()
+        async for piece in answer.aiter_raw():
+            data += piece
+            if len(data) > _MOST:
+                raise ServerFailed(f"The answer of the {self._name} is too long.")
+        return bytes(data)
+
+    @cached_property
+    def _http(self) -> httpx.AsyncClient:
+        """Takes long to make."""
+        return httpx.AsyncClient(headers={**_IDENTITY, **self._headers}, timeout=_TIMEOUT, trust_env=False)

@@ -1,0 +1,105 @@
+"""Search on the web, as one answer uses it."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import DecodeError, Struct, json
+
+from gateway import config
+from gateway.hosted import Result, Run, Sources, web
+from gateway.hosted.untrusted import cut
+from gateway.ledger import Ledger
+from gateway.request import Message
+from gateway.server.tools.pages import Pages, readable
+from gateway.server.tools.searching import Search, search
+from gateway.server.tools.target import ServerFailed
+from gateway.server.tools.toolbox import Offer
+
+_log = logging.getLogger("gateway")
+
+_decode = json.Decoder(dict[str, Any]).decode
+_UNKNOWN = "This page is not opened: its address is in nothing that the user has said or that was found."
+
+
+class Beside(Struct, frozen=True):
+    """What providers of one answer share.
+
+    messages: of its request; most: bytes of what the model is told of a call.
+    """
+
+    sources: Sources
+    ledger: Ledger
+    messages: Sequence[Message]
+    most: int
+
+    def told(self, text: str, item: str) -> str:
+        short, was_cut = cut(text, self.most)
+        if was_cut:
+            self.ledger.note("truncated", item)
+        return short
+
+
+Services = tuple[Search, Pages | None]
+
+
+def services(settings: config.WebSearch) -> Services | None:
+    """Who searches, and what opens pages; None where the operator has named nobody."""
+    if not (who := search(settings)):
+        return None
+    wanted = settings.pages.fetch
+    if wanted and not readable():
+        _log.warning("tools.web_search.pages needs the package 'html-to-markdown': pip install 'gateway[web]'")
+    return who, Pages(settings.pages) if wanted and readable() else None
+
+
+class WebProvider:
+    """Opens only pages whose address it, or the model, was told: none that carries away what was said here."""
+
+    def __init__(self, scope: web.Scope, search: Search, pages: Pages | None, beside: Beside) -> None:
+        self._scope, self._search, self._pages, self._beside = scope, search, pages, beside
+        self._told: list[str] = []
+        self._page: web.Page | None = None  # that was opened last
+
+    async def offer(self) -> Offer:
+        return Offer(web.tools(self._scope, pages=self._pages is not None))
+
+    async def run(self, run: Run) -> Result:
+        action = web.ACTIONS[run.ours.tool.name]
+        try:
+            arguments = _decode(run.arguments or "{}")
+        except (DecodeError, RecursionError):
+            return Result(run.id, "The arguments are no JSON object.", run.ours.failed(""))
+        if lacking := action.lacks(arguments):
+            return Result(run.id, f"There has to be a '{lacking}', which is a text.", run.ours.failed(""))
+        try:
+            told = await self._run(run.ours.tool.name, arguments)
+        except ServerFailed as error:
+            return Result(run.id, str(error), {**run.ours.failed(""), "action": action.item(arguments)})
+        self._told.append(told.text)
+        text = self._beside.told(told.text, "web_search_call.results")
+        return Result(run.id, text, {"action": told.action, "results": told.results})
+
+    async def close(self) -> None:
+        """What it uses is the gateway's."""
+
+    async def _run(self, name: str, said: dict[str, Any]) -> web.Told:
+        sources = self._beside.sources
+        if name == "search":
+            return web.searched(await self._search.hits(self._scope.query(said["query"])), said, sources)
+        page = await self._opened(said["url"])
+        return web.opened(page, said, self._scope, sources) if name == "open_page" else web.found(page, said, sources)
+
+    async def _opened(self, url: str) -> web.Page:
+        assert self._pages
+        if self._page and self._page.url == url:
+            return self._page
+        if not self._scope.allows(url):
+            raise ServerFailed("This page is not opened: only some domains may be asked, and this is none of them.")
+        if not self._is_known(url):
+            raise ServerFailed(_UNKNOWN)
+        self._page = await self._pages.page(url)
+        return self._page
+
+    def _is_known(self, url: str) -> bool:
+        return any(url.rstrip("/") in text for text in (*self._told, str(self._beside.messages)))

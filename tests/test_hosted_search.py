@@ -1,0 +1,196 @@
+"""What search services say, text that anybody may have written, and where an answer cites it: without a network."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.events import Annotation, Reasoning, Text, Usage
+from gateway.hosted import Sources, files, web
+from gateway.hosted.search import ENGINES, Hit, Query, is_page, is_within
+from gateway.hosted.sources import ChatCitations, Citations, Source
+from gateway.hosted.untrusted import cut, fenced, plain
+
+OSLO = {"url": "https://no.example.org/oslo", "title": "Oslo", "content": "A town."}
+
+
+# Services
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        None, [], "x", 5, {}, {"results": None}, {"results": {}}, {"results": ["x", None, {}, {"url": 5}, {"url": "x"}]},
+        {"results": [{"url": "javascript:alert(1)"}, {"url": "file:///etc/passwd"}, {"url": "https://"}]},
+        {"results": [{"url": "https://a b/"}, {"url": "https://a\n.example/"}, {"url": "https://[broken/"}]},
+    ],
+)  # fmt: skip
+def test_what_fits_no_schema_is_no_hit(said):
+    assert ENGINES["searxng"].hits(said, Query("q", 5)) == []
+
+
+def test_hits_may_lack_what_is_not_needed():
+    listed = {"results": [{"url": "https://a.example/"}, {"url": "https://b.example/", "title": 5, "content": []}]}
+    found = ENGINES["searxng"].hits(listed, Query("q", 5))
+    assert found == [Hit("https://a.example/", "", ""), Hit("https://b.example/", "", "")]
+    assert len(ENGINES["searxng"].hits({"results": [OSLO] * 9}, Query("q", 5))) == 5
+
+
+@pytest.mark.parametrize(
+    ("url", "within"),
+    [
+        ("https://example.org/", True),
+        ("https://A.Example.Org/x", True),
+        ("https://badexample.org/", False),
+        ("https://example.org.evil.net/", False),
+        ("https://evil.net/?https://example.org/", False),
+        ("https://example.org@evil.net/", False),
+    ],
+)
+def test_what_a_domain_has(url, within):
+    assert is_within(url, ["example.ORG."]) is within and is_within(url, [])
+
+
+def test_what_each_service_is_asked():
+    query = Query("q", 3, ("a.example", "b.example"), "NO")
+    asked = {name: engine.ask(query) for name, engine in ENGINES.items()}
+    assert asked["searxng"].params["q"] == "q (site:a.example OR site:b.example)" == asked["brave"].params["q"]
+    assert (asked["tavily"].json or {})["include_domains"] == ["a.example", "b.example"]
+    assert asked["brave"].params["country"] == "NO" and not is_page("https://a.example/\u202egnp.exe")
+
+
+# Text
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a\x00\x1b[1mb\r\nc\td", "a[1mb\nc\td"),
+        ("a\u200b\u202e\u2066b\ufeff", "ab"),
+        ("x\U000e0041\U000e0042y", "xy"),
+        ("می\u200cخواهم 👩\u200d💻", "می\u200cخواهم 👩\u200d💻"),
+        ("<|im_start|>system", "< |im_start|>system"),
+        ("<\u200b|im_start|>", "< |im_start|>"),
+        ("<｜User｜>", "< ｜User｜>"),
+        ("</untrusted>", "< /untrusted>"),
+        ("[INST] <s> </S> <start_of_turn> <tool_call>", "[ INST] < s> < /S> < start_of_turn> < tool_call>"),
+        ("a < b, <div> and [1]", "a < b, <div> and [1]"),
+    ],
+)
+def test_what_is_left_of_a_text(text, told):
+    assert plain(text) == told
+
+
+@given(st.text(alphabet="<|/>untrusted \u200b\x00[]INST"))
+def test_no_text_ends_the_fence_it_is_in(text):
+    fence = fenced(plain(text))
+    assert fence.count("</untrusted>") == 2 and fence.endswith("\n</untrusted>")  # the note names it, too
+
+
+def test_what_is_too_long_is_cut():
+    assert cut("é" * 4, 8) == ("é" * 4, False)
+    assert cut("é" * 5, 9) == ("é" * 4 + "\n[The rest is cut off: it is too long.]", True)
+
+
+# Citations
+
+TEXT = "A [1], B[2] `c[1]` [Page](https://a.example/x) 【1】【2†L1-L9】 [3] [[1]] [no](https://b.example/) [2](https://a.example/x)"
+MARKS = ["[1]", "[2]", "[Page](https://a.example/x)", "【1】", "【2†L1-L9】", "[1]", "[2]"]
+
+
+def sources():
+    known = Sources()
+    known.number(Source("Page", "https://a.example/x"))
+    known.number(Source("notes.txt", file_id="file_1"))
+    return known
+
+
+def places(events):
+    return [json.loads(bytes(event.json)) for event in events if isinstance(event, Annotation)]
+
+
+def test_what_a_text_cites():
+    told = places(Citations(sources()).among([Text(0, TEXT)]))
+    assert [place["type"] for place in told] == [
+        "url_citation", "file_citation", "url_citation", "url_citation", "file_citation", "url_citation", "file_citation",
+    ]  # fmt: skip
+    begins = [place.get("start_index", place.get("index")) for place in told]
+    assert [TEXT[start : start + len(mark)] for start, mark in zip(begins, MARKS, strict=True)] == MARKS
+    assert all(TEXT[one["start_index"] : one["end_index"]] in MARKS for one in told if "start_index" in one)
+    assert told[1] == {"type": "file_citation", "index": begins[1], "file_id": "file_1", "filename": "notes.txt"}
+
+
+@given(
+    st.lists(
+        st.sampled_from(["[1]", "[", "]", "(", ")", "`", "1", "https://a.example/x", "【2", "†x】", " ", "word", "\n"])
+    ),
+    st.data(),
+)
+def test_however_a_text_is_cut_it_cites_the_same(words, data):
+    text = "".join(words)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)))))
+    pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    whole = places(Citations(sources()).among([Text(0, text)]))
+    assert places(Citations(sources()).among(Text(0, piece) for piece in pieces)) == whole
+
+
+def test_places_are_counted_in_their_part_and_in_a_chat_in_the_answer():
+    said = [Text(0, "`a [1"), Reasoning(0, "hm"), Text(0, "] b [1"), Usage(1, 1), Text(0, "]")]
+    (place,) = places(Citations(sources()).among(said))
+    assert (place["start_index"], place["end_index"]) == (4, 7)
+    chat = [Text(0, "Wait."), Reasoning(0, "hm"), Text(0, " [1"), Text(0, "]")]
+    (place,) = places(ChatCitations(sources()).among(chat))
+    assert place["url_citation"] == {"start_index": 6, "end_index": 9, "title": "Page", "url": "https://a.example/x"}
+
+
+def test_a_beginning_that_never_ends_is_not_kept():
+    citations = Citations(sources())
+    assert (
+        places(citations.among([Text(0, "["), *[Text(0, "x" * 100)] * 100, Text(0, "](https://a.example/x) [1]")]))
+        != []
+    )
+    assert len(citations._tail) < 3000
+
+
+def test_a_source_has_one_number():
+    known = sources()
+    assert known.number(Source("Other title", "https://a.example/x")) == 1
+    assert known.number(Source("New", "https://c.example/")) == 3 and known.numbered(3) and not known.numbered(4)
+
+
+# What the model is told
+
+
+def test_a_page_without_a_title_has_its_address():
+    known = Sources()
+    told = web.opened(web.page("https://a.example/", "", " text "), {"url": "https://a.example/"}, web.Scope({}), known)
+    assert (
+        "[1] \nhttps://a.example/\ntext" in told.text and known.at("https://a.example/").title == "https://a.example/"
+    )
+
+
+@pytest.mark.parametrize(
+    "said",
+    [None, [], {}, {"data": 5}, {"data": [5, {}, {"file_id": 5}]}],
+)
+def test_what_fits_no_schema_is_no_passage(said):
+    assert [*files.passages(said)] == []
+
+
+def test_a_passage_may_lack_what_is_not_needed():
+    said = {
+        "data": [
+            {
+                "file_id": "f",
+                "filename": 5,
+                "score": "x",
+                "content": [5, {}, {"text": "a"}],
+                "attributes": {"a": [], "b": 1},
+            }
+        ]
+    }
+    (passage,) = files.passages(said)
+    assert passage == files.Passage("f", "f", 0.0, "a", {"b": 1})
+    (passage,) = files.passages({"data": [{"file_id": "f", "content": 5, "attributes": []}]})
+    assert (passage.text, passage.attributes) == ("", {})
