@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from gateway.config.recording import Recording
 from gateway.config.fetching import Fetching
+from gateway.config.recording import Recording
 from gateway.config.scalars import (
     CounterUrl,
     Digests,
