@@ -174,7 +174,7 @@ def _round(name, question, ledger, format):
     own = "native" if exchange.path == COMPLETIONS else exchange.server.format
     setting = Setting(FORMATS[format or own].parse, context, map("call_{}".format, count()).__next__, ledger)
     decoder = Decoder(ledger, request.n, wanted(request))
-    if promise := promised(question, Terms(), ledger):
+    if promise := promised(question, Terms, ledger):
         filters.append(promise)
     return request, lambda _: Upstream(decoder, setting, lambda: 40, filters)
 

@@ -51,7 +51,7 @@ def asked(**fields):
 
 def of(terms, before=None, **fields):
     ledger = Ledger()
-    return promised(asked(**fields), terms, ledger, before), ledger
+    return promised(asked(**fields), lambda: terms, ledger, before), ledger
 
 
 def fed(promise, events):
@@ -119,7 +119,7 @@ def test_what_was_to_be_and_is_not_is_listed(fields, events, entries):
     ],
 )
 def test_most_requests_are_promised_nothing(fields):
-    assert promised(asked(**fields), Terms(), Ledger()) is None
+    assert promised(asked(**fields), Terms, Ledger()) is None
 
 
 RETRY = Terms(call="retry", form="retry")
@@ -132,7 +132,7 @@ def attempts(terms, first, second, **fields):
     passed = fed(promise, first)
     assert promise.failed
     again = promise.asking()
-    later = promised(again, terms, ledger, promise.failed)
+    later = promised(again, lambda: terms, ledger, promise.failed)
     return passed + fed(later, second), again.messages[1:], ledger.entries()
 
 

@@ -47,6 +47,11 @@ class Health:
             return "closed"
         return "open" if now < self._open_until else "half_open"
 
+    @property
+    def calm(self) -> bool:
+        """True while the circuit is closed."""
+        return not self._openings
+
     def admits(self, now: float) -> bool:
         """True if a request may be put to it; whether it is ejected is another question."""
         return now >= self._open_until and now >= self._rest_until and now >= self._alone_until

@@ -93,8 +93,12 @@ class Place:
 
     def well(self) -> None:
         """It has begun to answer, or has refused what was wrong; to say it again adds nothing."""
-        if self._open:
-            self._open = False
+        if not self._open:
+            return
+        self._open = False
+        if self._gate.health.calm:  # as almost always: then it changes nothing that is told
+            self._gate.health.well(self._attempt, _now())
+        else:
             self._gate.told(partial(self._gate.health.well, self._attempt))
 
     def ill(self) -> None:

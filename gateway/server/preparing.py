@@ -94,7 +94,7 @@ def _round(
     taken = frozenset(call["id"] for call in past.calls((*asked.messages, *request.messages))) if called else _NONE
     setting = _setting(request, known, taken, ledger)
     filters = [*stops(request, target.kind), *filters]
-    promise = promised(asked, _terms(known, target, how), ledger, before)
+    promise = promised(asked, partial(_terms, known, target, how), ledger, before)
     if not promise:
         return Round(route, request, [body], chosen, route.backend.dialect, setting, filters)
 

@@ -6,7 +6,7 @@ listed.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from msgspec import Struct
@@ -56,14 +56,16 @@ class Attempt(Struct, frozen=True):
     broken: tuple[Broken, ...] = ()
 
 
-def promised(request: Request, terms: Terms, ledger: Ledger, before: Attempt | None = None) -> "Promise | None":
-    """What a request has been promised; None for most."""
+def promised(
+    request: Request, terms: Callable[[], Terms], ledger: Ledger, before: Attempt | None = None
+) -> "Promise | None":
+    """What a request has been promised; None for most.  terms: are asked for where something has."""
     wanted = None if _continues(request) else form(request)
     if not request.generates or not (request.forced or wanted):
         return None
     if wanted and not wanted.judged:
         ledger.note("unenforced", "response_format")
-    return Promise(request, wanted, terms, ledger, before)
+    return Promise(request, wanted, terms(), ledger, before)
 
 
 def _continues(request: Request) -> bool:

@@ -136,7 +136,7 @@ def _put(asked, given, ledger):
     dialect = DIALECTS[target.kind.dialect]
     assert is_json(dialect.body(request, target, KNOWN, ledger))
     dialect.decoder(request, ledger)
-    promised(asked, Terms(), ledger)
+    promised(asked, Terms, ledger)
     stops(request, target.kind)
 
 

@@ -103,6 +103,8 @@ def _offer(tool: Tool) -> dict[str, Any]:
 
 def _tools(request: Request, target: Target) -> dict[str, Any]:
     """The tools and which of them to call.  Where none may be called, none is sent: no backend then calls one."""
+    if not request.tools:
+        return {}
     tools, choice = offered(request, target), _choice(request, target)
     return {"tools": tools} | ({"tool_choice": choice} if choice else {}) if tools else {}
 

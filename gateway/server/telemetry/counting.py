@@ -41,8 +41,8 @@ def count(seen: Observation, tally: Tally) -> None:
     tally.count(REQUESTS, (seen.endpoint, seen.model, seen.backend, str(seen.outcome)))
     tally.count(RECEIVED, endpoint, seen.received)
     tally.count(SENT, endpoint, seen.sent)
-    for entry in seen.ledger.entries():
-        tally.count(LEDGER, (entry.partition(":")[0],))
+    for code, times in seen.ledger.codes().items():
+        tally.count(LEDGER, (code,), times)
     if seen.stored:
         tally.count(STORED)
     if seen.backend:
@@ -57,15 +57,11 @@ def _count_answer(seen: Observation, tally: Tally) -> None:
     if seen.streamed and pace.first_content is not None:
         tally.measure(FIRST_TOKEN, pace.first_content - seen.arrived)
         tally.add(BETWEEN, (*pace.gaps, pace.last - pace.first_content))
-    used = seen.spent()
-    kinds = (
-        ("input", used.prompt),
-        ("output", used.completion),
-        ("cached", used.cached),
-        ("reasoning", used.reasoning),
-    )
-    for kind, tokens in kinds:
-        tally.count(TOKENS, (seen.model, kind), tokens)
+    used, model = seen.spent(), seen.model
+    tally.count(TOKENS, (model, "input"), used.prompt)
+    tally.count(TOKENS, (model, "output"), used.completion)
+    tally.count(TOKENS, (model, "cached"), used.cached)
+    tally.count(TOKENS, (model, "reasoning"), used.reasoning)
 
 
 def kind(problem: Problem) -> str | None:
