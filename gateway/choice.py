@@ -30,18 +30,17 @@ class Choice:
         self._echo = self._context.prefill if self._context.echoed else ""  # what the backend will repeat
         self._said = False  # there was text
         self._gap = False  # the backend's own thought is over: white space before the first text belonged to its tag
-        self._straight = False  # text goes on as it comes: nothing waits for it, and nothing is put right in it
+        self.plain = False  # text goes on as it is: nothing waits for it, and nothing is put right in it
+        self._straight = False  # text goes to its parser as it is
         self.finished = False
         self.thought = 0  # characters
 
     def feed(self, event: Event) -> list[Event]:
         """What the client may know now; after the end nothing more."""
-        if self._straight and type(event) is Text and event.text and not event.logprobs:
-            if not self._parse:
-                return [event]
+        if self._parse and self._straight and type(event) is Text and event.text and not event.logprobs:
             self._parse.feed(event.text)
             return self._taken()
-        self._straight = False
+        self.plain = self._straight = False
         if self.finished:
             return []
         if type(event) is Text and not event.text:
@@ -57,7 +56,7 @@ class Choice:
         """The end, for one of the API's reasons; one that does not fit what was said is put right."""
         if self.finished:
             return []
-        self._straight, self._limited = False, reason == "length"
+        self.plain, self._limited = False, reason == "length"
         self._settle(cut=self._limited)
         self.finished = True
         if reason in ("stop", "tool_calls"):
@@ -70,7 +69,7 @@ class Choice:
 
     def lose(self) -> list[Event]:
         """The upstream failed: what it had sent, and no Finish."""
-        self._straight = False
+        self.plain = False
         if not self.finished:
             self._settle(cut=True)
             self.finished = True
@@ -128,7 +127,7 @@ class Choice:
         if not format:
             self._calls.flush(cut=False)
             self._out.append(event)
-            self._straight = True
+            self.plain = True
             return
         parse = self._parse or self._begin(format)
         if event.logprobs and not self._alignment:

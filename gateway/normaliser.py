@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from gateway.calls import Setting
 from gateway.choice import Choice
 from gateway.errors import Problem, UpstreamInvalid
-from gateway.events import Event, Extra, Failure, Finish, Usage
+from gateway.events import Event, Extra, Failure, Finish, Text, Usage
 
 _REASONS = {
     **dict.fromkeys(
@@ -49,6 +49,11 @@ class Normaliser:
     def thought(self) -> int:
         """Characters of reasoning so far."""
         return sum(choice.thought for choice in self._choices.values())
+
+    def passes(self, text: Text) -> bool:
+        """True if this is all that comes of it, and nothing else is changed by it."""
+        choice = self._choices.get(text.choice)
+        return choice is not None and choice.plain
 
     def feed(self, event: Event) -> Iterable[Event]:
         if self.failed:

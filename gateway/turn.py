@@ -4,7 +4,7 @@ Pure.  It tells its caller what to do next and never does it; retries, backgroun
 other drivers, of the same Turn.  A round is one of a backend, or one of the gateway's own tools between two of those.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -123,22 +123,22 @@ class Turn:
 
     def feed(self, data: bytes) -> bytes:
         """What the client gets for what the upstream sent."""
-        return b"".join(map(self._encode, self._upstream.feed(data)))
+        return self._encoded(self._upstream.feed(data))
 
     def fail(self, problem: Problem) -> list[Action]:
         """The round broke off; what it had sent is delivered first."""
-        return self._end(b"".join(map(self._encode, self._upstream.fail(problem))))
+        return self._end(self._encoded(self._upstream.fail(problem)))
 
     def close(self) -> list[Action]:
         """The round is over: end the turn, or go on with another."""
-        return self._end(b"".join(map(self._encode, self._upstream.close())))
+        return self._end(self._encoded(self._upstream.close()))
 
     def end(self, problem: Problem) -> list[Action]:
         """It is over, for this reason, whatever could still be tried; what had come is delivered."""
         if self.problem:  # one round has failed, and the other has not begun
             self.problem = problem
             return self._over(b"")
-        return self._over(b"".join(map(self._encode, self._upstream.fail(problem))))
+        return self._over(self._encoded(self._upstream.fail(problem)))
 
     def give_up(self) -> list[Action]:
         """Nothing else is tried after a round that Failed."""
@@ -167,14 +167,22 @@ class Turn:
             return [Send(last + self._endpoint.close(kept=False)), End()]
         return [Send(last), Keep(record)]
 
-    def _encode(self, event: Event) -> bytes:
-        if type(event) in _APART:
-            return self._encode_apart(event)
-        self.spoken = True
-        if self.begun:
-            return self._endpoint.encode(event)
-        self.begun = True
-        return self.commit() + self._endpoint.encode(event)
+    def _encoded(self, events: Iterable[Event]) -> bytes:
+        encode = self._endpoint.encode
+        said: list[bytes] = []
+        for event in events:
+            if type(event) in _APART:
+                said.append(self._encode_apart(event))
+                continue
+            if not self.spoken:
+                said.append(self._begin())
+            said.append(encode(event))
+        return b"".join(said)
+
+    def _begin(self) -> bytes:
+        """There is content; what the client gets before it."""
+        self.begun = self.spoken = True
+        return self.commit()
 
     def _encode_apart(self, event: Event) -> bytes:
         """What is no content."""

@@ -7,7 +7,7 @@ from gateway.backends.openai.decode import Decoder, readable
 from gateway.backends.openai.usage import shared
 from gateway.calls import Setting
 from gateway.errors import Problem
-from gateway.events import Event, Usage
+from gateway.events import Event, Text, Usage
 from gateway.framing import SSE, FrameTooLong, Framing, Lines, Whole
 from gateway.normaliser import Normaliser
 from gateway.translate import Filter
@@ -37,6 +37,7 @@ class Upstream:
         self._decoder, self._normaliser, self._ledger = decoder, Normaliser(setting), setting.ledger
         self._prompt_size, self._filters, self._limit = prompt_size, filters, limit
         self._frames: Framing = SSE(limit)
+        self._plain = not filters and not setting.format  # text is text, and nobody else wants it
         self._whole = False
         self._done = False  # [DONE] has come
 
@@ -95,20 +96,29 @@ class Upstream:
         yield shared(self.used, thought, said) if thought else self.used
 
     def _promised(self, payloads: Iterator[bytes]) -> list[Event]:
-        decode, normalise, filters = self._decoder.decode, self._normaliser.feed, self._filters
+        decoder, normaliser = self._decoder, self._normaliser
+        normalise = self._filtered if self._filters else normaliser.feed
+        passes = normaliser.passes if self._plain else None
         events: list[Event] = []
         try:
             for payload in payloads:
-                if self._normaliser.failed:
+                if normaliser.failed:
                     break  # however much of it has come
                 if payload == _DONE:
                     self._done = True
-                    continue
-                for raw in decode(payload):
-                    events += translate.feed(filters, normalise(raw)) if filters else normalise(raw)
+                elif not (known := decoder.known(payload)):
+                    for raw in decoder.decode(payload):
+                        events += normalise(raw)
+                elif passes and type(known) is Text and passes(known):
+                    events.append(known)
+                else:
+                    events += normalise(known)
         except FrameTooLong as error:
-            events += translate.feed(filters, self._normaliser.fail(error.problem))
+            events += translate.feed(self._filters, normaliser.fail(error.problem))
         return events
+
+    def _filtered(self, raw: Event) -> Iterable[Event]:
+        return translate.feed(self._filters, self._normaliser.feed(raw))
 
 
 def tokens(characters: int) -> int:

@@ -13,7 +13,7 @@ from gateway.backends.openai import wire
 from gateway.backends.openai.failures import stated_problem
 from gateway.backends.openai.logprobs import logprobs
 from gateway.backends.openai.signatures import Block, blocks, of_call
-from gateway.backends.openai.template import Template
+from gateway.backends.openai.template import Template, Told
 from gateway.backends.openai.usage import Total, counted, number, timed
 from gateway.errors import Problem
 from gateway.events import (
@@ -47,7 +47,7 @@ class Decoder:
     n: how many choices were asked for; more are dropped, and a single one is choice 0 whatever the backend calls it.
     wanted: the extra fields that the client asked for.
     tops: of how many other tokens with each token it asked to hear; None: of all that come.
-    said: characters of text, reasoning and arguments so far; counted: the tokens, as far as the backend has said.
+    counted: the tokens, as far as the backend has said.
     written: the tokens of the answer where it has counted only these.
     """
 
@@ -57,17 +57,23 @@ class Decoder:
         self._total = Total()
         self._template = Template()
         self._unsigned: dict[int, list[str]] = {}  # by choice: the thought since its last signature
-        self.said = self.written = 0
+        self._decoded_size = self.written = 0
         self.counted: Usage | None = None
+
+    @property
+    def said(self) -> int:
+        """Characters of text, reasoning and arguments so far."""
+        return self._decoded_size + self._template.said
+
+    def known(self, payload: bytes) -> Told | None:
+        """The event of a payload that is another one's but for its text; all others have to be decoded."""
+        event = self._template.event(payload)
+        if type(event) is Reasoning:
+            self._unsigned[event.choice].append(event.text)
+        return event
 
     def decode(self, payload: bytes) -> list[Event]:
         """What cannot be read is a Failure."""
-        if known := self._template.event(payload):
-            event, size = known
-            self.said += size
-            if type(event) is Reasoning:
-                self._unsigned[event.choice].append(event.text)
-            return [event]
         events = self._decoded(payload)
         self._template.learn(payload, events, self._alone)
         return events
@@ -180,7 +186,7 @@ class Decoder:
     def _thought(self, index: int, text: str, signature: str, out: list[Event]) -> None:
         if not text and not signature:
             return
-        self.said += len(text)
+        self._decoded_size += len(text)
         out.append(Reasoning(index, text, signature))
         if signature:
             self._unsigned[index] = []
@@ -188,7 +194,7 @@ class Decoder:
             self._unsigned.setdefault(index, []).append(text)
 
     def _text(self, index: int, text: str, chances: object, out: list[Event]) -> None:
-        self.said += len(text)
+        self._decoded_size += len(text)
         found = logprobs(chances, text, self._tops).get("content", ()) if chances is not None else ()
         if text or found:
             out.append(Text(index, text, found))
@@ -215,7 +221,7 @@ class Decoder:
         elif signature:
             self._ledger.note("dropped", "tool_calls.provider_specific_fields")
         if text := _arguments(bytes(function.arguments)):
-            self.said += len(text)
+            self._decoded_size += len(text)
             out.append(ToolArgs(index, key, text))
 
 

@@ -7,6 +7,7 @@ from msgspec import DecodeError, json
 
 from gateway.events import Event, Reasoning, Text, ToolArgs
 
+Told = Text | Reasoning | ToolArgs
 _string = json.Decoder(str).decode
 _PROBE = "\x00 another text"
 _PATIENCE = 32  # lessons without a use for them, after which none is taken any more
@@ -22,11 +23,12 @@ class Template:
     def __init__(self) -> None:
         self._before = self._after = b""
         self._begins = self._ends = 0  # where the text stands
-        self._event: Callable[[str], Event] | None = None
+        self._event: Callable[[str], Told] | None = None
         self._lessons = 0
+        self.said = 0  # characters, of all events
 
-    def event(self, payload: bytes) -> tuple[Event, int] | None:
-        """The event, and how many characters it has; None where the payload is of another form."""
+    def event(self, payload: bytes) -> Told | None:
+        """None where the payload is of another form."""
         if not (self._event and payload.startswith(self._before) and payload.endswith(self._after)):
             return None
         try:
@@ -34,7 +36,8 @@ class Template:
         except (DecodeError, UnicodeDecodeError):
             return None
         self._lessons = 0
-        return (self._event(text), len(text)) if text else None
+        self.said += len(text)
+        return self._event(text) if text else None
 
     def learn(self, payload: bytes, events: list[Event], decode: Callable[[bytes], list[Event]]) -> None:
         """Take the form of a payload that means these events; `decode` proves where the text stands."""
@@ -50,7 +53,7 @@ class Template:
             self._begins, self._ends = len(before), -len(after)
 
 
-def _form(events: list[Event]) -> tuple[Callable[[str], Event], str] | None:
+def _form(events: list[Event]) -> tuple[Callable[[str], Told], str] | None:
     """How such an event is made, and its text."""
     match events:
         case [Text(choice, text, ())]:
