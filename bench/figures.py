@@ -1,6 +1,6 @@
 """Figures and the one table of them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import median
 
 from msgspec import Struct
@@ -41,24 +41,28 @@ def table(figures: Iterable[Figure]) -> str:
             rows.append(("",) * 6)
         last = figure.group
         rows.append(_cells(figure))
+    return aligned(rows, "llrrrl")
+
+
+def aligned(rows: Sequence[Sequence[str]], sides: str) -> str:
+    """The cells in columns, each on its side: l or r."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(_line(row, widths).rstrip() for row in rows)
+    return "\n".join(_line(row, widths, sides).rstrip() for row in rows)
 
 
 def _cells(figure: Figure) -> tuple[str, str, str, str, str, str]:
-    direct = _number(median(figure.direct)) if figure.direct else ""
+    direct = number(median(figure.direct)) if figure.direct else ""
     wanted = f"≤ {figure.wanted:g}" if figure.wanted is not None else ""
-    return figure.name, figure.unit, _number(figure.value), direct, wanted, figure.verdict
+    return figure.name, figure.unit, number(figure.value), direct, wanted, figure.verdict
 
 
-def _line(row: tuple[str, ...], widths: list[int]) -> str:
-    name, unit, *numbers, verdict = row
-    cells = [name.ljust(widths[0]), unit.ljust(widths[1])]
-    cells += [number.rjust(width) for number, width in zip(numbers, widths[2:5], strict=True)]
-    return "  ".join([*cells, verdict])
+def _line(row: Sequence[str], widths: Sequence[int], sides: str) -> str:
+    cells = zip(row, widths, sides, strict=True)
+    return "  ".join(cell.ljust(width) if side == "l" else cell.rjust(width) for cell, width, side in cells)
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """As many digits as say something."""
     if value >= 1000:
         return f"{value:,.0f}"
     return f"{value:.3g}" if value >= 100 else f"{value:.2f}"

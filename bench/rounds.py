@@ -3,6 +3,7 @@
 import os
 import shlex
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.client import HTTPException
@@ -23,11 +24,11 @@ from bench.processes import (
     wait_until_ready,
     waited_seconds,
 )
-from bench.scenarios import Run, Scenario
+from bench.scenarios import CROWDED, Run, Scenario
 
 GATEWAY = "{python} -m gateway serve --config {config} --port {port}"
 
-_CONFIG = """\
+CONFIG = """\
 server: {{host: 127.0.0.1, port: {port}, workers: 1, drain_seconds: 1}}
 store: {{url: "{store}"}}
 backends:
@@ -37,7 +38,6 @@ models:
   mock-hermes: {{backends: [mock], upstream_model: mock, format: hermes_json}}
   mock-think: {{backends: [mock], upstream_model: mock, format: think}}
 """
-_CROWDED = 0.05  # of the time: a gateway that waits longer for its core looks slower than it is
 _MARKUP = (b"<tool_call>", b"<think>")
 
 
@@ -45,10 +45,20 @@ class Wrong(Exception):
     """An answer through the gateway is not what is to be measured."""
 
 
+class Program(Struct, frozen=True):
+    """What can be started in front of the mock.  Words in braces are filled in: see `Track.started`."""
+
+    command: str
+    config: str = ""
+    ready: str = "/health"  # answers 200 when it serves
+    seconds: float = 20.0  # that its start may take
+
+
 class Server(Struct, frozen=True):
     pid: int
     port: int
     idle: int  # bytes resident after the start
+    start: float = 0.0  # seconds until it was ready
 
 
 class Track:
@@ -71,16 +81,25 @@ class Track:
     @contextmanager
     def gateway(self, mock: Server) -> Iterator[Server]:
         """A gateway in front of the mock, listening."""
+        with self.started(Program(self._command, CONFIG), mock) as server:
+            yield server
+
+    @contextmanager
+    def started(self, program: Program, mock: Server) -> Iterator[Server]:
+        """A program on the gateway's core, listening."""
         port = free_port()
         config, log = self._folder / f"{port}.yaml", self._folder / f"{port}.log"
         store = self._store or f"sqlite:///{self._folder}/{port}.db"
-        config.write_text(_CONFIG.format(port=port, mock=mock.port, store=store))
-        words = {"python": sys.executable, "config": config, "port": port}
-        command = [word.format(**words) for word in shlex.split(self._command)]
+        words = {"python": sys.executable, "port": port, "spare": free_port(), "mock": mock.port, "store": store}
+        words |= {"config": config, "folder": self._folder}
+        config.write_text(program.config.format(**words))
+        command = [word.format(**words) for word in shlex.split(program.command)]
+        begun = time.monotonic()
         with running(command, self._gateway_core, log) as pid:
-            wait_until_ready(pid, port, "/health", log)
+            wait_until_ready(pid, port, program.ready, log, program.seconds)
+            start = time.monotonic() - begun
             try:
-                yield Server(pid, port, resident_bytes(pid))
+                yield Server(pid, port, resident_bytes(pid), start)
             except Wrong as problem:
                 raise Wrong(f"{problem}\n{last_lines(log)}") from problem
 
@@ -98,9 +117,9 @@ class Results:
         self._direct.append(Run(traffic.run(self.scenario.traffic.direct(), mock.port)))
         if self.scenario.fresh:
             with track.gateway(mock) as own:
-                self._through.append(_through(self.scenario, own))
+                self._through.append(through(self.scenario, own))
         else:
-            self._through.append(_through(self.scenario, gateway))
+            self._through.append(through(self.scenario, gateway))
 
     def figures(self) -> Iterator[Figure]:
         for row in self.scenario.rows:
@@ -120,12 +139,13 @@ class Results:
 
     def doubts(self) -> Iterator[str]:
         """Why the times may be of no use, though nothing failed."""
-        share = median(run.waited / run.report.s for run in self._through)
-        if share > _CROWDED:
+        share = median(run.waiting for run in self._through)
+        if share > CROWDED:
             yield f"{self.scenario.name}: others had the gateway's core for {share:.0%} of the time; read CPU only"
 
 
-def _through(scenario: Scenario, gateway: Server) -> Run:
+def through(scenario: Scenario, gateway: Server) -> Run:
+    """One run through what listens there, after a look at what it answers."""
     check(scenario, gateway.port)
     memory = resident_bytes(gateway.pid)
     cpu, waited = cpu_seconds(gateway.pid), waited_seconds(gateway.pid)
@@ -154,12 +174,13 @@ def measure(chosen: Sequence[Scenario], rounds: int, track: Track) -> list[Resul
     with track.mock() as mock, track.gateway(mock) as gateway:
         for number in range(1, rounds + 1):
             for result in results:
-                _say(f"round {number}/{rounds}: {result.scenario.name}")
+                say(f"round {number}/{rounds}: {result.scenario.name}")
                 result.measure(track, mock, gateway)
-    _say("")
+    say("")
     return results
 
 
-def _say(progress: str) -> None:
+def say(progress: str) -> None:
+    """What is under way, over what was said before; only to a person."""
     if sys.stderr.isatty():
         print(f"\r\033[K{progress}", end="", file=sys.stderr, flush=True)

@@ -7,6 +7,8 @@ from msgspec.structs import replace
 
 from bench.traffic import RESPONSES, Report, Traffic
 
+CROWDED = 0.05  # of the time: what waits longer for its core looks slower than it is
+
 
 class Run(Struct, frozen=True):
     """One run of a scenario; directly to the mock there is no gateway to watch."""
@@ -16,6 +18,11 @@ class Run(Struct, frozen=True):
     waited: float = 0.0  # seconds in which it was ready and others had its core
     idle: int = 0  # bytes resident after the start, before any request
     growth: int = 0  # bytes resident at the peak, above those before the run
+
+    @property
+    def waiting(self) -> float:
+        """Its share of the time."""
+        return self.waited / self.report.s
 
 
 class Row(Struct, frozen=True):
@@ -110,7 +117,7 @@ def _first(quick: bool) -> list[Scenario]:
 
 def _many(quick: bool) -> Scenario:
     traffic = replace(_crowd(quick), model="mock-hermes", tools=True)
-    rows = (*_crowded(traffic), *_DELAY, Row("idle gateway, memory", "MB", lambda run: run.idle / 1e6, direct=False))
+    rows = (*crowded(traffic), *_DELAY, Row("idle gateway, memory", "MB", lambda run: run.idle / 1e6, direct=False))
     return Scenario("streams", "1000 streams × 10 chunks/s", traffic, rows, b'"content"', fresh=True)
 
 
@@ -119,7 +126,8 @@ def _crowd(quick: bool) -> Traffic:
     return Traffic("mock", knobs, streams=1000, requests=1000, ramp_ms=1000 if quick else 2000)
 
 
-def _crowded(traffic: Traffic) -> tuple[Row, ...]:
+def crowded(traffic: Traffic) -> tuple[Row, ...]:
+    """What is measured of many streams at a time."""
     return (
         Row("not ended well", "streams", lambda run: traffic.requests - run.report.dones, 0),
         *_first_byte(5),
@@ -139,7 +147,7 @@ def _responses(quick: bool) -> Iterator[Scenario]:
         rate = Row("rate", "responses/s", lambda run: run.report.rps)
         yield Scenario("responses", f"a response, {word}", whole, (_cpu_per_request(), rate), shows)
         yield Scenario("responses", f"burst of responses, {word}", burst, (_cpu_per_line(),), delta)
-        yield Scenario("responses", f"1000 responses × 10 chunks/s, {word}", many, _crowded(many), delta, fresh=True)
+        yield Scenario("responses", f"1000 responses × 10 chunks/s, {word}", many, crowded(many), delta, fresh=True)
 
 
 def _arguments(quick: bool) -> list[Scenario]:

@@ -29,14 +29,28 @@ _MOST, _FLAT = 10.0, 1.5
 _TEXT = "the fast gateway " * 30
 _NUMBERS = itertools.count()
 
-Job = Callable[
-    [Database, str], Awaitable[str]
-]  # takes the id of a chain's last response, and returns that of the new one
+Clock = Callable[[], float]
+# Takes the id of a chain's last response, and returns that of the new one.
+Job = Callable[[Database, str], Awaitable[str]]
 
 
 def figures(quick: bool) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         yield from asyncio.run(measured(f"sqlite:///{folder}/gateway.db", quick))
+
+
+def turn_beside(url: str, rows: int) -> float:
+    """CPU milliseconds of a turn behind ten items, in an empty database that so many rows of others were put into."""
+    return asyncio.run(_turn_beside(url, rows))
+
+
+async def _turn_beside(url: str, rows: int) -> float:
+    database = Database(url)
+    await _chain(database, _SIZES[0])  # the first one makes the tables
+    await _fill(database, rows)
+    (cost,) = await _costs(database, _turn, _SIZES[:1], time.process_time)
+    await database.close()
+    return cost
 
 
 async def measured(url: str, quick: bool) -> list[Figure]:
@@ -62,16 +76,16 @@ async def _figures(database: Database, sizes: Sequence[int], beside: str) -> Asy
         yield Figure("store", f"{name} of {sizes[-1]:,} items{beside}", "ms", (cost,))
 
 
-async def _costs(database: Database, job: Job, sizes: Sequence[int]) -> list[float]:
+async def _costs(database: Database, job: Job, sizes: Sequence[int], clock: Clock = time.perf_counter) -> list[float]:
     """Milliseconds of a job on chains of these sizes, in turn, so that a busy moment of the machine is that of all."""
     costs: list[list[float]] = [[] for _ in sizes]
     chains = [[await _chain(database, size) for _ in range(_TIMES if size < _FEW else 1)] for size in sizes]
     for turn in range(_TIMES):
         for same, cost in zip(chains, costs, strict=True):
             which = turn % len(same)
-            begun = time.perf_counter()
+            begun = clock()
             same[which] = await job(database, same[which])
-            cost.append((time.perf_counter() - begun) * 1000)
+            cost.append((clock() - begun) * 1000)
     return [*map(median, costs)]
 
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from bench import compiled
 
+KEY = "sk-1234"  # that load.c shows
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 
 _TOOL = {
@@ -36,6 +37,7 @@ class Traffic(Struct, frozen=True):
     seconds: float = 30.0
     path: str = CHAT
     store: bool = False
+    headers: tuple[tuple[str, str], ...] = ()
 
     def direct(self) -> "Traffic":
         """The same as the mock knows it."""
@@ -82,6 +84,7 @@ def run(traffic: Traffic, port: int) -> Report:
     command = [str(compiled.load()), "-u", f"127.0.0.1:{port}{traffic.path}", "-b", body(traffic).decode()]
     command += ["-c", str(traffic.streams), "-n", str(traffic.requests), "-r", str(traffic.ramp_ms)]
     command += ["-t", str(traffic.seconds), "-g", str(_TO_FINISH)]
+    command += [word for name, value in traffic.headers for word in ("-H", f"{name}: {value}")]
     limit = traffic.seconds + _TO_FINISH + 10
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=limit)
     return msgspec.json.decode(done.stdout, type=Report)
@@ -90,8 +93,9 @@ def run(traffic: Traffic, port: int) -> Report:
 def ask(traffic: Traffic, port: int, knobs: str) -> bytes:
     """The answer to one such request with other knobs."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    headers = {"content-type": "application/json", "authorization": f"Bearer {KEY}", **dict(traffic.headers)}
     try:
-        connection.request("POST", traffic.path, body(traffic, knobs), {"content-type": "application/json"})
+        connection.request("POST", traffic.path, body(traffic, knobs), headers)
         return connection.getresponse().read()
     finally:
         connection.close()

@@ -1,0 +1,1 @@
+"""The gateway beside others, in front of the same mock: `python -m bench.peers` prints one table."""

@@ -1,0 +1,97 @@
+"""What all are measured at, and what is wanted of the gateway.
+
+The traffic is that of the scenarios of `python -m bench`; a heat says who takes part.  Rows are named as figures are:
+scenario, colon, row.
+"""
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from bench.peers.programs import SMG
+from bench.scenarios import Scenario, crowded, scenarios
+from bench.traffic import Traffic
+
+START, IDLE, ADDED, TWO = (
+    "start to first answer",
+    "idle: memory",
+    "added latency, idle",
+    "two workers: CPU to one worker's",
+)
+ONE_AT_A_TIME, MANY_AT_A_TIME = "whole answer, 1 at a time", "whole answer, 32 at a time"
+LATENCY, CPU = f"{ONE_AT_A_TIME}: latency, p50", f"{MANY_AT_A_TIME}: CPU"
+NATIVE = "burst, native text"
+_CROWD, _HUGE_CROWD = "1000 streams × 10 chunks/s", "5000 streams × 1 chunk/s"
+
+
+class Heat(Struct, frozen=True):
+    scenario: Scenario
+    needs: frozenset[str] = frozenset({"chat"})  # any of it
+    once: bool = False  # however many rounds
+
+
+class Want(Struct, frozen=True):
+    """The most that is wanted of the gateway: a number, or so many times what another measures."""
+
+    most: float
+    of: str = ""
+    row: str = ""  # of that other; "": the same
+
+    def __str__(self) -> str:
+        return f"≤ {self.most:g}" + (f" × {self.of}" if self.of else "") + ("'s native" if self.row else "")
+
+
+_TO_NATIVE = f"{NATIVE}: CPU"
+WANTS = {
+    f"{ONE_AT_A_TIME}: CPU": Want(1.35, SMG),
+    CPU: Want(1.35, SMG),
+    _TO_NATIVE: Want(0.7, SMG),
+    "burst, hermes_json call: CPU": Want(1.0, SMG, _TO_NATIVE),
+    "burst, think: CPU": Want(1.0, SMG, _TO_NATIVE),
+    "burst of responses, passed on: CPU": Want(4.5),
+    "burst of responses, stored: CPU": Want(4.5),
+    "20 streams × 50 chunks/s: CPU": Want(1.5, SMG),
+    f"{_CROWD}: first byte, p50": Want(1),
+    f"{_CROWD}: first byte, p99": Want(160),
+    f"{_CROWD}: memory": Want(45),
+    f"{_CROWD}: CPU": Want(1.6, SMG),
+    f"{_HUGE_CROWD}: not ended well": Want(0),
+    f"{_HUGE_CROWD}: first byte, p99": Want(1000),
+    ADDED: Want(0.25),
+    START: Want(0.8),
+    IDLE: Want(70),
+    TWO: Want(1.1),
+}
+
+
+def heats(quick: bool) -> Iterator[Heat]:
+    """All of them, in the order of the table."""
+    known = {scenario.name: scenario for scenario in scenarios(quick)}
+    yield Heat(known[ONE_AT_A_TIME])
+    yield Heat(known[MANY_AT_A_TIME], frozenset({"chat", "workers"}))
+    yield Heat(known[NATIVE])
+    for name in ("burst, hermes_json call", "burst, think"):
+        yield Heat(known[name], frozenset({"formats"}))
+    for word in ("passed on", "stored"):
+        yield Heat(known[f"burst of responses, {word}"], frozenset({"responses"}))
+    yield Heat(_plain(known["20 streams × 50 chunks/s"]))
+    yield Heat(_shorter(_plain(known[_CROWD]), quick), once=True)
+    yield Heat(_huge_crowd(quick), frozenset({"crowd"}), once=True)
+
+
+def _plain(scenario: Scenario) -> Scenario:
+    """Without a text format and tools, of which the others know nothing."""
+    return replace(scenario, traffic=replace(scenario.traffic, model="mock", tools=False))
+
+
+def _shorter(scenario: Scenario, quick: bool) -> Scenario:
+    """So that the slowest comes to its end in the time that a run may take."""
+    knobs = f"m=plain,n={10 if quick else 20},p=100,ts=1"
+    return replace(scenario, traffic=replace(scenario.traffic, knobs=knobs))
+
+
+def _huge_crowd(quick: bool) -> Scenario:
+    knobs = f"m=plain,n={4 if quick else 12},p=1000,ts=1"
+    traffic = Traffic("mock", knobs, streams=5000, requests=5000, ramp_ms=5000)
+    return Scenario("streams", _HUGE_CROWD, traffic, crowded(traffic), b'"content"', fresh=True)

@@ -1,0 +1,134 @@
+"""What the bench makes of what it measured: powers, verdicts, tables, the document; and who is compared."""
+
+import subprocess
+from types import SimpleNamespace
+from xml.etree import ElementTree
+
+import pytest
+
+from bench.document import replaced
+from bench.growth import Growth
+from bench.growth import markdown as growths_as_markdown
+from bench.peers.heats import ADDED, CPU, IDLE, LATENCY, START, TWO, WANTS, heats
+from bench.peers.outcome import markdown, outcome, text
+from bench.peers.plot import svg
+from bench.peers.programs import GATEWAY_NAME, PEERS, SMG, TWO_WORKERS, Peer, prepare
+from bench.rounds import Program
+from bench.traffic import Traffic
+
+SIZES = (10, 100, 1000)
+
+
+@pytest.mark.parametrize(
+    ("may", "costs", "power", "last", "verdict"),
+    [
+        ("flat", (5, 5, 5), 0, 0, "ok"),
+        ("flat", (1, 10, 100), 1, 1, "over"),
+        ("linear", (1, 10, 100), 1, 1, "ok"),
+        ("linear", (1, 1, 100), 1, 2, "over"),
+        ("flat", (5, 10, 10), 0.15, 0, "ok"),
+    ],
+)
+def test_growth_is_a_power_and_the_last_step_counts(may, costs, power, last, verdict):
+    growth = Growth("it", "µs", SIZES, costs, may)
+    assert growth.power == pytest.approx(power, abs=0.01) and growth.powers[-1] == pytest.approx(last)
+    assert growth.verdict == verdict
+
+
+def test_a_growth_is_a_row_of_the_document():
+    row = growths_as_markdown([Growth("it", "µs", SIZES, (5, 5, 5))]).splitlines()[2]
+    assert row == "| it | µs | 10: 5.00, 100: 5.00, 1,000: 5.00 | 0.00 | 0.00 | flat | ok |"
+
+
+def test_the_document_keeps_what_is_outside_the_marks():
+    document = "before\n<!-- it -->\nold\n<!-- end of it -->\nafter\n"
+    assert replaced(document, "it", "new") == "before\n<!-- it -->\nnew\n<!-- end of it -->\nafter\n"
+    assert replaced(replaced(document, "it", "new"), "it", "old") == document
+    with pytest.raises(ValueError, match="no <!-- other -->"):
+        replaced(document, "other", "new")
+
+
+NATIVE, CALL = "burst, native text: CPU", "burst, hermes_json call: CPU"
+SLOW = "20 streams × 50 chunks/s: CPU"
+
+
+def race(**more):
+    rows = {
+        START: {GATEWAY_NAME: [0.7], SMG: [0.1]},
+        CPU: {GATEWAY_NAME: [100, 90, 110], TWO_WORKERS: [120], SMG: [80]},
+        LATENCY: {"direct": [0.01], GATEWAY_NAME: [0.2], SMG: [0.1]},
+        NATIVE: {GATEWAY_NAME: [3], SMG: [5]},
+        CALL: {GATEWAY_NAME: [6]},
+        SLOW: {SMG: [20]},
+    }
+    units = dict.fromkeys(rows, "µs")
+    versions = {GATEWAY_NAME: "0.1", TWO_WORKERS: "0.1", SMG: "1.13.0"}
+    return SimpleNamespace(rows=rows, units=units, versions=versions, notes=["nginx could not be installed"], **more)
+
+
+def test_each_is_held_to_what_is_wanted_of_it():
+    said = {line.name: (line.values.get(GATEWAY_NAME), line.wanted, line.verdict) for line in outcome(race()).lines}
+    assert said == {
+        CPU: (100, "≤ 1.35 × smg", "ok: 1.25 ×"),
+        LATENCY: (0.2, "", ""),
+        NATIVE: (3, "≤ 0.7 × smg", "ok: 0.60 ×"),
+        CALL: (6, "≤ 1 × smg's native", "over: 1.20 ×"),
+        SLOW: (None, "≤ 1.5 × smg", "not measured"),
+        ADDED: (pytest.approx(0.19), "≤ 0.25", "ok"),
+        START: (0.7, "≤ 0.8", "ok"),
+        TWO: (1.2, "≤ 1.1", "over"),
+    }
+
+
+def test_the_table_has_a_column_for_each_and_says_who_is_missing():
+    found = outcome(race())
+    assert found.columns == [GATEWAY_NAME, SMG, "direct"]
+    head, rule, *rows = markdown(found).splitlines()[2:]
+    assert head == "|  | unit | gateway | smg | direct | wanted | reached |"
+    assert rule.count("|") == head.count("|") == rows[0].count("|")
+    assert rows[-1] == "- nginx could not be installed" and "nginx could not be installed" in text(found)
+
+
+def test_the_picture_has_a_dot_for_each_value_and_is_readable_in_the_dark():
+    picture = svg(outcome(race()))
+    dots = [one for one in ElementTree.fromstring(picture).iter() if one.tag.endswith("circle")]
+    assert len(dots) == 2 + 2 + 2 + 1 + 1, "the legend, and what the rows have"
+    assert "prefers-color-scheme: dark" in picture
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_whatever_is_wanted_is_measured(quick):
+    titles = {f"{heat.scenario.name}: {row.name}" for heat in heats(quick) for row in heat.scenario.rows}
+    titles |= {ADDED, START, IDLE, TWO}
+    assert WANTS.keys() <= titles and LATENCY in titles
+    assert {want.row for want in WANTS.values()} - {""} <= titles
+
+
+@pytest.mark.parametrize("name", [peer.name for peer in PEERS])
+def test_each_takes_part_in_something_and_can_be_started(name):
+    (peer,) = (peer for peer in PEERS if peer.name == name)
+    assert any(peer.can & heat.needs for heat in heats(False))
+    words = {"python": "p", "port": 1, "spare": 2, "mock": 3, "store": "s", "config": "c", "folder": "f"}
+    for said in (peer.program.command, peer.program.config):
+        assert "{{" not in said.format(**words)
+
+
+def test_a_slow_one_is_asked_less_but_never_for_fewer_than_its_streams():
+    peer = Peer("it", "1", Program(""), headers=(("host", "h:{mock}"),), slow=10)
+    assert peer.asks(Traffic("m", "", 4, 100), 7).requests == 10
+    asked = peer.asks(Traffic("m", "", 16, 100), 7)
+    assert asked.requests == 16 and asked.headers == (("host", "h:7"),)
+
+
+def test_it_is_installed_once_and_again_when_that_changes(tmp_path):
+    def run(*commands):
+        return prepare(Peer("it", "1.0", Program("it"), commands), tmp_path)
+
+    for _ in range(2):
+        assert run("echo once >> ran") == "1.0"
+    assert (tmp_path / "it" / "ran").read_text() == "once\n"
+    run("echo other >> ran")
+    assert (tmp_path / "it" / "ran").read_text() == "other\n"
+    for _ in range(2):
+        with pytest.raises(subprocess.CalledProcessError):
+            run("exit 1")
