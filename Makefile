@@ -88,7 +88,7 @@ test-pg: $(VENV)/dev
 	$(BIN)/python -m pytest tests/replicas/behind_haproxy.py tests/replicas/backups.py $(ARGS)
 
 test-browser: $(VENV)/browser
-	$(BIN)/python -m pytest tests/browser/overview.py $(ARGS)
+	$(BIN)/python -m pytest tests/browser/overview.py tests/browser/inspector.py $(ARGS)
 
 conformance: $(VENV)/dev
 	PYTHONPATH=tests $(BIN)/python -m conformance $(ARGS)

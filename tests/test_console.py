@@ -153,7 +153,7 @@ async def test_nobodys_words_are_markup():
         shown = await read(site)
     tags = [*shown.tags, *Read(answer.text).tags]
     assert {tag for tag, _ in tags} <= {
-        "html", "head", "meta", "title", "link", "script", "body", "a", "header", "p", "span", "button", "main", "h1", "dl",
+        "nav", "html", "head", "meta", "title", "link", "script", "body", "a", "header", "p", "span", "button", "main", "h1", "dl",
         "div", "dt", "dd", "section", "h2", "table", "thead", "tr", "th", "tbody", "td", "b", "pre",
     }  # fmt: skip
     assert all(given == {"src": "/assets/console.js", "type": "module"} for tag, given in tags if tag == "script")

@@ -290,7 +290,7 @@ async def test_a_folder_that_cannot_be_written_to_harms_nobody(tmp_path, caplog)
 
 async def test_a_fault_of_ours_harms_nobody_and_the_log_has_it(tmp_path, caplog):
     async with gateway(HELLO, **recording(tmp_path)) as site:
-        site.app.state.telemetry.recorder._secrets = [None]
+        site.app.state.telemetry.recorder.secrets = [None]
         assert (await site.chat()).status_code == 200
     (found,) = (line for line in caplog.records if line.message == "a recording could not be written")
     assert found.exc_info

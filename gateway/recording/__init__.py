@@ -22,10 +22,10 @@ from gateway.recording.entries import (
     Refused,
     Wrote,
 )
-from gateway.recording.lines import Unplayable, read, written
+from gateway.recording.lines import Unplayable, line, read, written
 from gateway.recording.redaction import redacted
 
 __all__ = [
     "Answered", "Asked", "Began", "Ended", "Entry", "Over", "Prepared", "Put", "Read", "Recording", "Refused",
-    "Unplayable", "Wrote", "read", "redacted", "written",
+    "Unplayable", "Wrote", "line", "read", "redacted", "written",
 ]  # fmt: skip

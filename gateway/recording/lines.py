@@ -33,7 +33,7 @@ def written(recording: Recording, gateway: str, *, redacted: bool) -> Iterator[b
     head = _Head(version=VERSION, gateway=gateway, id=recording.id, started=recording.started, redacted=redacted)
     yield json.encode(head) + b"\n"
     for entry in recording.entries:
-        yield json.encode(_line(entry)) + b"\n"
+        yield json.encode(line(entry)) + b"\n"
 
 
 def read(data: bytes) -> Recording:
@@ -44,8 +44,8 @@ def read(data: bytes) -> Recording:
         if head.version > VERSION:
             raise Unplayable(f"it is of version {head.version}, and this gateway reads none beyond {VERSION}")
         recording = Recording(head.id, head.started, len(data))
-        for line in lines:
-            recording.entries.append(convert(_entry(json.decode(line, type=dict[str, Any])), type=Entry))
+        for one in lines:
+            recording.entries.append(convert(_entry(json.decode(one, type=dict[str, Any])), type=Entry))
     except (DecodeError, ValidationError, UnicodeDecodeError, TypeError) as error:
         raise Unplayable(f"it is no recording: {error}") from None
     _complete(recording)
@@ -69,15 +69,16 @@ def event(said: Any) -> dict[str, Any]:  # noqa: ANN401 - any event, or one as i
     return {type(said).__name__: members}
 
 
-def _line(entry: Entry) -> dict[str, Any]:
-    line: dict[str, Any] = {"n": entry.n, "t": round(entry.t, 6), "kind": entry.__struct_config__.tag}
+def line(entry: Entry) -> dict[str, Any]:
+    """An entry as data."""
+    said: dict[str, Any] = {"n": entry.n, "t": round(entry.t, 6), "kind": entry.__struct_config__.tag}
     for name in entry.__struct_fields__[2:]:  # behind these
         value = getattr(entry, name)
         if name == "events":
             value = [event(one) for one in value]
         if value not in (None, [], {}):
-            line[name] = _said(value) if isinstance(value, bytes) else value
-    return line
+            said[name] = _said(value) if isinstance(value, bytes) else value
+    return said
 
 
 def _said(data: bytes) -> dict[str, str]:

@@ -40,7 +40,9 @@ _Piece = tuple[int, str]  # the place of an entry, and the member of it
 
 
 def redacted(recording: Recording, secrets: Collection[bytes], *, contents: bool) -> Recording:
-    """Without the secrets, whether known or by the names that they go by; contents: and without the contents."""
+    """All of it, or a part, without the secrets, whether known or by the names that they go by; contents: and without
+    the contents.
+    """
     entries = [*recording.entries]
     mask = _masking({*markup(), *_named(entries)}) if contents else None
     for stream in _streams(entries):
@@ -50,10 +52,12 @@ def redacted(recording: Recording, secrets: Collection[bytes], *, contents: bool
     result = Recording(recording.id, recording.started, recording.size)
     result.cut, result.over = recording.cut, recording.over
     result.entries = [_retold(entry, secrets, mask) for entry in entries]
-    telling = [entry for entry in result.entries if isinstance(entry, Read | Ended) and entry.events]
-    said = [json.encode([event(one) for one in entry.events]) + b"\n" for entry in telling]
-    for entry, events in zip(telling, veiled(said, secrets, mask), strict=True):
-        result.entries[entry.n] = replace(entry, events=json.decode(events))
+    telling = [
+        (place, entry) for place, entry in enumerate(result.entries) if isinstance(entry, Read | Ended) and entry.events
+    ]
+    said = [json.encode([event(one) for one in entry.events]) + b"\n" for _, entry in telling]
+    for (place, entry), events in zip(telling, veiled(said, secrets, mask), strict=True):
+        result.entries[place] = replace(entry, events=json.decode(events))
     return result
 
 

@@ -5,5 +5,7 @@ overview   the document as it is now
 page       pages, and what a browser may do with them
 assets     what pages fetch; templates: what they are made of
 tables     the document at a terminal
+exchanges  single requests, step by step
+replaying  one of them in another format
 top        the same, as long as somebody looks
 """

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from gateway import __version__
+from gateway.formats import names
 from gateway.server.console.document import Overview, brief
 
 if TYPE_CHECKING:
@@ -38,6 +39,11 @@ ASSET_HEADERS: Mapping[str, str] = MappingProxyType({**_SAFE, "cache-control": "
 def render(root: str, seen: Overview | None) -> str:
     """The page `/`.  root: where the gateway is asked; seen: None for who may not see it, and is asked for a key."""
     return _templates().get_template("overview.html").render(root=root, seen=seen, version=__version__)
+
+
+def inspector() -> str:
+    """The page `/inspector`, the same for everybody."""
+    return _templates().get_template("inspector.html").render(formats=sorted(names()), version=__version__)
 
 
 @cache

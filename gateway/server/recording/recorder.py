@@ -24,7 +24,10 @@ _MOST_WAITING = 64 << 20  # bytes that wait to be written
 
 
 class Recorder:
-    """recent: those of late, the running ones among them, where somebody may look at them."""
+    """recent: those of late, the running ones among them, where somebody may look at them.
+
+    secrets: what nobody is shown of them.
+    """
 
     def __init__(self) -> None:
         self.recent: deque[Recording] = deque(maxlen=_RECENT)
@@ -36,7 +39,7 @@ class Recorder:
         """What it says holds from now on."""
         self._settings, self._shown = config.recording, config.inspector.enabled
         keys = [one.api_key.get_secret_value() for one in config.backends.values() if one.api_key]
-        self._secrets: Collection[bytes] = [key.encode() for key in keys]
+        self.secrets: Collection[bytes] = [key.encode() for key in keys]
 
     def begin(self, id: str, endpoint: str, headers: Iterable[tuple[bytes, bytes]]) -> Tape | None:
         """None where nobody wants it."""
@@ -76,7 +79,7 @@ class Recorder:
             _log.warning("a recording is lost: more come than can be written")
             return
         self._writer = self._writer or ThreadPoolExecutor(1, "recorder")
-        work = self._writer.submit(files.write, recording, self._settings, self._secrets)
+        work = self._writer.submit(files.write, recording, self._settings, self.secrets)
         self._waiting[work] = recording.size
         work.add_done_callback(self._written)
 

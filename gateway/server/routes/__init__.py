@@ -10,6 +10,7 @@ from gateway.server.routes import (
     conversations,
     embeddings,
     health,
+    inspector,
     metrics,
     models,
     rerank,
@@ -17,7 +18,9 @@ from gateway.server.routes import (
     tokenize,
 )
 
-_RESOURCES = (models, responses, conversations, completions, embeddings, rerank, tokenize, health, metrics, console)
+_RESOURCES = (
+    models, responses, conversations, completions, embeddings, rerank, tokenize, health, metrics, console, inspector,
+)  # fmt: skip
 
 
 def add(app: FastAPI, config: Config, door: Doorkeeper) -> None:

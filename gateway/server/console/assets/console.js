@@ -1,22 +1,20 @@
 // Keeps a page as it is now: fetches it again and again, with the key if one is needed, and changes what is new in it.
-// The key is kept for this tab alone, and is sent nowhere by itself as a cookie would be.
 
-const PLACE = "gateway-key";
+import { ask, forget, keep, key, reason } from "./door.js";
+
 const SECONDS = 2;
 // The one place where text becomes a document: what the gateway has rendered, in which all else is escaped.
 const html = { createHTML: (text) => text };
 const trusted = window.trustedTypes ? window.trustedTypes.createPolicy("console", html) : html;
 
 const find = (id) => document.getElementById(id);
-const key = () => sessionStorage.getItem(PLACE);
 let paused = false;
 let timer = 0;
 
 async function load() {
     clearTimeout(timer);
     try {
-        const headers = key() ? { authorization: `Bearer ${key()}` } : {};
-        const answer = await fetch(location.pathname, { headers });
+        const answer = await ask(location.pathname);
         const text = await answer.text();
         if (answer.ok) show(text);
         else refuse(answer.status, text);
@@ -54,21 +52,13 @@ function refuse(status, text) {
         tell(`The gateway answers ${status}.`);
         return;
     }
-    sessionStorage.removeItem(PLACE);
+    forget();
     if (!find("door")) {
         location.reload();
         return;
     }
     find("refusal").textContent = reason(text) ?? `The gateway answers ${status}.`;
     find("key").focus();
-}
-
-function reason(text) {
-    try {
-        return JSON.parse(text).error.message;
-    } catch {
-        return null;
-    }
 }
 
 function tell(text) {
@@ -82,7 +72,7 @@ function buttons() {
 
 document.addEventListener("submit", (event) => {
     event.preventDefault();
-    sessionStorage.setItem(PLACE, find("key").value.trim());
+    keep(find("key").value);
     find("refusal").textContent = "";
     load();
 });
@@ -95,7 +85,7 @@ find("pause").addEventListener("click", () => {
 });
 
 find("leave").addEventListener("click", () => {
-    sessionStorage.removeItem(PLACE);
+    forget();
     location.reload();
 });
 

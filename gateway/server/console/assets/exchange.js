@@ -1,0 +1,112 @@
+// One request as three columns: what was read from the model, what that was taken to mean, what the client was sent.
+// Items of one `group` came of each other.
+
+const COLUMNS = { put: "reads", answered: "reads", refused: "reads", read: "reads", ended: "reads", prepared: "events" };
+const KINDS = { ToolStart: "call", ToolArgs: "call", ToolInput: "call", ToolEnd: "call", Failure: "bad" };
+const PIECES = new Set(["Text", "Reasoning", "Refusal", "ToolArgs", "ToolInput"]);
+
+export class Exchange {
+    constructor() {
+        Object.assign(this, { reads: [], events: [], sent: [], calls: [], asked: null, last: -1, pending: [] });
+        Object.assign(this, { times: [], pieces: [] }); // of reads, and of what is said in them
+    }
+
+    add(entry) {
+        if (entry.n <= this.last) return; // it was asked for twice
+        this.last = entry.n;
+        if (entry.kind === "asked") this.asked = entry;
+        if (entry.kind === "read" && text(entry.data)) this.times.push(entry.t);
+        const item = { entry, group: entry.call && entry.kind !== "read" ? `call ${entry.call}` : entry.n, ...face(entry) };
+        this[COLUMNS[entry.kind] ?? "sent"].push(item);
+        if (entry.kind === "read" || entry.kind === "ended") this.#heard(item, entry);
+        if (entry.kind === "wrote" && entry.of !== undefined) this.#wrote(item, entry);
+    }
+
+    // What it says waits for what the client is sent of it.
+    #heard(item, entry) {
+        this.pending.push(item);
+        const made = entry.kind === "ended" || !text(entry.data);
+        for (const said of entry.events ?? []) {
+            const [[name, members]] = Object.entries(said);
+            const event = { entry, said, group: entry.n, ...appearance(name, members, made) };
+            this.events.push(event);
+            this.pending.push(event);
+            if (PIECES.has(name)) this.pieces.push(entry.t);
+            this.#called(name, members, this.events.length - 1);
+        }
+    }
+
+    #called(name, { choice, call, ...members }, place) {
+        const which = `${choice}/${call}`;
+        if (name === "ToolStart") this.calls.push({ which, place, name: members.name, pieces: [] });
+        const found = this.calls.findLast((one) => one.which === which);
+        if (found && (name === "ToolArgs" || name === "ToolInput")) {
+            found.pieces.push({ place, text: members.json ?? members.text ?? "" });
+        }
+    }
+
+    #wrote(item, entry) {
+        const of = this.pending.filter((one) => one.entry.n <= entry.of);
+        for (const one of of) one.group = entry.n;
+        this.pending = this.pending.filter((one) => one.entry.n > entry.of);
+        item.group = entry.n;
+    }
+}
+
+// Bytes as text, as far as they are.
+export function text(bytes) {
+    return bytes?.text ?? (bytes?.base64 ? `base64 ${bytes.base64}` : "");
+}
+
+function face(entry) {
+    const said = text(entry.body ?? entry.data), why = entry.problem?.message ?? "";
+    switch (entry.kind) {
+        case "prepared": return { label: "format", look: "quiet", text: `${entry.format}: ${entry.reason}` };
+        case "answered": return { label: "answered", look: "quiet", text: entry.content_type ?? "" };
+        case "refused": return { label: `${entry.status}`, look: "bad", text: said };
+        case "read": return said ? { label: "", look: "", text: said } : { label: "end", look: "quiet", text: "" };
+        case "ended": return { label: "over", look: entry.problem ? "bad" : "quiet", text: why };
+        case "began": return { label: `${entry.status}`, look: entry.status < 400 ? "quiet" : "bad", text: type(entry) };
+        case "wrote": return { label: "", look: said.startsWith(": gateway-warnings") ? "made" : "", text: said };
+        case "over": return { label: "over", look: entry.problem ? "bad" : "quiet", text: `${entry.status} ${why}` };
+        default: return { label: entry.kind, look: "quiet", text: `${entry.path} ${said}` };
+    }
+}
+
+const type = (entry) => entry.headers?.["content-type"] ?? "";
+
+// made: the model did not say it at this place.
+function appearance(name, { choice, ...members }, made) {
+    const look = members.complete === false || made ? "made" : KINDS[name] ?? "";
+    const words = members.text ?? members.json;
+    return { label: name, look, text: typeof words === "string" ? words : JSON.stringify(members) };
+}
+
+// What bytes say, for a row: of frames what is new in each of them, of anything else the beginning.
+export function brief(said) {
+    if (!said.startsWith("data: ")) return said;
+    return said.split("\n").filter((line) => line).map((line) => {
+        try {
+            return news(JSON.parse(line.replace(/^data: /, "")));
+        } catch {
+            return line; // a part of one, or none of JSON
+        }
+    }).join(" · ");
+}
+
+function news({ choices, type, delta, usage, error }) {
+    if (type) return `${type} ${delta === undefined ? "" : JSON.stringify(delta)}`;
+    const end = (one) => one.finish_reason ? { finish_reason: one.finish_reason } : {};
+    const said = (choices ?? []).map((one) => ({ ...one.delta, ...end(one) }));
+    const rest = [...(usage ? [{ usage }] : []), ...(error ? [{ error }] : [])];
+    return [...said, ...rest].map((one) => JSON.stringify(one)).join(" ");
+}
+
+// The question, for a shell; the key is the reader's to give.
+export function curl(asked, root) {
+    const quoted = (word) => `'${word.replaceAll("'", "'\\''")}'`;
+    const headers = Object.entries({ "content-type": "application/json", ...asked.headers })
+        .filter(([name]) => name !== "user-agent").map(([name, value]) => `-H ${quoted(`${name}: ${value}`)}`);
+    const key = '-H "authorization: Bearer $GATEWAY_KEY"';
+    return ["curl -N", quoted(root + asked.path), ...headers, key, "--data-binary", quoted(text(asked.body))].join(" ");
+}
