@@ -305,7 +305,7 @@ def test_each_model_and_backend_has_its_own():
 
 
 def observation(number=0, problem=None):
-    made = Observation(f"r{number}", CHAT, lambda _: None)
+    made = Observation(f"r{number}", "POST", CHAT, lambda _: None)
     made.problem = problem
     return made
 
