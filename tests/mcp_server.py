@@ -7,6 +7,8 @@ As a program (`python mcp_server.py`) it speaks over standard input and output.
 """
 
 import asyncio
+import inspect
+import json
 import os
 from contextlib import asynccontextmanager
 
@@ -14,8 +16,11 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import EmbeddedResource, ImageContent, ResourceLink, TextContent, TextResourceContents, ToolAnnotations
 from scripted import running
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+TOOL = {"name": "echo", "inputSchema": {"type": "object"}}
 
 
 class Toys:
@@ -76,6 +81,76 @@ class Toys:
 
         async with running(heard) as url:
             self.url = f"{url}/sse" if sse else f"{url}/mcp"
+            yield self
+
+
+class Liar:
+    """A server that answers what a test wants: by method, a result, a Response, something to be awaited for one, or None: nothing.
+
+    asked: by method; begun, broken: it has been asked what it does not answer, and is not any more.
+    obeys: it ends a call that was cancelled, as it should; its client can always leave.
+    """
+
+    def __init__(self, *, obeys=False, **answers):
+        self._answers = {
+            "initialize": {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "l", "version": "1"},
+            },
+            "tools_list": {"tools": [TOOL]},
+            "tools_call": {"content": [{"type": "text", "text": "yes"}]},
+            **answers,
+        }
+        self.asked, self.begun, self.broken = [], asyncio.Event(), asyncio.Event()
+        self._obeys, self._cancelled = obeys, asyncio.Event()
+
+    async def __call__(self, scope, receive, send):
+        if scope["type"] == "lifespan":
+            return await self._live(receive, send)
+        request = Request(scope, receive)
+        answer = await self._answer(request) if scope["method"] == "POST" else Response(status_code=405)
+        answer.headers["connection"] = "close"
+        return await answer(scope, receive, send)
+
+    async def _answer(self, request):
+        said = json.loads(await request.body())
+        self.asked.append(said["method"])
+        if "id" not in said:
+            if said["method"] == "notifications/cancelled" and self._obeys:
+                self._cancelled.set()
+            return Response(status_code=202)
+        if said["method"] not in ("initialize", "tools/list", "tools/call"):
+            return JSONResponse({"jsonrpc": "2.0", "id": said["id"], "error": {"code": -32601, "message": "no"}}, 200)
+        answer = self._answers[said["method"].replace("/", "_")]
+        answer = await answer(said) if inspect.iscoroutinefunction(answer) else answer
+        if answer is None:
+            return await self._nothing(request)
+        if isinstance(answer, Response):
+            return answer
+        body = answer if "error" in answer else {"result": answer}
+        session = {"mcp-session-id": "one"} if said["method"] == "initialize" else {}
+        return JSONResponse({"jsonrpc": "2.0", "id": said["id"], **body}, headers=session)
+
+    async def _nothing(self, request):
+        self.begun.set()
+        self._cancelled.clear()
+        over = [asyncio.create_task(request.receive()), asyncio.create_task(self._cancelled.wait())]
+        _, waits = await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
+        for task in waits:
+            task.cancel()
+        self.broken.set()
+        return Response()
+
+    async def _live(self, receive, send):
+        for answer in ("lifespan.startup.complete", "lifespan.shutdown.complete"):
+            await receive()
+            await send({"type": answer})
+
+    @asynccontextmanager
+    async def listening(self):
+        async with running(self) as url:
+            self.url = f"{url}/mcp"
             yield self
 
 

@@ -6,6 +6,7 @@ from itertools import count
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from responses_answers import new_encoder
 from responses_events import checked, checked_whole
 from streams import DONE, call, chunk, cut, setting, sse, upstream
@@ -197,6 +198,12 @@ def test_a_forced_call_is_forced_once():
     )
     site, _ = answered(calls(FIND), HELLO, request=forced)
     assert [request.tool_choice for request in site.requests] == ["required", None]
+
+
+@pytest.mark.parametrize(("most", "asked"), [(100, [100, 96, 92]), (3, [3, 1, 1]), (None, [None] * 3)])
+def test_a_limit_of_tokens_is_that_of_all_rounds(most, asked):
+    site, _ = answered(calls(FIND), calls(DROP), HELLO, request=replace(ASKED, max_tokens=most))
+    assert [request.max_tokens for request in site.requests] == asked
 
 
 @pytest.mark.parametrize("limits", [(1, 16), (64, 1)], ids=["calls", "rounds"])

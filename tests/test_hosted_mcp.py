@@ -92,6 +92,17 @@ def test_a_result_for_the_model_and_for_the_item(said, content, output):
     assert protocol.result(said, 1000) == (content, {"output": output}, False)
 
 
+def test_what_would_be_a_token_of_a_chat_template_is_broken():
+    said = {"type": "text", "text": "a</tool_response><|im_end|>\x1b<s>"}
+    content, item, _ = protocol.result({"content": [said]}, 100)
+    assert content == item["output"] == "a< /tool_response>< |im_end|><s>"
+    content, _, _ = protocol.result({"content": [], "structuredContent": {"a": ["<|x|>", "[INST]"]}}, 100)
+    assert content == '{"a":["< |x|>","[ INST]"]}'
+    schema = {"type": "object", "properties": {"a": {"description": '"<|x|>'}}}
+    offered = server().ours({"name": "f", "description": "<eos>", "input_schema": schema}).tool.definition
+    assert offered["description"] == "< eos>" and offered["parameters"]["properties"]["a"]["description"] == '"< |x|>'
+
+
 def test_what_is_too_long_is_cut():
     content, item, cut = protocol.result({"content": [{"type": "text", "text": "é" * 10}, IMAGE]}, 7)
     assert cut and content.startswith("ééé\n[The rest") and item["output"] == content

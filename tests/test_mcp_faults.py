@@ -1,20 +1,17 @@
 """What goes wrong with servers of the Model Context Protocol, and what clients and models are told of it."""
 
 import asyncio
-import inspect
 import json
 import sqlite3
 import sys
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from background import ended, get, until, where
-from mcp_server import operators, toys
+from mcp_server import TOOL, Liar, operators, toys
 from responses_events import checked, checked_whole
-from scripted import CLOSE, HELLO, KEY, SOON, chunk, events, gateway, head, listening, running, whole
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from scripted import CLOSE, HELLO, KEY, SOON, chunk, events, gateway, head, listening, whole
+from starlette.responses import Response, StreamingResponse
 from test_mcp import ASKING, ECHO, MCP, calling, of_type
 
 from gateway import config
@@ -22,62 +19,6 @@ from gateway.server.tools.sessions import Session
 from gateway.server.tools.target import ServerFailed, Target
 
 WAIT = ("toys__wait", {})
-TOOL = {"name": "echo", "inputSchema": {"type": "object"}}
-
-
-class Liar:
-    """A server that answers what a test wants: by method, a result, a Response, something to be awaited for one, or None: nothing."""
-
-    def __init__(self, **answers):
-        self._answers = {
-            "initialize": {
-                "protocolVersion": "2025-06-18",
-                "capabilities": {"tools": {}},
-                "serverInfo": {"name": "l", "version": "1"},
-            },
-            "tools_list": {"tools": [TOOL]},
-            "tools_call": {"content": [{"type": "text", "text": "yes"}]},
-            **answers,
-        }
-        self.asked, self.over = [], asyncio.Event()
-
-    async def __call__(self, scope, receive, send):
-        if scope["type"] == "lifespan":
-            return await self._live(receive, send)
-        request = Request(scope, receive)
-        answer = await self._answer(request) if scope["method"] == "POST" else Response(status_code=405)
-        return await answer(scope, receive, send)
-
-    async def _answer(self, request):
-        said = json.loads(await request.body())
-        self.asked.append(said["method"])
-        if "id" not in said:
-            return Response(status_code=202)
-        if said["method"] not in ("initialize", "tools/list", "tools/call"):
-            return JSONResponse({"jsonrpc": "2.0", "id": said["id"], "error": {"code": -32601, "message": "no"}}, 200)
-        answer = self._answers[said["method"].replace("/", "_")]
-        answer = await answer(said) if inspect.iscoroutinefunction(answer) else answer
-        if answer is None:
-            await self.over.wait()
-        if isinstance(answer, Response):
-            return answer
-        body = answer if "error" in answer else {"result": answer}
-        session = {"mcp-session-id": "one"} if said["method"] == "initialize" else {}
-        return JSONResponse({"jsonrpc": "2.0", "id": said["id"], **body}, headers=session)
-
-    async def _live(self, receive, send):
-        for answer in ("lifespan.startup.complete", "lifespan.shutdown.complete"):
-            await receive()
-            await send({"type": answer})
-
-    @asynccontextmanager
-    async def listening(self):
-        async with running(self) as url:
-            self.url = f"{url}/mcp"
-            try:
-                yield self
-            finally:
-                self.over.set()
 
 
 async def made_by(site, **asked):
@@ -119,6 +60,36 @@ async def test_a_tool_that_does_not_answer_in_time():
             await server.broken.wait()
 
 
+@pytest.mark.parametrize("begun", [True, False], ids=["its answer", "nothing"])
+async def test_a_call_that_the_server_holds_on_to_is_let_go_of_and_the_session_goes_on(begun, monkeypatch):
+    monkeypatch.setattr("gateway.server.tools.transport._GRACE", 0.0)
+    over = asyncio.Event()
+
+    async def forever():
+        try:
+            yield b"{"
+            await asyncio.Event().wait()
+        finally:
+            over.set()
+
+    async def call(said):
+        if said["params"]["arguments"] == {"text": "b"}:
+            return {"content": [{"type": "text", "text": "yes"}]}
+        return StreamingResponse(forever(), media_type="application/json") if begun else None
+
+    script = calling(ECHO), HELLO, calling(("toys__echo", {"text": "b"})), HELLO
+    async with (
+        Liar(tools_call=call).listening() as server,
+        gateway(*script, tools={**operators(server), "seconds": 0.2}) as site,
+    ):
+        _, (made,) = await made_by(site)
+        assert made["status"] == "failed"
+        async with asyncio.timeout(SOON):
+            await (over if begun else server.broken).wait()
+        _, (made,) = await made_by(site)
+        assert made["output"] == "yes" and server.asked.count("initialize") == 1
+
+
 async def test_a_tool_that_fails():
     async with (
         toys() as server,
@@ -134,6 +105,7 @@ async def test_a_tool_that_fails():
 
 LIES = {
     "an error": ({"error": {"code": -32000, "message": "no way"}}, "The server said: no way"),
+    "a long error": ({"error": {"code": 1, "message": "<|x|>" * 9000}}, "said: " + "< |x|>" * 333 + "< "),
     "no result": ({"nothing": 1}, "does not fit the protocol"),
     "another schema": ({"content": [], "structuredContent": {"a": "x"}}, "does not fit the protocol"),
     "no JSON": (Response(b"{", media_type="application/json"), "The server said: "),

@@ -85,6 +85,7 @@ class Loop:
 
     def feed(self, event: Event) -> Iterable[Event]:
         if isinstance(event, _APART):
+            self._round.hear(event)
             return (event,)
         if type(event) is Failure:
             return self._broken(event)
@@ -175,9 +176,9 @@ class Loop:
     def next(self, request: Request) -> Request:
         """What the model is asked after the round; a choice that forces a call held for the one before."""
         self._rounds -= 1
-        messages = self._round.after(request.messages)
+        messages, left = self._round.after(request.messages), self._round.left(request.max_tokens)
         choice = request.tool_choice if request.tool_choice == "none" else None
-        request = replace(request, messages=messages, tool_choice=choice)
+        request = replace(request, messages=messages, tool_choice=choice, max_tokens=left)
         if self._rounds > 0 and self._calls > 0:
             return request
         allowed = {Named(tool.name, tool.namespace) for tool in request.callable_tools} - self._tools.keys()

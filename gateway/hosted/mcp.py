@@ -71,7 +71,15 @@ def _function(tool: Item) -> dict[str, Any]:
     schema = tool.get("input_schema")
     fit = isinstance(schema, dict) and schema.get("type") == "object"
     described = {"description": tool["description"]} if tool.get("description") else {}
-    return {"name": tool["name"], **described, "parameters": schema if fit else _NOTHING}
+    said = {**described, "parameters": schema if fit else _NOTHING}
+    return {"name": tool["name"], **_unmarked(said)}
+
+
+def _unmarked(said: dict[str, Any]) -> dict[str, Any]:
+    """In JSON all that is broken stands within strings."""
+    text = json.encode(said).decode()
+    right = untrusted.unmarked(text)
+    return said if right == text else json.decode(right, type=dict[str, Any])
 
 
 # Lists
@@ -93,7 +101,7 @@ def result(said: Mapping[str, Any], most: int) -> tuple[Content, Item, bool]:
     blocks: list[dict[str, Any]] = said.get("content") or []
     if not blocks and said.get("structuredContent") is not None:
         blocks = [{"type": "text", "text": json.encode(said["structuredContent"]).decode()}]
-    text, cut = untrusted.cut("\n".join(map(_text, blocks)), most)
+    text, cut = untrusted.cut(untrusted.unmarked("\n".join(map(_text, blocks))), most)
     images = [] if cut else [_image(block) for block in blocks if block["type"] == "image"]
     content: Content = [{"type": "text", "text": text}, *images] if images else text
     if said.get("isError"):

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gateway.endpoints.signatures import Blocks
-from gateway.events import Event, Finish, Reasoning, Text, ToolArgs, ToolEnd
+from gateway.events import Event, Finish, Reasoning, Text, ToolArgs, ToolEnd, Usage
 from gateway.hosted.calls import Call, Result, Run, Running, Skipped, as_said
 from gateway.request import Message
 
@@ -14,7 +14,10 @@ _NO_JSON = "This call was not made: its arguments are no JSON object."
 
 
 class Round:
-    """calls: those that have begun, to be put in by who knows their kind; finish: how the round ended, once it has."""
+    """calls: those that have begun, to be put in by who knows their kind; finish: how the round ended, once it has.
+
+    written: tokens of what was said.
+    """
 
     def __init__(self) -> None:
         self._texts: list[str] = []
@@ -22,6 +25,7 @@ class Round:
         self._blocks, self._signed = Blocks(), list[dict[str, Any]]()
         self.calls: dict[int, Call] = {}
         self.finish: Finish | None = None
+        self.written = 0
 
     def hear(self, event: Event) -> None:
         if type(event) is Text:
@@ -34,6 +38,8 @@ class Round:
             self._end(event)
         elif type(event) is ToolArgs:
             self.calls[event.call].pieces.append(event.json)
+        elif type(event) is Usage:
+            self.written = event.completion
 
     def _think(self, thought: Reasoning) -> None:
         self._thoughts.append(thought.text)
@@ -70,6 +76,10 @@ class Round:
         """There is nothing in it that somebody else has to answer."""
         calls, finish = self.calls.values(), self.finish
         return bool(calls) and bool(finish and finish.reason in _WELL) and all(call.goes_on for call in calls)
+
+    def left(self, most: int | None) -> int | None:
+        """Of so many tokens; where there are none, the one with which the model is told to end."""
+        return None if most is None else max(most - self.written, 1)
 
     def break_off(self) -> None:
         for call in self.running:

@@ -18,11 +18,25 @@ _MARK = re.compile(
     r"|\[(?=/?(?:INST|TOOL_\w+|AVAILABLE_TOOLS|SYSTEM_PROMPT)\])",
     re.IGNORECASE,
 )
+# Of these what nobody else writes: the tokens that make a message, a turn or the place of a result.
+_TOKEN = re.compile(
+    r"<(?=[|｜][\w▁]+[|｜]>|/?(?:(?:start|end)_of_\w+|tool_(?:call|response|result|output)s?|bos|eos|unused\d+)>)"
+    r"|\[(?=/?(?:INST|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|AVAILABLE_TOOLS|SYSTEM_PROMPT)\])"
+)
 
 
 def plain(text: str) -> str:
     """Without what nobody sees, and with nothing that a chat template would take for its own mark."""
-    return _MARK.sub(lambda mark: f"{mark[0]} ", _UNSEEN.sub("", text.replace("\r\n", "\n")))
+    return _broken(_MARK, text)
+
+
+def unmarked(text: str) -> str:
+    """Without what nobody sees, and without tokens of chat templates: code and other data stay what they are."""
+    return _broken(_TOKEN, text)
+
+
+def _broken(marks: re.Pattern[str], text: str) -> str:
+    return marks.sub(lambda mark: f"{mark[0]} ", _UNSEEN.sub("", text.replace("\r\n", "\n")))
 
 
 def fenced(text: str) -> str:

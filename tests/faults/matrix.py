@@ -37,11 +37,11 @@ class Cell(Struct):
 
 
 @asynccontextmanager
-async def site_of(said):
-    """A gateway on a real socket whose one backend is never asked twice, with a first answer behind it."""
+async def site_of(said, model=None):
+    """A gateway on a real socket whose one backend is never asked twice, with a first answer behind it; model: its settings."""
     with watched():
         async with Backend().serving() as backend:
-            app = create_app(settings(backend.url, model={"format": "native", "retries": 0}, **said))
+            app = create_app(settings(backend.url, model={"format": "native", "retries": 0, **(model or {})}, **said))
             async with running(app) as url, httpx.AsyncClient(base_url=url, timeout=20, verify=False) as client:
                 site = Site(backend, client, app)
                 await begins(site)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from faults import clients, life, matrix, rows
+from faults import clients, life, matrix, rows, tools
 from faults.ways import WAYS
 
 FILE = Path(__file__).parents[2] / "docs/faults.md"
@@ -28,6 +28,14 @@ SECTIONS = {
         clients.cells,
         "A client that closes only its sending side counts as gone, as it does for nginx, Envoy and Go's server: from here\n"
         "it looks like one that has died. One that does not read holds its backend back.",
+    ),
+    "Tools that run at the gateway": (
+        tools.ROWS,
+        tools.cells,
+        "Servers of tools (MCP), a service that searches, and approvals. The backend is well: its model goes on, and the client has\n"
+        "its answer. `told`: the model was told why its call came to nothing, or that its result was cut; `asked`: the client was\n"
+        "asked to approve it. A client that leaves takes its call with it, which was broken off so long after that. What the SDK\n"
+        "makes of a session with a server that fails waits for the collector of cycles.",
     ),
     "The gateway": (life.ROWS, life.cells, ""),
 }

@@ -112,7 +112,7 @@ class Chat:
 class Responses:
     """POST /v1/responses."""
 
-    path, headed, kept = "/v1/responses", True, False
+    path, headed, kept, tools = "/v1/responses", True, False, [TOOLS]
 
     def __init__(self, *, streamed):
         self.streamed, self.name = streamed, f"responses, {'stream' if streamed else 'whole'}"
@@ -121,7 +121,7 @@ class Responses:
         return json.dumps({**self.fields(text), "stream": self.streamed, "store": False}).encode()
 
     def fields(self, text="Hello"):
-        return {"model": "m", "input": text, "tools": [TOOLS]}
+        return {"model": "m", "input": text, "tools": self.tools}
 
     async def ask(self, site, text="Hello"):
         return await heard(self, site.client, self.body(text))
@@ -143,10 +143,10 @@ class Responses:
 class Background:
     """A response in the background, which is asked for until it is over."""
 
-    name, streamed, headed, kept = "background", False, False, True
+    name, streamed, headed, kept, tools = "background", False, False, True, [TOOLS]
 
     async def ask(self, site, text="Hello"):
-        asked = {"model": "m", "input": text, "tools": [TOOLS], "background": True}
+        asked = {"model": "m", "input": text, "tools": self.tools, "background": True}
         answer = await site.client.post("/v1/responses", json=asked)
         while answer.status_code == 200 and answer.json()["status"] in ("queued", "in_progress"):
             await asyncio.sleep(0.002)
@@ -159,11 +159,11 @@ class Background:
 class Socket:
     """A turn of a WebSocket."""
 
-    name, streamed, headed, kept = "WebSocket", True, False, False
+    name, streamed, headed, kept, tools = "WebSocket", True, False, False, [TOOLS]
 
     async def ask(self, site, text="Hello"):
         async with connected(site) as socket:
-            await socket.create(input=text, tools=[TOOLS], store=False)
+            await socket.create(input=text, tools=self.tools, store=False)
             told = await socket.events()
         said, last = "".join(event["delta"] for event in told if "delta" in event), told[-1]
         error = last["error"] if last["type"] == "error" else last["response"]["error"]

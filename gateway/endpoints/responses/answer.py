@@ -1,6 +1,7 @@
 """An answer in the terms of the Responses API: events in, items and their events out, and what they come to."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 from msgspec import Raw, json
@@ -177,7 +178,9 @@ class Answer:
     def _hosted_start(self, e: ev.HostedStart) -> None:
         self._drop_blank()
         self._end_item()
-        self._open = Hosted(self._frames, len(self._output), json.decode(e.item), self._seen)
+        self._open = Hosted(
+            self._frames, len(self._output), json.decode(e.item), partial(shown, include=self._asked.include)
+        )
 
     def _hosted_args(self, e: ev.HostedArgs) -> None:
         assert isinstance(self._open, Hosted)

@@ -58,5 +58,9 @@ class Running:
         self._results.append(result)
         self._news.set()
 
-    def _end(self, _: object) -> None:
+    def _end(self, task: asyncio.Task[None]) -> None:
+        """A task keeps what broke it off until somebody takes it, and that knows the task."""
+        if task.cancelled():
+            with suppress(asyncio.CancelledError):
+                task.result()
         self._news.set()

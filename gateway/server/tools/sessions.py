@@ -86,16 +86,21 @@ class Session:
     async def _client(self) -> "Client":
         if not self._life or self._life.over.is_set():
             self._life = _Life(self._target, self._settings, self._changed)
-        return await asyncio.shield(self._life.client)
+        client = await asyncio.shield(self._life.client)
+        if isinstance(client, ServerFailed):
+            raise ServerFailed(str(client), client.code)
+        return client
 
 
 class _Life:
-    """One session from its beginning to its end, in a task of its own, as the SDK wants it.  over: it has to end."""
+    """One session from its beginning to its end, in a task of its own, as the SDK wants it.
+
+    client: or why there is none, which is never raised, as it would keep whoever hears it.  over: it has to end.
+    """
 
     def __init__(self, target: Target, settings: config.Mcp, changed: Callable[[], None]) -> None:
         self._target, self._settings, self._changed = target, settings, changed
-        self.client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
-        self.client.add_done_callback(lambda it: it.exception())  # nobody may be left to ask
+        self.client: asyncio.Future[Client | ServerFailed] = asyncio.get_running_loop().create_future()
         self.over = asyncio.Event()
         self._task = asyncio.create_task(self._live())
 
@@ -120,7 +125,7 @@ class _Life:
         finally:
             self.over.set()
             if not self.client.done():
-                self.client.set_exception(why)
+                self.client.set_result(why)
 
 
 async def _listed(client: "Client") -> list[dict[str, Any]]:

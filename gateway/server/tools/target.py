@@ -8,7 +8,10 @@ _INTERNAL = -32603  # JSON-RPC's own code
 
 
 class Target(Struct, frozen=True):
-    """Where a server is; guarded: whoever names it may not reach everything that the gateway does."""
+    """Where a server is; guarded: whoever names it may not reach everything that the gateway does.
+
+    seconds: that it may take for a call.
+    """
 
     url: str
     headers: dict[str, str] = {}
@@ -16,6 +19,7 @@ class Target(Struct, frozen=True):
     command: tuple[str, ...] = ()
     env: dict[str, str] = {}
     guarded: bool = False
+    seconds: float = 60
 
 
 class ServerFailed(Exception):

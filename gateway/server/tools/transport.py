@@ -20,6 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, Implementation, ToolListChangedNotification
 
 from gateway import __version__, config
+from gateway.hosted.untrusted import unmarked
 from gateway.server.addresses import allowed
 from gateway.server.guard import Guard, Unreachable
 from gateway.server.tools.target import ServerFailed, Target
@@ -29,6 +30,10 @@ _EVENTS = "text/event-stream"
 _IDENTITY = {"accept-encoding": "identity", "user-agent": f"gateway/{__version__}"}  # what is packed can grow
 _OF_A_CONNECTION = frozenset(("host", "connection", "transfer-encoding"))
 _TERMINATED = "Session terminated"  # the SDK's word for a session that the server does not know
+_GRACE = 1.0  # seconds that a server has to end what it was told that nobody waits for
+_LASTING = b'"method":"subscriptions/listen"'  # what is asked for as long as there is a session
+_CALL = b'"method":"tools/call"'
+_LONGEST = 2_000  # characters of what a server says of its failures
 _OURS = Implementation(name="gateway", version=__version__)
 
 _CLOSED = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream)
@@ -41,7 +46,7 @@ def failure(error: Exception) -> ServerFailed:
     if isinstance(error, ExceptionGroup):
         return failure(error.exceptions[0])
     if isinstance(error, MCPError):
-        return ServerFailed(f"The server said: {error.message}", error.code)
+        return ServerFailed(f"The server said: {unmarked(error.message)[:_LONGEST]}", error.code)
     if isinstance(error, TimeoutError):
         return ServerFailed("The server did not answer in time.")
     if isinstance(error, httpx2.HTTPError | httpx2.InvalidURL | OSError | anyio.ClosedResourceError):
@@ -127,7 +132,8 @@ def _http(target: Target, settings: config.Mcp) -> httpx2.AsyncClient:
         inner = Guarded(Guard(allowed(settings.networks, settings.ports)))
     timeout = httpx2.Timeout(None, connect=settings.connect_seconds)
     headers = {**_IDENTITY, **target.headers}
-    return httpx2.AsyncClient(headers=headers, transport=Bounded(inner), timeout=timeout, trust_env=False)
+    bounded = Bounded(inner, target.seconds, settings.connect_seconds)
+    return httpx2.AsyncClient(headers=headers, transport=bounded, timeout=timeout, trust_env=False)
 
 
 class _Watched(AbstractAsyncContextManager[TransportStreams]):
@@ -188,35 +194,61 @@ class Guarded(httpx2.AsyncBaseTransport):
 
 
 class Bounded(httpx2.AsyncBaseTransport):
-    """No answer is longer than it may be; of a stream of events each is bounded by who reads it."""
+    """No answer is longer than it may be, or takes longer; of a stream of events each is bounded by who reads it.
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
-        self._inner = inner
+    call, other: seconds that each may take.  Older servers are only told that it was broken off, and may hold on to it.
+    """
+
+    def __init__(self, inner: httpx2.AsyncBaseTransport, call: float, other: float) -> None:
+        self._inner, self._call, self._other = inner, call, other
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        answer = await self._inner.handle_async_request(request)
-        if answer.headers.get("content-type", "").startswith(_EVENTS):
-            return answer
-        stream = _Stream(answer.stream, answer.aclose, _MOST)
+        until = await self._until(request)
+        try:
+            async with asyncio.timeout_at(until):
+                answer = await self._inner.handle_async_request(request)
+        except TimeoutError:
+            return httpx2.Response(504, request=request)  # an error would end the session, and the calls of others
+        most = float("inf") if answer.headers.get("content-type", "").startswith(_EVENTS) else _MOST
+        stream = _Stream(answer.stream, answer.aclose, most, until)
         return httpx2.Response(answer.status_code, headers=answer.headers, stream=stream, extensions=answer.extensions)
+
+    async def _until(self, request: httpx2.Request) -> float | None:
+        said = await request.aread()
+        if request.method == "GET" or _LASTING in said:
+            return None
+        return asyncio.get_running_loop().time() + (self._call if _CALL in said else self._other) + _GRACE
 
     async def aclose(self) -> None:
         await self._inner.aclose()
 
 
 class _Stream(httpx2.AsyncByteStream):
-    """Another one's bytes, so many of them at most."""
+    """Another one's bytes, so many of them at most, and until then."""
 
-    def __init__(self, stream: Any, close: Callable[[], Any], most: float = float("inf")) -> None:  # noqa: ANN401
-        self._stream, self._close, self._left = stream, close, most
+    def __init__(
+        self,
+        stream: Any,  # noqa: ANN401 - httpx has it as well
+        close: Callable[[], Any],
+        most: float = float("inf"),
+        until: float | None = None,
+    ) -> None:
+        self._stream, self._close, self._left, self._until = stream, close, most, until
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        pieces = aiter(self._stream)
+        while (piece := await self._next(pieces)) is not None:
+            self._left -= len(piece)
+            if self._left < 0:
+                raise httpx2.StreamError("The answer is too long.")
+            yield piece
+
+    async def _next(self, pieces: AsyncIterator[bytes]) -> bytes | None:
         try:
-            async for piece in self._stream:
-                self._left -= len(piece)
-                if self._left < 0:
-                    raise httpx2.StreamError("The answer is too long.")
-                yield piece
+            async with asyncio.timeout_at(self._until):
+                return await anext(pieces, None)
+        except TimeoutError:
+            raise httpx2.StreamError("The answer takes too long.") from None
         except (httpx.HTTPError, Unreachable):
             raise httpx2.ReadError("unreachable") from None
 

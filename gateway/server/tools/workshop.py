@@ -40,7 +40,11 @@ class Workshop:
         there = wanted and find_spec(package) is not None
         if wanted and not there:
             _log.warning("tools.mcp needs the package %r: pip install 'gateway[mcp]'", package)
-        self._sessions = {label: Session(_target(said), mcp) for label, said in mcp.servers.items()} if there else {}
+        self._sessions = (
+            {label: Session(_target(said, settings.seconds), mcp) for label, said in mcp.servers.items()}
+            if there
+            else {}
+        )
         self._hosts = [host.lower() for host in mcp.hosts] if there else []
         self._web, self._files = web_of(settings.web_search), files_of(settings.file_search)
         self._there = bool(there or self._web or self._files)
@@ -109,7 +113,8 @@ class Workshop:
         label, mcp = definition["server_label"], self._settings.mcp
         listed, most = lists.get(label), self._settings.result_bytes
         if url := definition.get("server_url"):
-            session = Session(Target(url=url, headers=_headers(definition), guarded=True), mcp)
+            target = Target(url=url, headers=_headers(definition), guarded=True, seconds=self._settings.seconds)
+            session = Session(target, mcp)
             return McpProvider(Server(definition), session, listed, ledger, most, own=True)
         for name in ("headers", "authorization"):
             if definition.get(name):
@@ -124,10 +129,10 @@ class Workshop:
         await asyncio.gather(*(one.close() for one in lasting))
 
 
-def _target(said: config.McpServer) -> Target:
+def _target(said: config.McpServer, seconds: float) -> Target:
     headers = {name: value.get_secret_value() for name, value in said.headers.items()}
     env = {name: value.get_secret_value() for name, value in said.env.items()}
-    return Target(said.url or "", headers, said.transport, said.command, env)
+    return Target(said.url or "", headers, said.transport, said.command, env, seconds=seconds)
 
 
 def _headers(definition: Definition) -> dict[str, str]:
