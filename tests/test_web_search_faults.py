@@ -86,6 +86,7 @@ async def test_results_that_are_too_long_are_cut():
         answer = await site.respond(tools=[SEARCH], stream=True)
         checked(answer.content)
         assert len(told(site)[0]) < 2100 and "truncated:web_search_call.results" in answer.text
+        assert told(site)[0].count("</untrusted>") == 2  # the note names it, and the fence ends with it
 
 
 @pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])

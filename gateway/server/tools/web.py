@@ -8,7 +8,7 @@ from msgspec import DecodeError, Struct, json
 
 from gateway import config
 from gateway.hosted import Result, Run, Sources, web
-from gateway.hosted.untrusted import cut
+from gateway.hosted.untrusted import cut_within
 from gateway.ledger import Ledger
 from gateway.request import Message
 from gateway.server.tools.pages import Pages, readable
@@ -34,7 +34,7 @@ class Beside(Struct, frozen=True):
     most: int
 
     def told(self, text: str, item: str) -> str:
-        short, was_cut = cut(text, self.most)
+        short, was_cut = cut_within(text, self.most)
         if was_cut:
             self.ledger.note("truncated", item)
         return short
