@@ -35,7 +35,7 @@ def machine() -> str:
     """Processor, cores and Python."""
     models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     name = models[0].partition(":")[2].strip() if models else platform.machine()
-    return f"{name}, {os.cpu_count()} cores, Python {platform.python_version()}, Linux {platform.release()}"
+    return f"{name}, {os.cpu_count()} cores, Python {platform.python_version()}"
 
 
 def free_port() -> int:
