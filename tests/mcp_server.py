@@ -16,6 +16,7 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import EmbeddedResource, ImageContent, ResourceLink, TextContent, TextResourceContents, ToolAnnotations
 from scripted import running
+from sse_starlette.sse import AppStatus
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -72,6 +73,7 @@ class Toys:
 
     @asynccontextmanager
     async def listening(self, sse=False, **said):
+        AppStatus.should_exit = False  # of the whole process: another test's server has been told to stop
         app = self.server.sse_app() if sse else self.server.streamable_http_app(**said)
 
         async def heard(scope, receive, send):

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from meaning import untraced
+from msgspec import convert
 from recorded import recordings
 from scripted import (
     CLOSE,
@@ -32,13 +33,14 @@ from streams import cut
 from typer.testing import CliRunner
 
 from gateway import __version__, cli
-from gateway.recording import Over, Read, Unplayable, Wrote, read, redacted, written
+from gateway.recording import Over, Prepared, Read, Unplayable, Wrote, read, redacted, written
 from gateway.replay import command
 from gateway.replay.driving import Ways, replayed
 from gateway.replay.meaning import Meaning, differences, meaning
 from gateway.replay.player import Player
 from gateway.replay.script import calls, every
 from gateway.replay.script import whole as in_one_piece
+from gateway.server.learning import Learned
 
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {"type": "string"}}}}}]
 OURS = [{"type": "function", "name": "f", "parameters": {"properties": {"a": {"type": "string"}}}}]
@@ -254,6 +256,24 @@ def test_a_backend_that_was_not_reached_and_one_that_was(tmp_path):
         ("up", 200, "end"),
     ]
     assert meaning(again(recording)) == meaning(recording)
+
+
+def test_what_a_server_had_told_of_its_model_is_known_again(tmp_path):
+    async def run():
+        more = {"more_models": {"other": {"backends": ["up"], "upstream_model": "o"}}}
+        sections = {"recording": {"mode": "all", "directory": str(tmp_path), "content": True}, **more}
+        async with gateway(HELLO, HELLO, backend={"kind": "llamacpp"}, model={"format": "auto"}, **sections) as site:
+            site.upstream.shown["/props"] = whole({"chat_template": "<|tool_calls|>"})
+            await site.chat()
+            await site.chat(model="other")
+
+    asyncio.run(run())
+    for recording in recordings(tmp_path):
+        (then,), (now,) = (
+            [one for one in each.entries if isinstance(one, Prepared)] for each in (recording, again(recording))
+        )
+        assert len(then.learned) == 1 and convert(then.learned, list[Learned]) == now.learned
+        assert (then.format, then.reason) == (now.format, now.reason)
 
 
 def test_a_model_that_answered_in_anothers_place(tmp_path):

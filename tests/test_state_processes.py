@@ -165,7 +165,15 @@ NOBODYS = {
     *((method, path) for path in ("/openapi.json", "/docs", "/docs/oauth2-redirect") for method in ("GET", "HEAD")),
     *(
         ("GET", path)
-        for path in ("/health", "/ready", "/metrics", "/v1/models", "/v1/models/{id:path}", "/v1/responses")
+        for path in (
+            "/health",
+            "/ready",
+            "/metrics",
+            "/v1/models",
+            "/v1/models/{id:path}",
+            "/v1/responses",
+            "/admin/overview",
+        )
     ),
     ("POST", "/v1/conversations"),
 }  # routes that name nothing that is stored; of those that make something, what they may be given is below

@@ -17,7 +17,7 @@ from gateway.server import logs
 from gateway.server.backend import Backend
 from gateway.server.call import AnyCall
 from gateway.server.telemetry.observation import Observation
-from gateway.turn import Action, CallUpstream, End, Failed, Keep, Send, Turn
+from gateway.turn import Action, CallUpstream, Failed, Keep, Send, Turn
 
 _log = logging.getLogger("gateway")
 Kept = Callable[[dict[str, Any]], Awaitable[bool]]  # stores an answer; False if that cannot be done
@@ -136,7 +136,7 @@ class Exchange:
                     self._unkept = action
                 case CallUpstream():
                     self._go_on(self._attempts.call())
-                case End():
+                case _:  # its end
                     self._over = True
         return said
 

@@ -85,12 +85,13 @@ class Recorder:
 
     def _written(self, work: Future[None]) -> None:
         """In the writer's thread."""
-        self._waiting.pop(work, None)
         if isinstance(error := work.exception(), OSError):
             _log.warning("a recording could not be written: %s", error.strerror)
         elif error:
             _log.error("a recording could not be written", exc_info=error)
+        self._waiting.pop(work, None)
 
     async def flush(self) -> None:
-        """Return when all is written."""
-        await asyncio.gather(*map(asyncio.wrap_future, [*self._waiting]), return_exceptions=True)
+        """Return when all is written, and let go of."""
+        if self._writer:
+            await asyncio.wrap_future(self._writer.submit(int))  # behind all that waits
