@@ -1,14 +1,15 @@
 // Keeps a page as it is now: fetches it again and again, with the key if one is needed, and changes what is new in it.
 
+import { bar } from "./bar.js";
 import { ask, forget, keep, key, reason } from "./door.js";
+import { find } from "./elements.js";
 
 const SECONDS = 2;
 // The one place where text becomes a document: what the gateway has rendered, in which all else is escaped.
 const html = { createHTML: (text) => text };
 const trusted = window.trustedTypes ? window.trustedTypes.createPolicy("console", html) : html;
 
-const find = (id) => document.getElementById(id);
-let paused = false;
+const head = bar(load, tell);
 let timer = 0;
 
 async function load() {
@@ -26,7 +27,7 @@ async function load() {
 
 function follow() {
     clearTimeout(timer);
-    const wanted = find("content").dataset.view !== "door" && !paused && !document.hidden;
+    const wanted = find("content").dataset.view !== "door" && !head.paused && !document.hidden;
     if (wanted) timer = setTimeout(load, SECONDS * 1000);
 }
 
@@ -40,7 +41,7 @@ function show(text) {
         for (const one of now.querySelectorAll("[data-live]")) renew(find(one.id), one);
     }
     buttons();
-    if (find("content").dataset.view !== "door" && !paused) tell(`as of ${new Date().toLocaleTimeString()}`);
+    if (find("content").dataset.view !== "door" && !head.paused) tell(`as of ${new Date().toLocaleTimeString()}`);
 }
 
 function renew(before, after) {
@@ -75,18 +76,6 @@ document.addEventListener("submit", (event) => {
     keep(find("key").value);
     find("refusal").textContent = "";
     load();
-});
-
-find("pause").addEventListener("click", () => {
-    paused = !paused;
-    find("pause").setAttribute("aria-pressed", paused);
-    if (paused) tell("paused");
-    else load();
-});
-
-find("leave").addEventListener("click", () => {
-    forget();
-    location.reload();
 });
 
 document.addEventListener("visibilitychange", follow);

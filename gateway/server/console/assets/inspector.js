@@ -1,5 +1,6 @@
 // The inspector: the list of requests, one of them as it goes on, and a form that makes one.  All text stays text.
 
+import { bar } from "./bar.js";
 import { ask, forget, keep, key, reason } from "./door.js";
 import { badge, find, made } from "./elements.js";
 import { Exchange, brief, curl, text } from "./exchange.js";
@@ -13,7 +14,8 @@ const IN_ROW = 300;
 const COLUMNS = ["reads", "events", "sent"];
 const VIEWS = ["closed", "list", "one"];
 
-let timer = 0, paused = false, marks = null, playing = "";
+const buttons = bar(load, tell);
+let timer = 0, marks = null, playing = "";
 let seen = new Exchange(), head = null, grown = Infinity; // the event up to which calls are shown
 let columns = {};
 
@@ -62,7 +64,7 @@ async function load() {
         if (!(error instanceof TypeError)) throw error;
         tell("The gateway does not answer.");
     }
-    if (asked === location.search && wanted && !paused && !document.hidden) {
+    if (asked === location.search && wanted && !buttons.paused && !document.hidden) {
         timer = setTimeout(load, SECONDS[one ? "one" : "list"] * 1000);
     }
 }
@@ -278,16 +280,6 @@ find("filters").addEventListener("change", load);
 find("copy").addEventListener("click", copy);
 find("download").addEventListener("click", download);
 find("tabs").addEventListener("click", (event) => event.target.dataset.column && tab(event.target.dataset.column));
-find("pause").addEventListener("click", () => {
-    paused = !paused;
-    find("pause").setAttribute("aria-pressed", paused);
-    if (paused) tell("paused");
-    else load();
-});
-find("leave").addEventListener("click", () => {
-    forget();
-    location.reload();
-});
 addEventListener("popstate", route);
 document.addEventListener("visibilitychange", () => document.hidden || load());
 
