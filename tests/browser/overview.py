@@ -276,7 +276,9 @@ async def test_all_can_be_reached_and_used_by_keyboard():
             regions.append(await page.evaluate("document.activeElement.getAttribute('aria-labelledby')"))
         assert regions == ["backends", "models", "errors", "requests"]
         await page.keyboard.press("ArrowRight")
-        await page.wait_for_function("document.activeElement.scrollLeft > 0")
+        async with asyncio.timeout(10):
+            while not await page.evaluate("document.activeElement.scrollLeft > 0"):
+                await page.evaluate("new Promise(requestAnimationFrame)")
 
 
 async def test_without_scripts_the_page_is_there_as_it_was():
