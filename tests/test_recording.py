@@ -171,6 +171,18 @@ def test_secrets_go_wherever_they_are_and_contents_stay_if_they_may():
     assert entries[4].problem.message == "Not ***."
 
 
+@pytest.mark.parametrize("name", [rb"api_key", rb"\u0061pi_key", rb"api\u005fkey", rb"api_\u006Bey"])
+@pytest.mark.parametrize("contents", [False, True])
+def test_a_secret_is_known_by_its_name_however_that_is_written(name, contents):
+    entry, _ = hidden((Read, {"call": 1, "data": b'{"%b": "s3cret"}' % name}), contents=contents)
+    assert entry.data == b'{"%b": "******"}' % name
+
+
+def test_what_is_no_name_hides_nothing():
+    entry, _ = hidden((Read, {"call": 1, "data": rb'{"\q\u0061pi_key": "s3cret"}'}), contents=False)
+    assert entry.data == rb'{"\q\u0061pi_key": "s3cret"}'
+
+
 def test_a_member_of_a_schema_that_is_called_like_a_secret_is_none():
     schema = {"type": "object", "properties": {"headers": {"type": "object"}}}
     tool = {"type": "function", "function": {"name": "f", "parameters": schema}}

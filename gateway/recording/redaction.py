@@ -26,6 +26,7 @@ _KEPT = frozenset(  # strings that are no content
     )
 )  # fmt: skip
 _SECRET = frozenset(("authorization", "headers", "api_key", "password", "secret", "access_token"))
+_NAMES = re.compile(r"\\u00[4-7]|" + "|".join(sorted(_SECRET)))  # or a letter of one, escaped
 _SCHEMAS = frozenset(("parameters", "properties", "schema", "arguments"))  # where these are names of somebody's own
 _NUMBERS = frozenset(("bytes", "token_ids", "prompt_token_ids", "tokens", "embedding"))  # that stand for a text
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s\"\\]+(?=@)")
@@ -68,7 +69,9 @@ def veiled(pieces: Sequence[bytes], secrets: Collection[bytes], mask: Mask | Non
         data = data.replace(secret, b"*" * len(secret))
     text = data.decode(errors="surrogateescape")
     text = _CREDENTIALS.sub(lambda said: _starred(said[0]), text)
-    data = _replaced(text, mask).encode(errors="surrogateescape")
+    if mask or _NAMES.search(text):  # else there is nothing to be found
+        text = _replaced(text, mask)
+    data = text.encode(errors="surrogateescape")
     return [data[a:b] for a, b in pairwise((0, *accumulate(map(len, pieces))))]
 
 

@@ -6,7 +6,7 @@ Nothing is decoded: what is found is where it stands, so that something else of 
 import re
 from collections.abc import Iterator
 
-from msgspec import Struct, field
+from msgspec import DecodeError, Struct, field, json
 
 _LINE = re.compile(r"[^\r\n]+")
 _FIELD = re.compile(r"(?:data|event|id|retry): ?|:")  # what a line of server-sent events begins with
@@ -78,9 +78,19 @@ def _json(text: str, start: int, end: int) -> Iterator[Found]:
             if here:
                 here.key = None
         elif string is not None and here and here.mapping and here.key is None:
-            here.key = string
+            here.key = _plain(string)
         elif sign is None:
             yield _value(token, here, inside)
+
+
+def _plain(name: str) -> str:
+    """Without escapes."""
+    if "\\" not in name:
+        return name
+    try:
+        return json.decode(f'"{name}"', type=str)
+    except DecodeError:
+        return name
 
 
 def _path(here: Place | None) -> tuple[str, ...]:
