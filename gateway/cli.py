@@ -206,7 +206,7 @@ def replay(  # noqa: PLR0913, PLR0917 - its options
     """
     from gateway.replay import command
 
-    try:
+    with _sound():
         ways = command.ways(format, endpoint, cut, timed=timed)
         if serve:
             command.serve(files, host, port, sys.stdout, timed=timed)
@@ -214,11 +214,6 @@ def replay(  # noqa: PLR0913, PLR0917 - its options
             command.keep(files, into, sys.stdout)
         elif not command.compare(files, ways, sys.stdout):
             raise typer.Exit(1)
-    except ValueError as error:
-        raise typer.BadParameter(f"{error}.") from None
-    except OSError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(2) from None
 
 
 @app.command()
@@ -302,6 +297,18 @@ def key(
     typer.echo(made)
     typer.echo("# Its digest: write it into the configuration, as `key` of an entry of auth.keys.")
     typer.echo(as_digest(made))
+
+
+@contextmanager
+def _sound() -> Iterator[None]:
+    """Turns a wrong word, and a file that cannot be used, into wrong usage."""
+    try:
+        yield
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}.") from None
+    except OSError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2) from None
 
 
 @contextmanager

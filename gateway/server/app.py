@@ -118,7 +118,7 @@ def _layers(app: App, config: Config) -> Iterator[Callable[[ASGIApp], ASGIApp]]:
         )
     if proxies := config.server.forwarded_allow_ips:
         trusted = [*proxies]
-        yield lambda inner: ProxyHeadersMiddleware(inner, trusted)  # type: ignore
+        yield lambda inner: ProxyHeadersMiddleware(inner, trusted)  # type: ignore[arg-type,return-value,misc] # as uvicorn has it
 
 
 def _endpoints(app: App, config: Config, door: Doorkeeper, crowd: Crowd) -> dict[str, ASGIApp]:
