@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gateway.config import Config
 from gateway.server.protocols import STOPPING
 
-_LAST_WORDS = 2.0  # seconds for answers that the server has broken off, which are stored as well
+_LAST_WORDS = 5.0  # seconds for answers that the server has broken off, which are stored as well
 
 
 class Generation:

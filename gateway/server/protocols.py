@@ -27,7 +27,7 @@ STOPPING = "stopping"  # what is to be called then, in the state that the applic
 _PONG = 60.0  # seconds until one has to come; a client answers when it has read what it was sent before
 _MOST_HEAD = 1 << 16  # bytes of a request's head
 _LENGTHS = (b"content-length", b"transfer-encoding")
-_LAST_WORDS = 2  # seconds, beyond the drain, for those who are told that it is over
+_LAST_WORDS = 5  # seconds, beyond the drain, for those who are told that it is over
 
 
 class Settings(uvicorn.Config):
