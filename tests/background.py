@@ -86,7 +86,7 @@ async def left_alone(site):
 
 async def until(found, wanted=True):
     """Ask again and again until the answer is this, as nothing tells when."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (got := await _settled(found())) != wanted:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     return got
@@ -126,7 +126,7 @@ class Follower:
 
     async def reach(self, number, gates, seconds=0.5):
         """Until this event has come; the answer goes on by a piece when nothing has come for so long."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(per_event(self.data)) <= number:
                 if gates:
                     gates.pop(0).set()
@@ -136,7 +136,7 @@ class Follower:
                         await self._more.wait()
 
     async def all(self):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await self.task
         return self.data
 

@@ -58,7 +58,7 @@ def _program(dies_at, eager):
 
 async def taking_connections(port):
     """Wait until somebody listens there."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             try:
                 _, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -405,10 +405,10 @@ LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
 def on_both_loops(test):
-    """Turn an async test into a plain one that runs on a new loop of either kind, for 20 seconds at most."""
+    """Turn an async test into a plain one that runs on a new loop of either kind, for 60 seconds at most."""
 
     async def bounded(arguments):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await test(**arguments)
 
     def run(loop, **arguments):

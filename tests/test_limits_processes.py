@@ -35,7 +35,7 @@ async def serving(upstream, store, folder, *, workers=1, **sections):
 
 async def born(pid, number):
     """The processes of the workers."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(found := children(pid)) < number + 1:  # and one of multiprocessing's  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     return found[-number:]

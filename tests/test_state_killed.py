@@ -143,7 +143,7 @@ async def test_killed_before_the_answers_are_over(points, store_url, store, life
     """`points`: how far the backend's answer to each request has got, and been seen by the client."""
     scripts = [[*ANSWER[: POINTS[point][0]], HANG] for point in points.values()]
     async with (
-        asyncio.timeout(20),
+        asyncio.timeout(60),
         Upstream(scripts, ()).serving() as upstream,
         process(upstream.url, store_url, tmp_path) as (child, client),
         asyncio.TaskGroup() as asking,

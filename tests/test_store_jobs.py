@@ -416,7 +416,7 @@ async def test_processes_hear_each_other(store_url):
                 await jobs.notify(db, "news", ["a"])
             assert heard.empty()
             return
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while heard.empty():  # until it listens
                 async with other.writing() as db:
                     await jobs.notify(db, "news", ["hello"])
@@ -446,7 +446,7 @@ async def test_a_process_hears_again_once_the_server_is_back(monkeypatch):
         listening = asyncio.create_task(database.listening("news", heard.put_nowait))
 
         async def hears():
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while heard.empty():
                     async with database.writing() as db:
                         await jobs.notify(db, "news", ["hello"])
