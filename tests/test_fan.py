@@ -187,7 +187,7 @@ class Speaks:
         await self.go.wait()
         return True
 
-    async def read(self):
+    def read(self):
         self.go.clear()
         return self._pieces.pop(0)
 
@@ -202,7 +202,7 @@ async def spoken(call, one):
     """What is read of all calls once this one may go on."""
     one.go.set()
     assert await call.ready(SOON)
-    return await call.read()
+    return call.read()
 
 
 async def test_once_one_has_begun_the_others_have_when_they_speak():

@@ -104,7 +104,7 @@ class Speaks:
         await self._moment.wait()
         return True
 
-    async def read(self):
+    def read(self):
         return self._said
 
     def close(self):
@@ -124,7 +124,7 @@ async def test_of_two_who_speak_at_the_same_moment_one_gives_the_answer():
 
     hedged = Hedged(calls[0], 0.01, other)
     assert await hedged.ready(5)
-    said = await hedged.read()
+    said = hedged.read()
     assert told == ([said] if said == b"b" else [])
     assert [call.closed for call in calls] == [said == b"b", said == b"a"]
     hedged.close()

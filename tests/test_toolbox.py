@@ -77,13 +77,13 @@ async def test_a_round_of_tools_begins_with_nothing_and_tells_each_result_as_it_
         tell(Result("2", "b"))
 
     running = Running(work)
-    assert await running.ready() and await running.read() == b"[]"
+    assert await running.ready() and running.read() == b"[]"
     assert not await running.ready(0.01)
     more.set()
     assert await running.ready()
     running.judge(None)
-    assert await running.read() == b'[{"id":"1","content":"a","item":{}},{"id":"2","content":"b","item":{}}]'
-    assert await running.ready() and await running.read() == b""
+    assert running.read() == b'[{"id":"1","content":"a","item":{}},{"id":"2","content":"b","item":{}}]'
+    assert await running.ready() and running.read() == b""
     running.close()
 
 
@@ -94,9 +94,9 @@ async def test_what_goes_wrong_with_it_is_raised_where_it_is_read():
 
     running = Running(work)
     await asyncio.sleep(0)
-    assert await running.read() != b"" and await running.ready()
+    assert running.read() != b"" and await running.ready()
     with pytest.raises(StoreFailed):
-        while await running.read():
+        while running.read():
             pass
 
 

@@ -34,7 +34,7 @@ class AnyCall(Protocol):
     """
 
     async def ready(self, seconds: float = inf) -> bool: ...
-    async def read(self) -> bytes: ...
+    def read(self) -> bytes: ...
     def judge(self, problem: Problem | None) -> None: ...
     def close(self) -> None: ...
 
@@ -69,7 +69,7 @@ class Call:
         until = self._clock() + seconds
         if not (self._place.taken or await self._its_turn(seconds)):
             return False
-        limit = min(self._heard + self._silence, self._last)
+        limit = self._limit
         try:
             answer = self._answer or await self._accepted(until, limit)
             if answer and await answer.ready(min(until, limit) - self._clock()):
@@ -83,14 +83,14 @@ class Call:
             raise
         return False
 
-    async def read(self) -> bytes:
+    def read(self) -> bytes:
         assert self._answer
         try:
-            data = await self._answer.read()
+            data = self._answer.take()
         except UpstreamError as error:
             self._ill(error.problem)
             raise
-        self._heard, self._silence = self._clock(), self._times.idle or inf
+        self._limit = min(self._clock() + (self._times.idle or inf), self._last)
         if self._line:
             self._line.read(data)
         return data
@@ -126,7 +126,8 @@ class Call:
     def _begin(self) -> None:
         """From now on: how long it may be silent before its first byte, and when the whole will have taken too long."""
         now, times = self._clock(), self._times
-        self._heard, self._silence, self._last = now, times.first_byte or inf, now + (times.total or inf)
+        self._last = now + (times.total or inf)
+        self._limit = min(now + (times.first_byte or inf), self._last)
 
     async def _accepted(self, until: float, limit: float) -> Answer | None:
         """The answer, if its head has come by then and it is none of an error."""
@@ -199,8 +200,8 @@ class Later:
             return False
         return await self._coming.result().ready(until - self._clock())
 
-    async def read(self) -> bytes:
-        return await self._coming.result().read()
+    def read(self) -> bytes:
+        return self._coming.result().read()
 
     def judge(self, problem: Problem | None) -> None:
         self._coming.result().judge(problem)

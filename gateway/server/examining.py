@@ -92,7 +92,7 @@ class Examiner:
     async def _listen(self, call: Call, listener: Listener, begun: float) -> None:
         while not listener.done:
             await call.ready()
-            data = await call.read()
+            data = call.read()
             call.judge(None)
             if not data:
                 listener.close(self._now() - begun)
@@ -110,7 +110,7 @@ class Examiner:
         said = b""
         try:
             async with asyncio.timeout(self._seconds()):
-                while len(said) < _LIMIT and await call.ready() and (data := await call.read()):
+                while len(said) < _LIMIT and await call.ready() and (data := call.read()):
                     said += data
             call.judge(None)
             return bool(json.decode(said, type=dict[str, object]).get("object") == "response")

@@ -103,7 +103,7 @@ class Exchange:
         try:
             if not await self._call.ready(seconds):
                 return otherwise()
-            data = await self._call.read()
+            data = self._call.read()
         except GatewayError as error:
             self._retry_after, self._quiet = error.retry_after, isinstance(error, UpstreamFailed | Unavailable)
             return self._end(self._turn.fail(error.problem))

@@ -34,10 +34,10 @@ class FanCall:
             done, _ = await asyncio.wait(self._waits, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if not done:
                 return False
-            await self._take(done.pop())
+            self._take(done.pop())
         return True
 
-    async def read(self) -> bytes:
+    def read(self) -> bytes:
         data, self._data = self._data or b"", None
         return data
 
@@ -53,11 +53,11 @@ class FanCall:
             wait.cancel()
             call.close()
 
-    async def _take(self, wait: asyncio.Task[bool]) -> None:
+    def _take(self, wait: asyncio.Task[bool]) -> None:
         place, call = self._waits[wait]
         self._fan.current = place
         wait.result()
-        data = await call.read()
+        data = call.read()
         del self._waits[wait]
         self._fan.current = place
         if data:

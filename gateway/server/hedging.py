@@ -45,9 +45,9 @@ class Hedged:
                 return False
         return await self._speaker.ready(until - self._clock())
 
-    async def read(self) -> bytes:
+    def read(self) -> bytes:
         assert self._speaker
-        return await self._speaker.read()
+        return self._speaker.read()
 
     def judge(self, problem: Problem | None) -> None:
         assert self._speaker

@@ -50,8 +50,16 @@ class Answer:
         """
         while not (self._parts or self._over):
             await self._wait(idle or inf, self._late)
+        return self.take()
+
+    def take(self) -> bytes:
+        """The same where there is no need to wait: once `ready` has said yes."""
         if self._parts:
-            return self._take()
+            data = b"".join(self._parts)
+            self._parts.clear()
+            self._unread = 0
+            self._connection.resume()
+            return data
         if self._error is not None:
             raise copy(self._error)
         return b""
@@ -142,13 +150,6 @@ class Answer:
     def on_message_complete(self) -> None:
         if self.status:  # else it was an interim answer
             self.end()
-
-    def _take(self) -> bytes:
-        data = b"".join(self._parts)
-        self._parts.clear()
-        self._unread = 0
-        self._connection.resume()
-        return data
 
     async def _wait(self, seconds: float, late: Callable[[], None]) -> None:
         """Sleep until something came; only here a future and, at most, a timer are made."""

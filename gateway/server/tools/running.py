@@ -36,7 +36,7 @@ class Running:
                 await self._news.wait()
         return self._news.is_set()
 
-    async def read(self) -> bytes:
+    def read(self) -> bytes:
         results, self._results = self._results, []
         over = self._begun and self._task.done() and not results
         self._begun = True
