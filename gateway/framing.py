@@ -1,7 +1,7 @@
 """Bytes in, payloads out: server-sent events, lines, or one whole body.  Knows no JSON and no sockets."""
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from gateway.errors import UpstreamInvalid
 
@@ -15,8 +15,17 @@ class FrameTooLong(UpstreamInvalid):
 
 
 class Framing(Protocol):
-    """Cuts a byte stream into payloads, however the bytes are split; `close` leaves nothing behind."""
+    """Cuts a byte stream into payloads, however the bytes are split; `close` leaves nothing behind.
 
+    aligned: what comes next begins a payload.  opening, ending: what is around most of them.
+    after: where in the data the payload ends that stands at this place, if that can be seen, else where the data ends.
+    """
+
+    opening: ClassVar[bytes]
+    ending: ClassVar[bytes]
+    aligned: bool
+
+    def after(self, data: bytes, at: int) -> int: ...
     def feed(self, data: bytes) -> Iterator[bytes]: ...
     def close(self) -> Iterator[bytes]: ...
 
@@ -24,12 +33,19 @@ class Framing(Protocol):
 class _Held:
     """The parts of a payload that is not whole yet, up to the limit.  `_what`: what is limited."""
 
-    __slots__ = ("_limit", "_parts", "_size")
+    __slots__ = ("_limit", "_parts", "_size", "aligned")
     _what = "an event"
+    opening: ClassVar[bytes]
+    ending: ClassVar[bytes]
 
     def __init__(self, limit: int) -> None:
         self._limit, self._size = limit, 0
         self._parts: list[bytes] = []
+        self.aligned = True
+
+    def after(self, data: bytes, at: int) -> int:
+        end = data.find(self.ending, at)
+        return len(data) if end < 0 else end + len(self.ending)
 
     def _keep(self, part: bytes) -> None:
         if part:
@@ -53,6 +69,7 @@ class SSE(_Held):
     """
 
     __slots__ = ("_after_cr", "_begun", "_newline")
+    opening, ending = b"data: ", b"\n\n"
 
     def __init__(self, limit: int) -> None:
         super().__init__(limit)
@@ -65,11 +82,11 @@ class SSE(_Held):
         self._newline = b"\n" if rest.endswith(b"\n") else b""
         for end in whole:
             event = self._joined(end) if self._parts or not self._begun or len(end) > self._limit else end
-            if event.startswith(b"data: ") and b"\n" not in event:  # almost always
-                yield event[6:]
-            elif payload := _payload(event):
+            plain = event.startswith(b"data: ") and b"\n" not in event  # almost always
+            if payload := event[6:] if plain else _payload(event):
                 yield payload
         self._keep(rest[: len(rest) - len(self._newline)])
+        self.aligned = not (self._parts or self._newline or self._after_cr)
 
     def close(self) -> Iterator[bytes]:
         """The last event, if its empty line never came."""
@@ -99,6 +116,7 @@ class Lines(_Held):
 
     __slots__ = ()
     _what = "a line"
+    opening, ending = b"", b"\n"
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         *ends, rest = data.split(b"\n")
@@ -106,6 +124,7 @@ class Lines(_Held):
             if line := self._joined(end).strip():
                 yield line
         self._keep(rest)
+        self.aligned = not self._parts
 
     def close(self) -> Iterator[bytes]:
         """The last line, if its end never came."""
@@ -118,6 +137,14 @@ class Whole(_Held):
 
     __slots__ = ()
     _what = "a body"
+    opening = ending = b""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
+        self.aligned = False
+
+    def after(self, data: bytes, at: int) -> int:
+        return len(data)
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         self._keep(data)

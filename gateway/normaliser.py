@@ -50,9 +50,11 @@ class Normaliser:
         """Characters of reasoning so far."""
         return sum(choice.thought for choice in self._choices.values())
 
-    def passes(self, text: Text) -> bool:
-        """True if this is all that comes of it, and nothing else is changed by it."""
-        choice = self._choices.get(text.choice)
+    def passes(self, event: Event) -> bool:
+        """True if it is all that comes of it, and nothing else is changed by it."""
+        if type(event) is not Text:
+            return False
+        choice = self._choices.get(event.choice)
         return choice is not None and choice.plain
 
     def feed(self, event: Event) -> Iterable[Event]:

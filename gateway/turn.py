@@ -5,6 +5,7 @@ other drivers, of the same Turn.  A round is one of a backend, or one of the gat
 """
 
 from collections.abc import Callable, Iterable
+from itertools import groupby
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -168,15 +169,14 @@ class Turn:
         return [Send(last), Keep(record)]
 
     def _encoded(self, events: Iterable[Event]) -> bytes:
-        encode = self._endpoint.encode
         said: list[bytes] = []
-        for event in events:
-            if type(event) in _APART:
-                said.append(self._encode_apart(event))
+        for kind, run in groupby(events, type):
+            if kind in _APART:
+                said += map(self._encode_apart, run)
                 continue
             if not self.spoken:
                 said.append(self._begin())
-            said.append(encode(event))
+            said += map(self._endpoint.encode, run)
         return b"".join(said)
 
     def _begin(self) -> bytes:

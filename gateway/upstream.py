@@ -7,7 +7,7 @@ from gateway.backends.openai.decode import Decoder, readable
 from gateway.backends.openai.usage import shared
 from gateway.calls import Setting
 from gateway.errors import Problem
-from gateway.events import Event, Text, Usage
+from gateway.events import Event, Usage
 from gateway.framing import SSE, FrameTooLong, Framing, Lines, Whole
 from gateway.normaliser import Normaliser
 from gateway.translate import Filter
@@ -47,7 +47,21 @@ class Upstream:
         self._frames, self._whole = frames(self._limit), frames is Whole
 
     def feed(self, data: bytes) -> list[Event]:
-        return self._promised(self._frames.feed(data))
+        """Payloads that are alike are taken together, as soon as one of them is known; the others by themselves."""
+        frames, decoder = self._frames, self._decoder
+        events: list[Event] = []
+        at, end = 0, len(data)
+        while at < end:
+            if frames.aligned and end <= self._limit:
+                run, until = decoder.run(data, at, frames)
+                if until > at:
+                    events += self._known(run)
+                    at = until
+                    continue
+            until = end if frames.aligned and decoder.settled else frames.after(data, at)
+            events += self._promised(frames.feed(data[at:until]))
+            at = until
+        return events
 
     def close(self) -> list[Event]:
         """A good end if the backend announced it: by [DONE], by a finish reason, or by sending one whole answer."""
@@ -95,10 +109,14 @@ class Upstream:
         self._ledger.note("estimated", "usage.reasoning_tokens" if usage else "usage")
         yield shared(self.used, thought, said) if thought else self.used
 
+    def _known(self, run: list[Event]) -> list[Event]:
+        """What comes of events that differ in their texts alone."""
+        if not run or (self._plain and self._normaliser.passes(run[0])):
+            return run
+        return [event for raw in run for event in self._normalised(raw)]
+
     def _promised(self, payloads: Iterator[bytes]) -> list[Event]:
         decoder, normaliser = self._decoder, self._normaliser
-        normalise = self._filtered if self._filters else normaliser.feed
-        passes = normaliser.passes if self._plain else None
         events: list[Event] = []
         try:
             for payload in payloads:
@@ -106,19 +124,18 @@ class Upstream:
                     break  # however much of it has come
                 if payload == _DONE:
                     self._done = True
-                elif not (known := decoder.known(payload)):
-                    for raw in decoder.decode(payload):
-                        events += normalise(raw)
-                elif passes and type(known) is Text and passes(known):
-                    events.append(known)
-                else:
-                    events += normalise(known)
+                    continue
+                for raw in decoder.decode(payload):
+                    events += self._normalised(raw)
         except FrameTooLong as error:
             events += translate.feed(self._filters, normaliser.fail(error.problem))
         return events
 
-    def _filtered(self, raw: Event) -> Iterable[Event]:
-        return translate.feed(self._filters, self._normaliser.feed(raw))
+    def _normalised(self, raw: Event) -> Iterable[Event]:
+        if self._plain and self._normaliser.passes(raw):
+            return (raw,)
+        events = self._normaliser.feed(raw)
+        return translate.feed(self._filters, events) if self._filters else events
 
 
 def tokens(characters: int) -> int:

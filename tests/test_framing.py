@@ -13,6 +13,7 @@ CASES = [
     (b"data: a\r\rdata: b\r\r", [b"a", b"b"]),
     (b"data: a\r\n\ndata: b\n\r\n", [b"a", b"b"]),
     (b"data:a\n\n", [b"a"]),
+    (b"data: \n\ndata:\n\ndata: a\n\n", [b"a"]),
     (b"data:  a\n\n", [b" a"]),
     (b"data: a\ndata: b\n\n", [b"a\nb"]),
     (b"event: x\nid: 1\ndata: a\nretry: 5\n\n", [b"a"]),

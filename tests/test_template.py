@@ -5,10 +5,13 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from streams import cut, setting, singly, upstream
 
+from gateway.backends.ollama.decode import Decoder as Ollama
 from gateway.backends.openai import template
 from gateway.backends.openai.decode import Decoder
 from gateway.events import Reasoning, Text, ToolArgs
+from gateway.framing import SSE
 from gateway.ledger import Ledger
 
 WORDS = [
@@ -64,8 +67,7 @@ def test_a_stream_means_what_each_of_its_chunks_means_alone(chunks, n):
     for shape, word in chunks:
         alone = Decoder(Ledger(), n)
         data = shape(word)
-        known = decoder.known(data)
-        assert ([known] if known else decoder.decode(data)) == alone.decode(data)
+        assert decoder.decode(data) == alone.decode(data)
         said += alone.said
     assert decoder.said == said
 
@@ -105,3 +107,63 @@ def test_a_stream_whose_chunks_have_no_common_form_is_not_studied_for_ever():
         assert known.event(data) is None
         known.learn(data, [Text(0, "word")], lambda data: lessons.append(data) or Decoder(Ledger()).decode(data))
     assert len(lessons) == template._PATIENCE
+
+
+# Runs of them in one read
+
+FRAMES = [
+    *[lambda word, shape=shape: b"data: %b\n\n" % shape(word) for shape in SHAPES],
+    lambda word: b"data: %b\r\n\r\n" % payload({"content": word}),
+    lambda word: b"data:%b\n\n" % payload({"content": word}),
+    lambda word: b"event: x\ndata: %b\n\n" % payload({"content": word}),
+    lambda word: b": %b\n\n" % payload({"content": word}),
+    lambda word: b"data: %b" % payload({"content": word}),  # nothing between it and the next one
+    lambda word: b"data: %b\n\n" % payload({"content": "raw"}).replace(b"raw", word.encode()),
+    lambda word: b"data: %b\n\n" % payload({"content": "raw"}).replace(b'"raw"', b' "\xff" '),
+    lambda word: b"data: %b\n\n" % payload({"content": "raw"}).replace(b"raw", b"\\ud83d"),
+    lambda word: b"data: %b\n\n" % (2 * payload({"content": word})),
+    lambda word: b"data: [DONE]\n\n",
+    lambda word: b"\n",
+]
+often = st.sampled_from([FRAMES[0], FRAMES[0], FRAMES[0], FRAMES[3], FRAMES[7], *FRAMES])
+
+
+@pytest.mark.parametrize("format", ["native", "think", "hermes_json"])
+@settings(max_examples=300, deadline=None)
+@given(st.data(), st.lists(st.tuples(often, words), max_size=20))
+def test_frames_mean_the_same_alone_and_together(format, data, frames):
+    whole = b"".join(shape(word) for shape, word in frames)
+    together, alone = upstream(setting(format)), upstream(setting(format))
+    events = [event for piece in cut(data, whole) for event in together.feed(piece)]
+    assert events == [event for piece in singly(whole) for event in alone.feed(piece)]
+    assert together.close() == alone.close()
+    assert together.used == alone.used
+
+
+def test_a_long_run_is_taken_without_being_decoded_one_by_one():
+    said = [f"{i} é" for i in range(1000)]
+    decoder = Decoder(Ledger())
+    first, *more = [b"data: %b\n\n" % payload({"content": text}) for text in ["first", *said]]
+    decoder.decode(first[6:-2])
+    data, at, events, reads = b"".join(more), 0, [], 0
+    while at < len(data):
+        run, at = decoder.run(data, at, SSE)
+        events += run
+        reads += 1
+    assert events == [Text(0, text) for text in said]
+    assert 1 < reads < 10
+    assert decoder.run(data + b"data", len(data), SSE) == ([], len(data))
+
+
+def test_who_knows_a_form_or_learns_none_any_more_says_so():
+    decoder = Decoder(Ledger())
+    assert not decoder.settled
+    decoder.decode(payload({"content": "word"}))
+    assert decoder.settled
+    decoder.decode(payload({"refusal": "word"}))
+    assert not decoder.settled
+    for _ in range(template._PATIENCE):
+        assert not Decoder(Ledger()).settled
+        decoder.decode(payload({"content": "word"}))
+        decoder.decode(payload({"refusal": "word"}))
+    assert decoder.settled and Ollama(Ledger()).settled

@@ -7,6 +7,7 @@ from gateway.backends.openai import wire
 from gateway.backends.openai.decode import Decoder as Chunks
 from gateway.backends.openai.decode import mended
 from gateway.backends.openai.failures import stated_problem
+from gateway.backends.openai.template import Template
 from gateway.backends.openai.usage import number
 from gateway.events import Event, Failure
 from gateway.ledger import Ledger
@@ -19,6 +20,7 @@ class Decoder(Chunks):
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__(ledger)
+        self._template = Template(patience=0)  # each line has a time of its own
         self._calls = 0
 
     def decode(self, payload: bytes) -> list[Event]:

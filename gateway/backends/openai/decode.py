@@ -4,7 +4,7 @@ There is one tolerant decoder, and no second one with another meaning.
 """
 
 import re
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from typing import TypeVar
 
 from msgspec import DecodeError, Raw, json
@@ -13,7 +13,7 @@ from gateway.backends.openai import wire
 from gateway.backends.openai.failures import stated_problem
 from gateway.backends.openai.logprobs import logprobs
 from gateway.backends.openai.signatures import Block, blocks, of_call
-from gateway.backends.openai.template import Template, Told
+from gateway.backends.openai.template import Around, Template
 from gateway.backends.openai.usage import Total, counted, number, timed
 from gateway.errors import Problem
 from gateway.events import (
@@ -65,18 +65,35 @@ class Decoder:
         """Characters of text, reasoning and arguments so far."""
         return self._decoded_size + self._template.said
 
-    def known(self, payload: bytes) -> Told | None:
-        """The event of a payload that is another one's but for its text; all others have to be decoded."""
-        event = self._template.event(payload)
-        if type(event) is Reasoning:
-            self._unsigned[event.choice].append(event.text)
-        return event
+    def run(self, data: bytes, at: int, around: Around) -> tuple[list[Event], int]:
+        """The events of the payloads that stand in data from this place on and are ones known but for their texts, and
+        where these end.
+        """
+        events, until = self._template.run(data, at, around)
+        if self._unsigned:
+            self._remember(events)
+        return events, until
+
+    @property
+    def settled(self) -> bool:
+        """What follows the next payload will be no run of what is learnt from that."""
+        return self._template.settled
 
     def decode(self, payload: bytes) -> list[Event]:
         """What cannot be read is a Failure."""
+        if known := self._template.event(payload):
+            self._remember([known])
+            return [known]
         events = self._decoded(payload)
         self._template.learn(payload, events, self._alone)
         return events
+
+    def _remember(self, known: Sequence[Event]) -> None:
+        """What a signature may cover."""
+        for event in known:
+            if type(event) is not Reasoning:
+                return  # they are all of one sort
+            self._unsigned[event.choice].append(event.text)
 
     def _alone(self, payload: bytes) -> list[Event]:
         """What it means by itself, without a trace here."""

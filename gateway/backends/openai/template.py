@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import ClassVar, Protocol
 
 from msgspec import DecodeError, json
 
@@ -9,8 +10,17 @@ from gateway.events import Event, Reasoning, Text, ToolArgs
 
 Told = Text | Reasoning | ToolArgs
 _string = json.Decoder(str).decode
+_quoted = b'"%b"'.__mod__
 _PROBE = "\x00 another text"
-_PATIENCE = 32  # lessons without a use for them, after which none is taken any more
+_PATIENCE = 32
+_WINDOW = 16 << 10  # bytes that are looked at as one, so that what is looked at twice is little
+
+
+class Around(Protocol):
+    """What stands around each payload."""
+
+    opening: ClassVar[bytes]
+    ending: ClassVar[bytes]
 
 
 class Template:
@@ -18,14 +28,23 @@ class Template:
 
     A payload that has them too, and a string between them, is the same JSON but for that string, so it means the same
     event but for its text.
+
+    patience: lessons without a use for them, after which none is taken any more.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, patience: int = _PATIENCE) -> None:
+        self._patience = patience
         self._before = self._after = b""
         self._begins = self._ends = 0  # where the text stands
+        self._begin = self._end = self._between = b""  # the same, with what is around a payload
         self._event: Callable[[str], Told] | None = None
         self._lessons = 0
         self.said = 0  # characters, of all events
+
+    @property
+    def settled(self) -> bool:
+        """It knows a form, or learns none any more."""
+        return self._event is not None or self._lessons == self._patience
 
     def event(self, payload: bytes) -> Told | None:
         """None where the payload is of another form."""
@@ -39,18 +58,45 @@ class Template:
         self.said += len(text)
         return self._event(text) if text else None
 
+    def run(self, data: bytes, at: int, around: Around) -> tuple[list[Event], int]:
+        """The events of the payloads of this form that stand in data from this place on, and where they end.
+
+        around: always the same.
+        """
+        if not self._event:
+            return [], at
+        if not self._between:
+            self._begin, self._end = around.opening + self._before + b'"', b'"' + self._after + around.ending
+            self._between = self._end + self._begin
+        if not data.startswith(self._begin, at):
+            return [], at
+        until = min(at + _WINDOW, len(data))
+        strings = data[at + len(self._begin) : until].split(self._between)
+        last = strings.pop()
+        if last.endswith(self._end):
+            strings.append(last[: -len(self._end)])
+        else:
+            until -= len(self._begin) + len(last)
+        try:
+            texts = [*map(_string, map(_quoted, strings))]
+        except (DecodeError, UnicodeDecodeError):  # one of them is of this form only at a first glance
+            return [], at
+        self._lessons = 0
+        self.said += sum(map(len, texts))
+        return [*map(self._event, filter(None, texts))], until
+
     def learn(self, payload: bytes, events: list[Event], decode: Callable[[bytes], list[Event]]) -> None:
         """Take the form of a payload that means these events; `decode` proves where the text stands."""
         self._event = None
         found = _form(events)
-        if not found or self._lessons == _PATIENCE:
+        if not found or self._lessons == self._patience:
             return
         self._lessons += 1
         event, text = found
         before, _, after = payload.partition(json.encode(text))
         if after and decode(before + json.encode(_PROBE) + after) == [event(_PROBE)]:
             self._before, self._after, self._event = before, after, event
-            self._begins, self._ends = len(before), -len(after)
+            self._begins, self._ends, self._between = len(before), -len(after), b""
 
 
 def _form(events: list[Event]) -> tuple[Callable[[str], Told], str] | None:
