@@ -1,7 +1,10 @@
-"""The two C programs, compiled when they are older than their sources."""
+"""The two C programs and the gateway's bytecode, compiled when they are older than their sources."""
 
 import subprocess
+from compileall import compile_dir
 from pathlib import Path
+
+import gateway as package
 
 _HERE = Path(__file__).parent
 _BUILD = _HERE / "build"
@@ -16,6 +19,11 @@ def mock() -> Path:
 def load() -> Path:
     """The load generator."""
     return _program("load", "load.c")
+
+
+def gateway() -> None:
+    """Where it is installed pip has done so; here each start would do it where nothing may write bytecode."""
+    compile_dir(Path(package.__file__).parent, quiet=1)
 
 
 def _program(name: str, *sources: str) -> Path:

@@ -69,6 +69,7 @@ class Track:
         self._folder, self._command, self._store = folder, command, store
         self._core, self._gateway_core = cores[0], cores[-1]
         os.sched_setaffinity(0, {self._core})
+        compiled.gateway()
 
     @contextmanager
     def mock(self) -> Iterator[Server]:

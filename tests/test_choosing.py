@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from fnmatch import fnmatchcase
 
 import httpx
 import ollama
@@ -96,6 +97,13 @@ def test_each_profile_names_a_format_and_can_be_reached():
         assert any(known([name])[0] == profile for name in names), profile
 
 
+def test_it_is_the_first_pattern_that_fits():
+    globs = [(profile, pattern) for profile in profiles() for pattern in profile.match]
+    words = {pattern.strip("*").replace("*", "-") for _, pattern in globs}
+    for name in words | {f"a-{word}-5" for word in words} | {"", "unheard-of", "qwen3.7", "glm-4.6"}:
+        assert known([name]) == next((glob for glob in globs if fnmatchcase(name, glob[1])), None)
+
+
 def test_each_format_has_a_profile_unless_no_name_tells_of_it():
     nameless = {"native", "auto", "bare_json", "response_template"}
     assert {profile.format for profile in profiles()} == set(FORMATS) - nameless
@@ -153,7 +161,11 @@ async def test_a_server_that_could_not_be_reached_is_asked_again_later():
         return httpx.Response(200, json={"chat_template": "hello"})
 
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer), base_url="http://up") as http:
-        learner = Learner(http, "llamacpp", lambda: now[0])
+
+        async def client():
+            return http
+
+        learner = Learner(client, "llamacpp", lambda: now[0])
         assert await learner.template("m") is None and await learner.template("m") is None
         assert len(asked) == 1
         now[0] = 30.0

@@ -158,7 +158,10 @@ class Server:
     def __init__(self, kind="llamacpp"):
         self.now, self.asked, self.answer = 0.0, [], httpx.Response(200, json=PROPS)
         self.http = httpx.AsyncClient(transport=httpx.MockTransport(self._answered), base_url="http://x")
-        self.learner = Learner(self.http, kind, lambda: self.now)
+        self.learner = Learner(self._client, kind, lambda: self.now)
+
+    async def _client(self):
+        return self.http
 
     def _answered(self, request):
         self.asked.append(request.url.path)

@@ -28,6 +28,17 @@ said = config.parse(sys.argv[1], "test.yaml", {}, formats.names())
 if __name__ == "__main__":
     run(said, greeting=sys.argv[2])
 """
+TELL = """
+import atexit
+from pathlib import Path
+loaded = Path(__file__).with_name("loaded")
+atexit.register(lambda: loaded.write_text(" ".join(sys.modules)))
+"""
+# What is heavy and seldom.
+HEAVY = {
+    "sqlalchemy", "asyncpg", "alembic", "cryptography", "jsonschema_rs", "backports.zstd", "pypdf", "redis", "xllamacpp",
+    "httpx._client", "rich", "pygments", "jinja2", "prometheus_client",
+}  # fmt: skip
 
 
 def free_port():
@@ -36,12 +47,15 @@ def free_port():
 
 
 @contextlib.asynccontextmanager
-async def process(tmp_path, url, *, greeting="Hello!", clean=True, **server):
-    """A gateway of its own process that takes connections, and a client of it; `clean`: nothing goes wrong in it."""
+async def process(tmp_path, url, *, greeting="Hello!", clean=True, before="", **server):
+    """A gateway of its own process that takes connections, and a client of it; `clean`: nothing goes wrong in it.
+
+    before: what it does before it begins.
+    """
     port = free_port()
     said = {"server": {"port": port, **server}, "backends": {"up": {"url": url}}, "models": {"m": {"backends": ["up"]}}}
     file = tmp_path / "start.py"
-    file.write_text(START)
+    file.write_text(START.replace("\nif", f"{before}\nif"))
     where = {**os.environ, "PYTHONPATH": str(Path(gateway.__file__).parents[1])}
     pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     child = await asyncio.create_subprocess_exec(
@@ -155,19 +169,22 @@ async def test_a_websocket_is_closed_when_its_turn_is_over(tmp_path):
 
 @pytest.mark.parametrize("module", ["gateway.cli", "gateway.server.run", "gateway.server.process"])
 def test_what_is_heavy_is_loaded_when_it_is_used(module):
-    """A gateway that stores nothing, and does nothing seldom, does without."""
-    heavy = {
-        "sqlalchemy",
-        "asyncpg",
-        "alembic",
-        "cryptography",
-        "jsonschema_rs",
-        "backports.zstd",
-        "pypdf",
-        "redis",
-        "xllamacpp",
-    }
-    said = f"import {module}, sys; print(*(name for name in {heavy!r} if name in sys.modules))"
+    said = f"import {module}, sys; print(*(name for name in {HEAVY!r} if name in sys.modules))"
     where = {**os.environ, "PYTHONPATH": str(Path(gateway.__file__).parents[1])}
     loaded = subprocess.run([sys.executable, "-c", said], env=where, capture_output=True, text=True, check=True)
     assert loaded.stdout.split() == []
+
+
+async def test_a_gateway_that_stores_nothing_and_does_nothing_seldom_does_without(tmp_path):
+    async with (
+        asyncio.timeout(30),
+        Upstream([HELLO], ()).serving() as upstream,
+        process(tmp_path, upstream.url, before=TELL, clean=False) as (child, client),
+    ):
+        async with asking(client) as answer:
+            assert text_of((await answer.aread()).decode()) == "Hi"
+        child.send_signal(signal.SIGINT)  # at which it ends as a program does that was interrupted
+        await child.wait()
+    loaded = set((tmp_path / "loaded").read_text().split())
+    assert "gateway.server.process" in loaded
+    assert not loaded & HEAVY

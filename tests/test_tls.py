@@ -28,7 +28,9 @@ from websocket_client import Socket, texts
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from gateway.config import Backend as Said
 from gateway.config import Config, ConfigError, Tls
+from gateway.server.backend import Backend
 from gateway.server.certificates import Certificates
 from gateway.server.source import Source, greeting, read_config, settle
 from gateway.server.watching import Watch
@@ -420,3 +422,25 @@ def test_tls_begins_and_ends_with_the_process(tmp_path, caplog):
     watch.tell()
     assert watch.news().server.tls == whole(more), "it may be elsewhere"
     assert Path(watch.config.server.tls.key).parent == more
+
+
+async def test_a_backend_that_nobody_vouches_for_is_asked_nothing():
+    asked, context = [], ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    CA.issue_cert("127.0.0.1").configure_cert(context)
+
+    async def answer(reader, writer):
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+        writer.close()
+
+    async def alive(tls):
+        async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=tls) as server:
+            port = server.sockets[0].getsockname()[1]
+            backend = Backend("b", Said(url=f"{'https' if tls else 'http'}://127.0.0.1:{port}", api_key="sk-1"))
+            try:
+                return await backend.alive()
+            finally:
+                await backend.close()
+
+    assert not await alive(context) and not asked
+    assert await alive(None) and b"Bearer sk-1" in asked[0]

@@ -17,8 +17,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TextIO
 
-import httpx
-
 MODEL = "smollm2"
 TEMPLATE = Path(__file__).with_name("template.jinja")
 NEEDED = {
@@ -133,6 +131,8 @@ def _await_health(child: subprocess.Popen[bytes], url: str, progress: Progress, 
 
 
 def _healthy(url: str) -> bool:
+    import httpx  # noqa: PLC0415 - only a demo needs it, see `gateway.server`
+
     try:
         return httpx.get(f"{url}/health", trust_env=False, timeout=1).is_success
     except httpx.TransportError:

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import httpx
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -16,6 +15,7 @@ from gateway.backends.ignores import ignoring, services
 from gateway.backends.knowledge import listed_window
 from gateway.backends.services import SERVICES
 from gateway.errors import GatewayError, Problem, Unreachable, UpstreamTimeout
+from gateway.server import httpx
 from gateway.server.admission import Gate
 from gateway.server.client import Answer, Pool
 from gateway.server.learning import Learner
@@ -54,11 +54,12 @@ class Backend:
         self.unparsed = self.kind.parsing_nothing()  # where the text is parsed here
         self.dialect, self.services = DIALECTS[self.kind.dialect], services(SERVICES[said.kind], said.ignores)
         key = said.api_key.get_secret_value() if said.api_key else ""
-        headers = {"authorization": f"Bearer {key}"} if key else {}
+        self._headers = {"authorization": f"Bearer {key}"} if key else {}
         idle, connect = said.idle_connections, said.timeouts.connect
-        self._pool = Pool(said.url, connect=connect, idle_connections=idle, headers=headers)
-        self._http = httpx.AsyncClient(base_url=said.url, headers=headers, timeout=_LIST_SECONDS, trust_env=False)
-        self.learner = Learner(self._http, said.kind)
+        self._pool = Pool(said.url, connect=connect, idle_connections=idle, headers=self._headers)
+        self._http: httpx.AsyncClient | None = None
+        self._opening = asyncio.Lock()
+        self.learner = Learner(self._opened, said.kind)
         self._key, self._clock = key.encode(), clock
         self._models: list[Listed] | None = None  # what it listed last
         self._problem: GatewayError | None = None
@@ -79,7 +80,8 @@ class Backend:
         if not (counter := self.kind.counter):
             return None
         try:
-            answer = await self._http.post(counter.path, content=body, headers=_JSON, timeout=_COUNT_SECONDS)
+            http = await self._opened()
+            answer = await http.post(counter.path, content=body, headers=_JSON, timeout=_COUNT_SECONDS)
             answer.raise_for_status()
             count = answer.json()[counter.field]
         except (httpx.HTTPError, ValueError, KeyError, TypeError):
@@ -116,7 +118,7 @@ class Backend:
     async def alive(self) -> bool:
         """True if there is somebody to answer, whatever the answer, unless it says itself that it cannot."""
         try:
-            answer = await self._http.get("/v1/models")
+            answer = await (await self._opened()).get("/v1/models")
         except httpx.HTTPError:
             return False
         return answer.status_code not in _OUT_OF_ORDER
@@ -132,11 +134,27 @@ class Backend:
     async def close(self) -> None:
         await self._pool.close()
         await self.learner.close()
-        await self._http.aclose()
+        if self._http:
+            await self._http.aclose()
+
+    async def _opened(self) -> "httpx.AsyncClient":
+        """For all but answers of models.  What has to be loaded for it comes in a thread, as it takes its time."""
+        async with self._opening:
+            if not self._http:
+                self._http = await asyncio.to_thread(self._client)
+            return self._http
+
+    def _client(self) -> "httpx.AsyncClient":
+        """It follows no redirects."""
+        url = self.settings.url
+        encrypted = not url.startswith("http:")  # else there is nobody to trust: to read whom takes 0.02 s and 3 MB
+        return httpx.AsyncClient(
+            base_url=url, headers=self._headers, timeout=_LIST_SECONDS, trust_env=False, verify=encrypted
+        )
 
     async def _list(self) -> tuple[list[Listed] | None, GatewayError | None]:
         try:
-            answer = await self._http.get("/v1/models")
+            answer = await (await self._opened()).get("/v1/models")
             answer.raise_for_status()
             return list(_listed(answer.json())), None
         except (httpx.HTTPError, ValueError) as error:

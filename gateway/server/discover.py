@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 
-import httpx
 from msgspec import MsgspecError, Struct, json
 
 from gateway.config import Document, Kind
+from gateway.server import httpx
 
 PORTS: Mapping[int, Kind] = MappingProxyType(
     {11434: "ollama", 8000: "vllm", 8080: "llamacpp", 1234: "lmstudio", 30000: "sglang"}
@@ -78,7 +78,7 @@ def as_document(found: Iterable[Found], taken: Collection[str] = ()) -> Document
     return Document("found on this machine", {"backends": backends})
 
 
-async def _ask(client: httpx.AsyncClient, url: str, expected: Kind, seconds: float) -> Found | None:
+async def _ask(client: "httpx.AsyncClient", url: str, expected: Kind, seconds: float) -> Found | None:
     """Two thirds of the time are for the list of models, one for the tell-tale."""
     answer = await _get(client, f"{url}/v1/models", seconds * 2 / 3)
     models = _entries(answer) if answer else None
@@ -88,7 +88,7 @@ async def _ask(client: httpx.AsyncClient, url: str, expected: Kind, seconds: flo
     return Found(kind, url, tuple(model.id for model in models))
 
 
-def _entries(answer: httpx.Response) -> list[_Entry] | None:
+def _entries(answer: "httpx.Response") -> list[_Entry] | None:
     """The models of a list; None if it is no such list."""
     try:
         return json.decode(answer.content, type=_Models).data or []
@@ -96,20 +96,20 @@ def _entries(answer: httpx.Response) -> list[_Entry] | None:
         return None
 
 
-def _given_away(answer: httpx.Response, models: list[_Entry]) -> Kind | None:
+def _given_away(answer: "httpx.Response", models: list[_Entry]) -> Kind | None:
     if answer.headers.get("server") == "llama.cpp":
         return "llamacpp"
     return next((_OWNERS[model.owned_by] for model in models if model.owned_by in _OWNERS), None)
 
 
-async def _likely(client: httpx.AsyncClient, url: str, expected: Kind, seconds: float) -> Kind:
+async def _likely(client: "httpx.AsyncClient", url: str, expected: Kind, seconds: float) -> Kind:
     """The kind whose port it is; transformers has that of another by default."""
     kinds: tuple[Kind, ...] = (expected, "transformers")
     confirmed = await asyncio.gather(*(_confirmed(client, url, kind, seconds) for kind in kinds))
     return next((kind for kind, is_it in zip(kinds, confirmed, strict=True) if is_it), "openai")
 
 
-async def _confirmed(client: httpx.AsyncClient, url: str, kind: Kind, seconds: float) -> bool:
+async def _confirmed(client: "httpx.AsyncClient", url: str, kind: Kind, seconds: float) -> bool:
     path, mark = _TELLTALES[kind]
     answer = await _get(client, url + path, seconds)
     said = answer.content if answer else b""
@@ -120,7 +120,7 @@ async def _confirmed(client: httpx.AsyncClient, url: str, kind: Kind, seconds: f
     return mark in said
 
 
-async def _get(client: httpx.AsyncClient, url: str, seconds: float) -> httpx.Response | None:
+async def _get(client: "httpx.AsyncClient", url: str, seconds: float) -> "httpx.Response | None":
     """The whole answer if it is a good one and comes in time."""
     try:
         async with asyncio.timeout(seconds):

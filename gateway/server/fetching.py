@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Mapping
 
-import httpx
 from msgspec import Struct
 
 from gateway import config
 from gateway.errors import BadRequest
+from gateway.server import httpx
 from gateway.server.addresses import allowed
 from gateway.server.guard import Guard, Unreachable, untold
 
@@ -69,7 +69,7 @@ class Fetching:
             message = f"Invalid '{param}': the {name} could not be downloaded."
             raise BadRequest(message, code=f"failed_to_download_{name}", param=param) from None
 
-    async def get(self, request: httpx.Request) -> Fetched:
+    async def get(self, request: "httpx.Request") -> Fetched:
         """As it came: what is packed all the same stays so, and cannot grow.  Raises Unreachable and TooLarge."""
         async with self._guard.answer(request) as answer:
             if answer.status_code != 200:

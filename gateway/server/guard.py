@@ -12,9 +12,8 @@ from contextlib import aclosing, asynccontextmanager, contextmanager
 from functools import cache
 from socket import SOCK_STREAM
 
-import httpx
-
 from gateway import __version__
+from gateway.server import httpx
 from gateway.server.addresses import Allowed
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
@@ -22,7 +21,7 @@ Resolve = Callable[[str, int], Awaitable[list[str]]]
 _PORTS = {"http": 80, "https": 443}
 _LAST_PORT = 65535
 _REDIRECTS = 3
-_TIMEOUT = httpx.Timeout(None, connect=3.0).as_dict()  # to one address, as there may be others
+_TIMEOUT = {"connect": 3.0, "read": None, "write": None, "pool": None}  # to one address, as there may be others
 _HEADERS = {"accept-encoding": "identity", "user-agent": f"gateway/{__version__}"}  # what is packed can grow
 
 
@@ -37,7 +36,7 @@ class Guard:
         self._allowed, self._resolve, self._tls = allowed, resolve or resolved, tls or _tls()
 
     @asynccontextmanager
-    async def answer(self, request: httpx.Request, redirects: int = _REDIRECTS) -> AsyncIterator[httpx.Response]:
+    async def answer(self, request: "httpx.Request", redirects: int = _REDIRECTS) -> "AsyncIterator[httpx.Response]":
         """The answer to a request, to be read as it comes; time and size are for the caller to limit.
 
         Redirects of a GET are followed, with no header but `accept` and from https to nothing else.  Raises
@@ -52,7 +51,7 @@ class Guard:
                 yield answer
 
     @asynccontextmanager
-    async def _sent(self, request: httpx.Request) -> AsyncIterator[httpx.Response]:
+    async def _sent(self, request: "httpx.Request") -> "AsyncIterator[httpx.Response]":
         """To the first of the addresses that takes a connection, over a transport that is used once.
 
         Connections are not kept: another name may have the same address, and it has to show its own certificate.
@@ -64,7 +63,7 @@ class Guard:
         ):
             yield answer
 
-    async def _addresses(self, url: httpx.URL) -> list[str]:
+    async def _addresses(self, url: "httpx.URL") -> list[str]:
         if url.scheme not in _PORTS or url.userinfo or (url.port or 0) > _LAST_PORT:
             raise Unreachable
         port = _PORTS[url.scheme] if url.port is None else url.port
@@ -89,7 +88,7 @@ def untold() -> Iterator[None]:
         raise Unreachable from None
 
 
-def _redirected(request: httpx.Request, answer: httpx.Response, redirects: int) -> httpx.Request:
+def _redirected(request: "httpx.Request", answer: "httpx.Response", redirects: int) -> "httpx.Request":
     url = request.url.join(answer.headers["location"])
     if not redirects or (request.url.scheme == "https" and url.scheme != "https"):
         raise Unreachable
@@ -97,7 +96,9 @@ def _redirected(request: httpx.Request, answer: httpx.Response, redirects: int) 
     return httpx.Request("GET", url, headers={"accept": accept} if accept else None)
 
 
-async def _first(transport: httpx.AsyncHTTPTransport, request: httpx.Request, addresses: list[str]) -> httpx.Response:
+async def _first(
+    transport: "httpx.AsyncHTTPTransport", request: "httpx.Request", addresses: list[str]
+) -> "httpx.Response":
     """The answer under the URL's name, of the first address that can be connected to."""
     headers = httpx.Headers(_HEADERS)
     headers.update(request.headers)

@@ -5,16 +5,16 @@ Who has an answer, however old, never waits for a newer one; who has none waits 
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from math import inf
 from operator import or_
 from typing import Any, TypeVar
 
-import httpx
 from msgspec import Struct, json
 
 from gateway.backends.knowledge import ASKS, CONTINUES, PROMPTS, TEMPLATES, Ask, Known, Models, Settings
+from gateway.server import httpx
 
 _PATIENCE = 1.0  # seconds that somebody waits who has no answer …
 _LONG_PATIENCE = 5.0  # … to what decides how the model's text is read
@@ -38,7 +38,9 @@ class Learned(Struct, frozen=True):
 class Learner:
     """Of one server."""
 
-    def __init__(self, http: httpx.AsyncClient, kind: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, http: Callable[[], Awaitable["httpx.AsyncClient"]], kind: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._http, self._kind, self._clock = http, kind, clock
         self._answers: dict[_Key, tuple[float, Any]] = {}  # until when they hold, and what they are
         self._asking: dict[_Key, asyncio.Task[None]] = {}
@@ -112,7 +114,8 @@ class Learner:
         """None if there is no answer, or none that can be read."""
         params, body = (fields or None, None) if ask.method == "GET" else (None, fields)
         try:
-            answer = await self._http.request(ask.method, ask.path, params=params, json=body, timeout=_SECONDS)
+            http = await self._http()
+            answer = await http.request(ask.method, ask.path, params=params, json=body, timeout=_SECONDS)
             answer.raise_for_status()
             return ask.found(answer.json())
         except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError):

@@ -27,7 +27,6 @@ def server_of(config: Config, news: News, shared: Shared | None = None) -> "Serv
     make = partial(create_app, crowd=Crowd(), strangers=Strangers(), telemetry=Telemetry(shared))
     generations = Generations(make, config)
     # What exists now stays: a collection that walks through it again stalls a thousand streams for 0.2 s.
-    gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
     return Server(generations, Settings(generations, config), news)

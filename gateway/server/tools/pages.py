@@ -6,12 +6,11 @@ from asyncio.subprocess import DEVNULL, PIPE
 from importlib.util import find_spec
 from pathlib import Path
 
-import httpx
-
 from gateway import config
 from gateway.documents import text_of
 from gateway.hosted import web
 from gateway.hosted.search import is_page
+from gateway.server import httpx
 from gateway.server.addresses import allowed
 from gateway.server.fetching import Fetched, Fetching, Sort, TooLarge
 from gateway.server.guard import Guard, Unreachable, untold

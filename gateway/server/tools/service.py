@@ -4,16 +4,15 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-import httpx
 from msgspec import DecodeError, json
 
 from gateway import __version__
 from gateway.hosted.search import Ask
+from gateway.server import httpx
 from gateway.server.tools.target import ServerFailed
 
 _MOST = 8 << 20  # bytes of one answer
 _IDENTITY = {"accept": "application/json", "accept-encoding": "identity", "user-agent": f"gateway/{__version__}"}
-_TIMEOUT = httpx.Timeout(None, connect=10)  # how long a whole call may take the toolbox knows
 
 
 class Service:
@@ -39,7 +38,7 @@ class Service:
         if self._used:
             await self._http.aclose()
 
-    async def _whole(self, answer: httpx.Response) -> bytes:
+    async def _whole(self, answer: "httpx.Response") -> bytes:
         """What is packed all the same is not unpacked, and so is no JSON."""
         if answer.status_code != 200:
             raise ServerFailed(f"The {self._name} refused: status {answer.status_code}.")
@@ -51,6 +50,7 @@ class Service:
         return bytes(data)
 
     @cached_property
-    def _http(self) -> httpx.AsyncClient:
+    def _http(self) -> "httpx.AsyncClient":
         """Takes long to make."""
-        return httpx.AsyncClient(headers={**_IDENTITY, **self._headers}, timeout=_TIMEOUT, trust_env=False)
+        timeout = httpx.Timeout(None, connect=10)  # how long a whole call may take the toolbox knows
+        return httpx.AsyncClient(headers={**_IDENTITY, **self._headers}, timeout=timeout, trust_env=False)
