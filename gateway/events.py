@@ -32,13 +32,17 @@ class Logprob(Candidate, frozen=True, gc=False):
     top_logprobs: tuple[Candidate, ...] = ()
 
 
-class Text(Struct, frozen=True, gc=False):
+class _Said(Struct, frozen=True, gc=False, tag=True, tag_field="event", omit_defaults=True):
+    """As data it is its members, and its name as `event`."""
+
+
+class Text(_Said, frozen=True):
     choice: int
     text: str
     logprobs: tuple[Logprob, ...] = ()
 
 
-class Reasoning(Struct, frozen=True, gc=False):
+class Reasoning(_Said, frozen=True):
     """A thought.  `signature` is what the upstream signed it with, to be given back on replay: a JSON object.
 
     It covers the text since the signature before it: `{"type": "thinking", "signature": "…"}`, or
@@ -50,54 +54,54 @@ class Reasoning(Struct, frozen=True, gc=False):
     signature: str = ""
 
 
-class Refusal(Struct, frozen=True, gc=False):
+class Refusal(_Said, frozen=True):
     choice: int
     text: str
     logprobs: tuple[Logprob, ...] = ()
 
 
-class Annotation(Struct, frozen=True, gc=False):
+class Annotation(_Said, frozen=True):
     """A remark on the text just said, as the upstream wrote it."""
 
     choice: int
     json: Raw
 
 
-class HostedTool(Struct, frozen=True, gc=False):
+class HostedTool(_Said, frozen=True):
     """What was done on our side of the client, a call or a compaction: its whole output item."""
 
     choice: int
     item: Raw
 
 
-class HostedStart(Struct, frozen=True, gc=False):
+class HostedStart(_Said, frozen=True):
     """Something begins that is done on our side of the client: its output item, as far as it is known."""
 
     choice: int
     item: Raw
 
 
-class HostedArgs(Struct, frozen=True, gc=False):
+class HostedArgs(_Said, frozen=True):
     """The next piece of the JSON that it is called with."""
 
     choice: int
     json: str
 
 
-class HostedRun(Struct, frozen=True, gc=False):
+class HostedRun(_Said, frozen=True):
     """It is called with all that, and runs."""
 
     choice: int
 
 
-class HostedEnd(Struct, frozen=True, gc=False):
+class HostedEnd(_Said, frozen=True):
     """The members of its item that tell how it ended; a `status` is one of them, "completed" if it is not there."""
 
     choice: int
     item: Raw
 
 
-class ToolStart(Struct, frozen=True, gc=False):
+class ToolStart(_Said, frozen=True):
     """A call begins.  `call` counts the calls of a choice from 0, without gaps.
 
     kind: what is called; for all but functions and custom tools one ToolArgs follows, with the fields of the call's
@@ -114,7 +118,7 @@ class ToolStart(Struct, frozen=True, gc=False):
     signature: str = ""
 
 
-class ToolArgs(Struct, frozen=True, gc=False):
+class ToolArgs(_Said, frozen=True):
     """The next piece of a call's JSON."""
 
     choice: int
@@ -122,7 +126,7 @@ class ToolArgs(Struct, frozen=True, gc=False):
     json: str
 
 
-class ToolInput(Struct, frozen=True, gc=False):
+class ToolInput(_Said, frozen=True):
     """The next piece of a custom call's plain text."""
 
     choice: int
@@ -130,20 +134,20 @@ class ToolInput(Struct, frozen=True, gc=False):
     text: str
 
 
-class ToolEnd(Struct, frozen=True, gc=False):
+class ToolEnd(_Said, frozen=True):
     choice: int
     call: int
     complete: bool = True  # False: the call was cut, or its arguments are no JSON and cannot be made JSON
 
 
-class Finish(Struct, frozen=True, gc=False):
+class Finish(_Said, frozen=True):
     """Before the normaliser the reason is the backend's own word, after it one of the API's."""
 
     choice: int
     reason: str
 
 
-class Usage(Struct, frozen=True, gc=False):
+class Usage(_Said, frozen=True):
     """Tokens, cumulative within a round.  `prompt` includes the cached ones, `completion` the reasoning.
 
     kept: those of the prompt that went to the cache.
@@ -169,7 +173,7 @@ class Usage(Struct, frozen=True, gc=False):
         )
 
 
-class Extra(Struct, frozen=True, gc=False):
+class Extra(_Said, frozen=True):
     """A field that a backend adds to the API because the client asked for it, as it came; a list is to be continued.
 
     It stands before the event that it is about.
@@ -180,7 +184,7 @@ class Extra(Struct, frozen=True, gc=False):
     json: Raw
 
 
-class Failure(Struct, frozen=True, gc=False):
+class Failure(_Said, frozen=True):
     problem: Problem
 
 

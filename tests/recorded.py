@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import msgspec
 from replay import CHAT, COMPLETIONS, EXCHANGES, asked
 
 from gateway.recording import Answered, Asked, Ended, Over, Prepared, Put, Read, Recording, read
@@ -45,7 +46,15 @@ def recording_of(name, stream=False):
     return recording
 
 
+def events(entry):
+    """As data."""
+    return json.loads(entry.events or "[]")
+
+
 def add(recording, kind, **members):
+    """events: as they are, or as data."""
+    if "events" in members:
+        members["events"] = msgspec.json.encode(members["events"])
     size = len(members.get("body", members.get("data", b"")))
     recording.add(kind(n=len(recording.entries), t=0.0, **members), size)
 

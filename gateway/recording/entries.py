@@ -71,18 +71,18 @@ class Refused(_Numbered, tag="refused"):
 
 
 class Read(_Numbered, tag="read"):
-    """What came in one read of the network, and what it says."""
+    """What came in one read of the network, and what it says: a JSON array of events, b"" for none."""
 
     call: int
     data: bytes
-    events: list[Any] = []
+    events: bytes = b""
 
 
 class Ended(_Numbered, tag="ended"):
-    """A round is over: well, or for this reason.  events: what that says."""
+    """A round is over: well, or for this reason.  events: what that says, likewise."""
 
     problem: Problem | None = None
-    events: list[Any] = []
+    events: bytes = b""
 
 
 class Began(_Numbered, tag="began"):
@@ -127,10 +127,9 @@ class Recording:
 
     def add(self, entry: Entry, size: int = 0) -> bool:
         """size: bytes of what it says.  False, and it is left out, where that is too much."""
-        self.size += size + _ENTRY
-        if self.size > self._most:
+        self.size = size = self.size + size + _ENTRY
+        if size > self._most:
             self.cut = True
-        if self.cut:
             return False
         self.entries.append(entry)
         return True

@@ -1,13 +1,13 @@
 """A recording as the lines of a file, JSON objects, and back.
 
-Bytes are {"text": …} where they are UTF-8, else {"base64": …}; an event is {its name: its members}.
+Bytes are {"text": …} where they are UTF-8, else {"base64": …}.
 """
 
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from typing import Any
 
-from msgspec import DecodeError, Struct, ValidationError, convert, json, structs
+from msgspec import DecodeError, Struct, ValidationError, convert, json
 
 from gateway.recording.entries import Asked, Entry, Over, Recording
 
@@ -61,21 +61,13 @@ def _complete(recording: Recording) -> None:
     recording.cut, recording.over = last.cut, True
 
 
-def event(said: Any) -> dict[str, Any]:  # noqa: ANN401 - any event, or one as it was read
-    """An event as data: its name, and the members that say something."""
-    if isinstance(said, dict):
-        return said
-    members = {name: value for name, value in structs.asdict(said).items() if value not in ("", (), None)}
-    return {type(said).__name__: members}
-
-
 def line(entry: Entry) -> dict[str, Any]:
     """An entry as data."""
     said: dict[str, Any] = {"n": entry.n, "t": round(entry.t, 6), "kind": entry.__struct_config__.tag}
     for name in entry.__struct_fields__[2:]:  # behind these
         value = getattr(entry, name)
         if name == "events":
-            value = [event(one) for one in value]
+            value = json.decode(value or b"[]")
         if value not in (None, [], {}):
             said[name] = _said(value) if isinstance(value, bytes) else value
     return said
@@ -90,6 +82,8 @@ def _said(data: bytes) -> dict[str, str]:
 
 def _entry(line: dict[str, Any]) -> dict[str, Any]:
     said = {name: _data(value) for name, value in line.items() if name in ("body", "data")}
+    if "events" in line:
+        said["events"] = json.encode(line["events"])
     return {**line, **said}
 
 

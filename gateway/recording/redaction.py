@@ -7,12 +7,13 @@ JSON and markup are what they were.  The pieces of one text are looked at as one
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import accumulate, pairwise
+from typing import get_args
 
 from msgspec import DecodeError, json
 from msgspec.structs import replace
 
+from gateway.events import Event
 from gateway.recording.entries import Asked, Ended, Entry, Over, Put, Read, Recording, Refused, Wrote
-from gateway.recording.lines import event
 from gateway.recording.scan import Found, found
 from gateway.recording.vocabulary import markup, named
 
@@ -29,6 +30,7 @@ _SECRET = frozenset(("authorization", "headers", "api_key", "password", "secret"
 _NAMES = re.compile(r"\\u00[4-7]|" + "|".join(sorted(_SECRET)))  # or a letter of one, escaped
 _SCHEMAS = frozenset(("parameters", "properties", "schema", "arguments"))  # where these are names of somebody's own
 _NUMBERS = frozenset(("bytes", "token_ids", "prompt_token_ids", "tokens", "embedding"))  # that stand for a text
+_EVENTS = frozenset(kind.__name__ for kind in get_args(Event))
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s\"\\]+(?=@)")
 _DATA = re.compile(r"data:[^,]{0,100};base64,.{0,24}")  # what tells of which sort it is
 _UNIT = re.compile(r"\\u[0-9a-fA-F]{4}|\\.|.", re.DOTALL)
@@ -56,9 +58,9 @@ def redacted(recording: Recording, secrets: Collection[bytes], *, contents: bool
     telling = [
         (place, entry) for place, entry in enumerate(result.entries) if isinstance(entry, Read | Ended) and entry.events
     ]
-    said = [json.encode([event(one) for one in entry.events]) + b"\n" for _, entry in telling]
+    said = [entry.events + b"\n" for _, entry in telling]
     for (place, entry), events in zip(telling, veiled(said, secrets, mask), strict=True):
-        result.entries[place] = replace(entry, events=json.decode(events))
+        result.entries[place] = replace(entry, events=events[:-1])
     return result
 
 
@@ -116,7 +118,7 @@ def _replaced(text: str, mask: Mask | None) -> str:
                 changes.append((one.start, one.end, re.sub(r"\d", "1", text[one.start : one.end])))
         elif path & _SECRET and not path & _SCHEMAS:
             changes.append((one.start, one.end, _starred(text[one.start : one.end])))
-        elif mask and not _structural(one):
+        elif mask and not _structural(one, text):
             channels.setdefault(one.channel, []).append(one)
     if mask:
         for pieces in channels.values():
@@ -124,9 +126,11 @@ def _replaced(text: str, mask: Mask | None) -> str:
     return _changed(text, changes)
 
 
-def _structural(one: Found) -> bool:
+def _structural(one: Found, text: str) -> bool:
     if one.name == "name":
         return not (one.inside and "role" in one.inside[-1].marks)  # that of who speaks is his own
+    if one.name == "event":
+        return text[one.start : one.end] in _EVENTS  # else it is a word of somebody's own
     return bool(_KEPT.intersection(one.path[-1:]))
 
 

@@ -13,7 +13,8 @@ _FIELD = re.compile(r"(?:data|event|id|retry): ?|:")  # what a line of server-se
 _TOKEN = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"?|([{}\[\],:])|[^\s"{}\[\],:]+', re.DOTALL)
 _TELLING = frozenset(
     (
-        "index", "choice", "call", "type", "role", "item_id", "output_index", "content_index", "summary_index",
+        "index", "choice", "call", "event", "type", "role", "item_id", "output_index", "content_index",
+        "summary_index",
     )
 )  # fmt: skip
 

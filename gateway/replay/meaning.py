@@ -1,13 +1,12 @@
 """What came of a request, as far as it matters: the same however it was cut, and whatever ids and times it has."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from difflib import unified_diff
 from typing import Any
 
 from msgspec import Struct, json
 
 from gateway.recording import Ended, Over, Read, Recording, Wrote
-from gateway.recording.lines import event
 
 # What another run says otherwise, or another request of the same meaning.
 _OWN = frozenset(
@@ -40,7 +39,7 @@ def meaning(recording: Recording) -> Meaning:
     """Of a recording that is over."""
     over = recording.entries[-1]
     assert isinstance(over, Over)
-    events = [event(one) for entry in recording.entries if isinstance(entry, Read | Ended) for one in entry.events]
+    events = [one for entry in recording.entries if isinstance(entry, Read | Ended) for one in _told(entry)]
     problem = (over.problem.code or over.problem.type) if over.problem else None
     usage = [*_usage(recording)]
     return Meaning(over.status, problem, _said(events), usage, sorted(over.ledger), _answer(recording))
@@ -66,31 +65,35 @@ def _usage(recording: Recording) -> Iterator[Any]:
     last = None
     for entry in recording.entries:
         if isinstance(entry, Read | Ended):
-            last = next((one["Usage"] for one in map(event, reversed(entry.events)) if "Usage" in one), last)
+            last = next((one for one in reversed(_told(entry)) if one["event"] == "Usage"), last)
         if isinstance(entry, Ended) and last:
             yield last
             last = None
 
 
-def _said(events: Sequence[Mapping[str, Any]]) -> list[Any]:
+def _told(entry: Read | Ended) -> list[dict[str, Any]]:
+    """Its events, as data."""
+    return json.decode(entry.events, type=list[dict[str, Any]]) if entry.events else []
+
+
+def _said(events: Sequence[dict[str, Any]]) -> list[Any]:
     """What each choice says, without a trace of how it came."""
     choices: dict[int, list[Any]] = {}
-    for one in json.decode(json.encode(events)):
-        ((kind, members),) = one.items()
-        if kind not in ("Usage", "Failure"):
-            members.pop("id", None)
-            _add(choices.setdefault(members.pop("choice", None) or 0, []), kind, members)
+    for one in events:
+        if one["event"] not in ("Usage", "Failure"):
+            one.pop("id", None)
+            _add(choices.setdefault(one.pop("choice", None) or 0, []), one)
     return [choices[choice] for choice in sorted(choices)]
 
 
-def _add(said: list[Any], kind: str, members: dict[str, Any]) -> None:
-    text = _PIECES.get(kind)
-    last_kind, last = next(iter(said[-1].items())) if said else ("", {})
-    if text and last_kind == kind and last.get("call") == members.get("call") and not last.get("signature"):
-        joined = {name: last[name] + members[name] for name in ("logprobs",) if name in last and name in members}
-        said[-1] = {kind: {**last, **members, **joined, text: last.get(text, "") + members.get(text, "")}}
+def _add(said: list[Any], new: dict[str, Any]) -> None:
+    text, last = _PIECES.get(new["event"]), said[-1] if said else {}
+    same = last.get("event") == new["event"] and last.get("call") == new.get("call")
+    if text and same and not last.get("signature"):
+        joined = {name: last[name] + new[name] for name in ("logprobs",) if name in last and name in new}
+        said[-1] = {**last, **new, **joined, text: last[text] + new[text]}
     else:
-        said.append({kind: members})
+        said.append(new)
 
 
 def _answer(recording: Recording) -> Any:  # noqa: ANN401 - decoded JSON

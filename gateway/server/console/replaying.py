@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from asyncio.subprocess import DEVNULL, PIPE
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -9,6 +10,7 @@ from msgspec import Struct
 
 from gateway.errors import BadRequest
 from gateway.formats import names
+from gateway.server.child import child
 
 _SECONDS = 60
 _MOST = 1 << 18  # characters of a report
@@ -40,17 +42,10 @@ class Replays:
 
 async def _replay(folder: str, format: str) -> Replayed:
     command = (sys.executable, "-m", "gateway", "replay", str(Path(folder) / _NAME), "--format", format)
-    process = await asyncio.create_subprocess_exec(
-        *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
-    )
     try:
-        async with asyncio.timeout(_SECONDS):
+        async with child(*command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL) as process, asyncio.timeout(_SECONDS):
             said, _ = await process.communicate()
     except TimeoutError:
         return Replayed(False, f"It takes longer than {_SECONDS} seconds.")
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
     report = said.decode(errors="replace").partition(f"{_NAME}: ")[2]
     return Replayed(process.returncode == 0, report[:_MOST].strip() or "It cannot be replayed.")

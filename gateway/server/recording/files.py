@@ -2,39 +2,42 @@
 
 import os
 import re
-from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
 
-from gateway import __version__, config
+from gateway import __version__
 from gateway.recording import Recording, redacted, written
+from gateway.server.recording.order import Folder, Order
 
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
 
 
-def write(recording: Recording, settings: config.Recording, secrets: Collection[bytes]) -> None:
+def write(order: Order) -> None:
     """Raises OSError.  Nobody else on the machine may read it, and nobody finds half of it."""
-    folder = Path(settings.directory)
+    kept = order.folder
+    folder = Path(kept.directory)
     folder.mkdir(parents=True, exist_ok=True)
-    shown = redacted(recording, secrets, contents=not settings.content)
+    recording = Recording(order.id, order.started, 0)
+    recording.entries = order.entries
+    shown = redacted(recording, order.secrets, contents=not kept.content)
     started = _UNFIT.sub("", recording.started.partition("+")[0])
     new = folder / f"{started}-{_UNFIT.sub('_', recording.id)[:64]}-{token_hex(3)}.part"
     new.touch(0o600)
     with new.open("wb") as file:
-        file.writelines(written(shown, __version__, redacted=not settings.content))
+        file.writelines(written(shown, __version__, redacted=not kept.content))
     new.replace(new.with_suffix(".jsonl"))
     with suppress(FileNotFoundError):  # another worker was faster
-        _tidy(folder, settings)
+        _tidy(folder, kept)
 
 
-def _tidy(folder: Path, settings: config.Recording) -> None:
+def _tidy(folder: Path, kept: Folder) -> None:
     """Their names are in the order in which they began."""
     with os.scandir(folder) as found:
         files = sorted((one.name, one.stat().st_size) for one in found if one.name.endswith(".jsonl"))
     number, size = len(files), sum(size for _, size in files)
     for name, own in files:
-        if number <= settings.files and size <= settings.bytes:
+        if number <= kept.files and size <= kept.bytes:
             return
         (folder / name).unlink()
         number, size = number - 1, size - own

@@ -1,16 +1,15 @@
 """Which requests are written down, and where they go; a process has one."""
 
-import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Collection, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 
 from gateway.config import Config
 from gateway.recording import Recording
-from gateway.server.recording import files
+from gateway.server.recording.order import Folder, Order, packed
 from gateway.server.recording.tape import Tape
+from gateway.server.recording.writer import Writer
 from gateway.server.telemetry.line import told
 from gateway.server.telemetry.observation import Observation
 
@@ -20,7 +19,6 @@ _ENDPOINTS = frozenset(("/v1/chat/completions", "/v1/completions", "/v1/response
 _TWICE = ("error", "ledger")  # what the log has in a form of its own
 _RECENT = 32
 _MOST_RECENT = 64 << 20  # bytes of these
-_MOST_WAITING = 64 << 20  # bytes that wait to be written
 
 
 class Recorder:
@@ -31,15 +29,16 @@ class Recorder:
 
     def __init__(self) -> None:
         self.recent: deque[Recording] = deque(maxlen=_RECENT)
-        self._writer: ThreadPoolExecutor | None = None
-        self._waiting: dict[Future[None], int] = {}
+        self._writer: Writer | None = None
         self.follow(Config())
 
     def follow(self, config: Config) -> None:
         """What it says holds from now on."""
         self._settings, self._shown = config.recording, config.inspector.enabled
         keys = [one.api_key.get_secret_value() for one in config.backends.values() if one.api_key]
-        self.secrets: Collection[bytes] = [key.encode() for key in keys]
+        self.secrets: Sequence[bytes] = [key.encode() for key in keys]
+        settings = config.recording
+        self._folder = Folder(settings.directory, settings.files, settings.bytes, settings.content)
 
     def begin(self, id: str, endpoint: str, headers: Iterable[tuple[bytes, bytes]]) -> Tape | None:
         """None where nobody wants it."""
@@ -75,23 +74,18 @@ class Recorder:
                 return True
 
     def _write(self, recording: Recording) -> None:
-        if sum([*self._waiting.values()]) + recording.size > _MOST_WAITING:
-            _log.warning("a recording is lost: more come than can be written")
+        try:
+            order = packed(Order(recording.id, recording.started, recording.entries, self._folder, self.secrets))
+        except Exception as error:  # noqa: BLE001 - it is no fault of the request, which has its answer
+            _log.error("a recording is lost: %s", type(error).__name__)
             return
-        self._writer = self._writer or ThreadPoolExecutor(1, "recorder")
-        work = self._writer.submit(files.write, recording, self._settings, self.secrets)
-        self._waiting[work] = recording.size
-        work.add_done_callback(self._written)
-
-    def _written(self, work: Future[None]) -> None:
-        """In the writer's thread."""
-        if isinstance(error := work.exception(), OSError):
-            _log.warning("a recording could not be written: %s", error.strerror)
-        elif error:
-            _log.error("a recording could not be written", exc_info=error)
-        self._waiting.pop(work, None)
+        if not (self._writer and self._writer.alive):
+            self._writer = Writer()
+        if not self._writer.write(order):
+            _log.warning("a recording is lost: more come than can be written")
 
     async def flush(self) -> None:
-        """Return when all is written, and let go of."""
-        if self._writer:
-            await asyncio.wrap_future(self._writer.submit(int))  # behind all that waits
+        """Return when all is written; nothing is left running until there is more."""
+        writer, self._writer = self._writer, None
+        if writer:
+            await writer.end()

@@ -1,6 +1,6 @@
 """Writes down what happens to one request, at the places where it happens."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any
@@ -16,7 +16,9 @@ from gateway.server.rounds import Round
 from gateway.turn import Source
 
 # What the head of a request says of how it is to be answered; all else is left out, as much of it is secret.
-_HEADERS = frozenset(("accept", "content-type", "openai-beta", "user-agent", "x-gateway-debug", "x-gateway-strict"))
+_HEADERS = frozenset(
+    (b"accept", b"content-type", b"openai-beta", b"user-agent", b"x-gateway-debug", b"x-gateway-strict")
+)
 _OTHERS = {"aliases", "backends", "fallback", "limits", "mcp"}  # settings that name others, or say who may ask
 
 
@@ -34,13 +36,13 @@ class Tape:
         self._of: int | None = None  # the last entry that the next piece of the answer comes of
 
     def asked(self, scope: Scope, body: bytes) -> None:
-        entry = Asked(**self._next(), path=scope["path"], headers=_headers(scope), body=body)
+        entry = Asked(*self._next(), path=scope["path"], headers=_headers(scope), body=body)
         self.recording.add(entry, len(body))
 
     def prepared(self, round: Round) -> None:
         route, chosen, server = round.route, round.chosen, round.route.backend.settings
         entry = Prepared(
-            **self._next(),
+            *self._next(),
             model=route.model,
             backend=route.backend.name,
             upstream_model=route.upstream_model,
@@ -54,36 +56,40 @@ class Tape:
 
     def put(self, backend: str, path: str, body: bytes) -> "Line":
         self._calls += 1
-        self.recording.add(Put(**self._next(), call=self._calls, backend=backend, path=path, body=body), len(body))
+        self.recording.add(Put(*self._next(), call=self._calls, backend=backend, path=path, body=body), len(body))
         return Line(self, self._calls)
 
     def answered(self, call: int, content_type: str) -> None:
-        self.recording.add(Answered(**self._next(), call=call, content_type=content_type))
+        self.recording.add(Answered(*self._next(), call=call, content_type=content_type))
 
     def refused(self, call: int, status: int, headers: Mapping[str, str], body: bytes) -> None:
         type, after = headers.get("content-type", ""), headers.get("retry-after")
-        entry = Refused(**self._next(), call=call, status=status, content_type=type, retry_after=after, body=body)
+        entry = Refused(*self._next(), call=call, status=status, content_type=type, retry_after=after, body=body)
         self.recording.add(entry, len(body))
 
     def read(self, call: int, data: bytes) -> None:
         recording = self.recording
-        self._read = Read(len(recording.entries), perf_counter() - self._begun, call, data)
-        recording.add(self._read, len(data))
+        self._read = read = Read(len(recording.entries), perf_counter() - self._begun, call, data)
+        recording.add(read, len(data))
 
     def heard(self, data: bytes, events: list[Event]) -> None:
         """What was read says this; where no call has told of it, it is of the gateway's own tools."""
-        if self._read is None or self._read.data is not data:
+        read = self._read
+        if read is None or read.data is not data:
             self.read(0, data)
-        assert self._read
-        self._read.events, self._of = events, self._read.n
+            read = self._read
+            assert read
+        self._of = read.n
+        if events and not self.recording.cut:
+            read.events = json.encode(events)
 
     def ended(self, problem: Problem | None, events: list[Event]) -> None:
-        entry = Ended(**self._next(), problem=problem, events=events)
+        entry = Ended(*self._next(), problem=problem, events=json.encode(events) if events else b"")
         self.recording.add(entry)
         self._of = entry.n
 
     def began(self, status: int, headers: dict[str, str]) -> None:
-        self.recording.add(Began(**self._next(), status=status, headers=headers))
+        self.recording.add(Began(*self._next(), status=status, headers=headers))
 
     def wrote(self, data: bytes) -> None:
         recording, of = self.recording, self._of
@@ -92,10 +98,11 @@ class Tape:
 
     def over(self, status: int, problem: Problem | None, ledger: list[str], line: dict[str, Any]) -> None:
         cut = self.recording.cut
-        self.recording.end(Over(**self._next(), status=status, problem=problem, ledger=ledger, cut=cut, line=line))
+        self.recording.end(Over(*self._next(), status=status, problem=problem, ledger=ledger, cut=cut, line=line))
 
-    def _next(self) -> dict[str, Any]:
-        return {"n": len(self.recording.entries), "t": perf_counter() - self._begun}
+    def _next(self) -> tuple[int, float]:
+        """The number of the entry that comes now, and its time."""
+        return len(self.recording.entries), perf_counter() - self._begun
 
 
 class Line:
@@ -151,17 +158,16 @@ def overheard(send: Send, tape: Tape | None) -> Send:
     if not tape:
         return send
 
-    async def tell(message: Message) -> None:
-        if message["type"] == "http.response.start":
+    def tell(message: Message) -> Awaitable[None]:
+        if body := message.get("body"):
+            tape.wrote(body)
+        elif message["type"] == "http.response.start":
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in message["headers"]}
             tape.began(message["status"], headers)
-        elif body := message.get("body"):
-            tape.wrote(body)
-        await send(message)
+        return send(message)
 
     return tell
 
 
 def _headers(scope: Scope) -> dict[str, str]:
-    said = ((name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"])
-    return {name: value for name, value in said if name in _HEADERS}
+    return {name.decode(): value.decode("latin-1") for name, value in scope["headers"] if name in _HEADERS}

@@ -12,6 +12,7 @@ from gateway.hosted import web
 from gateway.hosted.search import is_page
 from gateway.server import httpx
 from gateway.server.addresses import allowed
+from gateway.server.child import child
 from gateway.server.fetching import Fetched, Fetching, Sort, TooLarge
 from gateway.server.guard import Guard, Unreachable, untold
 from gateway.server.tools.target import ServerFailed
@@ -63,14 +64,8 @@ def readable() -> bool:
 
 
 async def _read(html: str, url: str) -> str:
-    """In a process of its own, which knows no secret; it is stopped with whoever waits for it."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-I", _PROGRAM, url, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env={}
-    )
-    try:
+    """In a process of its own, which knows no secret."""
+    command = (sys.executable, "-I", _PROGRAM, url)
+    async with child(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env={}) as process:
         said, _ = await process.communicate(html.encode(errors="replace"))
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
     return said.decode()

@@ -27,7 +27,7 @@ export class Exchange {
         this.pending.push(item);
         const made = entry.kind === "ended" || !text(entry.data);
         for (const said of entry.events ?? []) {
-            const [[name, members]] = Object.entries(said);
+            const { event: name, ...members } = said;
             const event = { entry, said, group: entry.n, ...appearance(name, members, made) };
             this.events.push(event);
             this.pending.push(event);
