@@ -25,15 +25,16 @@ _OTHERS = {"aliases", "backends", "fallback", "limits", "mcp"}  # settings that 
 class Tape:
     """Each method is told what has happened.  put: gives what is to be told of that call.
 
-    chosen: it is to be kept, if it is of the sort that is.
+    chosen: it is to be kept, if it is of the sort that is.  begun: when it began, as `perf_counter` has it.
+    last: what was read last.  of: the number of the last entry that the next piece of the answer comes of.
     """
 
     def __init__(self, id: str, most: int, *, chosen: bool) -> None:
         self.chosen = chosen
         self.recording = Recording(id, datetime.now(UTC).isoformat(timespec="milliseconds"), most)
-        self._begun, self._calls = perf_counter(), 0
-        self._read: Read | None = None  # the last one
-        self._of: int | None = None  # the last entry that the next piece of the answer comes of
+        self.begun, self._calls = perf_counter(), 0
+        self.last: Read | None = None
+        self.of: int | None = None
 
     def asked(self, scope: Scope, body: bytes) -> None:
         entry = Asked(*self._next(), path=scope["path"], headers=_headers(scope), body=body)
@@ -67,34 +68,13 @@ class Tape:
         entry = Refused(*self._next(), call=call, status=status, content_type=type, retry_after=after, body=body)
         self.recording.add(entry, len(body))
 
-    def read(self, call: int, data: bytes) -> None:
-        recording = self.recording
-        self._read = read = Read(len(recording.entries), perf_counter() - self._begun, call, data)
-        recording.add(read, len(data))
-
-    def heard(self, data: bytes, events: list[Event]) -> None:
-        """What was read says this; where no call has told of it, it is of the gateway's own tools."""
-        read = self._read
-        if read is None or read.data is not data:
-            self.read(0, data)
-            read = self._read
-            assert read
-        self._of = read.n
-        if events and not self.recording.cut:
-            read.events = json.encode(events)
-
     def ended(self, problem: Problem | None, events: list[Event]) -> None:
         entry = Ended(*self._next(), problem=problem, events=json.encode(events) if events else b"")
         self.recording.add(entry)
-        self._of = entry.n
+        self.of = entry.n
 
     def began(self, status: int, headers: dict[str, str]) -> None:
         self.recording.add(Began(*self._next(), status=status, headers=headers))
-
-    def wrote(self, data: bytes) -> None:
-        recording, of = self.recording, self._of
-        self._of = None
-        recording.add(Wrote(len(recording.entries), perf_counter() - self._begun, data, of), len(data))
 
     def over(self, status: int, problem: Problem | None, ledger: list[str], line: dict[str, Any]) -> None:
         cut = self.recording.cut
@@ -102,7 +82,7 @@ class Tape:
 
     def _next(self) -> tuple[int, float]:
         """The number of the entry that comes now, and its time."""
-        return len(self.recording.entries), perf_counter() - self._begun
+        return len(self.recording.entries), perf_counter() - self.begun
 
 
 class Line:
@@ -117,8 +97,12 @@ class Line:
     def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         self._tape.refused(self._call, status, headers, body)
 
-    def read(self, data: bytes) -> None:
-        self._tape.read(self._call, data)
+    def read(self, data: bytes) -> Read:
+        tape = self._tape
+        recording = tape.recording
+        tape.last = read = Read(len(recording.entries), perf_counter() - tape.begun, self._call, data)
+        recording.add(read, len(data))
+        return read
 
 
 class _Overheard:
@@ -129,8 +113,13 @@ class _Overheard:
         self.answered = source.answered
 
     def feed(self, data: bytes) -> list[Event]:
-        events = self._source.feed(data)
-        self._tape.heard(data, events)
+        events, tape = self._source.feed(data), self._tape
+        read = tape.last
+        if read is None or read.data is not data:
+            read = Line(tape, 0).read(data)  # no call has told of it: it is of the gateway's own tools
+        tape.of = read.n
+        if events:
+            read.events = json.encode(events)
         return events
 
     def close(self) -> list[Event]:
@@ -157,10 +146,12 @@ def overheard(send: Send, tape: Tape | None) -> Send:
     """What sends an answer, and the tape is told what."""
     if not tape:
         return send
+    recording = tape.recording
 
     def tell(message: Message) -> Awaitable[None]:
         if body := message.get("body"):
-            tape.wrote(body)
+            of, tape.of = tape.of, None
+            recording.add(Wrote(len(recording.entries), perf_counter() - tape.begun, body, of), len(body))
         elif message["type"] == "http.response.start":
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in message["headers"]}
             tape.began(message["status"], headers)
