@@ -24,6 +24,8 @@ from scripted import (
     whole,
 )
 
+from gateway.store import Database
+
 BAD = "invalid_request_error"
 ANN, BOB = ({"authorization": f"Bearer {name}-{'k' * 20}"} for name in ("ann", "bob"))
 TENANTS = {"keys": [{"name": name, "key": f"{name}-{'k' * 20}"} for name in ("ann", "bob")]}
@@ -216,6 +218,18 @@ async def test_a_conversation_grows(store):
 
 
 @pytest.mark.parametrize("store", [True, False])
+async def test_a_turn_of_a_conversation_is_two_transactions_that_write(store, monkeypatch):
+    """It is held before the answer, and let go with what is stored of it."""
+    written, writing = [], Database.writing
+    monkeypatch.setattr(Database, "writing", lambda database: written.append(database) or writing(database))
+    async with gateway(whole(said("one"))) as site:
+        id = await conversation(site)
+        written.clear()
+        await told(site, input="a", conversation=id, store=store)
+        assert len(written) == 2
+
+
+@pytest.mark.parametrize("store", [True, False])
 async def test_a_failed_response_is_no_part_of_its_conversation(store):
     async with gateway([head(), chunk("Hel"), CLOSE], whole(said("two"))) as site:
         id = await conversation(site)
@@ -224,6 +238,14 @@ async def test_a_failed_response_is_no_part_of_its_conversation(store):
         assert (await get(site, failed["id"])).status_code == (200 if store else 404)
         await told(site, input="b", conversation=id)
         assert asked(site) == [("user", "b")]
+
+
+async def test_a_failure_that_is_a_status_lets_its_conversation_go():
+    async with gateway(whole({"error": "busy"}, status=503), whole(said("two"))) as site:
+        id = await conversation(site)
+        assert (await site.respond(input="a", conversation=id)).status_code == 503
+        await told(site, input="b", conversation=id)
+        assert await items_of(site, id) == [("user", "b"), ("assistant", "two")]
 
 
 async def test_one_response_at_a_time_works_on_a_conversation():

@@ -186,6 +186,37 @@ async def test_nothing_is_read_but_by_an_index(store, job):
                 assert "TEMP B-TREE" not in how and "Sort" not in how, f"{statement}\n{how}"
 
 
+@contextmanager
+def executed(database):
+    """The statements that are executed meanwhile, as the code has them."""
+    found, engine = [], database._engines.writes.sync_engine
+
+    def note(connection, statement, *_):
+        found.append(statement)
+
+    event.listen(engine, "before_execute", note)
+    yield found
+    event.remove(engine, "before_execute", note)
+
+
+BUILT = [page_of_completions, take, sweep_away]  # anew each time, as they depend on what is asked for, or are seldom
+
+
+@pytest.mark.parametrize("job", [job for job in JOBS if job not in BUILT], ids=lambda job: job.__name__)
+async def test_no_request_builds_its_statements_anew(store, job):
+    """To build one, and to know it again, takes several times as long as to execute it."""
+    async with store.writing() as db:
+        await fill(db)
+        turns = []
+        for _ in range(2):
+            async with db.begin_nested() as undone:
+                with executed(store) as found:
+                    await job(db)
+                await undone.rollback()
+            turns.append(found)
+        assert turns[0] and all(one is other for one, other in zip(*turns, strict=True))
+
+
 @pytest.mark.parametrize("job", [extend, page, page_from_the_oldest], ids=lambda job: job.__name__)
 async def test_the_length_of_a_chain_makes_no_statement_more(store, job):
     counts = set()

@@ -46,6 +46,7 @@ class State:
 
     def __init__(self, store: Database, tenant: str) -> None:
         self._store, self._tenant = store, tenant
+        self._holds = False  # a conversation
 
     @asynccontextmanager
     async def origin(self, draft: Draft, id: str) -> AsyncIterator[Origin]:
@@ -68,6 +69,7 @@ class State:
                 await responses.save(db, self._tenant, record, items, conversation or origin.behind, now)
             elif conversation:
                 await conversations.append(db, conversation, [*items, *record["output"]], now)
+        self._holds = False
 
     def lasts(self, asked: Asked, resume_seconds: int) -> bool:
         """Whether the answer may go on without its client."""
@@ -122,15 +124,20 @@ class State:
     async def _held(self, id: str, holder: str) -> AsyncIterator[None]:
         if not await self._hold(id, holder):
             raise locked("conversation")
+        self._holds = True
         renewing = asyncio.create_task(self._renew(id, holder))
         try:
             yield
         finally:
             renewing.cancel()
-            with suppress(StoreFailed):  # then the lease ends by itself
-                async with self._store.writing() as db:
-                    if not await jobs.state(db, holder):  # else whoever takes that has the conversation, too
-                        await conversations.let_go(db, id, holder)
+            if self._holds:
+                await self._let_go(id, holder)
+
+    async def _let_go(self, id: str, holder: str) -> None:
+        with suppress(StoreFailed):  # then the lease ends by itself
+            async with self._store.writing() as db:
+                if not await jobs.state(db, holder):  # else whoever takes that has the conversation, too
+                    await conversations.let_go(db, id, holder)
 
     async def _hold(self, id: str, holder: str) -> bool:
         async with self._store.writing() as db:

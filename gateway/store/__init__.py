@@ -6,6 +6,7 @@ Reading order:
     migrations      how a database gets there
     records         what others see of it
     database        transactions
+    driver          SQLite in a thread
     engines         SQLite and PostgreSQL
     threads         lists of items that grow and branch: what all the others are made of
     conversations   a thread with a name, and who is at work on it

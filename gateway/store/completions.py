@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
-from sqlalchemy import ColumnElement, delete, exists, insert, select, tuple_, update
+from sqlalchemy import ColumnElement, bindparam, delete, exists, insert, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store import threads
@@ -14,21 +14,22 @@ from gateway.store.tables import threads as all_threads
 
 _COLUMNS = (completions.c.id, completions.c.created_at, completions.c.body, all_threads.c.length)
 _FOUND = select(*_COLUMNS).join(all_threads, all_threads.c.id == completions.c.id)
+_FIND = _FOUND.where(completions.c.id == bindparam("this"), completions.c.tenant == bindparam("tenant"))
+_SAVE, _LABEL = insert(completions), insert(labels)
 
 
 async def save(db: AsyncConnection, tenant: str, body: dict[str, Any], messages: Sequence[Item], now: int) -> None:
     """Keep a completion, with `metadata` in its body, and what it was asked."""
     id, said = body["id"], encode(body)
-    at = await threads.begin(db, id, tenant, now)
     identified = [{**message, "id": f"{id}-{place}"} for place, message in enumerate(messages)]
-    await threads.append(db, at, identified, now, len(said))
+    await threads.begin(db, id, tenant, identified, now, beside=len(said))
     values = {"created_at": body["created"], "model": body["model"], "body": said}
-    await db.execute(insert(completions).values(id=id, tenant=tenant, **values))
+    await db.execute(_SAVE, {"id": id, "tenant": tenant, **values})
     await _label(db, id, body.get("metadata") or {})
 
 
 async def find(db: AsyncConnection, tenant: str, id: str) -> Completion | None:
-    row = (await db.execute(_FOUND.where(completions.c.id == id, completions.c.tenant == tenant))).one_or_none()
+    row = (await db.execute(_FIND, {"this": id, "tenant": tenant})).one_or_none()
     return _completion(row) if row else None
 
 
@@ -59,25 +60,29 @@ def _conditions(wanted: Wanted) -> list[ColumnElement[bool]]:
     return said if wanted.model is None else [completions.c.model == wanted.model, *said]
 
 
+_DESCRIBE = update(completions).where(completions.c.id == bindparam("this")).values(body=bindparam("said"))
+_UNLABEL = delete(labels).where(labels.c.completion == bindparam("this"))
+_REMOVE = delete(all_threads).where(all_threads.c.id == bindparam("this"))
+
+
 async def describe(db: AsyncConnection, completion: Completion, metadata: dict[str, str]) -> Completion:
     """The same with other metadata in place of its own."""
     changed = replace(completion, body={**completion.body, "metadata": metadata})
-    this = completions.c.id == completion.id
-    await db.execute(update(completions).where(this).values(body=encode(changed.body)))
-    await db.execute(delete(labels).where(labels.c.completion == completion.id))
+    await db.execute(_DESCRIBE, {"this": completion.id, "said": encode(changed.body)})
+    await db.execute(_UNLABEL, {"this": completion.id})
     await _label(db, completion.id, metadata)
     return changed
 
 
 async def remove(db: AsyncConnection, id: str) -> None:
     """Forget it and its messages, which nothing goes on from."""
-    await db.execute(delete(all_threads).where(all_threads.c.id == id))
+    await db.execute(_REMOVE, {"this": id})
 
 
 async def _label(db: AsyncConnection, id: str, metadata: dict[str, str]) -> None:
     if metadata:
         rows = [{"completion": id, "key": key, "value": value} for key, value in metadata.items()]
-        await db.execute(insert(labels), rows)
+        await db.execute(_LABEL, rows)
 
 
 def _completion(row: Any) -> Completion:  # noqa: ANN401 - of `_FOUND`

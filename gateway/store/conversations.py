@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import delete, insert, or_, select, update
+from sqlalchemy import BigInteger, bindparam, delete, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store import threads
@@ -11,25 +11,30 @@ from gateway.store.records import Conversation, Item, Range
 from gateway.store.tables import conversations, decode, encode
 from gateway.store.tables import threads as all_threads
 
+_FIND = (
+    select(
+        conversations.c.id, conversations.c.thread, conversations.c.created_at, conversations.c.metadata,
+        all_threads.c.length,
+    )
+    .join(all_threads, all_threads.c.id == conversations.c.thread)
+    .where(conversations.c.id == bindparam("this"), conversations.c.tenant == bindparam("tenant"))
+)  # fmt: skip
+
 
 async def find(db: AsyncConnection, tenant: str, id: str) -> Conversation | None:
-    columns = (conversations.c.id, conversations.c.thread, conversations.c.created_at, conversations.c.metadata)
-    found = await db.execute(
-        select(*columns, all_threads.c.length)
-        .join(all_threads, all_threads.c.id == conversations.c.thread)
-        .where(conversations.c.id == id, conversations.c.tenant == tenant)
-    )
-    row = found.one_or_none()
+    row = (await db.execute(_FIND, {"this": id, "tenant": tenant})).one_or_none()
     return Conversation(row.id, row.thread, row.created_at, decode(row.metadata), row.length) if row else None
+
+
+_CREATE = insert(conversations)
 
 
 async def create(
     db: AsyncConnection, tenant: str, id: str, metadata: dict[str, str], items: Sequence[Item], now: int
 ) -> None:
-    at = await threads.begin(db, id, tenant, now)
-    await threads.append(db, at, items, now)
+    await threads.begin(db, id, tenant, items, now)
     said = {"created_at": now, "metadata": encode(metadata), "held_until": 0}
-    await db.execute(insert(conversations).values(id=id, tenant=tenant, thread=id, **said))
+    await db.execute(_CREATE, {"id": id, "tenant": tenant, "thread": id, **said})
 
 
 async def append(db: AsyncConnection, conversation: Conversation, items: Sequence[Item], now: int) -> Range | None:
@@ -37,37 +42,39 @@ async def append(db: AsyncConnection, conversation: Conversation, items: Sequenc
     return await threads.extend(db, conversation.thread, items, now)
 
 
+_CHANGE = update(conversations).where(conversations.c.id == bindparam("this"))  # sets what it is executed with
+
+
 async def describe(db: AsyncConnection, id: str, metadata: dict[str, str]) -> None:
     """Replace its metadata."""
-    await db.execute(update(conversations).where(conversations.c.id == id).values(metadata=encode(metadata)))
+    await db.execute(_CHANGE, {"this": id, "metadata": encode(metadata)})
+
+
+_REMOVE = delete(conversations).where(conversations.c.id == bindparam("this"))
 
 
 async def remove(db: AsyncConnection, id: str) -> None:
     """Forget it; its items stay with the responses that were made in it."""
-    await db.execute(delete(conversations).where(conversations.c.id == id))
+    await db.execute(_REMOVE, {"this": id})
+
+
+_NOW = bindparam("now", type_=BigInteger)
+_HELD = _CHANGE.where(conversations.c.holder == bindparam("mine"))
+_HOLD = _CHANGE.where(or_(conversations.c.holder == bindparam("mine"), over(conversations.c.held_until, _NOW, 1000)))
 
 
 async def hold(db: AsyncConnection, id: str, holder: str, now_ms: int, lease_ms: int) -> bool:
     """Take it for a request, or take it for longer; False if another one is at work on it."""
-    held = await db.execute(
-        update(conversations)
-        .where(conversations.c.id == id)
-        .where(or_(conversations.c.holder == holder, over(conversations.c.held_until, now_ms, 1000)))
-        .values(holder=holder, held_until=now_ms + lease_ms)
-    )
+    said = {"holder": holder, "held_until": now_ms + lease_ms}
+    held = await db.execute(_HOLD, {"this": id, "mine": holder, "now": now_ms, **said})
     return held.rowcount == 1
 
 
 async def renew(db: AsyncConnection, id: str, holder: str, now_ms: int, lease_ms: int) -> None:
     """Keep it for longer, if it was not let go and nobody else has taken it."""
-    held = update(conversations).where(conversations.c.id == id, conversations.c.holder == holder)
-    await db.execute(held.values(held_until=now_ms + lease_ms))
+    await db.execute(_HELD, {"this": id, "mine": holder, "held_until": now_ms + lease_ms})
 
 
 async def let_go(db: AsyncConnection, id: str, holder: str) -> None:
     """Leave it to others, unless it is another one's already."""
-    await db.execute(
-        update(conversations)
-        .where(conversations.c.id == id, conversations.c.holder == holder)
-        .values(holder=None, held_until=0)
-    )
+    await db.execute(_HELD, {"this": id, "mine": holder, "holder": None, "held_until": 0})

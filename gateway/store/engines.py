@@ -16,6 +16,7 @@ from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from gateway.errors import StoreFailed
+from gateway.store.driver import connect
 from gateway.store.migrations import upgrade
 
 _WAIT = 5  # seconds, for another process's transaction, for a connection, for a server to accept one
@@ -106,7 +107,12 @@ def _sqlite(rest: str) -> _Engines:
 
 def _file(url: str, begin: str, **pool: int) -> AsyncEngine:
     engine = create_async_engine(
-        url, poolclass=AsyncAdaptedQueuePool, pool_timeout=_WAIT, hide_parameters=_PRIVATE, **pool
+        url,
+        connect_args={"async_creator_fn": connect},
+        poolclass=AsyncAdaptedQueuePool,
+        pool_timeout=_WAIT,
+        hide_parameters=_PRIVATE,
+        **pool,
     )
     event.listen(engine.sync_engine, "connect", _prepare)
     # Of a cancelled transaction: closed as it is, it would stay locked for as long as anybody remembers its cursors.
@@ -168,9 +174,9 @@ def _driver(rest: str) -> partial[Any]:
     return partial(asyncpg.connect, f"postgresql://{rest}", timeout=_WAIT, command_timeout=_ANSWER)
 
 
-def upsert(db: AsyncConnection, table: Table) -> Any:  # noqa: ANN401 - two classes with the same methods
-    """INSERT … ON CONFLICT, which each dialect has a class of its own for."""
-    return {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[db.dialect.name](table)
+def upserts(table: Table, said: Callable[[Any], Any]) -> dict[str, Any]:
+    """INSERT … ON CONFLICT for each dialect by its name, as each has a class of its own for it; said: what follows."""
+    return {"sqlite": said(sqlite.insert(table)), "postgresql": said(postgresql.insert(table))}
 
 
 def portions(values: Collection[str]) -> Iterator[list[str]]:

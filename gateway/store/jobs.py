@@ -9,12 +9,17 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, bindparam, delete, exists, insert, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.sql.dml import ReturningUpdate
 
 from gateway.store.leases import LONGEST_MS
 from gateway.store.records import Held, Job, State
 from gateway.store.tables import jobs, requests
 
 LAST = 1 << 15  # an attempt that none follows
+
+
+_BEGIN, _REQUEST = insert(jobs), insert(requests)
+_CHANGE = update(jobs).where(jobs.c.id == bindparam("this"))  # sets what it is executed with
 
 
 async def begin(  # noqa: PLR0913, PLR0917 - it is a row
@@ -29,14 +34,30 @@ async def begin(  # noqa: PLR0913, PLR0917 - it is a row
 ) -> None:
     """The job of a response that was just opened."""
     said = {"attempts": 1, "cancelled": False, "wanted_until": wanted_until}
-    lease = _lease(holder, now_ms, lease_ms)
-    await db.execute(insert(jobs).values(id=id, tenant=tenant, **said, **lease))
-    await db.execute(insert(requests).values(job=id, body=request))
+    await db.execute(_BEGIN, {"id": id, "tenant": tenant, **said, **_lease(holder, now_ms, lease_ms)})
+    await db.execute(_REQUEST, {"job": id, "body": request})
 
 
 async def act(db: AsyncConnection, id: str) -> None:
     """Whoever takes the job from now on is not to begin it again: it has had effects that nobody can take back."""
-    await db.execute(update(jobs).where(jobs.c.id == id).values(attempts=LAST))
+    await db.execute(_CHANGE, {"this": id, "attempts": LAST})
+
+
+_MINE = select(jobs.c.id).where(jobs.c.holder == bindparam("mine"))
+_SOME = _MINE.where(jobs.c.id.in_(bindparam("ids")))
+
+
+def _among(rows: Select[str]) -> ColumnElement[bool]:
+    """Those of a query that locks them, which PostgreSQL runs once, and in its order, only if it stands by itself."""
+    return jobs.c.id.in_(select(rows.cte("locked")))
+
+
+def _renewal(rows: Select[str]) -> ReturningUpdate[str, bool, int | None]:
+    renewed = update(jobs).where(_among(rows.order_by(jobs.c.id).with_for_update()))
+    return renewed.values(held_until=bindparam("until")).returning(jobs.c.id, jobs.c.cancelled, jobs.c.wanted_until)
+
+
+_HOLD_ALL, _HOLD = _renewal(_MINE), _renewal(_SOME)
 
 
 async def hold(
@@ -46,14 +67,12 @@ async def hold(
 
     What is written of them in the same transaction is written while nobody else can take, cancel or remove them.
     """
-    mine = select(jobs.c.id).where(jobs.c.holder == holder)
-    if ids is not None:
-        mine = mine.where(jobs.c.id.in_(ids))
-    held = update(jobs).where(_among(mine.order_by(jobs.c.id).with_for_update()))
-    rows = await db.execute(
-        held.values(held_until=now_ms + lease_ms).returning(jobs.c.id, jobs.c.cancelled, jobs.c.wanted_until)
-    )
+    said = {"mine": holder, "until": now_ms + lease_ms}
+    rows = await db.execute(_HOLD_ALL, said) if ids is None else await db.execute(_HOLD, {**said, "ids": [*ids]})
     return {id: Held(cancelled, wanted_until) for id, cancelled, wanted_until in rows}
+
+
+_WANTED = _CHANGE.where(jobs.c.wanted_until < bindparam("until")).values(wanted_until=bindparam("until"))
 
 
 async def wanted(db: AsyncConnection, ids: Collection[str], until_ms: int) -> None:
@@ -61,27 +80,31 @@ async def wanted(db: AsyncConnection, ids: Collection[str], until_ms: int) -> No
 
     In a transaction of its own: the next one that it locks may be held by a process that waits for the last one.
     """
-    this = jobs.c.id == bindparam("job")
-    longer = update(jobs).where(this, jobs.c.wanted_until < until_ms).values(wanted_until=until_ms)
-    if rows := [{"job": id} for id in sorted(ids)]:  # two processes in the same order
-        await db.execute(longer, rows)
+    if rows := [{"this": id, "until": until_ms} for id in sorted(ids)]:  # two processes in the same order
+        await db.execute(_WANTED, rows)
+
+
+_OF = (jobs.c.id == bindparam("this")) & (jobs.c.holder == bindparam("mine"))
+_LET_GO = update(jobs).where(_OF).values(holder=None, held_until=0, attempts=jobs.c.attempts - 1)
+_END = delete(jobs).where(_OF)
 
 
 async def let_go(db: AsyncConnection, id: str, holder: str) -> None:
     """Leave it to whoever takes it first, as if this one had not tried; unless another one has taken it already."""
-    untried = {"holder": None, "held_until": 0, "attempts": jobs.c.attempts - 1}
-    await db.execute(update(jobs).where(_of(id, holder)).values(**untried))
+    await db.execute(_LET_GO, {"this": id, "mine": holder})
 
 
 async def end(db: AsyncConnection, id: str, holder: str) -> bool:
     """It is done; False if this holder does not have it any more."""
-    return (await db.execute(delete(jobs).where(_of(id, holder)))).rowcount == 1
+    return (await db.execute(_END, {"this": id, "mine": holder})).rowcount == 1
+
+
+_CANCEL = _CHANGE.where(jobs.c.tenant == bindparam("of")).values(cancelled=True)
 
 
 async def cancel(db: AsyncConnection, tenant: str, id: str) -> bool:
     """Tell its holder to stop; False if there is no such job."""
-    mine = jobs.c.id == id, jobs.c.tenant == tenant
-    return (await db.execute(update(jobs).where(*mine).values(cancelled=True))).rowcount == 1
+    return (await db.execute(_CANCEL, {"this": id, "of": tenant})).rowcount == 1
 
 
 async def due(db: AsyncConnection, now_ms: int) -> bool:
@@ -111,29 +134,26 @@ async def take(
     return [Job(*row) for row in rows]
 
 
+_STATE = select(jobs.c.holder).where(jobs.c.id == bindparam("this"))
+
+
 async def state(db: AsyncConnection, id: str) -> State | None:
     """None if there is no such job (any more)."""
-    found = (await db.execute(select(jobs.c.holder).where(jobs.c.id == id))).one_or_none()
+    found = (await db.execute(_STATE, {"this": id})).one_or_none()
     if found is None:
         return None
     return State.RUNNING if found.holder else State.QUEUED
+
+
+_NOTIFY = text("SELECT pg_notify(:channel, :payload)")
 
 
 async def notify(db: AsyncConnection, channel: str, payloads: Collection[str]) -> None:
     """Tell those who listen, once the transaction is done; with SQLite nobody does."""
     if payloads and db.dialect.name == "postgresql":
         rows = [{"channel": channel, "payload": payload} for payload in payloads]
-        await db.execute(text("SELECT pg_notify(:channel, :payload)"), rows)
+        await db.execute(_NOTIFY, rows)
 
 
 def _lease(holder: str, now_ms: int, lease_ms: int) -> dict[str, Any]:
     return {"holder": holder, "held_until": now_ms + lease_ms}
-
-
-def _of(id: str, holder: str) -> ColumnElement[bool]:
-    return (jobs.c.id == id) & (jobs.c.holder == holder)
-
-
-def _among(rows: Select[tuple[str]]) -> ColumnElement[bool]:
-    """Those of a query that locks them, which PostgreSQL runs once, and in its order, only if it stands by itself."""
-    return jobs.c.id.in_(select(rows.cte("locked")))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, delete, exists, func, insert, select, update
+from sqlalchemy import Select, bindparam, delete, exists, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store import threads
@@ -11,22 +11,31 @@ from gateway.store.records import Conversation, Item, Kept, Place, Range
 from gateway.store.tables import conversations, decode, encode, events, jobs, responses
 from gateway.store.tables import threads as all_threads
 
+_FIND = select(
+    responses.c.id, responses.c.thread, responses.c.first, responses.c.output, responses.c.end, responses.c.body
+).where(responses.c.id == bindparam("this"))
+_FIND_OF_TENANT = _FIND.where(responses.c.tenant == bindparam("tenant"))
+_LOCK = (
+    select(all_threads.c.id)
+    .join(responses, responses.c.thread == all_threads.c.id)
+    .where(responses.c.id == bindparam("this"))
+    .with_for_update(of=all_threads)
+)
+
 
 async def find(db: AsyncConnection, tenant: str, id: str) -> Kept | None:
-    return await _find(db, responses.c.id == id, responses.c.tenant == tenant)
+    return await _find(db, _FIND_OF_TENANT, {"this": id, "tenant": tenant})
 
 
 async def locked(db: AsyncConnection, id: str) -> Kept | None:
     """One that nobody is at work on; its thread is nobody else's until the end of the transaction."""
-    thread = select(all_threads.c.id).join(responses, responses.c.thread == all_threads.c.id)
-    await db.execute(thread.where(responses.c.id == id).with_for_update(of=all_threads))
-    return await _find(db, responses.c.id == id)
+    await db.execute(_LOCK, {"this": id})
+    return await _find(db, _FIND, {"this": id})
 
 
-async def _find(db: AsyncConnection, *which: ColumnElement[bool]) -> Kept | None:
-    columns = (responses.c.id, responses.c.thread, responses.c.first, responses.c.output, responses.c.end)
-    row = (await db.execute(select(*columns, responses.c.body).where(*which))).one_or_none()
-    return Kept(*row[:5], decode(row.body)) if row else None
+async def _find(db: AsyncConnection, finding: Select[*tuple[Any, ...]], which: dict[str, str]) -> Kept | None:
+    row = (await db.execute(finding, which)).one_or_none()
+    return Kept(row.id, row.thread, row.first, row.output, row.end, decode(row.body)) if row else None
 
 
 async def whole(db: AsyncConnection, kept: Kept) -> dict[str, Any]:
@@ -38,6 +47,9 @@ async def whole(db: AsyncConnection, kept: Kept) -> dict[str, Any]:
 async def effective_input(db: AsyncConnection, kept: Kept) -> list[Range]:
     """All that the model was given with it: the chain before it, and its own input; raises Broken as `ranges` does."""
     return await threads.ranges(db, Place(kept.thread, kept.output))
+
+
+_SAVE = insert(responses)
 
 
 async def save(
@@ -53,10 +65,8 @@ async def save(
     own = await _grow(db, behind, added, now, len(rest))
     if own is None:
         parent = behind.behind if isinstance(behind, Conversation) else behind
-        at = await threads.begin(db, body["id"], tenant, now, parent)
-        own = await threads.extend(db, at.thread, added, now, len(rest))
-        assert own, "it has just begun"
-    await db.execute(insert(responses).values(id=body["id"], tenant=tenant, **_row(own, len(input), rest)))
+        own = await threads.begin(db, body["id"], tenant, added, now, parent, len(rest))
+    await db.execute(_SAVE, {"id": body["id"], "tenant": tenant, **_row(own, len(input), rest)})
 
 
 async def open(
@@ -66,8 +76,13 @@ async def open(
 
     It can be shown and removed, and no other one may go on from it before it is finished.
     """
-    at = await threads.begin(db, body["id"], tenant, now, parent)
-    await save(db, tenant, {**body, "output": []}, input, at, now)
+    rest = _rest(body)
+    own = await threads.begin(db, body["id"], tenant, input, now, parent, len(rest))
+    await db.execute(_SAVE, {"id": body["id"], "tenant": tenant, **_row(own, len(input), rest)})
+
+
+_FINISH = update(responses).where(responses.c.id == bindparam("this"))
+_REMOVE_THREAD = delete(all_threads).where(all_threads.c.id == bindparam("this"))
 
 
 async def finish(
@@ -88,16 +103,20 @@ async def finish(
         more = await threads.extend(db, kept.thread, output, now, len(rest) - len(encode(kept.body)))
         assert more, "a response has a thread"
         own = Range(kept.thread, kept.first, more.end)
-    await db.execute(update(responses).where(responses.c.id == kept.id).values(**_row(own, len(input), rest)))
+    await db.execute(_FINISH, {"this": kept.id, **_row(own, len(input), rest)})
     if own.thread != kept.thread:
-        await db.execute(delete(all_threads).where(all_threads.c.id == kept.thread))
+        await db.execute(_REMOVE_THREAD, {"this": kept.thread})
     return True
+
+
+_FORGET = delete(all_threads).where(
+    all_threads.c.id.in_(select(responses.c.thread).where(responses.c.id == bindparam("this")))
+)
 
 
 async def forget(db: AsyncConnection, id: str) -> None:
     """Leave no trace of one that was opened, and that nobody has heard of; its job has to be held, likewise."""
-    thread = select(responses.c.thread).where(responses.c.id == id)
-    await db.execute(delete(all_threads).where(all_threads.c.id.in_(thread)))
+    await db.execute(_FORGET, {"this": id})
 
 
 def _rest(body: dict[str, Any]) -> bytes:
@@ -118,20 +137,27 @@ async def _grow(
     return await threads.append(db, behind, added, now, beside) if behind else None
 
 
+_REMOVE_JOB = delete(jobs).where(jobs.c.id == bindparam("this"))
+_REMOVE = delete(responses).where(responses.c.id == bindparam("this"))
+_OWNED = select(exists().where(conversations.c.thread == bindparam("this")))
+_LOG = select(func.coalesce(func.sum(func.length(events.c.data)), 0)).where(
+    events.c.response == bindparam("this"), events.c.packed
+)
+
+
 async def remove(db: AsyncConnection, kept: Kept) -> None:
     """Forget it and its items, which no chain goes on from any more; those of a conversation are its own and stay.
 
     Whoever is at work on it has lost it.
     """
-    await db.execute(delete(jobs).where(jobs.c.id == kept.id))  # and may just have finished it
+    await db.execute(_REMOVE_JOB, {"this": kept.id})  # and may just have finished it
     if now := await locked(db, kept.id):
-        owned = await db.scalar(select(exists().where(conversations.c.thread == now.thread)))
+        owned = await db.scalar(_OWNED, {"this": now.thread})
         gone = Range(now.thread, now.end, now.end) if owned else now.own
         await threads.erase(db, gone, len(encode(now.body)) + await _log(db, now.id))
-        await db.execute(delete(responses).where(responses.c.id == now.id))
+        await db.execute(_REMOVE, {"this": now.id})
 
 
 async def _log(db: AsyncConnection, id: str) -> int:
     """The bytes of its packed log."""
-    size = select(func.coalesce(func.sum(func.length(events.c.data)), 0))
-    return await db.scalar(size.where(events.c.response == id, events.c.packed)) or 0
+    return await db.scalar(_LOG, {"this": id}) or 0

@@ -3,21 +3,55 @@
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, delete, exists, func, insert, literal, select, update
+from sqlalchemy import Integer, Select, bindparam, delete, exists, func, insert, literal, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.sql.dml import ReturningUpdate
 
 from gateway.store.engines import portions
 from gateway.store.records import Broken, Item, Place, Range
 from gateway.store.tables import conversations, decode, encode, items, jobs, threads
 
+_BEGIN = insert(threads)
+_USE = update(threads).where(threads.c.id == bindparam("this")).values(used_at=bindparam("now"))
 
-async def begin(db: AsyncConnection, id: str, tenant: str, now: int, parent: Place | None = None) -> Place:
-    """A new thread, perhaps one that goes on from another, which is in use by that."""
-    said = {"parent": parent.thread, "parent_end": parent.end} if parent else {}
-    await db.execute(insert(threads).values(id=id, tenant=tenant, length=0, bytes=0, used_at=now, **said))
+
+async def begin(  # noqa: PLR0913, PLR0917 - it is a row
+    db: AsyncConnection,
+    id: str,
+    tenant: str,
+    added: Sequence[Item],
+    now: int,
+    parent: Place | None = None,
+    beside: int = 0,
+) -> Range:
+    """A new thread of these items, perhaps one that goes on from another, which is in use by that.
+
+    beside: how many bytes are kept along with the items.
+    """
+    bodies = [*map(encode, added)]
+    since = {"parent": parent.thread, "parent_end": parent.end} if parent else {}
+    said = {"length": len(bodies), "bytes": sum(map(len, bodies)) + beside, "used_at": now, **since}
+    await db.execute(_BEGIN, {"id": id, "tenant": tenant, **said})
     if parent:
-        await db.execute(update(threads).where(threads.c.id == parent.thread).values(used_at=now))
-    return Place(id, 0)
+        await db.execute(_USE, {"this": parent.thread, "now": now})
+    return await _put(db, tenant, Place(id, 0), added, bodies)
+
+
+_GROW = (
+    update(threads)
+    .where(threads.c.id == bindparam("this"))
+    .values(
+        length=threads.c.length + bindparam("items"),
+        bytes=threads.c.bytes + bindparam("size"),
+        used_at=bindparam("now"),
+    )
+    .returning(threads.c.tenant, threads.c.length)
+)
+_GROW_BEHIND = _GROW.where(
+    threads.c.length == bindparam("end"),
+    ~exists().where(conversations.c.thread == bindparam("this")),
+    ~exists().where(jobs.c.id == bindparam("this")),  # it is not finished
+)
 
 
 async def append(db: AsyncConnection, at: Place, added: Sequence[Item], now: int, beside: int = 0) -> Range | None:
@@ -25,46 +59,69 @@ async def append(db: AsyncConnection, at: Place, added: Sequence[Item], now: int
 
     It is not the end where something else stands behind it already.  A conversation grows by `extend` only, and so does
     the thread of a response that is not finished.
-    beside: how many bytes are kept along with the items.
+    beside: as in `begin`.
     """
-    owned = exists().where(conversations.c.thread == at.thread)
-    unfinished = exists().where(jobs.c.id == at.thread)
-    return await _grow(db, at.thread, added, now, beside, threads.c.length == at.end, ~owned, ~unfinished)
+    return await _grow(db, _GROW_BEHIND, {"this": at.thread, "end": at.end}, added, now, beside)
 
 
 async def extend(db: AsyncConnection, thread: str, added: Sequence[Item], now: int, beside: int = 0) -> Range | None:
     """The items' range at the end of a thread, wherever that is by now; None if there is no such thread any more."""
-    return await _grow(db, thread, added, now, beside)
+    return await _grow(db, _GROW, {"this": thread}, added, now, beside)
 
 
 async def _grow(
-    db: AsyncConnection, thread: str, added: Sequence[Item], now: int, beside: int, *only: ColumnElement[bool]
+    db: AsyncConnection,
+    growing: ReturningUpdate[str, int],
+    which: dict[str, Any],
+    added: Sequence[Item],
+    now: int,
+    beside: int,
 ) -> Range | None:
     bodies = [*map(encode, added)]
-    size = sum(map(len, bodies)) + beside
-    grown = await db.execute(
-        update(threads)
-        .where(threads.c.id == thread, *only)
-        .values(length=threads.c.length + len(bodies), bytes=threads.c.bytes + size, used_at=now)
-        .returning(threads.c.tenant, threads.c.length)
-    )
-    if not (row := grown.one_or_none()):
+    more = {"items": len(bodies), "size": sum(map(len, bodies)) + beside, "now": now}
+    if not (row := (await db.execute(growing, {**which, **more})).one_or_none()):
         return None
-    first = row.length - len(bodies)
+    return await _put(db, row.tenant, Place(which["this"], row.length - len(bodies)), added, bodies)
+
+
+_PUT = insert(items)
+
+
+async def _put(db: AsyncConnection, tenant: str, at: Place, added: Sequence[Item], bodies: Sequence[bytes]) -> Range:
+    """The rows of items behind this place, which their thread counts already."""
     rows = [
-        {"thread": thread, "place": place, "tenant": row.tenant, "id": item.get("id"), "body": body}
-        for place, (item, body) in enumerate(zip(added, bodies, strict=True), first)
+        {"thread": at.thread, "place": place, "tenant": tenant, "id": item.get("id"), "body": body}
+        for place, (item, body) in enumerate(zip(added, bodies, strict=True), at.end)
     ]
     if rows:
-        await db.execute(insert(items), rows)
-    return Range(thread, first, row.length)
+        await db.execute(_PUT, rows)
+    return Range(at.thread, at.end, at.end + len(rows))
+
+
+_PARENT = select(threads.c.parent, threads.c.parent_end).where(threads.c.id == bindparam("this"))
 
 
 async def parent(db: AsyncConnection, id: str) -> Place | None:
     """What a thread goes on from."""
-    found = await db.execute(select(threads.c.parent, threads.c.parent_end).where(threads.c.id == id))
-    row = found.one()
+    row = (await db.execute(_PARENT, {"this": id})).one()
     return Place(row.parent, row.parent_end) if row.parent else None
+
+
+def _line() -> Select[str, int, str | None]:
+    """A thread and those it goes on from, the oldest first, each with the place up to which it counts."""
+    end, up = bindparam("end", type_=Integer).label("end"), literal(0).label("up")
+    start = select(threads.c.id, end, threads.c.parent, threads.c.parent_end, up)
+    line = start.where(threads.c.id == bindparam("this")).cte("line", recursive=True)
+    older = threads.alias()
+    line = line.union_all(
+        select(older.c.id, line.c.parent_end, older.c.parent, older.c.parent_end, line.c.up + 1).where(
+            older.c.id == line.c.parent
+        )
+    )
+    return select(line.c.id, line.c.end, line.c.parent).order_by(line.c.up.desc())
+
+
+_LINE = _line()
 
 
 async def ranges(db: AsyncConnection, at: Place) -> list[Range]:
@@ -72,37 +129,38 @@ async def ranges(db: AsyncConnection, at: Place) -> list[Range]:
 
     Raises Broken where one of them was deleted.
     """
-    start = select(threads.c.id, literal(at.end).label("end"), threads.c.parent, threads.c.parent_end)
-    line = start.add_columns(literal(0).label("up")).where(threads.c.id == at.thread).cte("line", recursive=True)
-    older = threads.alias()
-    line = line.union_all(
-        select(older.c.id, line.c.parent_end, older.c.parent, older.c.parent_end, line.c.up + 1).where(
-            older.c.id == line.c.parent
-        )
-    )
-    rows = (await db.execute(select(line.c.id, line.c.end, line.c.parent).order_by(line.c.up.desc()))).all()
+    rows = (await db.execute(_LINE, {"this": at.thread, "end": at.end})).all()
     if not rows or rows[0].parent:
         raise Broken
     return [Range(row.id, 0, row.end) for row in rows]
+
+
+_WITHIN = (
+    (items.c.thread == bindparam("inside")) & (items.c.place >= bindparam("first")) & (items.c.place < bindparam("end"))
+)
+_BODIES = select(items.c.body).where(_WITHIN)
+_READ = _BODIES.order_by(items.c.place)
+
+
+def _within(one: Range) -> dict[str, Any]:
+    """What `_WITHIN` asks for."""
+    return {"inside": one.thread, "first": one.first, "end": one.end}
 
 
 async def read(db: AsyncConnection, of: Sequence[Range]) -> list[Item]:
     """Their items; raises Broken where one of them is gone."""
     found: list[Item] = []
     for one in of:
-        for body in (await db.execute(_bodies(one).order_by(items.c.place))).scalars():
+        for body in (await db.execute(_READ, _within(one))).scalars():
             if body is None:
                 raise Broken
             found.append(decode(body))
     return found
 
 
-def _within(one: Range) -> ColumnElement[bool]:
-    return (items.c.thread == one.thread) & (items.c.place >= one.first) & (items.c.place < one.end)
-
-
-def _bodies(one: Range) -> Select[Any]:
-    return select(items.c.body).where(_within(one))
+_FIND = select(items.c.thread, items.c.place).where(
+    items.c.tenant == bindparam("tenant"), items.c.id == bindparam("id"), items.c.thread.in_(bindparam("among"))
+)
 
 
 async def find(
@@ -115,8 +173,7 @@ async def find(
     ends = {one.thread: one for one in of}
     places: dict[str, list[int]] = {}
     for some in portions(ends):
-        said = items.c.tenant == tenant, items.c.id == id, items.c.thread.in_(some)
-        for thread, place in await db.execute(select(items.c.thread, items.c.place).where(*said)):
+        for thread, place in await db.execute(_FIND, {"tenant": tenant, "id": id, "among": some}):
             if ends[thread].first <= place < ends[thread].end:
                 places.setdefault(thread, []).append(place)
     for one in of if newest_first else reversed(of):
@@ -125,14 +182,18 @@ async def find(
     return None
 
 
+_PAGE = _BODIES.where(items.c.body.is_not(None)).limit(bindparam("most", type_=Integer))
+_OLDEST, _NEWEST = _PAGE.order_by(items.c.place), _PAGE.order_by(items.c.place.desc())
+
+
 async def page(
     db: AsyncConnection, of: Sequence[Range], limit: int, *, newest_first: bool, behind: Place | None = None
 ) -> list[Item]:
     """At most so many of their items, in either order, from behind the one that `find` found; reads no others."""
     found: list[Item] = []
     for one in _rest(of, newest_first, behind):
-        order = items.c.place.desc() if newest_first else items.c.place
-        rows = await db.execute(_bodies(one).where(items.c.body.is_not(None)).order_by(order).limit(limit - len(found)))
+        some = {**_within(one), "most": limit - len(found)}
+        rows = await db.execute(_NEWEST if newest_first else _OLDEST, some)
         found += map(decode, rows.scalars())
         if len(found) == limit:
             break
@@ -150,34 +211,44 @@ def _rest(of: Sequence[Range], newest_first: bool, behind: Place | None) -> list
     return [first, *ordered[start + 1 :]]
 
 
+_ERASE, _REMOVE = update(items).where(_WITHIN).values(id=None, body=None), delete(items).where(_WITHIN)
+_SIZE = select(func.coalesce(func.sum(func.length(items.c.body)), 0)).where(_WITHIN).scalar_subquery()
+_LIGHTEN = (
+    update(threads)
+    .where(threads.c.id == bindparam("inside"))
+    .values(bytes=threads.c.bytes - _SIZE - bindparam("beside"))
+)
+
+
 async def erase(db: AsyncConnection, one: Range, beside: int = 0) -> None:
     """Delete what stands there, and bytes beside it; that something stood there remains."""
     await _lighten(db, one, beside)
-    await db.execute(update(items).where(_within(one)).values(id=None, body=None))
+    await db.execute(_ERASE, _within(one))
 
 
 async def remove(db: AsyncConnection, at: Place) -> None:
     """Delete one item of a conversation, without a trace."""
     one = Range(at.thread, at.end, at.end + 1)
     await _lighten(db, one, 0)
-    await db.execute(delete(items).where(_within(one)))
+    await db.execute(_REMOVE, _within(one))
 
 
 async def _lighten(db: AsyncConnection, one: Range, beside: int) -> None:
-    size = select(func.coalesce(func.sum(func.length(items.c.body)), 0)).where(_within(one)).scalar_subquery()
-    left = threads.c.bytes - size - beside
-    await db.execute(update(threads).where(threads.c.id == one.thread).values(bytes=left))
+    await db.execute(_LIGHTEN, {**_within(one), "beside": beside})
+
+
+_BY_ID = (
+    select(items.c.body)
+    .join(threads, threads.c.id == items.c.thread)
+    .where(items.c.tenant == bindparam("tenant"), items.c.id.in_(bindparam("ids")))
+    .order_by(threads.c.used_at, items.c.place)
+)
 
 
 async def by_id(db: AsyncConnection, tenant: str, ids: Collection[str]) -> dict[str, Item]:
     """The items of these ids that there are, the newest where an id was given twice."""
     found: dict[str, Item] = {}
     for some in portions(ids):
-        rows = await db.execute(
-            select(items.c.body)
-            .join(threads, threads.c.id == items.c.thread)
-            .where(items.c.tenant == tenant, items.c.id.in_(some))
-            .order_by(threads.c.used_at, items.c.place)
-        )
+        rows = await db.execute(_BY_ID, {"tenant": tenant, "ids": some})
         found |= {item["id"]: item for item in map(decode, rows.scalars())}
     return found

@@ -1,23 +1,30 @@
 """What keys and models use, counted by windows of time: for all processes that share the store."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.store.engines import upsert
+from gateway.store.engines import upserts
 from gateway.store.records import Slot
 from gateway.store.tables import as_stored, uses
 
 
+def _adding(insert: Any) -> Any:  # noqa: ANN401 - of a dialect
+    sums = {"amount": uses.c.amount + insert.excluded.amount}
+    added = insert.on_conflict_do_update(index_elements=("key", "start"), set_=sums)
+    return added.returning(uses.c.key, uses.c.start, uses.c.amount)
+
+
+_ADD = upserts(uses, _adding)
+
+
 async def add(db: AsyncConnection, amounts: Mapping[Slot, int]) -> dict[Slot, int]:
     """Add to the counts, and give what they are now; nobody else changes them before the transaction ends."""
-    insert = upsert(db, uses)
-    sums = {"amount": uses.c.amount + insert.excluded.amount}
-    statement = insert.on_conflict_do_update(index_elements=("key", "start"), set_=sums)
     slots = sorted(amounts)  # two processes in the same order
     rows = [
         {"key": slot.key, "start": slot.start, "amount": amounts[slot], "valid_until": slot.until} for slot in slots
     ]
-    found = await db.execute(statement.returning(uses.c.key, uses.c.start, uses.c.amount), rows)
+    found = await db.execute(_ADD[db.dialect.name], rows)
     counts = {(key, start): amount for key, start, amount in found}
     return {slot: counts[as_stored(slot.key), slot.start] for slot in slots}

@@ -1,0 +1,72 @@
+"""SQLite's driver: how often its thread is asked, and what a statement leaves."""
+
+import logging
+import sqlite3
+from contextlib import closing
+
+import pytest
+from sqlalchemy import bindparam, exc, insert, select, text, update
+
+from gateway.store import Database, responses
+from gateway.store.tables import threads as table
+
+ROW = {"tenant": "", "length": 0, "bytes": 0, "used_at": 0}
+ROWS = [{"id": f"t{number}", **ROW} for number in range(300)]
+
+
+@pytest.fixture
+async def file(tmp_path):
+    database = Database(f"sqlite:///{tmp_path}/a.db")
+    async with database.writing() as db:
+        await db.execute(insert(table), ROWS)
+    yield database
+    await database.close()
+
+
+def trips(caplog):
+    return sum(record.message.startswith("executing") for record in caplog.records)
+
+
+async def test_a_statement_is_one_trip_to_the_thread(file, caplog):
+    caplog.set_level(logging.DEBUG, "aiosqlite")
+    async with file.writing() as db:
+        for statement, parameters in [
+            (select(table), {}),
+            (insert(table), {"id": "one", **ROW}),
+            (insert(table), [{"id": "two", **ROW}, {"id": "three", **ROW}]),
+            (update(table).returning(table.c.id), {"length": 1}),
+        ]:
+            caplog.clear()
+            await db.execute(statement, parameters)
+            assert trips(caplog) == 1
+
+
+async def test_a_stored_response_is_six_trips(file, caplog):
+    """BEGIN, a thread, its items, the response, COMMIT; and the one that makes sure of the end."""
+    caplog.set_level(logging.DEBUG, "aiosqlite")
+    caplog.clear()
+    async with file.writing() as db:
+        await responses.save(db, "t", {"id": "r", "output": [{"id": "b"}]}, [{"id": "a"}], None, 7)
+    assert trips(caplog) == 6
+
+
+async def test_a_statement_says_what_it_found_and_what_it_changed(file):
+    async with file.writing() as db:
+        assert [*await db.scalars(select(table.c.id).order_by(table.c.id))] == sorted(row["id"] for row in ROWS)
+        assert (await db.execute(update(table).where(table.c.id < "t2").values(length=1))).rowcount == 112
+        some = update(table).where(table.c.id == bindparam("this"))
+        assert (await db.execute(some, [{"this": "t1", "length": 2}, {"this": "", "length": 2}])).rowcount == 1
+        found = await db.execute(update(table).where(table.c.length == 2).values(bytes=5).returning(table.c.bytes))
+        assert found.rowcount == 1 and found.all() == [(5,)]
+        assert (await db.execute(text("SELECT 1 WHERE 0"))).all() == []
+
+
+async def test_a_statement_that_fails_holds_nothing(file, tmp_path):
+    """However long somebody remembers its error."""
+    with pytest.raises(exc.IntegrityError) as remembered:
+        async with file.writing() as db:
+            await db.execute(insert(table), ROWS[:1])
+    with closing(sqlite3.connect(tmp_path / "a.db", timeout=0, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("ROLLBACK")
+    assert remembered.tb
