@@ -223,7 +223,5 @@ def _lines(value):
 
 def _plain(event):
     """An event without the members that say nothing."""
-    members = {
-        name: value for name, value in json.loads(msgspec.json.encode(event)).items() if value not in ("", [], None)
-    }
-    return [type(event).__name__, members]
+    members = json.loads(msgspec.json.encode(msgspec.structs.asdict(event)))
+    return [type(event).__name__, {name: value for name, value in members.items() if value not in ("", [], None)}]
