@@ -36,7 +36,7 @@ class Template:
         self._patience = patience
         self._before = self._after = b""
         self._begins = self._ends = 0  # where the text stands
-        self._begin = self._end = self._between = b""  # the same, with what is around a payload
+        self._opened = self._closed = self._between = b""  # around and between texts, with what is around a payload
         self._event: Callable[[str], Told] | None = None
         self._lessons = 0
         self.said = 0  # characters, of all events
@@ -66,17 +66,17 @@ class Template:
         if not self._event:
             return [], at
         if not self._between:
-            self._begin, self._end = around.opening + self._before + b'"', b'"' + self._after + around.ending
-            self._between = self._end + self._begin
-        if not data.startswith(self._begin, at):
+            self._opened, self._closed = around.opening + self._before + b'"', b'"' + self._after + around.ending
+            self._between = self._closed + self._opened
+        if not data.startswith(self._opened, at):
             return [], at
         until = min(at + _WINDOW, len(data))
-        strings = data[at + len(self._begin) : until].split(self._between)
+        strings = data[at + len(self._opened) : until].split(self._between)
         last = strings.pop()
-        if last.endswith(self._end):
-            strings.append(last[: -len(self._end)])
+        if last.endswith(self._closed):
+            strings.append(last[: -len(self._closed)])
         else:
-            until -= len(self._begin) + len(last)
+            until -= len(self._opened) + len(last)
         try:
             texts = [*map(_string, map(_quoted, strings))]
         except (DecodeError, UnicodeDecodeError):  # one of them is of this form only at a first glance
