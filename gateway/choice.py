@@ -1,6 +1,6 @@
 """One choice of an answer: its text through its parser, its calls in order, its one Finish."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import dropwhile
 from typing import Any, ClassVar, TypeVar
 
@@ -31,16 +31,15 @@ class Choice:
         self._said = False  # there was text
         self._gap = False  # the backend's own thought is over: white space before the first text belonged to its tag
         self.plain = False  # text goes on as it is: nothing waits for it, and nothing is put right in it
-        self._straight = False  # text goes to its parser as it is
+        self.straight = False  # text goes to its parser as it is
         self.finished = False
         self.thought = 0  # characters
 
     def feed(self, event: Event) -> list[Event]:
         """What the client may know now; after the end nothing more."""
-        if self._parse and self._straight and type(event) is Text and event.text and not event.logprobs:
-            self._parse.feed(event.text)
-            return self._taken()
-        self.plain = self._straight = False
+        if self.straight and type(event) is Text and event.text and not event.logprobs:
+            return self.read((event,))
+        self.plain = self.straight = False
         if self.finished:
             return []
         if type(event) is Text and not event.text:
@@ -52,11 +51,19 @@ class Choice:
         arm(self, event)
         return self._taken()
 
+    def read(self, texts: Iterable[Text]) -> list[Event]:
+        """`feed` of each, which have nothing but text, where they are to go straight."""
+        assert self._parse
+        for event in texts:
+            self._parse.feed(event.text)
+        return self._taken()
+
     def finish(self, reason: str) -> list[Event]:
         """The end, for one of the API's reasons; one that does not fit what was said is put right."""
         if self.finished:
             return []
-        self.plain, self._limited = False, reason == "length"
+        self.plain = self.straight = False
+        self._limited = reason == "length"
         self._settle(cut=self._limited)
         self.finished = True
         if reason in ("stop", "tool_calls"):
@@ -69,7 +76,7 @@ class Choice:
 
     def lose(self) -> list[Event]:
         """The upstream failed: what it had sent, and no Finish."""
-        self.plain = False
+        self.plain = self.straight = False
         if not self.finished:
             self._settle(cut=True)
             self.finished = True
@@ -134,7 +141,7 @@ class Choice:
             self._alignment = Alignment(parse.read.fed)
         if self._alignment:
             self._alignment.feed(event.text, event.logprobs)
-        self._straight = not self._alignment
+        self.straight = not self._alignment
         parse.feed(event.text)
 
     def _begin(self, format: Format) -> Parse:

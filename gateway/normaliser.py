@@ -1,6 +1,6 @@
 """Keeps the promise of events.py, whatever a backend sends: one order, one open call, one Finish per choice."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 from gateway.calls import Setting
@@ -67,6 +67,13 @@ class Normaliser:
             return (self._choices.get(spoken.choice) or self._open(spoken.choice)).feed(spoken)
         except UpstreamInvalid as error:
             return self.fail(error.problem)
+
+    def run(self, events: Sequence[Event]) -> Iterable[Event]:
+        """`feed` of each; they differ in their texts alone."""
+        first = events[0]
+        if type(first) is Text and (choice := self._choices.get(first.choice)) and choice.straight:
+            return choice.read([event for event in events if type(event) is Text])
+        return [told for event in events for told in self.feed(event)]
 
     def close(self) -> Iterable[Event]:
         """End what is open, as if the backend had said "stop"."""

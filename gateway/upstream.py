@@ -109,11 +109,12 @@ class Upstream:
         self._ledger.note("estimated", "usage.reasoning_tokens" if usage else "usage")
         yield shared(self.used, thought, said) if thought else self.used
 
-    def _known(self, run: list[Event]) -> list[Event]:
+    def _known(self, run: list[Event]) -> Iterable[Event]:
         """What comes of events that differ in their texts alone."""
         if not run or (self._plain and self._normaliser.passes(run[0])):
             return run
-        return [event for raw in run for event in self._normalised(raw)]
+        events = self._normaliser.run(run)
+        return translate.feed(self._filters, events) if self._filters else events
 
     def _promised(self, payloads: Iterator[bytes]) -> list[Event]:
         decoder, normaliser = self._decoder, self._normaliser

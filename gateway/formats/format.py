@@ -105,19 +105,30 @@ def by_next(options: Mapping[str, Call], otherwise: Call) -> Call:
 
 
 class Parse:
-    """One generator at work on one text."""
+    """One generator at work on one text.  done: it has returned."""
 
-    __slots__ = ("_run", "done", "read")
+    __slots__ = ("_passage", "_run", "done", "read")
 
     def __init__(self, read: Reader, run: Step) -> None:
-        self.read, self._run = read, run
-        self.done = bool(next(run, True))  # the generator has returned
+        self.read, self._run, self.done = read, run, False
+        self._go_on()
 
     def feed(self, text: str) -> None:
-        self.read.feed(text)
-        self.done = bool(next(self._run, True))
+        passage = self._passage
+        if passage and passage.fits(text):
+            self.read.skip(text)
+            passage.put(text)
+        else:
+            self.read.feed(text)
+            self._go_on()
 
     def close(self, cut: bool = False) -> None:
         """Release what was held back; see `Reader.close`."""
         self.read.close(cut)
         next(self._run, None)
+
+    def _go_on(self) -> None:
+        try:
+            self._passage = next(self._run)
+        except StopIteration:
+            self._passage, self.done = None, True

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from gateway.formats.format import Context, Emit, start
 from gateway.formats.json_call import arguments
+from gateway.formats.passage import Passage
 from gateway.formats.reader import Malformed, Reader, Step
 
 _FENCE, _KIND = "```", re.compile(r"\w*")
@@ -67,7 +68,7 @@ class Headed(Struct, frozen=True, kw_only=True):
         emit.tool_end()
         return "whole"
 
-    def _header(self, read: Reader) -> Generator[None, None, tuple[str, str, str]]:
+    def _header(self, read: Reader) -> Generator[Passage | None, None, tuple[str, str, str]]:
         """The name, the id, and the closing tag that stands in place of a separator."""
         yield from read.peek()
         header = yield from read.word()

@@ -9,8 +9,9 @@ import re
 from collections.abc import Callable, Collection, Generator
 
 from gateway.formats.markers import Ends, Markers
+from gateway.formats.passage import Passage, without
 
-Step = Generator[None, None, str]
+Step = Generator[Passage | None, None, str]
 Sink = Callable[[str], None]
 
 _SPACE = re.compile(r"\s*")
@@ -24,6 +25,9 @@ _CHARACTERS = re.compile(
 )
 _LONE_SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _LONGEST_ESCAPE = len(r"\ud83d\ude00")
+_IN_STRING = frozenset('"\\')
+_IN_JSON = frozenset('"{}[]<,')  # outside of strings
+_NONE: frozenset[str] = frozenset()
 _GAP = 16  # white space before a marker that belongs to it, at most
 
 
@@ -64,6 +68,10 @@ class Reader:
             text, self._held = text[:begin], text[begin:]
         self._buffer, self._base, self._pos = self._buffer[self._pos :] + text, self._base + self._pos, 0
 
+    def skip(self, text: str) -> None:
+        """It has gone past, as a Passage said that it may."""
+        self._base += len(text)
+
     def close(self, cut: bool = False) -> None:
         """No more comes.  `cut`: not by the model's will, so the beginning of a marker is one, and falls away."""
         if self.ends and not self.ends.all_of(self._held):
@@ -101,6 +109,7 @@ class Reader:
 
     def until(self, markers: Markers, emit: Sink) -> Step:
         """Emit text as soon as it is certain; return the marker, or "" at the end."""
+        passage = self._past(markers.first, emit)
         while True:
             found = markers.search(self._buffer, self._pos)
             if found and self._settled(found, markers):
@@ -110,10 +119,11 @@ class Reader:
             self._emit(self._certain(markers), emit)
             if self._eof:
                 return self._drop()
-            yield
+            yield passage if self._waits else None
 
     def trimmed_until(self, markers: Markers, emit: Sink, bare: Collection[str] = ()) -> Step:
         """`until`, where up to 16 characters of white space right before a marker belong to it, if it is not bare."""
+        passage = self._past(markers.first, emit, trimmed=True)
         while True:
             found = markers.search(self._buffer, self._pos)
             if found and self._settled(found, markers):
@@ -124,13 +134,14 @@ class Reader:
             self._emit(end if self._eof else self._gap(end), emit)
             if self._eof:
                 return self._drop()
-            yield
+            yield passage if self._waits else None
 
     def rest(self, emit: Sink) -> Step:
         """Emit everything up to the end."""
+        passage = self._past(_NONE, emit)
         while not self._eof:
             self._emit(len(self._buffer), emit)
-            yield
+            yield passage if self._waits else None
         self._emit(len(self._buffer), emit)
         return ""
 
@@ -140,7 +151,7 @@ class Reader:
             here = self._buffer[self._pos : self._pos + max(map(len, options))]
             undecided = any(len(here) < len(option) and option.startswith(here) for option in options)
             if undecided and not self._eof:
-                yield
+                yield None
                 continue
             found = max((option for option in options if here.startswith(option)), key=len, default="")
             if undecided and self._cut and not found:
@@ -155,7 +166,7 @@ class Reader:
     def some(self, count: int) -> Step:
         """Take so many characters, or as many as there are."""
         while len(self._buffer) - self._pos < count and not self._eof:
-            yield
+            yield None
         return self._take(min(self._pos + count, len(self._buffer)))
 
     def accept(self, *options: str) -> Step:
@@ -190,6 +201,7 @@ class Reader:
 
     def characters(self, emit: Sink) -> Step:
         """Decode a JSON string whose quote was taken, as it comes; return its end quote, or "" at the end."""
+        passage = self._past(_IN_STRING, emit)
         while True:
             whole = _CHARACTERS.match(self._buffer, self._pos)
             if whole and whole[0]:
@@ -202,7 +214,7 @@ class Reader:
             elif self._eof:
                 return ""
             else:
-                yield
+                yield passage if self._waits else None
 
     def json(self, emit: Sink, depth: int = 0) -> Step:
         """Pass one JSON value through, verbatim, as it comes; return "" if the text ended first.
@@ -220,6 +232,7 @@ class Reader:
 
     def _nested(self, emit: Sink, depth: int) -> Step:
         quoted, pos = False, self._pos
+        outside, inside = self._past(_IN_JSON, emit), self._past(_IN_STRING, emit)
         while True:
             stop = (_STRING_END if quoted else _JSON_STOP).search(self._buffer, pos)
             if not stop or (stop[0][0] in "\\," and stop.end() == len(self._buffer)):
@@ -227,7 +240,7 @@ class Reader:
                 if self._eof:
                     self.mended |= bool(self._take(len(self._buffer)))
                     return ""
-                yield
+                yield (inside if quoted else outside) if self._waits else None
                 pos = self._pos
                 continue
             pos = stop.end()
@@ -257,7 +270,16 @@ class Reader:
             self._emit(end, emit)
             if self._eof or end < len(self._buffer):
                 return ""
-            yield
+            yield None
+
+    def _past(self, stops: frozenset[str], emit: Sink, *, trimmed: bool = False) -> Passage:
+        """The way of a text that has none of these characters."""
+        return Passage(without(stops, self.ends.first if self.ends else _NONE, trimmed=trimmed), emit)
+
+    @property
+    def _waits(self) -> bool:
+        """True if there is nothing here, and nobody has to hear what comes but whom it is for."""
+        return self._pos == len(self._buffer) and not self._held and self._tape is None
 
     def _settled(self, found: re.Match[str], markers: Markers) -> bool:
         """False if what was found may yet become a longer marker."""

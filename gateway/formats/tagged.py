@@ -19,6 +19,7 @@ from msgspec import Struct
 from gateway.formats.format import Context, Emit, start
 from gateway.formats.json_call import arguments
 from gateway.formats.markers import Markers
+from gateway.formats.passage import Passage
 from gateway.formats.reader import Malformed, Reader, Sink, Step
 from gateway.formats.schema import JSON, STRING, has, kinds, named, quoted, typed
 
@@ -157,7 +158,7 @@ class _Tagged:
         yield from read.literal(quote)
         return key.replace("&quot;", '"').replace("&amp;", "&") if self._tags.escaped else key
 
-    def _wanted(self, key: str) -> Generator[None, None, frozenset[str]]:
+    def _wanted(self, key: str) -> Generator[Passage | None, None, frozenset[str]]:
         """The types that the value of a key may have, as its tag says, or else the schema."""
         read, tags = self._read, self._tags
         stated = _ATTRIBUTE.search((yield from read.run(_ATTRIBUTES)))

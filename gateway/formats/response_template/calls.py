@@ -8,6 +8,7 @@ from msgspec import Struct
 from gateway.formats import dialect
 from gateway.formats.format import Context, Emit, start
 from gateway.formats.json_call import JsonCall, arguments, listed
+from gateway.formats.passage import Passage
 from gateway.formats.reader import Malformed, Reader, Step
 from gateway.formats.response_template.pattern import Part, Piece, Texts
 from gateway.formats.tagged import Tagged
@@ -32,7 +33,7 @@ class Opening:
             if isinstance(piece, Texts):
                 ends = piece.options
 
-    def read(self, read: Reader) -> Generator[None, None, Mapping[str, str]]:
+    def read(self, read: Reader) -> Generator[Passage | None, None, Mapping[str, str]]:
         """The parts that have names; Malformed if the text, or what follows it, is of another form."""
         parts: dict[str, str] = {}
         for piece, ends, characters in self._steps:

@@ -1,0 +1,120 @@
+"""The short way past a format that waits: what fits goes as it would through the format, and the format does not move."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.formats import FORMATS
+from gateway.formats.format import Context, Parse
+from gateway.formats.markers import Ends, Markers
+from gateway.formats.passage import without
+from gateway.formats.reader import Reader
+
+STOPS = frozenset("<]^-\\")
+ENDS = frozenset("[")
+WORDS = st.text(st.sampled_from("ab <]^-\\[\n\u00a0\u2028"), max_size=8)
+
+
+@given(WORDS)
+def test_what_fits_has_none_of_the_characters(text):
+    clear = bool(text) and STOPS.isdisjoint(text) and ENDS.isdisjoint(text)
+    assert bool(without(STOPS, ENDS)(text)) == clear
+    assert bool(without(STOPS, ENDS, trimmed=True)(text)) == (clear and not text[-1].isspace())
+    assert bool(without(frozenset(), frozenset())(text)) == bool(text)
+
+
+class Steps:
+    """A format that counts how often it is resumed."""
+
+    def __init__(self, verb, ends=None):
+        self.read, self.count, self.said = Reader(), 0, []
+        self.read.ends = ends
+        self.parse = Parse(self.read, self._counted(verb(self.read, self.said.append)))
+
+    def _counted(self, run):
+        for passage in run:
+            yield passage
+            self.count += 1
+
+    def feed(self, *texts):
+        """How often it was resumed for them."""
+        before = self.count
+        for text in texts:
+            self.parse.feed(text)
+        return self.count - before
+
+
+@pytest.mark.parametrize(
+    ("verb", "passing", "stopping"),
+    [
+        (lambda read, put: read.until(Markers("<a>"), put), ["one", " two ", "\n"], ["<", "b"]),
+        (lambda read, put: read.trimmed_until(Markers("<a>"), put), ["one", " two"], [" ", "three"]),
+        (lambda read, put: read.rest(put), ["one", " <a>", " "], []),
+        (lambda read, put: read.characters(put), ["one", "{<a>}"], ["\\", "n"]),
+    ],
+    ids=["until", "trimmed_until", "rest", "characters"],
+)
+def test_a_format_that_waits_is_not_resumed_for_what_fits(verb, passing, stopping):
+    steps = Steps(verb)
+    assert steps.feed(*passing) == 0 and steps.said == passing
+    for text in stopping:  # the first goes the long way, and the second as long as something waits
+        assert steps.feed(text) == 1
+    assert steps.feed(*passing) == 0
+    assert steps.read.offset == sum(map(len, [*passing, *stopping, *passing])) == steps.read.fed
+
+
+def test_a_json_string_is_passed_by_its_own_characters():
+    steps = Steps(lambda read, put: read.json(put))
+    assert steps.feed('{"a') == 1
+    assert steps.feed(": {}, [") == 0
+    assert steps.feed('"') == 1
+    assert steps.feed("{") == 1
+
+
+def test_what_may_end_a_turn_is_looked_at():
+    steps = Steps(lambda read, put: read.rest(put), Ends("<end>"))
+    assert steps.feed("one", " two") == 0
+    assert steps.feed("<en") == 1
+    assert steps.feed("three") == 1, "something is held"
+    assert steps.feed("four") == 0
+    assert steps.said == ["one", " two", "<enthree", "four"]
+
+
+def test_what_is_remembered_is_not_passed():
+    def verb(read, put):
+        read.record()
+        return read.rest(put)
+
+    assert Steps(verb).feed("one", "two") == 2
+
+
+def test_a_format_that_has_ended_takes_no_more():
+    read = Reader()
+    parse = Parse(read, read.string())
+    parse.feed('"a"')
+    assert parse.done
+    parse.feed("b")
+    assert parse.done
+
+
+@pytest.mark.parametrize("format", ["think", "hermes_json", "harmony", "qwen_xml"])
+def test_it_is_the_way_of_plain_text_in_a_real_format(format):
+    said = []
+
+    class Told:
+        text = reasoning = staticmethod(said.append)
+
+    def counted(run):
+        for passage in run:
+            passed.append(passage)
+            yield passage
+
+    passed, read = [], Reader()
+    parse = Parse(read, counted(FORMATS[format].parse(read, Told(), Context({"f": {}}))))
+    begin = "<|channel|>final<|message|>" if format == "harmony" else "Well"
+    parse.feed(begin)
+    before = len(passed)
+    for _ in range(9):
+        parse.feed(" word")
+    assert len(passed) == before and passed[-1]
+    assert "".join(said).endswith(" word" * 9)
