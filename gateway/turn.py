@@ -48,11 +48,13 @@ Action = Send | CallUpstream | Failed | Keep | End
 class Endpoint(Protocol):
     """A dialect out: how a client is told what happens.  Usage is the sum of all rounds, the last one holds.
 
+    encode: takes events that follow one another and are of one type, at least one; how many at a time makes no
+        difference.
     record: what is to be stored of the answer, None for nothing; close: the end, and whether that has been done.
     """
 
     def start(self) -> bytes: ...
-    def encode(self, event: Event) -> bytes: ...
+    def encode(self, *events: Event) -> bytes: ...
     def keep_alive(self) -> bytes: ...
     def record(self) -> dict[str, Any] | None: ...
     def close(self, *, kept: bool) -> bytes: ...
@@ -176,7 +178,7 @@ class Turn:
                 continue
             if not self.spoken:
                 said.append(self._begin())
-            said += map(self._endpoint.encode, run)
+            said.append(self._endpoint.encode(*run))
         return b"".join(said)
 
     def _begin(self) -> bytes:

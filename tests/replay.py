@@ -149,9 +149,9 @@ def _told(name, question, encoder_of, pieces=None, broken=None, format=None):
     exchange, ledger, events = EXCHANGES[name], Ledger(), []
     encoder = encoder_of(question, ledger)
 
-    def told(event, encode=encoder.encode):
-        events.append(event)
-        return encode(event)
+    def told(*said, encode=encoder.encode):
+        events.extend(said)
+        return encode(*said)
 
     encoder.encode = told
     turn = Turn(*_round(name, question.request, ledger, format), encoder)

@@ -35,7 +35,12 @@ class Folded(ABC, Generic[_Choice]):
     def keep_alive(self) -> bytes:
         return b""
 
-    def encode(self, event: ev.Event) -> bytes:
+    def encode(self, *events: ev.Event) -> bytes:
+        for event in events:
+            self._take(event)
+        return b""
+
+    def _take(self, event: ev.Event) -> None:
         if isinstance(event, ev.Usage):
             self._usage = event
         elif isinstance(event, ev.Failure):
@@ -47,7 +52,6 @@ class Folded(ABC, Generic[_Choice]):
             if not choice:
                 choice = self._choices[event.choice] = self._choice()
             choice.add(event)
-        return b""
 
     def close(self, *, kept: bool) -> bytes:
         """The body; a failure has none."""

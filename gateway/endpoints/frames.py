@@ -25,8 +25,9 @@ class Frames:
         self._usage = ev.Usage(0, 0)
         self._failed = False
 
-    def encode(self, event: ev.Event) -> bytes:
-        return self._arms[type(event)](self, event)
+    def encode(self, *events: ev.Event) -> bytes:
+        arm = self._arms[type(events[0])]
+        return b"".join([arm(self, event) for event in events])
 
     def keep_alive(self) -> bytes:
         return b": keep-alive\n\n"

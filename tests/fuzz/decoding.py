@@ -54,9 +54,9 @@ class Heard:
     def __init__(self, endpoint):
         self._endpoint, self.events = endpoint, []
 
-    def encode(self, event):
-        self.events.append(event)
-        return self._endpoint.encode(event)
+    def encode(self, *events):
+        self.events += events
+        return self._endpoint.encode(*events)
 
     def __getattr__(self, name):
         return getattr(self._endpoint, name)

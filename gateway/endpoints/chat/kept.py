@@ -14,9 +14,9 @@ class Kept:
     def start(self) -> bytes:
         return self._shown.start()
 
-    def encode(self, event: Event) -> bytes:
-        self._fold.encode(event)
-        return self._shown.encode(event)
+    def encode(self, *events: Event) -> bytes:
+        self._fold.encode(*events)
+        return self._shown.encode(*events)
 
     def keep_alive(self) -> bytes:
         return self._shown.keep_alive()

@@ -39,8 +39,16 @@ class Answer:
         self._usage: Wire | None = None
         self._extras: dict[str, Raw] = {}
 
-    def take(self, event: ev.Event) -> None:
-        self._arms[type(event)](self, event)
+    def take(self, *events: ev.Event) -> None:
+        """All of one type."""
+        first, *rest = events
+        arm = self._arms[type(first)]
+        arm(self, first)
+        if rest and arm is Answer._text and isinstance(self._open, Message) and not self._asked.logprobs:
+            self._open.text(*[e.text for e in rest if isinstance(e, ev.Text)])  # almost always
+        else:
+            for event in rest:
+                arm(self, event)
 
     @property
     def failed(self) -> bool:
@@ -84,7 +92,7 @@ class Answer:
 
     def _text(self, e: ev.Text) -> None:
         if isinstance(self._open, Message):
-            self._open.text(e.text, e.logprobs if self._asked.logprobs else ())
+            self._say(self._open, e)
         elif e.text.strip():
             self._begin_text(e)
         else:
@@ -94,9 +102,15 @@ class Answer:
         """The message, which begins with the white space that was held back."""
         message = self._message()
         for e in (*self._blank, *texts):
-            message.text(e.text, e.logprobs if self._asked.logprobs else ())
+            self._say(message, e)
         self._blank.clear()
         return message
+
+    def _say(self, message: Message, e: ev.Text) -> None:
+        if e.logprobs and self._asked.logprobs:
+            message.likely(e.text, e.logprobs)
+        else:
+            message.text(e.text)
 
     def _end_text(self) -> None:
         """The answer ends: white space is text as well."""

@@ -36,16 +36,17 @@ class Summary:
     def start(self) -> bytes:
         return b""
 
-    def encode(self, event: Event) -> bytes:
-        match event:
-            case Text():
-                self._said.append(event.text)
-            case Usage():
-                self.spent = event
-            case Finish(reason="length"):
-                self._ledger.note("truncated", "compaction")
-            case Failure():
-                self._failed = True
+    def encode(self, *events: Event) -> bytes:
+        for event in events:
+            match event:
+                case Text():
+                    self._said.append(event.text)
+                case Usage():
+                    self.spent = event
+                case Finish(reason="length"):
+                    self._ledger.note("truncated", "compaction")
+                case Failure():
+                    self._failed = True
         return b""
 
     def keep_alive(self) -> bytes:

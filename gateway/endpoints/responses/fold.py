@@ -130,7 +130,15 @@ def _say(message: Message, event: Wire) -> None:
         case {"part": {"type": "refusal"}} | {"type": "response.refusal.delta"}:
             message.refuse(event.get("delta", ""))
         case _:
-            message.text(event.get("delta", ""), tuple(map(_logprob, event.get("logprobs", ()))))
+            _say_text(message, event)
+
+
+def _say_text(message: Message, event: Wire) -> None:
+    text = event.get("delta", "")
+    if said := event.get("logprobs"):
+        message.likely(text, tuple(map(_logprob, said)))
+    else:
+        message.text(text)
 
 
 def _logprob(said: Wire) -> Logprob:

@@ -1,6 +1,6 @@
 """The events of one answer, numbered as they are made: each a frame of its own in an event stream."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import count
 
 from msgspec import Struct
@@ -38,11 +38,13 @@ class Frames:
         body = {"type": type, "sequence_number": next(self._numbers), **fields}
         self._out.append(b"event: %b\ndata: %b\n\n" % (type.encode(), encode(body)))
 
-    def put_delta(self, like: Template, text: str, more: bytes) -> None:
-        """`more`: further members, each behind a comma."""
-        end = _END if self._pad is None else b',"obfuscation":%b%b' % (encode(self._pad()), _END)
-        parts = (like.before, next(self._numbers), like.after, encode(text), more, end)
-        self._out.append(b"%b%d%b%b%b%b" % parts)
+    def put_deltas(self, like: Template, texts: Iterable[str], more: bytes) -> None:
+        """One for each text.  more: further members, each behind a comma."""
+        before, after, end = like.before, like.after, more + _END
+        for text in texts:
+            if self._pad is not None:
+                end = b'%b,"obfuscation":%b%b' % (more, encode(self._pad()), _END)
+            self._out.append(b"%b%d%b%b%b" % (before, next(self._numbers), after, encode(text), end))
 
     def taken(self) -> bytes:
         frames = b"".join(self._out)
@@ -60,4 +62,4 @@ class Unsent(Frames):
 
     def put(self, type: str, **fields: object) -> None: ...
 
-    def put_delta(self, like: Template, text: str, more: bytes) -> None: ...
+    def put_deltas(self, like: Template, texts: Iterable[str], more: bytes) -> None: ...

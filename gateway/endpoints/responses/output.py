@@ -29,9 +29,10 @@ class Run:
         self._pieces: list[str] = []
         self._like = template(f"{self.event}.delta", at)
 
-    def delta(self, text: str, more: bytes = b"") -> None:
-        self._pieces.append(text)
-        self._frames.put_delta(self._like, text, more)
+    def delta(self, *texts: str, more: bytes = b"") -> None:
+        """Each is a delta of its own."""
+        self._pieces += texts
+        self._frames.put_deltas(self._like, texts, more)
 
     def done(self, **beside: object) -> str:
         """The whole text, told with what stands beside it."""
@@ -92,12 +93,13 @@ class TextPart(Part):
         self._annotations: list[Wire] = []
         super().__init__(frames, at, index)
 
-    def text(self, text: str, logprobs: tuple[Logprob, ...] = ()) -> None:
-        if not logprobs:
-            self.delta(text, b',"logprobs":[]')
-            return
+    def text(self, *texts: str) -> None:
+        self.delta(*texts, more=b',"logprobs":[]')
+
+    def likely(self, text: str, logprobs: tuple[Logprob, ...]) -> None:
+        """A text, and how likely it was."""
         self._logprobs += logprobs
-        self.delta(text, b',"logprobs":' + encode(event_logprobs(logprobs)))
+        self.delta(text, more=b',"logprobs":' + encode(event_logprobs(logprobs)))
 
     def annotate(self, annotation: Wire) -> None:
         at = {**self._at, "annotation_index": len(self._annotations)}
@@ -229,8 +231,11 @@ class Message(Item):
         self._part: Part | None = None
         self._parts: list[Wire] = []  # those that have ended
 
-    def text(self, text: str, logprobs: tuple[Logprob, ...] = ()) -> None:
-        self._in(TextPart).text(text, logprobs)
+    def text(self, *texts: str) -> None:
+        self._in(TextPart).text(*texts)
+
+    def likely(self, text: str, logprobs: tuple[Logprob, ...]) -> None:
+        self._in(TextPart).likely(text, logprobs)
 
     def annotate(self, annotation: Wire) -> None:
         self._in(TextPart).annotate(annotation)

@@ -23,8 +23,8 @@ class Stream:
             lifecycle.begin(self._frames, self._answer.begun)
         return self._frames.taken()
 
-    def encode(self, event: Event) -> bytes:
-        self._answer.take(event)
+    def encode(self, *events: Event) -> bytes:
+        self._answer.take(*events)
         return self._frames.taken()
 
     def keep_alive(self) -> bytes:

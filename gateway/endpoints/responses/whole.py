@@ -15,8 +15,8 @@ class Whole:
     def start(self) -> bytes:
         return b""
 
-    def encode(self, event: Event) -> bytes:
-        self._answer.take(event)
+    def encode(self, *events: Event) -> bytes:
+        self._answer.take(*events)
         return b""
 
     def keep_alive(self) -> bytes:
