@@ -18,7 +18,7 @@ help:
 	@echo 'make faults        do wrong whatever backends and clients can, and write docs/faults.md'
 	@echo 'make fuzz          feed all that reads bytes with any bytes, on Linux; ARGS="--seconds 600 --jobs 2"'
 	@echo 'make soak          load of all sorts for long; ARGS="--minutes 60 --streams 1000 --workers 2"'
-	@echo 'make test-clients  other SDKs, in environments of their own'
+	@echo 'make test-clients  other SDKs, in environments of their own; ARGS="node codex" for some of them'
 	@echo 'make test-vllm     vLLM and transformers on the CPU, in an environment of their own (3.5 GB); ARGS="-k raw"'
 	@echo 'make test-pg       two gateways, one PostgreSQL and a real HAProxy in front (apt-get install haproxy); ARGS="-k killed"'
 	@echo 'make test-browser  the pages in a real Chromium (apt-get install chromium); ARGS="-k keyboard"'
@@ -79,7 +79,7 @@ soak: $(VENV)/dev
 	PYTHONPATH=tests $(BIN)/python -m soak $(ARGS)
 
 test-clients: $(VENV)/dev
-	tests/clients/run
+	tests/clients/run $(ARGS)
 
 test-vllm: $(VENV)/dev
 	tests/engines/run $(ARGS)

@@ -86,7 +86,7 @@ def test_an_answer_is_the_same_whoever_parses_it(client, name, model):
     assert streamed.usage.completion_tokens == whole.usage.completion_tokens
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", ["native", "hermes"])
 async def test_the_asynchronous_client_gets_the_same(url, model):
     turn = TURNS["think_then_calls"]
     async with AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
@@ -103,7 +103,7 @@ async def test_the_asynchronous_client_gets_the_same(url, model):
 def test_a_cut_call_is_the_same_whoever_parses_it(client, name, stream):
     """Wherever the token limit falls: never markup as content, the same calls, nothing invented."""
     turn = TURNS[name]
-    for limit in range(3, 36, 5):
+    for limit in range(3, 36, 8):
         answers = {}
         for model in ("native", "hermes"):
             body = asking(turn, model) | {"max_tokens": limit}

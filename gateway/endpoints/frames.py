@@ -26,8 +26,10 @@ class Frames:
         self._failed = False
 
     def encode(self, *events: ev.Event) -> bytes:
-        arm = self._arms[type(events[0])]
-        return b"".join([arm(self, event) for event in events])
+        first, *rest = events
+        arm = self._arms[type(first)]
+        said = arm(self, first)
+        return said + b"".join([arm(self, event) for event in rest]) if rest else said
 
     def keep_alive(self) -> bytes:
         return b": keep-alive\n\n"

@@ -1,6 +1,7 @@
 """What the Python clients share: the conversations, what an answer must be, and one printed line for each check.
 
-A client is a script that names its ways to ask; each way is tried with some conversations on both models.
+A client is a script that names its ways to ask; each way is tried with some conversations on both models, or, with
+CLIENTS_CHECKS=each in the environment, each check on one of them in turn.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from inspect import iscoroutinefunction
+from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
@@ -109,7 +111,9 @@ def run(
 
 async def _all(client: str, checks: Mapping[str, Check], models: Sequence[str]) -> bool:
     """Both models at a time, as each has a core to itself; in one event loop, as some clients cache connections."""
-    return all(await asyncio.gather(*(_in_turn(client, model, checks) for model in models)))
+    step = len(models) if os.environ.get("CLIENTS_CHECKS") == "each" else 1
+    shares = [dict([*checks.items()][place % step :: step]) for place in range(len(models))]
+    return all(await asyncio.gather(*map(_in_turn, repeat(client), models, shares)))
 
 
 async def _in_turn(client: str, model: str, checks: Mapping[str, Check]) -> bool:
