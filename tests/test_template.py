@@ -24,6 +24,7 @@ WORDS = [
     "\n",
     "é😀",
     '","x":"',
+    '","',
     "stop",
     "null",
     "\x00 another text",

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from itertools import takewhile
 from typing import ClassVar, Protocol
 
 from msgspec import DecodeError, json
@@ -10,6 +11,7 @@ from gateway.events import Event, Reasoning, Text, ToolArgs
 
 Told = Text | Reasoning | ToolArgs
 _string = json.Decoder(str).decode
+_list = json.Decoder(list[str]).decode
 _quoted = b'"%b"'.__mod__
 _PROBE = "\x00 another text"
 _PATIENCE = 32
@@ -68,22 +70,35 @@ class Template:
         if not self._between:
             self._opened, self._closed = around.opening + self._before + b'"', b'"' + self._after + around.ending
             self._between = self._closed + self._opened
-        if not data.startswith(self._opened, at):
-            return [], at
-        until = min(at + _WINDOW, len(data))
-        strings = data[at + len(self._opened) : until].split(self._between)
-        last = strings.pop()
-        if last.endswith(self._closed):
-            strings.append(last[: -len(self._closed)])
-        else:
-            until -= len(self._opened) + len(last)
+        strings, until = self._strings(data, at, around.ending.count(b"\n"))
         try:
-            texts = [*map(_string, map(_quoted, strings))]
+            texts = _texts(strings)
         except (DecodeError, UnicodeDecodeError):  # one of them is of this form only at a first glance
             return [], at
-        self._lessons = 0
+        if strings:
+            self._lessons = 0
         self.said += sum(map(len, texts))
         return [*map(self._event, filter(None, texts))], until
+
+    def _strings(self, data: bytes, at: int, step: int) -> tuple[list[bytes], int]:
+        """What stands in the place of the text in each payload of this form from here on, and where they end.
+
+        step: line ends behind each.
+        """
+        if not data.startswith(self._opened, at) or (last := data.rfind(self._closed, at, at + _WINDOW)) < 0:
+            return [], at
+        begins, ends = len(self._opened), step - len(self._closed)
+        lines = data[at : last + len(self._closed)].split(b"\n")[:-step:step]
+        for alike in (lines, takewhile(partial(self._like, len(self._closed) - step), lines)):
+            strings = [line[begins:ends] for line in alike]
+            written = self._opened + self._between.join(strings) + self._closed
+            if data.startswith(written, at):  # it is they that came, and nothing else
+                return strings, at + len(written)
+        return [], at
+
+    def _like(self, size: int, line: bytes) -> bool:
+        """Whether a line is of this form at a first glance."""
+        return line.startswith(self._opened) and line.endswith(self._closed[:size])
 
     def learn(self, payload: bytes, events: list[Event], decode: Callable[[bytes], list[Event]]) -> None:
         """Take the form of a payload that means these events; `decode` proves where the text stands."""
@@ -97,6 +112,13 @@ class Template:
         if after and decode(before + json.encode(_PROBE) + after) == [event(_PROBE)]:
             self._before, self._after, self._event = before, after, event
             self._begins, self._ends, self._between = len(before), -len(after), b""
+
+
+def _texts(strings: list[bytes]) -> list[str]:
+    """What these stand for, each between quotes.  Together, where none can reach over its quotes without being seen."""
+    if b"\\" not in (one := b'["%b"]' % b'","'.join(strings)) and len(texts := _list(one)) == len(strings):
+        return texts
+    return [*map(_string, map(_quoted, strings))]
 
 
 def _form(events: list[Event]) -> tuple[Callable[[str], Told], str] | None:
