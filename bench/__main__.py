@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from bench import core, document, formats, growth, instructions, store
+from bench import core, document, formats, growth, instructions, recorded, store
 from bench.figures import Figure, table
 from bench.processes import NotReady, machine, raise_file_limit
 from bench.rounds import GATEWAY, Track, Wrong, measure
@@ -79,7 +79,7 @@ def _measure(groups: Sequence[str], options: argparse.Namespace) -> Found:
                 found.doubts += result.doubts()
         if _GROWTH in groups:
             found.growths += growth.growths(options.quick, track)
-    for name, module in (("core", core), ("formats", formats), ("store", store)):
+    for name, module in (("core", core), ("core", recorded), ("formats", formats), ("store", store)):
         if name in groups:
             found.figures += module.figures(options.quick)
     if _INSTRUCTIONS in groups:

@@ -25,6 +25,7 @@ from gateway.formats.format import Context
 from gateway.ledger import Ledger
 from gateway.normaliser import Normaliser
 from gateway.request import Request
+from gateway.server.recording.tape import Tape, opening
 from gateway.turn import Endpoint, Turn
 from gateway.upstream import Upstream
 
@@ -63,11 +64,12 @@ def _encode(new: Callable[[Ledger], Endpoint]) -> Callable[[Event], bytes]:
     return new(Ledger()).encode
 
 
-def new_turn(format: str, endpoint: str = "chat", request: Request = _ASKED.request) -> Feed:
+def new_turn(format: str, endpoint: str = "chat", request: Request = _ASKED.request, tape: Tape | None = None) -> Feed:
     """A fresh turn of a streamed answer, by default with one tool offered: what takes the upstream's bytes."""
     setting = _setting(format, request)
     encoder = _ENCODERS[endpoint](setting.ledger)
-    turn = Turn(request, lambda _: Upstream(Decoder(setting.ledger), setting, lambda: 0), encoder)
+    rounds = opening(lambda _: Upstream(Decoder(setting.ledger), setting, lambda: 0), tape)
+    turn = Turn(request, rounds, encoder)
     turn.start()
     turn.answered("text/event-stream")
     return turn.feed
@@ -117,12 +119,13 @@ def _texts(*texts: str) -> tuple[bytes, ...]:
 _WORDS = (" the", " fast", " gate", " way")
 _CODE = (" let", " x =", "\\n  ", "a[i]")  # four characters each, as they stand inside JSON
 HERMES = ("<tool_call>", '\n{"name": "get_weather", ', '"arguments": {"city": "')
+NATIVE_TEXT = Stream("native", "text", _texts(*_WORDS))
 _NATIVE_CALL = Stream(
     "native", "call", tuple(map(_arguments, _CODE)), (_native_call(), _arguments('{"city": "')), (_arguments('"}'),)
 )
 _HERMES_CALL = Stream("hermes_json", "call", _texts(*_CODE), _texts(*HERMES), _texts('"}}\n', "</tool_call>"))
 _STREAMS = (
-    Stream("native", "text", _texts(*_WORDS)),
+    NATIVE_TEXT,
     Stream("native", "thought", tuple(map(_thought, _WORDS))),
     _NATIVE_CALL,
     Stream("think", "thought", _texts(*_WORDS), _texts("<think>"), _texts("</think>")),

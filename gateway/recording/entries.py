@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from gateway.errors import Problem
 
-_ENTRY = 200  # bytes that one takes, besides what it says
+ENTRY = 200  # bytes that one takes, besides what it says
 
 
 class _Numbered(Struct, tag_field="kind", gc=False):
@@ -115,24 +115,31 @@ Entry = Asked | Prepared | Put | Answered | Refused | Read | Ended | Began | Wro
 class Recording:
     """The list, to be followed while it grows: nothing in it changes after the step in which it was added.
 
-    started: when the request arrived, ISO 8601; most: bytes that it may take.  cut: there was more.
-    over: nothing more is added.
+    started: when the request arrived, ISO 8601; most: bytes that it may take.  over: nothing more is added.
+    room: the bytes that are left of these; less than none: there was more, which has been left out.
     """
 
     def __init__(self, id: str, started: str, most: int) -> None:
         self.id, self.started = id, started
         self.entries: list[Entry] = []
-        self.size, self._most = 0, most
-        self.cut = self.over = False
+        self.room = self._most = most
+        self.over = False
 
-    def add(self, entry: Entry, size: int = 0) -> bool:
-        """size: bytes of what it says.  False, and it is left out, where that is too much."""
-        self.size = size = self.size + size + _ENTRY
-        if size > self._most:
-            self.cut = True
-            return False
-        self.entries.append(entry)
-        return True
+    def add(self, entry: Entry, size: int = 0) -> None:
+        """size: bytes of what it says.  It is left out where that is too much."""
+        self.room -= size + ENTRY
+        if self.room >= 0:
+            self.entries.append(entry)
+
+    @property
+    def cut(self) -> bool:
+        """There was more."""
+        return self.room < 0
+
+    @property
+    def size(self) -> int:
+        """Bytes, as they are counted."""
+        return self._most - self.room
 
     def end(self, entry: Over) -> None:
         """Always added."""

@@ -58,7 +58,7 @@ def _complete(recording: Recording) -> None:
     last = recording.entries[-1]
     if not isinstance(last, Over):
         raise Unplayable("its end is missing")
-    recording.cut, recording.over = last.cut, True
+    recording.room, recording.over = -1 if last.cut else 0, True
 
 
 def line(entry: Entry) -> dict[str, Any]:

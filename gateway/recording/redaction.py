@@ -53,7 +53,7 @@ def redacted(recording: Recording, secrets: Collection[bytes], *, contents: bool
         for (place, member), data in zip(stream, veiled(pieces, secrets, mask), strict=True):
             entries[place] = replace(entries[place], **{member: data})
     result = Recording(recording.id, recording.started, recording.size)
-    result.cut, result.over = recording.cut, recording.over
+    result.room, result.over = recording.room, recording.over
     result.entries = [_retold(entry, secrets, mask) for entry in entries]
     telling = [
         (place, entry) for place, entry in enumerate(result.entries) if isinstance(entry, Read | Ended) and entry.events

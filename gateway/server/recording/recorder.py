@@ -4,6 +4,7 @@ import logging
 import random
 from collections import deque
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 from gateway.config import Config
 from gateway.recording import Recording
@@ -16,7 +17,7 @@ from gateway.server.telemetry.observation import Observation
 _log = logging.getLogger("gateway")
 _ASKED_FOR = (b"x-gateway-record", b"1")
 _ENDPOINTS = frozenset(("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/responses/compact"))
-_TWICE = ("error", "ledger")  # what the log has in a form of its own
+_size = attrgetter("size")
 _RECENT = 32
 _MOST_RECENT = 64 << 20  # bytes of these
 
@@ -49,14 +50,15 @@ class Recorder:
             return None
         tape = Tape(id, self._settings.exchange_bytes, chosen=chosen)
         if self._shown:
-            while sum(one.size for one in self.recent) > _MOST_RECENT:
+            while sum(map(_size, self.recent)) > _MOST_RECENT:
                 self.recent.popleft()
             self.recent.append(tape.recording)
         return tape
 
     def end(self, seen: Observation, tape: Tape) -> None:
         """It is over."""
-        line = {name: value for name, value in told(seen).items() if name not in _TWICE}
+        line = told(seen)
+        del line["error"], line["ledger"]  # these it has itself
         tape.over(seen.outcome, seen.problem, seen.ledger.entries(), line)
         failed = seen.outcome >= 400
         if tape.chosen and (failed or self._settings.mode != "errors") and tape.recording.asked:

@@ -11,10 +11,12 @@ from starlette.types import Message, Scope, Send
 from gateway.errors import Problem
 from gateway.events import Event, Usage
 from gateway.recording import Answered, Asked, Began, Ended, Over, Prepared, Put, Read, Recording, Refused, Wrote
+from gateway.recording.entries import ENTRY
 from gateway.request import Request
 from gateway.server.rounds import Round
 from gateway.turn import Source
 
+_encoded = json.Encoder().encode
 # What the head of a request says of how it is to be answered; all else is left out, as much of it is secret.
 _HEADERS = frozenset(
     (b"accept", b"content-type", b"openai-beta", b"user-agent", b"x-gateway-debug", b"x-gateway-strict")
@@ -53,7 +55,7 @@ class Tape:
             reason=chosen.reason,
             learned=route.backend.learner.remembered(route.upstream_model),
         )
-        self.recording.add(entry, len(json.encode((entry.settings, entry.learned))))
+        self.recording.add(entry, len(_encoded((entry.settings, entry.learned))))
 
     def put(self, backend: str, path: str, body: bytes) -> "Line":
         self._calls += 1
@@ -69,7 +71,7 @@ class Tape:
         self.recording.add(entry, len(body))
 
     def ended(self, problem: Problem | None, events: list[Event]) -> None:
-        entry = Ended(*self._next(), problem=problem, events=json.encode(events) if events else b"")
+        entry = Ended(*self._next(), problem=problem, events=_encoded(events) if events else b"")
         self.recording.add(entry)
         self.of = entry.n
 
@@ -101,7 +103,9 @@ class Line:
         tape = self._tape
         recording = tape.recording
         tape.last = read = Read(len(recording.entries), perf_counter() - tape.begun, self._call, data)
-        recording.add(read, len(data))
+        recording.room -= len(data) + ENTRY
+        if recording.room >= 0:
+            recording.entries.append(read)
         return read
 
 
@@ -119,7 +123,7 @@ class _Overheard:
             read = Line(tape, 0).read(data)  # no call has told of it: it is of the gateway's own tools
         tape.of = read.n
         if events:
-            read.events = json.encode(events)
+            read.events = _encoded(events)
         return events
 
     def close(self) -> list[Event]:
@@ -146,12 +150,14 @@ def overheard(send: Send, tape: Tape | None) -> Send:
     """What sends an answer, and the tape is told what."""
     if not tape:
         return send
-    recording = tape.recording
+    recording, entries, begun = tape.recording, tape.recording.entries, tape.begun
 
     def tell(message: Message) -> Awaitable[None]:
         if body := message.get("body"):
             of, tape.of = tape.of, None
-            recording.add(Wrote(len(recording.entries), perf_counter() - tape.begun, body, of), len(body))
+            recording.room -= len(body) + ENTRY
+            if recording.room >= 0:
+                entries.append(Wrote(len(entries), perf_counter() - begun, body, of))
         elif message["type"] == "http.response.start":
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in message["headers"]}
             tape.began(message["status"], headers)

@@ -1,0 +1,47 @@
+"""What it costs to write a chunk down, one that comes alone and is sent alone: more than without."""
+
+import gc
+import time
+from collections.abc import Iterator, Sequence
+
+from starlette.types import Message
+
+from bench.core import NATIVE_TEXT, new_turn
+from bench.figures import Figure
+from gateway.server.recording.order import Folder, Order, packed
+from gateway.server.recording.tape import Tape, overheard
+
+_MOST = 1.0  # µs that a chunk may cost more
+_BYTES = 64 << 20
+_FOLDER = Folder("recordings", 1, 1, content=True)
+
+
+def figures(quick: bool) -> Iterator[Figure]:
+    """All that this process does of it, up to the message to the one that writes."""
+    chunks = NATIVE_TEXT.chunks(200)
+    rounds = range(100 if quick else 500)
+    off, on = (min(_seconds(chunks, recorded=recorded) for _ in rounds) for recorded in (False, True))
+    yield Figure("core", "core, a recorded chunk: more by", "µs/chunk", ((on - off) / len(chunks) * 1e6,), wanted=_MOST)
+
+
+def _seconds(chunks: Sequence[bytes], *, recorded: bool) -> float:
+    """CPU of an answer."""
+    tape = Tape("req_1", _BYTES, chosen=True) if recorded else None
+    line = tape.put("mock", "/v1/chat/completions", b"{}") if tape else None
+    feed, send = new_turn("native", tape=tape), overheard(_send, tape)
+    gc.collect()
+    gc.disable()  # a gateway collects far more seldom than this process
+    begin = time.thread_time()
+    for chunk in chunks:
+        if line:
+            line.read(chunk)
+        if said := feed(chunk):
+            send({"type": "http.response.body", "body": said, "more_body": True}).close()
+    if tape:
+        packed(Order("req_1", "", tape.recording.entries, _FOLDER, ()))
+    seconds = time.thread_time() - begin
+    gc.enable()
+    return seconds
+
+
+async def _send(message: Message) -> None: ...
