@@ -52,7 +52,7 @@ def redacted(recording: Recording, secrets: Collection[bytes], *, contents: bool
         pieces = [getattr(entries[place], member) for place, member in stream]
         for (place, member), data in zip(stream, veiled(pieces, secrets, mask), strict=True):
             entries[place] = replace(entries[place], **{member: data})
-    result = Recording(recording.id, recording.started, recording.size)
+    result = Recording(recording.id, recording.started, recording.size + recording.room)
     result.room, result.over = recording.room, recording.over
     result.entries = [_retold(entry, secrets, mask) for entry in entries]
     telling = [
