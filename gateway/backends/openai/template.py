@@ -70,7 +70,13 @@ class Template:
         if not self._between:
             self._opened, self._closed = around.opening + self._before + b'"', b'"' + self._after + around.ending
             self._between = self._closed + self._opened
-        strings, until = self._strings(data, at, around.ending.count(b"\n"))
+        if not data.startswith(self._opened, at):
+            return [], at
+        begins, ends = at + len(self._opened), len(data) - len(self._closed)
+        if begins <= ends and data.endswith(self._closed) and data.find(b"\n", begins, ends) < 0:
+            strings, until = [data[begins:ends]], len(data)  # it is alone
+        else:
+            strings, until = self._strings(data, at, around.ending.count(b"\n"))
         try:
             texts = _texts(strings)
         except (DecodeError, UnicodeDecodeError):  # one of them is of this form only at a first glance
@@ -85,7 +91,8 @@ class Template:
 
         step: line ends behind each.
         """
-        if not data.startswith(self._opened, at) or (last := data.rfind(self._closed, at, at + _WINDOW)) < 0:
+        last = data.rfind(self._closed, at, at + _WINDOW)
+        if last < 0:
             return [], at
         begins, ends = len(self._opened), step - len(self._closed)
         lines = data[at : last + len(self._closed)].split(b"\n")[:-step:step]
@@ -116,8 +123,10 @@ class Template:
 
 def _texts(strings: list[bytes]) -> list[str]:
     """What these stand for, each between quotes.  Together, where none can reach over its quotes without being seen."""
-    if b"\\" not in (one := b'["%b"]' % b'","'.join(strings)) and len(texts := _list(one)) == len(strings):
-        return texts
+    if len(strings) > 1 and b"\\" not in (one := b'["%b"]' % b'","'.join(strings)):
+        texts = _list(one)
+        if len(texts) == len(strings):
+            return texts
     return [*map(_string, map(_quoted, strings))]
 
 
