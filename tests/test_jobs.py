@@ -32,6 +32,7 @@ from sqlalchemy import event, select, text, update
 
 from gateway.endpoints.responses import log
 from gateway.server.jobs.following import follow
+from gateway.server.jobs.scribe import Lost, Scribe
 from gateway.server.jobs.tail import Tail
 from gateway.store import Database, logs, responses
 from gateway.store.records import Row
@@ -282,6 +283,25 @@ async def test_who_comes_when_it_stops_gets_no_job(store_url, store):
     assert await rows(store) == {"threads": 1, "items": 2, "responses": 1}
 
 
+async def test_when_it_stops_its_followers_of_anothers_go_elsewhere(store_url):
+    async with (
+        listening(stopping(4), **where(store_url)) as site,
+        listening(HELLO, **where(store_url)) as elsewhere,
+        asking(site, background=True) as first,
+        following(elsewhere, await _id(first)) as second,
+    ):
+        await second.until(b'"delta":"Hel"')
+        elsewhere.app.state.asking.jobs._stopping.set()
+        seen = await second.all()
+        assert not seen.endswith(DONE) and first.data.startswith(seen)
+        assert site.app.state.asking.jobs._running
+
+
+async def _id(follower):
+    await follower.until(b'"delta":"Hel"')
+    return follower.id
+
+
 # Late, or taken by another one
 
 
@@ -505,6 +525,42 @@ async def test_its_conversation_goes_on_with_it(store_url, store, soon):
         listed = (await site.client.get(f"/v1/conversations/{conversation}/items")).json()["data"]
         assert [item["content"][0]["text"] for item in listed] == ["Hi", "Hello"]
         assert (await site.respond(conversation=conversation, stream=True)).status_code == 200
+
+
+async def test_its_conversation_is_free_when_it_has_failed(store_url, store, soon):
+    async with listening(stopping(4), HELLO, **where(store_url)) as site:
+        conversation = (await site.client.post("/v1/conversations", json={})).json()["id"]
+        async with asking(site, background=True, conversation=conversation) as first:
+            await first.until(b'"delta":"Hel"')
+            await abandoned(site, store, first.id)
+            assert (await ended(site, first.id))["status"] == "failed"
+        assert (await site.respond(conversation=conversation)).status_code == 200
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_where_only_its_end_was_not_told_it_is(streamed, store_url, store, soon, monkeypatch):
+    """Its process dies as soon as the response is stored."""
+    async with gateway(HELLO, **where(store_url)) as site:
+        write = Scribe.write
+
+        async def dying(*said, last=False):
+            if last:
+                raise Lost
+            await write(*said)
+
+        monkeypatch.setattr(Scribe, "write", dying)
+        id = await (left_alone(site) if streamed else accepted(site))
+        await until(lambda: site.app.state.asking.jobs._running, {})
+        monkeypatch.setattr(Scribe, "write", write)
+        assert (await rows(store))["jobs"] == 1
+        stored = await ended(site, id)
+        await _late(store, id, holder="dead")
+    async with gateway(HELLO, **where(store_url)) as site:
+        left = {"events": 1} if streamed else {}
+        await until(lambda: rows(store), {"threads": 1, "items": 2, "responses": 1, **left})
+        assert site.upstream.posts == [] and await ended(site, id) == stored and stored["status"] == "completed"
+        if streamed:
+            assert checked((await get(site, f"{id}?stream=true")).content) == stored
 
 
 async def test_of_one_in_the_foreground_that_had_not_begun_nothing_is_left(store_url, store, soon):

@@ -156,6 +156,17 @@ def test_a_long_run_is_taken_without_being_decoded_one_by_one():
     assert decoder.run(data + b"data", len(data), SSE) == ([], len(data))
 
 
+def test_a_text_that_reaches_over_its_quotes_is_no_text():
+    """What two strings would be between the same quotes, were they but put there."""
+    decoder = Decoder(Ledger())
+    decoder.decode(payload({"content": "first"}))
+    well, ill = b"data: %b\n\n" % payload({"content": "second"}), b"data: %b\n\n" % payload({"content": "raw"})
+    ill = ill.replace(b"raw", b'","')
+    assert decoder.run(2 * well, 0, SSE) == (2 * [Text(0, "second")], len(2 * well))
+    for data in (ill + well, well + ill, well + ill + well):
+        assert decoder.run(data, 0, SSE) == ([], 0)
+
+
 def test_who_knows_a_form_or_learns_none_any_more_says_so():
     decoder = Decoder(Ledger())
     assert not decoder.settled

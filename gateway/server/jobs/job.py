@@ -90,8 +90,8 @@ class Job:
                     await self._broken(CANCELLED, own, ways)
 
     async def put_away(self) -> None:
-        """Its log, when nothing more is added to it; raises StoreFailed."""
-        if self.status and self.streamed:
+        """Its log, if it has been told whole and stored, so that nothing more is added to it; raises StoreFailed."""
+        if self.tail.whole and self.status and self.streamed:
             await self._desk.put_away(self.id, background=self._lasting.background)
 
     def cancel(self) -> None:
