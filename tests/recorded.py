@@ -42,7 +42,7 @@ def recording_of(name, stream=False):
     if not exchange.broken:
         add(recording, Read, call=1, data=b"")
     add(recording, Ended)
-    recording.end(Over(n=len(recording.entries), t=0.0, status=200, cut=False))
+    recording.end(Over(t=0.0, status=200, cut=False))
     return recording
 
 
@@ -56,7 +56,7 @@ def add(recording, kind, **members):
     if "events" in members:
         members["events"] = msgspec.json.encode(members["events"])
     size = len(members.get("body", members.get("data", b"")))
-    recording.add(kind(n=len(recording.entries), t=0.0, **members), size)
+    recording.add(kind(t=0.0, **members), size)
 
 
 def recordings(folder):

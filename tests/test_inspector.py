@@ -192,10 +192,10 @@ async def test_a_number_that_is_none_is_the_beginning(after):
 
 def recording_of(*sizes):
     made = Recording("1", "", 1 << 30)
-    made.add(Asked(0, 0.0, path="/", body=b"a" * sizes[0]))
+    made.add(Asked(0.0, path="/", body=b"a" * sizes[0]))
     for size in sizes[1:]:
-        made.add(Read(len(made.entries), 0.0, call=1, data=b"r" * size))
-    made.add(Wrote(len(made.entries), 0.0, data=b"w"))
+        made.add(Read(0.0, call=1, data=b"r" * size))
+    made.add(Wrote(0.0, data=b"w"))
     return made
 
 

@@ -16,6 +16,7 @@ from gateway.errors import Problem
 from gateway.events import Reasoning, Text
 from gateway.recording import (
     Asked,
+    Began,
     Ended,
     Over,
     Prepared,
@@ -55,7 +56,7 @@ def made(*entries, most=1 << 20):
     recording = Recording("1", "2026-11-22T10:00:00.000+00:00", most)
     for kind, members in entries:
         add(recording, kind, **members)
-    recording.end(Over(n=len(recording.entries), t=0.0, status=200, cut=recording.cut))
+    recording.end(Over(t=0.0, status=200, cut=recording.cut))
     return recording
 
 
@@ -77,7 +78,7 @@ def test_a_recording_is_read_as_it_was_written():
         (Refused, {"call": 1, "status": 503, "content_type": "", "body": b"no", "retry_after": "1"}),
         (Read, {"call": 1, "data": b"\xff\x00", "events": [Text(0, "Hi")]}),
         (Ended, {"problem": Problem(502, "It broke.", "upstream_lost")}),
-        (Wrote, {"of": 3, "data": "ä".encode()}),
+        (Wrote, {"data": "ä".encode()}),
     )
     again = read(b"".join(written(recording, __version__, redacted=False)))
     assert (again.id, again.started, again.over, again.cut) == ("1", recording.started, True, False)
@@ -89,8 +90,15 @@ def test_a_line_has_what_there_is_to_say_and_bytes_as_text_where_they_are():
     assert head == {"schema": "gateway.recording", "version": 1, "gateway": __version__, "id": "1", "started": "2026-11-22T10:00:00.000+00:00", "redacted": False}  # fmt: skip
     assert entries[1:3] == [
         {"n": 1, "t": 0.0, "kind": "read", "call": 1, "data": {"base64": "ww=="}},
-        {"n": 2, "t": 0.0, "kind": "wrote", "data": {"text": "a"}},
+        {"n": 2, "t": 0.0, "kind": "wrote", "data": {"text": "a"}, "of": 1},
     ]
+
+
+def test_what_was_sent_came_of_what_was_read_since_the_piece_before():
+    begun, wrote, ended = (Began, {"status": 200}), (Wrote, {"data": b"a"}), (Ended, {})
+    came = (Read, {"call": 1, "data": b"a"})
+    entries = lines(made(asked(), begun, wrote, came, came, wrote, wrote, came, ended, wrote))[1:]
+    assert [entry.get("of", "-") for entry in entries if entry["kind"] == "wrote"] == ["-", 4, "-", 8]
 
 
 @pytest.mark.parametrize(
@@ -120,8 +128,8 @@ def test_what_is_too_long_is_cut_and_says_so():
         asked(), *((Read, {"call": 1, "data": b"x" * 400}) for _ in range(5)), most=len(json.dumps(BODY)) + 2000
     )
     assert recording.cut and len(recording.entries) == 5 and recording.entries[-1].cut
-    assert [entry.n for entry in recording.entries] == [0, 1, 2, 3, 4]
-    assert read(b"".join(written(recording, __version__, redacted=False))).cut
+    lines = [*written(recording, __version__, redacted=False)]
+    assert read(b"".join(lines)).cut and [json.loads(line)["n"] for line in lines[1:]] == [0, 1, 2, 3, 4]
 
 
 def test_who_did_not_say_what_was_asked_has_asked_nothing():
@@ -267,11 +275,9 @@ def test_every_cut_of_a_stream_is_redacted_alike(data, name):
     whole = recording_of(name)
     (place,) = (i for i, entry in enumerate(whole.entries) if isinstance(entry, Read) and entry.data)
     pieces = cut(data, body)
-    parts = [Read(n=place, t=0.0, call=1, data=piece) for piece in pieces]
+    parts = [Read(t=0.0, call=1, data=piece) for piece in pieces]
     other = recording_of(name)
     other.entries = [*whole.entries[:place], *parts, *whole.entries[place + 1 :]]
-    for n, entry in enumerate(other.entries):
-        entry.n = n
     after = [entry.data for entry in redacted(other, (), contents=True).entries if isinstance(entry, Read)]
     assert b"".join(after) == redacted(whole, (), contents=True).entries[place].data
     assert list(map(len, after[:-1])) == list(map(len, pieces))

@@ -30,7 +30,7 @@ def order(folder, *said, id="1", files=9, size=1 << 20):
     recording = Recording(id, "2026-11-22T10:00:00.000+00:00", 1 << 20)
     add(recording, Asked, path="/v1/chat/completions", headers={}, body=b"{}")
     add(recording, Read, call=1, data=b"\xff", events=said)
-    recording.end(Over(n=2, t=0.0, status=200, cut=False))
+    recording.end(Over(t=0.0, status=200, cut=False))
     return Order(
         recording.id, recording.started, recording.entries, Folder(str(folder), files, size, content=True), [b"k3y"]
     )

@@ -1,10 +1,9 @@
 """What can happen to a request, in the order in which it does.
 
-Each entry has a number, its place in the list, and the seconds since the request arrived.  What was read of a backend
-has its events with it, and what the client was sent names the last entry that it came of: that and all that was read
-since the piece before it.
+The number of an entry is its place in the list.  What was read of a backend has its events with it.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -14,12 +13,13 @@ from gateway.errors import Problem
 ENTRY = 200  # bytes that one takes, besides what it says
 
 
-class _Numbered(Struct, tag_field="kind", gc=False):
-    n: int
+class _Timed(Struct, tag_field="kind", gc=False):
+    """t: seconds since the request arrived."""
+
     t: float
 
 
-class Asked(_Numbered, tag="asked"):
+class Asked(_Timed, tag="asked"):
     """What the client wants.  headers: those that say nothing of who it is; body: decoded."""
 
     path: str
@@ -27,7 +27,7 @@ class Asked(_Numbered, tag="asked"):
     headers: dict[str, str] = {}
 
 
-class Prepared(_Numbered, tag="prepared"):
+class Prepared(_Timed, tag="prepared"):
     """It is going to be put to a backend.
 
     backend: its name; server: what it is and does (`kind`, `ignores`); settings: the model's.
@@ -44,7 +44,7 @@ class Prepared(_Numbered, tag="prepared"):
     learned: list[Any] = []
 
 
-class Put(_Numbered, tag="put"):
+class Put(_Timed, tag="put"):
     """A question to a backend, which is number `call`."""
 
     call: int
@@ -53,14 +53,14 @@ class Put(_Numbered, tag="put"):
     body: bytes
 
 
-class Answered(_Numbered, tag="answered"):
+class Answered(_Timed, tag="answered"):
     """A call has an answer that is none of an error."""
 
     call: int
     content_type: str
 
 
-class Refused(_Numbered, tag="refused"):
+class Refused(_Timed, tag="refused"):
     """A call has an answer that is one."""
 
     call: int
@@ -70,7 +70,7 @@ class Refused(_Numbered, tag="refused"):
     retry_after: str | None = None
 
 
-class Read(_Numbered, tag="read"):
+class Read(_Timed, tag="read"):
     """What came in one read of the network, and what it says: a JSON array of events, b"" for none."""
 
     call: int
@@ -78,28 +78,27 @@ class Read(_Numbered, tag="read"):
     events: bytes = b""
 
 
-class Ended(_Numbered, tag="ended"):
+class Ended(_Timed, tag="ended"):
     """A round is over: well, or for this reason.  events: what that says, likewise."""
 
     problem: Problem | None = None
     events: bytes = b""
 
 
-class Began(_Numbered, tag="began"):
+class Began(_Timed, tag="began"):
     """The head of the answer."""
 
     status: int
     headers: dict[str, str] = {}
 
 
-class Wrote(_Numbered, tag="wrote"):
-    """What the client was sent, which came of the entry `of`; None: of nothing that was read."""
+class Wrote(_Timed, tag="wrote"):
+    """What the client was sent.  It came of what had been read since the piece before; see `came_of`."""
 
     data: bytes
-    of: int | None = None
 
 
-class Over(_Numbered, tag="over"):
+class Over(_Timed, tag="over"):
     """The end.  status: what it came to; cut: not all is here, as it was too long; line: what the log has of it."""
 
     status: int
@@ -112,34 +111,40 @@ class Over(_Numbered, tag="over"):
 Entry = Asked | Prepared | Put | Answered | Refused | Read | Ended | Began | Wrote | Over
 
 
+def came_of(entries: Sequence[Entry], n: int) -> int | None:
+    """The last entry that what the client was sent in this one came of; None: of nothing that was read."""
+    for place in range(n - 1, -1, -1):
+        match entries[place]:
+            case Wrote():
+                return None
+            case Read() | Ended():
+                return place
+    return None
+
+
 class Recording:
     """The list, to be followed while it grows: nothing in it changes after the step in which it was added.
 
     started: when the request arrived, ISO 8601; most: bytes that it may take.  over: nothing more is added.
-    room: the bytes that are left of these; less than none: there was more, which has been left out.
+    size: bytes as they are counted, also of what has been left out as there was too much.
     """
 
     def __init__(self, id: str, started: str, most: int) -> None:
         self.id, self.started = id, started
         self.entries: list[Entry] = []
-        self.room = self._most = most
+        self.most, self.size = most, 0
         self.over = False
 
     def add(self, entry: Entry, size: int = 0) -> None:
         """size: bytes of what it says.  It is left out where that is too much."""
-        self.room -= size + ENTRY
-        if self.room >= 0:
+        self.size += size + ENTRY
+        if self.size <= self.most:
             self.entries.append(entry)
 
     @property
     def cut(self) -> bool:
         """There was more."""
-        return self.room < 0
-
-    @property
-    def size(self) -> int:
-        """Bytes, as they are counted."""
-        return self._most - self.room
+        return self.size > self.most
 
     def end(self, entry: Over) -> None:
         """Always added."""

@@ -4,12 +4,12 @@ Bytes are {"text": …} where they are UTF-8, else {"base64": …}.
 """
 
 from base64 import b64decode, b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec import DecodeError, Struct, ValidationError, convert, json
 
-from gateway.recording.entries import Asked, Entry, Over, Recording
+from gateway.recording.entries import Asked, Entry, Over, Recording, Wrote, came_of
 
 VERSION = 1
 
@@ -32,8 +32,8 @@ def written(recording: Recording, gateway: str, *, redacted: bool) -> Iterator[b
     """gateway: the version that writes it; redacted: the contents have been taken out."""
     head = _Head(version=VERSION, gateway=gateway, id=recording.id, started=recording.started, redacted=redacted)
     yield json.encode(head) + b"\n"
-    for entry in recording.entries:
-        yield json.encode(line(entry)) + b"\n"
+    for n, entry in enumerate(recording.entries):
+        yield json.encode(line(n, entry, recording.entries)) + b"\n"
 
 
 def read(data: bytes) -> Recording:
@@ -58,18 +58,20 @@ def _complete(recording: Recording) -> None:
     last = recording.entries[-1]
     if not isinstance(last, Over):
         raise Unplayable("its end is missing")
-    recording.room, recording.over = -1 if last.cut else 0, True
+    recording.size, recording.over = recording.most + last.cut, True
 
 
-def line(entry: Entry) -> dict[str, Any]:
-    """An entry as data."""
-    said: dict[str, Any] = {"n": entry.n, "t": round(entry.t, 6), "kind": entry.__struct_config__.tag}
-    for name in entry.__struct_fields__[2:]:  # behind these
+def line(n: int, entry: Entry, entries: Sequence[Entry]) -> dict[str, Any]:
+    """An entry as data.  n: its number, among these."""
+    said: dict[str, Any] = {"n": n, "t": round(entry.t, 6), "kind": entry.__struct_config__.tag}
+    for name in entry.__struct_fields__[1:]:  # behind the time
         value = getattr(entry, name)
         if name == "events":
             value = json.decode(value or b"[]")
         if value not in (None, [], {}):
             said[name] = _said(value) if isinstance(value, bytes) else value
+    if isinstance(entry, Wrote) and (of := came_of(entries, n)) is not None:
+        said["of"] = of
     return said
 
 

@@ -52,8 +52,8 @@ def redacted(recording: Recording, secrets: Collection[bytes], *, contents: bool
         pieces = [getattr(entries[place], member) for place, member in stream]
         for (place, member), data in zip(stream, veiled(pieces, secrets, mask), strict=True):
             entries[place] = replace(entries[place], **{member: data})
-    result = Recording(recording.id, recording.started, recording.size + recording.room)
-    result.room, result.over = recording.room, recording.over
+    result = Recording(recording.id, recording.started, recording.most)
+    result.size, result.over = recording.size, recording.over
     result.entries = [_retold(entry, secrets, mask) for entry in entries]
     telling = [
         (place, entry) for place, entry in enumerate(result.entries) if isinstance(entry, Read | Ended) and entry.events

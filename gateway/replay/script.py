@@ -1,6 +1,7 @@
 """What the backends of a recording said, call by call, ready to be said again."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import dropwhile
 from typing import Literal
 
 from msgspec import Struct
@@ -84,5 +85,5 @@ def _pieces(put: Put, reads: Sequence[Read]) -> Iterator[Piece]:
 
 def _broken(entries: Sequence[Entry], put: Put) -> End:
     """How it was, by what was said of the round."""
-    ended = next((entry for entry in entries[put.n :] if isinstance(entry, Ended)), None)
+    ended = next((entry for entry in dropwhile(lambda one: one is not put, entries) if isinstance(entry, Ended)), None)
     return _ENDS.get(ended.problem.code if ended and ended.problem else None, "break")

@@ -117,7 +117,8 @@ def page(recording: Recording, after: int, secrets: Collection[bytes]) -> Page:
     some = [*_some(recording.entries[after + 1 :])]
     part = Recording(recording.id, recording.started, 0)
     part.entries = [_clipped(entry) for entry in some]
-    lines = [line(entry) for entry in redacted(part, secrets, contents=False).entries]
+    shown = enumerate(redacted(part, secrets, contents=False).entries, after + 1)
+    lines = [line(n, entry, recording.entries) for n, entry in shown]
     for said, entry in zip(lines, some, strict=True):
         if (size := _size(entry)) > _LONGEST:
             said["cut"] = size

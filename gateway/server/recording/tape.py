@@ -28,24 +28,23 @@ class Tape:
     """Each method is told what has happened.  put: gives what is to be told of that call.
 
     chosen: it is to be kept, if it is of the sort that is.  begun: when it began, as `perf_counter` has it.
-    last: what was read last.  of: the number of the last entry that the next piece of the answer comes of.
+    speaks: the call that was read last, 0 for none.
     """
 
     def __init__(self, id: str, most: int, *, chosen: bool) -> None:
         self.chosen = chosen
         self.recording = Recording(id, datetime.now(UTC).isoformat(timespec="milliseconds"), most)
         self.begun, self._calls = perf_counter(), 0
-        self.last: Read | None = None
-        self.of: int | None = None
+        self.speaks = 0
 
     def asked(self, scope: Scope, body: bytes) -> None:
-        entry = Asked(*self._next(), path=scope["path"], headers=_headers(scope), body=body)
+        entry = Asked(self.now(), path=scope["path"], headers=_headers(scope), body=body)
         self.recording.add(entry, len(body))
 
     def prepared(self, round: Round) -> None:
         route, chosen, server = round.route, round.chosen, round.route.backend.settings
         entry = Prepared(
-            *self._next(),
+            self.now(),
             model=route.model,
             backend=route.backend.name,
             upstream_model=route.upstream_model,
@@ -59,32 +58,30 @@ class Tape:
 
     def put(self, backend: str, path: str, body: bytes) -> "Line":
         self._calls += 1
-        self.recording.add(Put(*self._next(), call=self._calls, backend=backend, path=path, body=body), len(body))
+        self.recording.add(Put(self.now(), call=self._calls, backend=backend, path=path, body=body), len(body))
         return Line(self, self._calls)
 
     def answered(self, call: int, content_type: str) -> None:
-        self.recording.add(Answered(*self._next(), call=call, content_type=content_type))
+        self.recording.add(Answered(self.now(), call=call, content_type=content_type))
 
     def refused(self, call: int, status: int, headers: Mapping[str, str], body: bytes) -> None:
         type, after = headers.get("content-type", ""), headers.get("retry-after")
-        entry = Refused(*self._next(), call=call, status=status, content_type=type, retry_after=after, body=body)
+        entry = Refused(self.now(), call=call, status=status, content_type=type, retry_after=after, body=body)
         self.recording.add(entry, len(body))
 
     def ended(self, problem: Problem | None, events: list[Event]) -> None:
-        entry = Ended(*self._next(), problem=problem, events=_encoded(events) if events else b"")
-        self.recording.add(entry)
-        self.of = entry.n
+        self.recording.add(Ended(self.now(), problem=problem, events=_encoded(events) if events else b""))
 
     def began(self, status: int, headers: dict[str, str]) -> None:
-        self.recording.add(Began(*self._next(), status=status, headers=headers))
+        self.recording.add(Began(self.now(), status=status, headers=headers))
 
     def over(self, status: int, problem: Problem | None, ledger: list[str], line: dict[str, Any]) -> None:
         cut = self.recording.cut
-        self.recording.end(Over(*self._next(), status=status, problem=problem, ledger=ledger, cut=cut, line=line))
+        self.recording.end(Over(self.now(), status=status, problem=problem, ledger=ledger, cut=cut, line=line))
 
-    def _next(self) -> tuple[int, float]:
-        """The number of the entry that comes now, and its time."""
-        return len(self.recording.entries), perf_counter() - self.begun
+    def now(self) -> float:
+        """The time of the entry that comes now."""
+        return perf_counter() - self.begun
 
 
 class Line:
@@ -99,14 +96,11 @@ class Line:
     def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         self._tape.refused(self._call, status, headers, body)
 
-    def read(self, data: bytes) -> Read:
-        tape = self._tape
-        recording = tape.recording
-        tape.last = read = Read(len(recording.entries), perf_counter() - tape.begun, self._call, data)
-        recording.room -= len(data) + ENTRY
-        if recording.room >= 0:
-            recording.entries.append(read)
-        return read
+    def read(self, data: bytes) -> None:
+        """What was read is written down with what it says, when that is known; here its end, which says nothing."""
+        self._tape.speaks = self._call
+        if not data:
+            self._tape.recording.add(Read(self._tape.now(), self._call, data))
 
 
 class _Overheard:
@@ -114,17 +108,7 @@ class _Overheard:
 
     def __init__(self, source: Source, tape: Tape) -> None:
         self._source, self._tape = source, tape
-        self.answered = source.answered
-
-    def feed(self, data: bytes) -> list[Event]:
-        events, tape = self._source.feed(data), self._tape
-        read = tape.last
-        if read is None or read.data is not data:
-            read = Line(tape, 0).read(data)  # no call has told of it: it is of the gateway's own tools
-        tape.of = read.n
-        if events:
-            read.events = _encoded(events)
-        return events
+        self.answered, self.feed = source.answered, _feeding(source.feed, tape)
 
     def close(self) -> list[Event]:
         events = self._source.close()
@@ -141,23 +125,47 @@ class _Overheard:
         return self._source.used
 
 
+def _feeding(feed: Callable[[bytes], list[Event]], tape: Tape) -> Callable[[bytes], list[Event]]:
+    """The same, and the tape is told."""
+    recording, begun = tape.recording, tape.begun
+    add, most = recording.entries.append, recording.most
+
+    def told(data: bytes) -> list[Event]:
+        now = perf_counter()
+        events = feed(data)
+        if data:  # else it is the end, of which the call has told
+            recording.size = size = recording.size + len(data) + ENTRY
+            if size <= most:
+                add(Read(now - begun, tape.speaks, data, _encoded(events) if events else b""))
+        return events
+
+    return told
+
+
 def opening(open: Callable[[Request], Source], tape: Tape | None) -> Callable[[Request], Source]:
     """What opens rounds, of which the tape is told what is said."""
-    return (lambda request: _Overheard(open(request), tape)) if tape else open
+    if not tape:
+        return open
+
+    def opened(request: Request) -> Source:
+        tape.speaks = 0  # until a call does
+        return _Overheard(open(request), tape)
+
+    return opened
 
 
 def overheard(send: Send, tape: Tape | None) -> Send:
     """What sends an answer, and the tape is told what."""
     if not tape:
         return send
-    recording, entries, begun = tape.recording, tape.recording.entries, tape.begun
+    recording, begun = tape.recording, tape.begun
+    add, most = recording.entries.append, recording.most
 
     def tell(message: Message) -> Awaitable[None]:
         if body := message.get("body"):
-            of, tape.of = tape.of, None
-            recording.room -= len(body) + ENTRY
-            if recording.room >= 0:
-                entries.append(Wrote(len(entries), perf_counter() - begun, body, of))
+            recording.size = size = recording.size + len(body) + ENTRY
+            if size <= most:
+                add(Wrote(perf_counter() - begun, body))
         elif message["type"] == "http.response.start":
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in message["headers"]}
             tape.began(message["status"], headers)
