@@ -110,6 +110,9 @@ def test_what_was_sent_came_of_what_was_read_since_the_piece_before():
         (b'{"schema":"gateway.recording","version":2,"gateway":"9","id":"1","started":"","redacted":false}\n', "version 2"),
         (b'{"schema":"gateway.recording","version":1,"gateway":"9","id":"1","started":"","redacted":false}\n', "what was asked"),
         (b'{"schema":"gateway.recording","version":1,"gateway":"9","id":"1","started":"","redacted":false}\n[]\n', "no recording"),
+        (b'{"schema":"gateway.recording","version":1,"gateway":"9","id":"1","started":"","redacted":false}\n{"kind":"dreamt","t":0}\n', "dreamt"),
+        (b'{"schema":"gateway.recording","version":1,"gateway":"9","id":"1","started":"","redacted":false}\n{"kind":"asked","t":0}\n', "no recording: .*path"),
+        (b'{"schema":"gateway.recording","version":1,"gateway":"9","id":"1","started":"","redacted":false}\n{"kind":"asked","t":"0","path":"/","body":{"text":""}}\n', "no recording: .*float"),
     ],
 )  # fmt: skip
 def test_what_is_no_recording_says_so(data, why):

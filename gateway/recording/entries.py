@@ -13,7 +13,7 @@ from gateway.errors import Problem
 ENTRY = 200  # bytes that one takes, besides what it says
 
 
-class _Timed(Struct, tag_field="kind", gc=False):
+class _Timed(Struct, array_like=True, gc=False):
     """t: seconds since the request arrived."""
 
     t: float

@@ -5,13 +5,15 @@ Bytes are {"text": …} where they are UTF-8, else {"base64": …}.
 
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from msgspec import DecodeError, Struct, ValidationError, convert, json
+from msgspec.structs import astuple
 
 from gateway.recording.entries import Asked, Entry, Over, Recording, Wrote, came_of
 
 VERSION = 1
+_KINDS: dict[str, type[Entry]] = {kind.__struct_config__.tag: kind for kind in get_args(Entry)}
 
 
 class Unplayable(ValueError):
@@ -45,7 +47,7 @@ def read(data: bytes) -> Recording:
             raise Unplayable(f"it is of version {head.version}, and this gateway reads none beyond {VERSION}")
         recording = Recording(head.id, head.started, len(data))
         for one in lines:
-            recording.entries.append(convert(_entry(json.decode(one, type=dict[str, Any])), type=Entry))
+            recording.entries.append(_entry(json.decode(one, type=dict[str, Any])))
     except (DecodeError, ValidationError, UnicodeDecodeError, TypeError) as error:
         raise Unplayable(f"it is no recording: {error}") from None
     _complete(recording)
@@ -82,11 +84,16 @@ def _said(data: bytes) -> dict[str, str]:
         return {"base64": b64encode(data).decode()}
 
 
-def _entry(line: dict[str, Any]) -> dict[str, Any]:
-    said = {name: _data(value) for name, value in line.items() if name in ("body", "data")}
+def _entry(line: dict[str, Any]) -> Entry:
+    said = line | {name: _data(line[name]) for name in ("body", "data") if name in line}
     if "events" in line:
         said["events"] = json.encode(line["events"])
-    return {**line, **said}
+    kind = _KINDS.get(tag := line.get("kind", ""))
+    if not kind:
+        raise ValidationError(f"there is no entry of the kind '{tag}'")
+    entry = kind(**{name: said[name] for name in kind.__struct_fields__ if name in said})
+    checked: Entry = convert([tag, *astuple(entry)], type=Entry)
+    return checked
 
 
 def _data(said: dict[str, str]) -> bytes:

@@ -91,8 +91,9 @@ class Call:
             self._ill(error.problem)
             raise
         self._limit = min(self._clock() + (self._times.idle or inf), self._last)
-        if self._line:
-            self._line.read(data)
+        line = self._line
+        if line and (line.tape.speaks != line.call or not data):
+            line.read(data)
         return data
 
     def judge(self, problem: Problem | None) -> None:

@@ -85,22 +85,24 @@ class Tape:
 
 
 class Line:
-    """One call, to a tape that has others."""
+    """One call, to a tape that has others.  call: its number."""
 
     def __init__(self, tape: Tape, call: int) -> None:
-        self._tape, self._call = tape, call
+        self.tape, self.call = tape, call
 
     def answered(self, content_type: str) -> None:
-        self._tape.answered(self._call, content_type)
+        self.tape.answered(self.call, content_type)
 
     def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        self._tape.refused(self._call, status, headers, body)
+        self.tape.refused(self.call, status, headers, body)
 
     def read(self, data: bytes) -> None:
-        """What was read is written down with what it says, when that is known; here its end, which says nothing."""
-        self._tape.speaks = self._call
+        """To be told of the end, which is written down here, and of what is read of it after another call: that is
+        written down with what it says, when that is known.
+        """
+        self.tape.speaks = self.call
         if not data:
-            self._tape.recording.add(Read(self._tape.now(), self._call, data))
+            self.tape.recording.add(Read(self.tape.now(), self.call, data))
 
 
 class _Overheard:
