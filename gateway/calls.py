@@ -95,9 +95,10 @@ class Calls:
 
     def args(self, json: str) -> None:
         """The next piece of the open call's arguments; there has to be one."""
-        assert self._open
-        self._open.args.append(json)
-        self._out(ToolArgs(self._choice, self._open.index, json))
+        opened = self._open
+        assert opened
+        opened.args.append(json)
+        self._out(ToolArgs(self._choice, opened.index, json))
 
     def native_start(self, raw: ToolStart) -> None:
         """The head of a call that the backend found: a new one, the open one's again, or one out of turn."""

@@ -23,6 +23,7 @@ class Choice:
         self._index, self._setting, self._context = index, setting, setting.context
         self._out: list[Event] = []
         self._calls = Calls(index, setting, ids, self._out.append)
+        self.tool_args = self._calls.args
         self._parse: Parse | None = None  # None while the backend's own events come
         self._alignment: Alignment | None = None  # None unless the text brings log-probabilities
         self._mute: list[Text] = []  # log-probabilities that came without text
@@ -102,9 +103,6 @@ class Choice:
 
     def tool_start(self, name: str, id: str = "") -> None:
         self._calls.start(ToolStart(self._index, 0, id, name))
-
-    def tool_args(self, json: str) -> None:
-        self._calls.args(json)
 
     def tool_end(self) -> None:
         self._calls.end()

@@ -1,7 +1,7 @@
 """Keeps the promise of events.py, whatever a backend sends: one order, one open call, one Finish per choice."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeGuard
 
 from gateway.calls import Setting
 from gateway.choice import Choice
@@ -70,9 +70,8 @@ class Normaliser:
 
     def run(self, events: Sequence[Event]) -> Iterable[Event]:
         """`feed` of each; they differ in their texts alone."""
-        first = events[0]
-        if type(first) is Text and (choice := self._choices.get(first.choice)) and choice.straight:
-            return choice.read([event for event in events if type(event) is Text])
+        if _texts(events) and (choice := self._choices.get(events[0].choice)) and choice.straight:
+            return choice.read(events)
         return [told for event in events for told in self.feed(event)]
 
     def close(self) -> Iterable[Event]:
@@ -116,3 +115,7 @@ class Normaliser:
         Extra: _passed,
         Failure: _failure,
     }
+
+
+def _texts(alike: Sequence[Event]) -> TypeGuard[Sequence[Text]]:
+    return type(alike[0]) is Text

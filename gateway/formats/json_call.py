@@ -184,11 +184,12 @@ class JsonCall:
         elif not self._mute:
             self.emit.dropped(what)
 
-    def _put(self, json: str) -> None:
+    @property
+    def _put(self) -> Sink:
+        """Where arguments go that come now."""
         if not self._started:
-            self._early.append(json)
-        elif not self._mute:
-            self.emit.tool_args(json)
+            return self._early.append
+        return _ignore if self._mute else self.emit.tool_args
 
 
 class KeyedCall(JsonCall):
