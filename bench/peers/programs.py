@@ -13,7 +13,7 @@ from bench.traffic import KEY, Traffic
 from gateway import __version__
 
 HOME = Path(__file__).parents[2] / "build" / "peers"  # each has a folder of its own in it
-GATEWAY_NAME, TWO_WORKERS, SMG = "gateway", "two workers", "smg"
+GATEWAY_NAME, TWO_WORKERS, SMG, LITELLM = "gateway", "two workers", "smg", "LiteLLM"
 
 _INSTALL_SECONDS = 900
 _PIP = "-m pip install --quiet --disable-pip-version-check"
@@ -114,7 +114,7 @@ PEERS = (
         (f"{sys.executable} -m venv .", f"bin/python {_PIP} smg==1.13.0"),
     ),
     Peer(
-        "LiteLLM",
+        LITELLM,
         "1.100.2",
         Program(
             f"env LITELLM_MODE=PRODUCTION LITELLM_LOG=ERROR {HOME}/LiteLLM/bin/litellm --config {{config}}"
