@@ -12,6 +12,10 @@ from gateway.request import Named, Thought
 
 SETTINGS = responses.Settings(open=lambda _: None)
 FUNCTION = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}, "strict": True}
+FOR_THE_SERVICE = {
+    "user": "u", "safety_identifier": "s", "service_tier": "flex", "prompt_cache_key": "k", "prompt_cache_retention": "24h",
+    "prompt_cache_options": {"mode": "implicit"},
+}  # fmt: skip
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
 
 
@@ -107,8 +111,10 @@ def test_an_old_name_of_the_summary_is_repeated_under_its_new_one():
         ({"include": ["message.output_text.logprobs"]}, {"logprobs": True}),
         ({"top_logprobs": 0}, {}),
         ({"top_k": 5, "chat_template_kwargs": {"a": 1}, "stop": ["x"]}, {"top_k": 5, "chat_template_kwargs": {"a": 1}, "stop": ["x"]}),
-        ({"metadata": {"a": "b"}, "user": "u", "service_tier": "flex", "prompt_cache_key": "k", "client_metadata": {}}, {}),
-        ({"store": True, "include": [], "safety_identifier": "s", "stream": False, "personality": "p", "max_tool_calls": 1}, {}),
+        ({"metadata": {"a": "b"}, "store": True, "client_metadata": {}}, {}),
+        ({"include": [], "stream": False, "personality": "p", "max_tool_calls": 1}, {}),
+        (FOR_THE_SERVICE, FOR_THE_SERVICE),
+        ({"prompt_cache_options": {"ttl": "30m", "prewarm": False}}, {"prompt_cache_options": {"ttl": "30m"}}),
         ({"temperature": None, "unknown": None}, {}),
     ],
 )  # fmt: skip
@@ -238,6 +244,10 @@ def test_what_the_encoder_is_told(body, carrier, sealed, logprobs, obfuscation):
         ({"store": True}, []),
         ({"context_management": [{"type": "compaction"}]}, ["dropped:context_management"]),
         ({"moderation": {"model": "x"}, "access_programs": {}}, ["dropped:access_programs", "dropped:moderation"]),
+        (
+            {"prompt_cache_options": {"mode": "implicit", "comparison_response_id": "resp_1"}},
+            ["dropped:prompt_cache_options.comparison_response_id"],
+        ),
         ({"image": {"context_compression": "enabled"}}, ["dropped:image.context_compression"]),
         ({"image": {"context_compression": "auto"}, "reasoning": {"mode": "standard"}}, []),
         ({"reasoning": {"mode": "pro"}}, ["dropped:reasoning.mode"]),

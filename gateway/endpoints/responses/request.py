@@ -25,7 +25,12 @@ from gateway.endpoints.responses.tools import Runs, echoed, nothing_runs, offere
 from gateway.ledger import Ledger
 from gateway.request import Request, Thought
 
-_SAME = ("temperature", "top_p", "presence_penalty", "frequency_penalty", "parallel_tool_calls")
+_SAME = frozenset(
+    (
+        "temperature", "top_p", "presence_penalty", "frequency_penalty", "parallel_tool_calls",
+        "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "service_tier", "user",
+    )
+)  # fmt: skip
 _UNDONE = ("access_programs", "stream_id", "moderation")
 # Fields of a chat completion that say in their own way what a response says in another.
 _OF_CHAT = frozenset(
@@ -193,6 +198,8 @@ def _rest(body: dict[str, Any], settings: dict[str, Any], ledger: Ledger) -> dic
             rest[name] = value
     reasoning = {**(body.get("reasoning") or {}), **settings.get("reasoning", {})}
     text = {**(body.get("text") or {}), **settings.get("text", {})}
+    if caching := _caching(body.get("prompt_cache_options") or {}, ledger):
+        rest["prompt_cache_options"] = caching
     if effort := reasoning.get("effort"):
         rest["reasoning_effort"] = effort
     if verbosity := text.get("verbosity"):
@@ -200,6 +207,13 @@ def _rest(body: dict[str, Any], settings: dict[str, Any], ledger: Ledger) -> dic
     if (format := text.get("format") or {}).get("type", "text") != "text":
         rest["response_format"] = _response_format(format)
     return rest | _logprobs(body)
+
+
+def _caching(options: dict[str, Any], ledger: Ledger) -> dict[str, Any]:
+    """A response may be one that is compared with another, which is here and not at the backend."""
+    if "comparison_response_id" in options:
+        ledger.note("dropped", "prompt_cache_options.comparison_response_id")
+    return {name: value for name, value in options.items() if name in ("mode", "ttl")}
 
 
 def _response_format(format: dict[str, Any]) -> dict[str, Any]:
