@@ -20,6 +20,7 @@ PNG = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0K
 JPG = {"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,/9j/"}}
 SOUND = {"type": "input_audio", "input_audio": {"data": "QQ==", "format": "wav"}}
 ALTERNATE, CONTINUES = Policy(alternate=True), Policy(continues=True)
+UNNAMED = "dropped:messages.name"
 APART, MERGED, ANSWERED = "translated:messages.content.image_url", "translated:messages", "repaired:messages.tool_calls"
 
 
@@ -154,11 +155,23 @@ def test_what_a_server_would_not_look_at_is_listed():
         assert sent([USER, past], policy) == ([USER, expected], listed)
 
 
+@pytest.mark.parametrize(
+    ("late", "listed"),
+    [("merge", [UNNAMED, "translated:messages.role"]), ("user", ["translated:messages.role", UNNAMED]), ("keep", [])],
+)
+def test_a_name_that_a_system_message_loses_is_listed(late, listed):
+    given = [{**SYSTEM, "name": "a"}, USER, {**SYSTEM, "name": "b"}]
+    came, told = sent(given, Policy(late_system=late))
+    assert [message.get("name") for message in came][:2] == ["a", None]
+    assert sorted(told) == sorted(listed)
+    assert sent([{**SYSTEM, "name": "a"}, {**SYSTEM, "name": "a"}, SYSTEM, USER])[1] == []
+
+
 # Templates that are strict
 
 STRICT = {
     "the user's are one": ([USER, user("you")], [user("Hi\n\nyou")], [MERGED]),
-    "with what else they have": ([user(name="Ann"), user([PNG], name="Bob")], [user([text("Hi"), PNG], name="Ann")], [MERGED]),
+    "with what else they have": ([user(name="Ann"), user([PNG], name="Bob")], [user([text("Hi"), PNG], name="Ann")], [UNNAMED, MERGED]),
     "nothing is added to nothing": ([NOTHING, USER, user([PNG]), NOTHING], [user([text("Hi"), PNG])], [MERGED]),
     "the assistant's are one": (
         [USER, assistant("x", reasoning_content="a"), assistant(None, "c", reasoning_content="b"), result("c")],

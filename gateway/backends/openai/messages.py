@@ -47,8 +47,8 @@ def messages(said: Sequence[Message], policy: Policy, ledger: Ledger) -> list[Me
         leading += [message for message in rest if message["role"] == "system"]
         rest = [message for message in rest if message["role"] != "system"]
     elif policy.late_system == "user":
-        rest = [_as_user(message) if message["role"] == "system" else message for message in rest]
-    given = turns.with_media_apart([*_joined(leading), *rest], ledger)
+        rest = [_as_user(message, ledger) if message["role"] == "system" else message for message in rest]
+    given = turns.with_media_apart([*_joined(leading, ledger), *rest], ledger)
     if policy.continues:
         given = turns.with_one_end(given, ledger)
     return turns.alternating(given, ledger) if policy.alternate else given
@@ -150,16 +150,19 @@ def _detailed(details: object) -> str:
     return "".join(str(part.get("text") or "") for part in parts if isinstance(part, dict))
 
 
-def _joined(leading: Sequence[Message]) -> Iterable[Message]:
+def _joined(leading: Sequence[Message], ledger: Ledger) -> Iterable[Message]:
     """One message of them all; a native developer message, or one with more than text, leaves all as they are."""
     texts = [message["content"] for message in leading if message["role"] == "system"]
     if len(leading) < 2 or len(texts) < len(leading) or not all(isinstance(text, str) for text in texts):
         return leading
+    turns.note_names(leading, ledger)
     return [{**leading[0], "content": "\n\n".join(texts)}]
 
 
-def _as_user(message: Message) -> Message:
+def _as_user(message: Message, ledger: Ledger) -> Message:
     content = message["content"]
+    if message.get("name"):
+        ledger.note("dropped", "messages.name")
     if isinstance(content, str):
         return {"role": "user", "content": f"<system_message>{content}</system_message>"}
     return {"role": "user", "content": [text_part("<system_message>"), *content, text_part("</system_message>")]}

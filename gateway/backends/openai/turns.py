@@ -45,7 +45,7 @@ def alternating(said: Sequence[Message], ledger: Ledger) -> list[Message]:
         elif role == "assistant" and before in LEADING:
             runs.append([{"role": "user", "content": ""}])
         runs.append([message])
-    turns = [_one(run) for run in runs]
+    turns = [_one(run, ledger) for run in runs]
     if turns != said:
         ledger.note("translated", "messages")
     return turns
@@ -60,6 +60,12 @@ def with_one_end(said: Sequence[Message], ledger: Ledger) -> list[Message]:
         ledger.note("translated", "messages")
         return [*most, {"role": "user", "content": ""}, last]
     return [*said]
+
+
+def note_names(joined: Sequence[Message], ledger: Ledger) -> None:
+    """List the loss of names where these become one message, which has the name of the first."""
+    if any(message.get("name") not in (None, joined[0].get("name")) for message in joined):
+        ledger.note("dropped", "messages.name")
 
 
 def text_part(text: str) -> dict[str, str]:
@@ -102,11 +108,12 @@ def _noun(part: dict[str, Any]) -> str:
     return "image" if part["type"] == "image_url" else "attachment"
 
 
-def _one(run: Sequence[Message]) -> Message:
+def _one(run: Sequence[Message], ledger: Ledger) -> Message:
     """One message that says what all of them say."""
     first, *more = run
     if not more:
         return first
+    note_names(run, ledger)
     names = dict.fromkeys(name for message in run for name in message if name not in _OF_THE_FIRST)
     said = {name: _united([message[name] for message in run if message.get(name) is not None]) for name in names}
     return {**{name: first[name] for name in _OF_THE_FIRST if name in first}, **said}
