@@ -72,19 +72,21 @@ class Template:
             self._between = self._closed + self._opened
         if not data.startswith(self._opened, at):
             return [], at
-        begins, ends = at + len(self._opened), len(data) - len(self._closed)
-        if begins <= ends and data.endswith(self._closed) and data.find(b"\n", begins, ends) < 0:
-            strings, until = [data[begins:ends]], len(data)  # it is alone
-        else:
-            strings, until = self._strings(data, at, around.ending.count(b"\n"))
         try:
-            texts = _texts(strings)
+            if at == 0 and data.endswith(self._closed) and data.find(b"\n", len(self._opened), -len(self._closed)) < 0:
+                return self._told([_string(data[len(self._opened) - 1 : 1 - len(self._closed)])]), len(data)
+            strings, until = self._strings(data, at, around.ending.count(b"\n"))
+            return self._told(_texts(strings)), until
         except (DecodeError, UnicodeDecodeError):  # one of them is of this form only at a first glance
             return [], at
-        if strings:
+
+    def _told(self, texts: list[str]) -> list[Event]:
+        """The events with these texts."""
+        assert self._event
+        if texts:
             self._lessons = 0
         self.said += sum(map(len, texts))
-        return [*map(self._event, filter(None, texts))], until
+        return [*map(self._event, filter(None, texts))]
 
     def _strings(self, data: bytes, at: int, step: int) -> tuple[list[bytes], int]:
         """What stands in the place of the text in each payload of this form from here on, and where they end.
