@@ -480,3 +480,37 @@ def test_the_head_goes_out_once():
 
 def test_the_neutral_request_is_a_value():
     assert Request(model="m", messages=()).callable_tools == ()
+
+
+TEXTS = st.builds(
+    ev.Text,
+    st.integers(0, 1),
+    st.sampled_from(["a", "", 'é"\\\x00\n', "𐐷"]),
+    st.sampled_from([(), (), (), (ev.Logprob("a", -1.0, b"a"),)]),
+)
+ARGUMENTS = st.builds(ev.ToolArgs, st.integers(0, 1), st.just(0), st.sampled_from(["{", '"\x00"', "}"]))
+OTHERS = st.sampled_from(
+    [ev.Reasoning(0, "m"), ev.Extra(1, "x", Raw(b"1")), ev.ToolStart(0, 1, "call_2", "g"), ev.Usage(1, 2)]
+)
+
+
+@given(
+    runs=st.lists(
+        st.lists(TEXTS, min_size=1) | st.lists(ARGUMENTS, min_size=1) | OTHERS.map(lambda one: [one]), max_size=6
+    ),
+    usage=st.sampled_from(
+        [{}, {"continuous_usage_stats": True}, {"include_usage": True}, {"include_obfuscation": True}]
+    ),
+    legacy=st.booleans(),
+)
+def test_how_many_events_are_encoded_at_a_time_makes_no_difference(runs, usage, legacy):
+    question = asked(
+        n=2, stream_options=usage, **({"functions": [FUNCTION["function"]]} if legacy else {"tools": [FUNCTION]})
+    )
+
+    def told(runs):
+        encoder = chat.encoder(chat.Head("chatcmpl-1", 7, "m"), question, Ledger(), lambda: "xx")
+        begun = [encoder.encode(ev.ToolStart(choice, 0, "call_1", "f")) for choice in (0, 1)]
+        return [*begun, *(encoder.encode(*run) for run in runs)]
+
+    assert b"".join(told(runs)) == b"".join(told([[event] for run in runs for event in run]))

@@ -26,10 +26,12 @@ class Frames:
         self._failed = False
 
     def encode(self, *events: ev.Event) -> bytes:
-        first, *rest = events
-        arm = self._arms[type(first)]
-        said = arm(self, first)
-        return said + b"".join([arm(self, event) for event in rest]) if rest else said
+        kind = type(events[0])
+        arm = self._arms[kind]
+        if len(events) == 1:
+            return arm(self, events[0])
+        run = self._runs.get(kind)
+        return run(self, events) if run else b"".join([arm(self, event) for event in events])
 
     def keep_alive(self) -> bytes:
         return b": keep-alive\n\n"
@@ -72,3 +74,4 @@ class Frames:
     _arms: ClassVar[dict[type[Any], Callable[[Any, Any], bytes]]] = {
         ev.Usage: _counted, ev.Extra: _extra, ev.Failure: _failure,
     }  # fmt: skip
+    _runs: ClassVar[dict[type[Any], Callable[[Any, Any], bytes]]] = {}  # what takes several at once

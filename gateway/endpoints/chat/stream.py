@@ -1,7 +1,7 @@
 """A chat completion as it comes: events out as chat.completion.chunk frames (`spec.md` A4)."""
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from gateway import events as ev
@@ -11,12 +11,13 @@ from gateway.endpoints.frames import Frames
 from gateway.endpoints.signatures import Blocks, of_call
 from gateway.ledger import Ledger
 
-# The commonest frames in one piece; in all others `_delta` puts the same together.
+# The commonest frames in one piece, and pieces of many; in all others `_delta` puts the same together.
 _TEXT = b'%b{"index":%d,"delta":{"content":%b},"logprobs":null,"finish_reason":null}%b'
 _ARGUMENTS = (
     b'%b{"index":%d,"delta":{"tool_calls":[{"index":%d,"function":{"arguments":%b}}]}'
     b',"logprobs":null,"finish_reason":null}%b'
 )
+_GAP = b"\0"  # which JSON has nowhere
 
 
 class Stream(Frames):
@@ -66,6 +67,14 @@ class Stream(Frames):
             return self._delta(e.choice, b'{"content":%b}' % encode(e.text), more=_logprobs(content=e.logprobs))
         return self._delta(e.choice, b'{"content":%b}' % encode(e.text))
 
+    def _texts(self, events: Sequence[ev.Text]) -> bytes:
+        choice = events[0].choice
+        if self._bare and choice < self._opened and not self._waiting:
+            said = [encode(e.text) for e in events if e.choice == choice and not e.logprobs]
+            if len(said) == len(events):
+                return _frames(_TEXT % (self._head, choice, _GAP, self._tail), said)
+        return b"".join([self._text(e) for e in events])
+
     def _reasoning(self, e: ev.Reasoning) -> bytes:
         said = self._delta(e.choice, self._thought % ((encode(e.text),) * self._thoughts)) if e.text else b""
         block = self._blocks[e.choice].add(e)
@@ -93,6 +102,14 @@ class Stream(Frames):
             return _ARGUMENTS % (self._head, e.choice, call, said, self._tail)
         return self._delta(e.choice, b'{"tool_calls":[{"index":%d,"function":{"arguments":%b}}]}' % (call, said))
 
+    def _several_args(self, events: Sequence[ev.ToolArgs]) -> bytes:
+        choice = events[0].choice
+        if self._bare and not self._waiting:
+            said = [encode(e.json) for e in events if e.choice == choice]
+            if len(said) == len(events):  # of one call, as no other has begun between them
+                return _frames(_ARGUMENTS % (self._head, choice, self._calls[choice], _GAP, self._tail), said)
+        return b"".join([self._tool_args(e) for e in events])
+
     def _tool_input(self, e: ev.ToolInput) -> bytes:
         call = b'{"tool_calls":[{"index":%d,"custom":{"input":%b}}]}'
         return self._delta(e.choice, call % (self._calls[e.choice], encode(e.text)))
@@ -106,6 +123,7 @@ class Stream(Frames):
         ev.ToolEnd: Frames._nothing, ev.Finish: _finish, ev.HostedStart: Frames._nothing,
         ev.HostedArgs: Frames._nothing, ev.HostedRun: Frames._nothing, ev.HostedEnd: Frames._nothing,
     }  # fmt: skip
+    _runs: ClassVar[dict[type[Any], Callable[[Any, Any], bytes]]] = {ev.Text: _texts, ev.ToolArgs: _several_args}
 
 
 class FunctionStream(Stream):
@@ -132,6 +150,13 @@ class FunctionStream(Stream):
     _arms: ClassVar[dict[type[Any], Callable[[Any, Any], bytes]]] = {
         **Stream._arms, ev.ToolStart: _tool_start, ev.ToolArgs: _tool_args, ev.Finish: _finish,
     }  # fmt: skip
+    _runs: ClassVar[dict[type[Any], Callable[[Any, Any], bytes]]] = {ev.Text: Stream._texts}
+
+
+def _frames(frame: bytes, said: Sequence[bytes]) -> bytes:
+    """The frame with each of these in its gap."""
+    before, after = frame.split(_GAP)
+    return before + (after + before).join(said) + after
 
 
 def _logprobs(content: tuple[ev.Logprob, ...] = (), refusal: tuple[ev.Logprob, ...] = ()) -> bytes:
