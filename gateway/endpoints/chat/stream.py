@@ -153,10 +153,12 @@ class FunctionStream(Stream):
     _runs: ClassVar[dict[type[Any], Callable[[Any, Any], bytes]]] = {ev.Text: Stream._texts}
 
 
-def _frames(frame: bytes, said: Sequence[bytes]) -> bytes:
-    """The frame with each of these in its gap."""
+def _frames(frame: bytes, said: list[bytes]) -> bytes:
+    """The frame with each of these in its gap.  They may be large, and are copied once."""
     before, after = frame.split(_GAP)
-    return before + (after + before).join(said) + after
+    said[0] = before + said[0]
+    said[-1] += after
+    return (after + before).join(said)
 
 
 def _logprobs(content: tuple[ev.Logprob, ...] = (), refusal: tuple[ev.Logprob, ...] = ()) -> bytes:
