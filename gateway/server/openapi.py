@@ -9,11 +9,12 @@ _TOKENS = {"type": "array", "items": {"type": "integer"}}
 
 
 def _body(description: str, required: list[str], properties: dict[str, Any], example: dict[str, Any]) -> dict[str, Any]:
+    optional = {name: {"anyOf": [said, {"type": "null"}]} for name, said in properties.items() if name not in required}
     schema = {
         "type": "object",
         "required": required,
         "description": f"{description}; fields that the API does not know go to the backend.",
-        "properties": {"model": {"type": "string"}, **properties},
+        "properties": {"model": {"type": "string"}, **properties, **optional},
     }
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema, "example": example}}}}
 
