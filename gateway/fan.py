@@ -18,6 +18,8 @@ from gateway.upstream import Upstream
 class Fan:
     """filters: see all choices, so that they are one answer; the members have none."""
 
+    lone = None
+
     def __init__(self, members: Sequence[Upstream], filters: Sequence[Filter] = ()) -> None:
         self._members, self._filters = members, filters
         self._counted: dict[int, Usage] = {}  # by member

@@ -43,6 +43,7 @@ _APART = frozenset((Usage, Extra, Failure))
 _NOTHING = Usage(0, 0)
 
 Action = Send | CallUpstream | Failed | Keep | End
+Lone = Callable[[bytes], Event | None]  # the one event that data means; None where it has to be fed
 
 
 class Endpoint(Protocol):
@@ -61,7 +62,10 @@ class Endpoint(Protocol):
 
 
 class Source(Protocol):
-    """Where a round's events come from: an Upstream, a Fan of them, or the tools that run at the gateway."""
+    """Where a round's events come from: an Upstream, a Fan of them, or the tools that run at the gateway.
+
+    lone: a short way for data that is one event more like the last one, if there is such a way until the next `feed`.
+    """
 
     def answered(self, content_type: str) -> None: ...
     def feed(self, data: bytes) -> list[Event]: ...
@@ -69,6 +73,8 @@ class Source(Protocol):
     def fail(self, problem: Problem) -> list[Event]: ...
     @property
     def used(self) -> Usage: ...
+    @property
+    def lone(self) -> Lone | None: ...
 
 
 class Turn:
@@ -91,13 +97,14 @@ class Turn:
         self._counted = _NOTHING  # of this one
         self._running = False
         self._started = False
+        self._lone: Lone | None = None
         self.begun = False
         self.spoken = False
         self.problem: Problem | None = None
 
     def start(self) -> list[Action]:
         self.problem, self._counted, self._running, self.spoken = None, _NOTHING, True, False
-        self._upstream = self._open_round(self._request)
+        self._upstream, self._lone = self._open_round(self._request), None
         return [CallUpstream(self._request)]
 
     def spend(self, usage: Usage) -> None:
@@ -126,7 +133,11 @@ class Turn:
 
     def feed(self, data: bytes) -> bytes:
         """What the client gets for what the upstream sent."""
-        return self._encoded(self._upstream.feed(data))
+        if self._lone and (event := self._lone(data)):
+            return self._endpoint.encode(event)
+        said = self._encoded(self._upstream.feed(data))
+        self._lone = self._upstream.lone
+        return said
 
     def fail(self, problem: Problem) -> list[Action]:
         """The round broke off; what it had sent is delivered first."""

@@ -51,7 +51,7 @@ class Upstream:
         frames, decoder = self._frames, self._decoder
         events: list[Event] = []
         at, end = 0, len(data)
-        while at < end:
+        while at < end and not self._normaliser.failed:
             if frames.aligned and end <= self._limit:
                 run, until = decoder.run(data, at, frames)
                 if until > at:
@@ -62,6 +62,14 @@ class Upstream:
             events += self._promised(frames.feed(data[at:until]))
             at = until
         return events
+
+    @property
+    def lone(self) -> Callable[[bytes], Event | None] | None:
+        """Of texts: where nothing is looked for in them."""
+        if not (self._plain and self._frames.aligned):
+            return None
+        known = self._decoder.known
+        return self._decoder.alone(self._limit) if known and self._normaliser.passes(known) else None
 
     def close(self) -> list[Event]:
         """A good end if the backend announced it: by [DONE], by a finish reason, or by sending one whole answer."""

@@ -156,6 +156,21 @@ def test_a_long_run_is_taken_without_being_decoded_one_by_one():
     assert decoder.run(data + b"data", len(data), SSE) == ([], len(data))
 
 
+def test_data_that_is_one_more_chunk_of_a_form_is_read_at_once():
+    decoder = Decoder(Ledger())
+    first, second, third, more = [b"data: %b\n\n" % payload({"content": word}) for word in ("one", "two", "drei é", "x")]
+    decoder.decode(first[6:-2])
+    assert decoder.known is None  # what stands around payloads has not been seen
+    assert decoder.run(second, 0, SSE) == ([Text(0, "two")], len(second))
+    assert decoder.known == Text(0, "")
+    read = decoder.alone(len(third))
+    assert read(third) == Text(0, "drei é")
+    others = [2 * more, more[:-1], more[1:], b"data: [DONE]\n\n", third.replace(b"drei", b"drei vier")]
+    for data in [*others, *[more.replace(b"x", text) for text in (b"", b"\xff", b"\n", b'","')]]:
+        assert read(data) is None
+    assert decoder.said == len("onetwodrei é")
+
+
 def test_a_text_that_reaches_over_its_quotes_is_no_text():
     """What two strings would be between the same quotes, were they but put there."""
     decoder = Decoder(Ledger())

@@ -39,6 +39,7 @@ def make_turn(
     reasoning=("reasoning_content",),
     wanted=frozenset(),
     again=lambda: None,
+    limit=8 << 20,
 ):
     question, ledger = question or asked(tools=[FUNCTION]), ledger or Ledger()
     request, filters = translate(question.request, ledger)
@@ -46,7 +47,10 @@ def make_turn(
     settings = setting(format, tools=schemas, ledger=ledger)
     encoder = chat.encoder(chat.Head("chatcmpl-1", 7, "m", reasoning), question, ledger, lambda: "xx")
     return Turn(
-        request, lambda _: upstream(settings, filters=filters, n=request.n, wanted=wanted), encoder, again=again
+        request,
+        lambda _: upstream(settings, filters=filters, n=request.n, wanted=wanted, limit=limit),
+        encoder,
+        again=again,
     )
 
 
@@ -317,6 +321,32 @@ def test_the_sdk_folds_the_stream_to_the_whole_body_however_it_was_cut(stream, n
     folded = state.current_completion_snapshot.model_dump(exclude_unset=True)
     whole = ChatCompletion.model_validate_json(client_bytes([stream], asked(n=n, tools=[FUNCTION], stream=False)))
     assert meaning(folded) == meaning(whole.model_dump(exclude_unset=True))
+
+
+TEXTS = [
+    chunk(content="a"), chunk(content=" wörd"), chunk(content='"\\\n'), chunk(content=""), chunk(content="long " * 40),
+    chunk(content="raw").replace(b"raw", b"\xff"), chunk(content="raw").replace(b"raw", b'","'), chunk(content="a")[:-1],
+    chunk(content="\n").replace(b"\\n", b"\n"),
+]  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    reads=st.lists(st.sampled_from([*TEXTS, *TEXTS, *PIECES]), max_size=12),
+    question=st.sampled_from([asked(), asked(stream_options={"continuous_usage_stats": True}), asked(stream=False)]),
+    limit=st.sampled_from([150, 8 << 20]),
+)
+def test_a_chunk_that_comes_alone_is_told_as_among_others(reads, question, limit):
+    """A text after a text goes to the client on a way of its own."""
+    told = []
+    for pieces in (reads, singly(b"".join(reads))):
+        turn = make_turn(question, format="native", limit=limit)
+        turn.start()
+        turn.answered("text/event-stream")
+        sent = b"".join(map(turn.feed, pieces))
+        ended = b"".join(action.data for action in turn.close() if isinstance(action, Send))
+        told.append((sent + ended, turn.problem, turn.begun, turn.spent))
+    assert told[0] == told[1]
 
 
 def meaning(completion):

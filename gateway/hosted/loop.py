@@ -215,6 +215,7 @@ class Between:
     """A round of tools: results in, events out.  `feed` takes lists of Results as JSON."""
 
     used = Usage(0, 0)
+    lone = None
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop

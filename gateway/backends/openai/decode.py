@@ -75,6 +75,15 @@ class Decoder:
         return events, until
 
     @property
+    def known(self) -> Event | None:
+        """What the last chunk meant, but for its text, if it was of a form that is known by now."""
+        return self._template.known
+
+    def alone(self, most: int) -> Callable[[bytes], Event | None]:
+        """Reads data that is one chunk of that form, of at most so many bytes; None where it is anything else."""
+        return self._template.alone(most)
+
+    @property
     def settled(self) -> bool:
         """What follows the next payload will be no run of what is learnt from that."""
         return self._template.settled

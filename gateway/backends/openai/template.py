@@ -60,6 +60,32 @@ class Template:
         self.said += len(text)
         return self._event(text) if text else None
 
+    @property
+    def known(self) -> Told | None:
+        """An event of the form that it knows, without a text."""
+        return self._event("") if self._event and self._between else None
+
+    def alone(self, most: int) -> Callable[[bytes], Told | None]:
+        """Reads data that is one payload of this form, of at most so many bytes; None where it is anything else.
+
+        That holds until another payload has been looked at.
+        """
+        assert self._event
+        event, opened, closed = self._event, self._opened, self._closed
+        inside = slice(len(opened) - 1, 1 - len(closed))
+
+        def told(data: bytes) -> Told | None:
+            if not (data.startswith(opened) and data.endswith(closed)) or len(data) > most:
+                return None
+            try:
+                text = _string(data[inside])
+            except (DecodeError, UnicodeDecodeError):
+                return None
+            self.said += len(text)
+            return event(text) if text else None
+
+        return told
+
     def run(self, data: bytes, at: int, around: Around) -> tuple[list[Event], int]:
         """The events of the payloads of this form that stand in data from this place on, and where they end.
 

@@ -1,6 +1,6 @@
 """Writes down what happens to one request, at the places where it happens."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any
@@ -14,7 +14,7 @@ from gateway.recording import Answered, Asked, Began, Ended, Over, Prepared, Put
 from gateway.recording.entries import ENTRY
 from gateway.request import Request
 from gateway.server.rounds import Round
-from gateway.turn import Source
+from gateway.turn import Lone, Source
 
 _encoded = json.Encoder().encode
 # What the head of a request says of how it is to be answered; all else is left out, as much of it is secret.
@@ -109,8 +109,15 @@ class _Overheard:
     """A source whose events are written down."""
 
     def __init__(self, source: Source, tape: Tape) -> None:
-        self._source, self._tape = source, tape
-        self.answered, self.feed = source.answered, _feeding(source.feed, tape)
+        self._source, self._tape, self._heard = source, tape, _hearing(tape)
+        self.answered = source.answered
+
+    def feed(self, data: bytes) -> list[Event]:
+        now = perf_counter()
+        events = self._source.feed(data)
+        if data:  # else it is the end, of which the call has told
+            self._heard(now, data, events)
+        return events
 
     def close(self) -> list[Event]:
         events = self._source.close()
@@ -126,22 +133,32 @@ class _Overheard:
     def used(self) -> Usage:
         return self._source.used
 
+    @property
+    def lone(self) -> Lone | None:
+        read, heard = self._source.lone, self._heard
+        if not read:
+            return None
 
-def _feeding(feed: Callable[[bytes], list[Event]], tape: Tape) -> Callable[[bytes], list[Event]]:
-    """The same, and the tape is told."""
+        def told(data: bytes) -> Event | None:
+            now = perf_counter()
+            if event := read(data):
+                heard(now, data, (event,))
+            return event
+
+        return told
+
+
+def _hearing(tape: Tape) -> Callable[[float, bytes, Sequence[Event]], None]:
+    """Writes down what was read, when, and what it says."""
     recording, begun = tape.recording, tape.begun
     add, most = recording.entries.append, recording.most
 
-    def told(data: bytes) -> list[Event]:
-        now = perf_counter()
-        events = feed(data)
-        if data:  # else it is the end, of which the call has told
-            recording.size = size = recording.size + len(data) + ENTRY
-            if size <= most:
-                add(Read(now - begun, tape.speaks, data, _encoded(events) if events else b""))
-        return events
+    def heard(now: float, data: bytes, events: Sequence[Event]) -> None:
+        recording.size = size = recording.size + len(data) + ENTRY
+        if size <= most:
+            add(Read(now - begun, tape.speaks, data, _encoded(events) if events else b""))
 
-    return told
+    return heard
 
 
 def opening(open: Callable[[Request], Source], tape: Tape | None) -> Callable[[Request], Source]:
