@@ -158,7 +158,9 @@ def test_a_long_run_is_taken_without_being_decoded_one_by_one():
 
 def test_data_that_is_one_more_chunk_of_a_form_is_read_at_once():
     decoder = Decoder(Ledger())
-    first, second, third, more = [b"data: %b\n\n" % payload({"content": word}) for word in ("one", "two", "drei é", "x")]
+    first, second, third, more = [
+        b"data: %b\n\n" % payload({"content": word}) for word in ("one", "two", "drei é", "x")
+    ]
     decoder.decode(first[6:-2])
     assert decoder.known is None  # what stands around payloads has not been seen
     assert decoder.run(second, 0, SSE) == ([Text(0, "two")], len(second))

@@ -1,7 +1,6 @@
 """From a client's question to the exchange that answers it."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import closing
 
 from msgspec import Struct
@@ -14,7 +13,7 @@ from gateway.server.attempts import Attempts
 from gateway.server.exchange import Exchange
 from gateway.server.presence import LEFT, Presence
 from gateway.server.questions import Question
-from gateway.server.replies import send_stream, send_whole
+from gateway.server.replies import EventStream, send_whole
 from gateway.server.ways import Ways
 
 
@@ -48,17 +47,16 @@ class Answer(Struct, frozen=True):
             if not streamed:
                 await send_whole(first, headers, send)
                 return True
+            stream = EventStream(send)
+            tell = memory.ahead_of(stream.tell)
             try:
-                await send_stream(memory.ahead_of(exchange.pump(first)), headers, send)
+                await stream.begin(headers)
+                await tell(first)
+                # A task of its own, as a chunk wakes all that waits in a task, up to where the request came in.
+                await asyncio.create_task(exchange.pump(tell))
+                await stream.end()
             except asyncio.CancelledError as reason:  # somebody may be there all the same
-                last = exchange.give_up(CANCELLED if reason.args == (LEFT,) else STOPPED)
-                await _speak(memory.ahead_of(last), send)
+                await exchange.give_up(CANCELLED if reason.args == (LEFT,) else STOPPED, tell)
+                await stream.end()
                 raise
         return not turn.problem
-
-
-async def _speak(pieces: AsyncIterator[bytes], send: Send) -> None:
-    """Go on with a stream, to its end."""
-    async for piece in pieces:
-        await send({"type": "http.response.body", "body": piece, "more_body": True})
-    await send({"type": "http.response.body", "body": b""})

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import closing, suppress
 from math import inf
 from typing import Any, Protocol
@@ -33,7 +33,7 @@ class AnyCall(Protocol):
     none.  What `ready` and `read` raise is judged already.
     """
 
-    async def ready(self, seconds: float = inf) -> bool: ...
+    def ready(self, seconds: float = inf) -> Awaitable[bool]: ...
     def read(self) -> bytes: ...
     def judge(self, problem: Problem | None) -> None: ...
     def close(self) -> None: ...
@@ -56,6 +56,7 @@ class Call:
         seen: Observation | None = None,
     ) -> None:
         self._backend, self._times, self._answered = backend, backend.timeouts, answered
+        self._idle = self._times.idle or inf
         self._place = backend.gate.enter(asker)
         self._clock = asyncio.get_running_loop().time
         self._answer: Answer | None = None  # one that is no error
@@ -65,7 +66,12 @@ class Call:
         self._step = seen.trace.attempt(backend.settings, self._path) if seen and seen.trace else None
         self._head: asyncio.Task[Answer] | None = None  # only where a wait may be given up
 
-    async def ready(self, seconds: float = inf) -> bool:
+    def ready(self, seconds: float = inf) -> Awaitable[bool]:
+        if self._answer and seconds < self._limit - self._clock():
+            return self._answer.ready(seconds)
+        return self._waited(seconds)
+
+    async def _waited(self, seconds: float) -> bool:
         until = self._clock() + seconds
         if not (self._place.taken or await self._its_turn(seconds)):
             return False
@@ -90,7 +96,7 @@ class Call:
         except UpstreamError as error:
             self._ill(error.problem)
             raise
-        self._limit = min(self._clock() + (self._times.idle or inf), self._last)
+        self._limit = min(self._clock() + self._idle, self._last)
         line = self._line
         if line and (line.tape.speaks != line.call or not data):
             line.read(data)
@@ -107,6 +113,7 @@ class Call:
         self._place.leave()
         if self._step:
             self._step.end()
+            self._step = None
         head, self._head = self._head, None  # what it has failed with knows this call: they would be a cycle
         if self._answer:
             self._answer.close()

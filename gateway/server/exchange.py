@@ -7,7 +7,7 @@ content     from the first word on
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from math import inf
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ from gateway.errors import GatewayError, Problem, Unavailable, UpstreamFailed
 from gateway.server import logs
 from gateway.server.backend import Backend
 from gateway.server.call import AnyCall
+from gateway.server.replies import Tell
 from gateway.server.telemetry.observation import Observation
 from gateway.turn import Action, CallUpstream, Failed, Keep, Send, Turn
 
@@ -75,20 +76,21 @@ class Exchange:
             self._raise_problem()
         return said
 
-    async def pump(self, first: bytes) -> AsyncIterator[bytes]:
+    async def pump(self, tell: Tell) -> None:
         """One piece per network read; keep-alives in silence; a failure, if one comes, as the last piece."""
-        yield first
+        silence, keep_alive = self._times.keepalive_seconds or inf, self._turn.keep_alive
         while not self._over:
-            if piece := await self._step(self._times.keepalive_seconds or inf, self._turn.keep_alive):
-                yield piece
+            if piece := await self._step(silence, keep_alive):
+                await tell(piece)
 
-    async def give_up(self, problem: Problem) -> AsyncIterator[bytes]:
+    async def give_up(self, problem: Problem, tell: Tell) -> None:
         """End it so: what had come is stored, as far as it is to be.  The last words, as far as they are missing."""
         self._quiet = True
+        self._call.close()  # at once, whatever the rest takes
         if not self._over and not self._unkept:
-            yield self._end(self._turn.end(problem))
+            await tell(self._end(self._turn.end(problem)))
         if self._unkept:
-            yield await self._kept(self._unkept)
+            await tell(await self._kept(self._unkept))
 
     def close(self) -> None:
         """Let go of the backend: at once, unless its answer came to its end."""
@@ -107,7 +109,8 @@ class Exchange:
         except GatewayError as error:
             self._retry_after, self._quiet = error.retry_after, isinstance(error, UpstreamFailed | Unavailable)
             return self._end(self._turn.fail(error.problem))
-        self._excerpt = self._excerpt or data[:_EXCERPT]
+        if not self._excerpt:
+            self._excerpt = data[:_EXCERPT]
         said = self._turn.feed(data)
         if data and not self._turn.problem:
             self._seen.pace.heard(self._turn.begun)

@@ -19,7 +19,7 @@ class FanCall:
         self._put, self._bodies = put, enumerate(bodies)
         self._answered, self._fan = answered, fan
         self._clock = asyncio.get_running_loop().time
-        self._waits: dict[asyncio.Task[bool], tuple[int, Call]] = {}
+        self._waits: dict[asyncio.Future[bool], tuple[int, Call]] = {}
         self._data: bytes | None = None  # read, and not asked for yet
         self._speaker: Call | None = None  # who has said that, unless it came to its end and is judged
         self._begun = False  # the answer has
@@ -53,7 +53,7 @@ class FanCall:
             wait.cancel()
             call.close()
 
-    def _take(self, wait: asyncio.Task[bool]) -> None:
+    def _take(self, wait: asyncio.Future[bool]) -> None:
         place, call = self._waits[wait]
         self._fan.current = place
         wait.result()
@@ -91,4 +91,4 @@ class FanCall:
             return
 
     def _wait(self, place: int, call: Call) -> None:
-        self._waits[asyncio.create_task(call.ready())] = place, call
+        self._waits[asyncio.ensure_future(call.ready())] = place, call

@@ -28,7 +28,7 @@ class Hedged:
         self._at, self._other = self._clock() + seconds, other
         self._second: Second | None = None
         self._speaker: AnyCall | None = None
-        self._waits: dict[asyncio.Task[bool], AnyCall] = {}
+        self._waits: dict[asyncio.Future[bool], AnyCall] = {}
         self._wait(first)
 
     async def ready(self, seconds: float = inf) -> bool:
@@ -59,7 +59,7 @@ class Hedged:
             self._speaker.close()
 
     def _wait(self, call: AnyCall) -> None:
-        self._waits[asyncio.create_task(call.ready())] = call
+        self._waits[asyncio.ensure_future(call.ready())] = call
 
     async def _begin(self) -> None:
         self._at = inf
@@ -67,7 +67,7 @@ class Hedged:
             self._second = second
             self._wait(second.call)
 
-    async def _heard(self, wait: "asyncio.Task[bool]") -> None:
+    async def _heard(self, wait: "asyncio.Future[bool]") -> None:
         if self._speaker:
             return  # both have spoken at the same moment
         call = self._waits.pop(wait)

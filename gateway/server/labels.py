@@ -6,7 +6,7 @@ Each is observed from here on.
 import asyncio
 import re
 import time
-from collections.abc import MutableMapping
+from collections.abc import Awaitable, MutableMapping
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -66,14 +66,14 @@ class _Client:
             self.left = not self._whole
         return message
 
-    async def send(self, message: Message) -> None:
+    def send(self, message: Message) -> Awaitable[None]:
         if "status" in message:
             self._seen.status = message["status"]
             message["headers"] = [*message["headers"], *self._labels()]
         else:
             self._seen.sent += len(message.get("body", b""))
             self._whole = not message.get("more_body")
-        await self._send(message)
+        return self._send(message)
 
     def _labels(self) -> list[tuple[bytes, bytes]]:
         took = (time.perf_counter() - self._seen.arrived) * 1000

@@ -5,13 +5,14 @@ It is not worth an answer: a store that fails is told to the log, and to nobody 
 
 import logging
 import time
-from collections.abc import AsyncIterator, Collection
+from collections.abc import Collection
 
 from gateway import recollection
 from gateway.errors import StoreFailed
 from gateway.ledger import Ledger
 from gateway.recollection import Listener
 from gateway.request import Request
+from gateway.server.replies import Tell
 from gateway.server.rounds import Round
 from gateway.store import thoughts
 from gateway.store.database import Database
@@ -30,12 +31,12 @@ class Forgetful:
         """The round, with an ear for what is answered."""
         return round
 
-    def ahead_of(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """The same pieces of an answer, each after what was heard in it was kept: clients answer at once.
+    def ahead_of(self, tell: Tell) -> Tell:
+        """Tells a piece of an answer after what was heard in it was kept: clients answer at once.
 
-        If that was broken off, and the answer goes on otherwise, with the piece that it was about to give.
+        If that was broken off, and the answer goes on, the piece that was about to be told goes first.
         """
-        return pieces
+        return tell
 
     async def keep(self) -> None:
         """Keep what was heard."""
@@ -66,16 +67,14 @@ class Memory(Forgetful):
     def listening(self, round: Round) -> Round:
         return round.seen_by(self._listener)
 
-    async def ahead_of(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        if self._held:
-            yield await self._kept()
-        async for self._held in pieces:
-            yield await self._kept()
+    def ahead_of(self, tell: Tell) -> Tell:
+        async def told(piece: bytes) -> None:
+            self._held += piece
+            await self.keep()
+            held, self._held = self._held, b""
+            await tell(held)
 
-    async def _kept(self) -> bytes:
-        await self.keep()
-        piece, self._held = self._held, b""
-        return piece
+        return told
 
     async def keep(self) -> None:
         heard = self._listener.heard

@@ -5,21 +5,39 @@ the exchange.  Without the library's own tasks for that, and a lock and a time l
 half as much (`docs/decisions.md`).
 """
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
 from sse_starlette import EventSourceResponse
 from starlette.types import Send
 
 _EVENTS = tuple(EventSourceResponse(iter(()), headers={"cache-control": "no-cache"}).raw_headers)
 _JSON = (b"content-type", b"application/json")
+Tell = Callable[[bytes], Awaitable[None]]  # gives the client a piece of its answer
+
+
+class EventStream:
+    """begin, tell*, end."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    async def begin(self, headers: Mapping[str, str]) -> None:
+        await _send_head([*_raw(headers), *_EVENTS], self._send)
+
+    def tell(self, piece: bytes) -> Awaitable[None]:
+        return self._send({"type": "http.response.body", "body": piece, "more_body": True})
+
+    async def end(self) -> None:
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def send_stream(pieces: AsyncIterator[bytes], headers: Mapping[str, str], send: Send) -> None:
-    """An event stream."""
-    await _send_head([*_raw(headers), *_EVENTS], send)
+    """Pieces that others have made."""
+    stream = EventStream(send)
+    await stream.begin(headers)
     async for piece in pieces:
-        await send({"type": "http.response.body", "body": piece, "more_body": True})
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await stream.tell(piece)
+    await stream.end()
 
 
 async def send_whole(body: bytes, headers: Mapping[str, str], send: Send) -> None:

@@ -34,7 +34,7 @@ class Answer:
         self._connection = connection
         self._parts: list[bytes] = []
         self._unread = 0  # bytes off the socket since the reader last took what was there
-        self._waiter: asyncio.Future[None] | None = None
+        self._waiter: asyncio.Future[bool] | None = None  # its result: something came
         self._over = False
         self._error: UpstreamError | None = None
         self._keep = False
@@ -64,11 +64,14 @@ class Answer:
             raise copy(self._error)
         return b""
 
-    async def ready(self, seconds: float = inf) -> bool:
-        """Wait until `read` need not; False after so many seconds, and then nothing is given up."""
-        if not (self._parts or self._over):
-            await self._wait(seconds, self._wake)
-        return bool(self._parts or self._over)
+    def ready(self, seconds: float = inf) -> asyncio.Future[bool]:
+        """Wait until `take` need not; False after so many seconds, and then nothing is given up."""
+        self._waiter = waiter = self._connection.loop.create_future()
+        if self._parts or self._over:
+            waiter.set_result(True)
+        else:
+            self._connection.alarm.set(seconds, self._quiet)
+        return waiter
 
     def close(self) -> None:
         """Give the connection back if the body came to its end and keep-alive holds, else close its socket at once."""
@@ -162,10 +165,13 @@ class Answer:
             raise
 
     def _late(self) -> None:
-        self.end(UpstreamTimeout("the backend said nothing for too long"))
-        self._connection.abort()
-
-    def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-            self._connection.alarm.unset()
+            self.end(UpstreamTimeout("the backend said nothing for too long"))
+            self._connection.abort()
+
+    def _quiet(self) -> None:
+        self._wake(something=False)
+
+    def _wake(self, *, something: bool = True) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(something)
