@@ -68,7 +68,7 @@ class Normaliser:
         except UpstreamInvalid as error:
             return self.fail(error.problem)
 
-    def run(self, events: Sequence[Event]) -> Iterable[Event]:
+    def run(self, events: Sequence[Event]) -> list[Event]:
         """`feed` of each; they differ in their texts alone."""
         if _texts(events) and (choice := self._choices.get(events[0].choice)) and choice.straight:
             return choice.read(events)

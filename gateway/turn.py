@@ -4,7 +4,7 @@ Pure.  It tells its caller what to do next and never does it; retries, backgroun
 other drivers, of the same Turn.  A round is one of a backend, or one of the gateway's own tools between two of those.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any, Protocol
 
@@ -43,7 +43,7 @@ _APART = frozenset((Usage, Extra, Failure))
 _NOTHING = Usage(0, 0)
 
 Action = Send | CallUpstream | Failed | Keep | End
-Lone = Callable[[bytes], Event | None]  # the one event that data means; None where it has to be fed
+Lone = Callable[[bytes], Sequence[Event] | None]  # what data means; None where it has to be fed
 
 
 class Endpoint(Protocol):
@@ -64,7 +64,7 @@ class Endpoint(Protocol):
 class Source(Protocol):
     """Where a round's events come from: an Upstream, a Fan of them, or the tools that run at the gateway.
 
-    lone: a short way for data that is one event more like the last one, if there is such a way until the next `feed`.
+    lone: a short way for data that is one payload more like the last, if there is such a way until the next `feed`.
     """
 
     def answered(self, content_type: str) -> None: ...
@@ -133,8 +133,8 @@ class Turn:
 
     def feed(self, data: bytes) -> bytes:
         """What the client gets for what the upstream sent."""
-        if self._lone and (event := self._lone(data)):
-            return self._endpoint.encode(event)
+        if self._lone and (events := self._lone(data)) is not None:
+            return self._encoded(events)
         said = self._encoded(self._upstream.feed(data))
         self._lone = self._upstream.lone
         return said
@@ -181,7 +181,9 @@ class Turn:
             return [Send(last + self._endpoint.close(kept=False)), End()]
         return [Send(last), Keep(record)]
 
-    def _encoded(self, events: Iterable[Event]) -> bytes:
+    def _encoded(self, events: Sequence[Event]) -> bytes:
+        if len(events) == 1 and self.spoken and type(events[0]) not in _APART:  # almost always where chunks come alone
+            return self._endpoint.encode(events[0])
         said: list[bytes] = []
         for kind, run in groupby(events, type):
             if kind in _APART:
@@ -203,6 +205,6 @@ class Turn:
             self._counted = event
             return self._endpoint.encode(self._spent + event)
         if isinstance(event, Failure):
-            self.problem = event.problem
+            self.problem, self._lone = event.problem, None
             return b""
         return self.commit() + self._endpoint.encode(event)

@@ -64,12 +64,20 @@ class Upstream:
         return events
 
     @property
-    def lone(self) -> Callable[[bytes], Event | None] | None:
-        """Of texts: where nothing is looked for in them."""
-        if not (self._plain and self._frames.aligned):
-            return None
+    def lone(self) -> Callable[[bytes], Sequence[Event] | None] | None:
+        """It saves the framing, and where nothing is looked for in a text the normaliser too."""
         known = self._decoder.known
-        return self._decoder.alone(self._limit) if known and self._normaliser.passes(known) else None
+        if not known or not self._frames.aligned or self._normaliser.failed:
+            return None
+        read = self._decoder.alone(self._limit)
+        if self._plain and self._normaliser.passes(known):
+            return read
+
+        def told(data: bytes) -> Sequence[Event] | None:
+            events = read(data)
+            return events and self._heard(events)
+
+        return told
 
     def close(self) -> list[Event]:
         """A good end if the backend announced it: by [DONE], by a finish reason, or by sending one whole answer."""
@@ -117,10 +125,14 @@ class Upstream:
         self._ledger.note("estimated", "usage.reasoning_tokens" if usage else "usage")
         yield shared(self.used, thought, said) if thought else self.used
 
-    def _known(self, run: list[Event]) -> Iterable[Event]:
+    def _known(self, run: list[Event]) -> Sequence[Event]:
         """What comes of events that differ in their texts alone."""
         if not run or (self._plain and self._normaliser.passes(run[0])):
             return run
+        return self._heard(run)
+
+    def _heard(self, run: Sequence[Event]) -> Sequence[Event]:
+        """Of such as do not simply pass."""
         events = self._normaliser.run(run)
         return translate.feed(self._filters, events) if self._filters else events
 

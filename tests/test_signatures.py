@@ -102,6 +102,21 @@ def spoken(pieces, format="native", **options):
     return events[:-1]
 
 
+@pytest.mark.parametrize("format", ["native", "hermes_json"])
+def test_a_signature_covers_the_pieces_that_came_alone(format):
+    pieces = [chunk(reasoning_content=piece) for piece in ("H", "m", ".", " So", ".")]
+    frames = [*pieces, chunk(thinking_blocks=[thinking("Hm. So.", "s")]), chunk("stop", content="Yes."), DONE]
+    source = upstream(setting(format))
+    events = [event for frame in frames for event in told_alone(source, frame)]
+    assert [event.text for event in events if isinstance(event, Reasoning)] == ["H", "m", ".", " So", ".", ""]
+
+
+def told_alone(source, data):
+    """As a Turn asks it."""
+    events = source.lone and source.lone(data)
+    return source.feed(data) if events is None else events
+
+
 @pytest.mark.parametrize("format", ["native", "auto", "hermes_json"])
 @pytest.mark.parametrize("case", THOUGHTS)
 def test_a_thought_is_said_once_with_its_signature_at_its_end(case, format):

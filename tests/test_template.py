@@ -166,7 +166,7 @@ def test_data_that_is_one_more_chunk_of_a_form_is_read_at_once():
     assert decoder.run(second, 0, SSE) == ([Text(0, "two")], len(second))
     assert decoder.known == Text(0, "")
     read = decoder.alone(len(third))
-    assert read(third) == Text(0, "drei é")
+    assert read(third) == (Text(0, "drei é"),)
     others = [2 * more, more[:-1], more[1:], b"data: [DONE]\n\n", third.replace(b"drei", b"drei vier")]
     for data in [*others, *[more.replace(b"x", text) for text in (b"", b"\xff", b"\n", b'","')]]:
         assert read(data) is None

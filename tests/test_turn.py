@@ -324,6 +324,7 @@ def test_the_sdk_folds_the_stream_to_the_whole_body_however_it_was_cut(stream, n
 
 
 TEXTS = [
+    chunk(reasoning="hm"), chunk(reasoning=" so"), chunk(tool_calls=[call(0, None, None, "}")]), chunk(content="<tool_"),
     chunk(content="a"), chunk(content=" wörd"), chunk(content='"\\\n'), chunk(content=""), chunk(content="long " * 40),
     chunk(content="raw").replace(b"raw", b"\xff"), chunk(content="raw").replace(b"raw", b'","'), chunk(content="a")[:-1],
     chunk(content="\n").replace(b"\\n", b"\n"),
@@ -334,13 +335,14 @@ TEXTS = [
 @given(
     reads=st.lists(st.sampled_from([*TEXTS, *TEXTS, *PIECES]), max_size=12),
     question=st.sampled_from([asked(), asked(stream_options={"continuous_usage_stats": True}), asked(stream=False)]),
+    format=st.sampled_from(["native", "think", "hermes_json"]),
     limit=st.sampled_from([150, 8 << 20]),
 )
-def test_a_chunk_that_comes_alone_is_told_as_among_others(reads, question, limit):
-    """A text after a text goes to the client on a way of its own."""
+def test_a_chunk_that_comes_alone_is_told_as_among_others(reads, question, format, limit):
+    """One after another like it goes to the client on a way of its own."""
     told = []
     for pieces in (reads, singly(b"".join(reads))):
-        turn = make_turn(question, format="native", limit=limit)
+        turn = make_turn(question, format=format, limit=limit)
         turn.start()
         turn.answered("text/event-stream")
         sent = b"".join(map(turn.feed, pieces))

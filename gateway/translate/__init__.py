@@ -43,11 +43,12 @@ def translate(request: Request, ledger: Ledger) -> tuple[Request, list[Filter]]:
     return request, filters
 
 
-def feed(filters: Sequence[Filter], events: Iterable[Event]) -> Iterable[Event]:
+def feed(filters: Sequence[Filter], events: Iterable[Event]) -> list[Event]:
     """The events after all filters."""
+    told = [*events]
     for filter in filters:
-        events = [after for event in events for after in filter.feed(event)]
-    return events
+        told = [after for event in told for after in filter.feed(event)]
+    return told
 
 
 def close(filters: Sequence[Filter]) -> Iterable[Event]:

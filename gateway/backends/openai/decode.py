@@ -79,9 +79,18 @@ class Decoder:
         """What the last chunk meant, but for its text, if it was of a form that is known by now."""
         return self._template.known
 
-    def alone(self, most: int) -> Callable[[bytes], Event | None]:
+    def alone(self, most: int) -> Callable[[bytes], Sequence[Event] | None]:
         """Reads data that is one chunk of that form, of at most so many bytes; None where it is anything else."""
-        return self._template.alone(most)
+        read = self._template.alone(most)
+        if not isinstance(self._template.known, Reasoning):
+            return read
+
+        def told(data: bytes) -> Sequence[Event] | None:
+            events = read(data)
+            self._remember(events or ())
+            return events
+
+        return told
 
     @property
     def settled(self) -> bool:

@@ -65,7 +65,7 @@ class Template:
         """An event of the form that it knows, without a text."""
         return self._event("") if self._event and self._between else None
 
-    def alone(self, most: int) -> Callable[[bytes], Told | None]:
+    def alone(self, most: int) -> Callable[[bytes], tuple[Event] | None]:
         """Reads data that is one payload of this form, of at most so many bytes; None where it is anything else.
 
         That holds until another payload has been looked at.
@@ -74,7 +74,7 @@ class Template:
         event, opened, closed = self._event, self._opened, self._closed
         inside = slice(len(opened) - 1, 1 - len(closed))
 
-        def told(data: bytes) -> Told | None:
+        def told(data: bytes) -> tuple[Event] | None:
             if not (data.startswith(opened) and data.endswith(closed)) or len(data) > most:
                 return None
             try:
@@ -82,7 +82,7 @@ class Template:
             except (DecodeError, UnicodeDecodeError):
                 return None
             self.said += len(text)
-            return event(text) if text else None
+            return (event(text),) if text else None
 
         return told
 
@@ -99,8 +99,6 @@ class Template:
         if not data.startswith(self._opened, at):
             return [], at
         try:
-            if at == 0 and data.endswith(self._closed) and data.find(b"\n", len(self._opened), -len(self._closed)) < 0:
-                return self._told([_string(data[len(self._opened) - 1 : 1 - len(self._closed)])]), len(data)
             strings, until = self._strings(data, at, around.ending.count(b"\n"))
             return self._told(_texts(strings)), until
         except (DecodeError, UnicodeDecodeError):  # one of them is of this form only at a first glance

@@ -139,11 +139,11 @@ class _Overheard:
         if not read:
             return None
 
-        def told(data: bytes) -> Event | None:
+        def told(data: bytes) -> Sequence[Event] | None:
             now = perf_counter()
-            if event := read(data):
-                heard(now, data, (event,))
-            return event
+            if (events := read(data)) is not None:
+                heard(now, data, events)
+            return events
 
         return told
 
