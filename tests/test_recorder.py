@@ -27,12 +27,15 @@ from scripted import (
     stream,
     whole,
 )
+from streams import chunk as piece
+from streams import setting, upstream
 from websocket_client import connected
 
 from gateway.recording import Answered, Asked, Began, Ended, Over, Prepared, Put, Read, Refused, Wrote
 from gateway.recording.entries import came_of
 from gateway.server.app import create_app
 from gateway.server.recording import recorder, writer
+from gateway.server.recording.tape import Tape, opening
 
 THOUGHT = stream(chunk("<think>I am B"), chunk("ob</think>Hi"), chunk(finish="stop"), frame(choices=[], usage=COUNTS))
 
@@ -340,3 +343,18 @@ async def test_nothing_of_a_request_stays_when_it_has_been_written_down(tmp_path
                 assert (await site.chat(stream=streamed)).status_code == 200
                 await site.app.state.telemetry.flush()
             assert [name for name in census() if name.startswith(NAMES) and not name.endswith("Recorder")] == []
+
+
+@pytest.mark.parametrize(("most", "kept"), [(1 << 20, 4), (900, 3)])
+def test_chunks_that_come_alone_are_written_down_as_others_are(most, kept):
+    tape = Tape("req_1", most, chosen=True)
+    source = opening(lambda _: upstream(setting("native")), tape)(None)
+    texts = ["a", "b", "c", "d"]
+    pieces = [piece(content=text) for text in texts]
+    for data in pieces:
+        if not source.lone or source.lone(data) is None:
+            source.feed(data)
+    assert source.lone(b"data: [DONE]\n\n") is None
+    entries = tape.recording.entries
+    assert [entry.data for entry in entries] == pieces[:kept] and tape.recording.cut == (kept < 4)
+    assert [json.loads(entry.events)[0]["text"] for entry in entries] == texts[:kept]

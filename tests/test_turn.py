@@ -351,6 +351,14 @@ def test_a_chunk_that_comes_alone_is_told_as_among_others(reads, question, forma
     assert told[0] == told[1]
 
 
+def test_after_a_failure_nothing_more_is_told_of_the_same_chunk():
+    two = [{"index": 0, "delta": {}, "finish_reason": "error"}, {"index": 1, "delta": {"content": "late"}}]
+    turn = make_turn(asked(n=2), format="native")
+    turn.start()
+    turn.answered("text/event-stream")
+    assert b"late" not in turn.feed(sse({"choices": two})) and turn.problem
+
+
 def meaning(completion):
     """What a completion says, without how its parts are spelled when they are empty."""
     said = []
