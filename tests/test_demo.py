@@ -122,6 +122,12 @@ def test_it_does_not_think_when_it_should_not(parsed):
     assert (told["content"], told["thought"]) == (turn.content, "")
 
 
+def test_an_answer_without_an_end_is_cut_where_no_limit_was_named(parsed):
+    told = post(f"{parsed}/v1/chat/completions", {"messages": [user("Hello!")], "ignore_eos": True}).json()
+    assert told["choices"][0]["finish_reason"] == "length"
+    assert told["usage"]["completion_tokens"] == 512
+
+
 async def test_it_is_found_as_what_it_is(parsed):
     port = int(parsed.rpartition(":")[2])
     assert await discover({port: "llamacpp"}) == [Found("llamacpp", parsed, (demo.MODEL,))]

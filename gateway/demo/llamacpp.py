@@ -27,6 +27,7 @@ def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--ctx-size", type=int, default=16384, help="tokens, shared by the slots")
     parser.add_argument("--parallel", type=int, default=4, help="slots: answers at a time")
+    parser.add_argument("--predict", type=int, default=512, help="most tokens of an answer, where a request names none")
     parser.add_argument("--temp", type=float, default=0.8, help="temperature, where a request names none")
     parser.add_argument("--skip-chat-parsing", action="store_true", help="leave calls in the content")
     parser.add_argument("--reasoning-format", choices=list(_REASONING), default="deepseek")
@@ -45,6 +46,7 @@ def params(chosen: argparse.Namespace) -> xllamacpp.CommonParams:
     result.cpuparams.n_threads = result.cpuparams_batch.n_threads = chosen.threads
     result.n_ctx = chosen.ctx_size
     result.n_parallel = chosen.parallel
+    result.n_predict = chosen.predict  # a model this small may never come to an end
     result.sampling.temp = chosen.temp
     result.force_pure_content_parser = chosen.skip_chat_parsing
     result.use_jinja = not chosen.no_jinja
