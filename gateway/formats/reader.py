@@ -7,6 +7,7 @@ top to bottom like the grammar it parses and cannot tell how the stream was cut 
 import json
 import re
 from collections.abc import Callable, Collection, Generator
+from operator import itemgetter
 
 from gateway.formats.markers import Ends, Markers
 from gateway.formats.passage import Passage, without
@@ -28,6 +29,7 @@ _LONGEST_ESCAPE = len(r"\ud83d\ude00")
 _IN_STRING = frozenset('"\\')
 _IN_JSON = frozenset('"{}[]<,')  # outside of strings
 _NONE: frozenset[str] = frozenset()
+_first = itemgetter(0)
 _GAP = 16  # white space before a marker that belongs to it, at most
 
 
@@ -149,11 +151,13 @@ class Reader:
         """Return the longest option that comes next, without taking it; "" if none does."""
         while True:
             here = self._buffer[self._pos : self._pos + max(map(len, options))]
+            if here and here[0] not in map(_first, options):
+                return ""  # as nearly always
             undecided = any(len(here) < len(option) and option.startswith(here) for option in options)
             if undecided and not self._eof:
                 yield None
                 continue
-            found = max((option for option in options if here.startswith(option)), key=len, default="")
+            found = max(filter(here.startswith, options), key=len, default="")
             if undecided and self._cut and not found:
                 self._drop()
             return found
