@@ -122,7 +122,8 @@ async def test_writers_wait_for_each_other(store):
 
     async def grow():
         async with store.writing() as db:
-            await threads.begin(db, f"t{await db.scalar(select(func.count()).select_from(table))}-{id(db)}", "", (), 0)
+            there = await db.scalar(select(func.count()).select_from(table))
+            await threads.begin(db, threads.Thread(f"t{there}-{id(db)}", "", (), 0))
 
     await asyncio.gather(*(grow() for _ in range(12)))
     assert await count(store) == 12
@@ -282,7 +283,7 @@ def filled(path):
         "    try:\n"
         "        for i in range(100):\n"
         "            async with database.writing() as db:\n"
-        "                await threads.begin(db, f't{i}', '', [{'text': 'x' * 50_000}], 0)\n"
+        "                await threads.begin(db, threads.Thread(f't{i}', '', [{'text': 'x' * 50_000}], 0))\n"
         "    except StoreFailed as error:\n"
         "        print(i)\n"
         "    await database.close()\n"

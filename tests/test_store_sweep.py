@@ -246,7 +246,7 @@ def test_nothing_that_lives_is_broken_and_nothing_that_is_dead_stays(store_url):
         async with database.writing() as db:
             for number, (at, onto) in enumerate(tree):
                 parent = threads.Place(f"t{onto % number}", 0) if onto is not None and number else None
-                await threads.begin(db, f"t{number}", "t", (), at, parent)
+                await threads.begin(db, threads.Thread(f"t{number}", "t", (), at, parent))
                 used[f"t{number}"] = at
                 if parent:
                     used[parent.thread] = at

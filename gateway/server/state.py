@@ -14,7 +14,7 @@ from gateway.errors import BadRequest, NotFound, StoreFailed
 from gateway.server.ids import new_id
 from gateway.store import completions, conversations, jobs, responses, threads
 from gateway.store.database import Database
-from gateway.store.records import Broken, Conversation, Item, Place
+from gateway.store.records import Broken, Conversation, Item, Place, Response
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -63,6 +63,9 @@ class State:
     async def keep_response(self, draft: Draft, origin: Origin, record: Record) -> None:
         """Store the answer with its question; all of it, or raise StoreFailed."""
         items, now = [*origin.unstored, *asked_items(draft, origin)], int(time.time())
+        if record["store"] and not origin.behind:
+            await self._store.together(responses.begin, Response(self._tenant, record, items, now))
+            return
         async with self._store.writing() as db:
             conversation = await _left(db, origin, record)
             if record["store"]:

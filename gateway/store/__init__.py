@@ -5,6 +5,7 @@ Reading order:
     tables          what there is                                             ← start here
     migrations      how a database gets there
     records         what others see of it
+    batches         what is written together
     database        transactions
     driver          SQLite in a thread
     engines         SQLite and PostgreSQL

@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, bindparam, delete, exists, insert, select,
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store import threads
-from gateway.store.records import Completion, Item, Wanted
+from gateway.store.records import Completion, Item, Thread, Wanted
 from gateway.store.tables import completions, decode, encode, labels
 from gateway.store.tables import threads as all_threads
 
@@ -22,7 +22,7 @@ async def save(db: AsyncConnection, tenant: str, body: dict[str, Any], messages:
     """Keep a completion, with `metadata` in its body, and what it was asked."""
     id, said = body["id"], encode(body)
     identified = [{**message, "id": f"{id}-{place}"} for place, message in enumerate(messages)]
-    await threads.begin(db, id, tenant, identified, now, beside=len(said))
+    await threads.begin(db, Thread(id, tenant, identified, now, beside=len(said)))
     values = {"created_at": body["created"], "model": body["model"], "body": said}
     await db.execute(_SAVE, {"id": id, "tenant": tenant, **values})
     await _label(db, id, body.get("metadata") or {})

@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store import threads
 from gateway.store.leases import over
-from gateway.store.records import Conversation, Item, Range
+from gateway.store.records import Conversation, Item, Range, Thread
 from gateway.store.tables import conversations, decode, encode
 from gateway.store.tables import threads as all_threads
 
@@ -32,7 +32,7 @@ _CREATE = insert(conversations)
 async def create(
     db: AsyncConnection, tenant: str, id: str, metadata: dict[str, str], items: Sequence[Item], now: int
 ) -> None:
-    await threads.begin(db, id, tenant, items, now)
+    await threads.begin(db, Thread(id, tenant, items, now))
     said = {"created_at": now, "metadata": encode(metadata), "held_until": 0}
     await db.execute(_CREATE, {"id": id, "tenant": tenant, "thread": id, **said})
 

@@ -1,12 +1,14 @@
 """A database by its URL: SQLite in one file, for one machine, or PostgreSQL, for a fleet."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gateway.errors import StoreFailed
+from gateway.store.batches import Batches
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     from gateway.store.engines import Engines
 
 _NO_FILE = ("", ":memory:")
+_One = TypeVar("_One")
+_Write = Callable[["AsyncConnection", Sequence[_One]], Awaitable[object]]
 
 
 class Database:
@@ -30,6 +34,7 @@ class Database:
         self._file = "" if self.notifies else rest.removeprefix("/").partition("?")[0]
         self._engines: Engines | None = None
         self._opening = asyncio.Lock()
+        self._batches: dict[_Write[Any], Batches[Any]] = {}
 
     @asynccontextmanager
     async def reading(self) -> "AsyncIterator[AsyncConnection]":
@@ -44,6 +49,19 @@ class Database:
         with self._telling():
             async with engines.transaction(engines.writes) as db:
                 yield db
+
+    async def together(self, write: _Write[_One], one: _One) -> None:
+        """`write` it, in a `writing` that it may share with what others give the same function meanwhile.
+
+        It has to be of new rows: two processes that lock the same ones, in another order each, would fail.
+        """
+        if write not in self._batches:
+            self._batches[write] = Batches(partial(self._write, write))
+        await self._batches[write].add(one)
+
+    async def _write(self, write: _Write[_One], these: Sequence[_One]) -> None:
+        async with self.writing() as db:
+            await write(db, these)
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
@@ -66,6 +84,8 @@ class Database:
             await (await self._opened()).listen(channel, heard)
 
     async def close(self) -> None:
+        for batches in self._batches.values():
+            await batches.close()
         if self._engines:
             await self._engines.dispose()
 

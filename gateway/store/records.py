@@ -1,5 +1,6 @@
 """What is kept, as it is told: values that know nothing of a database."""
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
@@ -21,6 +22,30 @@ class Range(Struct, frozen=True):
     thread: str
     first: int
     end: int
+
+
+class Thread(Struct, frozen=True):
+    """One that begins with these items, perhaps going on from another one; now: Unix seconds.
+
+    beside: how many bytes are kept along with the items.
+    """
+
+    id: str
+    tenant: str
+    added: Sequence[Item]
+    now: int
+    parent: Place | None = None
+    beside: int = 0
+
+
+class Response(Struct, frozen=True):
+    """A Response object to be kept, with what it was asked, in a thread of its own; parent: what it goes on from."""
+
+    tenant: str
+    body: dict[str, Any]
+    input: Sequence[Item]
+    now: int
+    parent: Place | None = None
 
 
 class Broken(Exception):

@@ -7,7 +7,7 @@ from sqlalchemy import Select, bindparam, delete, exists, func, insert, select, 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store import threads
-from gateway.store.records import Conversation, Item, Kept, Place, Range
+from gateway.store.records import Conversation, Item, Kept, Place, Range, Response, Thread
 from gateway.store.tables import conversations, decode, encode, events, jobs, responses
 from gateway.store.tables import threads as all_threads
 
@@ -52,6 +52,24 @@ async def effective_input(db: AsyncConnection, kept: Kept) -> list[Range]:
 _SAVE = insert(responses)
 
 
+async def begin(db: AsyncConnection, new: Sequence[Response]) -> None:
+    """Keep responses in threads of their own."""
+    rests = [_rest(one.body) for one in new]
+    await threads.begin(db, *map(_thread, new, rests))
+    await db.execute(_SAVE, [_new_row(one, rest) for one, rest in zip(new, rests, strict=True)])
+
+
+def _thread(new: Response, rest: bytes) -> Thread:
+    added = [*new.input, *new.body["output"]]
+    return Thread(new.body["id"], new.tenant, added, new.now, new.parent, len(rest))
+
+
+def _new_row(new: Response, rest: bytes) -> dict[str, Any]:
+    asked, id = len(new.input), new.body["id"]
+    own = Range(id, 0, asked + len(new.body["output"]))
+    return {"id": id, "tenant": new.tenant, **_row(own, asked, rest)}
+
+
 async def save(
     db: AsyncConnection,
     tenant: str,
@@ -61,12 +79,12 @@ async def save(
     now: int,
 ) -> None:
     """Keep a response and what it was asked, behind what it goes on from, or as a part of a conversation."""
-    added, rest = [*input, *body["output"]], _rest(body)
-    own = await _grow(db, behind, added, now, len(rest))
-    if own is None:
+    rest = _rest(body)
+    if own := await _grow(db, behind, [*input, *body["output"]], now, len(rest)):
+        await db.execute(_SAVE, {"id": body["id"], "tenant": tenant, **_row(own, len(input), rest)})
+    else:
         parent = behind.behind if isinstance(behind, Conversation) else behind
-        own = await threads.begin(db, body["id"], tenant, added, now, parent, len(rest))
-    await db.execute(_SAVE, {"id": body["id"], "tenant": tenant, **_row(own, len(input), rest)})
+        await begin(db, [Response(tenant, body, input, now, parent)])
 
 
 async def open(
@@ -76,9 +94,7 @@ async def open(
 
     It can be shown and removed, and no other one may go on from it before it is finished.
     """
-    rest = _rest(body)
-    own = await threads.begin(db, body["id"], tenant, input, now, parent, len(rest))
-    await db.execute(_SAVE, {"id": body["id"], "tenant": tenant, **_row(own, len(input), rest)})
+    await begin(db, [Response(tenant, body, input, now, parent)])
 
 
 _FINISH = update(responses).where(responses.c.id == bindparam("this"))

@@ -8,33 +8,31 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from gateway.store.engines import portions
-from gateway.store.records import Broken, Item, Place, Range
+from gateway.store.records import Broken, Item, Place, Range, Thread
 from gateway.store.tables import conversations, decode, encode, items, jobs, threads
 
 _BEGIN = insert(threads)
 _USE = update(threads).where(threads.c.id == bindparam("this")).values(used_at=bindparam("now"))
 
 
-async def begin(  # noqa: PLR0913, PLR0917 - it is a row
-    db: AsyncConnection,
-    id: str,
-    tenant: str,
-    added: Sequence[Item],
-    now: int,
-    parent: Place | None = None,
-    beside: int = 0,
-) -> Range:
-    """A new thread of these items, perhaps one that goes on from another, which is in use by that.
+async def begin(db: AsyncConnection, *new: Thread) -> None:
+    """Each of its items, and in use is what it goes on from."""
+    rows, of_items = [], []
+    for thread in new:
+        bodies = [*map(encode, thread.added)]
+        rows.append(_row(thread, bodies))
+        of_items += _rows(thread.tenant, Place(thread.id, 0), thread.added, bodies)
+    await db.execute(_BEGIN, rows)
+    if used := [{"this": thread.parent.thread, "now": thread.now} for thread in new if thread.parent]:
+        await db.execute(_USE, used)
+    await _put(db, of_items)
 
-    beside: how many bytes are kept along with the items.
-    """
-    bodies = [*map(encode, added)]
-    since = {"parent": parent.thread, "parent_end": parent.end} if parent else {}
-    said = {"length": len(bodies), "bytes": sum(map(len, bodies)) + beside, "used_at": now, **since}
-    await db.execute(_BEGIN, {"id": id, "tenant": tenant, **said})
-    if parent:
-        await db.execute(_USE, {"this": parent.thread, "now": now})
-    return await _put(db, tenant, Place(id, 0), added, bodies)
+
+def _row(thread: Thread, bodies: Sequence[bytes]) -> dict[str, Any]:
+    parent, end = (thread.parent.thread, thread.parent.end) if thread.parent else (None, None)
+    size = sum(map(len, bodies)) + thread.beside
+    counted = {"length": len(bodies), "bytes": size, "used_at": thread.now}
+    return {"id": thread.id, "tenant": thread.tenant, "parent": parent, "parent_end": end, **counted}
 
 
 _GROW = (
@@ -59,7 +57,7 @@ async def append(db: AsyncConnection, at: Place, added: Sequence[Item], now: int
 
     It is not the end where something else stands behind it already.  A conversation grows by `extend` only, and so does
     the thread of a response that is not finished.
-    beside: as in `begin`.
+    beside: how many bytes are kept along with the items.
     """
     return await _grow(db, _GROW_BEHIND, {"this": at.thread, "end": at.end}, added, now, beside)
 
@@ -81,21 +79,26 @@ async def _grow(
     more = {"items": len(bodies), "size": sum(map(len, bodies)) + beside, "now": now}
     if not (row := (await db.execute(growing, {**which, **more})).one_or_none()):
         return None
-    return await _put(db, row.tenant, Place(which["this"], row.length - len(bodies)), added, bodies)
+    at = Place(which["this"], row.length - len(bodies))
+    await _put(db, _rows(row.tenant, at, added, bodies))
+    return Range(at.thread, at.end, row.length)
 
 
 _PUT = insert(items)
 
 
-async def _put(db: AsyncConnection, tenant: str, at: Place, added: Sequence[Item], bodies: Sequence[bytes]) -> Range:
-    """The rows of items behind this place, which their thread counts already."""
-    rows = [
+async def _put(db: AsyncConnection, rows: Sequence[dict[str, Any]]) -> None:
+    """Items that their threads count already."""
+    if rows:
+        await db.execute(_PUT, rows)
+
+
+def _rows(tenant: str, at: Place, added: Sequence[Item], bodies: Sequence[bytes]) -> list[dict[str, Any]]:
+    """Those of items behind this place."""
+    return [
         {"thread": at.thread, "place": place, "tenant": tenant, "id": item.get("id"), "body": body}
         for place, (item, body) in enumerate(zip(added, bodies, strict=True), at.end)
     ]
-    if rows:
-        await db.execute(_PUT, rows)
-    return Range(at.thread, at.end, at.end + len(rows))
 
 
 _PARENT = select(threads.c.parent, threads.c.parent_end).where(threads.c.id == bindparam("this"))

@@ -1,0 +1,142 @@
+"""What is written together: what shares a transaction, and who gets what goes wrong in it."""
+
+import asyncio
+import logging
+
+import pytest
+from sqlalchemy import exc
+
+from gateway.errors import StoreFailed
+from gateway.store import Database, responses
+from gateway.store.batches import Batches
+from gateway.store.records import Response
+
+
+class Writer:
+    """Writes when it is let, and keeps what came together.  wrong: what it does not take, mixed with others or alone."""
+
+    def __init__(self, *wrong):
+        self.seen = []
+        self.began, self.open = asyncio.Event(), asyncio.Event()
+        self.wrong = set(wrong)
+        self.broken = False
+        self.batches = Batches(self.write)
+
+    async def write(self, these):
+        self.seen.append([*these])
+        self.began.set()
+        await self.open.wait()
+        if self.broken:
+            raise StoreFailed("It is down.")
+        if mistakes := self.wrong.intersection(these):
+            raise ValueError(mistakes)
+
+    async def add(self, first, *others):
+        """Each from a task of its own; the first is being written when the others come."""
+        tasks = [asyncio.create_task(self.batches.add(first))]
+        await self.began.wait()
+        tasks += [asyncio.create_task(self.batches.add(one)) for one in others]
+        await asyncio.sleep(0)
+        return tasks
+
+
+def response(id, text="hello"):
+    output = [{"id": f"{id}-out", "type": "message", "text": text}]
+    return Response("t", {"id": id, "status": "completed", "output": output}, [{"id": f"{id}-in"}], 7)
+
+
+async def test_what_waits_is_written_together_and_in_order():
+    writer = Writer()
+    tasks = await writer.add(*range(5))
+    assert writer.seen == [[0]] and not any(task.done() for task in tasks)
+    writer.open.set()
+    assert await asyncio.gather(*tasks) == [None] * 5
+    assert writer.seen == [[0], [1, 2, 3, 4]]
+    await writer.batches.add(5)
+    assert writer.seen[2:] == [[5]]
+
+
+async def test_no_transaction_is_longer_than_others_can_wait():
+    writer = Writer()
+    tasks = await writer.add(*range(251))
+    writer.open.set()
+    await asyncio.gather(*tasks)
+    assert [len(batch) for batch in writer.seen] == [1, 100, 100, 50]
+
+
+async def test_a_mistake_is_that_of_one():
+    writer = Writer(2)
+    tasks = await writer.add(0, 1, 2, 3)
+    writer.open.set()
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [type(None), type(None), ValueError, type(None)]
+    assert writer.seen == [[0], [1, 2, 3], [1], [2], [3]]
+
+
+async def test_a_store_that_is_down_is_down_for_all_and_is_not_asked_for_each():
+    writer = Writer()
+    tasks = await writer.add(0, 1, 2)
+    writer.broken = True
+    writer.open.set()
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [StoreFailed] * 3
+    assert writer.seen == [[0], [1, 2]]
+    writer.broken = False
+    await writer.batches.add(3)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+async def test_what_nobody_waits_for_any_more_is_written_all_the_same(broken):
+    writer = Writer()
+    first, second, third = await writer.add(0, 1, 2)
+    first.cancel()
+    second.cancel()
+    writer.broken = broken
+    writer.open.set()
+    outcomes = await asyncio.gather(first, second, third, return_exceptions=True)
+    left = asyncio.CancelledError
+    assert [type(outcome) for outcome in outcomes] == [left, left, StoreFailed if broken else type(None)]
+    assert writer.seen == [[0], [1, 2]]
+
+
+async def test_who_closes_waits_for_what_was_given():
+    writer = Writer()
+    await writer.batches.close()  # nothing was
+    tasks = await writer.add(0, 1)
+    closing = asyncio.create_task(writer.batches.close())
+    await asyncio.sleep(0)
+    assert not closing.done()
+    writer.open.set()
+    await closing
+    assert all(task.done() for task in tasks)
+
+
+async def test_responses_that_come_at_once_are_all_there(store):
+    await asyncio.gather(
+        *(store.together(responses.begin, response(f"r{number}", "x" * number)) for number in range(9))
+    )
+    async with store.reading() as db:
+        for number in range(9):
+            kept = await responses.find(db, "t", f"r{number}")
+            whole = await responses.whole(db, kept)
+            assert whole["output"] == response(f"r{number}", "x" * number).body["output"]
+
+
+async def test_of_two_with_the_same_id_one_is_there_and_the_others_beside_them(store):
+    given = [response("first"), response("a"), response("same", "one"), response("same", "two"), response("b")]
+    writing = (store.together(responses.begin, one) for one in given)
+    outcomes = await asyncio.gather(*writing, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [type(None)] * 3 + [exc.IntegrityError, type(None)]
+    async with store.reading() as db:
+        assert (await responses.whole(db, await responses.find(db, "t", "same")))["output"][0]["text"] == "one"
+        assert await responses.find(db, "t", "a") and await responses.find(db, "t", "b")
+
+
+async def test_many_are_no_more_statements_than_one(tmp_path, caplog):
+    database = Database(f"sqlite:///{tmp_path}/a.db")
+    await database.together(responses.begin, response("first"))
+    caplog.set_level(logging.DEBUG, "aiosqlite")
+    await asyncio.gather(*(database.together(responses.begin, response(f"r{number}")) for number in range(50)))
+    statements = [record.message for record in caplog.records if record.message.startswith("executing")]
+    await database.close()
+    assert len(statements) == 6
