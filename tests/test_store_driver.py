@@ -1,5 +1,6 @@
 """SQLite's driver: how often its thread is asked, and what a statement leaves."""
 
+import asyncio
 import logging
 import sqlite3
 from contextlib import closing
@@ -8,6 +9,7 @@ import pytest
 from sqlalchemy import bindparam, exc, insert, select, text, update
 
 from gateway.store import Database, responses
+from gateway.store.driver import connect
 from gateway.store.tables import threads as table
 
 ROW = {"tenant": "", "length": 0, "bytes": 0, "used_at": 0}
@@ -70,3 +72,16 @@ async def test_a_statement_that_fails_holds_nothing(file, tmp_path):
         other.execute("BEGIN IMMEDIATE")
         other.execute("ROLLBACK")
     assert remembered.tb
+
+
+async def test_a_connection_that_is_stopped_while_it_is_closed_comes_to_its_end(tmp_path):
+    """As when the process stops amid the closing of one whose transaction was cancelled."""
+    connection = await connect(str(tmp_path / "a.db"))
+    closing_it = asyncio.create_task(connection.close())
+    await asyncio.sleep(0)
+    connection.stop()
+    async with asyncio.timeout(5):
+        await closing_it
+    assert connection.stop().done()
+    await asyncio.to_thread(connection._thread.join, 5)
+    assert not connection._thread.is_alive()

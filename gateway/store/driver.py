@@ -3,6 +3,7 @@
 By itself it takes three or four: to make a cursor, to execute, to fetch, to close.
 """
 
+import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -15,8 +16,15 @@ import aiosqlite
 class Connection(aiosqlite.Connection):
     """One whose cursors are as SQLAlchemy uses them: each for one statement, all of whose rows are wanted."""
 
+    _stopped: asyncio.Future[Any] | None = None
+
     def cursor(self) -> Any:  # noqa: ANN401 - of another class than aiosqlite's
         return _Cursor(self)
+
+    def stop(self) -> asyncio.Future[Any] | None:
+        """Done when the thread has nothing more to do, however often it is told to stop; aiosqlite's own is, once."""
+        self._stopped = self._stopped or super().stop()
+        return self._stopped
 
 
 class _Cursor:
