@@ -133,11 +133,15 @@ class Turn:
 
     def feed(self, data: bytes) -> bytes:
         """What the client gets for what the upstream sent."""
-        if self._lone and (events := self._lone(data)) is not None:
-            return self._encoded(events)
-        said = self._encoded(self._upstream.feed(data))
-        self._lone = self._upstream.lone
+        if (said := self.alone(data)) is None:
+            said = self._encoded(self._upstream.feed(data))
+            self._lone = self._upstream.lone
         return said
+
+    def alone(self, data: bytes) -> bytes | None:
+        """The same of a chunk that comes alone, amid others of its form; None of anything else, and nothing is done."""
+        events = self._lone(data) if self._lone else None
+        return None if events is None else self._encoded(events)
 
     def fail(self, problem: Problem) -> list[Action]:
         """The round broke off; what it had sent is delivered first."""

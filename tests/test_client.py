@@ -834,6 +834,86 @@ async def test_waiting_until_a_read_is_ready_gives_nothing_up():
             assert await answer.read() == b""
 
 
+class Ear:
+    """Hears what comes while somebody waits; says: what it answers, in turn, the last one again and again."""
+
+    def __init__(self, *says):
+        self.says, self.heard = [*says], []
+
+    def __call__(self, data):
+        self.heard.append(data)
+        return self.says.pop(0) if len(self.says) > 1 else self.says[0]
+
+
+def saying(*parts, pause=0.05):
+    """A backend that streams these, one after the other, and then its end."""
+
+    async def script(peer):
+        await peer.request()
+        await peer.send(STREAM)
+        for part in parts:
+            await asyncio.sleep(pause)
+            await peer.send(b"%x\r\n%b\r\n" % (len(part), part))
+        await asyncio.sleep(pause)
+        await peer.send(LAST)
+
+    return script
+
+
+@on_both_loops
+async def test_who_waits_sleeps_on_where_an_ear_takes_what_comes():
+    async with backend(saying(b"one", b"two", b"three")) as (pool, _):
+        with closing(await pool.post("/", b"")) as answer:
+            ear = Ear(True)
+            assert await answer.ready(5, ear)
+            assert ear.heard == [b"one", b"two", b"three"]
+            assert answer.take() == b""  # the end
+
+
+@on_both_loops
+async def test_what_is_nothing_for_an_ear_is_there_for_who_waits():
+    async with backend(saying(b"one", b"two")) as (pool, _):
+        with closing(await pool.post("/", b"")) as answer:
+            ear = Ear(True, None)
+            assert await answer.ready(5, ear)
+            assert (ear.heard, answer.take()) == ([b"one", b"two"], b"two")
+            assert await answer.ready(5) and answer.take() == b""
+
+
+@on_both_loops
+async def test_an_ear_may_wake_who_waits_when_it_has_taken_all():
+    async with backend(saying(b"one", b"two")) as (pool, _):
+        with closing(await pool.post("/", b"")) as answer:
+            ear = Ear(False)
+            assert await answer.ready(5, ear)
+            assert ear.heard == [b"one"] and not answer._parts
+            assert await answer.ready(5) and answer.take() == b"two"
+
+
+@on_both_loops
+async def test_an_ear_hears_nothing_while_nobody_waits():
+    async with backend(saying(b"one", b"two", b"three")) as (pool, _):
+        with closing(await pool.post("/", b"")) as answer:
+            ear = Ear(None)
+            assert await answer.ready(5, ear)
+            await asyncio.sleep(0.3)
+            assert (ear.heard, answer.take()) == ([b"one"], b"onetwothree")
+
+
+@on_both_loops
+async def test_a_wait_is_so_long_after_what_an_ear_heard():
+    async with backend(saying(*[b"word"] * 8, b"", pause=0.1)) as (pool, _):  # an empty chunk is the end
+        with closing(await pool.post("/", b"")) as answer:
+            ear = Ear(True)
+            assert await answer.ready(0.4, ear)
+            assert ear.heard == [b"word"] * 8
+    async with backend(saying(b"word", b"word", b"late", pause=0.2)) as (pool, _):
+        with closing(await pool.post("/", b"")) as answer:
+            ear = Ear(True)
+            assert not await answer.ready(0.1, ear)
+            assert ear.heard == []
+
+
 @on_both_loops
 async def test_an_error_is_ready_to_be_read():
     async with backend(answering(STREAM, then=hang_up)) as (pool, _):

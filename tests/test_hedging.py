@@ -100,7 +100,7 @@ class Speaks:
     def __init__(self, moment, said):
         self._moment, self._said, self.closed = moment, said, False
 
-    async def ready(self, _=0):
+    async def ready(self, _=0, _ear=None):
         await self._moment.wait()
         return True
 

@@ -48,15 +48,15 @@ class Answer(Struct, frozen=True):
                 await send_whole(first, headers, send)
                 return True
             stream = EventStream(send)
-            tell = memory.ahead_of(stream.tell)
+            outlet = memory.ahead_of(stream)
             try:
                 await stream.begin(headers)
-                await tell(first)
+                await outlet.tell(first)
                 # A task of its own, as a chunk wakes all that waits in a task, up to where the request came in.
-                await asyncio.create_task(exchange.pump(tell))
+                await asyncio.create_task(exchange.pump(outlet))
                 await stream.end()
             except asyncio.CancelledError as reason:  # somebody may be there all the same
-                await exchange.give_up(CANCELLED if reason.args == (LEFT,) else STOPPED, tell)
+                await exchange.give_up(CANCELLED if reason.args == (LEFT,) else STOPPED, outlet)
                 await stream.end()
                 raise
         return not turn.problem

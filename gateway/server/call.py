@@ -12,7 +12,7 @@ from gateway.errors import Problem, UpstreamError, UpstreamFailed, UpstreamTimeo
 from gateway.server import logs
 from gateway.server.admission import Asker
 from gateway.server.backend import Backend
-from gateway.server.client import Answer
+from gateway.server.client import Answer, Ear
 from gateway.server.telemetry.observation import Observation
 
 _log = logging.getLogger("gateway")
@@ -27,13 +27,14 @@ _NOBODY = Asker()
 class AnyCall(Protocol):
     """One question to a backend, or what is to be used as one.
 
-    ready: waits until `read` need not, False after so many seconds, and then nothing is given up.
+    ready: waits until `read` need not, False after so many seconds, and then nothing is given up.  An ear may be given
+    what comes meanwhile.
     read: what came since the last time, b"" at the end; to be asked for once `ready` has said yes.
     judge: told by who can read it what the answer is: None, one that has begun or has come to its end, else why it is
     none.  What `ready` and `read` raise is judged already.
     """
 
-    def ready(self, seconds: float = inf) -> Awaitable[bool]: ...
+    def ready(self, seconds: float = inf, ear: Ear | None = None, /) -> Awaitable[bool]: ...
     def read(self) -> bytes: ...
     def judge(self, problem: Problem | None) -> None: ...
     def close(self) -> None: ...
@@ -60,15 +61,17 @@ class Call:
         self._place = backend.gate.enter(asker)
         self._clock = asyncio.get_running_loop().time
         self._answer: Answer | None = None  # one that is no error
+        self._ear: Ear | None = None
         self._begin()
         self._path, self._body = path or backend.dialect.path, body
         self._line = seen.tape.put(backend.name, self._path, body) if seen and seen.tape else None
         self._step = seen.trace.attempt(backend.settings, self._path) if seen and seen.trace else None
         self._head: asyncio.Task[Answer] | None = None  # only where a wait may be given up
 
-    def ready(self, seconds: float = inf) -> Awaitable[bool]:
+    def ready(self, seconds: float = inf, ear: Ear | None = None, /) -> Awaitable[bool]:
         if self._answer and seconds < self._limit - self._clock():
-            return self._answer.ready(seconds)
+            self._ear, self._silence = ear, seconds
+            return self._answer.ready(seconds, self._heard if ear else None)
         return self._waited(seconds)
 
     async def _waited(self, seconds: float) -> bool:
@@ -111,6 +114,7 @@ class Call:
     def close(self) -> None:
         """Let go of the connection: at once, unless the answer came to its end."""
         self._place.leave()
+        self._ear = None
         if self._step:
             self._step.end()
             self._step = None
@@ -119,6 +123,16 @@ class Call:
             self._answer.close()
         elif head and not head.cancel() and not head.cancelled() and not head.exception():
             head.result().close()
+
+    def _heard(self, data: bytes) -> bool | None:
+        """Unless that is to be written down as the first of a call, or the whole has taken too long."""
+        now, line = self._clock(), self._line
+        if not self._ear or now + self._silence >= self._last or (line and line.tape.speaks != line.call):
+            return None
+        heard = self._ear(data)
+        if heard is not None:
+            self._limit = min(now + self._idle, self._last)
+        return heard
 
     def _ill(self, problem: Problem) -> None:
         self._place.ill()
@@ -201,12 +215,12 @@ class Later:
         self._coming = asyncio.create_task(coming)
         self._clock = asyncio.get_running_loop().time
 
-    async def ready(self, seconds: float = inf) -> bool:
+    async def ready(self, seconds: float = inf, ear: Ear | None = None, /) -> bool:
         until = self._clock() + seconds
         await asyncio.wait((self._coming,), timeout=None if seconds == inf else max(seconds, 0))
         if not self._coming.done():
             return False
-        return await self._coming.result().ready(until - self._clock())
+        return await self._coming.result().ready(until - self._clock(), ear)
 
     def read(self) -> bytes:
         return self._coming.result().read()

@@ -16,7 +16,8 @@ from gateway.errors import GatewayError, Problem, Unavailable, UpstreamFailed
 from gateway.server import logs
 from gateway.server.backend import Backend
 from gateway.server.call import AnyCall
-from gateway.server.replies import Tell
+from gateway.server.client import Ear
+from gateway.server.replies import Outlet
 from gateway.server.telemetry.observation import Observation
 from gateway.turn import Action, CallUpstream, Failed, Keep, Send, Turn
 
@@ -45,6 +46,8 @@ class Exchange:
     turn: one that has started; keep: stores the answer.
     """
 
+    _now: Callable[[bytes], bool]  # see Outlet
+
     def __init__(self, turn: Turn, attempts: Attempting, times: Stream, keep: Kept) -> None:
         self._turn, self._attempts, self._times, self._keep = turn, attempts, times, keep
         self._seen = attempts.seen
@@ -54,6 +57,7 @@ class Exchange:
         self._quiet = False  # the log knows, or has nothing to be told
         self._unjudged = True  # it has not shown yet whether the backend answers
         self._excerpt = b""
+        self._heard: bytes | None = None  # said by who could not give it to the client
         self._call = attempts.call()
 
     async def whole(self) -> bytes:
@@ -76,21 +80,24 @@ class Exchange:
             self._raise_problem()
         return said
 
-    async def pump(self, tell: Tell) -> None:
+    async def pump(self, outlet: Outlet) -> None:
         """One piece per network read; keep-alives in silence; a failure, if one comes, as the last piece."""
         silence, keep_alive = self._times.keepalive_seconds or inf, self._turn.keep_alive
+        self._now = outlet.now
         while not self._over:
-            if piece := await self._step(silence, keep_alive):
-                await tell(piece)
+            piece = await self._step(silence, keep_alive, self._hear)
+            if piece and not outlet.now(piece):
+                await outlet.tell(piece)
 
-    async def give_up(self, problem: Problem, tell: Tell) -> None:
+    async def give_up(self, problem: Problem, outlet: Outlet) -> None:
         """End it so: what had come is stored, as far as it is to be.  The last words, as far as they are missing."""
         self._quiet = True
         self._call.close()  # at once, whatever the rest takes
+        said, self._heard = self._heard or b"", None
         if not self._over and not self._unkept:
-            await tell(self._end(self._turn.end(problem)))
+            await outlet.tell(said + self._end(self._turn.end(problem)))
         if self._unkept:
-            await tell(await self._kept(self._unkept))
+            await outlet.tell(await self._kept(self._unkept))
 
     def close(self) -> None:
         """Let go of the backend: at once, unless its answer came to its end."""
@@ -98,21 +105,31 @@ class Exchange:
         self._seen.problem = self._turn.problem
         self._call.close()
 
-    async def _step(self, seconds: float = inf, otherwise: Callable[[], bytes] = bytes) -> bytes:
+    def _hear(self, data: bytes) -> bool | None:
+        """The way of a chunk that comes alone, and waits for nobody: past all that sleeps until there is more to do."""
+        said = None if self._unjudged else self._turn.alone(data)
+        if said is None:
+            return None
+        if self._turn.problem or (said and not self._now(said)):
+            self._heard = said
+            return False
+        self._seen.pace.heard(begun=True)
+        return True
+
+    async def _step(
+        self, seconds: float = inf, otherwise: Callable[[], bytes] = bytes, ear: Ear | None = None
+    ) -> bytes:
         """What the client gets for what the backend says next, or `otherwise` if it is silent for so long."""
         if self._unkept:
             return await self._kept(self._unkept)
         try:
-            if not await self._call.ready(seconds):
+            if not await self._call.ready(seconds, ear):
                 return otherwise()
-            data = self._call.read()
+            said, more = self._read()
         except GatewayError as error:
             self._retry_after, self._quiet = error.retry_after, isinstance(error, UpstreamFailed | Unavailable)
             return self._end(self._turn.fail(error.problem))
-        if not self._excerpt:
-            self._excerpt = data[:_EXCERPT]
-        said = self._turn.feed(data)
-        if data and not self._turn.problem:
+        if more and not self._turn.problem:
             self._seen.pace.heard(self._turn.begun)
             if self._unjudged and self._turn.spoken:
                 self._judge()
@@ -120,6 +137,16 @@ class Exchange:
         actions = self._turn.close()
         self._judge()
         return said + self._end(actions)
+
+    def _read(self) -> tuple[bytes, bool]:
+        """What the client gets for what came, and whether more may come."""
+        said, self._heard = self._heard, None
+        if said is not None:
+            return said, True
+        data = self._call.read()
+        if not self._excerpt:
+            self._excerpt = data[:_EXCERPT]
+        return self._turn.feed(data), bool(data)
 
     def _judge(self) -> None:
         self._unjudged = False

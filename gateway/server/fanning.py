@@ -7,6 +7,7 @@ from math import inf
 from gateway.errors import Problem
 from gateway.fan import Fan
 from gateway.server.call import Call
+from gateway.server.client import Ear
 
 Put = Callable[[bytes, Callable[[str], None]], Call]
 _AT_ONCE = 4  # as many answers as servers of one machine give at a time
@@ -26,7 +27,7 @@ class FanCall:
         for _ in range(_AT_ONCE):
             self._begin()
 
-    async def ready(self, seconds: float = inf) -> bool:
+    async def ready(self, seconds: float = inf, _ear: Ear | None = None, /) -> bool:
         """As of a Call; what goes wrong with one goes wrong with all."""
         until = self._clock() + seconds
         while self._waits and self._data is None:

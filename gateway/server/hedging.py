@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from gateway.errors import GatewayError, Problem
 from gateway.server.call import AnyCall
+from gateway.server.client import Ear
 
 
 class Second(Struct, frozen=True):
@@ -31,7 +32,7 @@ class Hedged:
         self._waits: dict[asyncio.Future[bool], AnyCall] = {}
         self._wait(first)
 
-    async def ready(self, seconds: float = inf) -> bool:
+    async def ready(self, seconds: float = inf, ear: Ear | None = None, /) -> bool:
         until = self._clock() + seconds
         while not self._speaker:
             due = min(until, self._at)
@@ -43,7 +44,7 @@ class Hedged:
                 await self._begin()
             elif not done:
                 return False
-        return await self._speaker.ready(until - self._clock())
+        return await self._speaker.ready(until - self._clock(), ear)
 
     def read(self) -> bytes:
         assert self._speaker

@@ -15,6 +15,7 @@ from gateway.errors import STOPPED
 from gateway.server import failures
 from gateway.server.headers import named
 from gateway.server.ids import new_id
+from gateway.server.protocols import at_once
 from gateway.server.recording.tape import overheard
 from gateway.server.telemetry.endpoints import endpoint
 from gateway.server.telemetry.observation import Observation, observe
@@ -38,24 +39,27 @@ class Labels:
         observe(scope, seen)
         client = _Client(seen, receive, send)
         try:
-            await self._app(scope, client.receive, overheard(client.send, seen.tape))
+            await self._app(scope, client.receive, overheard(client, seen.tape))
         except asyncio.CancelledError:  # by the server, which has no time left; a stream has been told
             if not seen.status:
-                await failures.response(STOPPED)(scope, receive, client.send)
+                await failures.response(STOPPED)(scope, receive, client)
         except Exception as error:  # noqa: BLE001 - the last place where a client can be told
             seen.problem = failures.unexpected(seen.id, error)
             if not seen.status:
-                await failures.response(seen.problem)(scope, receive, client.send)
+                await failures.response(seen.problem)(scope, receive, client)
         finally:
             seen.left = client.left and seen.alone
             seen.let_go()
 
 
 class _Client:
-    """What passes between it and the application.  left: before it had all of its answer."""
+    """What passes between it and the application.  left: before it had all of its answer.
+
+    A Sender; now: writes a piece of a body, if the server can do that.
+    """
 
     def __init__(self, seen: Observation, receive: Receive, send: Send) -> None:
-        self._seen, self._receive, self._send = seen, receive, send
+        self._seen, self._receive, self._send, self._now = seen, receive, send, at_once(send)
         self._whole = self.left = False
 
     async def receive(self) -> Message:
@@ -66,7 +70,13 @@ class _Client:
             self.left = not self._whole
         return message
 
-    def send(self, message: Message) -> Awaitable[None]:
+    def now(self, piece: bytes) -> bool:
+        if not (self._now and self._now(piece)):
+            return False
+        self._seen.sent += len(piece)
+        return True
+
+    def __call__(self, message: Message) -> Awaitable[None]:
         if "status" in message:
             self._seen.status = message["status"]
             message["headers"] = [*message["headers"], *self._labels()]

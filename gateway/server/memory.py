@@ -12,7 +12,7 @@ from gateway.errors import StoreFailed
 from gateway.ledger import Ledger
 from gateway.recollection import Listener
 from gateway.request import Request
-from gateway.server.replies import Tell
+from gateway.server.replies import Outlet
 from gateway.server.rounds import Round
 from gateway.store import thoughts
 from gateway.store.database import Database
@@ -31,12 +31,12 @@ class Forgetful:
         """The round, with an ear for what is answered."""
         return round
 
-    def ahead_of(self, tell: Tell) -> Tell:
+    def ahead_of(self, outlet: Outlet) -> Outlet:
         """Tells a piece of an answer after what was heard in it was kept: clients answer at once.
 
         If that was broken off, and the answer goes on, the piece that was about to be told goes first.
         """
-        return tell
+        return outlet
 
     async def keep(self) -> None:
         """Keep what was heard."""
@@ -48,7 +48,6 @@ class Memory(Forgetful):
     def __init__(self, store: Database, tenant: str) -> None:
         self._store, self._tenant = store, tenant
         self._used: Collection[str] = ()
-        self._held = b""  # a piece that nobody has been given
 
     async def recalled(self, request: Request, ledger: Ledger, *, all_turns: bool = True) -> Request:
         self._listener = Listener(request.messages)
@@ -67,14 +66,13 @@ class Memory(Forgetful):
     def listening(self, round: Round) -> Round:
         return round.seen_by(self._listener)
 
-    def ahead_of(self, tell: Tell) -> Tell:
-        async def told(piece: bytes) -> None:
-            self._held += piece
-            await self.keep()
-            held, self._held = self._held, b""
-            await tell(held)
+    def ahead_of(self, outlet: Outlet) -> Outlet:
+        return _Behind(self, outlet)
 
-        return told
+    @property
+    def behind(self) -> bool:
+        """Whether something was heard that is not kept."""
+        return bool(self._listener.heard)
 
     async def keep(self) -> None:
         heard = self._listener.heard
@@ -88,3 +86,20 @@ class Memory(Forgetful):
         except StoreFailed as error:
             _log.warning("reasoning could not be kept: %s", error.__cause__)
         heard.clear()
+
+
+class _Behind:
+    """An outlet behind a memory."""
+
+    def __init__(self, memory: Memory, outlet: Outlet) -> None:
+        self._memory, self._outlet = memory, outlet
+        self._held = b""  # a piece that nobody has been given
+
+    def now(self, piece: bytes) -> bool:
+        return not (self._memory.behind or self._held) and self._outlet.now(piece)
+
+    async def tell(self, piece: bytes) -> None:
+        self._held += piece
+        await self._memory.keep()
+        held, self._held = self._held, b""
+        await self._outlet.tell(held)

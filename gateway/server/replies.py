@@ -6,20 +6,38 @@ half as much (`docs/decisions.md`).
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from typing import Protocol
 
 from sse_starlette import EventSourceResponse
-from starlette.types import Send
+from starlette.types import Message, Send
 
 _EVENTS = tuple(EventSourceResponse(iter(()), headers={"cache-control": "no-cache"}).raw_headers)
 _JSON = (b"content-type", b"application/json")
-Tell = Callable[[bytes], Awaitable[None]]  # gives the client a piece of its answer
+
+
+class Outlet(Protocol):
+    """Where the pieces of an answer go.
+
+    now: gives the client one at once; False where that would have to wait, and then it is not given.
+    """
+
+    def tell(self, piece: bytes) -> Awaitable[None]: ...
+    def now(self, piece: bytes) -> bool: ...
+
+
+class Sender(Protocol):
+    """What is a Send, and knows a shorter way for a piece of a body; now: as of an Outlet."""
+
+    def __call__(self, message: Message, /) -> Awaitable[None]: ...
+    def now(self, piece: bytes) -> bool: ...
 
 
 class EventStream:
-    """begin, tell*, end."""
+    """begin, (now | tell)*, end."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
+        self.now: Callable[[bytes], bool] = getattr(send, "now", _never)
 
     async def begin(self, headers: Mapping[str, str]) -> None:
         await _send_head([*_raw(headers), *_EVENTS], self._send)
@@ -48,6 +66,10 @@ async def send_whole(body: bytes, headers: Mapping[str, str], send: Send) -> Non
 
 async def _send_head(headers: list[tuple[bytes, bytes]], send: Send) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+
+def _never(_: bytes) -> bool:
+    return False
 
 
 def _raw(headers: Mapping[str, str]) -> Iterable[tuple[bytes, bytes]]:

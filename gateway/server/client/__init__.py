@@ -12,7 +12,7 @@ loop, an answer to one reader at a time.
         answer.close()
 """
 
-from gateway.server.client.answer import Answer, Lost
+from gateway.server.client.answer import Answer, Ear, Lost
 from gateway.server.client.pool import Pool
 
-__all__ = ["Answer", "Lost", "Pool"]
+__all__ = ["Answer", "Ear", "Lost", "Pool"]

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 HEAD_LIMIT = 64 * 1024  # bytes that may come without one byte of body: interim answers, head, trailers
 UNREAD_LIMIT = 256 * 1024  # bytes that may wait for the reader before the backend is held back
+# Is given what comes while somebody waits, who sleeps on where it is True.  None: that is not for it, nothing was done.
+Ear = Callable[[bytes], bool | None]
 
 
 class Lost(UpstreamError):
@@ -35,6 +37,7 @@ class Answer:
         self._parts: list[bytes] = []
         self._unread = 0  # bytes off the socket since the reader last took what was there
         self._waiter: asyncio.Future[bool] | None = None  # its result: something came
+        self._ear: Ear | None = None
         self._over = False
         self._error: UpstreamError | None = None
         self._keep = False
@@ -64,9 +67,13 @@ class Answer:
             raise copy(self._error)
         return b""
 
-    def ready(self, seconds: float = inf) -> asyncio.Future[bool]:
-        """Wait until `take` need not; False after so many seconds, and then nothing is given up."""
+    def ready(self, seconds: float = inf, ear: Ear | None = None) -> asyncio.Future[bool]:
+        """Wait until `take` need not; False after so many seconds, and then nothing is given up.
+
+        With an ear it is so many seconds after what that has heard, and there may be nothing to take.
+        """
         self._waiter = waiter = self._connection.loop.create_future()
+        self._ear = ear
         if self._parts or self._over:
             waiter.set_result(True)
         else:
@@ -76,7 +83,7 @@ class Answer:
     def close(self) -> None:
         """Give the connection back if the body came to its end and keep-alive holds, else close its socket at once."""
         if not self._closed:
-            self._closed = True
+            self._closed, self._ear = True, None
             self._connection.release(keep=self._over and self._keep)
             self._parts.clear()
             if not self._over:
@@ -99,7 +106,8 @@ class Answer:
     def offer(self) -> bool:
         """Show the reader what came; true if so much waits for it that the backend has to be held back."""
         if self._parts:
-            self._wake()
+            if not (self._ear and self._heard(self._ear)):
+                self._wake()
         elif self._unread > HEAD_LIMIT:
             raise UpstreamInvalid("64 KiB came without a byte of body")
         return self._unread > UNREAD_LIMIT and not self._over
@@ -163,6 +171,17 @@ class Answer:
         except asyncio.CancelledError:
             self.close()
             raise
+
+    def _heard(self, ear: Ear) -> bool:
+        """Whether nobody has to wake for what came."""
+        if self._waiter is None or self._waiter.done():
+            return False
+        heard = ear(b"".join(self._parts))
+        if heard is not None:
+            self._parts.clear()
+            self._unread = 0
+            self._connection.alarm.again()
+        return bool(heard)
 
     def _late(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -18,17 +18,21 @@ class Alarm:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._due = inf
+        self._due = self._seconds = inf
         self._ring: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def set(self, seconds: float, ring: Callable[[], None]) -> None:
         """Ring in so many seconds, unless it is set or unset before."""
-        self._due = self._loop.time() + seconds
-        self._ring = ring
+        self._seconds, self._ring = seconds, ring
+        self.again()
         if self._due < (inf if self._timer is None else self._timer.when()):
             self.cancel()
             self._timer = self._loop.call_at(self._due, self._look)
+
+    def again(self) -> None:
+        """Ring so many seconds from now instead."""
+        self._due = self._loop.time() + self._seconds
 
     def unset(self) -> None:
         self._due, self._ring = inf, None

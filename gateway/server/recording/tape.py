@@ -177,20 +177,35 @@ def overheard(send: Send, tape: Tape | None) -> Send:
     """What sends an answer, and the tape is told what."""
     if not tape:
         return send
-    recording, begun = tape.recording, tape.begun
-    add, most = recording.entries.append, recording.most
+    return _Told(send, tape)
 
-    def tell(message: Message) -> Awaitable[None]:
+
+class _Told:
+    """A Sender, whatever sends."""
+
+    def __init__(self, send: Send, tape: Tape) -> None:
+        self._send, self._tape = send, tape
+        self._now: Callable[[bytes], bool] | None = getattr(send, "now", None)
+
+    def now(self, piece: bytes) -> bool:
+        if not (self._now and self._now(piece)):
+            return False
+        self._wrote(piece)
+        return True
+
+    def __call__(self, message: Message) -> Awaitable[None]:
         if body := message.get("body"):
-            recording.size = size = recording.size + len(body) + ENTRY
-            if size <= most:
-                add(Wrote(perf_counter() - begun, body))
+            self._wrote(body)
         elif message["type"] == "http.response.start":
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in message["headers"]}
-            tape.began(message["status"], headers)
-        return send(message)
+            self._tape.began(message["status"], headers)
+        return self._send(message)
 
-    return tell
+    def _wrote(self, body: bytes) -> None:
+        recording = self._tape.recording
+        recording.size = size = recording.size + len(body) + ENTRY
+        if size <= recording.most:
+            recording.entries.append(Wrote(perf_counter() - self._tape.begun, body))
 
 
 def _headers(scope: Scope) -> dict[str, str]:

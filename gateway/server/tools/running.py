@@ -10,6 +10,7 @@ from msgspec import json
 
 from gateway.errors import Problem
 from gateway.hosted import Result
+from gateway.server.client import Ear
 
 Work = Callable[[Callable[[Result], None]], Coroutine[Any, Any, None]]
 
@@ -30,7 +31,7 @@ class Running:
         self._task = asyncio.create_task(work(self._take))
         self._task.add_done_callback(self._end)
 
-    async def ready(self, seconds: float = inf) -> bool:
+    async def ready(self, seconds: float = inf, _ear: Ear | None = None, /) -> bool:
         with suppress(TimeoutError):
             async with asyncio.timeout(None if seconds == inf else max(seconds, 0)):
                 await self._news.wait()
