@@ -17,7 +17,7 @@ from gateway.server import logs
 from gateway.server.backend import Backend
 from gateway.server.call import AnyCall
 from gateway.server.client import Ear
-from gateway.server.replies import Outlet
+from gateway.server.replies import Now, Outlet
 from gateway.server.telemetry.observation import Observation
 from gateway.turn import Action, CallUpstream, Failed, Keep, Send, Turn
 
@@ -46,7 +46,7 @@ class Exchange:
     turn: one that has started; keep: stores the answer.
     """
 
-    _now: Callable[[bytes], bool]  # see Outlet
+    _now: Now  # where it is pumped to
 
     def __init__(self, turn: Turn, attempts: Attempting, times: Stream, keep: Kept) -> None:
         self._turn, self._attempts, self._times, self._keep = turn, attempts, times, keep

@@ -15,7 +15,7 @@ from gateway.errors import STOPPED
 from gateway.server import failures
 from gateway.server.headers import named
 from gateway.server.ids import new_id
-from gateway.server.protocols import at_once
+from gateway.server.protocols import direct
 from gateway.server.recording.tape import overheard
 from gateway.server.telemetry.endpoints import endpoint
 from gateway.server.telemetry.observation import Observation, observe
@@ -53,13 +53,10 @@ class Labels:
 
 
 class _Client:
-    """What passes between it and the application.  left: before it had all of its answer.
-
-    A Sender; now: writes a piece of a body, if the server can do that.
-    """
+    """What passes between it and the application, of which it is what sends.  left: before it had all of its answer."""
 
     def __init__(self, seen: Observation, receive: Receive, send: Send) -> None:
-        self._seen, self._receive, self._send, self._now = seen, receive, send, at_once(send)
+        self._seen, self._receive, self._send, self._now = seen, receive, send, direct(send)
         self._whole = self.left = False
 
     async def receive(self) -> Message:
@@ -71,10 +68,10 @@ class _Client:
         return message
 
     def now(self, piece: bytes) -> bool:
-        if not (self._now and self._now(piece)):
-            return False
-        self._seen.sent += len(piece)
-        return True
+        given = self._now(piece)
+        if given:
+            self._seen.sent += len(piece)
+        return given
 
     def __call__(self, message: Message) -> Awaitable[None]:
         if "status" in message:

@@ -9,27 +9,33 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from typing import Protocol
 
 from sse_starlette import EventSourceResponse
-from starlette.types import Message, Send
+from starlette.types import Send
 
 _EVENTS = tuple(EventSourceResponse(iter(()), headers={"cache-control": "no-cache"}).raw_headers)
 _JSON = (b"content-type", b"application/json")
 
 
+# Gives the client a piece of its answer at once; False where that would have to wait, and then it is not given.
+Now = Callable[[bytes], bool]
+
+
 class Outlet(Protocol):
-    """Where the pieces of an answer go.
+    """Where the pieces of an answer go."""
 
-    now: gives the client one at once; False where that would have to wait, and then it is not given.
-    """
-
+    @property
+    def now(self) -> Now: ...
     def tell(self, piece: bytes) -> Awaitable[None]: ...
-    def now(self, piece: bytes) -> bool: ...
 
 
-class Sender(Protocol):
-    """What is a Send, and knows a shorter way for a piece of a body; now: as of an Outlet."""
+def never(_: bytes) -> bool:
+    """A Now for who cannot do that."""
+    return False
 
-    def __call__(self, message: Message, /) -> Awaitable[None]: ...
-    def now(self, piece: bytes) -> bool: ...
+
+def at_once(send: Send) -> Now:
+    """The shorter way that something knows which sends messages, as its `now`."""
+    now: Now = getattr(send, "now", never)
+    return now
 
 
 class EventStream:
@@ -37,7 +43,7 @@ class EventStream:
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self.now: Callable[[bytes], bool] = getattr(send, "now", _never)
+        self.now = at_once(send)
 
     async def begin(self, headers: Mapping[str, str]) -> None:
         await _send_head([*_raw(headers), *_EVENTS], self._send)
@@ -66,10 +72,6 @@ async def send_whole(body: bytes, headers: Mapping[str, str], send: Send) -> Non
 
 async def _send_head(headers: list[tuple[bytes, bytes]], send: Send) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-
-
-def _never(_: bytes) -> bool:
-    return False
 
 
 def _raw(headers: Mapping[str, str]) -> Iterable[tuple[bytes, bytes]]:

@@ -13,6 +13,7 @@ from gateway.events import Event, Usage
 from gateway.recording import Answered, Asked, Began, Ended, Over, Prepared, Put, Read, Recording, Refused, Wrote
 from gateway.recording.entries import ENTRY
 from gateway.request import Request
+from gateway.server.replies import at_once
 from gateway.server.rounds import Round
 from gateway.turn import Lone, Source
 
@@ -175,23 +176,20 @@ def opening(open: Callable[[Request], Source], tape: Tape | None) -> Callable[[R
 
 def overheard(send: Send, tape: Tape | None) -> Send:
     """What sends an answer, and the tape is told what."""
-    if not tape:
-        return send
-    return _Told(send, tape)
+    return _Told(send, tape) if tape else send
 
 
 class _Told:
-    """A Sender, whatever sends."""
+    """Sends messages."""
 
     def __init__(self, send: Send, tape: Tape) -> None:
-        self._send, self._tape = send, tape
-        self._now: Callable[[bytes], bool] | None = getattr(send, "now", None)
+        self._send, self._tape, self._now = send, tape, at_once(send)
 
     def now(self, piece: bytes) -> bool:
-        if not (self._now and self._now(piece)):
-            return False
-        self._wrote(piece)
-        return True
+        given = self._now(piece)
+        if given:
+            self._wrote(piece)
+        return given
 
     def __call__(self, message: Message) -> Awaitable[None]:
         if body := message.get("body"):
