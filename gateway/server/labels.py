@@ -6,17 +6,19 @@ Each is observed from here on.
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.errors import STOPPED
 from gateway.server import failures
+from gateway.server.direct import Direct
 from gateway.server.headers import named
 from gateway.server.ids import new_id
-from gateway.server.protocols import direct
+from gateway.server.presence import Door
 from gateway.server.recording.tape import overheard
+from gateway.server.replies import Fields
 from gateway.server.telemetry.endpoints import endpoint
 from gateway.server.telemetry.observation import Observation, observe
 from gateway.server.telemetry.telemetry import Telemetry
@@ -52,25 +54,40 @@ class Labels:
             seen.let_go()
 
 
-class _Client:
+class _Client(Door):
     """What passes between it and the application, of which it is what sends.  left: before it had all of its answer."""
 
     def __init__(self, seen: Observation, receive: Receive, send: Send) -> None:
-        self._seen, self._receive, self._send, self._now = seen, receive, send, direct(send)
+        self._seen, self._receive, self._send, self._direct = seen, receive, send, Direct(send)
         self._whole = self.left = False
+        self._gone: Callable[[], None] = _nobody_waits
 
     async def receive(self) -> Message:
         message = await self._receive()
         if message["type"] == "http.request":
             self._seen.received += len(message.get("body", b""))
         else:
-            self.left = not self._whole
+            self._leave()
         return message
 
+    def watch(self, gone: Callable[[], None]) -> bool:
+        self._gone = gone
+        return self._direct.watch(self._leave)
+
+    def unwatch(self) -> None:
+        self._direct.unwatch()
+        self._gone = _nobody_waits
+
     def now(self, piece: bytes) -> bool:
-        given = self._now(piece)
+        given = self._direct.piece(piece)
         if given:
             self._seen.sent += len(piece)
+        return given
+
+    def whole(self, fields: Fields, body: bytes) -> bool:
+        given = self._whole = self._direct.whole([*fields, *self._labels()], body)
+        if given:
+            self._seen.status, self._seen.sent = 200, len(body)
         return given
 
     def __call__(self, message: Message) -> Awaitable[None]:
@@ -82,6 +99,10 @@ class _Client:
             self._whole = not message.get("more_body")
         return self._send(message)
 
+    def _leave(self) -> None:
+        self.left = not self._whole
+        self._gone()
+
     def _labels(self) -> list[tuple[bytes, bytes]]:
         took = (time.perf_counter() - self._seen.arrived) * 1000
         return [
@@ -89,6 +110,10 @@ class _Client:
             (b"openai-processing-ms", b"%d" % took),
             (b"openai-version", b"2020-10-01"),
         ]
+
+
+def _nobody_waits() -> None:
+    """For it to go."""
 
 
 def _given(scope: MutableMapping[str, Any]) -> str | None:

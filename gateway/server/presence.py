@@ -1,6 +1,7 @@
 """Whether the client is still there: from the moment its request was read until it has its answer."""
 
 import asyncio
+from collections.abc import Callable
 from types import TracebackType
 
 from starlette.types import Receive
@@ -8,30 +9,54 @@ from starlette.types import Receive
 LEFT = "the client has left"  # as the message of a cancellation
 
 
+class Door:
+    """What a `receive` may be of: it can tell at once that the client goes."""
+
+    def watch(self, gone: Callable[[], None]) -> bool:
+        """It is called when the client goes, until `unwatch`; False, and it is not, where only a message tells that."""
+        raise NotImplementedError
+
+    def unwatch(self) -> None:
+        raise NotImplementedError
+
+
 class Presence:
-    """Ends its block as soon as the client goes, wherever it waits; nobody has to be told."""
+    """Ends its block as soon as the client goes, wherever it waits; nobody has to be told.
+
+    Where no Door tells that, a task waits for the message that does.
+    """
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self._left = False
+        self._watcher: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> None:
-        worker = asyncio.current_task()
-        assert worker
-        self._watcher = asyncio.create_task(self._watch(worker))
+        self._worker = asyncio.current_task()
+        door = getattr(self._receive, "__self__", None)
+        self._door = door if isinstance(door, Door) and door.watch(self._leave) else None
+        if not self._door:
+            self._watcher = asyncio.create_task(self._watch())
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        self._watcher.cancel()
-        del self._watcher  # it knows where it was cancelled, and with that this: they would be a cycle
+        if self._door:
+            self._door.unwatch()
+        if self._watcher:
+            self._watcher.cancel()
+        worker, self._worker, self._watcher = self._worker, None, None  # they know this: it would be a cycle
         ours = self._left and kind is asyncio.CancelledError
-        if ours and (worker := asyncio.current_task()):
+        if ours and worker:
             worker.uncancel()
         return ours
 
-    async def _watch(self, worker: asyncio.Task[object]) -> None:
+    async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+        self._leave()
+
+    def _leave(self) -> None:
         self._left = True
-        worker.cancel(LEFT)
+        if self._worker:
+            self._worker.cancel(LEFT)

@@ -9,17 +9,16 @@ import asyncio
 import sys
 from asyncio import TimerHandle
 from collections.abc import Callable
-from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import uvicorn
-from starlette.types import ASGIApp, Send
+from starlette.types import ASGIApp
 from uvicorn._types import ASGISendEvent
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from gateway.config import Config
-from gateway.server.replies import Now, never
 from gateway.server.writing import Joining
 
 if TYPE_CHECKING:
@@ -139,6 +138,8 @@ class Http(Patience, HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._expect_no_more()
         super().connection_lost(exc)
+        if lost := self._joining.lost:
+            lost()
 
     def data_received(self, data: bytes) -> None:
         self._expect_no_more()
@@ -178,13 +179,14 @@ class Http(Patience, HttpToolsProtocol):
         names = [name for name, _ in self.headers]
         codings = [value.lower() for name, value in self.headers if name == b"transfer-encoding"]
         version, hosts = self.parser.get_http_version(), names.count(b"host")
-        if sum(len(name) + len(value) for name, value in self.headers) > _MOST_HEAD:
+        if sum(map(len, chain.from_iterable(self.headers))) > _MOST_HEAD:
             raise ValueError("a head that is too large")
         if version not in ("1.0", "1.1") or hosts > 1 or (version == "1.1" and not hosts):
             raise ValueError("no version or no host")
         if codings not in ([], [b"chunked"]):
             raise ValueError("a body of no known length")
-        if self._should_upgrade() and (self.parser.get_method() != b"GET" or any(one in names for one in _LENGTHS)):
+        upgrades = self.parser.should_upgrade() and self._should_upgrade()
+        if upgrades and (self.parser.get_method() != b"GET" or any(one in names for one in _LENGTHS)):
             raise ValueError("a handshake with a body")
 
     def _bound(self, size: int) -> None:
@@ -219,19 +221,6 @@ class WebSocket(Patience, WebSocketsSansIOProtocol):
         await super().send(message)
         if self.close_sent:  # a refusal is an end as well, which the server takes for a fault
             self.handshake_complete = True
-
-
-def direct(send: Send) -> Now:
-    """Writes a piece of the body that uvicorn sends; a message of ASGI does the same, and takes five times as long."""
-    cycle = getattr(send, "__self__", None)
-    return partial(_write, cycle) if isinstance(cycle, RequestResponseCycle) else never
-
-
-def _write(cycle: RequestResponseCycle, piece: bytes) -> bool:
-    if cycle.flow.write_paused or cycle.disconnected or cycle.response_complete or not cycle.chunked_encoding:
-        return False
-    cycle.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
-    return True
 
 
 def _certificates(config: Config) -> "Certificates | None":

@@ -17,6 +17,8 @@ _JSON = (b"content-type", b"application/json")
 
 # Gives the client a piece of its answer at once; False where that would have to wait, and then it is not given.
 Now = Callable[[bytes], bool]
+Fields = list[tuple[bytes, bytes]]  # of a head, in lower case
+Whole = Callable[[Fields, bytes], bool]  # the same for a whole answer
 
 
 class Outlet(Protocol):
@@ -66,12 +68,15 @@ async def send_stream(pieces: AsyncIterator[bytes], headers: Mapping[str, str], 
 
 async def send_whole(body: bytes, headers: Mapping[str, str], send: Send) -> None:
     """A JSON text."""
-    await _send_head([*_raw(headers), (b"content-length", b"%d" % len(body)), _JSON], send)
-    await send({"type": "http.response.body", "body": body})
+    fields = [*_raw(headers), (b"content-length", b"%d" % len(body)), _JSON]
+    at_once: Whole | None = getattr(send, "whole", None)
+    if not (at_once and at_once(fields, body)):
+        await _send_head(fields, send)
+        await send({"type": "http.response.body", "body": body})
 
 
-async def _send_head(headers: list[tuple[bytes, bytes]], send: Send) -> None:
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
+async def _send_head(fields: Fields, send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": fields})
 
 
 def _raw(headers: Mapping[str, str]) -> Iterable[tuple[bytes, bytes]]:

@@ -1,12 +1,18 @@
 """The head of an answer and what follows it at once, as one write: a system call costs a tenth of a request."""
 
 import asyncio
+from collections.abc import Callable
 
 _HEAD = b"HTTP/1."
 
 
 class Joining:
-    """A transport that holds a head back, at most to the end of the loop's turn; else the one that it is made of."""
+    """All that is used of a transport, which holds a head back, at most to the end of the loop's turn.
+
+    lost: what is to be called when the connection is.
+    """
+
+    lost: Callable[[], None] | None = None
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport, self._loop = transport, loop
@@ -34,5 +40,8 @@ class Joining:
     def get_write_buffer_size(self) -> int:
         return len(self._head) + self._transport.get_write_buffer_size()
 
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._transport, name)
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def abort(self) -> None:
+        self._transport.abort()

@@ -1,0 +1,150 @@
+"""Past ASGI's messages: a whole answer is what uvicorn would have sent, and who leaves is noticed without a task."""
+
+import asyncio
+import json
+import logging
+from unittest.mock import Mock
+
+import pytest
+from scripted import HANG, HELLO_MESSAGES, SOON, listening, said, whole
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+from gateway.server.direct import Direct
+from gateway.server.writing import Joining
+
+FIELDS = [(b"content-length", b"2"), (b"content-type", b"application/json")]
+ANSWER = whole(said("Hi"))
+
+
+class Wire:
+    """What a transport is asked to do."""
+
+    def __init__(self):
+        self.written, self.closed = [], False
+
+    def write(self, data):
+        self.written.append(data)
+
+    def close(self):
+        self.closed = True
+
+
+def cycle(*, keep_alive=True, joining=True):
+    """A request that uvicorn has read, and the wire below it."""
+    wire = Wire()
+    transport = Joining(wire, asyncio.get_running_loop()) if joining else wire
+    logger = logging.getLogger("test")
+    return wire, RequestResponseCycle(
+        scope={"type": "http", "method": "POST", "http_version": "1.1"},
+        transport=transport,
+        flow=FlowControl(wire),
+        logger=logger,
+        access_logger=logger,
+        access_log=False,
+        default_headers=[],
+        message_event=asyncio.Event(),
+        expect_100_continue=False,
+        keep_alive=keep_alive,
+        on_response=Mock(),
+    )
+
+
+async def by_messages(cycle, fields, body):
+    await cycle.send({"type": "http.response.start", "status": 200, "headers": fields})
+    await cycle.send({"type": "http.response.body", "body": body})
+
+
+@pytest.mark.parametrize("keep_alive", [True, False])
+async def test_a_whole_answer_is_byte_for_byte_what_messages_make_of_it(keep_alive):
+    wire, one = cycle(keep_alive=keep_alive)
+    assert Direct(one.send).whole(FIELDS, b"{}")
+    asked, other = cycle(keep_alive=keep_alive)
+    await by_messages(other, FIELDS, b"{}")
+    assert wire.written == asked.written and len(wire.written) == 1
+    assert wire.closed == asked.closed == (not keep_alive)
+    for each in (one, other):
+        assert each.response_started and each.response_complete and each.message_event.is_set()
+        each.on_response.assert_called_once_with()
+
+
+async def test_what_would_be_a_head_of_its_own_is_left_to_uvicorn_that_refuses_it():
+    wire, one = cycle()
+    bad = [*FIELDS, (b"x-a", b"1\r\nx-b: 2")]
+    assert not Direct(one.send).whole(bad, b"{}")
+    assert not one.response_started and not wire.written
+    with pytest.raises(RuntimeError, match="header value"):
+        await by_messages(one, bad, b"{}")
+
+
+@pytest.mark.parametrize("state", ["paused", "gone", "begun", "not uvicorn's", "uvicorn's own"])
+async def test_what_has_to_wait_or_cannot_be_is_not_given(state):
+    wire, one = cycle(joining=state != "uvicorn's own")
+    direct = Direct(one.send if state != "not uvicorn's" else by_messages)
+    if state == "paused":
+        one.flow.pause_writing()
+    one.disconnected, one.response_started = state == "gone", state == "begun"
+    assert not direct.whole(FIELDS, b"{}") and not direct.piece(b"data: {}\n\n") and not wire.written
+
+
+async def test_only_a_body_in_chunks_has_pieces():
+    wire, one = cycle()
+    await one.send({"type": "http.response.start", "status": 200, "headers": FIELDS})
+    assert not Direct(one.send).piece(b"{}")
+    wire, one = cycle()
+    await one.send({"type": "http.response.start", "status": 200, "headers": FIELDS[1:]})
+    assert Direct(one.send).piece(b"{}") and b"".join(wire.written).endswith(b"\r\n\r\n2\r\n{}\r\n")
+
+
+async def test_who_watches_is_told_once_the_connection_is_lost_and_not_after_it_has_looked_away():
+    _, one = cycle()
+    direct, gone = Direct(one.send), Mock()
+    assert direct.watch(gone) and one.transport.lost is gone
+    direct.unwatch()
+    assert one.transport.lost is None
+    one.disconnected = True
+    assert not direct.watch(gone), "it is too late"
+
+
+async def test_who_looks_away_late_does_not_do_so_for_the_next_request():
+    _, one = cycle()
+    first, second, gone = Direct(one.send), Direct(one.send), Mock()
+    first.watch(Mock())
+    second.watch(gone)
+    first.unwatch()
+    assert one.transport.lost is gone
+
+
+def posted(*lines):
+    body = json.dumps({"model": "m", "messages": HELLO_MESSAGES}).encode()
+    head = [b"POST /v1/chat/completions HTTP/1.1", b"host: x", b"content-length: %d" % len(body), *lines]
+    return b"".join(line + b"\r\n" for line in head) + b"\r\n" + body
+
+
+async def test_the_client_of_the_second_of_two_requests_in_one_write_is_missed_as_well():
+    second = asyncio.Event()
+
+    async def come(_):
+        second.set()
+
+    async with listening(ANSWER, [come, HANG]) as site:
+        reader, writer = await asyncio.open_connection("127.0.0.1", site.client.base_url.port)
+        writer.write(posted() * 2)
+        assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+        async with asyncio.timeout(SOON):
+            await second.wait()
+        assert not site.upstream.gone.is_set()
+        writer.transport.abort()
+        async with asyncio.timeout(SOON):
+            await site.upstream.gone.wait()
+
+
+async def test_a_client_that_wants_no_other_answer_has_its_connection_closed_behind_this_one():
+    async with listening(ANSWER) as site:
+        reader, writer = await asyncio.open_connection("127.0.0.1", site.client.base_url.port)
+        writer.write(posted(b"connection: close"))
+        async with asyncio.timeout(SOON):
+            told = await reader.read()
+        writer.close()
+    head, _, body = told.partition(b"\r\n\r\n")
+    assert b"\r\nconnection: close" in head and json.loads(body)["choices"][0]["message"]["content"] == "Hi"
