@@ -52,7 +52,7 @@ class Asking:
         telemetry: Telemetry,
     ) -> None:
         self._reader, self._directory, self._config, self._limits = reader, directory, reader.config, limits
-        self.joined, self.telemetry = joined, telemetry
+        self.joined, self.telemetry, self.store = joined, telemetry, reader.store
         self.jobs = Jobs(reader.store, reader.config, self._again, telemetry)
 
     async def answer(self, ask: Ask, read: Read, reply: type[Answer | Count], send: Send) -> bool:
@@ -61,7 +61,6 @@ class Asking:
         if seen.tape:
             seen.tape.asked(ask.http.scope, ask.raw)
         async with AsyncExitStack() as held:
-            held.callback(seen.hold())
             question = await held.enter_async_context(read(self._reader, ask.raw, ask.tenant))
             seen.ledger, seen.spent = question.ledger, question.spent
             try:
@@ -72,12 +71,13 @@ class Asking:
                     grant.used, send = question.used, grant.telling(send)
                     await held.enter_async_context(grant)
                 if question.lasting:
+                    held.callback(seen.hold())
                     if question.lasting.background:
                         held.enter_context(self.joined(beside=1))
                     job = await self.jobs.start(ask.http.scope, ask.raw, ask.tenant, (question, ways), held)
                     if job:
                         seconds = self._config.stream.keepalive_seconds
-                        accepted = Accepted(job, self._reader.store, seconds)
+                        accepted = Accepted(job, self.store, seconds)
                         return await accepted.run(ask.http.scope, ask.http.receive, send)
                 return await reply(ask.http, question, ways, self._config).run(send)
             except GatewayError as error:
@@ -94,7 +94,7 @@ class Asking:
     @asynccontextmanager
     async def _again(self, job: Job, named: Named) -> AsyncIterator[tuple[Question, Ways]]:
         """The question of a job that has to be answered once more; raises as `answer` does."""
-        state = State(self._reader.store, job.tenant)
+        state = State(self.store, job.tenant)
         key = next((key for key in self._config.auth.keys if key.name == job.tenant), None)
         async with self._reader.response_in(state, job.request, job.tenant, named) as question:
             yield question, await self._ways(question, key)

@@ -1,6 +1,6 @@
 """Where requests enter: a question for a model goes straight to who answers it, all else to its route."""
 
-from collections.abc import Awaitable, Callable
+from functools import cached_property, partial
 from math import inf
 from typing import Any
 
@@ -45,8 +45,9 @@ class Post:
     def __init__(
         self, app: App, config: Config, door: Doorkeeper, crowd: Crowd, read: Read, reply: type[Answer | Count]
     ) -> None:
-        self._app, self._config, self._door, self._crowd = app, config, door, crowd
+        self._app, self._door, self._crowd = app, door, crowd
         self._read, self._reply, self._most = read, reply, config.limits.concurrent or inf
+        self._most_bytes = config.limits.body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._crowd.inside >= self._most:
@@ -65,13 +66,15 @@ class Post:
 
     async def _answer(self, request: Request, send: Send) -> None:
         key = await self._door.admit(request)
-        ask = Ask(request, await read_body(request, self._config.limits.body_bytes), key)
-        answer = self._answerer(ask)
-        if again := idempotency.key_of(request, ask.raw, self._app.state.store, ask.tenant):
+        ask = Ask(request, await read_body(request, self._most_bytes), key)
+        answer = partial(self._asking.answer, ask, self._read, self._reply)
+        if again := idempotency.key_of(request, ask.raw, self._asking.store, ask.tenant):
             await idempotency.once(again, answer, request, send)
         else:
             await answer(send)
 
-    def _answerer(self, ask: Ask) -> Callable[[Send], Awaitable[bool]]:
+    @cached_property
+    def _asking(self) -> Asking:
+        """There is one from the application's start on."""
         asking: Asking = self._app.state.asking
-        return lambda send: asking.answer(ask, self._read, self._reply, send)
+        return asking

@@ -24,6 +24,7 @@ from gateway.server.telemetry.metrics import (
 from gateway.server.telemetry.observation import Observation
 from gateway.server.telemetry.tally import Series, Tally
 
+_SORTS = ("input", "output", "cached", "reasoning")  # of tokens
 _KINDS = {
     "upstream_unreachable": "unreachable",
     "upstream_timeout": "timeout",
@@ -35,33 +36,48 @@ _KINDS = {
 }
 
 
-def count(seen: Observation, tally: Tally) -> None:
-    """One request that is over."""
-    endpoint = (seen.endpoint,)
-    tally.count(REQUESTS, (seen.endpoint, seen.model, seen.backend, str(seen.outcome)))
-    tally.count(RECEIVED, endpoint, seen.received)
-    tally.count(SENT, endpoint, seen.sent)
-    for code, times in seen.ledger.codes().items():
-        tally.count(LEDGER, (code,), times)
-    if seen.stored:
-        tally.count(STORED)
-    if seen.backend:
-        _count_answer(seen, tally)
+class Counter:
+    """Counts requests that are over: for all of one sort it looks their series up once."""
 
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+        self._requests: dict[tuple[str, str, str, int], list[list[float]]] = {}
+        self._tokens: dict[str, list[list[float]]] = {}
 
-def _count_answer(seen: Observation, tally: Tally) -> None:
-    tally.measure(DURATION, seen.ended - seen.arrived)
-    if seen.format:
-        tally.count(FORMATS, (seen.format,))
-    pace = seen.pace
-    if seen.streamed and pace.first_content is not None:
-        tally.measure(FIRST_TOKEN, pace.first_content - seen.arrived)
-        tally.add(BETWEEN, (*pace.gaps, pace.last - pace.first_content))
-    used, model = seen.spent(), seen.model
-    tally.count(TOKENS, (model, "input"), used.prompt)
-    tally.count(TOKENS, (model, "output"), used.completion)
-    tally.count(TOKENS, (model, "cached"), used.cached)
-    tally.count(TOKENS, (model, "reasoning"), used.reasoning)
+    def count(self, seen: Observation) -> None:
+        sort = seen.endpoint, seen.model, seen.backend, seen.outcome
+        requests, received, sent = self._requests.get(sort) or self._of_request(*sort)
+        requests[0] += 1
+        received[0] += seen.received
+        sent[0] += seen.sent
+        for code, times in seen.ledger.codes().items():
+            self._tally.count(LEDGER, (code,), times)
+        if seen.stored:
+            self._tally.count(STORED)
+        if seen.backend:
+            self._count_answer(seen)
+
+    def _count_answer(self, seen: Observation) -> None:
+        tally, pace, used = self._tally, seen.pace, seen.spent()
+        tally.measure(DURATION, seen.ended - seen.arrived)
+        if seen.format:
+            tally.count(FORMATS, (seen.format,))
+        if seen.streamed and pace.first_content is not None:
+            tally.measure(FIRST_TOKEN, pace.first_content - seen.arrived)
+            tally.add(BETWEEN, (*pace.gaps, pace.last - pace.first_content))
+        given, made, cached, thought = self._tokens.get(seen.model) or self._of_model(seen.model)
+        given[0] += used.prompt
+        made[0] += used.completion
+        cached[0] += used.cached
+        thought[0] += used.reasoning
+
+    def _of_request(self, endpoint: str, model: str, backend: str, outcome: int) -> list[list[float]]:
+        labels = endpoint, model, backend, str(outcome)
+        cells = [self._tally.cell(REQUESTS, labels), *(self._tally.cell(one, (endpoint,)) for one in (RECEIVED, SENT))]
+        return self._requests.setdefault((endpoint, model, backend, outcome), cells)
+
+    def _of_model(self, model: str) -> list[list[float]]:
+        return self._tokens.setdefault(model, [self._tally.cell(TOKENS, (model, one)) for one in _SORTS])
 
 
 def kind(problem: Problem) -> str | None:

@@ -15,11 +15,15 @@ class Tally:
     def __init__(self, metrics: Iterable[Metric] = METRICS) -> None:
         self.series: Series = {one.name: {labels: one.nothing for labels in one.known} for one in metrics}
 
-    def count(self, metric: Metric, labels: Labels = (), amount: float = 1) -> None:
+    def cell(self, metric: Metric, labels: Labels) -> list[float]:
+        """The numbers of a series, which are in this list from now on."""
         values = self.series[metric.name].get(labels)
         if values is None:
             values = self.series[metric.name][labels] = metric.nothing
-        values[0] += amount
+        return values
+
+    def count(self, metric: Metric, labels: Labels = (), amount: float = 1) -> None:
+        self.cell(metric, labels)[0] += amount
 
     def measure(self, metric: Metric, value: float) -> None:
         values = self._alone(metric)

@@ -27,6 +27,7 @@ class Telemetry:
 
     def __init__(self, shared: Shared | None = None) -> None:
         self._shared, self._tally = shared, Tally()
+        self._counter = counting.Counter(self._tally)
         self.recorder, self.tracer = Recorder(), Tracer()
         self._inside: dict[str, int] = {}  # requests, by endpoint
         self._directory: Directory | None = None  # the newest one
@@ -98,7 +99,7 @@ class Telemetry:
         if not seen.endpoint:
             return
         self._inside[seen.endpoint] -= 1
-        counting.count(seen, self._tally)
+        self._counter.count(seen)
         self._recent.end(seen)
         if seen.tape:
             self.recorder.end(seen, seen.tape)
