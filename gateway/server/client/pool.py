@@ -4,6 +4,7 @@ import asyncio
 import re
 import ssl as tls
 from collections.abc import Mapping
+from functools import lru_cache, partial
 from urllib.parse import urlsplit
 
 from gateway.errors import Unreachable
@@ -14,6 +15,7 @@ _NAME = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)  # RFC 9110, 5.6.2
 _VALUE = re.compile(r"[\t -~\x80-\xff]*")  # RFC 9110, 5.5
 _PATH = re.compile(r"/[!-\"$-~]*")
 _HOST = re.compile(r"[\w.:%\[\]-]+", re.ASCII)  # with its port; without a user, as that belongs into a header
+_PATHS = 16  # whose heads are kept; a server is asked at one or two
 _OURS = {"host", "content-length", "transfer-encoding"}
 
 
@@ -45,6 +47,7 @@ class Pool:
         self._idle = Idle(idle_connections)
         common = {"accept-encoding": "identity", "content-type": "application/json", **headers}
         self._lines = {"host": f"host: {parts.netloc}", **_lines(common)}
+        self._plain = lru_cache(_PATHS)(partial(self._before, headers={}))
 
     async def post(self, path: str, body: bytes, headers: Mapping[str, str] = {}, *, first_byte: float = 0) -> Answer:
         """Send and return when the head of the answer is there; UpstreamTimeout after `first_byte` seconds (0: never).
@@ -69,10 +72,15 @@ class Pool:
             await connection.gone
 
     def _head(self, path: str, size: int, headers: Mapping[str, str]) -> bytes:
+        before = self._before(path, headers) if headers else self._plain(path)
+        return b"%bcontent-length: %d\r\n\r\n" % (before, size)
+
+    def _before(self, path: str, headers: Mapping[str, str]) -> bytes:
+        """All of a head that is the same whatever comes behind it."""
         if not _PATH.fullmatch(path):
             raise ValueError(f"not a path: {path!r}")
         lines = "\r\n".join({**self._lines, **_lines(headers)}.values())
-        return f"POST {self._prefix}{path} HTTP/1.1\r\n{lines}\r\ncontent-length: {size}\r\n\r\n".encode("latin-1")
+        return f"POST {self._prefix}{path} HTTP/1.1\r\n{lines}\r\n".encode("latin-1")
 
     async def _open(self) -> Connection:
         loop = asyncio.get_running_loop()
