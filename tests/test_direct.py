@@ -11,6 +11,9 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from gateway.server.direct import Direct
+from gateway.server.labels import Labels
+from gateway.server.presence import Presence
+from gateway.server.telemetry.telemetry import Telemetry
 from gateway.server.writing import Joining
 
 FIELDS = [(b"content-length", b"2"), (b"content-type", b"application/json")]
@@ -113,6 +116,22 @@ async def test_who_looks_away_late_does_not_do_so_for_the_next_request():
     second.watch(gone)
     first.unwatch()
     assert one.transport.lost is gone
+
+
+async def test_work_for_a_client_whose_going_a_message_tells_is_cancelled_once():
+    done = []
+
+    async def app(scope, receive, send):
+        async with Presence(receive):
+            await asyncio.Event().wait()
+        done.append(asyncio.current_task().cancelling())
+
+    async def receive():
+        return {"type": "http.disconnect"}
+
+    scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": []}
+    await Labels(app, Telemetry())(scope, receive, Mock())
+    assert done == [0]
 
 
 def posted(*lines):

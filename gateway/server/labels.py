@@ -71,8 +71,10 @@ class _Client(Door):
         return message
 
     def watch(self, gone: Callable[[], None]) -> bool:
-        self._gone = gone
-        return self._direct.watch(self._leave)
+        watched = self._direct.watch(self._leave)
+        if watched:
+            self._gone = gone
+        return watched
 
     def unwatch(self) -> None:
         self._direct.unwatch()

@@ -1,6 +1,7 @@
 """Whether the client is still there: from the moment its request was read until it has its answer."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import TracebackType
 
@@ -9,15 +10,16 @@ from starlette.types import Receive
 LEFT = "the client has left"  # as the message of a cancellation
 
 
-class Door:
+class Door(ABC):
     """What a `receive` may be of: it can tell at once that the client goes."""
 
+    @abstractmethod
     def watch(self, gone: Callable[[], None]) -> bool:
-        """It is called when the client goes, until `unwatch`; False, and it is not, where only a message tells that."""
-        raise NotImplementedError
+        """The client's going calls it, until `unwatch`; False, and it does not, where only a message tells that."""
 
+    @abstractmethod
     def unwatch(self) -> None:
-        raise NotImplementedError
+        """Nobody waits for that any more."""
 
 
 class Presence:
@@ -32,7 +34,9 @@ class Presence:
         self._watcher: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> None:
-        self._worker = asyncio.current_task()
+        worker = asyncio.current_task()
+        assert worker
+        self._worker = worker
         door = getattr(self._receive, "__self__", None)
         self._door = door if isinstance(door, Door) and door.watch(self._leave) else None
         if not self._door:
@@ -45,9 +49,10 @@ class Presence:
             self._door.unwatch()
         if self._watcher:
             self._watcher.cancel()
-        worker, self._worker, self._watcher = self._worker, None, None  # they know this: it would be a cycle
+        worker = self._worker
+        del self._worker, self._watcher  # they know this: each would be a cycle
         ours = self._left and kind is asyncio.CancelledError
-        if ours and worker:
+        if ours:
             worker.uncancel()
         return ours
 
@@ -58,5 +63,4 @@ class Presence:
 
     def _leave(self) -> None:
         self._left = True
-        if self._worker:
-            self._worker.cancel(LEFT)
+        self._worker.cancel(LEFT)
