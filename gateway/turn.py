@@ -186,6 +186,8 @@ class Turn:
         return [Send(last), Keep(record)]
 
     def _encoded(self, events: Sequence[Event]) -> bytes:
+        if not events:
+            return b""
         if len(events) == 1 and self.spoken and type(events[0]) not in _APART:  # almost always where chunks come alone
             return self._endpoint.encode(events[0])
         said: list[bytes] = []

@@ -127,6 +127,8 @@ class Told:
 class Asked:
     """A call whose reader sleeps; it is given what comes by `come`."""
 
+    over = False
+
     def __init__(self, *first):
         self.first = [*first]
 

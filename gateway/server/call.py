@@ -30,12 +30,15 @@ class AnyCall(Protocol):
     ready: waits until `read` need not, False after so many seconds, and then nothing is given up.  An ear may be given
     what comes meanwhile.
     read: what came since the last time, b"" at the end; to be asked for once `ready` has said yes.
+    over: that was all of it; False too where only another `read` can tell.
     judge: told by who can read it what the answer is: None, one that has begun or has come to its end, else why it is
     none.  What `ready` and `read` raise is judged already.
     """
 
     def ready(self, seconds: float = inf, ear: Ear | None = None, /) -> Awaitable[bool]: ...
     def read(self) -> bytes: ...
+    @property
+    def over(self) -> bool: ...
     def judge(self, problem: Problem | None) -> None: ...
     def close(self) -> None: ...
 
@@ -104,6 +107,11 @@ class Call:
         if line and (line.tape.speaks != line.call or not data):
             line.read(data)
         return data
+
+    @property
+    def over(self) -> bool:
+        """Where it is written down its end is to be read."""
+        return not self._line and self._answer is not None and self._answer.over
 
     def judge(self, problem: Problem | None) -> None:
         if problem and problem.status >= 500:
@@ -224,6 +232,10 @@ class Later:
 
     def read(self) -> bytes:
         return self._coming.result().read()
+
+    @property
+    def over(self) -> bool:
+        return self._coming.result().over
 
     def judge(self, problem: Problem | None) -> None:
         self._coming.result().judge(problem)

@@ -130,7 +130,6 @@ class Exchange:
             self._retry_after, self._quiet = error.retry_after, isinstance(error, UpstreamFailed | Unavailable)
             return self._end(self._turn.fail(error.problem))
         if more and not self._turn.problem:
-            self._seen.pace.heard(self._turn.begun)
             if self._unjudged and self._turn.spoken:
                 self._judge()
             return said
@@ -141,12 +140,15 @@ class Exchange:
     def _read(self) -> tuple[bytes, bool]:
         """What the client gets for what came, and whether more may come."""
         said, self._heard = self._heard, None
-        if said is not None:
-            return said, True
-        data = self._call.read()
-        if not self._excerpt:
-            self._excerpt = data[:_EXCERPT]
-        return self._turn.feed(data), bool(data)
+        if said is None:
+            if not (data := self._call.read()):
+                return b"", False
+            if not self._excerpt:
+                self._excerpt = data[:_EXCERPT]
+            said = self._turn.feed(data)
+        if not self._turn.problem:
+            self._seen.pace.heard(self._turn.begun)
+        return said, not self._call.over
 
     def _judge(self) -> None:
         self._unjudged = False

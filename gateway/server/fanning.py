@@ -42,6 +42,10 @@ class FanCall:
         data, self._data = self._data or b"", None
         return data
 
+    @property
+    def over(self) -> bool:
+        return False
+
     def judge(self, problem: Problem | None) -> None:
         """Once one has begun to answer, each of the others has if it speaks."""
         self._begun = True

@@ -50,6 +50,11 @@ class Hedged:
         assert self._speaker
         return self._speaker.read()
 
+    @property
+    def over(self) -> bool:
+        assert self._speaker
+        return self._speaker.over
+
     def judge(self, problem: Problem | None) -> None:
         assert self._speaker
         self._speaker.judge(problem)

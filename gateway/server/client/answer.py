@@ -67,6 +67,11 @@ class Answer:
             raise copy(self._error)
         return b""
 
+    @property
+    def over(self) -> bool:
+        """All of it was taken, and it came to its end."""
+        return self._over and not self._parts and self._error is None
+
     def ready(self, seconds: float = inf, ear: Ear | None = None) -> asyncio.Future[bool]:
         """Wait until `take` need not; False after so many seconds, and then nothing is given up.
 
@@ -150,10 +155,11 @@ class Answer:
             return
         if not 200 <= status < 600:
             raise UpstreamInvalid(f"status {status} is no answer")
-        if status == 200 and self.headers.get("content-encoding", "").lower() not in ("", "identity"):
+        headers = self.headers
+        if status == 200 and headers.get("content-encoding", "").lower() not in ("", "identity"):
             raise UpstreamInvalid("the body is encoded, which was not asked for")
-        chunked = self.headers.get("transfer-encoding", "").lower().rstrip().endswith("chunked")
-        self._ends_at_eof = not chunked and "content-length" not in self.headers
+        if "content-length" not in headers:
+            self._ends_at_eof = not headers.get("transfer-encoding", "").lower().rstrip().endswith("chunked")
         self._keep = keep
         self.status = status
         self._wake()

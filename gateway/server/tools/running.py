@@ -48,6 +48,10 @@ class Running:
             self._news.clear()
         return _encode(results)
 
+    @property
+    def over(self) -> bool:
+        return False
+
     def judge(self, problem: Problem | None) -> None:
         """No backend has said anything."""
 
