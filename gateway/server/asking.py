@@ -1,7 +1,7 @@
 """A question is put to the model that it names: where all ways of asking one come together."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, AsyncExitStack
 from functools import partial
 
 from msgspec import Struct
@@ -25,7 +25,7 @@ from gateway.server.telemetry.telemetry import Telemetry
 from gateway.server.ways import Ways, sticky
 from gateway.store.records import Job
 
-Read = Callable[[Reader, bytes, str], AbstractAsyncContextManager[Question]]
+Read = Callable[[Reader, bytes, str, AsyncExitStack], Awaitable[Question]]
 
 
 class Ask(Struct, frozen=True):
@@ -61,7 +61,7 @@ class Asking:
         if seen.tape:
             seen.tape.asked(ask.http.scope, ask.raw)
         async with AsyncExitStack() as held:
-            question = await held.enter_async_context(read(self._reader, ask.raw, ask.tenant))
+            question = await read(self._reader, ask.raw, ask.tenant, held)
             seen.ledger, seen.spent = question.ledger, question.spent
             try:
                 ways = await self._ways(question, ask.key, faithful=reply is Count)
@@ -91,10 +91,9 @@ class Asking:
         named = sticky(question.request, question.sticky, served)
         return Ways(served, key, named, faithful=faithful)
 
-    @asynccontextmanager
-    async def _again(self, job: Job, named: Named) -> AsyncIterator[tuple[Question, Ways]]:
+    async def _again(self, job: Job, named: Named, held: AsyncExitStack) -> tuple[Question, Ways]:
         """The question of a job that has to be answered once more; raises as `answer` does."""
         state = State(self.store, job.tenant)
         key = next((key for key in self._config.auth.keys if key.name == job.tenant), None)
-        async with self._reader.response_in(state, job.request, job.tenant, named) as question:
-            yield question, await self._ways(question, key)
+        question = await self._reader.response_in(state, job.request, held, named)
+        return question, await self._ways(question, key)

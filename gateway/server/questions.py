@@ -2,8 +2,8 @@
 
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -48,10 +48,11 @@ class Named(Struct, frozen=True):
 
 
 class Beside(Struct, frozen=True):
-    """What there is for an answer besides models.  workshop: None where no tool is to run."""
+    """What there is for an answer besides models.  workshop: None where no tool runs; held: takes what it holds."""
 
     memory: Forgetful
     workshop: Workshop | None
+    held: AsyncExitStack
 
 
 class Lasting(Struct, frozen=True):
@@ -164,7 +165,6 @@ async def completion(raw: bytes) -> Question:
     return Question(asked.request, ledger, encoder, keep, Forgetful(), conversation="prompt", prepare=texts.prepare)
 
 
-@asynccontextmanager
 async def response(
     body: dict[str, Any],
     settings: config.Responses,
@@ -172,9 +172,9 @@ async def response(
     sealer: Sealer,
     beside: Beside,
     named: Named | None = None,
-) -> AsyncIterator[Question]:
+) -> Question:
     """named: the response that it is, if it is asked again."""
-    memory, workshop = beside.memory, beside.workshop
+    memory, workshop, held = beside.memory, beside.workshop, beside.held
     ledger, edge = Ledger(), _edge(sealer)
     rules = _rules(settings, sealer, workshop.runs if workshop else responses.nothing_runs)
     named = named or Named(new_id("resp_"), int(time.time()))
@@ -184,21 +184,22 @@ async def response(
         head = responses.Head(named.id, named.created, asked.request.model, model.reasoning.carrier, told)
         return responses.encoder(head, asked, ledger, edge)
 
-    async with state.origin(draft, named.id) as origin:
-        asked = responses.parse(draft, origin.context, rules, ledger)
-        asked = replace(asked, kept=asked.kept or state.remembers)
-        all_turns = asked.echo["reasoning"].get("context") != "current_turn"
-        request = await memory.recalled(asked.request, ledger, all_turns=all_turns)
-        above, keep = asked.compact_above, partial(state.keep_response, draft, origin)
-        compaction = None if above is None else Compaction(above, partial(responses.Summary, edge, ledger))
-        lasts = state.lasts(asked, settings.resume_seconds)
-        lasting = _lasting(named, asked, state, (draft, origin), encoder) if lasts else None
-        thread = origin.behind.thread if origin.behind else None
-        sticky = asked.echo["prompt_cache_key"] or draft.conversation or thread
-        box = workshop.box(asked.hosted, request, ledger) if workshop else None
-        async with box or nullcontext():
-            question = Question(request, ledger, encoder, keep, memory, sticky, "input", compaction, lasting)
-            yield replace(question, tools=lambda _: box)
+    origin = await held.enter_async_context(state.origin(draft, named.id))
+    asked = responses.parse(draft, origin.context, rules, ledger)
+    asked = replace(asked, kept=asked.kept or state.remembers)
+    all_turns = asked.echo["reasoning"].get("context") != "current_turn"
+    request = await memory.recalled(asked.request, ledger, all_turns=all_turns)
+    above, keep = asked.compact_above, partial(state.keep_response, draft, origin)
+    compaction = None if above is None else Compaction(above, partial(responses.Summary, edge, ledger))
+    lasts = state.lasts(asked, settings.resume_seconds)
+    lasting = _lasting(named, asked, state, (draft, origin), encoder) if lasts else None
+    thread = origin.behind.thread if origin.behind else None
+    sticky = asked.echo["prompt_cache_key"] or draft.conversation or thread
+    box = workshop.box(asked.hosted, request, ledger) if workshop else None
+    if box:
+        await held.enter_async_context(box)
+    question = Question(request, ledger, encoder, keep, memory, sticky, "input", compaction, lasting)
+    return replace(question, tools=lambda _: box)
 
 
 def _lasting(
@@ -215,11 +216,10 @@ def _lasting(
     return Lasting(named.id, asked.background, asked.streamed, queued, opening, encoder, stored, finish)
 
 
-@asynccontextmanager
 async def compaction(
-    body: dict[str, Any], settings: config.Responses, state: State, sealer: Sealer
-) -> AsyncIterator[Question]:
-    """The question for a summary alone, of which nothing is stored."""
+    body: dict[str, Any], settings: config.Responses, state: State, sealer: Sealer, held: AsyncExitStack
+) -> Question:
+    """The question for a summary alone, of which nothing is stored; `held` takes what it holds."""
     ledger, created, edge = Ledger(), int(time.time()), _edge(sealer)
     rules, id = _rules(settings, sealer, responses.nothing_runs), new_id("resp_")
     draft = responses.draft(body, rules)
@@ -227,11 +227,11 @@ async def compaction(
     def encoder(_: config.Model) -> Endpoint:
         return responses.Compaction(responses.Head(id, created, request.model), edge, ledger, users)
 
-    async with state.origin(draft, id) as origin:
-        request = summarised(responses.parse(draft, origin.context, rules, ledger).request)
-        users = responses.by_users([*origin.context.before, *draft.input(origin.context.items)], new_id)
-        keep = partial(state.keep_response, draft, origin)
-        yield Question(request, ledger, encoder, keep, Forgetful(), draft.conversation, "input")
+    origin = await held.enter_async_context(state.origin(draft, id))
+    request = summarised(responses.parse(draft, origin.context, rules, ledger).request)
+    users = responses.by_users([*origin.context.before, *draft.input(origin.context.items)], new_id)
+    keep = partial(state.keep_response, draft, origin)
+    return Question(request, ledger, encoder, keep, Forgetful(), draft.conversation, "input")
 
 
 def _rules(settings: config.Responses, sealer: Sealer, runs: responses.Runs | None) -> responses.Settings:

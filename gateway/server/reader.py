@@ -1,8 +1,7 @@
 """Bodies in, questions out: what each way of asking needs besides the body."""
 
-from collections.abc import Coroutine
-from contextlib import AbstractAsyncContextManager
-from typing import Any
+from collections.abc import Awaitable
+from contextlib import AsyncExitStack
 
 from msgspec import Struct
 
@@ -16,56 +15,43 @@ from gateway.server.state import Reading, State
 from gateway.server.tools import Workshop
 from gateway.store.database import Database
 
-Asked = AbstractAsyncContextManager[Question]
-
-
-class _Ready(Asked):
-    """A question that nothing has to be held for."""
-
-    def __init__(self, question: Coroutine[Any, Any, Question]) -> None:
-        self._question = question
-
-    async def __aenter__(self) -> Question:
-        return await self._question
-
-    async def __aexit__(self, *_: object) -> None:
-        """There is nothing to let go of."""
+Asked = Awaitable[Question]
 
 
 class Reader(Struct, frozen=True):
-    """Each makes a question of a body, for a tenant; raises BadRequest or NotFound."""
+    """Each makes a question of a body, for a tenant; raises BadRequest or NotFound.
+
+    held: takes what has to be let go of when the question is answered.
+    """
 
     store: Database
     keyring: Keyring
     config: Config
     workshop: Workshop
 
-    def chat_completion(self, raw: bytes, tenant: str) -> Asked:
-        return _Ready(questions.chat_completion(raw, State(self.store, tenant), self._memory(tenant), self.workshop))
+    def chat_completion(self, raw: bytes, tenant: str, _: AsyncExitStack) -> Asked:
+        return questions.chat_completion(raw, State(self.store, tenant), self._memory(tenant), self.workshop)
 
-    def completion(self, raw: bytes, _: str) -> Asked:
-        return _Ready(questions.completion(raw))
+    def completion(self, raw: bytes, _: str, __: AsyncExitStack) -> Asked:
+        return questions.completion(raw)
 
-    def response(self, raw: bytes, tenant: str) -> Asked:
-        return self.response_in(State(self.store, tenant), raw, tenant)
+    def response(self, raw: bytes, tenant: str, held: AsyncExitStack) -> Asked:
+        return self.response_in(State(self.store, tenant), raw, held)
 
-    def response_in(self, state: State, raw: bytes, tenant: str, named: Named | None = None) -> Asked:
+    def response_in(self, state: State, raw: bytes, held: AsyncExitStack, named: Named | None = None) -> Asked:
         """A response that finds what it goes on from in this state; `named`: if it is asked again."""
-        return self._response(state, raw, tenant, self.workshop, named)
+        return self._response(state, raw, Beside(self._memory(state.tenant), self.workshop, held), named)
 
-    def prompt(self, raw: bytes, tenant: str) -> Asked:
+    def prompt(self, raw: bytes, tenant: str, held: AsyncExitStack) -> Asked:
         """A response that is not going to be answered."""
-        return self._response(Reading(self.store, tenant), raw, tenant, None)
+        return self._response(Reading(self.store, tenant), raw, Beside(self._memory(tenant), None, held))
 
-    def compaction(self, raw: bytes, tenant: str) -> Asked:
+    def compaction(self, raw: bytes, tenant: str, held: AsyncExitStack) -> Asked:
         state, sealer = Reading(self.store, tenant), self.keyring.sealer(tenant)
-        return questions.compaction(decoded(raw), self.config.responses, state, sealer)
+        return questions.compaction(decoded(raw), self.config.responses, state, sealer, held)
 
-    def _response(
-        self, state: State, raw: bytes, tenant: str, workshop: Workshop | None, named: Named | None = None
-    ) -> Asked:
-        beside = Beside(self._memory(tenant), workshop)
-        sealer = self.keyring.sealer(tenant)
+    def _response(self, state: State, raw: bytes, beside: Beside, named: Named | None = None) -> Asked:
+        sealer = self.keyring.sealer(state.tenant)
         return questions.response(decoded(raw), self.config.responses, state, sealer, beside, named)
 
     def _memory(self, tenant: str) -> Forgetful:

@@ -45,7 +45,7 @@ class State:
     remembers: ClassVar[bool] = False
 
     def __init__(self, store: Database, tenant: str) -> None:
-        self._store, self._tenant = store, tenant
+        self._store, self.tenant = store, tenant
         self._holds = False  # a conversation
 
     @asynccontextmanager
@@ -64,12 +64,12 @@ class State:
         """Store the answer with its question; all of it, or raise StoreFailed."""
         items, now = [*origin.unstored, *asked_items(draft, origin)], int(time.time())
         if record["store"] and not origin.behind:
-            await self._store.together(responses.begin, Response(self._tenant, record, items, now))
+            await self._store.together(responses.begin, Response(self.tenant, record, items, now))
             return
         async with self._store.writing() as db:
             conversation = await _left(db, origin, record)
             if record["store"]:
-                await responses.save(db, self._tenant, record, items, conversation or origin.behind, now)
+                await responses.save(db, self.tenant, record, items, conversation or origin.behind, now)
             elif conversation:
                 await conversations.append(db, conversation, [*items, *record["output"]], now)
         self._holds = False
@@ -82,27 +82,27 @@ class State:
     async def open_response(self, draft: Draft, origin: Origin, body: Record, db: "AsyncConnection") -> None:
         """Store a response that is in progress with its question."""
         items = [*origin.unstored, *asked_items(draft, origin)]
-        await responses.open(db, self._tenant, body, items, origin.behind, int(time.time()))
+        await responses.open(db, self.tenant, body, items, origin.behind, int(time.time()))
 
     async def finish_response(self, origin: Origin, db: "AsyncConnection", record: Record) -> bool:
         """Store how one ended that was opened; False if it was deleted meanwhile."""
         conversation = await _left(db, origin, record)
-        return await responses.finish(db, self._tenant, record, conversation, int(time.time()))
+        return await responses.finish(db, self.tenant, record, conversation, int(time.time()))
 
     async def keep_completion(self, record: Record, messages: list[Item]) -> None:
         async with self._store.writing() as db:
-            await completions.save(db, self._tenant, record, messages, int(time.time()))
+            await completions.save(db, self.tenant, record, messages, int(time.time()))
 
     async def _found(self, draft: Draft) -> Origin:
         if not (draft.previous or draft.conversation or draft.references):
             return Origin(Context())
         async with self._store.reading() as db:
-            items = await threads.by_id(db, self._tenant, draft.references) if draft.references else {}
+            items = await threads.by_id(db, self.tenant, draft.references) if draft.references else {}
             if draft.previous:
                 behind, before = await self._previous(db, draft.previous)
                 return Origin(Context(before, items), behind)
             if draft.conversation:
-                found = await conversations.find(db, self._tenant, draft.conversation)
+                found = await conversations.find(db, self.tenant, draft.conversation)
                 if not found:
                     raise no_conversation(draft.conversation, "conversation")
                 return Origin(Context(await threads.read(db, [found.items]), items), found.behind, found)
@@ -113,7 +113,7 @@ class State:
 
         Where it broke off, its last item is left out: a model is not to go on from half a sentence of a failure.
         """
-        if not (kept := await responses.find(db, self._tenant, id)):
+        if not (kept := await responses.find(db, self.tenant, id)):
             raise _no_response(id)
         if (status := kept.body["status"]) in ("queued", "in_progress"):
             message = f"Previous response with id '{id}' is not finished yet: its status is {status}."
@@ -144,7 +144,7 @@ class State:
 
     async def _hold(self, id: str, holder: str) -> bool:
         async with self._store.writing() as db:
-            if not await conversations.find(db, self._tenant, id):
+            if not await conversations.find(db, self.tenant, id):
                 raise no_conversation(id, "conversation")
             return await conversations.hold(db, id, holder, *_lease())
 

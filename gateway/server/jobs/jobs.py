@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from itertools import count
 from math import inf
 from typing import Any
@@ -37,7 +37,8 @@ _WISH = "!"  # before an id: there is something that its process has to know
 _SCOPE: Scope = {"type": "http", "headers": []}  # of a request that nobody waits for
 
 Asked = tuple[Question, Ways]
-Again = Callable[[records.Job, Named], AbstractAsyncContextManager[Asked]]  # its request as it was asked
+# Its request as it was asked, and takes what it holds.
+Again = Callable[[records.Job, Named, AsyncExitStack], Awaitable[Asked]]
 
 
 class Jobs:
@@ -245,7 +246,7 @@ class Jobs:
             named, told = Named(found.id, begun.created), begun.told
             try:
                 async with AsyncExitStack() as held:
-                    asked = await held.enter_async_context(self._again(found, named))
+                    asked = await self._again(found, named, held)
                     assert asked[0].lasting
                     job = Job(self._desk, found.tenant, asked[0].lasting, told)
                     job.accepted.set_result({})  # its client may know it

@@ -1,7 +1,7 @@
 """One response on its way: what is answered as over HTTP, told in messages."""
 
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AsyncExitStack
 
 from msgspec import Struct
 from starlette.requests import Request as HttpRequest
@@ -93,8 +93,9 @@ class Answering:
         seen.status, seen.problem = 200, seen.problem or (None if seen.left else problem)
         seen.let_go()
 
-    def _read(self, reader: Reader, raw: bytes, tenant: str) -> AbstractAsyncContextManager[Question]:
-        return reader.response_in(Nearby(reader.store, tenant, self._client.recent, self._asked.lane), raw, tenant)
+    def _read(self, reader: Reader, raw: bytes, tenant: str, held: AsyncExitStack) -> Awaitable[Question]:
+        state = Nearby(reader.store, tenant, self._client.recent, self._asked.lane)
+        return reader.response_in(state, raw, held)
 
     async def _send(self, message: Message) -> None:
         """A message of ASGI, as messages of the connection."""
