@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gateway.backends.fields import fields
 from gateway.endpoints.chat.fields import KNOWN
-from gateway.formats import FORMATS, canonical
+from gateway.formats import FORMATS
 from gateway.formats.chosen import Chosen, by_name, by_template, opens
 from gateway.formats.row import Ids
 from gateway.ledger import Ledger
@@ -45,7 +45,7 @@ async def standing(route: Route, word: str) -> Chosen:
 def _word(route: Route, request: Request) -> str:
     """The operator's; but who is told of tools by us answers in our format."""
     told = route.settings.tools == "prompt" and request.callable_tools
-    return prompted.FORMAT if told else canonical(route.settings.format)
+    return prompted.FORMAT if told else route.format
 
 
 def by_names(route: Route, word: str) -> Chosen:

@@ -4,14 +4,16 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import cached_property, partial
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gateway.backends import Kind
+from gateway.backends.openai.messages import Policy
 from gateway.config import Config, Model, Target
 from gateway.errors import GatewayError, NotFound, Problem
-from gateway.formats import FORMATS
+from gateway.formats import FORMATS, canonical
 from gateway.formats.response_template import compile
 from gateway.formats.row import Row
 from gateway.routing import Balancer, Budget, Member
@@ -23,7 +25,7 @@ Failed = Callable[[str, Problem], None]
 _UNKNOWN = "The model '{}' does not exist or you do not have access to it."
 
 
-class Route(Struct, frozen=True):
+class Route(Struct, frozen=True, dict=True):
     """Where a model is served: `model` is the name a client has for it, `upstream_model` the backend's.
 
     brought: the format that the operator has brought.
@@ -38,6 +40,35 @@ class Route(Struct, frozen=True):
     def row(self, format: str) -> Row:
         """What is known of a format by its name."""
         return self.brought or FORMATS[format]
+
+    @cached_property
+    def format(self) -> str:
+        """The operator's word for it."""
+        return canonical(self.settings.format)
+
+    @cached_property
+    def parsed_here(self) -> bool:
+        """Calls are looked for in the model's text."""
+        return self.format not in ("native", "auto")
+
+    @cached_property
+    def kind(self) -> Kind:
+        """What the backend's server is to this model."""
+        return self.backend.unparsed if self.parsed_here else self.backend.kind
+
+    @cached_property
+    def policy(self) -> Policy:
+        """How its messages are put."""
+        roles, kind = self.settings.roles, self.kind
+        return Policy(
+            roles.developer,
+            roles.late_system,
+            kind.reasoning,
+            roles.alternate,
+            kind.continues,
+            kind.calls_alone,
+            kind.names,
+        )
 
 
 class Served:

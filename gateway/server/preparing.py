@@ -9,10 +9,9 @@ from msgspec.structs import replace
 
 from gateway.backends.openai.body import Target
 from gateway.backends.openai.continued import continued
-from gateway.backends.openai.messages import Policy
 from gateway.calls import Setting
 from gateway.endpoints.chat.fields import KNOWN
-from gateway.formats import FORMATS, canonical
+from gateway.formats import FORMATS
 from gateway.formats.chosen import Chosen
 from gateway.formats.format import Context
 from gateway.ledger import Ledger
@@ -54,20 +53,9 @@ class Known(Struct, frozen=True):
     frame_bytes: int
 
     def target(self) -> Target:
-        route, roles = self.route, self.route.settings.roles
-        parsed_here = canonical(route.settings.format) not in ("native", "auto")
-        kind = route.backend.unparsed if parsed_here else route.backend.kind
-        policy = Policy(
-            roles.developer,
-            roles.late_system,
-            kind.reasoning,
-            roles.alternate,
-            kind.continues,
-            kind.calls_alone,
-            kind.names,
-        )
+        route = self.route
         special, told = route.row(self.chosen.format).special, route.settings.tools == "prompt"
-        return Target(route.upstream_model, kind, policy, parsed_here, special, self.thinks, told)
+        return Target(route.upstream_model, route.kind, route.policy, route.parsed_here, special, self.thinks, told)
 
 
 def _round(
