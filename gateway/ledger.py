@@ -34,6 +34,8 @@ class Ledger:
 
     def back(self, mark: int) -> None:
         """Forget what was noted since then: that was about something that came to nothing."""
+        if mark == len(self._entries):
+            return
         self._entries = dict.fromkeys(self.entries()[:mark])
         self._told = min(self._told, mark)
 
@@ -51,6 +53,8 @@ class Ledger:
 
     def untold(self) -> str:
         """The entries made since the last call, as one comma list; "" if there are none."""
+        if self._told == len(self._entries):
+            return ""
         new = self.entries()[self._told :]
         self._told += len(new)
         return ", ".join(new)

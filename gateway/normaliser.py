@@ -76,10 +76,9 @@ class Normaliser:
 
     def close(self) -> Iterable[Event]:
         """End what is open, as if the backend had said "stop"."""
-        if self.failed:
+        if self.failed or self.finished():
             return ()
-        if not self.finished():
-            self._setting.ledger.note("synthesised", "finish_reason")
+        self._setting.ledger.note("synthesised", "finish_reason")
         choices = [*self._choices.values()] or [self._open(0)]
         return [event for choice in choices for event in choice.finish("stop")]
 

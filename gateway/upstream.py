@@ -108,6 +108,8 @@ class Upstream:
         return (payload for payload in self._frames.close() if payload == _DONE or readable(payload))
 
     def _ended(self, last: Iterable[Event]) -> list[Event]:
+        if not self._filters:
+            return [*last]
         return [*translate.feed(self._filters, last), *translate.close(self._filters)]
 
     def _good_end(self) -> Iterator[Event]:

@@ -42,7 +42,7 @@ def wrong_value(value: object, param: str, supported: Iterable[str]) -> BadReque
 
 def _typed(expected: str, *types: type) -> Check:
     def check(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
-        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+        if type(value) not in types:
             raise wrong_type(value, param, expected)
 
     return check
@@ -123,8 +123,8 @@ def fields(required: Mapping[str, Check], optional: Mapping[str, Check] | None =
             if value.get(name) is None:
                 raise missing(prefix + name)
         for name, member in value.items():
-            if member is not None and name in known:
-                known[name](member, prefix + name)
+            if member is not None and (each := known.get(name)):
+                each(member, prefix + name)
 
     return check
 

@@ -60,13 +60,15 @@ class Place:
     """At a gate.  `taken`, or else to be waited for; then `well` or what went wrong; `leave` in any case."""
 
     def __init__(self, gate: Gate, asker: Asker) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
         self._gate, self._alone = gate, asker.alone
-        self._turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._attempt = gate.health.begin(_now())
+        self._turn: asyncio.Future[None] = loop.create_future()
+        self._attempt = gate.health.begin(now)
         self._open = True  # its outcome is
         self._ticket = gate.turns.enter(asker.tenant, asker.weight, partial(self._turn.set_result, None))
         self.taken = self._ticket is not None and self._ticket.inside
-        self._until = _now() + gate.patience
+        self._until = now + gate.patience
 
     async def wait(self, seconds: float) -> bool:
         """Until it is taken; False after so many seconds.  Raises Unavailable if there is no hope for it."""

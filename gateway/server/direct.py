@@ -1,6 +1,7 @@
 """To the client past ASGI's messages, which take several times as long: what uvicorn writes for them, as one write."""
 
 from collections.abc import Callable
+from operator import itemgetter
 
 from starlette.types import Send
 from uvicorn.protocols.http.httptools_impl import HEADER_VALUE_RE, STATUS_LINE, RequestResponseCycle
@@ -10,6 +11,8 @@ from gateway.server.writing import Joining
 
 _OK = STATUS_LINE[200]
 _CLOSE = (b"connection", b"close")
+_value = itemgetter(1)
+_line = b"%b: %b\r\n".__mod__
 
 
 class Direct:
@@ -40,11 +43,11 @@ class Direct:
         cycle = self._cycle
         if not cycle or cycle.flow.write_paused or cycle.disconnected or cycle.response_started:
             return False
-        if HEADER_VALUE_RE.search(b"".join([value for _, value in fields])):
+        if HEADER_VALUE_RE.search(b"".join(map(_value, fields))):
             return False
         if not cycle.keep_alive:
             fields = [*fields, _CLOSE]
-        head = b"".join([b"%b: %b\r\n" % field for field in fields])
+        head = b"".join(map(_line, fields))
         cycle.response_started = cycle.response_complete = True
         self._transport.alone().write(b"%b%b\r\n%b" % (_OK, head, body))
         cycle.message_event.set()

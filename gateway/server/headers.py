@@ -14,7 +14,5 @@ def header(scope: MutableMapping[str, Any], name: bytes) -> str | None:
 
 def named(scope: MutableMapping[str, Any]) -> dict[bytes, bytes]:
     """The first header of each name."""
-    found: dict[bytes, bytes] | None = scope.get(_PLACE)
-    if found is None:
-        found = scope[_PLACE] = dict(reversed(scope["headers"]))
+    found: dict[bytes, bytes] = scope.get(_PLACE) or scope.setdefault(_PLACE, dict(reversed(scope["headers"])))
     return found

@@ -10,6 +10,7 @@ import sys
 from asyncio import TimerHandle
 from collections.abc import Callable
 from itertools import chain
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 STOPPING = "stopping"  # what is to be called then, in the state that the application's lifespan gives to its server
 _PONG = 60.0  # seconds until one has to come; a client answers when it has read what it was sent before
 _MOST_HEAD = 1 << 16  # bytes of a request's head
+_name = itemgetter(0)
 _LENGTHS = (b"content-length", b"transfer-encoding")
 _LAST_WORDS = 5  # seconds, beyond the drain, for those who are told that it is over
 
@@ -176,18 +178,20 @@ class Http(Patience, HttpToolsProtocol):
 
     def _check(self) -> None:
         """The parser takes some heads that others read otherwise."""
-        names = [name for name, _ in self.headers]
-        codings = [value.lower() for name, value in self.headers if name == b"transfer-encoding"]
+        names = [*map(_name, self.headers)]
         version, hosts = self.parser.get_http_version(), names.count(b"host")
         if sum(map(len, chain.from_iterable(self.headers))) > _MOST_HEAD:
             raise ValueError("a head that is too large")
         if version not in ("1.0", "1.1") or hosts > 1 or (version == "1.1" and not hosts):
             raise ValueError("no version or no host")
-        if codings not in ([], [b"chunked"]):
+        if b"transfer-encoding" in names and not self._is_in_chunks():
             raise ValueError("a body of no known length")
         upgrades = self.parser.should_upgrade() and self._should_upgrade()
         if upgrades and (self.parser.get_method() != b"GET" or any(one in names for one in _LENGTHS)):
             raise ValueError("a handshake with a body")
+
+    def _is_in_chunks(self) -> bool:
+        return [value.lower() for name, value in self.headers if name == b"transfer-encoding"] == [b"chunked"]
 
     def _bound(self, size: int) -> None:
         if self._headless is not None:

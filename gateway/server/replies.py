@@ -68,7 +68,9 @@ async def send_stream(pieces: AsyncIterator[bytes], headers: Mapping[str, str], 
 
 async def send_whole(body: bytes, headers: Mapping[str, str], send: Send) -> None:
     """A JSON text."""
-    fields = [*_raw(headers), (b"content-length", b"%d" % len(body)), _JSON]
+    fields = [(b"content-length", b"%d" % len(body)), _JSON]
+    if headers:
+        fields = [*_raw(headers), *fields]
     at_once: Whole | None = getattr(send, "whole", None)
     if not (at_once and at_once(fields, body)):
         await _send_head(fields, send)

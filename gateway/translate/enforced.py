@@ -24,10 +24,12 @@ _REFERENCE = re.compile(r'"\$ref":("(?:[^"\\]|\\.)*")')
 
 def means(kind: Kind, *, mute: bool, again: bool) -> Means:
     """How a call is forced; `mute`: the backend cannot be told by `tool_choice`; `again`: that was of no use."""
-    own: tuple[Means, ...] = () if mute or deaf(kind, "tool_choice") else ("own",)
-    schema: tuple[Means, ...] = () if deaf(kind, "response_format") else ("schema",)
-    first, *_ = (*schema, *own, "words") if again else (*own, *schema, "words")
-    return first
+    own = not (mute or deaf(kind, "tool_choice"))
+    if own and not again:
+        return "own"
+    if not deaf(kind, "response_format"):
+        return "schema"
+    return "own" if own else "words"
 
 
 def translate(request: Request, kind: Kind, how: Means, ledger: Ledger) -> Request:

@@ -1,11 +1,13 @@
 """The calls that a conversation has already, which are lowered like the tools that they called."""
 
 from collections.abc import Callable, Iterator, Sequence
+from operator import methodcaller
 from typing import Any
 
 from gateway.request import Message
 
 Call = dict[str, Any]
+_called = methodcaller("get", "tool_calls")
 
 
 def calls(messages: Sequence[Message]) -> Iterator[Call]:
@@ -15,7 +17,7 @@ def calls(messages: Sequence[Message]) -> Iterator[Call]:
 
 def none(messages: Sequence[Message]) -> bool:
     """True if no call was made."""
-    return not any(message.get("tool_calls") for message in messages)
+    return not any(map(_called, messages))
 
 
 def changed(messages: Sequence[Message], change: Callable[[Call], Call]) -> tuple[Message, ...]:

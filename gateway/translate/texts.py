@@ -71,7 +71,8 @@ class Until:
 
 def stops(request: Request, kind: Kind) -> list[Until]:
     """For a backend that leaves them in the text."""
-    said = request.rest.get("stop") or ()
+    if not (said := request.rest.get("stop")):
+        return []
     marks = [mark for mark in ([said] if isinstance(said, str) else said) if mark]
     return [Until(marks)] if marks and kind.keeps_stops else []
 

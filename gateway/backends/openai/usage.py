@@ -25,7 +25,7 @@ def number(said: Count) -> int:
 def _first(*said: Count) -> int:
     """The first that is a count of something, else 0."""
     for one in said:
-        if one and (count := number(one)):
+        if one and (count := one if type(one) is int and one > 0 else number(one)):
             return count
     return 0
 
@@ -38,8 +38,11 @@ def counted(counts: Counts) -> Usage | None:
         prompt, completion = prompt or missing, completion or (missing if prompt else 0)
     if not (prompt or completion):
         return None
-    details = counts.completion_tokens_details or counts.output_tokens_details or _NO_DETAILS
-    return Usage(prompt, completion, _cached(counts), _first(details.reasoning_tokens), _kept(counts))
+    read = counts.prompt_tokens_details or counts.input_tokens_details or _NO_DETAILS
+    made = counts.completion_tokens_details or counts.output_tokens_details or _NO_DETAILS
+    cached = _first(read.cached_tokens, counts.cache_read_input_tokens, counts.prompt_cache_hit_tokens)
+    kept = _first(read.cache_write_tokens, read.created_cache_tokens, counts.cache_creation_input_tokens)
+    return Usage(prompt, completion, cached, _first(made.reasoning_tokens), kept)
 
 
 def timed(timings: Mapping[str, Any]) -> Usage | None:
@@ -60,17 +63,6 @@ def _prompt(counts: Counts) -> int:
 
 def _completion(counts: Counts) -> int:
     return _first(counts.completion_tokens, counts.output_tokens, counts.eval_count, counts.tokens_predicted)
-
-
-def _kept(counts: Counts) -> int:
-    """What went to the cache."""
-    details = counts.prompt_tokens_details or counts.input_tokens_details or _NO_DETAILS
-    return _first(details.cache_write_tokens, details.created_cache_tokens, counts.cache_creation_input_tokens)
-
-
-def _cached(counts: Counts) -> int:
-    details = counts.prompt_tokens_details or counts.input_tokens_details or _NO_DETAILS
-    return _first(details.cached_tokens, counts.cache_read_input_tokens, counts.prompt_cache_hit_tokens)
 
 
 def shared(usage: Usage, thought: int, said: int) -> Usage:

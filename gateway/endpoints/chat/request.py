@@ -87,6 +87,8 @@ def _check_results(messages: list[Message]) -> None:
 
 def _tools(body: dict[str, Any]) -> tuple[tuple[Tool, ...], Chosen]:
     """What is offered, what has to be called and what may be."""
+    if "tools" not in body and "tool_choice" not in body:
+        return (), (None, None)
     tools = tuple(
         Tool(tool[tool["type"]]["name"], tool[tool["type"]], tool["type"]) for tool in body.get("tools") or ()
     )
