@@ -36,9 +36,9 @@ class Upstream:
     ) -> None:
         self._decoder, self._normaliser, self._ledger = decoder, Normaliser(setting), setting.ledger
         self._prompt_size, self._filters, self._limit = prompt_size, filters, limit
-        self._frames: Framing = SSE(limit)
+        self._frames: Framing
         self._plain = not filters and not setting.format  # text is text, and nobody else wants it
-        self._whole = False
+        self._whole = True  # unless it is a stream
         self._done = False  # [DONE] has come
 
     def answered(self, content_type: str) -> None:
