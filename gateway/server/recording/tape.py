@@ -116,8 +116,7 @@ class _Overheard:
     def feed(self, data: bytes) -> list[Event]:
         now = perf_counter()
         events = self._source.feed(data)
-        if data:  # else it is the end, of which the call has told
-            self._heard(now, data, events)
+        self._heard(now, data, events)
         return events
 
     def close(self) -> list[Event]:
