@@ -1,13 +1,11 @@
 """The calls that a conversation has already, which are lowered like the tools that they called."""
 
 from collections.abc import Callable, Iterator, Sequence
-from operator import methodcaller
 from typing import Any
 
 from gateway.request import Message
 
 Call = dict[str, Any]
-_called = methodcaller("get", "tool_calls")
 
 
 def calls(messages: Sequence[Message]) -> Iterator[Call]:
@@ -17,7 +15,7 @@ def calls(messages: Sequence[Message]) -> Iterator[Call]:
 
 def none(messages: Sequence[Message]) -> bool:
     """True if no call was made."""
-    return not any(map(_called, messages))
+    return not any(message.get("tool_calls") for message in messages)
 
 
 def changed(messages: Sequence[Message], change: Callable[[Call], Call]) -> tuple[Message, ...]:

@@ -25,7 +25,7 @@ def number(said: Count) -> int:
 def _first(*said: Count) -> int:
     """The first that is a count of something, else 0."""
     for one in said:
-        if one and (count := one if type(one) is int and one > 0 else number(one)):
+        if one and (count := number(one)):
             return count
     return 0
 
