@@ -122,7 +122,7 @@ async def test_work_for_a_client_whose_going_a_message_tells_is_cancelled_once()
     done = []
 
     async def app(scope, receive, send):
-        async with Presence(receive):
+        with Presence(receive):
             await asyncio.Event().wait()
         done.append(asyncio.current_task().cancelling())
 

@@ -29,7 +29,7 @@ class Answer(Struct, frozen=True):
     settings: config.Config
 
     async def run(self, send: Send) -> bool:
-        async with Presence(self.http.receive):
+        with Presence(self.http.receive):
             return await self._answered(send)
         return False  # the client has left
 

@@ -33,7 +33,7 @@ class Presence:
         self._left = False
         self._watcher: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> None:
+    def __enter__(self) -> None:
         worker = asyncio.current_task()
         assert worker
         self._worker = worker
@@ -42,7 +42,7 @@ class Presence:
         if not self._door:
             self._watcher = asyncio.create_task(self._watch())
 
-    async def __aexit__(
+    def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
         if self._door:

@@ -74,8 +74,8 @@ class Service:
         allow_model(key, put.model, served.model)
         limits: Limits = self._app.state.limits
         grant = await limits.admit(key, served.model, served.settings, partial(tokens, len(body))) or Grant()
-        async with grant, Presence(http.receive):
-            with _placed(put.place):
+        async with grant:
+            with Presence(http.receive), _placed(put.place):
                 return await self._first_answer(http, put, Ways(served, key, faithful=True), grant)
         return Response()  # the client has left
 

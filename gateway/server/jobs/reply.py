@@ -28,7 +28,7 @@ class Accepted:
     async def run(self, scope: Scope, receive: Receive, send: Send) -> bool:
         """True if all went well; raises why the job was not accepted.  Who knows its id may leave."""
         job = self._job
-        async with Presence(receive):
+        with Presence(receive):
             await asyncio.wait((job.accepted,))
             if job.accepted.cancelled():
                 raise Unavailable("The gateway is stopping.")
@@ -56,9 +56,9 @@ class Events(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         jobs, id = self._jobs, self._id
-        async with (
-            Presence(receive),
-            jobs.tail(id, self._newest) as tail,
-            aclosing(follow(jobs.store, id, tail, self._after, self._seconds)) as pieces,
-        ):
-            await send_stream(pieces, {}, send)
+        with Presence(receive):
+            async with (
+                jobs.tail(id, self._newest) as tail,
+                aclosing(follow(jobs.store, id, tail, self._after, self._seconds)) as pieces,
+            ):
+                await send_stream(pieces, {}, send)

@@ -51,7 +51,7 @@ class Connection:
         await self._send({"type": "websocket.accept"})
         aging = asyncio.create_task(self._grow_old())
         try:
-            async with Presence(self._leaving):
+            with Presence(self._leaving):
                 await self._read()
         except asyncio.CancelledError:
             self._lanes.clear()
@@ -128,7 +128,7 @@ class Connection:
             self._gone.set()
 
     async def _tell_while_there(self, text: str) -> None:
-        async with Presence(self._leaving):
+        with Presence(self._leaving):
             await self._tell(text)
 
     def _tell_aside(self, text: str) -> None:
