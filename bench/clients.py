@@ -48,8 +48,10 @@ async def _ours(url: str) -> AsyncIterator[Post]:
     pool = Pool(url)
 
     async def post(body: bytes) -> Parts:
-        with closing(await pool.post(PATH, body, first_byte=FIRST_BYTE)) as answer:
-            while data := await answer.read(IDLE):
+        with closing(pool.post(PATH, body)) as sent:
+            while not sent.headed():
+                await sent.answer.ready(FIRST_BYTE)
+            while await sent.answer.ready(IDLE) and (data := sent.answer.take()):
                 yield data
 
     yield post

@@ -186,7 +186,9 @@ async def test_a_response_is_asked_once_more_likewise():
 async def test_nothing_is_asked_again_once_the_client_has_heard_something():
     usage = {"prompt_tokens": 7, "completion_tokens": 2, "completion_tokens_details": {"reasoning_tokens": 1}}
     thought = stream(chunk(reasoning_content="Hm"), chunk("No."), chunk(finish="stop"), frame(choices=[], usage=usage))
-    async with gateway(thought) as site:
+    async with gateway(
+        [thought[0], b"".join(thought[1:-1]), thought[-1]]
+    ) as site:  # at once, so that the head can tell of it
         answer = await site.chat(tools=TOOLS, tool_choice="required", stream=True)
         assert len(site.upstream.posts) == 1
     assert text_of(answer.text) == "No."

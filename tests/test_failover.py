@@ -35,7 +35,7 @@ from gateway.turn import Turn
 
 OF_A_REQUEST = Answer, Attempts, Exchange, Question, Turn, Ways
 OVERLONG = whole({"error": {"message": "maximum context length is 8 tokens", "code": "context_length_exceeded"}}, 400)
-QUICK = {"timeouts": {"first_byte": 0.2}}
+QUICK = {"timeouts": {"first_byte": 0.5}}
 FAILURES = {
     "closes": [CLOSE],
     "resets": [RESET],

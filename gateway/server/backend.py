@@ -14,10 +14,10 @@ from gateway.backends.dialects import DIALECTS
 from gateway.backends.ignores import ignoring, services
 from gateway.backends.knowledge import listed_window
 from gateway.backends.services import SERVICES
-from gateway.errors import GatewayError, Problem, Unreachable, UpstreamTimeout
+from gateway.errors import GatewayError, Problem, Unreachable
 from gateway.server import httpx
 from gateway.server.admission import Gate
-from gateway.server.client import Answer, Pool
+from gateway.server.client import Pool, Post
 from gateway.server.learning import Learner
 
 _LIST_SECONDS = 5.0  # for the list of models, which is on the way only of a model that nobody has asked for yet
@@ -66,14 +66,8 @@ class Backend:
         self._asked = float("-inf")
         self._asking = asyncio.Lock()
 
-    async def post(self, path: str, body: bytes, first_byte: float, headers: Mapping[str, str] = {}) -> Answer:
-        """`first_byte`: seconds; 0: no limit."""
-        try:
-            return await self._pool.post(path, body, headers, first_byte=first_byte)
-        except Unreachable as error:
-            if isinstance(error.__cause__, TimeoutError):
-                raise UpstreamTimeout(f"The backend '{self.name}' took no connection in time.") from error
-            raise
+    def post(self, path: str, body: bytes, headers: Mapping[str, str] = {}) -> Post:
+        return self._pool.post(path, body, headers)
 
     async def count(self, body: bytes) -> int | None:
         """The tokens of the prompt that this body asks for an answer with; None if it does not say."""

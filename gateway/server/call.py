@@ -12,7 +12,7 @@ from gateway.errors import Problem, UpstreamError, UpstreamFailed, UpstreamTimeo
 from gateway.server import logs
 from gateway.server.admission import Asker
 from gateway.server.backend import Backend
-from gateway.server.client import Answer, Ear
+from gateway.server.client import Answer, Ear, Post
 from gateway.server.telemetry.observation import Observation
 
 _log = logging.getLogger("gateway")
@@ -69,7 +69,7 @@ class Call:
         self._path, self._body = path or backend.dialect.path, body
         self._line = seen.tape.put(backend.name, self._path, body) if seen and seen.tape else None
         self._step = seen.trace.attempt(backend.settings, self._path) if seen and seen.trace else None
-        self._head: asyncio.Task[Answer] | None = None  # only where a wait may be given up
+        self._post: Post | None = None  # once it is its turn
 
     def ready(self, seconds: float = inf, ear: Ear | None = None, /) -> Awaitable[bool]:
         if self._answer and seconds < self._limit - self._clock():
@@ -84,7 +84,7 @@ class Call:
         limit = self._limit
         try:
             answer = self._answer or await self._accepted(until, limit)
-            if answer and await answer.ready(min(until, limit) - self._clock()):
+            if answer and (answer.there or await answer.ready(min(until, limit) - self._clock())):
                 return True
             if limit <= until:
                 raise UpstreamTimeout(f"The backend '{self._backend.name}' said nothing for too long.")
@@ -126,11 +126,8 @@ class Call:
         if self._step:
             self._step.end()
             self._step = None
-        head, self._head = self._head, None  # what it has failed with knows this call: they would be a cycle
-        if self._answer:
-            self._answer.close()
-        elif head and not head.cancel() and not head.cancelled() and not head.exception():
-            head.result().close()
+        if self._post:
+            self._post.close()
 
     def _heard(self, data: bytes) -> bool | None:
         """Unless that is to be written down as the first of a call, or the whole has taken too long."""
@@ -161,15 +158,13 @@ class Call:
 
     async def _accepted(self, until: float, limit: float) -> Answer | None:
         """The answer, if its head has come by then and it is none of an error."""
-        if until == inf and not self._head:
-            answer = await self._ask(limit)
-        else:
-            self._head = self._head or asyncio.create_task(self._ask(limit))
-            left = min(until, limit) - self._clock()
-            await asyncio.wait((self._head,), timeout=None if left == inf else max(left, 0))
-            if not self._head.done():
+        post = self._post = self._post or self._asked()
+        while not post.headed():
+            if not await post.answer.ready(min(until, limit) - self._clock()):
                 return None
-            answer = self._head.result()
+        answer = post.answer
+        if self._step:
+            self._step.status = answer.status
         if answer.status != 200:
             await self._refused(answer)
         self._answer, type = answer, answer.headers.get("content-type", "")
@@ -178,20 +173,14 @@ class Call:
         self._answered(type)
         return answer
 
-    async def _ask(self, limit: float) -> Answer:
-        left = limit - self._clock()
-        headers = self._step.headers if self._step else {}
-        answer = await self._backend.post(self._path, self._body, 0 if left == inf else max(left, 0.001), headers)
-        if self._step:
-            self._step.status = answer.status
-        return answer
+    def _asked(self) -> Post:
+        return self._backend.post(self._path, self._body, self._step.headers if self._step else {})
 
     async def _refused(self, answer: Answer) -> None:
-        body = b""
-        with closing(answer), suppress(UpstreamError, TimeoutError):  # its status is known; what came has to do
-            async with asyncio.timeout(_REFUSAL_SECONDS):
-                while len(body) < _REFUSAL_LIMIT and (data := await answer.read()):
-                    body += data
+        body, until = b"", self._clock() + _REFUSAL_SECONDS
+        with closing(answer), suppress(UpstreamError):  # its status is known; what came has to do
+            while len(body) < _REFUSAL_LIMIT and await answer.ready(until - self._clock()) and (data := answer.take()):
+                body += data
         if self._line:
             self._line.refused(answer.status, answer.headers, body)
         body = self._backend.masked(body)

@@ -1,18 +1,23 @@
 """HTTP/1.1 to one backend: a POST out, the bytes of the answer in, and nothing that arrived is lost.
 
 It knows sockets and HTTP, and nothing of models, events or the choice between backends.  A pool belongs to one event
-loop, an answer to one reader at a time.
+loop, an answer to one reader at a time.  All waits can be given up without giving up what is waited for; only who
+closes does that.
 
     pool = Pool("http://127.0.0.1:8000")
-    answer = await pool.post("/v1/chat/completions", body, first_byte=600)
+    post = pool.post("/v1/chat/completions", body)
     try:
-        while data := await answer.read(idle=120):
+        while not post.headed():
+            if not await post.answer.ready(600):
+                raise TimeoutError
+        while await post.answer.ready(120) and (data := post.answer.take()):
             ...
     finally:
-        answer.close()
+        post.close()
 """
 
 from gateway.server.client.answer import Answer, Ear, Lost
 from gateway.server.client.pool import Pool
+from gateway.server.client.post import Post
 
-__all__ = ["Answer", "Ear", "Lost", "Pool"]
+__all__ = ["Answer", "Ear", "Lost", "Pool", "Post"]

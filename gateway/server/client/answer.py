@@ -6,7 +6,7 @@ from copy import copy
 from math import inf
 from typing import TYPE_CHECKING
 
-from gateway.errors import UpstreamError, UpstreamInvalid, UpstreamTimeout
+from gateway.errors import UpstreamError, UpstreamInvalid
 
 if TYPE_CHECKING:
     from gateway.server.client.connection import Connection
@@ -45,18 +45,17 @@ class Answer:
         self._closed = False
         self.on_body = self._parts.append  # the parser feeds the list itself: no Python frame per chunk
 
-    async def read(self, idle: float = 0) -> bytes:
-        """All bytes of the body that came since the last read, at least one; b"" at the end of the body.
-
-        Raises what went wrong only when everything that had arrived is handed out, and UpstreamTimeout when no byte
-        comes for `idle` seconds (0: no limit).  Cancelled while it waits, it closes the socket.
-        """
-        while not (self._parts or self._over):
-            await self._wait(idle or inf, self._late)
-        return self.take()
+    def headed(self) -> bool:
+        """Whether status and headers are known; raises what came instead."""
+        if not self.status and self._error is not None:
+            raise copy(self._error)  # what is raised knows this frame, and with it the answer: they would be a cycle
+        return self.status > 0
 
     def take(self) -> bytes:
-        """The same where there is no need to wait: once `ready` has said yes."""
+        """All bytes of the body that came since the last time, once `ready` has said yes; b"" at the end of the body.
+
+        Raises what went wrong only when everything that had arrived is handed out.
+        """
         if self._parts:
             data = b"".join(self._parts)
             self._parts.clear()
@@ -68,12 +67,17 @@ class Answer:
         return b""
 
     @property
+    def there(self) -> bool:
+        """`take` need not be waited for."""
+        return self._over or bool(self._parts)
+
+    @property
     def over(self) -> bool:
         """All of it was taken, and it came to its end."""
         return self._over and not self._parts and self._error is None
 
     def ready(self, seconds: float = inf, ear: Ear | None = None) -> asyncio.Future[bool]:
-        """Wait until `take` need not; False after so many seconds, and then nothing is given up.
+        """Wait until `take` need not, or an error has a head; False after so many seconds, and nothing is given up.
 
         With an ear it is so many seconds after what that has heard, and there may be nothing to take.
         """
@@ -95,14 +99,6 @@ class Answer:
                 self.end(Lost("the answer was closed before its end"))
 
     # What the connection calls.
-
-    async def head(self, limit: float) -> None:
-        """Wait until status and headers are known; raise what came instead."""
-        while not (self.status or self._over):
-            await self._wait(limit or inf, self._late)
-        if not self.status and self._error is not None:
-            self.close()  # nobody gets it
-            raise copy(self._error)  # what is raised knows this frame, and with it the answer: they would be a cycle
 
     def count(self, size: int) -> None:
         """Note that so many bytes are about to be parsed."""
@@ -162,21 +158,12 @@ class Answer:
             self._ends_at_eof = not headers.get("transfer-encoding", "").lower().rstrip().endswith("chunked")
         self._keep = keep
         self.status = status
-        self._wake()
+        if status != 200:
+            self._wake()
 
     def on_message_complete(self) -> None:
         if self.status:  # else it was an interim answer
             self.end()
-
-    async def _wait(self, seconds: float, late: Callable[[], None]) -> None:
-        """Sleep until something came; only here a future and, at most, a timer are made."""
-        self._waiter = self._connection.loop.create_future()
-        self._connection.alarm.set(seconds, late)
-        try:
-            await self._waiter
-        except asyncio.CancelledError:
-            self.close()
-            raise
 
     def _heard(self, ear: Ear) -> bool:
         """Whether nobody has to wake for what came."""
@@ -188,11 +175,6 @@ class Answer:
             self._unread = 0
             self._connection.alarm.again()
         return bool(heard)
-
-    def _late(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self.end(UpstreamTimeout("the backend said nothing for too long"))
-            self._connection.abort()
 
     def _quiet(self) -> None:
         self._wake(something=False)

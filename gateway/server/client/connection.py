@@ -2,15 +2,16 @@
 
 import asyncio
 import ssl as tls
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from math import inf
 
 import httptools
 
-from gateway.errors import UpstreamInvalid
+from gateway.errors import UpstreamError, UpstreamInvalid
 from gateway.server.client.answer import Answer
 
 _LARGE = 1 << 16  # bytes that are not copied for it
+Opened = Callable[["Connection"], Awaitable[UpstreamError | None]]  # connects it; why that did not come about
 
 
 class Alarm:
@@ -79,6 +80,7 @@ class Connection(asyncio.Protocol):
 
     _raw: asyncio.Transport  # the socket
     _out: asyncio.Transport  # where a request goes: the socket or its TLS
+    _opening: asyncio.Task[None] | None = None  # until it stands
     _answer: Answer | None = None
     _parser: httptools.HttpResponseParser  # of that answer
 
@@ -89,31 +91,36 @@ class Connection(asyncio.Protocol):
         self._idle = idle
         self._held = False
 
+    def open(self, opened: Opened, head: bytes, body: bytes) -> Answer:
+        """Send a request as soon as it stands."""
+        answer = self._expect()  # some refuse before they are asked
+        self._opening = self.loop.create_task(self._begin(opened, answer, head, body))
+        return answer
+
     async def secure(self, context: tls.SSLContext, host: str) -> None:
         """Put TLS over the socket."""
         try:
             out = await self.loop.start_tls(self._raw, self, context, server_hostname=host)
         except (OSError, asyncio.CancelledError):
-            self.release(keep=False)  # nobody will ask
+            self._raw.abort()
             raise
         assert out is not None  # it is None only if the socket was closed before
         self._out = out
 
-    async def ask(self, head: bytes, body: bytes, first_byte: float) -> Answer:
-        """Send a request and wait for the head of its answer."""
-        answer = self._answer or self._expect()
-        if not self._raw.is_closing():
-            if len(body) < _LARGE:
-                self._out.write(head + body)  # one piece takes half as long as two
-            else:
-                self._out.writelines((head, body))
-        await answer.head(first_byte)
+    def ask(self, head: bytes, body: bytes) -> Answer:
+        """Send a request at once."""
+        answer = self._expect()
+        self._send(answer, head, body)
         return answer
 
     def abort(self) -> None:
         """Close the socket at once, whatever is on its way."""
         self._idle.discard(self)
-        self._raw.abort()
+        if self._opening:
+            self._opening.cancel()
+            self.alarm.cancel()
+        else:
+            self._raw.abort()
 
     # What the answer calls.
 
@@ -132,15 +139,13 @@ class Connection(asyncio.Protocol):
         self._answer = None
         del self._parser  # it knows the answer, as the alarm does, and the answer knows this: they would be cycles
         self.alarm.unset()
-        unsent = self._out.get_write_buffer_size() or self._raw.get_write_buffer_size()
-        if unsent or self._raw.is_closing() or not (keep and self._idle.put(self)):
+        if not (keep and self._stands() and self._idle.put(self)):
             self.abort()
 
     # What the transport calls.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvloop's is no subclass
         self._raw = self._out = transport  # both asyncio and uvloop have set TCP_NODELAY
-        self._expect()  # some refuse before they are asked
 
     def data_received(self, data: bytes) -> None:
         answer = self._answer
@@ -162,11 +167,31 @@ class Connection(asyncio.Protocol):
         self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._answer is not None:
+        if self._answer is not None and not self._opening:
             self._answer.broken()
         self._idle.discard(self)
         self.alarm.cancel()
         self.gone.set_result(None)
+
+    async def _begin(self, opened: Opened, answer: Answer, head: bytes, body: bytes) -> None:
+        if failed := await opened(self):
+            answer.end(failed)
+            return
+        self._opening = None
+        self._send(answer, head, body)
+
+    def _send(self, answer: Answer, head: bytes, body: bytes) -> None:
+        if self._raw.is_closing():
+            answer.broken()
+        elif len(body) < _LARGE:
+            self._out.write(head + body)  # one piece takes half as long as two
+        else:
+            self._out.writelines((head, body))
+
+    def _stands(self) -> bool:
+        """Whether another request could be sent."""
+        unsent = self._out.get_write_buffer_size() or self._raw.get_write_buffer_size()
+        return not (unsent or self._raw.is_closing())
 
     def _expect(self) -> Answer:
         """What comes from now on is a new answer."""

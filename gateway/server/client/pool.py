@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from functools import lru_cache, partial
 from urllib.parse import urlsplit
 
-from gateway.errors import Unreachable
-from gateway.server.client.answer import Answer, Silent
+from gateway.errors import Unreachable, UpstreamError, UpstreamTimeout
+from gateway.server.client.answer import Answer
 from gateway.server.client.connection import Connection, Idle
+from gateway.server.client.post import Post
 
 _NAME = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)  # RFC 9110, 5.6.2
 _VALUE = re.compile(r"[\t -~\x80-\xff]*")  # RFC 9110, 5.5
@@ -49,19 +50,14 @@ class Pool:
         self._lines = {"host": f"host: {parts.netloc}", **_lines(common)}
         self._plain = lru_cache(_PATHS)(partial(self._before, headers={}))
 
-    async def post(self, path: str, body: bytes, headers: Mapping[str, str] = {}, *, first_byte: float = 0) -> Answer:
-        """Send and return when the head of the answer is there; UpstreamTimeout after `first_byte` seconds (0: never).
+    def post(self, path: str, body: bytes, headers: Mapping[str, str] = {}) -> Post:
+        """Send.  A path or header that cannot be sent safely is a ValueError.
 
-        A path or header that cannot be sent safely is a ValueError.  Cancelled while it waits, it closes the socket.
+        Where there is no connection, its answer is Unreachable, or UpstreamTimeout if it took too long.
         """
         head = self._head(path, len(body), headers)
-        if self._idle:
-            try:
-                return await self._idle.pop().ask(head, body, first_byte)
-            except Silent:
-                pass  # the backend gave the connection up while the request was on its way
-        connection = await self._open()
-        return await connection.ask(head, body, first_byte)
+        kept = self._idle.pop().ask(head, body) if self._idle else None
+        return Post(kept, partial(self._ask_anew, head, body))
 
     async def close(self) -> None:
         """Close what is idle, and keep nothing from now on; answers that are being read come to their end."""
@@ -82,17 +78,21 @@ class Pool:
         lines = "\r\n".join({**self._lines, **_lines(headers)}.values())
         return f"POST {self._prefix}{path} HTTP/1.1\r\n{lines}\r\n".encode("latin-1")
 
-    async def _open(self) -> Connection:
-        loop = asyncio.get_running_loop()
-        connection = Connection(loop, self._idle)
+    def _ask_anew(self, head: bytes, body: bytes) -> Answer:
+        connection = Connection(asyncio.get_running_loop(), self._idle)
+        return connection.open(self._opened, head, body)
+
+    async def _opened(self, connection: Connection) -> UpstreamError | None:
         try:
             async with asyncio.timeout(self._connect or None):
-                await loop.create_connection(lambda: connection, self._host, self._port)
+                await connection.loop.create_connection(lambda: connection, self._host, self._port)
                 if self._tls is not None:
                     await connection.secure(self._tls, self._host)
+        except TimeoutError:
+            return UpstreamTimeout("The backend took no connection in time.")
         except (OSError, UnicodeError) as error:  # a UnicodeError for a name that DNS cannot hold
-            raise Unreachable(f"no connection to the backend: {type(error).__name__}") from error
-        return connection
+            return Unreachable(f"no connection to the backend: {type(error).__name__}")
+        return None
 
 
 def _lines(headers: Mapping[str, str]) -> dict[str, str]:
