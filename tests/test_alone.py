@@ -123,6 +123,10 @@ class Told:
     async def tell(self, piece):
         self.pieces.append(piece)
 
+    async def end(self, piece):
+        """Nothing more comes."""
+        self.pieces += [piece] * bool(piece)
+
 
 class Asked:
     """A call whose reader sleeps; it is given what comes by `come`."""

@@ -13,6 +13,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from gateway.server.direct import Direct
 from gateway.server.labels import Labels
 from gateway.server.presence import Presence
+from gateway.server.replies import EventStream
 from gateway.server.telemetry.telemetry import Telemetry
 from gateway.server.writing import Joining
 
@@ -71,10 +72,37 @@ async def test_a_whole_answer_is_byte_for_byte_what_messages_make_of_it(keep_ali
         each.on_response.assert_called_once_with()
 
 
+@pytest.mark.parametrize("keep_alive", [True, False])
+@pytest.mark.parametrize("last", [b"data: [DONE]\n\n", b""])
+async def test_a_stream_is_byte_for_byte_what_messages_make_of_it(last, keep_alive):
+    wire, one = cycle(keep_alive=keep_alive)
+    direct = Direct(one.send)
+    assert direct.begin(FIELDS[1:]) and direct.now(b"data: {}\n\n") and direct.last(last)
+    asked, other = cycle(keep_alive=keep_alive)
+    await other.send({"type": "http.response.start", "status": 200, "headers": FIELDS[1:]})
+    await other.send({"type": "http.response.body", "body": b"data: {}\n\n", "more_body": True})
+    await other.send({"type": "http.response.body", "body": last})
+    assert wire.written == asked.written and len(wire.written) == 2
+    assert wire.closed == asked.closed == (not keep_alive)
+    for each in (one, other):
+        assert each.response_started and each.response_complete and each.message_event.is_set()
+        each.on_response.assert_called_once_with()
+    assert not direct.begin(FIELDS[1:]) and not direct.now(b"more") and not direct.last(b"")
+
+
+async def test_who_ends_a_stream_that_has_ended_adds_nothing():
+    wire, one = cycle()
+    stream = EventStream(one.send)
+    await stream.begin({"x-a": "1"})
+    await stream.end(b"data: [DONE]\n\n")
+    await stream.end()
+    assert len(wire.written) == 1 and wire.written[0].endswith(b"[DONE]\n\n\r\n0\r\n\r\n")
+
+
 async def test_what_would_be_a_head_of_its_own_is_left_to_uvicorn_that_refuses_it():
     wire, one = cycle()
     bad = [*FIELDS, (b"x-a", b"1\r\nx-b: 2")]
-    assert not Direct(one.send).whole(bad, b"{}")
+    assert not Direct(one.send).whole(bad, b"{}") and not Direct(one.send).begin(bad)
     assert not one.response_started and not wire.written
     with pytest.raises(RuntimeError, match="header value"):
         await by_messages(one, bad, b"{}")
@@ -87,16 +115,17 @@ async def test_what_has_to_wait_or_cannot_be_is_not_given(state):
     if state == "paused":
         one.flow.pause_writing()
     one.disconnected, one.response_started = state == "gone", state == "begun"
-    assert not direct.whole(FIELDS, b"{}") and not direct.piece(b"data: {}\n\n") and not wire.written
+    assert not direct.whole(FIELDS, b"{}") and not direct.begin(FIELDS[1:])
+    assert not direct.now(b"data: {}\n\n") and not direct.last(b"") and not wire.written
 
 
 async def test_only_a_body_in_chunks_has_pieces():
     wire, one = cycle()
     await one.send({"type": "http.response.start", "status": 200, "headers": FIELDS})
-    assert not Direct(one.send).piece(b"{}")
+    assert not Direct(one.send).now(b"{}") and not Direct(one.send).last(b"{}")
     wire, one = cycle()
     await one.send({"type": "http.response.start", "status": 200, "headers": FIELDS[1:]})
-    assert Direct(one.send).piece(b"{}") and b"".join(wire.written).endswith(b"\r\n\r\n2\r\n{}\r\n")
+    assert Direct(one.send).now(b"{}") and b"".join(wire.written).endswith(b"\r\n\r\n2\r\n{}\r\n")
 
 
 async def test_who_watches_is_told_once_the_connection_is_lost_and_not_after_it_has_looked_away():

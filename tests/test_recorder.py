@@ -16,6 +16,7 @@ from scripted import (
     COUNTS,
     HANG,
     HELLO,
+    HELLO_MESSAGES,
     KEY,
     call,
     chunk,
@@ -87,6 +88,17 @@ async def test_a_stream_is_written_down_from_the_question_to_the_end(tmp_path, a
     over = one(entries, Over)
     assert (over.status, over.problem, over.ledger) == (200, None, ["estimated:usage.reasoning_tokens"])
     assert over.line["model"] == "m" and over.line["output_tokens"] == 2
+
+
+async def test_the_end_for_a_client_that_has_left_is_nothing_that_was_written(tmp_path):
+    async with listening([head(), chunk("Hi"), HANG], **recording(tmp_path)) as site:
+        body = {"model": "m", "messages": HELLO_MESSAGES, "stream": True}
+        async with site.client.stream("POST", "/v1/chat/completions", json=body) as answer:
+            async for _ in answer.aiter_bytes():
+                break
+    (found,) = recordings(tmp_path)
+    assert one(found.entries, Over).status == 499
+    assert all(entry.data for entry in found.entries if isinstance(entry, Wrote))
 
 
 async def test_what_the_client_was_sent_names_what_it_came_of(tmp_path):

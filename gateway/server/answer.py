@@ -51,12 +51,12 @@ class Answer(Struct, frozen=True):
             outlet = memory.ahead_of(stream)
             try:
                 await stream.begin(headers)
-                await outlet.tell(first)
+                if first and not outlet.now(first):
+                    await outlet.tell(first)
                 # A task of its own, as a chunk wakes all that waits in a task, up to where the request came in.
                 await asyncio.create_task(exchange.pump(outlet))
-                await stream.end()
+                await exchange.end(outlet)
             except asyncio.CancelledError as reason:  # somebody may be there all the same
                 await exchange.give_up(CANCELLED if reason.args == (LEFT,) else STOPPED, outlet)
-                await stream.end()
                 raise
         return not turn.problem

@@ -41,7 +41,7 @@ class Attempting(Protocol):
 
 
 class Exchange:
-    """One request on its way: `whole`, or `decide` and then `pump`; whoever makes it has to close it.
+    """One request on its way: `whole`, or `decide`, `pump` and `end`; whoever makes it has to close it.
 
     turn: one that has started; keep: stores the answer.
     """
@@ -58,6 +58,7 @@ class Exchange:
         self._unjudged = True  # it has not shown yet whether the backend answers
         self._excerpt = b""
         self._heard: bytes | None = None  # said by who could not give it to the client
+        self._last = b""  # what is left to be told at the end
         self._call = attempts.call()
 
     async def whole(self) -> bytes:
@@ -81,13 +82,19 @@ class Exchange:
         return said
 
     async def pump(self, outlet: Outlet) -> None:
-        """One piece per network read; keep-alives in silence; a failure, if one comes, as the last piece."""
+        """All but the last piece: one per network read, and keep-alives in silence; a failure is the last."""
         silence, keep_alive = self._times.keepalive_seconds or inf, self._turn.keep_alive
-        self._now = outlet.now
+        self._now, piece = outlet.now, b""
         while not self._over:
-            piece = await self._step(silence, keep_alive, self._hear)
             if piece and not outlet.now(piece):
                 await outlet.tell(piece)
+            piece = await self._step(silence, keep_alive, self._hear)
+        self._last = piece
+
+    async def end(self, outlet: Outlet) -> None:
+        """With the last piece."""
+        said, self._last = self._last, b""
+        await outlet.end(said)
 
     async def give_up(self, problem: Problem, outlet: Outlet) -> None:
         """End it so: what had come is stored, as far as it is to be.  The last words, as far as they are missing."""
@@ -98,6 +105,7 @@ class Exchange:
             await outlet.tell(said + self._end(self._turn.end(problem)))
         if self._unkept:
             await outlet.tell(await self._kept(self._unkept))
+        await self.end(outlet)
 
     def close(self) -> None:
         """Let go of the backend: at once, unless its answer came to its end."""

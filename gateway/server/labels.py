@@ -18,7 +18,7 @@ from gateway.server.headers import named
 from gateway.server.ids import new_id
 from gateway.server.presence import Door
 from gateway.server.recording.tape import overheard
-from gateway.server.replies import Fields
+from gateway.server.replies import AtOnce, Fields
 from gateway.server.telemetry.endpoints import endpoint
 from gateway.server.telemetry.observation import Observation, observe
 from gateway.server.telemetry.telemetry import Telemetry
@@ -54,7 +54,7 @@ class Labels:
             seen.let_go()
 
 
-class _Client(Door):
+class _Client(Door, AtOnce):
     """What passes between it and the application, of which it is what sends.  left: before it had all of its answer."""
 
     def __init__(self, seen: Observation, receive: Receive, send: Send) -> None:
@@ -80,16 +80,28 @@ class _Client(Door):
         self._direct.unwatch()
         self._gone = _nobody_waits
 
-    def now(self, piece: bytes) -> bool:
-        given = self._direct.piece(piece)
-        if given:
-            self._seen.sent += len(piece)
-        return given
-
     def whole(self, fields: Fields, body: bytes) -> bool:
         given = self._whole = self._direct.whole([*fields, *self._labels()], body)
         if given:
             self._seen.status, self._seen.sent = 200, len(body)
+        return given
+
+    def begin(self, fields: Fields) -> bool:
+        given = self._direct.begin([*fields, *self._labels()])
+        if given:
+            self._seen.status = 200
+        return given
+
+    def now(self, piece: bytes) -> bool:
+        given = self._direct.now(piece)
+        if given:
+            self._seen.sent += len(piece)
+        return given
+
+    def last(self, piece: bytes) -> bool:
+        given = self._whole = self._direct.last(piece)
+        if given:
+            self._seen.sent += len(piece)
         return given
 
     def __call__(self, message: Message) -> Awaitable[None]:

@@ -99,7 +99,13 @@ class _Behind:
         return not (self._memory.behind or self._held) and self._outlet.now(piece)
 
     async def tell(self, piece: bytes) -> None:
+        await self._outlet.tell(await self._kept(piece))
+
+    async def end(self, piece: bytes) -> None:
+        await self._outlet.end(await self._kept(piece))
+
+    async def _kept(self, piece: bytes) -> bytes:
         self._held += piece
         await self._memory.keep()
         held, self._held = self._held, b""
-        await self._outlet.tell(held)
+        return held

@@ -15,46 +15,67 @@ _EVENTS = tuple(EventSourceResponse(iter(()), headers={"cache-control": "no-cach
 _JSON = (b"content-type", b"application/json")
 
 
-# Gives the client a piece of its answer at once; False where that would have to wait, and then it is not given.
-Now = Callable[[bytes], bool]
+Now = Callable[[bytes], bool]  # gives the client a piece of its answer, as an AtOnce does
 Fields = list[tuple[bytes, bytes]]  # of a head, in lower case
-Whole = Callable[[Fields, bytes], bool]  # the same for a whole answer
+
+
+class AtOnce:
+    """A way to the client without messages; False where that would have to wait, and then nothing is given.
+
+    whole: an answer of status 200, whose fields have the length of its body.
+    begin, now and last: a stream of that status, by its head, its pieces, and the last piece with the end.
+    """
+
+    def whole(self, fields: Fields, body: bytes) -> bool:
+        return False
+
+    def begin(self, fields: Fields) -> bool:
+        return False
+
+    def now(self, piece: bytes) -> bool:
+        return False
+
+    def last(self, piece: bytes) -> bool:
+        return False
+
+
+_NEVER = AtOnce()
+
+
+def at_once(send: Send) -> AtOnce:
+    """The shorter way that something knows which sends messages."""
+    return send if isinstance(send, AtOnce) else _NEVER
 
 
 class Outlet(Protocol):
-    """Where the pieces of an answer go."""
+    """Where the pieces of an answer go.  end: with the last one, which may be empty; to say it again adds nothing."""
 
     @property
     def now(self) -> Now: ...
     def tell(self, piece: bytes) -> Awaitable[None]: ...
-
-
-def never(_: bytes) -> bool:
-    """A Now for who cannot do that."""
-    return False
-
-
-def at_once(send: Send) -> Now:
-    """The shorter way that something knows which sends messages, as its `now`."""
-    now: Now = getattr(send, "now", never)
-    return now
+    def end(self, piece: bytes) -> Awaitable[None]: ...
 
 
 class EventStream:
     """begin, (now | tell)*, end."""
 
     def __init__(self, send: Send) -> None:
-        self._send = send
-        self.now = at_once(send)
+        self._send, self._short = send, at_once(send)
+        self.now = self._short.now
+        self._ended = False
 
     async def begin(self, headers: Mapping[str, str]) -> None:
-        await _send_head([*_raw(headers), *_EVENTS], self._send)
+        fields = [*_raw(headers), *_EVENTS]
+        if not self._short.begin(fields):
+            await _send_head(fields, self._send)
 
     def tell(self, piece: bytes) -> Awaitable[None]:
         return self._send({"type": "http.response.body", "body": piece, "more_body": True})
 
-    async def end(self) -> None:
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+    async def end(self, piece: bytes = b"") -> None:
+        if not (self._ended or self._short.last(piece)):
+            await self._send({"type": "http.response.body", "body": piece, "more_body": False})
+        self._ended = True
 
 
 async def send_stream(pieces: AsyncIterator[bytes], headers: Mapping[str, str], send: Send) -> None:
@@ -71,8 +92,7 @@ async def send_whole(body: bytes, headers: Mapping[str, str], send: Send) -> Non
     fields = [(b"content-length", b"%d" % len(body)), _JSON]
     if headers:
         fields = [*_raw(headers), *fields]
-    at_once: Whole | None = getattr(send, "whole", None)
-    if not (at_once and at_once(fields, body)):
+    if not at_once(send).whole(fields, body):
         await _send_head(fields, send)
         await send({"type": "http.response.body", "body": body})
 

@@ -13,7 +13,7 @@ from gateway.events import Event, Usage
 from gateway.recording import Answered, Asked, Began, Ended, Over, Prepared, Put, Read, Recording, Refused, Wrote
 from gateway.recording.entries import ENTRY
 from gateway.request import Request
-from gateway.server.replies import at_once
+from gateway.server.replies import AtOnce, at_once
 from gateway.server.rounds import Round
 from gateway.turn import Lone, Source
 
@@ -178,11 +178,11 @@ def overheard(send: Send, tape: Tape | None) -> Send:
     return _Told(send, tape) if tape else send
 
 
-class _Told:
-    """Sends messages."""
+class _Told(AtOnce):
+    """Sends messages, and pieces at once."""
 
     def __init__(self, send: Send, tape: Tape) -> None:
-        self._send, self._tape, self._now = send, tape, at_once(send)
+        self._send, self._tape, self._now = send, tape, at_once(send).now
 
     def now(self, piece: bytes) -> bool:
         given = self._now(piece)
