@@ -9,7 +9,8 @@ Per stream, in any place: Usage (cumulative, the last one holds), Extra, and Fai
 The set is closed: an encoder without an arm for one of these fails a test.
 """
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Literal, TypeGuard
 
 from msgspec import Raw, Struct
 
@@ -191,3 +192,8 @@ class Failure(_Said, frozen=True):
 Spoken = Text | Reasoning | Refusal | Annotation | HostedTool
 Hosted = HostedStart | HostedArgs | HostedRun | HostedEnd
 Event = Spoken | Hosted | ToolStart | ToolArgs | ToolInput | ToolEnd | Finish | Usage | Extra | Failure
+
+
+def texts(alike: Sequence[Event]) -> TypeGuard[Sequence[Text]]:
+    """Of events of one type, at least one: whether it is that of text."""
+    return type(alike[0]) is Text

@@ -1,12 +1,12 @@
 """Keeps the promise of events.py, whatever a backend sends: one order, one open call, one Finish per choice."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, TypeGuard
+from typing import Any, ClassVar
 
 from gateway.calls import Setting
 from gateway.choice import Choice
 from gateway.errors import Problem, UpstreamInvalid
-from gateway.events import Event, Extra, Failure, Finish, Text, Usage
+from gateway.events import Event, Extra, Failure, Finish, Text, Usage, texts
 
 _REASONS = {
     **dict.fromkeys(
@@ -70,7 +70,7 @@ class Normaliser:
 
     def run(self, events: Sequence[Event]) -> list[Event]:
         """`feed` of each; they differ in their texts alone."""
-        if _texts(events) and (choice := self._choices.get(events[0].choice)) and choice.straight:
+        if texts(events) and (choice := self._choices.get(events[0].choice)) and choice.straight:
             return choice.read(events)
         return [told for event in events for told in self.feed(event)]
 
@@ -114,7 +114,3 @@ class Normaliser:
         Extra: _passed,
         Failure: _failure,
     }
-
-
-def _texts(alike: Sequence[Event]) -> TypeGuard[Sequence[Text]]:
-    return type(alike[0]) is Text

@@ -44,8 +44,8 @@ class Answer:
         first, *rest = events
         arm = self._arms[type(first)]
         arm(self, first)
-        if rest and arm is Answer._text and isinstance(self._open, Message) and not self._asked.logprobs:
-            self._open.text(*[e.text for e in rest if isinstance(e, ev.Text)])  # almost always
+        if rest and ev.texts(rest) and isinstance(self._open, Message) and not self._asked.logprobs:
+            self._open.text(*[e.text for e in rest])  # almost always
         else:
             for event in rest:
                 arm(self, event)

@@ -29,10 +29,10 @@ _IF_GIVEN = ("prompt_cache_options", "prompt_cache_retention")
 
 
 def echo(body: dict[str, Any]) -> dict[str, Any]:
-    given = {name: body[name] for name in _IF_GIVEN if name in body}
+    given = {name: value for name, value in body.items() if name in _DEFAULTS or name in _IF_GIVEN}
     reasoning, text = body.get("reasoning") or {}, body.get("text") or {}
     return {
-        **{name: body.get(name, default) for name, default in _DEFAULTS.items()},
+        **_DEFAULTS,
         **given,
         "reasoning": {"effort": None, "summary": reasoning.get("generate_summary"), **_without_null(reasoning)},
         "service_tier": "default",

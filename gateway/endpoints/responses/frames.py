@@ -40,11 +40,14 @@ class Frames:
 
     def put_deltas(self, like: Template, texts: Iterable[str], more: bytes) -> None:
         """One for each text.  more: further members, each behind a comma."""
-        before, after, end = like.before, like.after, more + _END
-        for text in texts:
-            if self._pad is not None:
-                end = b'%b,"obfuscation":%b%b' % (more, encode(self._pad()), _END)
-            self._out.append(b"%b%d%b%b%b" % (before, next(self._numbers), after, encode(text), end))
+        before, after, end, pad = like.before, like.after, more + _END, self._pad
+        numbered = zip(texts, self._numbers, strict=False)
+        if pad is None:
+            self._out += [b"%b%d%b%b%b" % (before, number, after, encode(text), end) for text, number in numbered]
+            return
+        for text, number in numbered:
+            padding = b',"obfuscation":%b' % encode(pad())
+            self._out.append(b"%b%d%b%b%b%b%b" % (before, number, after, encode(text), more, padding, _END))
 
     def taken(self) -> bytes:
         frames = b"".join(self._out)
