@@ -112,20 +112,21 @@ class Upstream:
             return [*last]
         return [*translate.feed(self._filters, last), *translate.close(self._filters)]
 
-    def _good_end(self) -> Iterator[Event]:
-        yield from self._normaliser.close()
-        if not self._normaliser.failed:
-            if not self._normaliser.finished(self._decoder.n):
-                self._ledger.note("unenforced", "n")
-            yield from self._estimated()
+    def _good_end(self) -> Iterable[Event]:
+        last = self._normaliser.close()
+        if self._normaliser.failed:
+            return last
+        if not self._normaliser.finished(self._decoder.n):
+            self._ledger.note("unenforced", "n")
+        return (*last, *self._estimated())
 
-    def _estimated(self) -> Iterator[Usage]:
+    def _estimated(self) -> Iterable[Usage]:
         """What the backend did not count, of the answer or of its reasoning."""
         usage, said, thought = self._decoder.counted, self._decoder.said, self._normaliser.thought
         if usage and (usage.reasoning or not thought):
-            return
+            return ()
         self._ledger.note("estimated", "usage.reasoning_tokens" if usage else "usage")
-        yield shared(self.used, thought, said) if thought else self.used
+        return (shared(self.used, thought, said) if thought else self.used,)
 
     def _known(self, run: list[Event]) -> Sequence[Event]:
         """What comes of events that differ in their texts alone."""
