@@ -57,6 +57,13 @@ class Normaliser:
         choice = self._choices.get(event.choice)
         return choice is not None and choice.plain
 
+    def keeps(self, answer: Sequence[Event]) -> bool:
+        """True if a whole answer, of which nothing has been fed, is all that would come of it, its end included."""
+        match answer:
+            case [Usage(), Text(0, text, ()), Finish(0, "stop" | "length")]:
+                return bool(text) and not self._setting.format and not self._setting.context.echoed
+        return False
+
     def feed(self, event: Event) -> Iterable[Event]:
         if self.failed:
             return ()

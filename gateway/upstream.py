@@ -81,10 +81,10 @@ class Upstream:
 
     def close(self) -> list[Event]:
         """A good end if the backend announced it: by [DONE], by a finish reason, or by sending one whole answer."""
-        events = self._promised(self._frames.close() if self._whole else self._left())
-        if self._whole and self._normaliser.empty:
-            return events + self._ended(self._normaliser.fail(_NO_CHOICE))
-        if self._whole or self._done or self._normaliser.finished():
+        if self._whole:
+            return self._answer(b"".join(self._frames.close()))
+        events = self._promised(self._left())
+        if self._done or self._normaliser.finished():
             return events + self._ended(self._good_end())
         return events + self._ended(self._normaliser.fail(_LOST))
 
@@ -102,6 +102,16 @@ class Upstream:
         """What it has taken by now: as the backend has counted, or estimated."""
         decoder = self._decoder
         return decoder.counted or Usage(tokens(self._prompt_size()), decoder.written or tokens(decoder.said))
+
+    def _answer(self, body: bytes) -> list[Event]:
+        """One whole body: almost always a text with its end, of which nothing has to be put right."""
+        said = [] if self._normaliser.failed else self._decoder.decode(body)
+        if not self._filters and self._decoder.n == 1 and self._normaliser.keeps(said):
+            return said
+        events = [event for one in said for event in self._normalised(one)]
+        if self._normaliser.empty:
+            return events + self._ended(self._normaliser.fail(_NO_CHOICE))
+        return events + self._ended(self._good_end())
 
     def _left(self) -> Iterator[bytes]:
         """The last event, if its empty line never came; one that the end cut in two must not hide why it ended."""
