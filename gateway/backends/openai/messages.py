@@ -38,9 +38,19 @@ class Policy(Struct, frozen=True):
 
 def messages(said: Sequence[Message], policy: Policy, ledger: Ledger) -> list[Message]:
     """Leading system messages become one; text is never lost, whatever becomes of its role."""
-    renamed = [_message(message, policy, ledger) for message in said]
-    first = next((i for i, message in enumerate(renamed) if message["role"] not in LEADING), None)
-    leading, rest = (renamed, []) if first is None else (renamed[:first], renamed[first:])
+    given = [_message(message, policy, ledger) for message in said]
+    if any(message["role"] in LEADING for message in given[1:]):
+        given = _led(given, policy, ledger)
+    given = turns.with_media_apart(given, ledger)
+    if policy.continues:
+        given = turns.with_one_end(given, ledger)
+    return turns.alternating(given, ledger) if policy.alternate else given
+
+
+def _led(said: Sequence[Message], policy: Policy, ledger: Ledger) -> list[Message]:
+    """With system messages at the beginning only, where the policy says so, and there as one."""
+    first = next((i for i, message in enumerate(said) if message["role"] not in LEADING), len(said))
+    leading, rest = [*said[:first]], said[first:]
     if policy.late_system != "keep" and any(message["role"] == "system" for message in rest):
         ledger.note("translated", "messages.role")
     if policy.late_system == "merge":
@@ -48,10 +58,7 @@ def messages(said: Sequence[Message], policy: Policy, ledger: Ledger) -> list[Me
         rest = [message for message in rest if message["role"] != "system"]
     elif policy.late_system == "user":
         rest = [_as_user(message, ledger) if message["role"] == "system" else message for message in rest]
-    given = turns.with_media_apart([*_joined(leading, ledger), *rest], ledger)
-    if policy.continues:
-        given = turns.with_one_end(given, ledger)
-    return turns.alternating(given, ledger) if policy.alternate else given
+    return [*_joined(leading, ledger), *rest]
 
 
 def _message(message: Message, policy: Policy, ledger: Ledger) -> Message:
