@@ -20,7 +20,7 @@ class Decoder(Chunks):
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__(ledger)
-        self._template = Template(patience=0)  # each line has a time of its own
+        self._template = Template(0)  # each line has a time of its own
         self._calls = 0
 
     def decode(self, payload: bytes) -> list[Event]:

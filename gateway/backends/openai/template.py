@@ -5,7 +5,7 @@ from functools import partial
 from itertools import takewhile
 from typing import ClassVar, Protocol
 
-from msgspec import DecodeError, json
+from msgspec import DecodeError, Struct, json
 
 from gateway.events import Event, Reasoning, Text, ToolArgs
 
@@ -25,23 +25,26 @@ class Around(Protocol):
     ending: ClassVar[bytes]
 
 
-class Template:
+class Template(Struct, eq=False):
     """The bytes before and after the one string of a payload that was decoded to one event.
 
     A payload that has them too, and a string between them, is the same JSON but for that string, so it means the same
     event but for its text.
 
-    patience: lessons without a use for them, after which none is taken any more.
+    patience: lessons without a use for them, after which none is taken any more; said: characters, of all events.
     """
 
-    def __init__(self, patience: int = _PATIENCE) -> None:
-        self._patience = patience
-        self._before = self._after = b""
-        self._begins = self._ends = 0  # where the text stands
-        self._opened = self._closed = self._between = b""  # around and between texts, with what is around a payload
-        self._event: Callable[[str], Told] | None = None
-        self._lessons = 0
-        self.said = 0  # characters, of all events
+    _patience: int = _PATIENCE
+    _before: bytes = b""
+    _after: bytes = b""
+    _begins: int = 0  # where the text stands
+    _ends: int = 0
+    _opened: bytes = b""  # around and between texts, with what is around a payload
+    _closed: bytes = b""
+    _between: bytes = b""
+    _event: Callable[[str], Told] | None = None
+    _lessons: int = 0
+    said: int = 0
 
     @property
     def settled(self) -> bool:

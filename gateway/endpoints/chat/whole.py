@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from msgspec import Raw
+from msgspec import Raw, Struct, field
 
 from gateway import events as ev
 from gateway.endpoints.chat.request import Asked
@@ -26,10 +26,9 @@ class Whole(Folded["_Choice"]):
         choices = [choice.body(index, self._asked, self._head) for index, choice in self._sorted()]
         if self._asked.functions:
             self._note_what_functions_lack()
-        said = {"id": self._head.id, "object": "chat.completion", "created": self._head.created}
-        tier = {"service_tier": "default"} if self._asked.service_tier else {}
-        body = {**said, "model": self._head.model, **tier, "choices": choices, "usage": usage(self._usage)}
-        return {**body, **self._extras}
+        head, tier = self._head, {"service_tier": "default"} if self._asked.service_tier else {}
+        said = {"id": head.id, "object": "chat.completion", "created": head.created, "model": head.model, **tier}
+        return {**said, "choices": choices, "usage": usage(self._usage), **self._extras}
 
     def _note_what_functions_lack(self) -> None:
         calls = [choice.calls for choice in self._choices.values() if choice.calls]
@@ -39,19 +38,18 @@ class Whole(Folded["_Choice"]):
             self._ledger.note("dropped", "tool_calls.provider_specific_fields")
 
 
-class _Choice:
-    def __init__(self) -> None:
-        self._texts: list[str] = []
-        self._thoughts: list[str] = []
-        self._blocks = Blocks()
-        self._signed: list[dict[str, Any]] = []
-        self._refusals: list[str] = []
-        self._annotations: list[Raw] = []
-        self.calls: list[tuple[ev.ToolStart, list[str]]] = []
-        self._content_logprobs: list[ev.Logprob] = []
-        self._refusal_logprobs: list[ev.Logprob] = []
-        self._reason = "stop"
-        self._extras: dict[str, Raw] = {}
+class _Choice(Struct, eq=False):
+    _texts: list[str] = []
+    _thoughts: list[str] = []
+    _blocks: Blocks = field(default_factory=Blocks)
+    _signed: list[dict[str, Any]] = []
+    _refusals: list[str] = []
+    _annotations: list[Raw] = []
+    calls: list[tuple[ev.ToolStart, list[str]]] = []
+    _content_logprobs: list[ev.Logprob] = []
+    _refusal_logprobs: list[ev.Logprob] = []
+    _reason: str = "stop"
+    _extras: dict[str, Raw] = {}
 
     def add(self, event: ev.Event) -> None:
         self._arms[type(event)](self, event)
@@ -73,8 +71,8 @@ class _Choice:
             reason = "function_call" if reason == "tool_calls" else reason
         elif calls:
             message["tool_calls"] = calls
-        choice = {"index": index, "message": message, "logprobs": self._logprobs(), "finish_reason": reason}
-        return {**choice, **self._extras}
+        said = {"index": index, "message": message, "logprobs": self._logprobs(), "finish_reason": reason}
+        return {**said, **self._extras}
 
     def _logprobs(self) -> dict[str, Any] | None:
         content, refusal = tuple(self._content_logprobs), tuple(self._refusal_logprobs)
