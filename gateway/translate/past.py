@@ -10,7 +10,8 @@ Call = dict[str, Any]
 
 def calls(messages: Sequence[Message]) -> Iterator[Call]:
     for message in messages:
-        yield from message.get("tool_calls") or ()
+        if made := message.get("tool_calls"):
+            yield from made
 
 
 def none(messages: Sequence[Message]) -> bool:

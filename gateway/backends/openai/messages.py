@@ -62,12 +62,14 @@ def _led(said: Sequence[Message], policy: Policy, ledger: Ledger) -> list[Messag
 
 
 def _message(message: Message, policy: Policy, ledger: Ledger) -> Message:
-    role = message["role"]
+    role, content = message["role"], message.get("content")
+    if len(message) == 2 and type(content) is str and role != "developer":
+        return message  # almost always
     if message.get("name") and role != "tool" and not policy.names:
         ledger.note("dropped", "messages.name")
         message = _without(("name",), message)
-    if isinstance(parts := message.get("content"), list):
-        message = {**message, "content": _content(parts, "" if role == "assistant" else "\n")}
+    if isinstance(content, list):
+        message = {**message, "content": _content(content, "" if role == "assistant" else "\n")}
     if role == "developer" and policy.developer == "system":
         return {**message, "role": "system"}
     if role == "assistant":

@@ -36,12 +36,22 @@ def _file(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
     check_exclusive(value, param, ("file_data", "file_url"))
 
 
-_PARTS: dict[str, dict[str, Check]] = {
-    "text": {"text": string},
-    "image_url": {"image_url": fields({"url": string})},
-    "input_audio": {"input_audio": fields({"data": string, "format": string})},
-    "file": {"file": _file},
+_ANY_PART = fields({"type": string})
+_PARTS: dict[str, Check] = {
+    "text": fields({"text": string}),
+    "image_url": fields({"image_url": fields({"url": string})}),
+    "input_audio": fields({"input_audio": fields({"data": string, "format": string})}),
+    "file": fields({"file": _file}),
 }
+
+
+def _part(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+    _ANY_PART(value, param)
+    if each := _PARTS.get(value["type"]):
+        each(value, param)
+
+
+_parts = list_of(_part)
 
 
 def _content(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
@@ -49,28 +59,30 @@ def _content(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
         return
     if not isinstance(value, list):
         raise wrong_type(value, param, "one of a string or array of objects")
-    list_of(_part)(value, param)
-
-
-def _part(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
-    fields({"type": string})(value, param)
-    fields(_PARTS.get(value["type"], {}))(value, param)
+    _parts(value, param)
 
 
 _FUNCTION = fields({"name": string}, {"description": string, "parameters": object_, "strict": boolean})
 _CUSTOM = fields({"name": string}, {"description": string, "format": object_})
 _CALLED = fields({"name": string, "arguments": string})
+_CALLABLE = one_of("function", "custom")
+_ANY_TOOL = fields({"type": _CALLABLE})
+_TOOLS: dict[str, Check] = {"function": fields({"function": _FUNCTION}), "custom": fields({"custom": _CUSTOM})}
+_ANY_CALL = fields({"id": string, "type": _CALLABLE})
+_CALLS: dict[str, Check] = {
+    "function": fields({"function": _CALLED}),
+    "custom": fields({"custom": fields({"name": string, "input": string})}),
+}
 
 
 def _tool(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
-    fields({"type": one_of("function", "custom")})(value, param)
-    fields({value["type"]: _CUSTOM if value["type"] == "custom" else _FUNCTION})(value, param)
+    _ANY_TOOL(value, param)
+    _TOOLS[value["type"]](value, param)
 
 
 def _call(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
-    fields({"id": string, "type": one_of("function", "custom")})(value, param)
-    shape = fields({"name": string, "input": string}) if value["type"] == "custom" else _CALLED
-    fields({value["type"]: shape})(value, param)
+    _ANY_CALL(value, param)
+    _CALLS[value["type"]](value, param)
 
 
 _BY_ROLE: dict[str, Check] = {

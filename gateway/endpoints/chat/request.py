@@ -79,7 +79,8 @@ def _check_together(body: dict[str, Any]) -> None:
 def _check_results(messages: list[Message]) -> None:
     called: set[object] = set()
     for i, message in enumerate(messages):
-        called.update(call.get("id") for call in message.get("tool_calls") or ())
+        if calls := message.get("tool_calls"):
+            called.update(call.get("id") for call in calls)
         if message["role"] == "tool" and message["tool_call_id"] not in called:
             text = "messages with role 'tool' must be a response to a preceding message with 'tool_calls'."
             raise BadRequest(f"Invalid parameter: {text}", param=f"messages[{i}].role")

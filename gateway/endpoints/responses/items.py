@@ -95,7 +95,8 @@ def _read(past: Past, given: str | list[Any], param: str, role: str) -> None:
 
 def _read_item(past: Past, item: Item, param: str) -> None:
     type = _type(item, param)
-    _IDENTIFIED(item, param)
+    if (id := item.get("id")) is not None:
+        _ID(id, f"{param}.id")
     if row := ITEMS.get(type):
         row.check(item, param)
         row.read(past, item, param)
@@ -108,12 +109,11 @@ def _read_item(past: Past, item: Item, param: str) -> None:
 def _type(item: Item, param: str) -> str:
     """The type, which may be left out where the item can only be a message, or a reference."""
     object_(item, param)
-    given = {name for name, value in item.items() if value is not None}
-    if "type" not in given and "role" in given:
+    if item.get("type") is None and item.get("role") is not None:
         return "message"
     if _is_reference(item):
         return "item_reference"
-    fields({"type": string})(item, param)
+    _TYPED(item, param)
     type: str = item["type"]
     return type
 
@@ -148,8 +148,10 @@ def _reference(past: Past, item: Item, param: str) -> None:
 
 
 def _is_reference(item: Item) -> bool:
-    given = {name for name, value in item.items() if value is not None}
-    return given == {"id"} or (item.get("type") == "item_reference" and "id" in given)
+    if item.get("id") is None:
+        return False
+    alone = (value is None for name, value in item.items() if name != "id")
+    return item.get("type") == "item_reference" or all(alone)
 
 
 def _tools(past: Past, item: Item, param: str) -> None:
@@ -191,7 +193,8 @@ _OUTCOME = fields({"type": one_of("exit", "timeout")}, {"exit_code": integer()})
 _RAN = fields({}, {"stdout": string, "stderr": string, "outcome": _OUTCOME})
 _LISTED = {"input_schema": object_, "description": string, "annotations": object_}
 _ANYTHING = fields({})
-_IDENTIFIED = fields({}, {"id": short(512)})
+_TYPED = fields({"type": string})
+_ID = short(512)
 
 ITEMS: dict[str, _Row] = {
     "message": _Row(fields({"role": one_of("user", "assistant", "system", "developer")}), _message),

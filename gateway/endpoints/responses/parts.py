@@ -22,6 +22,9 @@ Read = Callable[[Part, str], Part]
 
 long = short(10_485_760)  # the limits of the Open Responses specification
 _url = short(20_971_520)
+_ANY_PART = fields({"type": string})
+_IMAGE = fields({}, {"detail": one_of("low", "high", "auto", "original")})
+_AUDIO = fields({"input_audio": fields({"data": string, "format": string})})
 _FILE: Mapping[str, Check] = {"file_data": short(33_554_432), "file_url": _url}
 
 
@@ -48,7 +51,7 @@ def text_part(text: str) -> Part:
 
 
 def _part(value: Any, param: str, among: Mapping[str, Read]) -> Part:  # noqa: ANN401 - decoded JSON
-    fields({"type": string})(value, param)
+    _ANY_PART(value, param)
     read = among.get(value["type"])
     if not read:
         raise wrong_value(value["type"], param, among)
@@ -67,7 +70,7 @@ def _text(name: str) -> Read:
 
 def _image(part: Part, param: str) -> Part:
     _refuse(part, param, "file_id", instead="image_url")
-    fields({}, {"detail": one_of("low", "high", "auto", "original")})(part, param)
+    _IMAGE(part, param)
     image = {"url": _flat(part, param, "image_url")}
     if detail := part.get("detail"):
         image["detail"] = "high" if detail == "original" else detail
@@ -79,7 +82,7 @@ def _video(part: Part, param: str) -> Part:
 
 
 def _audio(part: Part, param: str) -> Part:
-    fields({"input_audio": fields({"data": string, "format": string})})(part, param)
+    _AUDIO(part, param)
     return {"type": "input_audio", "input_audio": part["input_audio"]}
 
 
