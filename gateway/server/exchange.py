@@ -19,7 +19,7 @@ from gateway.server.call import AnyCall
 from gateway.server.client import Ear
 from gateway.server.replies import Now, Outlet
 from gateway.server.telemetry.observation import Observation
-from gateway.turn import Action, CallUpstream, Failed, Keep, Send, Turn
+from gateway.turn import Action, End, Failed, Keep, Send, Turn
 
 _log = logging.getLogger("gateway")
 Kept = Callable[[dict[str, Any]], Awaitable[bool]]  # stores an answer; False if that cannot be done
@@ -170,14 +170,14 @@ class Exchange:
             match action:
                 case Send():
                     said += action.data
+                case End():
+                    self._over = True
                 case Failed():
                     said += self._failed()
                 case Keep():
                     self._unkept = action
-                case CallUpstream():
+                case _:  # another round
                     self._go_on(self._attempts.call())
-                case _:  # its end
-                    self._over = True
         return said
 
     def _failed(self) -> bytes:

@@ -34,7 +34,8 @@ async def prepare(asked: Request, route: Route, ledger: Ledger, frame_bytes: int
     request, filters = translate(asked, ledger)
     chosen = await choose(route, request)
     goes_on = not continued(request, route.backend.kind) or await route.backend.learner.continues(route.upstream_model)
-    known = Known(route, chosen, goes_on, await _thinks(request, route), frame_bytes)
+    steers = request.rest.keys() & route.backend.dialect.thinking
+    known = Known(route, chosen, goes_on, not steers or await _thinks(route), frame_bytes)
     round = _round(known, asked, (request, filters), ledger)
     return round.fanned(asked, lambda one: _round(known, one, translate(one, ledger), ledger))
 
@@ -117,10 +118,8 @@ def _answerable(request: Request, ledger: Ledger) -> Request:
     return replace(request, fresh=True, rest=rest)
 
 
-async def _thinks(request: Request, route: Route) -> bool:
+async def _thinks(route: Route) -> bool:
     """False if the server says that the model does not; it is asked where a request wants to steer it, if it minds."""
-    if not request.rest.keys() & route.backend.dialect.thinking:
-        return True
     abilities = (await window.known(route)).abilities
     return abilities is None or "reasoning" in abilities
 

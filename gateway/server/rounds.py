@@ -51,10 +51,10 @@ class Round(Struct, frozen=True):
 
     def call(self, source: Source | None, answered: Callable[[str], None], asker: Asker, seen: Observation) -> AnyCall:
         """Put it to its backend; `source`: what it has opened; `answered`: is told of what type the answer is."""
-        put = partial(Call, self.route.backend, path=self._dialect.path, asker=asker, seen=seen)
+        backend, path = self.route.backend, self._dialect.path
         if isinstance(source, Fan):
-            return FanCall(put, self.bodies, answered, source)
-        return put(self.bodies[0], answered)
+            return FanCall(partial(Call, backend, path=path, asker=asker, seen=seen), self.bodies, answered, source)
+        return Call(backend, self.bodies[0], answered, path, asker, seen)
 
     def fanned(self, asked: Request, prepared: Callable[[Request], "Round"]) -> "Round":
         """With a body for each choice, if the server gives one at a time.
