@@ -4,6 +4,8 @@ import re
 from collections import Counter
 from typing import Literal
 
+from msgspec import Struct
+
 Code = Literal[
     "forwarded", "renamed", "translated", "emulated", "synthesised", "repaired", "estimated", "truncated",
     "unenforced", "dropped",
@@ -17,12 +19,11 @@ def subject(name: str) -> str:
     return _UNFIT.sub("?", name)[:_LONGEST]
 
 
-class Ledger:
+class Ledger(Struct, eq=False):
     """Entries in the order in which they were first made."""
 
-    def __init__(self) -> None:
-        self._entries: dict[str, None] = {}
-        self._told = 0
+    _entries: dict[str, None] = {}
+    _told: int = 0
 
     def note(self, code: Code, name: str) -> None:
         """name: of a field, whoever has made it up."""

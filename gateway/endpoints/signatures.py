@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from msgspec import json
+from msgspec import Struct, json
 
 from gateway.events import Reasoning, ToolStart
 
@@ -14,12 +14,11 @@ def of_call(start: ToolStart) -> dict[str, Any]:
     return {"provider_specific_fields": {"thought_signature": start.signature}} if start.signature else {}
 
 
-class Blocks:
+class Blocks(Struct, eq=False):
     """The `thinking_blocks` of one choice.  Each begins where the last one ended; text that nobody signs is in none."""
 
-    def __init__(self) -> None:
-        self._texts: list[str] = []
-        self.count = 0
+    _texts: list[str] = []
+    count: int = 0
 
     def add(self, thought: Reasoning) -> dict[str, Any] | None:
         """The block that ends with this piece, if one does."""

@@ -67,11 +67,11 @@ class Post:
     async def _answer(self, request: Request, send: Send) -> None:
         key = await self._door.admit(request)
         ask = Ask(request, await read_body(request, self._most_bytes), key)
-        answer = partial(self._asking.answer, ask, self._read, self._reply)
-        if again := idempotency.key_of(request, ask.raw, self._asking.store, ask.tenant):
-            await idempotency.once(again, answer, request, send)
+        asking, read, reply = self._asking, self._read, self._reply
+        if again := idempotency.key_of(request, ask.raw, asking.store, ask.tenant):
+            await idempotency.once(again, partial(asking.answer, ask, read, reply), request, send)
         else:
-            await answer(send)
+            await asking.answer(ask, read, reply, send)
 
     @cached_property
     def _asking(self) -> Asking:

@@ -119,7 +119,7 @@ class Question(Struct, frozen=True):
         return spent.prompt + spent.completion
 
     def spent(self) -> Usage:
-        return sum((turn.spent for turn in self.turns), Usage(0, 0))
+        return sum([turn.spent for turn in self.turns], Usage(0, 0))
 
     async def kept(self, record: Record) -> bool:
         """Store the answer; False, and the ledger knows, if that cannot be done: the client gets it all the same."""

@@ -16,7 +16,7 @@ def calls(messages: Sequence[Message]) -> Iterator[Call]:
 
 def none(messages: Sequence[Message]) -> bool:
     """True if no call was made."""
-    return not any(message.get("tool_calls") for message in messages)
+    return not [message for message in messages if message.get("tool_calls")]
 
 
 def changed(messages: Sequence[Message], change: Callable[[Call], Call]) -> tuple[Message, ...]:

@@ -1,6 +1,6 @@
 """What /api/chat answers, as the chunks of a chat completion: what these mean is known in one place."""
 
-from msgspec import json
+from msgspec import field, json
 
 from gateway.backends.ollama.wire import Line
 from gateway.backends.openai import wire
@@ -10,7 +10,6 @@ from gateway.backends.openai.failures import stated_problem
 from gateway.backends.openai.template import Template
 from gateway.backends.openai.usage import number
 from gateway.events import Event, Failure
-from gateway.ledger import Ledger
 
 _decode = json.Decoder(Line).decode
 
@@ -18,10 +17,8 @@ _decode = json.Decoder(Line).decode
 class Decoder(Chunks):
     """Each call is whole and is numbered here: what Ollama gives as its index differs from parser to parser."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        super().__init__(ledger)
-        self._template = Template(0)  # each line has a time of its own
-        self._calls = 0
+    _template: Template = field(default_factory=lambda: Template(0))  # each line has a time of its own
+    _calls: int = 0
 
     def decode(self, payload: bytes) -> list[Event]:
         line = mended(payload, _decode)

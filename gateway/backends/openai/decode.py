@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence, Set
 from typing import TypeVar
 
-from msgspec import DecodeError, Raw, json
+from msgspec import DecodeError, Raw, Struct, field, json
 
 from gateway.backends.openai import wire
 from gateway.backends.openai.failures import stated_problem
@@ -41,7 +41,7 @@ _SURROGATES = re.compile(
 )
 
 
-class Decoder:
+class Decoder(Struct, eq=False):
     """Raw events of the payloads of one answer.
 
     n: how many choices were asked for; more are dropped, and a single one is choice 0 whatever the backend calls it.
@@ -51,14 +51,17 @@ class Decoder:
     written: the tokens of the answer where it has counted only these.
     """
 
-    def __init__(self, ledger: Ledger, n: int = 1, wanted: Set[str] = frozenset(), tops: int | None = None) -> None:
-        self._ledger, self.n, self._wanted, self._tops = ledger, n, wanted, tops
-        self._places: dict[int, int | None] = {}  # the backend's index → ours
-        self._total = Total()
-        self._template = Template()
-        self._unsigned: dict[int, list[str]] = {}  # by choice: the thought since its last signature
-        self._decoded_size = self.written = 0
-        self.counted: Usage | None = None
+    _ledger: Ledger
+    n: int = 1
+    _wanted: Set[str] = frozenset()
+    _tops: int | None = None
+    _places: dict[int, int | None] = {}  # the backend's index → ours
+    _total: Total = field(default_factory=Total)
+    _template: Template = field(default_factory=Template)
+    _unsigned: dict[int, list[str]] = {}  # by choice: the thought since its last signature
+    _decoded_size: int = 0
+    written: int = 0
+    counted: Usage | None = None
 
     @property
     def said(self) -> int:

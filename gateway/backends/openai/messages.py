@@ -39,7 +39,7 @@ class Policy(Struct, frozen=True):
 def messages(said: Sequence[Message], policy: Policy, ledger: Ledger) -> list[Message]:
     """Leading system messages become one; text is never lost, whatever becomes of its role."""
     given = [_message(message, policy, ledger) for message in said]
-    if any(message["role"] in LEADING for message in given[1:]):
+    if any([message["role"] in LEADING for message in given[1:]]):
         given = _led(given, policy, ledger)
     given = turns.with_media_apart(given, ledger)
     if policy.continues:
