@@ -38,6 +38,9 @@ class Answer:
         self.warnings = [entry for listed in told for entry in listed.split(", ") if entry]
         self.body: Any = _body(question.path, http)
 
+    def __repr__(self):
+        return f"{self.status} {self.body} {self.warnings}"
+
     def again(self, **fields):
         """The answer to the same question but for these fields, asked in the same way."""
         return self.gate.ask(self.question.but(**fields), self.stream)

@@ -33,7 +33,11 @@ class Case(NamedTuple):
         lacks = [gate.server.cannot[need] for need in self.needs if need in gate.server.cannot]
         answers = [gate.ask(self.question, way) for way in self.ways]
         for answer in answers:
-            (lacks[0].check if lacks else self.holds)(answer)
+            try:
+                (lacks[0].check if lacks else self.holds)(answer)
+            except AssertionError as error:
+                error.add_note(repr(answer))
+                raise
         if not lacks and not self.varies and answers[0].status == 200:
             assert all(answer.meant == answers[0].meant for answer in answers[1:])
 
