@@ -70,8 +70,8 @@ def scenarios(quick: bool) -> list[Scenario]:
 
 
 def _whole(quick: bool) -> list[Scenario]:
-    one = Traffic("mock", "m=plain,n=50", streams=1, requests=300 if quick else 1500, stream=False)
-    many = Traffic("mock", "m=plain,n=50", streams=32, requests=1000 if quick else 6000, stream=False)
+    one = Traffic("mock", "m=plain,n=50", streams=1, requests=300 if quick else 6000, stream=False)
+    many = Traffic("mock", "m=plain,n=50", streams=32, requests=1000 if quick else 12000, stream=False)
     latency = (
         Row("latency, p50", "ms", lambda run: run.report.tot50),
         Row("latency, p99", "ms", lambda run: run.report.tot99),
