@@ -19,6 +19,7 @@ class Fan:
     """filters: see all choices, so that they are one answer; the members have none."""
 
     lone = None
+    done = False  # as far as is known before all of their bodies have ended
 
     def __init__(self, members: Sequence[Upstream], filters: Sequence[Filter] = ()) -> None:
         self._members, self._filters = members, filters

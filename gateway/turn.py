@@ -65,6 +65,7 @@ class Source(Protocol):
     """Where a round's events come from: an Upstream, a Fan of them, or the tools that run at the gateway.
 
     lone: a short way for data that is one payload more like the last, if there is such a way until the next `feed`.
+    done: it has said that this was all; what is missing is the end of its body.
     """
 
     def answered(self, content_type: str) -> None: ...
@@ -75,6 +76,8 @@ class Source(Protocol):
     def used(self) -> Usage: ...
     @property
     def lone(self) -> Lone | None: ...
+    @property
+    def done(self) -> bool: ...
 
 
 class Turn:
@@ -130,6 +133,11 @@ class Turn:
 
     def keep_alive(self) -> bytes:
         return self._endpoint.keep_alive()
+
+    @property
+    def done(self) -> bool:
+        """The round that goes on has said that this was all: it is to be closed, whether its body ends or not."""
+        return self._running and self._upstream.done
 
     def feed(self, data: bytes) -> bytes:
         """What the client gets for what the upstream sent."""

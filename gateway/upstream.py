@@ -39,7 +39,7 @@ class Upstream:
         self._frames: Framing
         self._plain = not filters and not setting.format  # text is text, and nobody else wants it
         self._whole = True  # unless it is a stream
-        self._done = False  # [DONE] has come
+        self.done = False  # [DONE] has come
 
     def answered(self, content_type: str) -> None:
         """What the body is, as its header says; anything but a stream is one whole JSON text."""
@@ -84,7 +84,7 @@ class Upstream:
         if self._whole:
             return self._answer(b"".join(self._frames.close()))
         events = self._promised(self._left())
-        if self._done or self._normaliser.finished():
+        if self.done or self._normaliser.finished():
             return events + self._ended(self._good_end())
         return events + self._ended(self._normaliser.fail(_LOST))
 
@@ -93,7 +93,7 @@ class Upstream:
         if self._whole:
             return self._ended(self._normaliser.fail(problem))
         events = self._promised(self._left())
-        if self._done or self._normaliser.finished(self._decoder.n):
+        if self.done or self._normaliser.finished(self._decoder.n):
             return events + self.close()
         return events + self._ended(self._normaliser.fail(problem))
 
@@ -157,7 +157,7 @@ class Upstream:
                 if normaliser.failed:
                     break  # however much of it has come
                 if payload == _DONE:
-                    self._done = True
+                    self.done = True
                     continue
                 for raw in decoder.decode(payload):
                     events += self._normalised(raw)

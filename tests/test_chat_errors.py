@@ -26,6 +26,7 @@ from scripted import (
     payloads,
     problem,
     said,
+    silent,
     stream,
     text_of,
     whole,
@@ -483,6 +484,23 @@ async def test_a_connection_that_breaks_after_the_end_of_the_answer_is_no_failur
         assert text_of(answer.text) == "Hello"
         assert payloads(answer.text)[-1] == "[DONE]"
         assert payloads(answer.text)[-2]["choices"][0]["finish_reason"] == "stop"
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize("ask", ["chat", "respond"])
+async def test_nobody_waits_for_the_end_of_a_body_after_done(ask, streamed):
+    async with gateway([*BEGUN, chunk(finish="stop"), DONE, HANG], backend={"timeouts": {"idle": 0}}) as site:
+        answer = await getattr(site, ask)(stream=streamed)
+        assert answer.status_code == 200 and "lo" in answer.text and '"error":{' not in answer.text
+        await site.upstream.gone.wait()
+
+
+async def test_a_late_end_of_a_body_keeps_its_connection():
+    """Behind [DONE], in a read of its own."""
+    async with gateway([*BEGUN, chunk(finish="stop"), DONE, silent(0.05), END], HELLO) as site:
+        for said in ("Hello", "Hi"):
+            assert text_of((await site.chat(stream=True)).text) == said
+        assert len({asked.peer for asked in site.upstream.posts}) == 1
 
 
 async def test_a_call_that_breaks_off_is_delivered_as_far_as_it_came():

@@ -114,6 +114,12 @@ async def test_the_first_content_closes_the_circuit(said_first, then):
         assert "Hi" in text_of((await asking).text) and state(site) == "closed"
 
 
+async def test_an_open_end_is_no_bad_one():
+    async with fleet([[*HELLO[:-1], HANG]], [HELLO]) as site:
+        assert text_of((await site.chat(stream=True)).text) == "Hi" and site.posts() == [1, 0]
+        assert site.backend("b0").gate.health.share == 0
+
+
 async def test_the_first_content_of_who_was_asked_next_closes_his_circuit():
     go = asyncio.Event()
     async with fleet([HTML], [[head(), chunk("H"), go, *HELLO[1:]]], stream={"grace_seconds": 0.05}) as site:

@@ -77,6 +77,7 @@ SITUATIONS = {
     "lost": ([[head(), chunk("Hi"), chunk(" Bob"), CLOSE]], {}, ("chat", {"stream": True})),
     "a response that is lost": ([[head(), chunk("Hi"), chunk(" Bob"), CLOSE]], {}, ("respond", {"stream": True})),
     "no head": ([[CLOSE]], {"model": {"retries": 0}}, ("chat", {})),
+    "an open end": ([[*HELLO[:-1], HANG]], {}, ("chat", {"stream": True})),
     "silent": ([[head(), chunk("Hi"), HANG]], {"backend": {"timeouts": {"idle": 0.05}}}, ("chat", {"stream": True})),
     "no answer": ([whole(b"<html>", type="text/html")], {}, ("chat", {})),
     "a forced call that comes the second time": ([stream(chunk("No."), chunk(finish="stop"), USED), THOUGHT], HERMES, ("chat", {"stream": True, "tools": TOOLS, "tool_choice": "required"})),

@@ -486,6 +486,16 @@ def test_a_failure_before_the_first_word_is_told_where_nothing_else_is_tried():
     assert turn.give_up() == [Send(b"data: " + Problem(502, "broke").body() + b"\n\n"), End()]
 
 
+def test_between_two_rounds_none_is_done():
+    """Whoever waits for the second must not take it for over, as the first had said of itself."""
+    turn = make_turn()
+    turn.start()
+    turn.feed(DONE + sse({"error": {"message": "boom", "code": 503}}))
+    assert turn.done and isinstance(turn.close()[-1], Failed) and not turn.done
+    turn.start()
+    assert not turn.done
+
+
 def test_what_ends_it_between_two_rounds_is_why_it_ended():
     turn = make_turn()
     turn.start()

@@ -216,6 +216,7 @@ class Between:
 
     used = Usage(0, 0)
     lone = None
+    done = False
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop

@@ -24,6 +24,7 @@ from gateway.turn import Action, End, Failed, Keep, Send, Turn
 _log = logging.getLogger("gateway")
 Kept = Callable[[dict[str, Any]], Awaitable[bool]]  # stores an answer; False if that cannot be done
 _EXCERPT = 300  # bytes of an answer that is none, for the log
+_LAST_WAIT = 0.5  # seconds for the end of a body in which all has been said: with it the connection can be kept
 
 
 class Attempting(Protocol):
@@ -131,9 +132,10 @@ class Exchange:
         if self._unkept:
             return await self._kept(self._unkept)
         try:
-            if not await self._call.ready(seconds, ear):
+            there = await self._call.ready(min(seconds, _LAST_WAIT) if self._turn.done else seconds, ear)
+            if not (there or self._turn.done):
                 return otherwise()
-            said, more = self._read()
+            said, more = self._read() if there else (b"", False)
         except GatewayError as error:
             self._retry_after, self._quiet = error.retry_after, isinstance(error, UpstreamFailed | Unavailable)
             return self._end(self._turn.fail(error.problem))

@@ -134,6 +134,10 @@ class _Overheard:
         return self._source.used
 
     @property
+    def done(self) -> bool:
+        return self._source.done
+
+    @property
     def lone(self) -> Lone | None:
         read, heard = self._source.lone, self._heard
         if not read:
