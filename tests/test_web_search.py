@@ -5,7 +5,7 @@ import json
 import pytest
 from responses_events import checked, checked_whole
 from scripted import COUNTS, HELLO, call, chunk, frame, gateway, payloads, problem, stream, text_of
-from search_service import KEY, OSLO, ROME, searching
+from search_service import KEY, OSLO, ROME, says, searching
 
 SEARCH = {"type": "web_search"}
 ASK = ("web_search__search", {"query": "capitals"})
@@ -211,6 +211,17 @@ async def test_pages_of_other_domains_and_no_pages_at_all():
         assert "only some domains" in told(site)[0] and web.paths == []
         await site.respond(tools=[{**SEARCH, "external_web_access": False}])
         assert len(site.asked["tools"]) == 1
+
+
+@pytest.mark.parametrize(("host", "opened"), [("127.0.0.1", True), ("localhost", False)])
+async def test_a_page_that_has_moved_is_looked_for_in_the_same_domains(host, opened):
+    async with searching() as web, gateway(calling(opening(web, "/old")), HELLO, tools=web.tools()) as site:
+        there = web.url.replace("127.0.0.1", host)
+        web.answers["/old"] = says(b"", 302, location=f"{there}/page")
+        narrow = {**SEARCH, "filters": {"allowed_domains": ["127.0.0.1"]}}
+        response = checked_whole((await site.respond(input=f"See {web.url}/old", tools=[narrow])).content)
+        assert response["output"][0]["status"] == ("completed" if opened else "failed")
+        assert web.paths == ["/old", "/page"][: 1 + opened] and ("700 000" in told(site)[0]) == opened
 
 
 async def test_without_what_reads_pages_none_are_offered(caplog, monkeypatch):

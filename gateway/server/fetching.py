@@ -9,7 +9,7 @@ from gateway import config
 from gateway.errors import BadRequest
 from gateway.server import httpx
 from gateway.server.addresses import allowed
-from gateway.server.guard import Guard, Unreachable, untold
+from gateway.server.guard import Guard, Unreachable, Within, anywhere, untold
 
 _AT_ONCE = 4
 
@@ -69,9 +69,9 @@ class Fetching:
             message = f"Invalid '{param}': the {name} could not be downloaded."
             raise BadRequest(message, code=f"failed_to_download_{name}", param=param) from None
 
-    async def get(self, request: "httpx.Request") -> Fetched:
+    async def get(self, request: "httpx.Request", within: Within = anywhere) -> Fetched:
         """As it came: what is packed all the same stays so, and cannot grow.  Raises Unreachable and TooLarge."""
-        async with self._guard.answer(request) as answer:
+        async with self._guard.answer(request, within) as answer:
             if answer.status_code != 200:
                 raise Unreachable
             data = bytearray()

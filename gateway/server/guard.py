@@ -17,6 +17,7 @@ from gateway.server import httpx
 from gateway.server.addresses import Allowed
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
+Within = Callable[[str], bool]  # whether a redirect may lead to this URL
 
 _PORTS = {"http": 80, "https": 443}
 _LAST_PORT = 65535
@@ -29,6 +30,10 @@ class Unreachable(Exception):
     """There is no answer, or none that may be asked for."""
 
 
+def anywhere(_: str) -> bool:
+    return True
+
+
 class Guard:
     """resolve: the addresses of a name, for a port; tls: what the certificates of servers are checked by."""
 
@@ -36,7 +41,9 @@ class Guard:
         self._allowed, self._resolve, self._tls = allowed, resolve or resolved, tls or _tls()
 
     @asynccontextmanager
-    async def answer(self, request: "httpx.Request", redirects: int = _REDIRECTS) -> "AsyncIterator[httpx.Response]":
+    async def answer(
+        self, request: "httpx.Request", within: Within = anywhere, redirects: int = _REDIRECTS
+    ) -> "AsyncIterator[httpx.Response]":
         """The answer to a request, to be read as it comes; time and size are for the caller to limit.
 
         Redirects of a GET are followed, with no header but `accept` and from https to nothing else.  Raises
@@ -47,7 +54,10 @@ class Guard:
                 if request.method != "GET" or not answer.has_redirect_location:
                     yield answer
                     return
-            async with self.answer(_redirected(request, answer, redirects), redirects - 1) as answer:
+            request = _redirected(request, answer, redirects)
+            if not within(str(request.url)):
+                raise Unreachable
+            async with self.answer(request, within, redirects - 1) as answer:
                 yield answer
 
     @asynccontextmanager

@@ -14,7 +14,7 @@ from gateway.server import httpx
 from gateway.server.addresses import allowed
 from gateway.server.child import child
 from gateway.server.fetching import Fetched, Fetching, Sort, TooLarge
-from gateway.server.guard import Guard, Unreachable, untold
+from gateway.server.guard import Guard, Unreachable, Within, anywhere, untold
 from gateway.server.tools.target import ServerFailed
 
 PACKAGE = "html_to_markdown"
@@ -29,22 +29,22 @@ class Pages:
         self._settings = settings
         self._guard = Guard(allowed(settings.networks, settings.ports))
 
-    async def page(self, url: str) -> web.Page:
+    async def page(self, url: str, within: Within = anywhere) -> web.Page:
         """Raises ServerFailed."""
         if not is_page(url):
             raise ServerFailed("This is no address of a page: it should begin with http:// or https://.")
         try:
             async with asyncio.timeout(self._settings.seconds):
-                return await self._page(url)
+                return await self._page(url, within)
         except (Unreachable, TimeoutError):
             raise ServerFailed(_GONE) from None
         except TooLarge:
             raise ServerFailed("The page is too large.") from None
 
-    async def _page(self, url: str) -> web.Page:
+    async def _page(self, url: str, within: Within) -> web.Page:
         with untold():
             request = httpx.Request("GET", url, headers={"accept": _SORT.accept})
-            fetched = await Fetching(self._settings, _SORT, self._guard).get(request)
+            fetched = await Fetching(self._settings, _SORT, self._guard).get(request, within)
         text = await asyncio.to_thread(self._text, fetched)
         title = ""
         if fetched.type.partition(";")[0].strip().lower() in _HTML:

@@ -98,7 +98,7 @@ class WebProvider:
             raise ServerFailed("This page is not opened: only some domains may be asked, and this is none of them.")
         if not self._is_known(url):
             raise ServerFailed(_UNKNOWN)
-        self._page = await self._pages.page(url)
+        self._page = await self._pages.page(url, self._scope.allows)
         return self._page
 
     def _is_known(self, url: str) -> bool:
