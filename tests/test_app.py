@@ -62,6 +62,7 @@ def bearer(key):
         ("GET", "/v1/nothing", 404, None, "Invalid URL (GET /v1/nothing).", None),
         ("POST", "/", 404, None, "Invalid URL (POST /).", None),
         ("GET", "/v1/conversations", 405, "method_not_supported", "Not allowed to GET on /v1/conversations.", "POST"),
+        ("PUT", "/v1/conversations/a", 405, "method_not_supported", "Not allowed to PUT on /v1/conversations/a.", "DELETE, GET, POST"),
         ("DELETE", "/v1/models", 405, "method_not_supported", "Not allowed to DELETE on /v1/models.", "GET"),
         ("OPTIONS", "/v1/models", 405, "method_not_supported", "Not allowed to OPTIONS on /v1/models.", "GET"),
     ],

@@ -6,6 +6,7 @@ from http import HTTPStatus
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Match, Route
 
 from gateway.errors import GatewayError, MethodNotAllowed, NotFound, Problem
 from gateway.server.telemetry.observation import observed
@@ -40,10 +41,18 @@ async def _routing(request: Request, error: Exception) -> Response:
     path = request.url.path
     headers = dict(error.headers or {})
     if error.status_code == 405:
-        return response(MethodNotAllowed(f"Not allowed to {request.method} on {path}.").problem, headers)
+        allow = {"Allow": ", ".join(_methods(request))}
+        return response(MethodNotAllowed(f"Not allowed to {request.method} on {path}.").problem, allow)
     if error.status_code == 404:
         return response(NotFound(f"Invalid URL ({request.method} {path}).").problem)
     return response(Problem(error.status_code, HTTPStatus(error.status_code).phrase), headers)
+
+
+def _methods(request: Request) -> list[str]:
+    """Of all routes of the path, where the router tells those of the first one."""
+    routes = (route for route in request.app.routes if isinstance(route, Route))
+    of_path = (route.methods or () for route in routes if route.matches(request.scope)[0] is Match.PARTIAL)
+    return sorted({method for methods in of_path for method in methods})
 
 
 def unexpected(id: str, error: Exception) -> Problem:
