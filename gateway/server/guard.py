@@ -31,6 +31,7 @@ class Unreachable(Exception):
 
 
 def anywhere(_: str) -> bool:
+    """A Within for which every URL is."""
     return True
 
 
@@ -46,8 +47,8 @@ class Guard:
     ) -> "AsyncIterator[httpx.Response]":
         """The answer to a request, to be read as it comes; time and size are for the caller to limit.
 
-        Redirects of a GET are followed, with no header but `accept` and from https to nothing else.  Raises
-        Unreachable, for what goes wrong within as well.
+        Redirects of a GET are followed, to what is `within`, with no header but `accept` and from https to nothing
+        else.  Raises Unreachable, for what goes wrong in its block as well.
         """
         with untold():
             async with self._sent(request) as answer:

@@ -30,7 +30,7 @@ class Pages:
         self._guard = Guard(allowed(settings.networks, settings.ports))
 
     async def page(self, url: str, within: Within = anywhere) -> web.Page:
-        """Raises ServerFailed."""
+        """within: where it may have moved to.  Raises ServerFailed."""
         if not is_page(url):
             raise ServerFailed("This is no address of a page: it should begin with http:// or https://.")
         try:
