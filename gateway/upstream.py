@@ -15,7 +15,6 @@ from gateway.translate import Filter
 _LOST = Problem(502, "The backend closed the connection before its answer ended.", "upstream_lost")
 _NO_CHOICE = Problem(502, "The backend's answer is no chat completion: it has no choices.", "upstream_error")
 CHARACTERS_PER_TOKEN = 4
-_DONE = b"[DONE]"
 _STREAMS: dict[str, Callable[[int], Framing]] = {"text/event-stream": SSE, "application/x-ndjson": Lines}
 
 
@@ -39,7 +38,6 @@ class Upstream:
         self._frames: Framing
         self._plain = not filters and not setting.format  # text is text, and nobody else wants it
         self._whole = True  # unless it is a stream
-        self.done = False  # [DONE] has come
 
     def answered(self, content_type: str) -> None:
         """What the body is, as its header says; anything but a stream is one whole JSON text."""
@@ -80,7 +78,7 @@ class Upstream:
         return told
 
     def close(self) -> list[Event]:
-        """A good end if the backend announced it: by [DONE], by a finish reason, or by sending one whole answer."""
+        """A good end if the backend announced it: by its last word, a finish reason, or one whole answer."""
         if self._whole:
             return self._answer(b"".join(self._frames.close()))
         events = self._promised(self._left())
@@ -96,6 +94,10 @@ class Upstream:
         if self.done or self._normaliser.finished(self._decoder.n):
             return events + self.close()
         return events + self._ended(self._normaliser.fail(problem))
+
+    @property
+    def done(self) -> bool:
+        return self._decoder.done
 
     @property
     def used(self) -> Usage:
@@ -115,7 +117,7 @@ class Upstream:
 
     def _left(self) -> Iterator[bytes]:
         """The last event, if its empty line never came; one that the end cut in two must not hide why it ended."""
-        return (payload for payload in self._frames.close() if payload == _DONE or readable(payload))
+        return filter(readable, self._frames.close())
 
     def _ended(self, last: Iterable[Event]) -> list[Event]:
         if not self._filters:
@@ -156,9 +158,6 @@ class Upstream:
             for payload in payloads:
                 if normaliser.failed:
                     break  # however much of it has come
-                if payload == _DONE:
-                    self.done = True
-                    continue
                 for raw in decoder.decode(payload):
                     events += self._normalised(raw)
         except FrameTooLong as error:

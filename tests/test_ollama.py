@@ -7,7 +7,7 @@ from itertools import count
 import httpx
 import pytest
 from ollama import NAME, Turn, calls, ollama, says, thinks
-from scripted import Site, events, gateway, payloads, problem, settings, whole
+from scripted import HANG, Site, events, gateway, head, payloads, problem, settings, whole
 from streams import merge, singly
 
 from gateway.backends.ollama.decode import Decoder
@@ -397,6 +397,17 @@ async def test_a_stream_is_read_as_one_whatever_was_asked_for_and_so_is_a_whole_
         whole(json.dumps(line).encode() + b"\n", type="Application/X-NDJSON; charset=utf-8"), backend={"kind": "ollama"}
     ) as one:
         assert chat_whole(await one.chat()) == ("", "Hi", [], "stop")
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_nobody_waits_for_the_end_of_a_body_after_its_last_line(streamed):
+    lines = [{"message": {"content": "Hi"}}, {"message": {"content": " Bob"}, "done": True, "done_reason": "stop"}]
+    body = (json.dumps(line).encode() + b"\n" for line in lines)
+    backend = {"kind": "ollama", "timeouts": {"idle": 0}}
+    async with gateway([head(type="application/x-ndjson"), *body, HANG], backend=backend) as one:
+        answer = await one.chat(stream=streamed)
+        assert (chat_stream if streamed else chat_whole)(answer) == ("", "Hi Bob", [], "stop")
+        await one.upstream.gone.wait()
 
 
 async def test_its_models_are_those_that_it_lists():

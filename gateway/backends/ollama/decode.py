@@ -20,7 +20,7 @@ class Decoder(Chunks):
     _template: Template = field(default_factory=lambda: Template(0))  # each line has a time of its own
     _calls: int = 0
 
-    def decode(self, payload: bytes) -> list[Event]:
+    def _decoded(self, payload: bytes) -> list[Event]:
         line = mended(payload, _decode)
         if isinstance(line, Failure):
             return [line]
@@ -31,7 +31,9 @@ class Decoder(Chunks):
     def _chunk(self, line: Line) -> wire.Chunk:
         for call in (line.message and line.message.tool_calls) or ():
             call.index, self._calls = self._calls, self._calls + 1
-        reason = (line.done_reason or "stop") if line.done else None
+        reason = None
+        if line.done:
+            self.done, reason = True, line.done_reason or "stop"
         choice = wire.Choice(delta=line.message, logprobs=line.logprobs or None, finish_reason=reason)
         return wire.Chunk(choices=[choice], usage=self._counts(line))
 

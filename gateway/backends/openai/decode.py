@@ -34,6 +34,7 @@ from gateway.ledger import Ledger
 _Decoded = TypeVar("_Decoded")
 _decode = json.Decoder(wire.Chunk).decode
 _string = json.Decoder(str).decode
+_DONE = b"[DONE]"
 _OF_ANSWER = ("prompt_logprobs", "prompt_token_ids", "prompt_progress", "kv_transfer_params", "timings")
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|-?\b(?:NaN|Infinity)\b', re.DOTALL)
 _SURROGATES = re.compile(
@@ -49,6 +50,7 @@ class Decoder(Struct, eq=False):
     tops: of how many other tokens with each token it asked to hear; None: of all that come.
     counted: the tokens, as far as the backend has said.
     written: the tokens of the answer where it has counted only these.
+    done: it has said that this was all.
     """
 
     _ledger: Ledger
@@ -62,6 +64,7 @@ class Decoder(Struct, eq=False):
     _decoded_size: int = 0
     written: int = 0
     counted: Usage | None = None
+    done: bool = False
 
     @property
     def said(self) -> int:
@@ -105,6 +108,9 @@ class Decoder(Struct, eq=False):
         if known := self._template.event(payload):
             self._remember([known])
             return [known]
+        if payload == _DONE:
+            self.done = True
+            return []
         events = self._decoded(payload)
         self._template.learn(payload, events, self._alone)
         return events
@@ -277,6 +283,8 @@ def mended(payload: bytes, decode: Callable[[bytes], _Decoded]) -> _Decoded | Fa
 
 def readable(payload: bytes) -> bool:
     """False for what is only the beginning of a payload."""
+    if payload == _DONE:
+        return True
     try:
         json.decode(_mended(payload))
     except (DecodeError, RecursionError):
