@@ -5,8 +5,7 @@
 It answers chats, and nothing else but the list of its models.
 """
 
-import httpx
-from serving import listening
+from serving import listening, underneath
 from starlette.applications import Starlette
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -20,20 +19,19 @@ CHAT = "/v1/chat/completions"
 
 def deaf(url):
     """The context of a server in front of a llama.cpp; its value is the URL."""
-    alone = httpx.Limits(max_keepalive_connections=0)  # llama.cpp closes connections that it has answered often on
-    below = httpx.AsyncClient(base_url=url, timeout=100, trust_env=False, limits=alone)
+    model = underneath(url)
 
     async def chat(http):
         body = await http.json()
         heeded = {there: body[name] for name, there in HEEDED.items() if name in body}
         if heeded["messages"][-1]["role"] == "assistant":  # what it says is a message of its own, as with most servers
             heeded["messages"].append({"role": "user", "content": ""})
-        answer = await below.send(below.build_request("POST", CHAT, json=heeded), stream=True)
+        answer = await model.send(model.build_request("POST", CHAT, json=heeded), stream=True)
         type = answer.headers["content-type"]
         return StreamingResponse(answer.aiter_bytes(), answer.status_code, media_type=type)
 
     async def models(_):
-        answer = await below.get("/v1/models")
+        answer = await model.get("/v1/models")
         return Response(answer.content, media_type="application/json")
 
     return listening(Starlette(routes=[Route(CHAT, chat, methods=["POST"]), Route("/v1/models", models)]))

@@ -9,9 +9,8 @@ written, and all calls at the end, if their arguments are JSON.
 import json
 from contextlib import contextmanager
 
-import httpx
 from ollama import MADE, Ollama, Refusal, whole, written
-from serving import listening
+from serving import listening, underneath
 from starlette.responses import JSONResponse, StreamingResponse
 
 from gateway.backends.gbnf import grammar
@@ -30,9 +29,7 @@ class LiveOllama(Ollama):
 
     def __init__(self, url, window):
         super().__init__([], able=("completion", "tools", "thinking"), window=window)
-        # llama.cpp closes connections that it has answered often on, so each question has its own.
-        alone = httpx.Limits(max_keepalive_connections=0)
-        self._below = httpx.AsyncClient(base_url=url, timeout=100, trust_env=False, limits=alone)
+        self._below = underneath(url)
         self.app.add_route("/v1/completions", self.completions, methods=["POST"])
         self.app.add_route("/v1/embeddings", self.embeddings, methods=["POST"])
 

@@ -4,6 +4,7 @@ import tempfile
 import threading
 from contextlib import contextmanager
 
+import httpx
 import uvicorn
 import uvloop
 
@@ -36,3 +37,13 @@ def listening(app):
     finally:
         server.should_exit = True
         thread.join(20)
+
+
+def underneath(url):
+    """A client of a llama.cpp that is underneath another server.
+
+    That closes connections which it has answered often on, so each question has its own; and as there are so many, one
+    that it does not take on a busy machine is asked for again.
+    """
+    alone = httpx.AsyncHTTPTransport(limits=httpx.Limits(max_keepalive_connections=0), retries=3, trust_env=False)
+    return httpx.AsyncClient(base_url=url, timeout=100, trust_env=False, transport=alone)
