@@ -55,7 +55,14 @@ class Post:
             return
         self._crowd.inside += 1
         try:
-            await self._answer(Request(scope, receive), send)
+            request = Request(scope, receive)
+            key = await self._door.admit(request)
+            ask = Ask(request, await read_body(request, self._most_bytes), key)
+            asking, read, reply = self._asking, self._read, self._reply
+            if again := idempotency.key_of(request, ask.raw, asking.store, ask.tenant):
+                await idempotency.once(again, partial(asking.answer, ask, read, reply), request, send)
+            else:
+                await asking.answer(ask, read, reply, send)
         except GatewayError as error:
             observed(scope).problem = error.problem
             await failures.told(error)(scope, receive, send)
@@ -63,15 +70,6 @@ class Post:
             pass  # before its request was read: nobody is there to be answered
         finally:
             self._crowd.inside -= 1
-
-    async def _answer(self, request: Request, send: Send) -> None:
-        key = await self._door.admit(request)
-        ask = Ask(request, await read_body(request, self._most_bytes), key)
-        asking, read, reply = self._asking, self._read, self._reply
-        if again := idempotency.key_of(request, ask.raw, asking.store, ask.tenant):
-            await idempotency.once(again, partial(asking.answer, ask, read, reply), request, send)
-        else:
-            await asking.answer(ask, read, reply, send)
 
     @cached_property
     def _asking(self) -> Asking:
