@@ -14,12 +14,13 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from gateway.config import Config
+from gateway.server.headers import named
 from gateway.server.writing import Joining
 
 if TYPE_CHECKING:
@@ -127,6 +128,7 @@ class Patience(asyncio.Protocol):
 class Http(Patience, HttpToolsProtocol):
     """Closes a connection as well on which a request does not come to its end, or is none that all read alike."""
 
+    scope: Scope  # type: ignore[assignment] # uvicorn's, in which others leave what is theirs
     _unsent: TimerHandle | None = None
     _complete = False  # the last request that has begun
     _headless: int | None = 0  # bytes that came of a head without an end; None: it has one
@@ -178,16 +180,18 @@ class Http(Patience, HttpToolsProtocol):
 
     def _check(self) -> None:
         """The parser takes some heads that others read otherwise."""
-        names = [*map(_name, self.headers)]
-        version, hosts = self.parser.get_http_version(), names.count(b"host")
+        headers, parser = named(self.scope), self.parser
+        version = parser.get_http_version()
         if sum(map(len, chain.from_iterable(self.headers))) > _MOST_HEAD:
             raise ValueError("a head that is too large")
-        if version not in ("1.0", "1.1") or hosts > 1 or (version == "1.1" and not hosts):
+        if version not in ("1.0", "1.1") or (version == "1.1" and b"host" not in headers):
             raise ValueError("no version or no host")
-        if b"transfer-encoding" in names and not self._is_in_chunks():
+        if len(headers) < len(self.headers) and [*map(_name, self.headers)].count(b"host") > 1:
+            raise ValueError("more than one host")
+        if b"transfer-encoding" in headers and not self._is_in_chunks():
             raise ValueError("a body of no known length")
-        upgrades = self.parser.should_upgrade() and self._should_upgrade()
-        if upgrades and (self.parser.get_method() != b"GET" or any(one in names for one in _LENGTHS)):
+        upgrades = parser.should_upgrade() and self._should_upgrade()
+        if upgrades and (parser.get_method() != b"GET" or any(one in headers for one in _LENGTHS)):
             raise ValueError("a handshake with a body")
 
     def _is_in_chunks(self) -> bool:
