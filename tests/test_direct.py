@@ -3,11 +3,12 @@
 import asyncio
 import json
 import logging
+import re
 from unittest.mock import Mock
 
 import pytest
 from scripted import HANG, HELLO_MESSAGES, SOON, listening, said, whole
-from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from gateway.server.direct import Direct
@@ -32,6 +33,11 @@ class Wire:
 
     def close(self):
         self.closed = True
+
+    def pause_reading(self):
+        """Nothing is read of it here."""
+
+    resume_reading = pause_reading
 
 
 def cycle(*, keep_alive=True, joining=True):
@@ -145,6 +151,71 @@ async def test_who_looks_away_late_does_not_do_so_for_the_next_request():
     second.watch(gone)
     first.unwatch()
     assert one.transport.lost is gone
+
+
+async def next_body(reader):
+    head = await reader.readuntil(b"\r\n\r\n")
+    return await reader.readexactly(int(re.search(rb"content-length: (\d+)", head)[1]))
+
+
+async def received(cycle):
+    """All that messages give of a body."""
+    message = await cycle.receive()
+    return message["body"] if not message["more_body"] else None
+
+
+@pytest.mark.parametrize("body", [b"{}", b"", b"x" * (HIGH_WATER_LIMIT + 1)])
+async def test_a_body_that_is_there_is_taken_as_a_message_would_give_it_and_once(body):
+    _, one = cycle()
+    _, other = cycle()
+    for each in (one, other):
+        each.body += body
+        each.more_body = False
+        each.message_event.set()
+        each.flow.pause_reading()
+    assert Direct(one.send).body() == await received(other) == body
+    for each in (one, other):
+        assert each.body == b"" and not each.message_event.is_set() and not each.flow.read_paused
+    assert Direct(one.send).body() is None, "a message tells what comes after it"
+
+
+@pytest.mark.parametrize("state", ["more to come", "wants a 100", "gone", "answered", "taken", "not uvicorn's"])
+async def test_a_body_that_only_messages_can_tell_is_left_to_them(state):
+    _, one = cycle()
+    one.body += b"{}"
+    one.more_body, one.waiting_for_100_continue = state == "more to come", state == "wants a 100"
+    one.disconnected, one.response_complete = state == "gone", state == "answered"
+    if state != "taken":
+        one.message_event.set()
+    assert Direct(one.send if state != "not uvicorn's" else by_messages).body() is None and one.body == b"{}"
+
+
+@pytest.mark.parametrize("cut", [5, 70, 130, -1])
+async def test_a_request_means_the_same_however_its_bytes_come(cut):
+    async with listening(ANSWER) as site:
+        reader, writer = await asyncio.open_connection("127.0.0.1", site.client.base_url.port)
+        for one in (posted(), posted()[:cut], posted()[cut:]):
+            writer.write(one)
+            await asyncio.sleep(0.02)
+        async with asyncio.timeout(SOON):
+            told = [json.loads(await next_body(reader)) for _ in range(2)]
+        writer.close()
+    first, second = site.upstream.posts
+    assert first.json == second.json and told[0]["choices"] == told[1]["choices"]
+
+
+@pytest.mark.parametrize("cut", [0, 90], ids=["in one", "in two"])
+async def test_a_body_of_unknown_length_is_refused_where_it_is_too_large_however_it_comes(cut):
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+    request = b"%b65\r\n%b\r\n0\r\n\r\n" % (head, b" " * 101)
+    async with listening(limits={"body_bytes": 100}) as site:
+        reader, writer = await asyncio.open_connection("127.0.0.1", site.client.base_url.port)
+        for piece in (request[:cut], request[cut:]):
+            writer.write(piece)
+            await asyncio.sleep(0.02)
+        async with asyncio.timeout(SOON):
+            assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
+        writer.close()
 
 
 async def test_work_for_a_client_whose_going_a_message_tells_is_cancelled_once():

@@ -14,6 +14,7 @@ from gateway.endpoints.checks import Check
 from gateway.errors import TooLarge, Unsupported
 from gateway.server.encodings import ENCODINGS, Decoding
 from gateway.server.headers import named
+from gateway.server.presence import door
 
 
 async def read_fields(request: Request, config: Config, check: Check) -> dict[str, Any]:
@@ -29,7 +30,8 @@ async def read_body(request: Request, limit: int) -> bytes:
     if length > limit:
         raise _too_large(limit)
     if encoding == "identity":
-        return await _received(request.receive, limit)
+        whole = door(request.receive).body()
+        return await _received(request.receive, limit) if whole is None else _allowed(whole, limit)
     if encoding not in ENCODINGS:
         message = f"The content encoding '{encoding}' is not supported: send one of {', '.join(ENCODINGS)} or identity."
         raise Unsupported(message, code="unsupported_content_encoding")
@@ -44,6 +46,12 @@ def _said(request: Request) -> tuple[str, int]:
         return "identity", length
     lines = (value for name, value in request.scope["headers"] if name == b"content-encoding")
     return ", ".join(line.decode("latin-1").strip().lower() for line in lines) or "identity", length
+
+
+def _allowed(body: bytes, limit: int) -> bytes:
+    if len(body) > limit:
+        raise _too_large(limit)
+    return body
 
 
 async def _received(receive: Receive, limit: int) -> bytes:

@@ -54,6 +54,18 @@ class Direct(AtOnce):
         self._over(cycle)
         return True
 
+    def body(self) -> bytes | None:
+        """As `receive` would give it, in one message."""
+        cycle = self._cycle
+        if not cycle or cycle.more_body or cycle.waiting_for_100_continue or not cycle.message_event.is_set():
+            return None
+        if cycle.disconnected or cycle.response_complete:
+            return None
+        cycle.flow.resume_reading()
+        cycle.message_event.clear()
+        body, cycle.body = bytes(cycle.body), bytearray()
+        return body
+
     def watch(self, lost: Callable[[], None]) -> bool:
         """It is called when the connection is lost, until `unwatch`."""
         cycle = self._cycle
@@ -63,7 +75,7 @@ class Direct(AtOnce):
         return True
 
     def unwatch(self) -> None:
-        if self._transport.lost is self._lost:  # else that of the next request
+        if self._lost and self._transport.lost is self._lost:  # else that of the next request
             self._transport.lost = None
         self._lost = None
 

@@ -70,6 +70,12 @@ class _Client(Door, AtOnce):
             self._leave()
         return message
 
+    def body(self) -> bytes | None:
+        body = self._direct.body()
+        if body:
+            self._seen.received += len(body)
+        return body
+
     def watch(self, gone: Callable[[], None]) -> bool:
         watched = self._direct.watch(self._leave)
         if watched:

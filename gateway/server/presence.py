@@ -1,7 +1,6 @@
 """Whether the client is still there: from the moment its request was read until it has its answer."""
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import TracebackType
 
@@ -10,16 +9,28 @@ from starlette.types import Receive
 LEFT = "the client has left"  # as the message of a cancellation
 
 
-class Door(ABC):
-    """What a `receive` may be of: it can tell at once that the client goes."""
+class Door:
+    """What a `receive` may be of: it tells at once what others tell by messages."""
 
-    @abstractmethod
+    def body(self) -> bytes | None:
+        """All of the request's body where it is there and was not taken yet; None, and nothing is taken, else."""
+        return None
+
     def watch(self, gone: Callable[[], None]) -> bool:
         """The client's going calls it, until `unwatch`; False, and it does not, where only a message tells that."""
+        return False
 
-    @abstractmethod
     def unwatch(self) -> None:
         """Nobody waits for that any more."""
+
+
+_NONE = Door()
+
+
+def door(receive: Receive) -> Door:
+    """The one that this is of, or one that tells nothing."""
+    owner = getattr(receive, "__self__", None)
+    return owner if isinstance(owner, Door) else _NONE
 
 
 class Presence:
@@ -31,22 +42,18 @@ class Presence:
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self._left = False
-        self._watcher: asyncio.Task[None] | None = None
 
     def __enter__(self) -> None:
         worker = asyncio.current_task()
         assert worker
         self._worker = worker
-        door = getattr(self._receive, "__self__", None)
-        self._door = door if isinstance(door, Door) and door.watch(self._leave) else None
-        if not self._door:
-            self._watcher = asyncio.create_task(self._watch())
+        self._door = door(self._receive)
+        self._watcher = None if self._door.watch(self._leave) else asyncio.create_task(self._watch())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        if self._door:
-            self._door.unwatch()
+        self._door.unwatch()
         if self._watcher:
             self._watcher.cancel()
         worker = self._worker
