@@ -30,7 +30,7 @@ async def read_body(request: Request, limit: int) -> bytes:
     if length > limit:
         raise _too_large(limit)
     if encoding == "identity":
-        whole = door(request.receive).body()
+        whole = door(request.receive).whole_body()
         return await _received(request.receive, limit) if whole is None else _allowed(whole, limit)
     if encoding not in ENCODINGS:
         message = f"The content encoding '{encoding}' is not supported: send one of {', '.join(ENCODINGS)} or identity."

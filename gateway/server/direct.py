@@ -1,109 +1,134 @@
 """To the client past ASGI's messages, which take several times as long: what uvicorn writes for them, as one write."""
 
+import asyncio
 from collections.abc import Callable
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
 from starlette.types import Send
 from uvicorn.protocols.http.httptools_impl import HEADER_VALUE_RE, STATUS_LINE, RequestResponseCycle
 
+from gateway.server.presence import Door
 from gateway.server.replies import AtOnce, Fields
 from gateway.server.writing import Joining
+
+if TYPE_CHECKING:
+    from gateway.server.protocols import Http
 
 _OK = STATUS_LINE[200]
 _CLOSE = (b"connection", b"close")
 _CHUNKED = (b"transfer-encoding", b"chunked")
 _value = itemgetter(1)
-_line = b"%b: %b\r\n".__mod__
+_line = b": ".join
 
 
-class Direct(AtOnce):
-    """The way to the client of one POST.  send: of uvicorn in our own protocol, else nothing goes this way."""
+class Direct(Door, AtOnce):
+    """The way from and to the client of one request, as one that leads nowhere."""
 
-    def __init__(self, send: Send) -> None:
-        cycle = getattr(send, "__self__", None)
-        self._cycle = None
-        if isinstance(cycle, RequestResponseCycle) and isinstance(cycle.transport, Joining):
-            self._cycle, self._transport = cycle, cycle.transport
-        self._lost: Callable[[], None] | None = None
+
+_NOWHERE = Direct()
+
+
+def direct(send: Send) -> Direct:
+    """That of uvicorn's `send` in our own protocol; nothing goes this way for another."""
+    cycle = getattr(send, "__self__", None)
+    return cycle if isinstance(cycle, Cycle) else _NOWHERE
+
+
+class Cycle(RequestResponseCycle, Direct):
+    """uvicorn's request with its answer: what ASGI's messages do to it can be done without them.
+
+    Made without the dozen keywords of uvicorn's own, which cost as much as all that they say.
+    """
+
+    transport: Joining  # type: ignore[assignment] # all of one that is used
+    disconnected = response_started = response_complete = False
+    more_body = True
+    chunked_encoding: bool | None = None
+    expected_content_length = 0
+    _lost: Callable[[], None] | None = None
+
+    def __init__(self, protocol: "Http", *, keep_alive: bool) -> None:
+        self.scope, self.transport, self.flow = protocol.scope, protocol.joining, protocol.flow  # type: ignore[assignment] # see Http
+        self.logger, self.access_logger = protocol.logger, protocol.access_logger
+        self.access_log, self.default_headers = protocol.access_log, protocol.server_state.default_headers
+        self.on_response, self.keep_alive = protocol.on_response_complete, keep_alive
+        self.waiting_for_100_continue = protocol.expect_100_continue
+        self.message_event, self.body = asyncio.Event(), bytearray()
 
     def whole(self, fields: Fields, body: bytes) -> bool:
-        if not (cycle := self._begun(fields)):
+        if not self._begins(fields):
             return False
-        self._transport.alone().write(_head(cycle, fields) + body)
-        self._over(cycle)
+        self.transport.alone().write(self._head(fields) + body)
+        self._over()
         return True
 
     def begin(self, fields: Fields) -> bool:
         """It goes out with what follows it in the same turn of the loop."""
-        if not (cycle := self._begun(fields)):
+        if not self._begins(fields):
             return False
-        cycle.chunked_encoding = True
-        self._transport.write(_head(cycle, fields, _CHUNKED))
+        self.chunked_encoding = True
+        self.transport.write(self._head(fields, _CHUNKED))
         return True
 
     def now(self, piece: bytes) -> bool:
         if not self._goes_on():
             return False
-        self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        self.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
         return True
 
     def last(self, piece: bytes) -> bool:
-        if not (cycle := self._goes_on()):
+        if not self._goes_on():
             return False
-        self._transport.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(piece), piece) if piece else b"0\r\n\r\n")
-        self._over(cycle)
+        self.transport.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(piece), piece) if piece else b"0\r\n\r\n")
+        self._over()
         return True
 
-    def body(self) -> bytes | None:
+    def whole_body(self) -> bytes | None:
         """As `receive` would give it, in one message."""
-        cycle = self._cycle
-        if not cycle or cycle.more_body or cycle.waiting_for_100_continue or not cycle.message_event.is_set():
+        if self.more_body or self.waiting_for_100_continue or not self.message_event.is_set():
             return None
-        if cycle.disconnected or cycle.response_complete:
+        if self.disconnected or self.response_complete:
             return None
-        cycle.flow.resume_reading()
-        cycle.message_event.clear()
-        body, cycle.body = bytes(cycle.body), bytearray()
+        self.flow.resume_reading()
+        self.message_event.clear()
+        body, self.body = bytes(self.body), bytearray()
         return body
 
-    def watch(self, lost: Callable[[], None]) -> bool:
+    def watch(self, gone: Callable[[], None]) -> bool:
         """It is called when the connection is lost, until `unwatch`."""
-        cycle = self._cycle
-        if not cycle or cycle.disconnected:
+        if self.disconnected:
             return False
-        self._lost = self._transport.lost = lost
+        self._lost = self.transport.lost = gone
         return True
 
     def unwatch(self) -> None:
-        if self._lost and self._transport.lost is self._lost:  # else that of the next request
-            self._transport.lost = None
+        if self._lost and self.transport.lost is self._lost:  # else that of the next request
+            self.transport.lost = None
         self._lost = None
 
-    def _begun(self, fields: Fields) -> RequestResponseCycle | None:
-        """That of an answer that begins now."""
-        cycle = self._cycle
-        if not cycle or cycle.flow.write_paused or cycle.disconnected or cycle.response_started:
-            return None
+    def _begins(self, fields: Fields) -> bool:
+        """Whether an answer does now."""
+        if self.flow.write_paused or self.disconnected or self.response_started:
+            return False
         if HEADER_VALUE_RE.search(b"".join(map(_value, fields))):
-            return None
-        cycle.response_started = True
-        return cycle
+            return False
+        self.response_started = True
+        return True
 
-    def _goes_on(self) -> RequestResponseCycle | None:
-        """That of a body that does."""
-        cycle = self._cycle
-        if not cycle or cycle.flow.write_paused or cycle.disconnected or cycle.response_complete:
-            return None
-        return cycle if cycle.chunked_encoding else None
+    def _goes_on(self) -> bool:
+        """Whether a body does."""
+        if self.flow.write_paused or self.disconnected or self.response_complete:
+            return False
+        return bool(self.chunked_encoding)
 
-    def _over(self, cycle: RequestResponseCycle) -> None:
-        cycle.response_complete = True
-        cycle.message_event.set()
-        if not cycle.keep_alive:
-            self._transport.close()
-        cycle.on_response()
+    def _over(self) -> None:
+        self.response_complete = True
+        self.message_event.set()
+        if not self.keep_alive:
+            self.transport.close()
+        self.on_response()
 
-
-def _head(cycle: RequestResponseCycle, fields: Fields, *more: tuple[bytes, bytes]) -> bytes:
-    close = () if cycle.keep_alive else (_CLOSE,)
-    return b"%b%b\r\n" % (_OK, b"".join(map(_line, (*fields, *close, *more))))
+    def _head(self, fields: Fields, *more: tuple[bytes, bytes]) -> bytes:
+        close = () if self.keep_alive else (_CLOSE,)
+        return b"%b%b\r\n\r\n" % (_OK, b"\r\n".join(map(_line, (*fields, *close, *more))))

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.errors import STOPPED
 from gateway.server import failures
-from gateway.server.direct import Direct
+from gateway.server.direct import direct
 from gateway.server.headers import named
 from gateway.server.ids import new_id
 from gateway.server.presence import Door
@@ -58,7 +58,7 @@ class _Client(Door, AtOnce):
     """What passes between it and the application, of which it is what sends.  left: before it had all of its answer."""
 
     def __init__(self, seen: Observation, receive: Receive, send: Send) -> None:
-        self._seen, self._receive, self._send, self._direct = seen, receive, send, Direct(send)
+        self._seen, self._receive, self._send, self._direct = seen, receive, send, direct(send)
         self._whole = self.left = False
         self._gone: Callable[[], None] = _nobody_waits
 
@@ -70,8 +70,8 @@ class _Client(Door, AtOnce):
             self._leave()
         return message
 
-    def body(self) -> bytes | None:
-        body = self._direct.body()
+    def whole_body(self) -> bytes | None:
+        body = self._direct.whole_body()
         if body:
             self._seen.received += len(body)
         return body

@@ -12,7 +12,7 @@ LEFT = "the client has left"  # as the message of a cancellation
 class Door:
     """What a `receive` may be of: it tells at once what others tell by messages."""
 
-    def body(self) -> bytes | None:
+    def whole_body(self) -> bytes | None:
         """All of the request's body where it is there and was not taken yet; None, and nothing is taken, else."""
         return None
 

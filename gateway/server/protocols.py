@@ -12,7 +12,9 @@ from collections.abc import Callable
 from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
+import httptools
 import uvicorn
 from starlette.types import ASGIApp, Scope
 from uvicorn._types import ASGISendEvent
@@ -20,6 +22,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from gateway.config import Config
+from gateway.server.direct import Cycle
 from gateway.server.headers import named
 from gateway.server.writing import Joining
 
@@ -135,14 +138,14 @@ class Http(Patience, HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
         super().connection_made(transport)
-        self._joining = Joining(transport, self.loop)
-        self.transport = self._joining  # type: ignore[assignment] # all of it that is used
+        self.joining = Joining(transport, self.loop)
+        self.transport = self.joining  # type: ignore[assignment] # all of it that is used
         self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._expect_no_more()
         super().connection_lost(exc)
-        if lost := self._joining.lost:
+        if lost := self.joining.lost:
             lost()
 
     def data_received(self, data: bytes) -> None:
@@ -157,20 +160,41 @@ class Http(Patience, HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """What is raised here is a 400, and the end of the connection."""
+        """As uvicorn's, with a Cycle, and without what nobody sets here: a root path, and a limit of connections.
+
+        What is raised here is a 400, and the end of the connection.
+        """
         self._headless = None
-        self._check()
-        super().on_headers_complete()
+        parser, version, scope = self.parser, self.parser.get_http_version(), self.scope
+        self._check(version)
+        scope["method"] = parser.get_method().decode("ascii")
+        if version != "1.1":
+            scope["http_version"] = version
+        if parser.should_upgrade() and self._should_upgrade():
+            return
+        url = httptools.parse_url(self.url)
+        path = url.path.decode("ascii")
+        scope["path"], scope["raw_path"] = unquote(path) if "%" in path else path, url.path
+        scope["query_string"] = url.query or b""
         # Who expects a 100 and is refused will send no body, and who is not has sent a large one.
-        if self.cycle and (self.expect_100_continue or self.settings.leaving):
-            self.cycle.keep_alive = False
+        stays = version != "1.0" and not (self.expect_100_continue or self.settings.leaving)
+        self._enter(Cycle(self, keep_alive=stays and parser.should_keep_alive()))
+
+    def _enter(self, cycle: Cycle) -> None:
+        """Now, or behind those that are to be answered before."""
+        before, self.cycle = self.cycle, cycle
+        if before is None or before.response_complete:
+            self._start_asgi_task(cycle, self.app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cycle, self.app))
 
     def on_message_complete(self) -> None:
         self._complete = True
         super().on_message_complete()
 
     def handle_websocket_upgrade(self) -> None:
-        self.transport = self._joining.alone()
+        self.transport = self.joining.alone()
         super().handle_websocket_upgrade()
         self.parser = None  # type: ignore[assignment]  # as when the connection is lost: they would be a cycle
 
@@ -178,10 +202,9 @@ class Http(Patience, HttpToolsProtocol):
         _pass_on(self.app_state)
         super().shutdown()
 
-    def _check(self) -> None:
+    def _check(self, version: str) -> None:
         """The parser takes some heads that others read otherwise."""
         headers, parser = named(self.scope), self.parser
-        version = parser.get_http_version()
         if sum(map(len, chain.from_iterable(self.headers))) > _MOST_HEAD:
             raise ValueError("a head that is too large")
         if version not in ("1.0", "1.1") or (version == "1.1" and b"host" not in headers):
