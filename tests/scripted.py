@@ -337,11 +337,14 @@ async def listening(*scripts, models=(), **said):
 
 
 @asynccontextmanager
-async def running(app, said=None, request_seconds=60):
-    """The url of a gateway that runs in this loop as it runs in production; said: its config."""
+async def running(app, said=None, request_seconds=60, idle_seconds=5):
+    """The url of a gateway that runs in this loop as it runs in production; said: its config.
+
+    request_seconds: without a byte of a request that has no end yet; idle_seconds: between two.
+    """
     sock = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(Settings(app, said or config.Config()))
-    server.config.request_seconds = request_seconds
+    server.config.request_seconds, server.config.timeout_keep_alive = request_seconds, idle_seconds
     server.config.load()
     server.lifespan = server.config.lifespan_class(server.config)
     await server.startup([sock])

@@ -234,3 +234,43 @@ async def test_what_is_no_request_is_refused_and_not_waited_for():
         assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
         writer.close()
         await writer.wait_closed()
+
+
+# Neither
+
+
+@on_both_loops
+async def test_a_connection_without_a_request_is_closed_when_it_had_none_since_its_last_answer():
+    """It may have had many before, at any time, and an answer may take longer than that."""
+    now = asyncio.get_running_loop().time
+
+    async def slowly(receive, send):
+        await asyncio.sleep(float((await receive())["body"]))
+        await answer_with(send, b"")
+
+    async with running(Plain(slowly), None, 60, 0.3) as url:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+        for pause, seconds in ((0, b"0.0"), (0.2, b"0.0"), (0.2, b"0.5"), (0, b"0.0")):
+            await asyncio.sleep(pause)
+            writer.write(HEAD % 3 + seconds)
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+        answered = now()
+        assert await reader.read() == b""
+        assert 0.29 < now() - answered < 2
+        writer.close()
+
+
+@on_both_loops
+async def test_a_connection_with_half_a_request_is_not_one_without():
+    async def at_once(receive, send):
+        await answer_with(send, b"")
+
+    async with running(Plain(at_once), None, 60, 0.1) as url:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+        for piece in (HEAD % 0, HEAD[:30], HEAD[30:] % 0):
+            writer.write(piece)
+            if piece != HEAD[:30]:
+                assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+            else:
+                await asyncio.sleep(0.3)
+        writer.close()

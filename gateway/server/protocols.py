@@ -10,6 +10,7 @@ import sys
 from asyncio import TimerHandle
 from collections.abc import Callable
 from itertools import chain
+from math import inf
 from operator import itemgetter
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -34,6 +35,7 @@ _PONG = 60.0  # seconds until one has to come; a client answers when it has read
 _MOST_HEAD = 1 << 16  # bytes of a request's head
 _name = itemgetter(0)
 _LENGTHS = (b"content-length", b"transfer-encoding")
+_TICK = 0.001  # seconds, of uvloop's clock
 _LAST_WORDS = 5  # seconds, beyond the drain, for those who are told that it is over
 
 
@@ -133,6 +135,8 @@ class Http(Patience, HttpToolsProtocol):
 
     scope: Scope  # type: ignore[assignment] # uvicorn's, in which others leave what is theirs
     _unsent: TimerHandle | None = None
+    _idle: TimerHandle | None = None  # moves only when it comes due: most connections have their next request by then
+    _idle_until = inf  # of the loop's time; inf: nobody waits for a request
     _complete = False  # the last request that has begun
     _headless: int | None = 0  # bytes that came of a head without an end; None: it has one
 
@@ -144,11 +148,14 @@ class Http(Patience, HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._expect_no_more()
+        if self._idle:
+            self._idle.cancel()
         super().connection_lost(exc)
         if lost := self.joining.lost:
             lost()
 
     def data_received(self, data: bytes) -> None:
+        self._idle_until = inf
         self._expect_no_more()
         super().data_received(data)
         if not self._complete:
@@ -193,6 +200,19 @@ class Http(Patience, HttpToolsProtocol):
         self._complete = True
         super().on_message_complete()
 
+    def on_response_complete(self) -> None:
+        """As uvicorn's, but for its timer, which is set and unset for each request."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+            return
+        self._idle_until = self.loop.time() + self.timeout_keep_alive
+        if not self._idle:
+            self._idle = self.loop.call_at(self._idle_until, self._close_if_idle)
+
     def handle_websocket_upgrade(self) -> None:
         self.transport = self.joining.alone()
         super().handle_websocket_upgrade()
@@ -225,6 +245,13 @@ class Http(Patience, HttpToolsProtocol):
             self._headless += size
             if self._headless > 2 * _MOST_HEAD:
                 self.transport.close()
+
+    def _close_if_idle(self) -> None:
+        self._idle = None
+        if self.loop.time() + _TICK >= self._idle_until:
+            self.timeout_keep_alive_handler()
+        elif self._idle_until < inf:
+            self._idle = self.loop.call_at(self._idle_until, self._close_if_idle)
 
     def _expect(self) -> None:
         if not self.transport.is_closing():
