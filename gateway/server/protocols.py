@@ -92,14 +92,9 @@ class Patience(asyncio.Protocol):
     Costs nothing while the transport's buffer is not full.
     """
 
-    config: uvicorn.Config
+    config: Settings
     transport: asyncio.Transport
     _unread: TimerHandle | None = None
-
-    @property
-    def settings(self) -> Settings:
-        assert isinstance(self.config, Settings)
-        return self.config
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -114,7 +109,7 @@ class Patience(asyncio.Protocol):
         super().connection_lost(exc)
 
     def _wait(self) -> None:
-        if seconds := self.settings.client_seconds:
+        if seconds := self.config.client_seconds:
             left = self.transport.get_write_buffer_size()
             self._unread = asyncio.get_running_loop().call_later(seconds, self._look, left)
 
@@ -130,7 +125,7 @@ class Patience(asyncio.Protocol):
             self._unread.cancel()
 
 
-class Http(Patience, HttpToolsProtocol):
+class Http(Patience, HttpToolsProtocol):  # type: ignore[misc] # its config is one of ours
     """Closes a connection as well on which a request does not come to its end, or is none that all read alike."""
 
     scope: Scope  # type: ignore[assignment] # uvicorn's, in which others leave what is theirs
@@ -184,7 +179,7 @@ class Http(Patience, HttpToolsProtocol):
         scope["path"], scope["raw_path"] = unquote(path) if "%" in path else path, url.path
         scope["query_string"] = url.query or b""
         # Who expects a 100 and is refused will send no body, and who is not has sent a large one.
-        stays = version != "1.0" and not (self.expect_100_continue or self.settings.leaving)
+        stays = version != "1.0" and not (self.expect_100_continue or self.config.leaving)
         self._enter(Cycle(self, keep_alive=stays and parser.should_keep_alive()))
 
     def _enter(self, cycle: Cycle) -> None:
@@ -255,7 +250,7 @@ class Http(Patience, HttpToolsProtocol):
 
     def _expect(self) -> None:
         if not self.transport.is_closing():
-            self._unsent = self.loop.call_later(self.settings.request_seconds, self._miss)
+            self._unsent = self.loop.call_later(self.config.request_seconds, self._miss)
 
     def _miss(self) -> None:
         if self.flow.read_paused:  # it is us who do not read
@@ -269,7 +264,7 @@ class Http(Patience, HttpToolsProtocol):
             self._unsent = None
 
 
-class WebSocket(Patience, WebSocketsSansIOProtocol):
+class WebSocket(Patience, WebSocketsSansIOProtocol):  # type: ignore[misc] # see Http
     """The application closes it, after the turns that run in it."""
 
     def shutdown(self) -> None:
