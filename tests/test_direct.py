@@ -72,7 +72,7 @@ def cycle(*, keep_alive=True):
         on_response_complete=other.on_response,
         expect_100_continue=False,
     )
-    return wire, Cycle(protocol, keep_alive=keep_alive)
+    return wire, Cycle(protocol, keep_alive)
 
 
 async def begun(protocol, data):

@@ -48,7 +48,7 @@ class Cycle(RequestResponseCycle, Direct):
     expected_content_length = 0
     _lost: Callable[[], None] | None = None
 
-    def __init__(self, protocol: "Http", *, keep_alive: bool) -> None:
+    def __init__(self, protocol: "Http", keep_alive: bool) -> None:
         self.scope, self.transport, self.flow = protocol.scope, protocol.joining, protocol.flow  # type: ignore[assignment] # see Http
         self.logger, self.access_logger = protocol.logger, protocol.access_logger
         self.access_log, self.default_headers = protocol.access_log, protocol.server_state.default_headers

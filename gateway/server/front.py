@@ -55,7 +55,7 @@ class Post:
             return
         self._crowd.inside += 1
         try:
-            request = Request(scope, receive)
+            request = Request(scope, receive, send)
             key = await self._door.admit(request)
             ask = Ask(request, await read_body(request, self._most_bytes), key)
             asking, read, reply = self._asking, self._read, self._reply

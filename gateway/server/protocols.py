@@ -180,7 +180,7 @@ class Http(Patience, HttpToolsProtocol):  # type: ignore[misc] # its config is o
         scope["query_string"] = url.query or b""
         # Who expects a 100 and is refused will send no body, and who is not has sent a large one.
         stays = version != "1.0" and not (self.expect_100_continue or self.config.leaving)
-        self._enter(Cycle(self, keep_alive=stays and parser.should_keep_alive()))
+        self._enter(Cycle(self, stays and parser.should_keep_alive()))
 
     def _enter(self, cycle: Cycle) -> None:
         """Now, or behind those that are to be answered before."""
