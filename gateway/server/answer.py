@@ -1,6 +1,7 @@
 """From a client's question to the exchange that answers it."""
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import closing
 
 from msgspec import Struct
@@ -29,34 +30,34 @@ class Answer(Struct, frozen=True):
     settings: config.Config
 
     async def run(self, send: Send) -> bool:
-        with Presence(self.http.receive):
-            return await self._answered(send)
+        http, question, memory = self.http, self.question, self.question.memory
+        with Presence(http.receive):
+            attempts = Attempts(http, question, self.ways, self.settings)
+            await attempts.begin(self.ways.first())
+            accepted = question.accept and await question.accept(attempts.head)
+            turn, streamed = await attempts.turn(), question.request.stream
+            attempts.seen.streamed = streamed
+            with closing(Exchange(turn, attempts, self.settings.stream, question.kept)) as exchange:
+                first = await (exchange.decide() if streamed else exchange.whole())
+                await memory.keep()
+                headers = {} if accepted else attempts.head()
+                if not streamed:
+                    await send_whole(first, headers, send)
+                    return True
+                await self._pour(exchange, first, headers, send)
+            return not turn.problem
         return False  # the client has left
 
-    async def _answered(self, send: Send) -> bool:
-        http, question, memory = self.http, self.question, self.question.memory
-        attempts = Attempts(http, question, self.ways, self.settings)
-        await attempts.begin(self.ways.first())
-        accepted = question.accept and await question.accept(attempts.head)
-        turn, streamed = await attempts.turn(), question.request.stream
-        attempts.seen.streamed = streamed
-        with closing(Exchange(turn, attempts, self.settings.stream, question.kept)) as exchange:
-            first = await (exchange.decide() if streamed else exchange.whole())
-            await memory.keep()
-            headers = {} if accepted else attempts.head()
-            if not streamed:
-                await send_whole(first, headers, send)
-                return True
-            stream = EventStream(send)
-            outlet = memory.ahead_of(stream)
-            try:
-                await stream.begin(headers)
-                if first and not outlet.now(first):
-                    await outlet.tell(first)
-                # A task of its own, as a chunk wakes all that waits in a task, up to where the request came in.
-                await asyncio.create_task(exchange.pump(outlet))
-                await exchange.end(outlet)
-            except asyncio.CancelledError as reason:  # somebody may be there all the same
-                await exchange.give_up(CANCELLED if reason.args == (LEFT,) else STOPPED, outlet)
-                raise
-        return not turn.problem
+    async def _pour(self, exchange: Exchange, first: bytes, headers: Mapping[str, str], send: Send) -> None:
+        stream = EventStream(send)
+        outlet = self.question.memory.ahead_of(stream)
+        try:
+            await stream.begin(headers)
+            if first and not outlet.now(first):
+                await outlet.tell(first)
+            # A task of its own, as a chunk wakes all that waits in a task, up to where the request came in.
+            await asyncio.create_task(exchange.pump(outlet))
+            await exchange.end(outlet)
+        except asyncio.CancelledError as reason:  # somebody may be there all the same
+            await exchange.give_up(CANCELLED if reason.args == (LEFT,) else STOPPED, outlet)
+            raise
