@@ -67,7 +67,7 @@ class _File(Struct, frozen=True):
 
 
 def has_files(request: Request) -> bool:
-    return any([_is_file(part) for message in request.messages for part in _parts(message)])
+    return not request.plain and any([_is_file(part) for message in request.messages for part in _parts(message)])
 
 
 def addresses(request: Request) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """What a client asked, in neutral terms: chat completions, without what only an endpoint cares for."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -17,6 +18,11 @@ LEADING = ("system", "developer")  # roles of what is said before a conversation
 def summary(text: str) -> Message:
     """What stands for all that was said before it."""
     return {"role": "user", "content": f"<conversation_summary>{text}</conversation_summary>"}
+
+
+def plain(message: Message) -> bool:
+    """True of a text in a role that every server has: there is nothing in it that anybody would have to change."""
+    return len(message) == 2 and type(message.get("content")) is str and message["role"] != "developer"
 
 
 def led(messages: Sequence[Message], message: Message) -> tuple[Message, ...]:
@@ -72,7 +78,7 @@ class Thought(Struct, frozen=True):
 ToolChoice = Literal["none", "auto", "required"] | Named
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class Request(Struct, frozen=True, kw_only=True, dict=True):
     """One question to a model.
 
     tool_choice: None where the client said nothing.
@@ -98,6 +104,11 @@ class Request(Struct, frozen=True, kw_only=True):
     guided: bool = False
     generates: bool = True
     rest: dict[str, Any] = {}
+
+    @cached_property
+    def plain(self) -> bool:
+        """True if there is nothing but texts in its messages, as of most."""
+        return all(map(plain, self.messages))
 
     @property
     def callable_tools(self) -> tuple[Tool, ...]:

@@ -304,10 +304,9 @@ def test_a_pdf_is_not_opened_when_time_is_up_already():
 # The server
 
 
-async def test_a_request_without_files_is_the_same_one():
-    request, ledger = asking({"type": "text", "text": "q"}), Ledger()
-    assert await read_beside(request, NOWHERE, ledger) is request
-    assert ledger.entries() == []
+@pytest.mark.parametrize("content", ["q", None, [{"type": "text", "text": "q"}], ["file"]])
+def test_a_request_without_files_has_none_to_be_read(content):
+    assert not documents.has_files(Request(model="m", messages=({"role": "user", "content": content},)))
 
 
 async def test_each_outcome_is_listed_once():

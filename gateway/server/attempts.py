@@ -11,6 +11,7 @@ from starlette.requests import Request as HttpRequest
 
 from gateway.compaction import Told, resumed, summarised
 from gateway.config import Config
+from gateway.documents import has_files
 from gateway.endpoints.responses import Summary
 from gateway.errors import ClientError, GatewayError, Problem, UpstreamFailed
 from gateway.hosted import Loop, Result
@@ -49,8 +50,12 @@ class Attempts:
 
     async def begin(self, way: Way) -> None:
         """Raises what the request is refused for."""
-        whole = await documents.read(self._question.request, self._settings.files, self._ledger)
-        self._versions = versions(await self._with_tools(whole, way.route))
+        request = self._question.request
+        if has_files(request):
+            request = await documents.read(request, self._settings.files, self._ledger)
+        if toolbox := self._question.tools(way.route.settings):
+            request = await self._with_tools(toolbox, request)
+        self._versions = versions(request)
         self._mark = self._ledger.mark()
         self._note_model()
         await self._prepare(way.route)
@@ -137,7 +142,9 @@ class Attempts:
 
     async def _prepared(self, route: Route, ledger: Ledger) -> Round:
         route, settings = heads.strictly(self._http, route), self._settings
-        request = await images.read(self._versions[0], route.backend.kind, settings.images, ledger)
+        request = self._versions[0]
+        if not route.backend.kind.fetches:
+            request = await images.read(request, settings.images, ledger)
         round = await self._question.prepare(request, route, ledger, settings.limits.frame_bytes)
         heads.check(route, ledger)
         return round
@@ -154,9 +161,7 @@ class Attempts:
 
     # tools that run here
 
-    async def _with_tools(self, request: Request, route: Route) -> Request:
-        if not (toolbox := self._question.tools(route.settings)):
-            return request
+    async def _with_tools(self, toolbox: Toolbox, request: Request) -> Request:
         self._rounds.run_tools(await toolbox.open())
         self._toolbox = toolbox
         return toolbox.offered(request, self._ledger)

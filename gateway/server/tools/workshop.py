@@ -84,6 +84,8 @@ class Workshop:
 
     def standing(self, request: Request, ledger: Ledger, model: config.Model) -> Toolbox | None:
         """Of what the operator offers with a model in a chat; nobody is asked to approve anything."""
+        if not (model.mcp or model.web_search):
+            return None
         labels = [label for label in model.mcp if label in self._sessions]
         options = request.rest.get(_OPTIONS) if model.web_search and self._web else None
         if request.n > 1 or not (labels or options is not None):  # each choice would go its own way
