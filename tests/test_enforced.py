@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from ollama import Turn, says
 from responses_events import checked
 from scripted import (
@@ -25,6 +27,7 @@ from gateway.backends import KINDS
 from gateway.ledger import Ledger
 from gateway.request import Named, Request, Tool
 from gateway.translate import enforced
+from gateway.translate.promises import Terms, promised
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
@@ -51,6 +54,21 @@ def test_by_which_means_a_call_is_forced():
     assert means("llamacpp") == ["own", "schema"] and means("llamacpp", raw=True) == ["schema", "schema"]
     assert means("vllm", mute=True) == means("ollama") == ["schema", "schema"]
     assert means("transformers") == means("transformers", mute=True) == ["words", "words"]
+
+
+CHOICES = st.sampled_from([None, "auto", "none", "required", Named("f")])
+RESTS = st.sampled_from(
+    [{}, {"temperature": 1}, {"response_format": {"type": "text"}}, {"response_format": FORM}, {"format": "json"}]
+)
+
+
+@given(st.sampled_from([(), (Tool("f", {"name": "f"}),)]), CHOICES, RESTS, st.sampled_from(list(KINDS)))
+def test_nothing_is_done_where_every_answer_will_do(tools, choice, rest, kind):
+    messages = ({"role": "user", "content": "Hi"},)
+    request, ledger = Request(model="m", messages=messages, tools=tools, tool_choice=choice, rest=rest), Ledger()
+    done = [enforced.translate(request, KINDS[kind], how, ledger) is not request for how in ("own", "schema", "words")]
+    promise = promised(request, Terms, ledger)
+    assert enforced.bound(request) or not (any(done) or promise or ledger.entries())
 
 
 def lowered(*tools, choice="required", kind="ollama", how="schema", **fields):

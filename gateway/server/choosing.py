@@ -21,25 +21,35 @@ _SWITCHES = ("enable_thinking", "thinking")  # settings of templates that close 
 async def choose(route: Route, request: Request) -> Chosen:
     """May ask the backend, and wait for what it says of a model and its template's settings the first time."""
     word, model = _word(route, request), route.upstream_model
-    chosen = await standing(route, word)
+    chosen = by_names(route, word)
+    if chosen.format == "auto":
+        chosen = await _shown(route, chosen)
     thought = route.settings.thought
     if thought != "auto":
-        return replace(chosen, thought_open=thought == "open")
+        return _opening(chosen, opened=thought == "open")
     if chosen.format == "native" or (word == "auto" and route.backend.kind.parses):
-        return replace(chosen, thought_open=False)
+        return _opening(chosen, opened=False)
     said = fields(request, route.backend.kind, KNOWN, Ledger())  # the server goes by what it is told
     settings = _settings(said)
     prompt = await route.backend.learner.prompt(model, settings)
     opened = chosen.thought_open if prompt is None else opens(prompt, route.row(chosen.format))
-    return replace(chosen, thought_open=opened and not _closed(request, said))
+    return _opening(chosen, opened=opened and not _closed(request, said))
 
 
 async def standing(route: Route, word: str) -> Chosen:
     """What is known before anybody has asked anything; may ask the backend for the chat template, and wait."""
     chosen = by_names(route, word)
-    if chosen.format == "auto" and (template := await route.backend.learner.template(route.upstream_model)):
-        return by_template(template, FORMATS) or chosen
-    return chosen
+    return await _shown(route, chosen) if chosen.format == "auto" else chosen
+
+
+async def _shown(route: Route, chosen: Chosen) -> Chosen:
+    """What the chat template shows, where there is one."""
+    template = await route.backend.learner.template(route.upstream_model)
+    return (by_template(template, FORMATS) if template else None) or chosen
+
+
+def _opening(chosen: Chosen, *, opened: bool) -> Chosen:
+    return chosen if chosen.thought_open == opened else replace(chosen, thought_open=opened)
 
 
 def _word(route: Route, request: Request) -> str:

@@ -2,9 +2,10 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Hashable, Sequence
 from contextlib import asynccontextmanager
 from functools import cached_property, partial
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -55,6 +56,16 @@ class Route(Struct, frozen=True, dict=True):
     def kind(self) -> Kind:
         """What the backend's server is to this model."""
         return self.backend.unparsed if self.parsed_here else self.backend.kind
+
+    @cached_property
+    def notes(self) -> dict[Hashable, Any]:
+        """What others have worked out for all requests that go this way, by what it depends on."""
+        return {}
+
+    @cached_property
+    def strict(self) -> "Route":
+        """The same, where nothing may be lost."""
+        return replace(self, settings=self.settings.model_copy(update={"strict": True}))
 
     @cached_property
     def policy(self) -> Policy:

@@ -3,7 +3,6 @@
 import re
 from urllib.parse import quote
 
-from msgspec.structs import replace
 from starlette.requests import Request as HttpRequest
 
 from gateway.errors import BadRequest
@@ -17,14 +16,17 @@ _MOST_TOLD = 4096  # characters of warnings, so that every client can take them
 
 
 def told(http: HttpRequest, route: Route, chosen: Chosen, ledger: Ledger) -> dict[str, str]:
-    return _debug(http, route, chosen) | _warnings(ledger)
+    told = _debug(http, route, chosen)
+    if warnings := _warnings(ledger):
+        told["x-gateway-warnings"] = warnings
+    return told
 
 
 def strictly(http: HttpRequest, route: Route) -> Route:
     """The route, in strict mode if the client wants it so."""
     if route.settings.strict or header(http.scope, b"x-gateway-strict") != "1":
         return route
-    return replace(route, settings=route.settings.model_copy(update={"strict": True}))
+    return route.strict
 
 
 def check(route: Route, ledger: Ledger) -> None:
@@ -40,11 +42,11 @@ def check(route: Route, ledger: Ledger) -> None:
             raise BadRequest(message, code="unsupported_parameter", param=subject)
 
 
-def _warnings(ledger: Ledger) -> dict[str, str]:
+def _warnings(ledger: Ledger) -> str:
     told = ledger.known()
     if len(told) > _MOST_TOLD:
         told = told[:_MOST_TOLD].rpartition(", ")[0] + ", ..."
-    return {"x-gateway-warnings": told} if told else {}
+    return told
 
 
 def _debug(http: HttpRequest, route: Route, chosen: Chosen) -> dict[str, str]:

@@ -1,8 +1,7 @@
 """How a request is put to the backend of a route, and in what setting the answer is read."""
 
-from collections.abc import Mapping
-from functools import partial
-from typing import Any
+from collections.abc import Callable
+from functools import cached_property, partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,7 +12,7 @@ from gateway.calls import Setting
 from gateway.endpoints.chat.fields import KNOWN
 from gateway.formats import FORMATS
 from gateway.formats.chosen import Chosen
-from gateway.formats.format import Context
+from gateway.formats.format import Context, Format
 from gateway.ledger import Ledger
 from gateway.request import Named, Request
 from gateway.server import window
@@ -34,14 +33,14 @@ async def prepare(asked: Request, route: Route, ledger: Ledger, frame_bytes: int
     request, filters = translate(asked, ledger)
     chosen = await choose(route, request)
     goes_on = not continued(request, route.backend.kind) or await route.backend.learner.continues(route.upstream_model)
-    steers = request.rest.keys() & route.backend.dialect.thinking
-    known = Known(route, chosen, goes_on, not steers or await _thinks(route), frame_bytes)
+    thinks = route.backend.dialect.thinking.isdisjoint(request.rest) or await _thinks(route)
+    known = _known(route, chosen, goes_on, thinks, frame_bytes)
     round = _round(known, asked, (request, filters), ledger)
-    return round.fanned(asked, lambda one: _round(known, one, translate(one, ledger), ledger))
+    return round.fanned(asked, partial(_anew, known, ledger))
 
 
-class Known(Struct, frozen=True):
-    """What has to be known to put requests to the backend of a route.
+class Known(Struct, frozen=True, dict=True):
+    """What has to be known to put requests to the backend of a route, and what follows for all of them.
 
     goes_on: it can go on from the beginning of an answer, if there is one.
     thinks: its model can be told how much to think.
@@ -53,10 +52,31 @@ class Known(Struct, frozen=True):
     thinks: bool
     frame_bytes: int
 
+    @cached_property
     def target(self) -> Target:
         route = self.route
         special, told = route.row(self.chosen.format).special, route.settings.tools == "prompt"
         return Target(route.upstream_model, route.kind, route.policy, route.parsed_here, special, self.thinks, told)
+
+    @cached_property
+    def format(self) -> Format | None:
+        return self.route.row(self.chosen.format).parse
+
+    @cached_property
+    def new_id(self) -> Callable[[], str]:
+        """For a call that came without one."""
+        return partial(_call_id, self.route, self.chosen)
+
+    @cached_property
+    def context(self) -> Context:
+        """Of a request without tools, for an answer from its beginning."""
+        return Context({}, thought_open=self.chosen.thought_open, in_thought=self.chosen.in_thought)
+
+
+def _known(route: Route, *how: *tuple[Chosen, bool, bool, int]) -> Known:
+    """The same for all that is to be put in the same way."""
+    known: Known | None = route.notes.get(how)
+    return known or route.notes.setdefault(how, Known(route, *how))
 
 
 def _round(
@@ -67,30 +87,38 @@ def _round(
     before: Attempt | None = None,
 ) -> Round:
     """before: what came of asking once already."""
-    route, chosen, target = known.route, known.chosen, known.target()
+    route, chosen, target = known.route, known.chosen, known.target
     request, filters = translated
-    called = not past.none(asked.messages)
+    called = not past.none(asked)
     if called:
         request = call_ids.translate(request, ids(route, chosen), ledger)
     if target.prompted:
         request = prompted.translate(request, ledger)
-    how = enforced.means(target.kind, mute=target.mute, again=before is not None)
-    request = enforced.translate(request, target.kind, how, ledger)
+    how = _means(target, before) if enforced.bound(asked) else None
+    if how:
+        request = enforced.translate(request, target.kind, how, ledger)
     if not known.goes_on:
         request = _answerable(request, ledger)
-    request = _tellable(request, target, ledger)
+    if request.stream and target.kind.chances_whole:
+        request = _tellable(request, target, ledger)
     body = route.backend.dialect.body(request, target, KNOWN, ledger)
-    taken = frozenset(call["id"] for call in past.calls((*asked.messages, *request.messages))) if called else _NONE
+    taken = past.ids(asked, request) if called else _NONE
     setting = _setting(request, known, taken, ledger)
     filters = [*stops(request, target.kind), *filters]
-    promise = promised(asked, partial(_terms, known, target, how), ledger, before)
+    promise = how and promised(asked, partial(_terms, known, target, how), ledger, before)
     if not promise:
         return Round(route, request, [body], chosen, route.backend.dialect, setting, filters)
-
-    def after(request: Request, failed: Attempt) -> Round:
-        return _round(known, request, translate(request, ledger), ledger, failed)
-
+    after = partial(_anew, known, ledger)
     return Owing(route, request, [body], chosen, route.backend.dialect, setting, [*filters, promise], promise, after)
+
+
+def _anew(known: Known, ledger: Ledger, asked: Request, before: Attempt | None = None) -> Round:
+    """Of another request than the one that was prepared for."""
+    return _round(known, asked, translate(asked, ledger), ledger, before)
+
+
+def _means(target: Target, before: Attempt | None) -> enforced.Means:
+    return enforced.means(target.kind, mute=target.mute, again=before is not None)
 
 
 def _terms(known: Known, target: Target, how: enforced.Means) -> Terms:
@@ -102,9 +130,8 @@ def _terms(known: Known, target: Target, how: enforced.Means) -> Terms:
 
 
 def _tellable(request: Request, target: Target, ledger: Ledger) -> Request:
-    """Asked for whole where log-probabilities beside tools cannot be streamed; the client gets its stream of that."""
-    apart = not target.kind.chances_whole or target.prompted
-    if apart or not (request.stream and request.callable_tools and request.rest.get("logprobs")):
+    """Asked for whole if it wants log-probabilities beside tools; the client gets its stream of that."""
+    if target.prompted or not (request.callable_tools and request.rest.get("logprobs")):
         return request
     ledger.note("emulated", "logprobs")
     return replace(request, stream=False)
@@ -126,14 +153,10 @@ async def _thinks(route: Route) -> bool:
 
 def _setting(request: Request, known: Known, taken: frozenset[str], ledger: Ledger) -> Setting:
     """taken: ids of calls that the client knows."""
-    route, chosen = known.route, known.chosen
-    parse = route.row(chosen.format).parse
+    parse, discreet = known.format, known.route.backend.discreet
     if not parse and request.guided:
         parse = FORMATS["think"].parse  # there are no tags, and JSON is the call
-    tools = {tool.name: tool.definition.get("parameters") or {} for tool in request.callable_tools}
-    new = partial(_call_id, route, chosen)
-    context, discreet = _context(request, known, tools), route.backend.discreet
-    return Setting(parse, context, new, ledger, taken, known.frame_bytes, discreet)
+    return Setting(parse, _context(request, known), known.new_id, ledger, taken, known.frame_bytes, discreet)
 
 
 def _call_id(route: Route, chosen: Chosen) -> str:
@@ -141,11 +164,13 @@ def _call_id(route: Route, chosen: Chosen) -> str:
     return short_id() if ids(route, chosen) == "nine" else new_id("call_")
 
 
-def _context(request: Request, known: Known, tools: Mapping[str, Mapping[str, Any]]) -> Context:
+def _context(request: Request, known: Known) -> Context:
     choice, chosen = request.tool_choice, known.chosen
     begun = continued(request, known.route.backend.kind)
+    if not (request.tools or choice or begun):
+        return known.context
     return Context(
-        tools,
+        {tool.name: tool.definition.get("parameters") or {} for tool in request.callable_tools},
         thought_open=begun.in_thought if begun else chosen.thought_open,
         in_thought=chosen.in_thought,
         forced=choice.name if isinstance(choice, Named) else "" if choice == "required" else None,

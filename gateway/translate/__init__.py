@@ -35,7 +35,7 @@ TRANSLATIONS: tuple[Translation, ...] = (
 def translate(request: Request, ledger: Ledger) -> tuple[Request, list[Filter]]:
     """The request as a backend can take it, and the filters for its answer, in the order in which they are applied."""
     filters: list[Filter] = []
-    if not request.tools and request.generates and past.none(request.messages):
+    if not request.tools and request.generates and past.none(request):
         return request, filters  # all of them are about tools, or about answers that are none
     for one in TRANSLATIONS:
         request, added = one(request, ledger)

@@ -32,6 +32,11 @@ def means(kind: Kind, *, mute: bool, again: bool) -> Means:
     return "own" if own else "words"
 
 
+def bound(request: Request) -> bool:
+    """True if not every answer will do."""
+    return request.forced or response_format(request) is not None
+
+
 def translate(request: Request, kind: Kind, how: Means, ledger: Ledger) -> Request:
     if request.forced:
         return _forced(request, how, ledger)

@@ -1,22 +1,25 @@
 """The calls that a conversation has already, which are lowered like the tools that they called."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from gateway.request import Message
+from gateway.request import Message, Request
 
 Call = dict[str, Any]
 
 
-def calls(messages: Sequence[Message]) -> Iterator[Call]:
-    for message in messages:
-        if made := message.get("tool_calls"):
-            yield from made
+def calls(messages: Sequence[Message]) -> list[Call]:
+    return [call for message in messages for call in message.get("tool_calls") or ()]
 
 
-def none(messages: Sequence[Message]) -> bool:
+def ids(*requests: Request) -> frozenset[str]:
+    """Of the calls in all of them."""
+    return frozenset([call["id"] for request in requests for call in calls(request.messages)])
+
+
+def none(request: Request) -> bool:
     """True if no call was made."""
-    return not [message for message in messages if message.get("tool_calls")]
+    return request.plain or not [message for message in request.messages if message.get("tool_calls")]
 
 
 def changed(messages: Sequence[Message], change: Callable[[Call], Call]) -> tuple[Message, ...]:
