@@ -563,6 +563,13 @@ async def test_a_server_that_refuses_tools_without_a_parser_is_given_them_where_
     assert (asked, warnings) == ({"tools": BOTH, **expected}, None)
 
 
+async def test_nulls_in_a_tool_are_not_sent():
+    bare = {"type": "function", "function": {"name": "f", "description": None, "parameters": None}}
+    asked, warnings = await sent({"tools": [bare]})
+    (tool,) = asked["tools"]
+    assert tool["function"] == {"name": "f", "parameters": {"type": "object", "properties": {}}} and not warnings
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("choice", [None, "none", "auto"])
 async def test_no_tools_are_none_however_they_are_written(choice, kind):
@@ -847,6 +854,7 @@ REASONED = [
     ({"reasoning_details": [{"type": "reasoning.text", "text": "H"}, "x", {"text": "m."}, {"data": "?"}]}, "Hm."),
     ({"reasoning_details": [{"text": "other"}], "reasoning": "Hm."}, "Hm."),
     ({"reasoning_details": "x", "reasoning_content": ""}, None),
+    ({"reasoning_content": ""}, None),
 ]
 
 

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from meaning import EXAMPLES, untraced
 from scripted import HELLO, gateway, said, whole
 
-from gateway.backends import KINDS
-from gateway.backends.openai.messages import Policy, messages
+from gateway.backends import KINDS, parts
+from gateway.backends.openai.messages import Policy, ordered, sayable
 from gateway.ledger import Ledger
+from gateway.request import Request
 
 USER, SYSTEM = {"role": "user", "content": "Hi"}, {"role": "system", "content": "Be brief."}
 NOTHING = {"role": "user", "content": ""}
@@ -48,7 +49,42 @@ def shown(*media, of="images"):
 def sent(said, policy=None):
     """The messages that a server gets, and what is listed."""
     ledger = Ledger()
-    return messages(said, policy or Policy(), ledger), ledger.entries()
+    policy = policy or Policy()
+    return ordered(sayable(said, policy, ledger), policy, ledger), ledger.entries()
+
+
+# Plain messages
+
+TEXTS = st.builds(
+    lambda role, content: {"role": role, "content": content},
+    st.sampled_from(["user", "assistant", "system"]),
+    st.text(),
+)
+
+
+@settings(max_examples=8 * EXAMPLES)
+@given(st.lists(TEXTS, max_size=6), st.sampled_from(list(KINDS)))
+def test_there_is_nothing_in_plain_messages_that_anybody_would_change(given, kind):
+    request, ledger = Request(model="m", messages=(*given,)), Ledger()
+    assert request.plain
+    assert sayable(parts.fitting(request, KINDS[kind], ledger), Policy(names=False), ledger) == given
+    assert not ledger.entries() and not [message for message in given if message.get("tool_calls")]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        user(name="Ann"),
+        user([{"type": "text", "text": "Hi"}]),
+        user(None),
+        {"role": "developer", "content": "Be brief."},
+        {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f"}}]},
+        {"role": "tool", "tool_call_id": "c", "content": "ok"},
+        {"role": "assistant"},
+    ],
+)
+def test_a_message_that_is_more_than_a_text_is_looked_at(message):
+    assert not Request(model="m", messages=(USER, message)).plain
 
 
 # Outputs of tools

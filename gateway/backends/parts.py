@@ -32,16 +32,13 @@ def verdict(type: str, kind: Kind) -> Verdict:
 
 def fitting(request: Request, kind: Kind, ledger: Ledger) -> list[Message]:
     """The messages, with parts that the kind takes.  BadRequest for others: `messages[i].content[j].type`."""
-
-    def fit(message: Message, i: int) -> Message:
-        content = message.get("content")
-        if not isinstance(content, list):
-            return message
-        param = f"messages[{i}].content"
-        parts = [_fit(part, f"{param}[{j}]", request, kind, ledger) for j, part in enumerate(content)]
-        return {**message, "content": parts}
-
-    return [fit(message, i) for i, message in enumerate(request.messages)]
+    messages = [*request.messages]
+    for i, message in enumerate(messages):
+        if isinstance(content := message.get("content"), list):
+            param = f"messages[{i}].content"
+            parts = [_fit(part, f"{param}[{j}]", request, kind, ledger) for j, part in enumerate(content)]
+            messages[i] = {**message, "content": parts}
+    return messages
 
 
 def _fit(part: dict[str, Any], param: str, request: Request, kind: Kind, ledger: Ledger) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ from msgspec import Struct, json
 
 from gateway.backends import Kind, parts
 from gateway.backends.fields import fields
-from gateway.backends.openai.messages import Policy, messages
+from gateway.backends.openai.messages import Policy, ordered, sayable
 from gateway.backends.verdicts import PASSED, Emulated
 from gateway.ledger import Ledger
 from gateway.request import Message, Named, Request, Tool
@@ -57,7 +57,8 @@ def body(request: Request, target: Target, known: Set[str], ledger: Ledger) -> b
     if target.special:
         said |= kind.raw
     said |= fields(request, kind, known, ledger)
-    said |= _tools(request, target)
+    if request.tools:
+        said |= _tools(request, target)
     if kind.counts_one and request.n > 1 and not request.stream:
         ledger.note("estimated", "usage")
     return _encode(said)
@@ -79,7 +80,10 @@ def tops(request: Request) -> int | None:
 
 def conversation(request: Request, target: Target, ledger: Ledger) -> list[Message]:
     """The messages; where a server would go on with its own last one, something follows that it can answer."""
-    said = messages(parts.fitting(request, target.kind, ledger), target.policy, ledger)
+    policy, given = target.policy, [*request.messages]
+    if not request.plain:
+        given = sayable(parts.fitting(request, target.kind, ledger), policy, ledger)
+    said = ordered(given, policy, ledger)
     if request.fresh and target.kind.continues and said[-1]["role"] == "assistant":
         ledger.note("translated", "messages")
         said.append({"role": "user", "content": ""})
@@ -97,14 +101,16 @@ def offered(request: Request, target: Target) -> list[dict[str, Any]]:
 
 def _offer(tool: Tool) -> dict[str, Any]:
     """Without nulls, for which llama.cpp and SGLang refuse it; with parameters, as templates look into them."""
-    said = {name: value for name, value in tool.definition.items() if value is not None}
-    return {"type": tool.kind, tool.kind: {**said, "parameters": said.get("parameters") or _NO_PARAMETERS}}
+    said = {**tool.definition}
+    if None in said.values():
+        said = {name: value for name, value in said.items() if value is not None}
+    if not said.get("parameters"):
+        said["parameters"] = _NO_PARAMETERS
+    return {"type": tool.kind, tool.kind: said}
 
 
 def _tools(request: Request, target: Target) -> dict[str, Any]:
     """The tools and which of them to call.  Where none may be called, none is sent: no backend then calls one."""
-    if not request.tools:
-        return {}
     tools, choice = offered(request, target), _choice(request, target)
     return {"tools": tools} | ({"tool_choice": choice} if choice else {}) if tools else {}
 

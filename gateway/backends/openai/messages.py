@@ -3,7 +3,7 @@
 What becomes of their order is in turns.py.
 """
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from msgspec import DecodeError, Struct, json
@@ -11,11 +11,14 @@ from msgspec import DecodeError, Struct, json
 from gateway.backends.openai import turns
 from gateway.backends.openai.turns import text_part
 from gateway.ledger import Ledger
-from gateway.request import LEADING, Message
+from gateway.request import LEADING, Message, plain
 
+_NAME, _OF_THE_CACHE = frozenset(("name",)), frozenset(("prompt_cache_breakpoint",))
+_LEADING = frozenset(LEADING)
 _TEXTS = ("text", "refusal")  # each part has its text under the name of its type
 _REASONING = ("reasoning_content", "reasoning")
-_OF_THE_SDK = ("index", "parsed_arguments")  # which clients leave in what they have put together from a stream
+_THOUGHTS = frozenset((*_REASONING, "reasoning_details"))
+_OF_THE_SDK = frozenset(("index", "parsed_arguments"))  # which clients leave in what they made of a stream
 
 
 class Policy(Struct, frozen=True):
@@ -36,12 +39,18 @@ class Policy(Struct, frozen=True):
     names: bool = True
 
 
-def messages(said: Sequence[Message], policy: Policy, ledger: Ledger) -> list[Message]:
+def sayable(said: Sequence[Message], policy: Policy, ledger: Ledger) -> list[Message]:
+    """Each message by itself; those that are plain are so already."""
+    return [message if plain(message) else _message(message, policy, ledger) for message in said]
+
+
+def ordered(given: list[Message], policy: Policy, ledger: Ledger) -> list[Message]:
     """Leading system messages become one; text is never lost, whatever becomes of its role."""
-    given = [_message(message, policy, ledger) for message in said]
-    if any([message["role"] in LEADING for message in given[1:]]):
+    roles = [message["role"] for message in given]
+    if not _LEADING.isdisjoint(roles[1:]):
         given = _led(given, policy, ledger)
-    given = turns.with_media_apart(given, ledger)
+    if "tool" in roles:
+        given = turns.with_media_apart(given, ledger)
     if policy.continues:
         given = turns.with_one_end(given, ledger)
     return turns.alternating(given, ledger) if policy.alternate else given
@@ -63,11 +72,9 @@ def _led(said: Sequence[Message], policy: Policy, ledger: Ledger) -> list[Messag
 
 def _message(message: Message, policy: Policy, ledger: Ledger) -> Message:
     role, content = message["role"], message.get("content")
-    if len(message) == 2 and type(content) is str and role != "developer":
-        return message  # almost always
     if message.get("name") and role != "tool" and not policy.names:
         ledger.note("dropped", "messages.name")
-        message = _without(("name",), message)
+        message = _without(_NAME, message)
     if isinstance(content, list):
         message = {**message, "content": _content(content, "" if role == "assistant" else "\n")}
     if role == "developer" and policy.developer == "system":
@@ -87,7 +94,7 @@ def _content(parts: list[dict[str, Any]], glue: str) -> object:
 def _part(part: dict[str, Any]) -> dict[str, Any]:
     if part["type"] == "refusal":
         return text_part(_text(part))
-    return _without(("prompt_cache_breakpoint",), part)
+    return _without(_OF_THE_CACHE, part)
 
 
 def _text(part: dict[str, Any]) -> str:
@@ -97,7 +104,8 @@ def _text(part: dict[str, Any]) -> str:
 def _assistant(message: Message, policy: Policy, ledger: Ledger) -> Message:
     """Refused text is text, reasoning stands in the one field that the backend reads, and arguments are an object."""
     given = {name: value for name, value in message.items() if value is not None or name == "content"}
-    _put_thought(given, policy.reasoning, ledger)
+    if not _THOUGHTS.isdisjoint(given):
+        _put_thought(given, policy.reasoning, ledger)
     refusal = given.pop("refusal", None)
     if isinstance(blocks := given.get("thinking_blocks"), list):
         given["thinking_blocks"] = [_block(block) for block in blocks]
@@ -132,7 +140,9 @@ def _block(block: object) -> object:
     return _without(_OF_THE_SDK, block) if isinstance(block, dict) else block
 
 
-def _without(names: Container[str], members: dict[str, Any]) -> dict[str, Any]:
+def _without(names: frozenset[str], members: dict[str, Any]) -> dict[str, Any]:
+    if names.isdisjoint(members):
+        return {**members}
     return {name: value for name, value in members.items() if name not in names}
 
 

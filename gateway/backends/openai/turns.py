@@ -15,6 +15,8 @@ def with_media_apart(said: Sequence[Message], ledger: Ledger) -> list[Message]:
 
     What is still a list is one because it has more than texts.
     """
+    if not any([isinstance(message["content"], list) for message in said if message["role"] == "tool"]):
+        return [*said]
     apart: list[Message] = []
     media: list[dict[str, Any]] = []
     for message in said:
@@ -27,8 +29,7 @@ def with_media_apart(said: Sequence[Message], ledger: Ledger) -> list[Message]:
         apart.append(message)
     if media:
         apart.append(_shown(media))
-    if len(apart) > len(said):
-        ledger.note("translated", "messages.content.image_url")
+    ledger.note("translated", "messages.content.image_url")
     return apart
 
 
