@@ -1,6 +1,6 @@
 """The fields of a request as a kind of server takes them, by its table (verdicts.py, extensions.py)."""
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -18,12 +18,13 @@ from gateway.backends.verdicts import (
     Verdict,
     WithoutEffect,
 )
-from gateway.ledger import Code, Ledger
+from gateway.ledger import Ledger
 from gateway.request import Request
 
 # Of what means the same: it is sent; the client has said it itself, in the server's own words; the kind has no word.
 _Outcome = Literal["said", "given", "lost"]
 _LIMITS = ("max_completion_tokens", "max_tokens")
+_APART = frozenset((*_LIMITS, "stream_options"))
 _MOST_STOPS = 4  # that the API allows; servers may take more
 # What says no more than its absence: nothing is lost with it.
 _DEFAULTS = MappingProxyType(
@@ -45,22 +46,16 @@ def fields(request: Request, kind: Kind, known: Set[str], ledger: Ledger) -> dic
     taken = _Taken(request, kind, known, ledger)
     if request.max_tokens is not None:
         taken.limit(request.max_tokens)
-    for name, value in _asked(request):
-        taken.put(name, value)
-    return taken.said
-
-
-def _asked(request: Request) -> Iterator[tuple[str, Any]]:
     for name, value in request.rest.items():
-        unasked = name == "parallel_tool_calls" and not request.callable_tools
-        if not unasked and name not in (*_LIMITS, "stream_options"):
-            yield name, value
+        if name not in _APART and (name != "parallel_tool_calls" or request.callable_tools):
+            taken.put(name, value)
     if request.n != 1:
-        yield "n", request.n
+        taken.put("n", request.n)
     if request.stream:
         options = request.rest.get("stream_options") or {}
         options = {name: value for name, value in options.items() if name != "include_obfuscation"}
-        yield "stream_options", {**options, "include_usage": True}
+        taken.put("stream_options", {**options, "include_usage": True})
+    return taken.said
 
 
 class _Taken:
@@ -72,19 +67,22 @@ class _Taken:
 
     def limit(self, tokens: int) -> None:
         """Under the kind's name, else the client's own."""
-        name = next((name for name in _LIMITS if name in self._request.rest), _LIMITS[0])
+        newer, older = _LIMITS
+        name = older if older in self._request.rest and newer not in self._request.rest else newer
         found = verdict(name, self._kind)
         self.said[found.to if isinstance(found, Renamed) else name] = tokens
 
     def put(self, name: str, value: Any) -> None:  # noqa: ANN401 - decoded JSON
         match verdict(name, self._kind):
             case Passed():
-                self._direct(name, value)
-                if name == "stop" and isinstance(value, list) and len(value) > _MOST_STOPS:
+                if name in self.said:
+                    self._direct(name, value)
+                else:
+                    self.said[name] = value
+                if name not in self._known or (name == "stop" and isinstance(value, list) and len(value) > _MOST_STOPS):
                     self._ledger.note("forwarded", name)
-                self._note("forwarded", name)
-            case Renamed(to=to):
-                self._note("renamed" if self._derived(to, value) == "said" else "dropped", name)
+            case Renamed(to=to):  # never what the API knows, of which only limits have other names
+                self._ledger.note("renamed" if self._derived(to, value) == "said" else "dropped", name)
             case Translated(into=into):
                 self._translate(name, value, into)
             case Opened() if isinstance(value, dict):
@@ -150,8 +148,3 @@ class _Taken:
                 return
         if name not in _DEFAULTS or value != _DEFAULTS[name]:
             self._ledger.note("unenforced" if isinstance(found, Unenforced) else "dropped", name)
-
-    def _note(self, code: Code, name: str) -> None:
-        """What the API knows means the same under any name."""
-        if name not in self._known:
-            self._ledger.note(code, name)
