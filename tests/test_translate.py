@@ -31,7 +31,7 @@ from gateway.events import (
 )
 from gateway.ledger import Ledger
 from gateway.request import Named, Request, Tool
-from gateway.translate import close, custom_input, feed, translate
+from gateway.translate import close, custom_input, feed, naming, shims, translate
 
 FUNCTION = {"name": "f", "parameters": {"type": "object", "properties": {}}}
 
@@ -166,6 +166,20 @@ def test_a_past_call_by_the_flat_name_leaves_the_name_to_the_tool():
     request = offer(tool("f", namespace="a"), calls=[past_call(name="a__f", arguments="{}")])
     lowered, _ = translate(request, Ledger())
     assert lowered.tools[0].name == lowered.messages[1]["tool_calls"][0]["function"]["name"] == "a__f"
+
+
+FUNCTIONS = st.builds(tool, st.sampled_from(["f", "g", "x" * 70, "é", "shell"]))
+CALLED = st.builds(lambda name: past_call(name=name, arguments="{}"), st.sampled_from(["f", "h", "shell"]))
+
+
+@settings(max_examples=4 * EXAMPLES)
+@given(st.lists(FUNCTIONS, max_size=4), st.lists(CALLED, max_size=3), st.sampled_from([None, "required", Named("f")]))
+def test_functions_are_what_they_are(tools, calls, choice):
+    """So that nobody need look for what they stand for."""
+    request, ledger = offer(*tools, calls=calls, tool_choice=choice), Ledger()
+    for one in (naming, custom_input, shims):
+        assert one.translate(request, ledger) == (request, [])
+    assert translate(request, ledger) == (request, []) and ledger.entries() == []
 
 
 # Kinds of tools

@@ -21,15 +21,10 @@ class Filter(Protocol):
 
 Translation = Callable[[Request, Ledger], tuple[Request, Sequence[Filter]]]
 
-# First of all each tool gets one name of its own, by which the others know it.
-TRANSLATIONS: tuple[Translation, ...] = (
-    naming.translate,
-    custom_input.translate,
-    shims.translate,
-    one_call.translate,
-    allowed.translate,
-    prewarm.translate,
-)
+# What a tool is.  First of all each gets one name of its own, by which the others know it.
+_OF_TOOLS: tuple[Translation, ...] = (naming.translate, custom_input.translate, shims.translate)
+# What is to come of them.
+_OF_CALLS: tuple[Translation, ...] = (one_call.translate, allowed.translate, prewarm.translate)
 
 
 def translate(request: Request, ledger: Ledger) -> tuple[Request, list[Filter]]:
@@ -37,10 +32,17 @@ def translate(request: Request, ledger: Ledger) -> tuple[Request, list[Filter]]:
     filters: list[Filter] = []
     if not request.tools and request.generates and past.none(request):
         return request, filters  # all of them are about tools, or about answers that are none
-    for one in TRANSLATIONS:
+    for one in _OF_CALLS if _functions(request) else (*_OF_TOOLS, *_OF_CALLS):
         request, added = one(request, ledger)
         filters = [*added, *filters]
     return request, filters
+
+
+def _functions(request: Request) -> bool:
+    """True if tools and past calls are functions without a namespace, as every backend knows them."""
+    return all([tool.kind == "function" and not tool.namespace for tool in request.tools]) and all(
+        [call["type"] == "function" and not call["function"].get("namespace") for call in past.calls(request.messages)]
+    )
 
 
 def feed(filters: Sequence[Filter], events: Iterable[Event]) -> list[Event]:

@@ -8,7 +8,9 @@ from gateway.translate.selection import Selection
 
 
 def translate(request: Request, ledger: Ledger) -> tuple[Request, Sequence[Selection]]:
+    if request.allowed is None:
+        return request, []
     forbidden = {tool.name for tool in request.tools} - {tool.name for tool in request.callable_tools}
-    if request.allowed is None or not forbidden:
+    if not forbidden:
         return request, []
     return request, [Selection(lambda start: start.name not in forbidden, ledger)]
