@@ -86,7 +86,7 @@ _IN_OTHER_WORDS: Mapping[str, tuple[Into, tuple[str, ...]]] = MappingProxyType(
     }
 )
 _FORMED = {name.partition(".")[0] for name, (_, others) in _IN_OTHER_WORDS.items() if others == ("response_format",)}
-_FORMS = frozenset(("response_format", *_FORMED))
+FORMS = frozenset(("response_format", *_FORMED))
 EXTENSIONS: frozenset[str] = frozenset().union(
     *(kind.extensions for kind in KINDS.values()), _OTHER_NAMES, _IN_OTHER_WORDS, _OBJECTS
 ) - frozenset(KINDS["openai"].fields)
@@ -94,7 +94,7 @@ EXTENSIONS: frozenset[str] = frozenset().union(
 
 def response_format(request: Request) -> Mapping[str, Any] | None:
     """The form that a request wants its answer in, in whatever words it says so."""
-    if _FORMS.isdisjoint(request.rest):
+    if FORMS.isdisjoint(request.rest):
         return None
     forms = (_form(name, value, request) for name, value in request.rest.items())
     return next((form for form in forms if form is not None), None)

@@ -103,8 +103,12 @@ class Attempts:
         return Later(self._anew(way, UpstreamFailed(problem, retry_after))) if way else None
 
     async def _anew(self, way: Way, failed: GatewayError) -> AnyCall:
-        """Raises why it is tried again where that cannot be done: what one server takes another may refuse."""
+        """Raises why it is tried again where that cannot be done: what one server takes another may refuse.
+
+        What was noted of a round that came to nothing is not said of the answer.
+        """
         await asyncio.sleep(way.pause)
+        self._ledger.back(self._mark)
         try:
             await self._prepare(way.route)
         except ClientError:
@@ -119,6 +123,7 @@ class Attempts:
         types: list[str] = []
 
         async def won() -> None:
+            self._ledger.back(self._mark)
             await self._prepare(way.route)
             self._turn.start()
             self._turn.answered(*types)
@@ -130,8 +135,7 @@ class Attempts:
         return Second(round.call(None, types.append, self._ways.asker, self.seen), won)
 
     async def _prepare(self, route: Route) -> None:
-        """What was noted of a round that came to nothing is not said of the answer."""
-        self._ledger.back(self._mark)
+        """The next round, told to all who look on."""
         round = await self._prepared(route, self._ledger)
         self._rounds.begin(round)
         self.seen.put(route.model, route.backend.name, round.chosen.format)

@@ -9,7 +9,7 @@ from gateway.errors import BadRequest
 from gateway.formats.chosen import Chosen
 from gateway.ledger import Ledger
 from gateway.server.directory import Route
-from gateway.server.headers import header
+from gateway.server.headers import named
 
 _UNFIT = re.compile("[^ -~]")  # for a header
 _MOST_TOLD = 4096  # characters of warnings, so that every client can take them
@@ -24,7 +24,7 @@ def told(http: HttpRequest, route: Route, chosen: Chosen, ledger: Ledger) -> dic
 
 def strictly(http: HttpRequest, route: Route) -> Route:
     """The route, in strict mode if the client wants it so."""
-    if route.settings.strict or header(http.scope, b"x-gateway-strict") != "1":
+    if route.settings.strict or named(http.scope).get(b"x-gateway-strict") != b"1":
         return route
     return route.strict
 
@@ -50,7 +50,7 @@ def _warnings(ledger: Ledger) -> str:
 
 
 def _debug(http: HttpRequest, route: Route, chosen: Chosen) -> dict[str, str]:
-    if header(http.scope, b"x-gateway-debug") != "1":
+    if named(http.scope).get(b"x-gateway-debug") != b"1":
         return {}
     begins = "; answers begin inside a thought" if chosen.thought_open else ""
     return {

@@ -36,7 +36,7 @@ async def prepare(asked: Request, route: Route, ledger: Ledger, frame_bytes: int
     thinks = route.backend.dialect.thinking.isdisjoint(request.rest) or await _thinks(route)
     known = _known(route, chosen, goes_on, thinks, frame_bytes)
     round = _round(known, asked, (request, filters), ledger)
-    return round.fanned(asked, partial(_anew, known, ledger))
+    return round if asked.n == 1 else round.fanned(asked, partial(_anew, known, ledger))
 
 
 class Known(Struct, frozen=True, dict=True):
@@ -104,7 +104,8 @@ def _round(
     body = route.backend.dialect.body(request, target, KNOWN, ledger)
     taken = past.ids(asked, request) if called else _NONE
     setting = _setting(request, known, taken, ledger)
-    filters = [*stops(request, target.kind), *filters]
+    if target.kind.keeps_stops:
+        filters = [*stops(request), *filters]
     promise = how and promised(asked, partial(_terms, known, target, how), ledger, before)
     if not promise:
         return Round(route, request, [body], chosen, route.backend.dialect, setting, filters)

@@ -47,7 +47,7 @@ def _round(request: Request, route: Route, ledger: Ledger, frame_bytes: int) -> 
 
 
 def _filters(request: Request, does: Completions, ledger: Ledger) -> list[Filter]:
-    filters: list[Filter] = [*stops(request, does.kind)]
+    filters: list[Filter] = [*stops(request)] if does.kind.keeps_stops else []
     if text.fills(request, does):
         filters.append(Until(MIDDLE_ENDS))
     if prompts := text.unsaid(request, does, ledger):

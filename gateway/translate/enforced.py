@@ -12,7 +12,7 @@ from msgspec import json
 from msgspec.structs import replace
 
 from gateway.backends import Kind
-from gateway.backends.extensions import response_format, without_form
+from gateway.backends.extensions import FORMS, response_format, without_form
 from gateway.backends.verdicts import Emulated
 from gateway.ledger import Ledger
 from gateway.request import Message, Named, Request, Tool, led
@@ -33,8 +33,8 @@ def means(kind: Kind, *, mute: bool, again: bool) -> Means:
 
 
 def bound(request: Request) -> bool:
-    """True if not every answer will do."""
-    return request.forced or response_format(request) is not None
+    """False if every answer will do, as it is plain of most."""
+    return request.tool_choice not in (None, "auto") or not FORMS.isdisjoint(request.rest)
 
 
 def translate(request: Request, kind: Kind, how: Means, ledger: Ledger) -> Request:

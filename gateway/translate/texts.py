@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from gateway.backends import Kind
 from gateway.events import Event, Extra, Failure, Finish, Text, Usage
 from gateway.formats.markers import Markers
 from gateway.request import Request
@@ -69,12 +68,12 @@ class Until:
         return (Text(choice, held),) if held else ()
 
 
-def stops(request: Request, kind: Kind) -> list[Until]:
+def stops(request: Request) -> list[Until]:
     """For a backend that leaves them in the text."""
     if not (said := request.rest.get("stop")):
         return []
     marks = [mark for mark in ([said] if isinstance(said, str) else said) if mark]
-    return [Until(marks)] if marks and kind.keeps_stops else []
+    return [Until(marks)] if marks else []
 
 
 def _said(event: Text, text: str) -> Iterable[Event]:

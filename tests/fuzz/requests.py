@@ -137,7 +137,7 @@ def _put(asked, given, ledger):
     assert is_json(dialect.body(request, target, KNOWN, ledger))
     dialect.decoder(request, ledger)
     promised(asked, Terms, ledger)
-    stops(request, target.kind)
+    stops(request)
 
 
 def _target(given):
