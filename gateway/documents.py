@@ -67,7 +67,10 @@ class _File(Struct, frozen=True):
 
 
 def has_files(request: Request) -> bool:
-    return not request.plain and any([_is_file(part) for message in request.messages for part in _parts(message)])
+    if request.plain:
+        return False
+    contents = [content for message in request.messages if isinstance(content := message.get("content"), list)]
+    return any([_is_file(part) for content in contents for part in content])
 
 
 def addresses(request: Request) -> dict[str, str]:

@@ -12,9 +12,10 @@ def calls(messages: Sequence[Message]) -> list[Call]:
     return [call for message in messages for call in message.get("tool_calls") or ()]
 
 
-def ids(*requests: Request) -> frozenset[str]:
-    """Of the calls in all of them."""
-    return frozenset([call["id"] for request in requests for call in calls(request.messages)])
+def ids(asked: Request, put: Request) -> frozenset[str]:
+    """Of the calls, as the client and as the backend knows them."""
+    messages = asked.messages if put.messages is asked.messages else (*asked.messages, *put.messages)
+    return frozenset([call["id"] for call in calls(messages)])
 
 
 def none(request: Request) -> bool:
