@@ -24,6 +24,8 @@ _REASONS = {
         ("content_filter", "safety", "refusal", "sensitive", "blocklist", "recitation", "guardrail"), "content_filter"
     ),
 }  # fmt: skip
+_PARTS = 3  # of a whole answer that is all right: its usage, text and end
+_FITTING = ("stop", "length")  # reasons to end a text
 _FAILED = frozenset(("abort", "cancelled", "connection_closed", "error", "insufficient_system_resource"))
 
 
@@ -59,10 +61,13 @@ class Normaliser:
 
     def keeps(self, answer: Sequence[Event]) -> bool:
         """True if a whole answer, of which nothing has been fed, is all that would come of it, its end included."""
-        match answer:
-            case [Usage(), Text(0, text, ()), Finish(0, "stop" | "length")]:
-                return bool(text) and not self._setting.format and not self._setting.context.echoed
-        return False
+        if len(answer) != _PARTS or self._setting.format or self._setting.context.echoed:
+            return False
+        usage, text, end = answer
+        if type(usage) is not Usage or type(text) is not Text or type(end) is not Finish:
+            return False
+        said = bool(text.text) and not text.logprobs and end.reason in _FITTING
+        return said and text.choice == end.choice == 0
 
     def feed(self, event: Event) -> Iterable[Event]:
         if self.failed:
