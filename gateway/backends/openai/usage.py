@@ -15,34 +15,31 @@ _NO_DETAILS = Details()
 def number(said: Count) -> int:
     """Strings, floats and booleans are counts too; what is none is 0."""
     if type(said) is int:
-        return max(said, 0)
+        return said if said > 0 else 0
+    if not said:
+        return 0
     try:
-        return max(int(float(said or 0)), 0)
+        return max(int(float(said)), 0)
     except (TypeError, ValueError, OverflowError):
         return 0
 
 
-def _first(*said: Count) -> int:
-    """The first that is a count of something, else 0."""
-    for one in said:
-        if one and (count := number(one)):
-            return count
-    return 0
-
-
 def counted(counts: Counts) -> Usage | None:
     """None if nothing was counted."""
-    prompt, completion = _prompt(counts), _completion(counts)
+    prompt = number(counts.prompt_tokens) or _prompt(counts)
+    completion = number(counts.completion_tokens) or _completion(counts)
     if not (prompt and completion):  # a total may know of the other
         missing = max(number(counts.total_tokens) - prompt - completion, 0)
         prompt, completion = prompt or missing, completion or (missing if prompt else 0)
     if not (prompt or completion):
         return None
-    read = counts.prompt_tokens_details or counts.input_tokens_details or _NO_DETAILS
-    made = counts.completion_tokens_details or counts.output_tokens_details or _NO_DETAILS
-    cached = _first(read.cached_tokens, counts.cache_read_input_tokens, counts.prompt_cache_hit_tokens)
-    kept = _first(read.cache_write_tokens, read.created_cache_tokens, counts.cache_creation_input_tokens)
-    return Usage(prompt, completion, cached, _first(made.reasoning_tokens), kept)
+    made = counts.completion_tokens_details or counts.output_tokens_details
+    reasoning = number(made.reasoning_tokens) if made else 0
+    read = counts.prompt_tokens_details or counts.input_tokens_details
+    if read or counts.cache_read_input_tokens or counts.prompt_cache_hit_tokens or counts.cache_creation_input_tokens:
+        cached, kept = _cache(counts, read or _NO_DETAILS)
+        return Usage(prompt, completion, cached, reasoning, kept)
+    return Usage(prompt, completion, 0, reasoning)
 
 
 def timed(timings: Mapping[str, Any]) -> Usage | None:
@@ -53,16 +50,27 @@ def timed(timings: Mapping[str, Any]) -> Usage | None:
 
 
 def _prompt(counts: Counts) -> int:
-    """By Anthropic's names, what came from or went to the cache is not in input_tokens."""
+    """By another name.  By Anthropic's names, what came from or went to the cache is not in input_tokens."""
     return (
-        _first(counts.prompt_tokens)
-        or sum(map(number, (counts.input_tokens, counts.cache_read_input_tokens, counts.cache_creation_input_tokens)))
-        or _first(counts.prompt_eval_count, counts.tokens_evaluated)
+        sum(map(number, (counts.input_tokens, counts.cache_read_input_tokens, counts.cache_creation_input_tokens)))
+        or number(counts.prompt_eval_count)
+        or number(counts.tokens_evaluated)
     )
 
 
 def _completion(counts: Counts) -> int:
-    return _first(counts.completion_tokens, counts.output_tokens, counts.eval_count, counts.tokens_predicted)
+    """By another name."""
+    return number(counts.output_tokens) or number(counts.eval_count) or number(counts.tokens_predicted)
+
+
+def _cache(counts: Counts, read: Details) -> tuple[int, int]:
+    """Tokens of the prompt that came from the cache, and that went to it."""
+    came = number(read.cached_tokens) or number(counts.cache_read_input_tokens)
+    went = number(read.cache_write_tokens) or number(read.created_cache_tokens)
+    return (
+        came or number(counts.prompt_cache_hit_tokens),
+        went or number(counts.cache_creation_input_tokens),
+    )
 
 
 def shared(usage: Usage, thought: int, said: int) -> Usage:
@@ -77,12 +85,13 @@ class Total(Struct):
     """
 
     stated: Usage | None = None
-    before: Usage = Usage(0, 0)
+    before: Usage | None = None
     finished: bool = False
 
     def add(self, usage: Usage, alone: bool) -> Usage:
         if alone:
             if self.stated and self.finished:
-                self.before += Usage(0, self.stated.completion, reasoning=self.stated.reasoning)
+                other = Usage(0, self.stated.completion, reasoning=self.stated.reasoning)
+                self.before = self.before + other if self.before else other
             self.stated, self.finished = usage, False
-        return usage + self.before
+        return usage + self.before if self.before else usage
