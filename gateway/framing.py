@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import ClassVar, Protocol
 
+from msgspec import Struct
+
 from gateway.errors import UpstreamInvalid
 
 _BOM = b"\xef\xbb\xbf"
@@ -12,6 +14,9 @@ class FrameTooLong(UpstreamInvalid):
     """The upstream sent an event, or a body, longer than the operator allows."""
 
     code = "frame_too_long"
+
+    def __init__(self, what: str, limit: int) -> None:
+        super().__init__(f"The backend sent {what} of more than {limit} bytes.")
 
 
 class Framing(Protocol):
@@ -52,7 +57,7 @@ class _Held:
             self._parts.append(part)
             self._size += len(part)
             if self._size > self._limit:
-                raise FrameTooLong(f"The backend sent {self._what} of more than {self._limit} bytes.")
+                raise FrameTooLong(self._what, self._limit)
 
     def _joined(self, end: bytes) -> bytes:
         """The payload of which this is the end."""
@@ -132,26 +137,23 @@ class Lines(_Held):
             yield line
 
 
-class Whole(_Held):
-    """One body, which is one payload."""
+class Whole(Struct, eq=False):
+    """One body, which is one payload, and comes in one piece almost always."""
 
-    __slots__ = ()
-    _what = "a body"
-    opening = ending = b""
+    _limit: int
+    _pieces: list[bytes] = []
+    _size: int = 0
 
-    def __init__(self, limit: int) -> None:
-        super().__init__(limit)
-        self.aligned = False
+    def keep(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._size > self._limit:
+            raise FrameTooLong("a body", self._limit)
+        self._pieces.append(piece)
 
-    def after(self, data: bytes, at: int) -> int:
-        return len(data)
-
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        self._keep(data)
-        yield from ()
-
-    def close(self) -> Iterator[bytes]:
-        yield self._joined(b"")
+    def close(self) -> bytes:
+        whole, self._size = b"".join(self._pieces), 0
+        self._pieces.clear()
+        return whole
 
 
 def _payload(event: bytes) -> bytes:

@@ -141,10 +141,11 @@ class Turn:
 
     def feed(self, data: bytes) -> bytes:
         """What the client gets for what the upstream sent."""
-        if (said := self.alone(data)) is None:
-            said = self._encoded(self._upstream.feed(data))
-            self._lone = self._upstream.lone
-        return said
+        if self._lone and (said := self.alone(data)) is not None:
+            return said
+        events = self._upstream.feed(data)
+        self._lone = self._upstream.lone
+        return self._encoded(events) if events else b""
 
     def alone(self, data: bytes) -> bytes | None:
         """The same of a chunk that comes alone, amid others of its form; None of anything else, and nothing is done."""
@@ -194,8 +195,6 @@ class Turn:
         return [Send(last), Keep(record)]
 
     def _encoded(self, events: Sequence[Event]) -> bytes:
-        if not events:
-            return b""
         if len(events) == 1 and self.spoken and type(events[0]) not in _APART:  # almost always where chunks come alone
             return self._endpoint.encode(events[0])
         said: list[bytes] = []

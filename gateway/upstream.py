@@ -35,18 +35,22 @@ class Upstream:
     ) -> None:
         self._decoder, self._normaliser, self._ledger = decoder, Normaliser(setting), setting.ledger
         self._prompt_size, self._filters, self._limit = prompt_size, filters, limit
-        self._frames: Framing
+        self._frames: Framing | None = None  # None unless it is a stream
+        self._body: Whole  # that
         self._plain = not filters and not setting.format  # text is text, and nobody else wants it
-        self._whole = True  # unless it is a stream
 
     def answered(self, content_type: str) -> None:
         """What the body is, as its header says; anything but a stream is one whole JSON text."""
-        frames = _STREAMS.get(content_type.partition(";")[0].strip().lower(), Whole)
-        self._frames, self._whole = frames(self._limit), frames is Whole
+        if frames := _STREAMS.get(content_type.partition(";")[0].strip().lower()):
+            self._frames = frames(self._limit)
+        else:
+            self._frames, self._body = None, Whole(self._limit)
 
     def feed(self, data: bytes) -> list[Event]:
         """Payloads that are alike are taken together, as soon as one of them is known; the others by themselves."""
         frames, decoder = self._frames, self._decoder
+        if not frames:
+            return self._kept(data)
         events: list[Event] = []
         at, end = 0, len(data)
         while at < end and not self._normaliser.failed:
@@ -64,8 +68,10 @@ class Upstream:
     @property
     def lone(self) -> Callable[[bytes], Sequence[Event] | None] | None:
         """It saves the framing, and where nothing is looked for in a text the normaliser too."""
+        if not self._frames or not self._frames.aligned or self._normaliser.failed:
+            return None
         known = self._decoder.known
-        if not known or not self._frames.aligned or self._normaliser.failed:
+        if not known:
             return None
         read = self._decoder.alone(self._limit)
         if self._plain and self._normaliser.passes(known):
@@ -79,18 +85,18 @@ class Upstream:
 
     def close(self) -> list[Event]:
         """A good end if the backend announced it: by its last word, a finish reason, or one whole answer."""
-        if self._whole:
-            return self._answer(b"".join(self._frames.close()))
-        events = self._promised(self._left())
+        if not self._frames:
+            return self._answer(self._body.close())
+        events = self._promised(self._left(self._frames))
         if self.done or self._normaliser.finished():
             return events + self._ended(self._good_end())
         return events + self._ended(self._normaliser.fail(_LOST))
 
     def fail(self, problem: Problem) -> list[Event]:
         """The body broke off; no matter where all that was asked for had come."""
-        if self._whole:
+        if not self._frames:
             return self._ended(self._normaliser.fail(problem))
-        events = self._promised(self._left())
+        events = self._promised(self._left(self._frames))
         if self.done or self._normaliser.finished(self._decoder.n):
             return events + self.close()
         return events + self._ended(self._normaliser.fail(problem))
@@ -105,6 +111,14 @@ class Upstream:
         decoder = self._decoder
         return decoder.counted or Usage(tokens(self._prompt_size()), decoder.written or tokens(decoder.said))
 
+    def _kept(self, piece: bytes) -> list[Event]:
+        """Of one whole body; it tells nothing before its end, unless it is too long."""
+        try:
+            self._body.keep(piece)
+        except FrameTooLong as error:
+            return [*translate.feed(self._filters, self._normaliser.fail(error.problem))]
+        return []
+
     def _answer(self, body: bytes) -> list[Event]:
         """One whole body: almost always a text with its end, of which nothing has to be put right."""
         said = [] if self._normaliser.failed else self._decoder.decode(body)
@@ -115,9 +129,9 @@ class Upstream:
             return events + self._ended(self._normaliser.fail(_NO_CHOICE))
         return events + self._ended(self._good_end())
 
-    def _left(self) -> Iterator[bytes]:
+    def _left(self, frames: Framing) -> Iterator[bytes]:
         """The last event, if its empty line never came; one that the end cut in two must not hide why it ended."""
-        return filter(readable, self._frames.close())
+        return filter(readable, frames.close())
 
     def _ended(self, last: Iterable[Event]) -> list[Event]:
         if not self._filters:

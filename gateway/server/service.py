@@ -150,5 +150,5 @@ def _decoded(backend: Backend, decode: Callable[[bytes], Any], raw: bytes) -> An
 async def _read(call: Call) -> bytes:
     whole = Whole(_MOST)
     while await call.ready() and (data := call.read()):
-        [*whole.feed(data)]
-    return b"".join(whole.close())
+        whole.keep(data)
+    return whole.close()

@@ -7,11 +7,11 @@ from httpx_sse import EventSource
 from test_framing import CASES, LINES
 
 from fuzz.target import Input, Target, begun
-from gateway.framing import SSE, FrameTooLong, Lines, Whole
+from gateway.framing import SSE, FrameTooLong, Lines
 
 _BOM = b"\xef\xbb\xbf"
 _LIMITS = (13, 1000, 1 << 20)
-KINDS = (SSE, Lines, Whole)
+KINDS = (SSE, Lines)
 WORDS = ("data", "data: ", "data:", "event: ", "id: 1", "retry: 5", ": ", "\r\n", "\n\n", "\r\r", "\ufeff", "[DONE]")
 
 
