@@ -92,6 +92,18 @@ def test_usage_is_shown_only_to_who_asked():
     assert all("usage" not in frame for frame in frames([chunk("stop", content="a"), USAGE, DONE]))
 
 
+@pytest.mark.parametrize(
+    ("went", "told"), [(0, {"cached_tokens": 2}), (5, {"cached_tokens": 2, "cache_write_tokens": 5})]
+)
+def test_tokens_that_went_to_the_cache_are_told_where_there_are_some(went, told):
+    details = {"prompt_tokens_details": {"cached_tokens": 2, "cache_write_tokens": went}}
+    count = sse({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 1, **details}})
+    pieces = [chunk("stop", content="a"), count, DONE]
+    assert json.loads(client_bytes(pieces, asked(stream=False)))["usage"]["prompt_tokens_details"] == told
+    shown = frames(pieces, asked(stream_options={"include_usage": True}))[-1]
+    assert shown["usage"]["prompt_tokens_details"] == told
+
+
 def test_a_call_names_itself_once():
     said = deltas(
         [

@@ -37,21 +37,22 @@ class Folded(ABC, Generic[_Choice]):
 
     def encode(self, *events: ev.Event) -> bytes:
         for event in events:
-            self._take(event)
+            if type(event) is ev.Usage:
+                self._usage = event
+            elif type(event) is ev.Failure:
+                self._failed = True
+            else:
+                self._take(event)
         return b""
 
-    def _take(self, event: ev.Event) -> None:
-        if isinstance(event, ev.Usage):
-            self._usage = event
-        elif isinstance(event, ev.Failure):
-            self._failed = True
-        elif event.choice is None:
+    def _take(self, event: Any) -> None:  # noqa: ANN401 - any other event
+        if event.choice is None:
             self._extras[event.name] = event.json
-        else:
-            choice = self._choices.get(event.choice)
-            if not choice:
-                choice = self._choices[event.choice] = self._choice()
-            choice.add(event)
+            return
+        choice = self._choices.get(event.choice)
+        if choice is None:
+            choice = self._choices[event.choice] = self._choice()
+        choice.add(event)
 
     def close(self, *, kept: bool) -> bytes:
         """The body; a failure has none."""

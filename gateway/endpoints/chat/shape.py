@@ -1,6 +1,6 @@
 """What a chunk and a whole chat completion have in common on the wire."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import Struct, json
@@ -24,17 +24,19 @@ class Head(Struct, frozen=True):
 
 
 def usage(counted: Usage) -> dict[str, Any]:
+    read = {"cached_tokens": counted.cached}
+    if counted.kept:
+        read["cache_write_tokens"] = counted.kept
     return {
         "prompt_tokens": counted.prompt,
         "completion_tokens": counted.completion,
         "total_tokens": counted.prompt + counted.completion,
-        "prompt_tokens_details": {"cached_tokens": counted.cached}
-        | ({"cache_write_tokens": counted.kept} if counted.kept else {}),
+        "prompt_tokens_details": read,
         "completion_tokens_details": {"reasoning_tokens": counted.reasoning},
     }
 
 
-def logprobs(content: tuple[Logprob, ...], refusal: tuple[Logprob, ...]) -> dict[str, Any]:
+def logprobs(content: Sequence[Logprob], refusal: Sequence[Logprob]) -> dict[str, Any]:
     return {"content": content or None, "refusal": refusal or None}
 
 

@@ -26,9 +26,14 @@ class Whole(Folded["_Choice"]):
         choices = [choice.body(index, self._asked, self._head) for index, choice in self._sorted()]
         if self._asked.functions:
             self._note_what_functions_lack()
-        head, tier = self._head, {"service_tier": "default"} if self._asked.service_tier else {}
-        said = {"id": head.id, "object": "chat.completion", "created": head.created, "model": head.model, **tier}
-        return {**said, "choices": choices, "usage": usage(self._usage), **self._extras}
+        head = self._head
+        said: dict[str, Any] = {"id": head.id, "object": "chat.completion", "created": head.created}
+        said["model"] = head.model
+        if self._asked.service_tier:
+            said["service_tier"] = "default"
+        said["choices"], said["usage"] = choices, usage(self._usage)
+        said |= self._extras
+        return said
 
     def _note_what_functions_lack(self) -> None:
         calls = [choice.calls for choice in self._choices.values() if choice.calls]
@@ -71,12 +76,11 @@ class _Choice(Struct, eq=False):
             reason = "function_call" if reason == "tool_calls" else reason
         elif calls:
             message["tool_calls"] = calls
-        said = {"index": index, "message": message, "logprobs": self._logprobs(), "finish_reason": reason}
-        return {**said, **self._extras}
-
-    def _logprobs(self) -> dict[str, Any] | None:
-        content, refusal = tuple(self._content_logprobs), tuple(self._refusal_logprobs)
-        return logprobs(content, refusal) if content or refusal else None
+        content, refusal = self._content_logprobs, self._refusal_logprobs
+        chances = logprobs(content, refusal) if content or refusal else None
+        said = {"index": index, "message": message, "logprobs": chances, "finish_reason": reason}
+        said |= self._extras
+        return said
 
     def _text(self, e: ev.Text) -> None:
         self._texts.append(e.text)
