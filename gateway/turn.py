@@ -4,7 +4,7 @@ Pure.  It tells its caller what to do next and never does it; retries, backgroun
 other drivers, of the same Turn.  A round is one of a backend, or one of the gateway's own tools between two of those.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Any, Protocol
 
@@ -41,6 +41,7 @@ class End(Struct, frozen=True):
 
 _APART = frozenset((Usage, Extra, Failure))
 _NOTHING = Usage(0, 0)
+_FEW = 4  # events, of which it would cost more to see which are of one type
 
 Action = Send | CallUpstream | Failed | Keep | End
 Lone = Callable[[bytes], Sequence[Event] | None]  # what data means; None where it has to be fed
@@ -197,6 +198,20 @@ class Turn:
     def _encoded(self, events: Sequence[Event]) -> bytes:
         if len(events) == 1 and self.spoken and type(events[0]) not in _APART:  # almost always where chunks come alone
             return self._endpoint.encode(events[0])
+        if len(events) > _FEW:
+            return self._runs(events)
+        said = b""
+        for event in events:
+            if type(event) in _APART:
+                said += self._encode_apart(event)
+                continue
+            if not self.spoken:
+                said += self._begin()
+            said += self._endpoint.encode(event)
+        return said
+
+    def _runs(self, events: Iterable[Event]) -> bytes:
+        """The same of many: those that follow one another and are of one type are told together."""
         said: list[bytes] = []
         for kind, run in groupby(events, type):
             if kind in _APART:
