@@ -10,7 +10,7 @@ The set is closed: an encoder without an arm for one of these fails a test.
 """
 
 from collections.abc import Sequence
-from typing import Literal, TypeGuard
+from typing import Literal, TypeGuard, final
 
 from msgspec import Raw, Struct
 
@@ -185,6 +185,7 @@ class Extra(_Said, frozen=True):
     json: Raw
 
 
+@final
 class Failure(_Said, frozen=True):
     problem: Problem
 

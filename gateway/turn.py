@@ -41,7 +41,7 @@ class End(Struct, frozen=True):
 
 _APART = frozenset((Usage, Extra, Failure))
 _NOTHING = Usage(0, 0)
-_FEW = 4  # events, of which it would cost more to see which are of one type
+_FEW = 3  # events, of which it would cost more to see which are of one type
 
 Action = Send | CallUpstream | Failed | Keep | End
 Lone = Callable[[bytes], Sequence[Event] | None]  # what data means; None where it has to be fed

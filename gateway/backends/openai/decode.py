@@ -130,7 +130,7 @@ class Decoder(Struct, eq=False):
         if payload == b"null":  # llama.cpp begins so where it answers several prompts
             return []
         chunk = mended(payload, _decode)
-        if isinstance(chunk, Failure):
+        if type(chunk) is Failure:
             return [chunk]
         if chunk.error or chunk.object == "error":
             return [Failure(stated_problem(chunk.error or json.decode(_mended(payload))))]
@@ -161,7 +161,7 @@ class Decoder(Struct, eq=False):
             self._text(index, choice.text, choice.logprobs, out)
         if choice.stop_reason is not None:
             out.append(Extra(index, "stop_reason", Raw(json.encode(choice.stop_reason))))
-        if choice.finish_reason and (reason := _reason(choice.finish_reason)):
+        if (ended := choice.finish_reason) and (reason := ended if type(ended) is str else _reason(ended)):
             self._total.finished = True
             out.append(Finish(index, reason))
 
@@ -193,8 +193,9 @@ class Decoder(Struct, eq=False):
             out.append(Refusal(index, said.refusal, logprobs(chances, said.refusal, self._tops).get("refusal", ())))
         if said.annotations:
             out += [Annotation(index, Raw(_sound(bytes(remark)))) for remark in said.annotations]
-        for place, call in enumerate(said.tool_calls or ()):
-            self._call(index, place, call, out)
+        if said.tool_calls:
+            for place, call in enumerate(said.tool_calls):
+                self._call(index, place, call, out)
         if said.function_call:
             self._call(index, 0, wire.ToolCall(function=said.function_call), out)
 

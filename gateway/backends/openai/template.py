@@ -139,8 +139,10 @@ class Template(Struct, eq=False):
     def learn(self, payload: bytes, events: list[Event], decode: Callable[[bytes], list[Event]]) -> None:
         """Take the form of a payload that means these events; `decode` proves where the text stands."""
         self._event = None
-        found = _form(events)
-        if not found or self._lessons == self._patience:
+        if len(events) != 1 or self._lessons == self._patience:
+            return
+        found = _form(events[0])
+        if not found:
             return
         self._lessons += 1
         event, text = found
@@ -159,13 +161,13 @@ def _texts(strings: list[bytes]) -> list[str]:
     return [*map(_string, map(_quoted, strings))]
 
 
-def _form(events: list[Event]) -> tuple[Callable[[str], Told], str] | None:
+def _form(event: Event) -> tuple[Callable[[str], Told], str] | None:
     """How such an event is made, and its text."""
-    match events:
-        case [Text(choice, text, ())]:
+    match event:
+        case Text(choice, text, ()):
             return partial(Text, choice), text
-        case [Reasoning(choice, text, "")]:
+        case Reasoning(choice, text, ""):
             return partial(Reasoning, choice), text
-        case [ToolArgs(choice, call, json=text)]:
+        case ToolArgs(choice, call, json=text):
             return partial(ToolArgs, choice, call), text
     return None

@@ -7,19 +7,19 @@ from msgspec import Raw, Struct
 Count = int | float | str | bool | None
 
 
-class Part(Struct):
+class Part(Struct, gc=False):
     text: str | None = None
     refusal: str | None = None
     thinking: "str | list[Part] | None" = None
 
 
-class Function(Struct):
+class Function(Struct, gc=False):
     name: str | None = None
     arguments: Raw = Raw()
     provider_specific_fields: Any = None
 
 
-class ToolCall(Struct):
+class ToolCall(Struct, gc=False):
     index: Count = None
     id: str | int | None = None
     function: Function | None = None
@@ -27,7 +27,7 @@ class ToolCall(Struct):
     extra_content: Any = None
 
 
-class Message(Struct):
+class Message(Struct, gc=False):
     content: str | list[Part | str] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
@@ -40,14 +40,14 @@ class Message(Struct):
     annotations: list[Raw] | None = None
 
 
-class Details(Struct):
+class Details(Struct, gc=False):
     cached_tokens: Count = None
     cache_write_tokens: Count = None
     created_cache_tokens: Count = None
     reasoning_tokens: Count = None
 
 
-class Counts(Struct):
+class Counts(Struct, gc=False):
     """Usage under every name it has."""
 
     prompt_tokens: Count = None
@@ -68,7 +68,7 @@ class Counts(Struct):
     prompt_cache_hit_tokens: Count = None
 
 
-class Choice(Struct):
+class Choice(Struct, gc=False):
     index: Count = None
     delta: Message | None = None
     message: Message | None = None
@@ -80,13 +80,13 @@ class Choice(Struct):
     usage: Counts | None = None  # Moonshot's place for it
 
 
-class Groq(Struct):
+class Groq(Struct, gc=False):
     """What Groq adds to the first and the last chunk."""
 
     usage: Counts | None = None
 
 
-class Chunk(Struct):
+class Chunk(Struct, gc=False):
     choices: list[Choice] | None = None
     usage: Counts | None = None
     x_groq: Groq | None = None
