@@ -156,7 +156,7 @@ class Calls:
         self._waiting.setdefault(raw.call, []).append(raw)
 
     def _id(self, id: str) -> str:
-        if not id or id in self._ids:
+        if not id or id in self._ids or id in self._setting.taken:
             if self.native:
                 self._setting.ledger.note("synthesised", "tool_calls.id")
             id = self._setting.new_id()

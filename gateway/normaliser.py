@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
+from msgspec import Struct
+
 from gateway.calls import Setting
 from gateway.choice import Choice
 from gateway.errors import Problem, UpstreamInvalid
@@ -29,14 +31,13 @@ _FITTING = ("stop", "length")  # reasons to end a text
 _FAILED = frozenset(("abort", "cancelled", "connection_closed", "error", "insufficient_system_resource"))
 
 
-class Normaliser:
+class Normaliser(Struct, eq=False):
     """Raw events in, promised events out."""
 
-    def __init__(self, setting: Setting) -> None:
-        self._setting = setting
-        self._choices: dict[int, Choice] = {}
-        self._ids = set(setting.taken)
-        self.failed = False
+    _setting: Setting
+    _choices: dict[int, Choice] = {}
+    _ids: set[str] = set()  # of calls
+    failed: bool = False
 
     def finished(self, least: int = 1) -> bool:
         """True if each choice that has begun came to its end, and there are so many."""

@@ -98,7 +98,7 @@ class Turn:
     ) -> None:
         self._request, self._open_round, self._endpoint, self._again = request, open_round, endpoint, again
         self._spent = _NOTHING  # of the rounds before
-        self._counted = _NOTHING  # of this one
+        self._counted: Usage | None = None  # of this one, once it is told
         self._running = False
         self._started = False
         self._lone: Lone | None = None
@@ -107,7 +107,7 @@ class Turn:
         self.problem: Problem | None = None
 
     def start(self) -> list[Action]:
-        self.problem, self._counted, self._running, self.spoken = None, _NOTHING, True, False
+        self.problem, self._counted, self._running, self.spoken = None, None, True, False
         self._upstream, self._lone = self._open_round(self._request), None
         return [CallUpstream(self._request)]
 
@@ -118,11 +118,11 @@ class Turn:
     @property
     def spent(self) -> Usage:
         """Tokens by now; where they were not counted, as the round goes on or broke off, they are estimated."""
-        return self._spent + (self._so_far if self._running else _NOTHING)
+        return self._spent + self._so_far if self._running else self._spent
 
     @property
     def _so_far(self) -> Usage:
-        return self._upstream.used if self._counted == _NOTHING else self._counted
+        return self._counted or self._upstream.used
 
     def answered(self, content_type: str) -> None:
         self._upstream.answered(content_type)
@@ -178,8 +178,9 @@ class Turn:
 
     def _end(self, last: bytes) -> list[Action]:
         failed_at_once = self.problem and not self.spoken  # then the backend has done nothing that was of use
-        self._spent += self._counted if failed_at_once else self._so_far
-        self._counted, self._running = _NOTHING, False
+        if used := self._counted if failed_at_once else self._so_far:
+            self._spent += used
+        self._counted, self._running = None, False
         if not self.problem and (request := self._again()):
             self._request = request
             return [Send(last), *self.start()]

@@ -1,14 +1,16 @@
 """Completions in one body, of chats and of texts: all of the fold but what a choice says."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Raw
 
 from gateway import events as ev
-from gateway.endpoints.chat.shape import encode
+from gateway.endpoints.chat.shape import Head, encode
 from gateway.ledger import Ledger
+from gateway.request import Request
+
+_NOTHING = ev.Usage(0, 0)
 
 
 class Choice(Protocol):
@@ -16,16 +18,20 @@ class Choice(Protocol):
         ...
 
 
+class Asked(Protocol):
+    @property
+    def request(self) -> Request: ...
+
+
+_Asked = TypeVar("_Asked", bound=Asked)
 _Choice = TypeVar("_Choice", bound=Choice)
 
 
-class Folded(ABC, Generic[_Choice]):
-    """n: how many choices were asked for; choice: makes an empty one."""
-
-    def __init__(self, n: int, choice: Callable[[], _Choice], ledger: Ledger) -> None:
-        self._n, self._choice, self._ledger = n, choice, ledger
+class Folded(ABC, Generic[_Asked, _Choice]):
+    def __init__(self, head: Head, asked: _Asked, ledger: Ledger) -> None:
+        self._head, self._asked, self._ledger = head, asked, ledger
         self._choices: dict[int, _Choice] = {}
-        self._usage = ev.Usage(0, 0)
+        self._usage = _NOTHING
         self._extras: dict[str, Raw] = {}
         self._failed = False
 
@@ -51,7 +57,7 @@ class Folded(ABC, Generic[_Choice]):
             return
         choice = self._choices.get(event.choice)
         if choice is None:
-            choice = self._choices[event.choice] = self._choice()
+            choice = self._choices[event.choice] = self._begun()
         choice.add(event)
 
     def close(self, *, kept: bool) -> bytes:
@@ -59,10 +65,14 @@ class Folded(ABC, Generic[_Choice]):
         return b"" if self._failed else encode(self._completion())
 
     @abstractmethod
+    def _begun(self) -> _Choice:
+        """One of which nothing is said yet."""
+
+    @abstractmethod
     def _completion(self) -> dict[str, Any]: ...
 
     def _sorted(self) -> list[tuple[int, _Choice]]:
         """The choices in their order; that some are missing is listed."""
-        if len(self._choices) < self._n:
+        if len(self._choices) < self._asked.request.n:
             self._ledger.note("unenforced", "n")
         return sorted(self._choices.items())

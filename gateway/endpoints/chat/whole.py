@@ -11,13 +11,11 @@ from gateway.endpoints.chat.shape import Head, called_name, logprobs, usage
 from gateway.endpoints.extras import continued
 from gateway.endpoints.folded import Folded
 from gateway.endpoints.signatures import Blocks, of_call
-from gateway.ledger import Ledger
 
 
-class Whole(Folded["_Choice"]):
-    def __init__(self, head: Head, asked: Asked, ledger: Ledger) -> None:
-        super().__init__(asked.request.n, _Choice, ledger)
-        self._head, self._asked = head, asked
+class Whole(Folded[Asked, "_Choice"]):
+    def _begun(self) -> "_Choice":
+        return _Choice()
 
     def record(self) -> dict[str, Any] | None:
         return self._completion() if self._asked.store and not self._failed else None

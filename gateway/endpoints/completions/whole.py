@@ -6,16 +6,14 @@ from msgspec import Raw
 
 from gateway import events as ev
 from gateway.endpoints.completions.request import Asked
-from gateway.endpoints.completions.shape import Head, logprobs, usage
+from gateway.endpoints.completions.shape import logprobs, usage
 from gateway.endpoints.extras import continued
 from gateway.endpoints.folded import Folded
-from gateway.ledger import Ledger
 
 
-class Whole(Folded["_Choice"]):
-    def __init__(self, head: Head, asked: Asked, ledger: Ledger) -> None:
-        super().__init__(asked.request.n, _Choice, ledger)
-        self._head, self._asked = head, asked
+class Whole(Folded[Asked, "_Choice"]):
+    def _begun(self) -> "_Choice":
+        return _Choice()
 
     def record(self) -> None:
         """Completions are not stored."""
