@@ -46,8 +46,7 @@ class _Open:
     def __init__(self, index: int, raw: ToolStart) -> None:
         self.index, self.raw = index, raw
         self.args: list[str] = []
-        read = Reader()
-        self._scan = Parse(read, read.json(_ignore))
+        self._scan: Parse | None = None  # None until somebody asks
         self._scanned = 0
 
     def again(self, raw: ToolStart) -> bool:
@@ -60,13 +59,14 @@ class _Open:
 
     def complete(self) -> bool:
         """True if the arguments so far are one JSON value; looks at each piece once, however often it is asked."""
+        scan = self._scan = self._scan or _scan()
         try:
             for piece in self.args[self._scanned :]:
-                self._scan.feed(piece)
+                scan.feed(piece)
         except Malformed:
             pass
         self._scanned = len(self.args)
-        return bool(self.args) and self._scan.done
+        return bool(self.args) and scan.done
 
 
 class Calls:
@@ -162,6 +162,12 @@ class Calls:
             id = self._setting.new_id()
         self._ids.add(id)
         return id
+
+
+def _scan() -> Parse:
+    """Finds the end of one JSON value."""
+    read = Reader()
+    return Parse(read, read.json(_ignore))
 
 
 def _ignore(_: str) -> None:
