@@ -41,7 +41,7 @@ class Normaliser(Struct, eq=False):
 
     def finished(self, least: int = 1) -> bool:
         """True if each choice that has begun came to its end, and there are so many."""
-        return len(self._choices) >= least and all(choice.finished for choice in self._choices.values())
+        return len(self._choices) >= least and all([choice.finished for choice in self._choices.values()])
 
     @property
     def empty(self) -> bool:
@@ -51,7 +51,7 @@ class Normaliser(Struct, eq=False):
     @property
     def thought(self) -> int:
         """Characters of reasoning so far."""
-        return sum(choice.thought for choice in self._choices.values())
+        return sum([choice.thought for choice in self._choices.values()])
 
     def passes(self, event: Event) -> bool:
         """True if it is all that comes of it, and nothing else is changed by it."""
