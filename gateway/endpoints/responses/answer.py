@@ -44,7 +44,7 @@ class Answer:
         first, *rest = events
         arm = self._arms[type(first)]
         arm(self, first)
-        if rest and ev.texts(rest) and isinstance(self._open, Message) and not self._asked.logprobs:
+        if rest and ev.texts(rest) and type(self._open) is Message and not self._asked.logprobs:
             self._open.text(*[e.text for e in rest])  # almost always
         else:
             for event in rest:
@@ -74,7 +74,7 @@ class Answer:
 
     def _message(self) -> Message:
         """The open message, or a new one."""
-        if isinstance(self._open, Message):
+        if type(self._open) is Message:
             return self._open
         self._end_item()
         self._open = message = Message(self._frames, len(self._output), self._edge.new_id("msg_"))
@@ -91,7 +91,7 @@ class Answer:
     # text
 
     def _text(self, e: ev.Text) -> None:
-        if isinstance(self._open, Message):
+        if type(self._open) is Message:
             self._say(self._open, e)
         elif e.text.strip():
             self._begin_text(e)
@@ -114,15 +114,17 @@ class Answer:
 
     def _end_text(self) -> None:
         """The answer ends: white space is text as well."""
-        if any(e.text for e in self._blank):
+        if any([e.text for e in self._blank]):
             self._begin_text()
         self._drop_blank()
 
     def _drop_blank(self) -> None:
         """What follows is no text: nobody wants an empty message."""
-        if any(e.text for e in self._blank):
+        if not self._blank:
+            return
+        if any([e.text for e in self._blank]):
             self._ledger.note("dropped", "content")
-        elif self._blank and self._asked.logprobs:
+        elif self._asked.logprobs:
             self._ledger.note("dropped", "logprobs")
         self._blank.clear()
 
@@ -147,7 +149,7 @@ class Answer:
         self._thinking().think(e)
 
     def _thinking(self) -> Thinking:
-        if isinstance(self._open, Thinking):
+        if type(self._open) is Thinking:
             return self._open
         self._end_item()
         place = self._frames, len(self._output), self._edge.new_id("rs_")
@@ -169,7 +171,7 @@ class Answer:
             self._open = Call(self._frames, len(self._output), shape.call(e, self._edge.new_id))
 
     def _tool_args(self, e: ev.ToolArgs) -> None:
-        if isinstance(self._open, Call):
+        if type(self._open) is Call:
             self._open.piece(e.json)
         else:
             assert self._start
