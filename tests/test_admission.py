@@ -7,6 +7,9 @@ from background import until
 from fleet import fleet
 from scripted import HELLO, chunk, comments, head, problem, said, text_of, whole
 
+from gateway.config import Queue
+from gateway.server.admission import Asker, Gate, Place
+
 FULL = (503, "server_error", "server_is_overloaded", None)
 
 
@@ -96,6 +99,16 @@ async def test_who_leaves_the_queue_is_out_of_it():
         await until(lambda: site.backend("b0").gate.turns.waiting == 0)
         go.set()
         assert (await first).status_code == 200 and site.posts() == [1]
+
+
+async def test_a_turn_that_comes_while_nobody_sleeps_for_it_is_taken():
+    now, gate = asyncio.get_running_loop().time(), Gate("b", 1, Queue())
+    first, second = Place(gate, Asker(), now), Place(gate, Asker(), now)
+    assert (first.taken, second.taken, await second.wait(0.01)) == (True, False, False)
+    first.leave()
+    assert not second.taken and await second.wait(0) and second.taken
+    second.leave()
+    assert gate.turns.running == 0
 
 
 async def failed_meanwhile(site, go):

@@ -30,7 +30,7 @@ class Health:
 
     def __init__(self, random: Callable[[], float]) -> None:
         self._random = random
-        self._generation = 1
+        self._generation = Attempt(1)
         self._failures = 0  # in a row, while closed
         self._openings = 0  # in a row; 0: closed
         self._open_until = -inf
@@ -46,11 +46,6 @@ class Health:
         if not self._openings:
             return "closed"
         return "open" if now < self._open_until else "half_open"
-
-    @property
-    def calm(self) -> bool:
-        """True while the circuit is closed."""
-        return not self._openings
 
     def admits(self, now: float) -> bool:
         """True if a request may be put to it; whether it is ejected is another question."""
@@ -72,27 +67,29 @@ class Health:
         though it does not admit any is let be: its outcome counts for nothing.
         """
         if not self._openings:
-            return Attempt(self._generation)
+            return self._generation
         if not self.admits(now):
             return _STRAY
         if self._alone_until == -inf:
-            self._generation += 1
+            self._renew()
         self._trials += 1
         self._alone_until = now + _TRIAL
-        return Attempt(self._generation)
+        return self._generation
 
     def stands(self, attempt: Attempt) -> bool:
         """False if the circuit has changed since: one that waited for its turn should choose again then."""
         return attempt == self._generation
 
-    def well(self, attempt: Attempt, now: float) -> None:
-        """It has begun to answer: there is content, or an end without any."""
-        if not self.stands(attempt):
-            return
+    def well(self, attempt: Attempt, now: float) -> bool:
+        """It has begun to answer: there is content, or an end without any.  True if that has closed the circuit."""
+        if attempt != self._generation:
+            return False
         self._failures = 0
         self._count(now, good=1)
-        if self._openings:
-            self._close()
+        if not self._openings:
+            return False
+        self._close()
+        return True
 
     def ill(self, attempt: Attempt, now: float) -> None:
         """A failure that speaks of the server: it refused, timed out, was lost, said 502, 503 or 504, or no answer."""
@@ -118,7 +115,7 @@ class Health:
             self._trials -= 1
             if not self._trials:
                 self._alone_until = -inf
-                self._generation += 1
+                self._renew()
 
     def rest(self, now: float, seconds: float) -> None:
         """It asked to be left alone for so long, of which 60 are granted; no failure, and no outcome of an attempt."""
@@ -129,7 +126,7 @@ class Health:
         if well and now < self._open_until:
             self._open_until = now
         elif not well and self._alone_until == -inf and now >= self._open_until:
-            self.ill(Attempt(self._generation), now)
+            self.ill(self._generation, now)
 
     def eject(self, now: float) -> None:
         """It fails far more often than others: for 1 s, and twice as long if it was not long ago, they are asked.
@@ -155,7 +152,8 @@ class Health:
         self._good, self._bad, self._counted_at = self._good * decay + good, self._bad * decay + bad, now
 
     def _decay(self, now: float) -> float:
-        return float(0.5 ** ((now - self._counted_at) / _HALF_LIFE))
+        decay: float = 0.5 ** ((now - self._counted_at) / _HALF_LIFE)
+        return decay
 
     def _open(self, now: float) -> None:
         self._openings += 1
@@ -171,7 +169,11 @@ class Health:
     def _turn(self) -> None:
         self._failures = self._trials = 0
         self._alone_until = -inf
-        self._generation += 1
+        self._renew()
+
+    def _renew(self) -> None:
+        """What has begun by now counts for nothing any more."""
+        self._generation = Attempt(self._generation + 1)
 
     def _pause(self, times: int) -> float:
         jitter = 1 + _JITTER * (2 * self._random() - 1)

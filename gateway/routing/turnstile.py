@@ -14,12 +14,16 @@ from msgspec import Struct
 _SPARE = 16  # entries of lines that are gone, that are not worth the clearing
 
 
+def _nobody() -> None:
+    """Is told of a turn that nobody sleeps for yet."""
+
+
 class Ticket(Struct, eq=False):
-    """inside: its turn has come, and it has not left."""
+    """inside: its turn has come, and it has not left; on_turn: may be set as long as it waits."""
 
     tenant: str
     on_turn: Callable[[], object]
-    inside: bool = False
+    inside: bool
 
 
 class _Line(Struct, eq=False):
@@ -62,20 +66,19 @@ class Turnstile:
         """True if the next one would have to wait."""
         return 0 < self._limit <= self.inside
 
-    def enter(self, tenant: str, weight: float, on_turn: Callable[[], object]) -> Ticket | None:
+    def enter(self, tenant: str, weight: float, on_turn: Callable[[], object] = _nobody) -> Ticket | None:
         """A ticket, inside or waiting; None if there is no place to wait, either.
 
         weight: the tenant's share of the turns, above 0; it holds for all that it has waiting.
         on_turn: called once for a ticket that had to wait, when it is inside.  Must not raise.
         """
-        ticket = Ticket(tenant, on_turn)
-        if not self.full and not self.waiting:
-            ticket.inside = True
+        if not self.waiting and not self.full:
             self.inside += 1
-        elif self.waiting < self.length:
-            self._wait(ticket, weight)
-        else:
+            return Ticket(tenant, on_turn, inside=True)
+        if self.waiting >= self.length:
             return None
+        ticket = Ticket(tenant, on_turn, inside=False)
+        self._wait(ticket, weight)
         return ticket
 
     def leave(self, ticket: Ticket) -> None:
@@ -83,7 +86,8 @@ class Turnstile:
         if ticket.inside:
             ticket.inside = False
             self.inside -= 1
-            self._fill()
+            if self.waiting:
+                self._fill()
         elif (line := self._lines.get(ticket.tenant)) and ticket in line.tickets:
             self._take(line, ticket)
             self._clear()

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from gateway.config import Queue
 from gateway.errors import Unavailable
-from gateway.routing import Health, Turnstile
+from gateway.routing import Attempt, Health, Turnstile
 
 _log = logging.getLogger("gateway")
 _AGAIN = "1"  # seconds after which there may be room
@@ -35,47 +35,45 @@ class Gate:
         self.name, self.health = name, Health(random.random)
         self.turns, self.patience = Turnstile(concurrent, queue.length), queue.seconds or inf
 
-    def enter(self, asker: Asker) -> "Place":
-        return Place(self, asker)
-
     def probed(self, *, well: bool) -> None:
         """It was asked how it is."""
         self.told(partial(self.health.probed, well=well))
 
-    def told(self, outcome: Callable[[float], None]) -> None:
-        """Give the health what it makes of this time; what that does to the circuit is logged."""
+    def well(self, attempt: Attempt) -> None:
+        """It has begun to answer; where that closes the circuit it is logged."""
+        if self.health.well(attempt, _now()):
+            _log.warning("backend %s is back", self.name)
+
+    def told(self, failure: Callable[[float], None]) -> None:
+        """Give the health what it makes of this time; where that opens the circuit it is logged."""
         now = _now()
         before = self.health.state(now)
-        outcome(now)
+        failure(now)
         after = self.health.state(now)
-        if after == before:
-            return
-        if after == "open":
+        if after == "open" != before:
             _log.warning("backend %s fails: left alone for %.0f s", self.name, self.health.back_in(now))
-        if after == "closed":
-            _log.warning("backend %s is back", self.name)
 
 
 class Place:
-    """At a gate.  `taken`, or else to be waited for; then `well` or what went wrong; `leave` in any case."""
+    """At a gate, from now on.  `taken`, or to be waited for; then `well` or what went wrong; `leave` in any case."""
 
-    def __init__(self, gate: Gate, asker: Asker) -> None:
-        loop = asyncio.get_running_loop()
-        now = loop.time()
+    def __init__(self, gate: Gate, asker: Asker, now: float) -> None:
         self._gate, self._alone = gate, asker.alone
-        self._turn: asyncio.Future[None] = loop.create_future()
         self._attempt = gate.health.begin(now)
         self._open = True  # its outcome is
-        self._ticket = gate.turns.enter(asker.tenant, asker.weight, partial(self._turn.set_result, None))
-        self.taken = self._ticket is not None and self._ticket.inside
+        self._ticket = ticket = gate.turns.enter(asker.tenant, asker.weight)
+        self.taken = ticket is not None and ticket.inside
         self._until = now + gate.patience
 
     async def wait(self, seconds: float) -> bool:
         """Until it is taken; False after so many seconds.  Raises Unavailable if there is no hope for it."""
         if not self._ticket:
             raise Unavailable(f"Too many requests wait for the backend '{self._gate.name}'.", retry_after=_AGAIN)
-        left = min(seconds, self._until - _now())
-        await asyncio.wait((self._turn,), timeout=None if left == inf else max(left, 0))
+        if not self._ticket.inside:
+            left = min(seconds, self._until - _now())
+            turn = asyncio.get_running_loop().create_future()
+            self._ticket.on_turn = partial(turn.set_result, None)
+            await asyncio.wait((turn,), timeout=None if left == inf else max(left, 0))
         self.taken = self._ticket.inside
         if self.taken and not (self._alone or self._gate.health.stands(self._attempt)):
             raise Unavailable(f"The backend '{self._gate.name}' failed while the request waited for its turn.")
@@ -95,13 +93,9 @@ class Place:
 
     def well(self) -> None:
         """It has begun to answer, or has refused what was wrong; to say it again adds nothing."""
-        if not self._open:
-            return
-        self._open = False
-        if self._gate.health.calm:  # as almost always: then it changes nothing that is told
-            self._gate.health.well(self._attempt, _now())
-        else:
-            self._gate.told(partial(self._gate.health.well, self._attempt))
+        if self._open:
+            self._open = False
+            self._gate.well(self._attempt)
 
     def ill(self) -> None:
         """It did not answer, or not to the end, or what it said is no answer."""

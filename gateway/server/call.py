@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from gateway.backends.openai import failures
 from gateway.errors import Problem, UpstreamError, UpstreamFailed, UpstreamTimeout
 from gateway.server import logs
-from gateway.server.admission import Asker
+from gateway.server.admission import Asker, Place
 from gateway.server.backend import Backend
 from gateway.server.client import Answer, Ear, Post
 from gateway.server.telemetry.observation import Observation
@@ -61,11 +61,12 @@ class Call:
     ) -> None:
         self._backend, self._times, self._answered = backend, backend.timeouts, answered
         self._idle = self._times.idle or inf
-        self._place = backend.gate.enter(asker)
         self._clock = asyncio.get_running_loop().time
+        now = self._clock()
+        self._place = Place(backend.gate, asker, now)
         self._answer: Answer | None = None  # one that is no error
         self._ear: Ear | None = None
-        self._begin()
+        self._begin(now)
         self._path, self._body = path or backend.dialect.path, body
         self._line = seen.tape.put(backend.name, self._path, body) if seen and seen.tape else None
         self._step = seen.trace.attempt(backend.settings, self._path) if seen and seen.trace else None
@@ -147,12 +148,12 @@ class Call:
 
     async def _its_turn(self, seconds: float) -> bool:
         taken = await self._place.wait(seconds)
-        self._begin()
+        self._begin(self._clock())
         return taken
 
-    def _begin(self) -> None:
+    def _begin(self, now: float) -> None:
         """From now on: how long it may be silent before its first byte, and when the whole will have taken too long."""
-        now, times = self._clock(), self._times
+        times = self._times
         self._last = now + (times.total or inf)
         self._limit = min(now + (times.first_byte or inf), self._last)
 
