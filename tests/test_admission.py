@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from background import until
 from fleet import fleet
+from msgspec.structs import replace
 from scripted import HELLO, chunk, comments, head, problem, said, text_of, whole
 
 from gateway.config import Queue
@@ -75,7 +76,7 @@ async def test_the_time_in_the_queue_is_not_the_backends():
     go = asyncio.Event()
     of_it = {"concurrent": 1, "timeouts": {"first_byte": 0.5, "total": 0.5}}
     async with fleet([[head(), chunk("H"), go, *HELLO[1:]], HELLO], backends=[of_it | {"timeouts": {}}]) as site:
-        site.backend("b0").timeouts = site.backend("b0").timeouts.model_copy(update={"first_byte": 0.3})
+        site.backend("b0").timeouts = replace(site.backend("b0").timeouts, first_byte=0.3)
         tasks = await asking(site, 2)
         await asyncio.sleep(0.5)
         go.set()

@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from math import inf
 from typing import Any
 
 from msgspec import Struct
@@ -17,7 +18,7 @@ from gateway.backends.services import SERVICES
 from gateway.errors import GatewayError, Problem, Unreachable
 from gateway.server import httpx
 from gateway.server.admission import Gate
-from gateway.server.client import Pool, Post
+from gateway.server.client import Pool
 from gateway.server.learning import Learner
 
 _LIST_SECONDS = 5.0  # for the list of models, which is on the way only of a model that nobody has asked for yet
@@ -36,6 +37,14 @@ class Listed(Struct, frozen=True):
     window: int | None = None  # tokens of its context
 
 
+class Times(Struct, frozen=True):
+    """Seconds for all of an answer, its first byte, and from one byte to the next; infinite where there is no limit."""
+
+    total: float
+    first_byte: float
+    idle: float
+
+
 class Backend:
     """workers: processes that share what it can take; failed: is told why an attempt came to nothing."""
 
@@ -47,7 +56,9 @@ class Backend:
         clock: Callable[[], float] = time.monotonic,
         failed: Callable[[Problem], None] = lambda _: None,
     ) -> None:
-        self.name, self.settings, self.timeouts, self.failed = name, said, said.timeouts, failed
+        self.name, self.settings, self.failed = name, said, failed
+        times = said.timeouts
+        self.timeouts = Times(times.total or inf, times.first_byte or inf, times.idle or inf)
         concurrent = max(1, said.concurrent // workers) if said.concurrent else 0
         self.gate, self.probe_seconds = Gate(name, concurrent, said.queue), said.probe_seconds
         self.kind: Kind = ignoring(KINDS[said.kind], said.ignores)
@@ -55,8 +66,9 @@ class Backend:
         self.dialect, self.services = DIALECTS[self.kind.dialect], services(SERVICES[said.kind], said.ignores)
         key = said.api_key.get_secret_value() if said.api_key else ""
         self._headers = {"authorization": f"Bearer {key}"} if key else {}
-        idle, connect = said.idle_connections, said.timeouts.connect
+        idle, connect = said.idle_connections, times.connect
         self._pool = Pool(said.url, connect=connect, idle_connections=idle, headers=self._headers)
+        self.post = self._pool.post
         self._http: httpx.AsyncClient | None = None
         self._opening = asyncio.Lock()
         self.learner = Learner(self._opened, said.kind)
@@ -65,9 +77,6 @@ class Backend:
         self._problem: GatewayError | None = None
         self._asked = float("-inf")
         self._asking = asyncio.Lock()
-
-    def post(self, path: str, body: bytes, headers: Mapping[str, str] = {}) -> Post:
-        return self._pool.post(path, body, headers)
 
     async def count(self, body: bytes) -> int | None:
         """The tokens of the prompt that this body asks for an answer with; None if it does not say."""

@@ -60,7 +60,6 @@ class Call:
         seen: Observation | None = None,
     ) -> None:
         self._backend, self._times, self._answered = backend, backend.timeouts, answered
-        self._idle = self._times.idle or inf
         self._clock = asyncio.get_running_loop().time
         now = self._clock()
         self._place = Place(backend.gate, asker, now)
@@ -83,18 +82,21 @@ class Call:
         if not (self._place.taken or await self._its_turn(seconds)):
             return False
         limit = self._limit
+        post = self._post = self._post or self._asked()
         try:
-            answer = self._answer or await self._accepted(until, limit)
-            if answer and (answer.there or await answer.ready(min(until, limit) - self._clock())):
-                return True
-            if limit <= until:
-                raise UpstreamTimeout(f"The backend '{self._backend.name}' said nothing for too long.")
+            while not self._there(post):
+                if not await post.answer.ready(min(until, limit) - self._clock()):
+                    if until < limit:
+                        return False
+                    raise UpstreamTimeout(f"The backend '{self._backend.name}' said nothing for too long.")
+            if post.answer.status != 200:
+                await self._refused(post.answer)
         except UpstreamFailed:
             raise  # it has answered, and its place knows how
         except UpstreamError as error:
             self._ill(error.problem)
             raise
-        return False
+        return True
 
     def read(self) -> bytes:
         assert self._answer
@@ -103,7 +105,7 @@ class Call:
         except UpstreamError as error:
             self._ill(error.problem)
             raise
-        self._limit = min(self._clock() + self._idle, self._last)
+        self._limit = min(self._clock() + self._times.idle, self._last)
         line = self._line
         if line and (line.tape.speaks != line.call or not data):
             line.read(data)
@@ -137,7 +139,7 @@ class Call:
             return None
         heard = self._ear(data)
         if heard is not None:
-            self._limit = min(now + self._idle, self._last)
+            self._limit = min(now + self._times.idle, self._last)
         return heard
 
     def _ill(self, problem: Problem) -> None:
@@ -153,26 +155,25 @@ class Call:
 
     def _begin(self, now: float) -> None:
         """From now on: how long it may be silent before its first byte, and when the whole will have taken too long."""
-        times = self._times
-        self._last = now + (times.total or inf)
-        self._limit = min(now + (times.first_byte or inf), self._last)
+        self._last = now + self._times.total
+        self._limit = min(now + self._times.first_byte, self._last)
 
-    async def _accepted(self, until: float, limit: float) -> Answer | None:
-        """The answer, if its head has come by then and it is none of an error."""
-        post = self._post = self._post or self._asked()
-        while not post.headed():
-            if not await post.answer.ready(min(until, limit) - self._clock()):
-                return None
+    def _there(self, post: Post) -> bool:
+        """Whether there is something to read, or an answer of which its head says that it is an error."""
+        if self._answer:
+            return self._answer.there
+        if not post.headed():
+            return False
         answer = post.answer
         if self._step:
             self._step.status = answer.status
         if answer.status != 200:
-            await self._refused(answer)
+            return True
         self._answer, type = answer, answer.headers.get("content-type", "")
         if self._line:
             self._line.answered(type)
         self._answered(type)
-        return answer
+        return answer.there
 
     def _asked(self) -> Post:
         return self._backend.post(self._path, self._body, self._step.headers if self._step else {})
@@ -182,11 +183,12 @@ class Call:
         with closing(answer), suppress(UpstreamError):  # its status is known; what came has to do
             while len(body) < _REFUSAL_LIMIT and await answer.ready(until - self._clock()) and (data := answer.take()):
                 body += data
+        headers = answer.headers
         if self._line:
-            self._line.refused(answer.status, answer.headers, body)
+            self._line.refused(answer.status, headers, body)
         body = self._backend.masked(body)
         problem = self._absent(answer.status, failures.problem(answer.status, body))
-        retry_after = answer.headers.get("retry-after")
+        retry_after = headers.get("retry-after")
         self._backend.failed(problem)
         if self._step:
             self._step.error = problem.code
