@@ -169,7 +169,7 @@ class Call:
             self._step.status = answer.status
         if answer.status != 200:
             return True
-        self._answer, type = answer, answer.headers.get("content-type", "")
+        self._answer, type = answer, answer.content_type
         if self._line:
             self._line.answered(type)
         self._answered(type)

@@ -32,24 +32,28 @@ class Answer:
 
     def __init__(self, connection: "Connection") -> None:
         self.status = 0  # until the head is there
-        self.headers: dict[str, str] = {}  # names in lower case; values of one name are joined by ", "
+        self.unread = 0  # bytes off the socket since the reader last took what was there
+        self.error: UpstreamError | None = None  # why there is no more of it
+        self._fields: dict[bytes, bytes] = {}  # names in lower case; values of one name are joined by ", "
         self._connection = connection
         self._parts: list[bytes] = []
-        self._unread = 0  # bytes off the socket since the reader last took what was there
         self._waiter: asyncio.Future[bool] | None = None  # its result: something came
         self._ear: Ear | None = None
         self._over = False
-        self._error: UpstreamError | None = None
         self._keep = False
         self._ends_at_eof = False
         self._closed = False
         self.on_body = self._parts.append  # the parser feeds the list itself: no Python frame per chunk
 
-    def headed(self) -> bool:
-        """Whether status and headers are known; raises what came instead."""
-        if not self.status and self._error is not None:
-            raise copy(self._error)  # what is raised knows this frame, and with it the answer: they would be a cycle
-        return self.status > 0
+    @property
+    def headers(self) -> dict[str, str]:
+        """By their names in lower case; values of one name are joined by ", "."""
+        return {name.decode("latin-1"): value.decode("latin-1") for name, value in self._fields.items()}
+
+    @property
+    def content_type(self) -> str:
+        """As it says; "" where it does not."""
+        return self._fields.get(b"content-type", b"").decode("latin-1")
 
     def take(self) -> bytes:
         """All bytes of the body that came since the last time, once `ready` has said yes; b"" at the end of the body.
@@ -59,11 +63,12 @@ class Answer:
         if self._parts:
             data = b"".join(self._parts)
             self._parts.clear()
-            self._unread = 0
-            self._connection.resume()
+            self.unread = 0
+            if self._connection.held:
+                self._connection.resume()
             return data
-        if self._error is not None:
-            raise copy(self._error)
+        if self.error is not None:
+            raise copy(self.error)  # what is raised knows this frame, and with it the answer: they would be a cycle
         return b""
 
     @property
@@ -74,7 +79,7 @@ class Answer:
     @property
     def over(self) -> bool:
         """All of it was taken, and it came to its end."""
-        return self._over and not self._parts and self._error is None
+        return self._over and not self._parts and self.error is None
 
     def ready(self, seconds: float = inf, ear: Ear | None = None) -> asyncio.Future[bool]:
         """Wait until `take` need not, or an error has a head; False after so many seconds, and nothing is given up.
@@ -100,25 +105,23 @@ class Answer:
 
     # What the connection calls.
 
-    def count(self, size: int) -> None:
-        """Note that so many bytes are about to be parsed."""
-        self._unread += size
-
     def offer(self) -> bool:
         """Show the reader what came; true if so much waits for it that the backend has to be held back."""
         if self._parts:
-            if not (self._ear and self._heard(self._ear)):
+            if self._over or not (self._ear and self._heard(self._ear)):
                 self._wake()
-        elif self._unread > HEAD_LIMIT:
+        elif self.unread > HEAD_LIMIT:
             raise UpstreamInvalid("64 KiB came without a byte of body")
-        return self._unread > UNREAD_LIMIT and not self._over
+        elif self._over:
+            self._wake()
+        return self.unread > UNREAD_LIMIT and not self._over
 
     def end(self, error: UpstreamError | None = None) -> None:
         """Note how it ended; the first word holds."""
         if not self._over:
             self._over = True
-            self._error = error
-            self._wake()
+            self.error = error
+        self._wake()
 
     def eof(self) -> None:
         """The backend closed its side: well for a body without a length, as that ends nowhere else."""
@@ -128,7 +131,7 @@ class Answer:
 
     def broken(self) -> None:
         """The connection is gone."""
-        lost = Lost if self.status or self._unread else Silent
+        lost = Lost if self.status or self.unread else Silent
         self.end(lost("the connection to the backend broke before the answer was whole"))
 
     # What the parser calls, besides on_body.
@@ -139,31 +142,33 @@ class Answer:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self.status:  # a later one is a trailer
-            key, text = name.decode("latin-1").lower(), value.decode("latin-1")
-            self.headers[key] = f"{self.headers[key]}, {text}" if key in self.headers else text
+            key, fields = name.lower(), self._fields
+            fields[key] = b"%b, %b" % (fields[key], value) if key in fields else value
 
     def on_headers_complete(self) -> None:
-        if self._unread > HEAD_LIMIT and sum(len(k) + len(v) + 4 for k, v in self.headers.items()) > HEAD_LIMIT:
+        fields = self._fields
+        if self.unread > HEAD_LIMIT and sum(len(k) + len(v) + 4 for k, v in fields.items()) > HEAD_LIMIT:
             raise UpstreamInvalid("the head is larger than 64 KiB")
-        status, keep = self._connection.parsed()
+        parser = self._connection.parser
+        status = parser.get_status_code()
         if 100 <= status < 200 and status != 101:
-            self.headers.clear()
+            fields.clear()
             return
         if not 200 <= status < 600:
             raise UpstreamInvalid(f"status {status} is no answer")
-        headers = self.headers
-        if status == 200 and headers.get("content-encoding", "").lower() not in ("", "identity"):
+        encoding = fields.get(b"content-encoding")
+        if encoding and encoding.lower() != b"identity" and status == 200:
             raise UpstreamInvalid("the body is encoded, which was not asked for")
-        if "content-length" not in headers:
-            self._ends_at_eof = not headers.get("transfer-encoding", "").lower().rstrip().endswith("chunked")
-        self._keep = keep
+        if b"content-length" not in fields:
+            self._ends_at_eof = not fields.get(b"transfer-encoding", b"").lower().rstrip().endswith(b"chunked")
+        self._keep = parser.should_keep_alive()
         self.status = status
         if status != 200:
             self._wake()
 
     def on_message_complete(self) -> None:
         if self.status:  # else it was an interim answer
-            self.end()
+            self._over = True  # as `offer` tells the reader
 
     def _heard(self, ear: Ear) -> bool:
         """Whether nobody has to wake for what came."""
@@ -172,7 +177,7 @@ class Answer:
         heard = ear(b"".join(self._parts))
         if heard is not None:
             self._parts.clear()
-            self._unread = 0
+            self.unread = 0
             self._connection.alarm.again()
         return bool(heard)
 

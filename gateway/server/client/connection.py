@@ -22,14 +22,15 @@ class Alarm:
         self._due = self._seconds = inf
         self._ring: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._at = inf  # when that comes due
 
     def set(self, seconds: float, ring: Callable[[], None]) -> None:
         """Ring in so many seconds, unless it is set or unset before."""
         self._seconds, self._ring = seconds, ring
         self.again()
-        if self._due < (inf if self._timer is None else self._timer.when()):
+        if self._due < self._at:
             self.cancel()
-            self._timer = self._loop.call_at(self._due, self._look)
+            self._start()
 
     def again(self) -> None:
         """Ring so many seconds from now instead."""
@@ -41,14 +42,17 @@ class Alarm:
     def cancel(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+            self._timer, self._at = None, inf
+
+    def _start(self) -> None:
+        self._timer, self._at = self._loop.call_at(self._due, self._look), self._due
 
     def _look(self) -> None:
-        self._timer = None
+        self._timer, self._at = None, inf
         if self._ring and self._due <= self._loop.time() + 0.001:  # uvloop's clock ticks in milliseconds
             self._ring()
         elif self._due < inf:
-            self._timer = self._loop.call_at(self._due, self._look)
+            self._start()
 
 
 class Idle:
@@ -58,18 +62,15 @@ class Idle:
         self.limit = limit
         self._connections: dict[Connection, None] = {}
 
-    def __len__(self) -> int:
-        return len(self._connections)
-
     def put(self, connection: "Connection") -> bool:
         """Keep it, if there is room."""
-        if len(self) >= self.limit:
+        if len(self._connections) >= self.limit:
             return False
         self._connections[connection] = None
         return True
 
-    def pop(self) -> "Connection":
-        return self._connections.popitem()[0]
+    def pop(self) -> "Connection | None":
+        return self._connections.popitem()[0] if self._connections else None
 
     def discard(self, connection: "Connection") -> None:
         self._connections.pop(connection, None)
@@ -82,14 +83,14 @@ class Connection(asyncio.Protocol):
     _out: asyncio.Transport  # where a request goes: the socket or its TLS
     _opening: asyncio.Task[None] | None = None  # until it stands
     _answer: Answer | None = None
-    _parser: httptools.HttpResponseParser  # of that answer
+    parser: httptools.HttpResponseParser  # of that answer
 
     def __init__(self, loop: asyncio.AbstractEventLoop, idle: Idle) -> None:
         self.loop = loop
         self.alarm = Alarm(loop)
         self.gone = loop.create_future()  # done when the socket is closed
         self._idle = idle
-        self._held = False
+        self.held = False
 
     def open(self, opened: Opened, head: bytes, body: bytes) -> Answer:
         """Send a request as soon as it stands."""
@@ -124,20 +125,15 @@ class Connection(asyncio.Protocol):
 
     # What the answer calls.
 
-    def parsed(self) -> tuple[int, bool]:
-        """The status that came last, and whether another request may follow."""
-        return self._parser.get_status_code(), self._parser.should_keep_alive()
-
     def resume(self) -> None:
-        """Let the backend go on sending."""
-        if self._held:
-            self._held = False
-            self._raw.resume_reading()
+        """Let the backend go on sending, where it was held back."""
+        self.held = False
+        self._raw.resume_reading()
 
     def release(self, *, keep: bool) -> None:
         """The answer is done with: keep the connection if it can carry another, else close it."""
         self._answer = None
-        del self._parser  # it knows the answer, as the alarm does, and the answer knows this: they would be cycles
+        del self.parser  # it knows the answer, as the alarm does, and the answer knows this: they would be cycles
         self.alarm.unset()
         if not (keep and self._stands() and self._idle.put(self)):
             self.abort()
@@ -152,9 +148,9 @@ class Connection(asyncio.Protocol):
         if answer is None:  # nothing was asked
             self.abort()
             return
-        answer.count(len(data))
+        answer.unread += len(data)
         try:
-            self._parser.feed_data(data)
+            self.parser.feed_data(data)
             if answer.offer():
                 self._hold()
         except (httptools.HttpParserError, UpstreamInvalid) as error:
@@ -197,11 +193,11 @@ class Connection(asyncio.Protocol):
         """What comes from now on is a new answer."""
         answer = self._answer = Answer(self)
         # A parser of its own: one that is used again leaks the trailers of an answer into the next one's headers.
-        self._parser = httptools.HttpResponseParser(answer)
+        self.parser = httptools.HttpResponseParser(answer)
         return answer
 
     def _hold(self) -> None:
         # Always the socket, never its TLS: asyncio's TLS, when it is the one that is paused, drops what it holds when
         # the connection breaks, whereas the kernel still hands out what came before.
-        self._held = True
+        self.held = True
         self._raw.pause_reading()

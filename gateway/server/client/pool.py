@@ -56,14 +56,13 @@ class Pool:
         Where there is no connection, its answer is Unreachable, or UpstreamTimeout if it took too long.
         """
         head = self._head(path, len(body), headers)
-        kept = self._idle.pop().ask(head, body) if self._idle else None
-        return Post(kept, partial(self._ask_anew, head, body))
+        idle = self._idle.pop()
+        return Post(idle.ask(head, body) if idle else None, partial(self._ask_anew, head, body))
 
     async def close(self) -> None:
         """Close what is idle, and keep nothing from now on; answers that are being read come to their end."""
         self._idle.limit = 0
-        while self._idle:
-            connection = self._idle.pop()
+        while connection := self._idle.pop():
             connection.abort()
             await connection.gone
 

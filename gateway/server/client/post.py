@@ -1,6 +1,7 @@
 """One request on its way: on a connection that stood idle if there was one, and then perhaps once more on a new one."""
 
 from collections.abc import Callable
+from copy import copy
 
 from gateway.server.client.answer import Answer, Silent
 
@@ -20,12 +21,12 @@ class Post:
 
         Raises what came instead, but for a connection that the backend had given up while the request was on its way.
         """
-        try:
-            return self.answer.headed()
-        except Silent:
-            if not self._anew:
-                raise
-        self.close()
+        answer = self.answer
+        if answer.status or not answer.error:
+            return answer.status > 0
+        if not (self._anew and isinstance(answer.error, Silent)):
+            raise copy(answer.error)  # as what is raised knows this frame, they would be a cycle
+        answer.close()
         self.answer, self._anew = self._anew(), None
         return False
 
