@@ -182,8 +182,9 @@ class Answer:
         return bool(heard)
 
     def _quiet(self) -> None:
-        self._wake(something=False)
-
-    def _wake(self, *, something: bool = True) -> None:
         if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(something)
+            self._waiter.set_result(False)
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(True)

@@ -57,7 +57,11 @@ class Pool:
         """
         head = self._head(path, len(body), headers)
         idle = self._idle.pop()
-        return Post(idle.ask(head, body) if idle else None, partial(self._ask_anew, head, body))
+        return Post(self, head, body, idle.ask(head, body) if idle else None)
+
+    def anew(self, head: bytes, body: bytes) -> Answer:
+        """Send on a connection of its own."""
+        return Connection(asyncio.get_running_loop(), self._idle).open(self._opened, head, body)
 
     async def close(self) -> None:
         """Close what is idle, and keep nothing from now on; answers that are being read come to their end."""
@@ -76,10 +80,6 @@ class Pool:
             raise ValueError(f"not a path: {path!r}")
         lines = "\r\n".join({**self._lines, **_lines(headers)}.values())
         return f"POST {self._prefix}{path} HTTP/1.1\r\n{lines}\r\n".encode("latin-1")
-
-    def _ask_anew(self, head: bytes, body: bytes) -> Answer:
-        connection = Connection(asyncio.get_running_loop(), self._idle)
-        return connection.open(self._opened, head, body)
 
     async def _opened(self, connection: Connection) -> UpstreamError | None:
         try:

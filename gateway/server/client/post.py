@@ -1,20 +1,24 @@
 """One request on its way: on a connection that stood idle if there was one, and then perhaps once more on a new one."""
 
-from collections.abc import Callable
 from copy import copy
+from typing import TYPE_CHECKING
 
 from gateway.server.client.answer import Answer, Silent
+
+if TYPE_CHECKING:
+    from gateway.server.client.pool import Pool
 
 
 class Post:
     """answer: what it gets, from the moment in which it was sent; whoever has a post has to close that.
 
-    kept: the answer on a connection that was kept, if there is one; anew: sends the same on a connection of its own.
+    kept: the answer on a connection that was kept, if there is one; where there is none, or nothing comes of it, the
+    pool sends the same on a connection of its own.
     """
 
-    def __init__(self, kept: Answer | None, anew: Callable[[], Answer]) -> None:
-        self.answer = kept or anew()
-        self._anew = anew if kept else None
+    def __init__(self, pool: "Pool", head: bytes, body: bytes, kept: Answer | None) -> None:
+        self._pool, self._head, self._body, self._again = pool, head, body, kept is not None
+        self.answer = kept or pool.anew(head, body)
 
     def headed(self) -> bool:
         """Whether status and headers are known; where they are not, `answer.ready` tells when to look again.
@@ -24,10 +28,10 @@ class Post:
         answer = self.answer
         if answer.status or not answer.error:
             return answer.status > 0
-        if not (self._anew and isinstance(answer.error, Silent)):
+        if not (self._again and isinstance(answer.error, Silent)):
             raise copy(answer.error)  # as what is raised knows this frame, they would be a cycle
         answer.close()
-        self.answer, self._anew = self._anew(), None
+        self.answer, self._again = self._pool.anew(self._head, self._body), False
         return False
 
     def close(self) -> None:
