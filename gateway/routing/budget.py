@@ -12,7 +12,8 @@ class Budget:
 
     def first(self) -> None:
         """A request is tried for the first time."""
-        self._saved = min(_MOST, self._saved + 1)
+        if self._saved < _MOST:
+            self._saved += 1
 
     def again(self) -> bool:
         """Whether one may be tried once more; True has spent it."""

@@ -89,7 +89,7 @@ class Asking:
         served = await self._directory.find(name)
         allow_model(key, name, served.model)
         named = sticky(question.request, question.sticky, served)
-        return Ways(served, key, named, faithful=faithful)
+        return Ways(served, key, named, faithful)
 
     async def _again(self, job: Job, named: Named, held: AsyncExitStack) -> tuple[Question, Ways]:
         """The question of a job that has to be answered once more; raises as `answer` does."""

@@ -35,13 +35,13 @@ class Ways:
     served: the model that is asked; asker: who asks it.
     """
 
-    def __init__(self, served: Served, key: Key | None, sticky: str | None = None, *, faithful: bool = False) -> None:
+    def __init__(self, served: Served, key: Key | None, sticky: str | None = None, faithful: bool = False) -> None:
         self.served, self._asked, self._key, self._sticky = served, served, key, sticky
         self._fallbacks = [] if faithful else served.fallbacks
         alone = len(served.routes) == 1 and not self._fallbacks
         self.asker = Asker(key.name, _WEIGHTS[key.priority], alone) if key else Asker(alone=alone)
         self._budget, self._left = served.budget, served.settings.retries
-        self._tried: set[str] = set()
+        self._tried: list[str] = []
         self._last = served.any  # who was asked last
 
     @property
@@ -93,11 +93,11 @@ class Ways:
         """A model that answers in the place of the one that was asked."""
         for fallback, when in () if self.instead else self._fallbacks:
             allowed = reason in when and may_use(self._key, fallback.model, fallback.model)
-            if allowed and (way := self._at(fallback, set())):
+            if allowed and (way := self._at(fallback, [])):
                 return way
         return None
 
-    def _at(self, served: Served, tried: set[str]) -> Way | None:
+    def _at(self, served: Served, tried: list[str]) -> Way | None:
         member = served.balancer.choose(_now(), self._sticky, tried)
         if not member:
             return None
@@ -107,7 +107,7 @@ class Ways:
         return self._to(served.routes[member.name])
 
     def _to(self, route: Route) -> Way:
-        self._tried.add(route.backend.name)
+        self._tried.append(route.backend.name)
         self._last = route
         return Way(route)
 

@@ -45,7 +45,7 @@ class Limits:
         self._counter = Lenient(_counter(config, store))
         self._places = Places(config.server.workers)
         self._full: dict[str, _Full] = {}
-        self._known: dict[tuple[str, str], tuple[UseLimits, _Rules]] = {}
+        self._known: dict[str, dict[str, tuple[UseLimits, _Rules]]] = {"model": {}, "key": {}}
         self._clock = clock
 
     async def admit(self, key: Key | None, model: str, settings: Model, estimate: Callable[[], int]) -> Grant | None:
@@ -53,12 +53,11 @@ class Limits:
 
         estimate: how many tokens it may take, asked for only where that matters.
         """
-        limits, places = self._rules("model", model, settings.limits)
-        if key:
-            of_key = self._rules("key", key.name, key.limits)
-            limits, places = limits + of_key[0], places + of_key[1]
-        if not limits and not places:
+        of_model = self._rules("model", model, settings.limits)
+        of_key = self._rules("key", key.name, key.limits) if key else _NO_RULES
+        if of_model is of_key is _NO_RULES:
             return None
+        limits, places = of_model[0] + of_key[0], of_model[1] + of_key[1]
         let_go = self._places.take(places)
         try:
             taken = await self._take(limits, estimate)
@@ -72,11 +71,12 @@ class Limits:
 
     def _rules(self, kind: str, name: str, said: UseLimits) -> _Rules:
         """What is limited for this key or model: worked out once, as long as the same is said."""
-        known, rules = self._known.get((kind, name), (None, _NO_RULES))
-        if known is not said:
-            places = [(named(kind, name), said.concurrent)] if said.concurrent else []
-            rules = limits_of(kind, name, said), places
-            self._known[kind, name] = said, rules
+        known = self._known[kind].get(name)
+        if known and known[0] is said:
+            return known[1]
+        limits, places = limits_of(kind, name, said), [(named(kind, name), said.concurrent)] if said.concurrent else []
+        rules = (limits, places) if limits or places else _NO_RULES
+        self._known[kind][name] = said, rules
         return rules
 
     async def _take(self, limits: Sequence[Limit], estimate: Callable[[], int]) -> list[Standing]:
