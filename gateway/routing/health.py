@@ -85,7 +85,8 @@ class Health:
         if attempt != self._generation:
             return False
         self._failures = 0
-        self._count(now, good=1)
+        self._age(now)
+        self._good += 1
         if not self._openings:
             return False
         self._close()
@@ -96,14 +97,16 @@ class Health:
         if not self.stands(attempt):
             return
         self._failures += 1
-        self._count(now, bad=1)
+        self._age(now)
+        self._bad += 1
         if self._openings or self._failures >= _FAILURES:
             self._open(now)
 
     def poor(self, attempt: Attempt, now: float) -> None:
         """A failure that may be the request's fault, a 500: it is counted, but breaks no circuit, and mends none."""
         if self.stands(attempt):
-            self._count(now, bad=1)
+            self._age(now)
+            self._bad += 1
             self.dropped(attempt)
 
     def dropped(self, attempt: Attempt) -> None:
@@ -147,9 +150,10 @@ class Health:
         """How many outcomes `share` is of; each counts half after 10 s."""
         return (self._good + self._bad) * self._decay(now)
 
-    def _count(self, now: float, good: int = 0, bad: int = 0) -> None:
+    def _age(self, now: float) -> None:
+        """What was counted weighs what it does by now."""
         decay = self._decay(now)
-        self._good, self._bad, self._counted_at = self._good * decay + good, self._bad * decay + bad, now
+        self._good, self._bad, self._counted_at = self._good * decay, self._bad * decay, now
 
     def _decay(self, now: float) -> float:
         decay: float = 0.5 ** ((now - self._counted_at) / _HALF_LIFE)

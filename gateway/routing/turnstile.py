@@ -14,10 +14,6 @@ from msgspec import Struct
 _SPARE = 16  # entries of lines that are gone, that are not worth the clearing
 
 
-def _nobody() -> None:
-    """Is told of a turn that nobody sleeps for yet."""
-
-
 class Ticket(Struct, eq=False):
     """inside: its turn has come, and it has not left; on_turn: may be set as long as it waits."""
 
@@ -66,7 +62,7 @@ class Turnstile:
         """True if the next one would have to wait."""
         return 0 < self._limit <= self.inside
 
-    def enter(self, tenant: str, weight: float, on_turn: Callable[[], object] = _nobody) -> Ticket | None:
+    def enter(self, tenant: str, weight: float, on_turn: Callable[[], object]) -> Ticket | None:
         """A ticket, inside or waiting; None if there is no place to wait, either.
 
         weight: the tenant's share of the turns, above 0; it holds for all that it has waiting.
@@ -74,10 +70,10 @@ class Turnstile:
         """
         if not self.waiting and not self.full:
             self.inside += 1
-            return Ticket(tenant, on_turn, inside=True)
+            return Ticket(tenant, on_turn, True)
         if self.waiting >= self.length:
             return None
-        ticket = Ticket(tenant, on_turn, inside=False)
+        ticket = Ticket(tenant, on_turn, False)
         self._wait(ticket, weight)
         return ticket
 

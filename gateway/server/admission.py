@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from gateway.config import Queue
 from gateway.errors import Unavailable
-from gateway.routing import Attempt, Health, Turnstile
+from gateway.routing import Health, Turnstile
 
 _log = logging.getLogger("gateway")
 _AGAIN = "1"  # seconds after which there may be room
@@ -39,11 +39,6 @@ class Gate:
         """It was asked how it is."""
         self.told(partial(self.health.probed, well=well))
 
-    def well(self, attempt: Attempt) -> None:
-        """It has begun to answer; where that closes the circuit it is logged."""
-        if self.health.well(attempt, _now()):
-            _log.warning("backend %s is back", self.name)
-
     def told(self, failure: Callable[[float], None]) -> None:
         """Give the health what it makes of this time; where that opens the circuit it is logged."""
         now = _now()
@@ -61,7 +56,7 @@ class Place:
         self._gate, self._alone = gate, asker.alone
         self._attempt = gate.health.begin(now)
         self._open = True  # its outcome is
-        self._ticket = ticket = gate.turns.enter(asker.tenant, asker.weight)
+        self._ticket = ticket = gate.turns.enter(asker.tenant, asker.weight, _unheard)
         self.taken = ticket is not None and ticket.inside
         self._until = now + gate.patience
 
@@ -95,7 +90,8 @@ class Place:
         """It has begun to answer, or has refused what was wrong; to say it again adds nothing."""
         if self._open:
             self._open = False
-            self._gate.well(self._attempt)
+            if self._gate.health.well(self._attempt, _now()):
+                _log.warning("backend %s is back", self._gate.name)
 
     def ill(self) -> None:
         """It did not answer, or not to the end, or what it said is no answer."""
@@ -114,6 +110,10 @@ class Place:
         else:
             self._open = False
             health.poor(self._attempt, _now())
+
+
+def _unheard() -> None:
+    """A turn that comes while nobody sleeps for it is found by who looks."""
 
 
 def _now() -> float:
