@@ -1,7 +1,8 @@
 """The requests of one process that go on, and the last ones that are over."""
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping
+from itertools import chain
 from time import time
 
 from gateway.errors import Problem
@@ -19,16 +20,16 @@ class Recent:
     """A request costs one entry, made when it is over; all else is looked up for whoever asks."""
 
     def __init__(self) -> None:
-        self._live: set[Observation] = set()
+        self._live: defaultdict[str, set[Observation]] = defaultdict(set)  # by endpoint
         self._over: deque[Seen] = deque(maxlen=_KEPT)
         self._failed: deque[Seen] = deque(maxlen=_KEPT_FAILED)
         self._failures: dict[str, Failure] = {}  # the last of each backend
 
     def begin(self, seen: Observation) -> None:
-        self._live.add(seen)
+        self._live[seen.endpoint].add(seen)
 
     def end(self, seen: Observation) -> None:
-        self._live.discard(seen)
+        self._live[seen.endpoint].discard(seen)
         entry = see(seen, live=False)
         self._over.append(entry)
         if seen.problem:
@@ -38,9 +39,14 @@ class Recent:
         """An attempt has."""
         self._failures[backend] = failure(problem)
 
+    def inside(self) -> dict[str, int]:
+        """How many go on, by all endpoints that there have been."""
+        return {endpoint: len(live) for endpoint, live in self._live.items()}
+
     def sight(self, backends: Mapping[str, Backend], now: float) -> Sight:
         """now: in the event loop's time."""
-        live = sorted((see(seen, live=True) for seen in self._live), key=lambda seen: -seen.arrived)
+        live = [see(seen, live=True) for seen in chain.from_iterable(self._live.values())]
+        live.sort(key=lambda seen: -seen.arrived)
         since = self._over[0].ended if len(self._over) == _KEPT else 0.0
         return Sight(
             rates=rates(live, self._over, since, time()),

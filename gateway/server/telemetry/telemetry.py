@@ -29,7 +29,6 @@ class Telemetry:
         self._shared, self._tally = shared, Tally()
         self._counter = counting.Counter(self._tally)
         self.recorder, self.tracer = Recorder(), Tracer()
-        self._inside: dict[str, int] = {}  # requests, by endpoint
         self._directory: Directory | None = None  # the newest one
         self._recent = Recent()
 
@@ -47,8 +46,6 @@ class Telemetry:
         self, id: str, endpoint: str, headers: Iterable[tuple[bytes, bytes]] = (), method: str = "POST"
     ) -> Observation:
         """A request has come, and whoever lets go of it last ends it; endpoint: "" if it is not to be counted."""
-        if endpoint:
-            self._inside[endpoint] = self._inside.get(endpoint, 0) + 1
         tape, trace = self.recorder.begin(id, endpoint, headers), self.tracer.begin(endpoint, headers)
         seen = Observation(id, method, endpoint, self._end, tape=tape, trace=trace)
         if endpoint:
@@ -98,7 +95,6 @@ class Telemetry:
     def _end(self, seen: Observation) -> None:
         if not seen.endpoint:
             return
-        self._inside[seen.endpoint] -= 1
         self._counter.count(seen)
         self._recent.end(seen)
         if seen.tape:
@@ -109,7 +105,8 @@ class Telemetry:
             logs.requests.info("%s", line(seen))
 
     def _present(self) -> Series:
-        flying: dict[Labels, list[float]] = {(endpoint,): [float(count)] for endpoint, count in self._inside.items()}
+        inside = self._recent.inside()
+        flying: dict[Labels, list[float]] = {(endpoint,): [float(count)] for endpoint, count in inside.items()}
         return {IN_FLIGHT.name: flying, **counting.states(self._backends(), asyncio.get_running_loop().time())}
 
     def _sight(self, backends: Mapping[str, Backend]) -> Sight:
