@@ -2,6 +2,7 @@
 
 import secrets
 import string
+from os import urandom
 
 _ALPHABET = (string.ascii_letters + string.digits).encode()
 _TABLE = bytes(_ALPHABET[i % len(_ALPHABET)] for i in range(256))
@@ -9,12 +10,12 @@ _TABLE = bytes(_ALPHABET[i % len(_ALPHABET)] for i in range(256))
 
 def new_id(prefix: str) -> str:
     """The prefix and 24 random characters."""
-    return prefix + secrets.token_bytes(24).translate(_TABLE).decode()
+    return prefix + urandom(24).translate(_TABLE).decode()
 
 
 def short_id() -> str:
     """Nine characters, as Mistral's templates want the id of a call."""
-    return secrets.token_bytes(9).translate(_TABLE).decode()
+    return urandom(9).translate(_TABLE).decode()
 
 
 def padding() -> str:
