@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
 _log = logging.getLogger("gateway")
+_NOTHING = Usage(0, 0)
 
 
 class Compaction(Struct, frozen=True):
@@ -119,7 +120,7 @@ class Question(Struct, frozen=True):
         return spent.prompt + spent.completion
 
     def spent(self) -> Usage:
-        return sum([turn.spent for turn in self.turns], Usage(0, 0))
+        return sum([turn.spent for turn in self.turns], _NOTHING)
 
     async def kept(self, record: Record) -> bool:
         """Store the answer; False, and the ledger knows, if that cannot be done: the client gets it all the same."""

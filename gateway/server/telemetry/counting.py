@@ -42,7 +42,7 @@ class Counter:
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
         self._requests: dict[tuple[str, str, str, int], list[list[float]]] = {}
-        self._tokens: dict[str, list[list[float]]] = {}
+        self._answers: dict[tuple[str, str], list[list[float]]] = {}
 
     def count(self, seen: Observation) -> None:
         sort = seen.endpoint, seen.model, seen.backend, seen.outcome
@@ -50,34 +50,39 @@ class Counter:
         requests[0] += 1
         received[0] += seen.received
         sent[0] += seen.sent
-        for code, times in seen.ledger.codes().items():
-            self._tally.count(LEDGER, (code,), times)
+        if codes := seen.ledger.codes():
+            for code, times in codes.items():
+                self._tally.count(LEDGER, (code,), times)
         if seen.stored:
             self._tally.count(STORED)
         if seen.backend:
             self._count_answer(seen)
 
     def _count_answer(self, seen: Observation) -> None:
-        tally, pace, used = self._tally, seen.pace, seen.spent()
-        tally.measure(DURATION, seen.ended - seen.arrived)
-        if seen.format:
-            tally.count(FORMATS, (seen.format,))
-        if seen.streamed and pace.first_content is not None:
-            tally.measure(FIRST_TOKEN, pace.first_content - seen.arrived)
-            tally.add(BETWEEN, (*pace.gaps, pace.last - pace.first_content))
-        given, made, cached, thought = self._tokens.get(seen.model) or self._of_model(seen.model)
+        sort = seen.model, seen.format
+        given, made, cached, thought, *read = self._answers.get(sort) or self._of_answer(*sort)
+        used = seen.spent()
         given[0] += used.prompt
         made[0] += used.completion
         cached[0] += used.cached
         thought[0] += used.reasoning
+        for one in read:
+            one[0] += 1
+        self._tally.measure(DURATION, seen.ended - seen.arrived)
+        if seen.streamed and (first := seen.pace.first_content) is not None:
+            self._tally.measure(FIRST_TOKEN, first - seen.arrived)
+            self._tally.add(BETWEEN, (*seen.pace.gaps, seen.pace.last - first))
 
     def _of_request(self, endpoint: str, model: str, backend: str, outcome: int) -> list[list[float]]:
         labels = endpoint, model, backend, str(outcome)
         cells = [self._tally.cell(REQUESTS, labels), *(self._tally.cell(one, (endpoint,)) for one in (RECEIVED, SENT))]
         return self._requests.setdefault((endpoint, model, backend, outcome), cells)
 
-    def _of_model(self, model: str) -> list[list[float]]:
-        return self._tokens.setdefault(model, [self._tally.cell(TOKENS, (model, one)) for one in _SORTS])
+    def _of_answer(self, model: str, format: str) -> list[list[float]]:
+        """The tokens of a model, and last, where there is one, the format that an answer was read in."""
+        cells = [self._tally.cell(TOKENS, (model, one)) for one in _SORTS]
+        read = [self._tally.cell(FORMATS, (format,))] if format else []
+        return self._answers.setdefault((model, format), [*cells, *read])
 
 
 def kind(problem: Problem) -> str | None:

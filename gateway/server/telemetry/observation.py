@@ -34,7 +34,7 @@ class Pace(Struct, eq=False):
     first_byte: float | None = None
     first_content: float | None = None
     last: float = 0.0
-    gaps: list[int] = field(default_factory=lambda: [0] * (len(GAPS) + 1))
+    gaps: list[int] = field(default_factory=([0] * (len(GAPS) + 1)).copy)
 
     def heard(self, begun: bool) -> None:
         """A piece has come; begun: there has been content by now."""

@@ -26,18 +26,14 @@ class Tally:
         self.cell(metric, labels)[0] += amount
 
     def measure(self, metric: Metric, value: float) -> None:
-        values = self._alone(metric)
+        values = self.series[metric.name][()]
         values[bisect_left(metric.buckets, value)] += 1
         values[-1] += value
 
     def add(self, metric: Metric, values: Iterable[float]) -> None:
         """What was measured already: how many fell into each bucket, and their sum."""
-        mine = self._alone(metric)
+        mine = self.series[metric.name][()]
         mine[:] = map(add, mine, values)
-
-    def _alone(self, metric: Metric) -> list[float]:
-        """The one series of a metric without labels."""
-        return self.series[metric.name][()]
 
 
 def together(several: Iterable[Mapping[str, Mapping[Labels, list[float]]]]) -> Series:
