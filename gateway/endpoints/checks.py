@@ -52,6 +52,7 @@ boolean = _typed("a boolean", bool)
 string = _typed("a string", str)
 array = _typed("an array", list)
 object_ = _typed("an object", dict)
+_TYPES: dict[Check, type] = {boolean: bool, string: str, array: list, object_: dict}
 _integer = _typed("an integer", int)
 _decimal = _typed("a decimal", int, float)
 
@@ -115,16 +116,17 @@ def fields(required: Mapping[str, Check], optional: Mapping[str, Check] | None =
     """An object with these members; others may be there too, and null counts as absent."""
 
     known = {**required, **(optional or {})}
+    types = {name: _TYPES[each] for name, each in known.items() if each in _TYPES}  # that are all there is to check
 
     def check(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
-        object_(value, param)
-        prefix = f"{param}." if param else ""
+        if type(value) is not dict:
+            object_(value, param)
         for name in required:
             if value.get(name) is None:
-                raise missing(prefix + name)
+                raise missing(f"{param}.{name}" if param else name)
         for name, member in value.items():
-            if member is not None and (each := known.get(name)):
-                each(member, prefix + name)
+            if type(member) is not types.get(name) and member is not None and (each := known.get(name)):
+                each(member, f"{param}.{name}" if param else name)
 
     return check
 
