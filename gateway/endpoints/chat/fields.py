@@ -1,5 +1,6 @@
 """The parameters of a chat completion and what each may be (`spec.md` A1, A2)."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from gateway.endpoints.body import metadata, moderation, stop
@@ -96,12 +97,22 @@ _BY_ROLE: dict[str, Check] = {
 _ANY_MESSAGE = fields({"role": one_of(*ROLES)}, {"tool_calls": list_of(_call), "function_call": _CALLED})
 
 
-_SPEAKERS = ("developer", "system", "user", "assistant")
+_SPEAKERS = ("user", "assistant", "system", "developer")
+
+
+def plain(messages: Iterable[Any]) -> bool:
+    """Whether each is a role and a text, as almost all are: none has anything wrong, or anything to do with calls."""
+    for one in messages:
+        if type(one) is not dict or len(one) != 2 or one.get("role") not in _SPEAKERS:
+            return False
+        if type(one.get("content")) is not str:
+            return False
+    return True
 
 
 def _message(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
-    if type(value) is dict and len(value) == 2 and value.get("role") in _SPEAKERS and type(value.get("content")) is str:
-        return  # almost always
+    if plain((value,)):
+        return
     _ANY_MESSAGE(value, param)
     _BY_ROLE[value["role"]](value, param)
 
@@ -169,4 +180,5 @@ OPTIONAL: dict[str, Check] = {
 }
 
 body = fields(REQUIRED, OPTIONAL)
+besides_messages = fields({"model": string}, OPTIONAL)
 KNOWN = frozenset(REQUIRED) | frozenset(OPTIONAL)

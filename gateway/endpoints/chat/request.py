@@ -6,67 +6,90 @@ from msgspec import Struct
 
 from gateway.endpoints.body import check_stream_options, decoded
 from gateway.endpoints.chat import legacy
+from gateway.endpoints.chat.fields import besides_messages as check_besides
 from gateway.endpoints.chat.fields import body as check_body
+from gateway.endpoints.chat.fields import plain
 from gateway.endpoints.choice import Chosen, not_offered, settled
 from gateway.errors import BadRequest
 from gateway.request import Message, Named, Request, Tool
-
-_OWN = frozenset(("model", "messages", "tools", "tool_choice", "n", "stream", "modalities", "store"))
 
 
 class Asked(Struct, frozen=True, kw_only=True):
     """A chat completion as it was asked for.
 
-    include_usage, continuous_usage: a count at the end, with each chunk; obfuscation: padding that hides lengths.
     functions: the client speaks the old way, before tools.
     role: of the answer; another than "assistant" where the client lets the model continue its own message.
     service_tier: the client wants to hear one.
-    store: the completion is to be stored; metadata: with these words.
+    store: the completion is to be stored.
     """
 
     request: Request
-    include_usage: bool = False
-    continuous_usage: bool = False
-    obfuscation: bool = False
     functions: bool = False
     role: str = "assistant"
     service_tier: bool = False
     store: bool = False
-    metadata: dict[str, str] = {}
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The words that it is to be stored with."""
+        said: dict[str, str] = self.request.rest.get("metadata") or {}
+        return said
+
+    @property
+    def include_usage(self) -> bool:
+        """A count at the end of a stream."""
+        return self._of_stream("include_usage")
+
+    @property
+    def continuous_usage(self) -> bool:
+        """One with each chunk."""
+        return self._of_stream("continuous_usage_stats")
+
+    @property
+    def obfuscation(self) -> bool:
+        """Padding that hides lengths."""
+        return self._of_stream("include_obfuscation")
+
+    def _of_stream(self, name: str) -> bool:
+        return (self.request.rest.get("stream_options") or {}).get(name) is True
 
 
 def parse(raw: bytes) -> Asked:
     """Raise BadRequest, in OpenAI's words, for what the API does not allow."""
     body = decoded(raw)
-    check_body(body, "")
+    said = body.get("messages")
+    simple = type(said) is list and len(said) > 0 and plain(said)  # then there is nothing more to look for in them
+    (check_besides if simple else check_body)(body, "")
     functions = legacy.modern_body(body)
-    options = body.get("stream_options") or {}
     _check_together(body)
-    messages = legacy.modern_messages(body["messages"])
-    _check_results(messages)
+    messages = body.pop("messages") if simple else _modern(body.pop("messages"))
     tools, (choice, allowed) = _tools(body)
+    store, _ = body.pop("store", False), body.pop("modalities", None)
     request = Request(
-        model=body["model"],
+        model=body.pop("model"),
         messages=tuple(messages),
         tools=tools,
         tool_choice=choice,
         allowed=allowed,
         max_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
-        n=body.get("n", 1),
-        stream=body.get("stream", False),
-        rest={name: value for name, value in body.items() if name not in _OWN},
+        n=body.pop("n", 1),
+        stream=body.pop("stream", False),
+        rest=body,
     )
     return Asked(
         request=request,
-        include_usage=options.get("include_usage") or False,
-        continuous_usage=options.get("continuous_usage_stats") is True,
-        obfuscation=options.get("include_obfuscation") or False,
         functions=functions,
         role=messages[-1]["role"] if body.get("add_generation_prompt") is False else "assistant",
         service_tier="service_tier" in body,
-        store=body.get("store") or False,
-        metadata=body.get("metadata") or {},
+        store=store,
     )
+
+
+def _modern(messages: list[Message]) -> list[Message]:
+    """The messages of which some may have to do with calls."""
+    modern = legacy.modern_messages(messages)
+    _check_results(modern)
+    return modern
 
 
 def _check_together(body: dict[str, Any]) -> None:
@@ -87,12 +110,11 @@ def _check_results(messages: list[Message]) -> None:
 
 
 def _tools(body: dict[str, Any]) -> tuple[tuple[Tool, ...], Chosen]:
-    """What is offered, what has to be called and what may be."""
+    """What is offered, what has to be called and what may be: taken out of the body."""
     if "tools" not in body and "tool_choice" not in body:
         return (), (None, None)
-    tools = tuple(
-        Tool(tool[tool["type"]]["name"], tool[tool["type"]], tool["type"]) for tool in body.get("tools") or ()
-    )
+    given, chosen = body.pop("tools", None), body.pop("tool_choice", None)
+    tools = tuple(Tool(tool[tool["type"]]["name"], tool[tool["type"]], tool["type"]) for tool in given or ())
     offered = {tool.name for tool in tools}
 
     def find(chosen: dict[str, Any]) -> Named:
@@ -102,4 +124,4 @@ def _tools(body: dict[str, Any]) -> tuple[tuple[Tool, ...], Chosen]:
             raise not_offered(name)
         return Named(name)
 
-    return tools, settled(body.get("tool_choice"), tools, find)
+    return tools, settled(chosen, tools, find)

@@ -1,0 +1,68 @@
+"""What is seen at a glance of a chat completion means what a longer look at it would have found."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import json
+
+from gateway.endpoints.chat.fields import OPTIONAL, plain
+from gateway.endpoints.chat.request import parse
+from gateway.endpoints.checks import fields
+from gateway.errors import BadRequest
+
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+MESSAGES = st.lists(
+    st.one_of(
+        st.fixed_dictionaries(
+            {"role": st.sampled_from(("user", "assistant", "system", "developer")), "content": st.just("Hi")}
+        ),
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "role": st.sampled_from(("user", "assistant", "tool", "function", "poet", 1, [], None)),
+                "content": st.sampled_from(("Hi", "", None, 1, [], [{"type": "text", "text": "Hi"}], [{}])),
+                "name": st.sampled_from(("f", 1)),
+                "tool_call_id": st.sampled_from(("c", "d")),
+                "tool_calls": st.sampled_from(([], [CALL], [{}])),
+                "function_call": st.sampled_from((CALL["function"], {})),
+            },
+        ),
+        st.sampled_from(("Hi", None)),
+    ),
+    max_size=4,
+)
+VALUES = (True, 1, -1.5, "", "x" * 200, [], [1], {}, {"type": 1}, None)
+
+
+def read(messages):
+    """What they come to, or what is wrong with them."""
+    try:
+        said = parse(json.encode({"model": "m", "messages": messages})).request.messages
+    except BadRequest as error:
+        return error.problem
+    return [{name: value for name, value in message.items() if name != "beside"} for message in said]
+
+
+def found(check, value, place):
+    try:
+        check(value, place)
+    except BadRequest as error:
+        return error.problem
+    return None
+
+
+@given(MESSAGES)
+def test_messages_mean_the_same_with_something_beside_that_takes_a_longer_look(messages):
+    longer = [{**one, "beside": 1} if isinstance(one, dict) else one for one in messages]
+    assert not plain(longer) or not longer
+    assert read(messages) == read(longer)
+
+
+@pytest.mark.parametrize("name", OPTIONAL)
+def test_a_member_that_is_known_by_its_type_is_what_its_check_finds(name):
+    check = OPTIONAL[name]
+    for value in VALUES:
+        expected = None if value is None else found(check, value, name)
+        assert found(fields({}, {name: check}), {name: value}, "") == expected
+        inside = None if value is None else found(check, value, f"body.{name}")
+        assert found(fields({}, {name: check}), {name: value}, "body") == inside
