@@ -185,7 +185,7 @@ async def response(
         head = responses.Head(named.id, named.created, asked.request.model, model.reasoning.carrier, told)
         return responses.encoder(head, asked, ledger, edge)
 
-    origin = await held.enter_async_context(state.origin(draft, named.id))
+    origin = await state.origin(draft, named.id, held)
     asked = responses.parse(draft, origin.context, rules, ledger)
     asked = replace(asked, kept=asked.kept or state.remembers)
     all_turns = asked.echo["reasoning"].get("context") != "current_turn"
@@ -228,7 +228,7 @@ async def compaction(
     def encoder(_: config.Model) -> Endpoint:
         return responses.Compaction(responses.Head(id, created, request.model), edge, ledger, users)
 
-    origin = await held.enter_async_context(state.origin(draft, id))
+    origin = await state.origin(draft, id, held)
     request = summarised(responses.parse(draft, origin.context, rules, ledger).request)
     users = responses.by_users([*origin.context.before, *draft.input(origin.context.items)], new_id)
     keep = partial(state.keep_response, draft, origin)

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct
@@ -48,17 +48,14 @@ class State:
         self._store, self.tenant = store, tenant
         self._holds = False  # a conversation
 
-    @asynccontextmanager
-    async def origin(self, draft: Draft, id: str) -> AsyncIterator[Origin]:
-        """Raises BadRequest or NotFound for what is not there; holds the conversation until the end of the block.
+    async def origin(self, draft: Draft, id: str, held: AsyncExitStack) -> Origin:
+        """Raises BadRequest or NotFound for what is not there.
 
-        id: of the response that goes on from it.
+        id: of the response that goes on from it; held: takes the conversation.
         """
         if draft.conversation:
-            async with self._held(draft.conversation, id):
-                yield await self._found(draft)
-        else:
-            yield await self._found(draft)
+            await held.enter_async_context(self._held(draft.conversation, id))
+        return await self._found(draft)
 
     async def keep_response(self, draft: Draft, origin: Origin, record: Record) -> None:
         """Store the answer with its question; all of it, or raise StoreFailed."""
@@ -159,9 +156,8 @@ class State:
 class Reading(State):
     """For those who add nothing: a conversation is not held, and may grow meanwhile."""
 
-    @asynccontextmanager
-    async def origin(self, draft: Draft, _: str) -> AsyncIterator[Origin]:
-        yield await self._found(draft)
+    async def origin(self, draft: Draft, _: str, __: AsyncExitStack) -> Origin:
+        return await self._found(draft)
 
     def lasts(self, asked: Asked, _: int) -> bool:
         return False
