@@ -14,6 +14,7 @@ from gateway.server.answer import Answer
 from gateway.server.auth import allow_model
 from gateway.server.counting import Count
 from gateway.server.directory import Directory
+from gateway.server.held import Held
 from gateway.server.jobs.jobs import Jobs
 from gateway.server.jobs.reply import Accepted
 from gateway.server.limiting import Limits, estimate
@@ -25,7 +26,7 @@ from gateway.server.telemetry.telemetry import Telemetry
 from gateway.server.ways import Ways, sticky
 from gateway.store.records import Job
 
-Read = Callable[[Reader, bytes, str, AsyncExitStack], Awaitable[Question]]
+Read = Callable[[Reader, bytes, str, Held], Awaitable[Question]]
 
 
 class Ask(Struct, frozen=True):
@@ -60,7 +61,7 @@ class Asking:
         seen = observed(ask.http.scope)
         if seen.tape:
             seen.tape.asked(ask.http.scope, ask.raw)
-        async with AsyncExitStack() as held:
+        async with Held() as held:
             question = await read(self._reader, ask.raw, ask.tenant, held)
             seen.ledger, seen.spent = question.ledger, question.spent
             try:
@@ -69,12 +70,12 @@ class Asking:
                 tokens = partial(estimate, question.request) if reply is Answer else int
                 if grant := await self._limits.admit(ask.key, ways.served.model, ways.served.settings, tokens):
                     grant.used, send = question.used, grant.telling(send)
-                    await held.enter_async_context(grant)
+                    await held.stack.enter_async_context(grant)
                 if question.lasting:
-                    held.callback(seen.hold())
+                    held.stack.callback(seen.hold())
                     if question.lasting.background:
-                        held.enter_context(self.joined(beside=1))
-                    job = await self.jobs.start(ask.http.scope, ask.raw, ask.tenant, (question, ways), held)
+                        held.stack.enter_context(self.joined(beside=1))
+                    job = await self.jobs.start(ask.http.scope, ask.raw, ask.tenant, (question, ways), held.stack)
                     if job:
                         seconds = self._config.stream.keepalive_seconds
                         accepted = Accepted(job, self.store, seconds)
@@ -95,5 +96,5 @@ class Asking:
         """The question of a job that has to be answered once more; raises as `answer` does."""
         state = State(self.store, job.tenant)
         key = next((key for key in self._config.auth.keys if key.name == job.tenant), None)
-        question = await self._reader.response_in(state, job.request, held, named)
+        question = await self._reader.response_in(state, job.request, Held(held), named)
         return question, await self._ways(question, key)

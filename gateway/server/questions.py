@@ -3,7 +3,6 @@
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from gateway.ledger import Ledger
 from gateway.request import Request
 from gateway.server import preparing, texts
 from gateway.server.directory import Route
+from gateway.server.held import Held
 from gateway.server.ids import new_id, padding
 from gateway.server.memory import Forgetful
 from gateway.server.rounds import Round
@@ -53,7 +53,7 @@ class Beside(Struct, frozen=True):
 
     memory: Forgetful
     workshop: Workshop | None
-    held: AsyncExitStack
+    held: Held
 
 
 class Lasting(Struct, frozen=True):
@@ -198,7 +198,7 @@ async def response(
     sticky = asked.echo["prompt_cache_key"] or draft.conversation or thread
     box = workshop.box(asked.hosted, request, ledger) if workshop else None
     if box:
-        await held.enter_async_context(box)
+        await held.stack.enter_async_context(box)
     question = Question(request, ledger, encoder, keep, memory, sticky, "input", compaction, lasting)
     return replace(question, tools=lambda _: box)
 
@@ -218,7 +218,7 @@ def _lasting(
 
 
 async def compaction(
-    body: dict[str, Any], settings: config.Responses, state: State, sealer: Sealer, held: AsyncExitStack
+    body: dict[str, Any], settings: config.Responses, state: State, sealer: Sealer, held: Held
 ) -> Question:
     """The question for a summary alone, of which nothing is stored; `held` takes what it holds."""
     ledger, created, edge = Ledger(), int(time.time()), _edge(sealer)

@@ -1,13 +1,13 @@
 """Bodies in, questions out: what each way of asking needs besides the body."""
 
 from collections.abc import Awaitable
-from contextlib import AsyncExitStack
 
 from msgspec import Struct
 
 from gateway.config import Config
 from gateway.endpoints.body import decoded
 from gateway.server import questions
+from gateway.server.held import Held
 from gateway.server.memory import Forgetful, Memory
 from gateway.server.questions import Beside, Named, Question
 from gateway.server.sealing import Keyring
@@ -29,24 +29,24 @@ class Reader(Struct, frozen=True):
     config: Config
     workshop: Workshop
 
-    def chat_completion(self, raw: bytes, tenant: str, _: AsyncExitStack) -> Asked:
+    def chat_completion(self, raw: bytes, tenant: str, _: Held) -> Asked:
         return questions.chat_completion(raw, State(self.store, tenant), self._memory(tenant), self.workshop)
 
-    def completion(self, raw: bytes, _: str, __: AsyncExitStack) -> Asked:
+    def completion(self, raw: bytes, _: str, __: Held) -> Asked:
         return questions.completion(raw)
 
-    def response(self, raw: bytes, tenant: str, held: AsyncExitStack) -> Asked:
+    def response(self, raw: bytes, tenant: str, held: Held) -> Asked:
         return self.response_in(State(self.store, tenant), raw, held)
 
-    def response_in(self, state: State, raw: bytes, held: AsyncExitStack, named: Named | None = None) -> Asked:
+    def response_in(self, state: State, raw: bytes, held: Held, named: Named | None = None) -> Asked:
         """A response that finds what it goes on from in this state; `named`: if it is asked again."""
         return self._response(state, raw, Beside(self._memory(state.tenant), self.workshop, held), named)
 
-    def prompt(self, raw: bytes, tenant: str, held: AsyncExitStack) -> Asked:
+    def prompt(self, raw: bytes, tenant: str, held: Held) -> Asked:
         """A response that is not going to be answered."""
         return self._response(Reading(self.store, tenant), raw, Beside(self._memory(tenant), None, held))
 
-    def compaction(self, raw: bytes, tenant: str, held: AsyncExitStack) -> Asked:
+    def compaction(self, raw: bytes, tenant: str, held: Held) -> Asked:
         state, sealer = Reading(self.store, tenant), self.keyring.sealer(tenant)
         return questions.compaction(decoded(raw), self.config.responses, state, sealer, held)
 

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct
@@ -11,6 +11,7 @@ from msgspec import Struct
 from gateway.endpoints.responses import Asked, Context, Draft
 from gateway.endpoints.responses.stored import told_apart
 from gateway.errors import BadRequest, NotFound, StoreFailed
+from gateway.server.held import Held
 from gateway.server.ids import new_id
 from gateway.store import completions, conversations, jobs, responses, threads
 from gateway.store.database import Database
@@ -48,13 +49,13 @@ class State:
         self._store, self.tenant = store, tenant
         self._holds = False  # a conversation
 
-    async def origin(self, draft: Draft, id: str, held: AsyncExitStack) -> Origin:
+    async def origin(self, draft: Draft, id: str, held: Held) -> Origin:
         """Raises BadRequest or NotFound for what is not there.
 
         id: of the response that goes on from it; held: takes the conversation.
         """
         if draft.conversation:
-            await held.enter_async_context(self._held(draft.conversation, id))
+            await held.stack.enter_async_context(self._held(draft.conversation, id))
         return await self._found(draft)
 
     async def keep_response(self, draft: Draft, origin: Origin, record: Record) -> None:
@@ -156,7 +157,7 @@ class State:
 class Reading(State):
     """For those who add nothing: a conversation is not held, and may grow meanwhile."""
 
-    async def origin(self, draft: Draft, _: str, __: AsyncExitStack) -> Origin:
+    async def origin(self, draft: Draft, _: str, __: Held) -> Origin:
         return await self._found(draft)
 
     def lasts(self, asked: Asked, _: int) -> bool:

@@ -1,7 +1,6 @@
 """One response on its way: what is answered as over HTTP, told in messages."""
 
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
 
 from msgspec import Struct
 from starlette.requests import Request as HttpRequest
@@ -14,6 +13,7 @@ from gateway.server import failures
 from gateway.server.answer import Answer
 from gateway.server.asking import Ask, Asking
 from gateway.server.headers import header
+from gateway.server.held import Held
 from gateway.server.ids import new_id
 from gateway.server.questions import Question
 from gateway.server.reader import Reader
@@ -93,7 +93,7 @@ class Answering:
         seen.status, seen.problem = 200, seen.problem or (None if seen.left else problem)
         seen.let_go()
 
-    def _read(self, reader: Reader, raw: bytes, tenant: str, held: AsyncExitStack) -> Awaitable[Question]:
+    def _read(self, reader: Reader, raw: bytes, tenant: str, held: Held) -> Awaitable[Question]:
         state = Nearby(reader.store, tenant, self._client.recent, self._asked.lane)
         return reader.response_in(state, raw, held)
 

@@ -1,0 +1,28 @@
+"""What an answer holds until it is over, which mostly is nothing."""
+
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self
+
+from msgspec import Struct
+
+
+class Held(Struct):
+    """At the end of the block all of it is let go of, the last one first."""
+
+    _stack: AsyncExitStack | None = None
+
+    @property
+    def stack(self) -> AsyncExitStack:
+        """Takes what is to be held; there is none before there is something."""
+        if self._stack is None:
+            self._stack = AsyncExitStack()
+        return self._stack
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._stack.__aexit__(kind, error, trace) if self._stack else None
