@@ -1,6 +1,6 @@
 """What a client asked, in neutral terms: chat completions, without what only an endpoint cares for."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from gateway.events import ToolKind
 # `arguments`; the arguments of the other kinds are the JSON that events.ToolStart tells of.
 Message = dict[str, Any]
 LEADING = ("system", "developer")  # roles of what is said before a conversation begins
+_SPEAKERS = ("user", "assistant", "system")  # that every server has
 
 
 def summary(text: str) -> Message:
@@ -20,9 +21,17 @@ def summary(text: str) -> Message:
     return {"role": "user", "content": f"<conversation_summary>{text}</conversation_summary>"}
 
 
-def plain(message: Message) -> bool:
-    """True of a text in a role that every server has: there is nothing in it that anybody would have to change."""
-    return len(message) == 2 and type(message.get("content")) is str and message["role"] != "developer"
+def plain(messages: Iterable[Any]) -> bool:
+    """Whether each of these, which may be anything, is a text in a role that every server has, as almost all are.
+
+    There is nothing wrong with such a message, nothing in it about calls, and nothing that anybody has to change.
+    """
+    for one in messages:
+        if type(one) is not dict or len(one) != 2 or one.get("role") not in _SPEAKERS:
+            return False
+        if type(one.get("content")) is not str:
+            return False
+    return True
 
 
 def led(messages: Sequence[Message], message: Message) -> tuple[Message, ...]:
@@ -108,7 +117,7 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def plain(self) -> bool:
         """True if there is nothing but texts in its messages, as of most."""
-        return all(map(plain, self.messages))
+        return plain(self.messages)
 
     @property
     def callable_tools(self) -> tuple[Tool, ...]:

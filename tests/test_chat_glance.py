@@ -5,10 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import json
 
-from gateway.endpoints.chat.fields import OPTIONAL, plain
+from gateway.endpoints.chat.fields import OPTIONAL
 from gateway.endpoints.chat.request import parse
 from gateway.endpoints.checks import fields
 from gateway.errors import BadRequest
+from gateway.request import plain
 
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 MESSAGES = st.lists(

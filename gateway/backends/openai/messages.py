@@ -41,7 +41,7 @@ class Policy(Struct, frozen=True):
 
 def sayable(said: Sequence[Message], policy: Policy, ledger: Ledger) -> list[Message]:
     """Each message by itself; those that are plain are so already."""
-    return [message if plain(message) else _message(message, policy, ledger) for message in said]
+    return [message if plain((message,)) else _message(message, policy, ledger) for message in said]
 
 
 def ordered(given: list[Message], policy: Policy, ledger: Ledger) -> list[Message]:

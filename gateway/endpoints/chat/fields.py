@@ -1,6 +1,5 @@
 """The parameters of a chat completion and what each may be (`spec.md` A1, A2)."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from gateway.endpoints.body import metadata, moderation, stop
@@ -19,6 +18,7 @@ from gateway.endpoints.checks import (
     wrong_type,
 )
 from gateway.errors import BadRequest
+from gateway.request import plain
 
 ROLES = ("developer", "system", "user", "assistant", "tool", "function")
 
@@ -95,19 +95,6 @@ _BY_ROLE: dict[str, Check] = {
 
 
 _ANY_MESSAGE = fields({"role": one_of(*ROLES)}, {"tool_calls": list_of(_call), "function_call": _CALLED})
-
-
-_SPEAKERS = ("user", "assistant", "system", "developer")
-
-
-def plain(messages: Iterable[Any]) -> bool:
-    """Whether each is a role and a text, as almost all are: none has anything wrong, or anything to do with calls."""
-    for one in messages:
-        if type(one) is not dict or len(one) != 2 or one.get("role") not in _SPEAKERS:
-            return False
-        if type(one.get("content")) is not str:
-            return False
-    return True
 
 
 def _message(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON

@@ -8,10 +8,9 @@ from gateway.endpoints.body import check_stream_options, decoded
 from gateway.endpoints.chat import legacy
 from gateway.endpoints.chat.fields import besides_messages as check_besides
 from gateway.endpoints.chat.fields import body as check_body
-from gateway.endpoints.chat.fields import plain
 from gateway.endpoints.choice import Chosen, not_offered, settled
 from gateway.errors import BadRequest
-from gateway.request import Message, Named, Request, Tool
+from gateway.request import Message, Named, Request, Tool, plain
 
 
 class Asked(Struct, frozen=True, kw_only=True):
