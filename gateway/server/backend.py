@@ -73,7 +73,7 @@ class Backend:
         self._opening = asyncio.Lock()
         self.learner = Learner(self._opened, said.kind)
         self._key, self._clock = key.encode(), clock
-        self._models: list[Listed] | None = None  # what it listed last
+        self._models: dict[str, Listed] | None = None  # what it listed last, by their ids
         self._problem: GatewayError | None = None
         self._asked = float("-inf")
         self._asking = asyncio.Lock()
@@ -97,26 +97,30 @@ class Backend:
             await self._refresh()
         if self._models is None and self._problem:
             raise self._problem
-        return self._models or []
+        return [*(self._models or {}).values()]
 
     async def _refresh(self) -> None:
         if self._clock() - self._asked > _FRESH_SECONDS:
             listed, self._problem = await self._list()
-            self._models = self._models if listed is None else listed
+            self._models = self._models if listed is None else {one.id: one for one in listed}
             self._asked = self._clock()
 
     def lists(self, model: str) -> bool:
         """True if it is known to have the model; it says itself if it does no more."""
-        return any(listed.id == model for listed in self._models or ())
+        return model in (self._models or ())
 
     def names(self, model: str) -> tuple[str, ...]:
         """All that the model is called here."""
-        roots = [listed.root for listed in self._models or () if listed.id == model and listed.root]
-        return (model, *roots)
+        listed = self._listed(model)
+        return (model, listed.root) if listed and listed.root else (model,)
 
     def listed_window(self, model: str) -> int | None:
         """The tokens of its context that the list has told of, if it has been asked for."""
-        return next((listed.window for listed in self._models or () if listed.id == model), None)
+        listed = self._listed(model)
+        return listed.window if listed else None
+
+    def _listed(self, model: str) -> Listed | None:
+        return self._models.get(model) if self._models else None
 
     async def alive(self) -> bool:
         """True if there is somebody to answer, whatever the answer, unless it says itself that it cannot."""
