@@ -8,7 +8,7 @@ _PLACE = "gateway.headers"  # in the scope of a request
 
 def header(scope: MutableMapping[str, Any], name: bytes) -> str | None:
     """The first of this name, which is in lower case; None if there is none."""
-    value = (scope.get(_PLACE) or named(scope)).get(name)
+    value = named(scope).get(name)
     return None if value is None else value.decode("latin-1")
 
 

@@ -10,7 +10,6 @@ import sys
 from asyncio import TimerHandle
 from collections.abc import Callable
 from itertools import chain
-from math import inf
 from operator import itemgetter
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -23,6 +22,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from gateway.config import Config
+from gateway.server.alarm import Alarm
 from gateway.server.direct import Cycle
 from gateway.server.headers import named
 from gateway.server.writing import Joining
@@ -35,7 +35,6 @@ _PONG = 60.0  # seconds until one has to come; a client answers when it has read
 _MOST_HEAD = 1 << 16  # bytes of a request's head
 _name = itemgetter(0)
 _LENGTHS = (b"content-length", b"transfer-encoding")
-_TICK = 0.001  # seconds, of uvloop's clock
 _LAST_WORDS = 5  # seconds, beyond the drain, for those who are told that it is over
 
 
@@ -130,27 +129,25 @@ class Http(Patience, HttpToolsProtocol):  # type: ignore[misc] # its config is o
 
     scope: Scope  # type: ignore[assignment] # uvicorn's, in which others leave what is theirs
     _unsent: TimerHandle | None = None
-    _idle: TimerHandle | None = None  # moves only when it comes due: most connections have their next request by then
-    _idle_until = inf  # of the loop's time; inf: nobody waits for a request
     _complete = False  # the last request that has begun
     _headless: int | None = 0  # bytes that came of a head without an end; None: it has one
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
         super().connection_made(transport)
-        self.joining = Joining(transport, self.loop)
+        self.joining, self._idle = Joining(transport, self.loop), Alarm(self.loop)
         self.transport = self.joining  # type: ignore[assignment] # all of it that is used
         self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._expect_no_more()
-        if self._idle:
-            self._idle.cancel()
+        self._idle.unset()
+        self._idle.cancel()
         super().connection_lost(exc)
         if lost := self.joining.lost:
             lost()
 
     def data_received(self, data: bytes) -> None:
-        self._idle_until = inf
+        self._idle.unset()
         self._expect_no_more()
         super().data_received(data)
         if not self._complete:
@@ -196,7 +193,7 @@ class Http(Patience, HttpToolsProtocol):  # type: ignore[misc] # its config is o
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """As uvicorn's, but for its timer, which is set and unset for each request."""
+        """As uvicorn's, but for its timer, which it sets and unsets for each request."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
@@ -204,9 +201,7 @@ class Http(Patience, HttpToolsProtocol):  # type: ignore[misc] # its config is o
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
             return
-        self._idle_until = self.loop.time() + self.timeout_keep_alive
-        if not self._idle:
-            self._idle = self.loop.call_at(self._idle_until, self._close_if_idle)
+        self._idle.set(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def handle_websocket_upgrade(self) -> None:
         self.transport = self.joining.alone()
@@ -240,13 +235,6 @@ class Http(Patience, HttpToolsProtocol):  # type: ignore[misc] # its config is o
             self._headless += size
             if self._headless > 2 * _MOST_HEAD:
                 self.transport.close()
-
-    def _close_if_idle(self) -> None:
-        self._idle = None
-        if self.loop.time() + _TICK >= self._idle_until:
-            self.timeout_keep_alive_handler()
-        elif self._idle_until < inf:
-            self._idle = self.loop.call_at(self._idle_until, self._close_if_idle)
 
     def _expect(self) -> None:
         if not self.transport.is_closing():

@@ -3,56 +3,15 @@
 import asyncio
 import ssl as tls
 from collections.abc import Awaitable, Callable
-from math import inf
 
 import httptools
 
 from gateway.errors import UpstreamError, UpstreamInvalid
+from gateway.server.alarm import Alarm
 from gateway.server.client.answer import Answer
 
 _LARGE = 1 << 16  # bytes that are not copied for it
 Opened = Callable[["Connection"], Awaitable[UpstreamError | None]]  # connects it; why that did not come about
-
-
-class Alarm:
-    """A limit that is set for every wait and hardly ever rings: its one loop timer moves only when it comes due."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._due = self._seconds = inf
-        self._ring: Callable[[], None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._at = inf  # when that comes due
-
-    def set(self, seconds: float, ring: Callable[[], None]) -> None:
-        """Ring in so many seconds, unless it is set or unset before."""
-        self._seconds, self._ring = seconds, ring
-        self.again()
-        if self._due < self._at:
-            self.cancel()
-            self._start()
-
-    def again(self) -> None:
-        """Ring so many seconds from now instead."""
-        self._due = self._loop.time() + self._seconds
-
-    def unset(self) -> None:
-        self._due, self._ring = inf, None
-
-    def cancel(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer, self._at = None, inf
-
-    def _start(self) -> None:
-        self._timer, self._at = self._loop.call_at(self._due, self._look), self._due
-
-    def _look(self) -> None:
-        self._timer, self._at = None, inf
-        if self._ring and self._due <= self._loop.time() + 0.001:  # uvloop's clock ticks in milliseconds
-            self._ring()
-        elif self._due < inf:
-            self._start()
 
 
 class Idle:
