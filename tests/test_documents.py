@@ -309,6 +309,12 @@ def test_a_request_without_files_has_none_to_be_read(content):
     assert not documents.has_files(Request(model="m", messages=({"role": "user", "content": content},)))
 
 
+async def test_a_request_without_files_is_the_same_one():
+    request, ledger = asking({"type": "text", "text": "q"}), Ledger()
+    assert await read_beside(request, NOWHERE, ledger) is request
+    assert ledger.entries() == []
+
+
 async def test_each_outcome_is_listed_once():
     ledger = Ledger()
     parts = [file(uri(data)) for data in (b"Hello", b"World", PNG, PNG, HOSTILE["a bomb"][0])]

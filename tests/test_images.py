@@ -14,6 +14,7 @@ from scripted import HELLO, gateway, problem, said, whole
 from web import HERE, PNG, hanging, page, web
 
 from gateway import config, images
+from gateway.backends import KINDS
 from gateway.errors import BadRequest
 from gateway.ledger import Ledger
 from gateway.request import Request
@@ -37,7 +38,7 @@ async def fetched(url, **limits):
     """What a server is sent in the place of the URL."""
     settings = config.Fetching(fetch=True, networks=(HERE,), **limits)
     request = Request(model="m", messages=tuple(asking(image(url))))
-    ((part,),) = (one["content"] for one in (await read(request, settings, Ledger())).messages)
+    ((part,),) = (one["content"] for one in (await read(request, KINDS["llamacpp"], settings, Ledger())).messages)
     return part["image_url"]["url"]
 
 

@@ -11,7 +11,6 @@ from starlette.requests import Request as HttpRequest
 
 from gateway.compaction import Told, resumed, summarised
 from gateway.config import Config
-from gateway.documents import has_files
 from gateway.endpoints.responses import Summary
 from gateway.errors import ClientError, GatewayError, Problem, UpstreamFailed
 from gateway.hosted import Loop, Result
@@ -50,9 +49,7 @@ class Attempts:
 
     async def begin(self, way: Way) -> None:
         """Raises what the request is refused for."""
-        request = self._question.request
-        if has_files(request):
-            request = await documents.read(request, self._settings.files, self._ledger)
+        request = await documents.read(self._question.request, self._settings.files, self._ledger)
         if toolbox := self._question.tools(way.route.settings):
             request = await self._with_tools(toolbox, request)
         self._versions = versions(request)
@@ -146,9 +143,7 @@ class Attempts:
 
     async def _prepared(self, route: Route, ledger: Ledger) -> Round:
         route, settings = heads.strictly(self._http, route), self._settings
-        request = self._versions[0]
-        if not route.backend.kind.fetches:
-            request = await images.read(request, settings.images, ledger)
+        request = await images.read(self._versions[0], route.backend.kind, settings.images, ledger)
         round = await self._question.prepare(request, route, ledger, settings.limits.frame_bytes)
         heads.check(route, ledger)
         return round

@@ -6,7 +6,6 @@ from starlette.responses import JSONResponse
 from starlette.types import Send
 
 from gateway import config
-from gateway.documents import has_files
 from gateway.ledger import Ledger
 from gateway.server import documents, heads, images
 from gateway.server.preparing import prepare
@@ -26,11 +25,8 @@ class Count(Struct, frozen=True):
 
     async def run(self, send: Send) -> bool:
         http, ledger, route = self.http, self.question.ledger, self.ways.first().route
-        request = self.question.request
-        if has_files(request):
-            request = await documents.read(request, self.settings.files, ledger)
-        if not route.backend.kind.fetches:
-            request = await images.read(request, self.settings.images, ledger)
+        request = await documents.read(self.question.request, self.settings.files, ledger)
+        request = await images.read(request, route.backend.kind, self.settings.images, ledger)
         round = await prepare(request, route, ledger, self.settings.limits.frame_bytes)
         heads.check(heads.strictly(http, route), ledger)
         said = {"object": "response.input_tokens", "input_tokens": await input_tokens(round, ledger)}

@@ -20,7 +20,9 @@ logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it tells what it finds 
 
 
 async def read(request: Request, settings: config.Fetching, ledger: Ledger, seconds: float = _SECONDS) -> Request:
-    """A request that has files, with their text instead of them; raises BadRequest for one that is none."""
+    """The request with the text of its files instead of them; raises BadRequest for one that is none."""
+    if not documents.has_files(request):
+        return request
     whole = await _fetched(request, settings, ledger)
     until = monotonic() + seconds
     try:

@@ -1,6 +1,7 @@
 """Images that a request names by their URLs, fetched for servers that do not do that themselves."""
 
 from gateway import config, images
+from gateway.backends import Kind
 from gateway.errors import BadRequest
 from gateway.ledger import Ledger
 from gateway.request import Request
@@ -9,9 +10,9 @@ from gateway.server.fetching import Fetching, Sort
 IMAGE = Sort("image", accept="image/*", too_large="image_file_too_large")
 
 
-async def read(request: Request, settings: config.Fetching, ledger: Ledger) -> Request:
-    """The request for a server that can see an image only if it is given it; raises BadRequest for one that is none."""
-    if not (wanted := images.addresses(request)):
+async def read(request: Request, kind: Kind, settings: config.Fetching, ledger: Ledger) -> Request:
+    """The request as a server of this kind can see all of its images; raises BadRequest for one that it could not."""
+    if kind.fetches or not (wanted := images.addresses(request)):
         return request
     if not settings.fetch:
         message = (
