@@ -3,9 +3,9 @@
 import itertools
 
 import pytest
-from postgres import Postgres
 
 from gateway.store import Database
+from support.postgres import Postgres
 
 _NUMBERS = itertools.count()
 

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 from playwright.async_api import expect
-from scripted import HELLO, call, chunk, frame, head, listening, stream, whole
 
 from browser.chromium import DESKTOP, PHONE, chromium, page_of, picture
 from browser.overview import CONTRASTS, EVE, EVIL, KEYS, ON, channels, focused, until, url_of
 from gateway.recording import Read, read
+from support.app import listening
+from support.upstream import HELLO, call, chunk, frame, head, stream, whole
 
 TOOLS = [{"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}]
 USAGE = frame(choices=[], usage={"prompt_tokens": 40, "completion_tokens": 24, "total_tokens": 64})

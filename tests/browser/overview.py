@@ -3,12 +3,13 @@
 import asyncio
 
 import pytest
-from scripted import HANG, HELLO, chunk, head, listening, running, settings, whole
 
 from browser.chromium import DESKTOP, PHONE, chromium, page_of, picture
 from gateway import config
 from gateway.server import logs
 from gateway.server.app import create_app
+from support.app import listening, running, settings
+from support.upstream import HANG, HELLO, chunk, head, whole
 
 ON = {"inspector": {"enabled": True}}
 KEYS = [

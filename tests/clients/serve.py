@@ -9,14 +9,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mcp_server import Toys
-from search_service import Searching
-from serving import listening, served
-from worked_examples import TURNS, Message, Turn
-
 from gateway import demo
 from gateway.config import parse
 from gateway.formats import names
+from support.mcp_server import Toys
+from support.search_services import Searching
+from support.threaded_gateway import listening, served
+from support.worked_examples import TURNS, Message, Turn
 
 CONFIG = """
 backends:

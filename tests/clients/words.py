@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from scripted import chunk, frame, stream
+from support.upstream import chunk, frame, stream
 
 FORMAT = {"format": "hermes_json"}
 PROMPT, COMPLETION = 1000, 10  # tokens of each answer

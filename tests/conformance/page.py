@@ -7,8 +7,8 @@ from operator import itemgetter
 from pathlib import Path
 
 from conformance.words import CLIENTS, ENGINES, HEAD, RECORDED, SERVERS
+from support.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 FILE = ROOT / "docs/conformance.md"
 RESULTS = Path(__file__).parent / "results"
 LIVE = ("wire", "engines")

@@ -10,9 +10,9 @@ from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
 
-from replay import EXCHANGES, SERVERS, golden, golden_file
+from support.paths import ROOT
+from support.recorded_servers import EXCHANGES, SERVERS, golden, golden_file
 
-ROOT = Path(__file__).parents[2]
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
 LINE = re.compile(r"(ok|FAIL) +(\S.*)")  # of a client: `client · model · check`
 VERSIONS = (
@@ -29,7 +29,7 @@ def recordings():
 
 
 def wire():
-    return {"versions": llamacpp(), "servers": outcomes(*PYTEST, "tests/test_wire.py")}
+    return {"versions": llamacpp(), "servers": outcomes(*PYTEST, "tests/project/test_wire.py")}
 
 
 def engines():

@@ -1,6 +1,6 @@
 """For pytest: how each case of wire/ went on each server, by what it is about, and what was told, as JSON.
 
-    pytest -p conformance.plugin --outcomes FILE tests/test_wire.py
+    pytest -p conformance.plugin --outcomes FILE tests/project/test_wire.py
 
 What is no case is a check of the doctor.  An outcome is a word, and behind a colon what was told: `holds` and `listed`
 have entries of the ledger, `refused` the words of the error.  `left` and `untold` are as in wire/server.py; what `fails`
@@ -12,11 +12,11 @@ import os
 from pathlib import Path
 
 import pytest
+
+from conformance.features import DOCTOR, feature
 from wire.cases import CASES
 from wire.gate import Gate
 from wire.server import Listed, Refused
-
-from conformance.features import DOCTOR, feature
 
 BY_NAME = {str(case): case for case in CASES}
 

@@ -17,14 +17,14 @@ from typing import NamedTuple
 
 import httpx
 import pytest
-from wire.cases import CASES
-from wire.gate import Gate, opened
-from wire.server import Ability, Left, Listed, Refused, Server
 
 from gateway import demo
 from gateway.doctor.findings import State
 from gateway.doctor.probes import PROBES
 from gateway.server.doctor import Wanted, consult
+from wire.cases import CASES
+from wire.gate import Gate, opened
+from wire.server import Ability, Left, Listed, Refused, Server
 
 PYTHON, MODEL = os.environ["ENGINES_PYTHON"], os.environ["ENGINES_MODEL"]
 START_SECONDS, STOP_SECONDS = 300, 30

@@ -6,11 +6,11 @@ import struct
 from contextlib import asynccontextmanager
 
 from msgspec import Struct
-from scripted import HANG, HELLO, SOON, chunk, head
 
 from faults.matrix import Cell, closed, left, level, now, site_of, sound
 from faults.rows import CHUNKED, HEL, JSON, STREAM, chunked, forever, raw
 from faults.ways import HTTP
+from support.upstream import HANG, HELLO, SOON, chunk, head
 
 BIG = 25_000_000  # bytes that all the buffers on the way may hold
 STILL = 0.2  # seconds without a byte, after which no more come

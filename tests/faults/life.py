@@ -9,13 +9,14 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from msgspec import Struct
-from processes import process
-from scripted import END, HANG, HELLO, SOON, Site
 
 from faults.matrix import Cell, left, level, now, site_of, sound
 from faults.rows import HEL, REST
 from faults.upstream import Backend
 from faults.ways import HTTP, Answers, Background, Fails, Outcome, Socket, heard
+from support.app import Site
+from support.gateway_process import process
+from support.upstream import END, HANG, HELLO, SOON
 
 DAY = 86_400
 

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import httpx
 from msgspec import Struct
-from scripted import HELLO, SOON, STORES, Site, chunk, running, settings, stream
 
 from faults.memory import census, watched
 from faults.upstream import Backend
 from faults.ways import WAYS, Outcome, Responses
 from gateway.server.app import create_app
+from support.app import STORES, Site, running, settings
+from support.upstream import HELLO, SOON, chunk, stream
 
 AT_ONCE = 0.25  # seconds within which a backend is let go of; tests wait longer, as they share the machine
 

@@ -1,16 +1,15 @@
 """The table of outcomes: on the terminal, and as docs/faults.md."""
 
-from pathlib import Path
-
 from faults import clients, life, matrix, rows, tools
 from faults.ways import WAYS
+from support.paths import ROOT
 
-FILE = Path(__file__).parents[2] / "docs/faults.md"
+FILE = ROOT / "docs/faults.md"
 HEAD = """\
 # What goes wrong, and what comes of it
 
 Made by `make faults`, which runs every row in every way of asking, over real sockets, and fails where a cell is not as
-it has to be; the same rows are tests (`tests/test_faults.py`). There is one backend and no second attempt.
+it has to be; the same rows are tests (`tests/project/test_faults.py`). There is one backend and no second attempt.
 
 A cell says what the client has: a status and the code of its error; `200`, and all that the backend had said; or
 `200, error` and a code: all that had come before, then the error, then a proper end of the body. Behind it is what became

@@ -5,10 +5,10 @@ import gzip
 import json
 
 from msgspec import Struct
-from scripted import CLOSE, DONE, END, HANG, HELLO, RESET, call, chunk, frame, head, said, silent, whole
 
 from faults.upstream import DOWN, EARLY, SLAM, ends_itself
 from faults.ways import Answers, Fails
+from support.upstream import CLOSE, DONE, END, HANG, HELLO, RESET, call, chunk, frame, head, said, silent, whole
 
 
 class Row(Struct, frozen=True):

@@ -5,16 +5,17 @@ import gc
 from contextlib import nullcontext
 from copy import copy
 
-from mcp_server import TOOL, Liar
 from msgspec import Struct
-from scripted import HELLO, SOON, call, chunk, running, stream
-from search_service import OSLO, Searching, endless, never, says
 from starlette.responses import Response, StreamingResponse
 
 from faults.clients import connection, goes
 from faults.matrix import Cell, here, left, level, now, site_of, sound
 from faults.rows import BRIEF
 from faults.ways import HTTP, TOOLS, WAYS, Chat, Outcome
+from support.app import running
+from support.mcp_server import TOOL, Liar
+from support.search_services import OSLO, Searching, endless, never, says
+from support.upstream import HELLO, SOON, call, chunk, stream
 
 OF_A_REQUEST = (
     *(f"gateway.{name}" for name in ("endpoints", "hosted", "ledger", "request", "turn")),

@@ -5,7 +5,7 @@ import re
 from contextlib import asynccontextmanager
 from enum import Enum
 
-from scripted import CLOSE, END, RESET, Asked, Upstream, list_of
+from support.upstream import CLOSE, END, RESET, Asked, Upstream, list_of
 
 
 class Trick(Enum):

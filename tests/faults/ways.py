@@ -8,9 +8,11 @@ import json
 
 import httpx
 from msgspec import Struct
-from responses_events import checked
-from scripted import HELLO_MESSAGES, events, payloads
-from websocket_client import connected
+
+from support.app import HELLO_MESSAGES
+from support.responses_events import checked
+from support.sse import events, payloads
+from support.websocket import connected
 
 TOOLS = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}
 DONE = "data: [DONE]\n\n"

@@ -1,12 +1,11 @@
 """What an operator writes: a Config, or a ConfigError that says in which line what is wrong."""
 
-from pathlib import Path
-
 from fuzz.target import Input, Target, begun
 from gateway import config, formats
 from gateway.config.schema import Config
+from support.paths import ROOT
 
-FILE = Path(__file__).parents[2] / "config/gateway.yaml"
+FILE = ROOT / "config/gateway.yaml"
 _FORMATS = formats.names()
 _ENVIRONMENT = {"SET": "value", "EMPTY": "", "NUMBER": "5", "ODD": "a: [b\n${SET}"}
 WORDS = (

@@ -5,9 +5,6 @@ from functools import cache, partial
 
 from msgspec import DecodeError
 from msgspec import json as fast
-from replay import CHAT, COMPLETIONS, EXCHANGES
-from responses_answers import new_encoder
-from streams import TOOLS, grammatical, merge, setting
 
 from fuzz.framing import reference
 from fuzz.mutation import mutated
@@ -21,6 +18,9 @@ from gateway.ledger import Ledger
 from gateway.services import embeddings, rerank, tokens
 from gateway.turn import Failed, Keep, Send, Turn
 from gateway.upstream import Upstream
+from support.pipeline import TOOLS, grammatical, merge, setting
+from support.recorded_servers import CHAT, COMPLETIONS, EXCHANGES
+from support.responses import new_encoder
 
 _EVENTS, _LINES, _WHOLE = "text/event-stream", "application/x-ndjson", "application/json"
 _LIMITS = (8 << 20, 1000, 64)

@@ -4,10 +4,10 @@ from functools import partial
 
 import httpx
 from httpx_sse import EventSource
-from test_framing import CASES, LINES
 
 from fuzz.target import Input, Target, begun
 from gateway.framing import SSE, FrameTooLong, Lines
+from support.sse_streams import CASES, LINES
 
 _BOM = b"\xef\xbb\xbf"
 _LIMITS = (13, 1000, 1 << 20)

@@ -2,7 +2,6 @@
 
 import json
 from functools import cache, partial
-from pathlib import Path
 
 from msgspec import json as fast
 
@@ -30,8 +29,8 @@ from gateway.services import embeddings, rerank, tokens
 from gateway.translate import call_ids, enforced, prompted, translate
 from gateway.translate.promises import Terms, promised
 from gateway.translate.texts import stops
+from support.paths import TESTS
 
-_TESTS = Path(__file__).parents[1]
 _CHAT, _RESPONSES = "/v1/chat/completions", "/v1/responses"
 _KINDS = sorted(KINDS)
 _ITEMS = fields({}, {"items": list_of(object_, most=20), "metadata": metadata})
@@ -174,12 +173,12 @@ def asks(path):
     bare = {"messages": [{"role": "user", "content": "Hello"}]} if path == _CHAT else {"input": "Hello"}
     found = [
         {"model": "m", **bare, **case["asks"]}
-        for file in sorted((_TESTS / "upstream").rglob("*.json"))
+        for file in sorted((TESTS / "backends" / "requests").rglob("*.json"))
         for case in _cases(json.loads(file.read_text("utf-8")))
         if case.get("path", _RESPONSES if file.stem == "responses" else _CHAT) == path
     ]
     if path == _RESPONSES:
-        found += [one["request"] for one in json.loads((_TESTS / "recordings/codex.json").read_text("utf-8"))]
+        found += [one["request"] for one in json.loads((TESTS / "recordings/codex.json").read_text("utf-8"))]
     return [json.dumps(one) for one in found]
 
 

@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from fuzz.target import MOST
 from fuzz.targets import find
+from support.paths import TESTS
 
 FOUND = Path(__file__).parent / "found"
-_TESTS = Path(__file__).parents[1]
 _SECONDS = 30  # that the check of one input may take, at most; all of them are small
 _LONGEST_WORD = 64  # bytes of one in a dictionary of libFuzzer
 _STATISTIC = re.compile(r"^stat::(\w+):\s+(\d+)", re.MULTILINE)
@@ -58,7 +58,7 @@ def run(names: str, *limits: str, found: Path = FOUND) -> Result:
                 *(f"-timeout={_SECONDS}", "-rss_limit_mb=0", f"-max_len={MOST}", "-print_final_stats=1"),
                 *limits,
             ],
-            cwd=_TESTS.parent,
+            cwd=TESTS.parent,
             env=environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -101,4 +101,4 @@ def _dictionary(target, folder):
 def environment():
     """What it runs is not measured: that would take many times as long."""
     known = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
-    return {**known, "PYTHONPATH": os.pathsep.join((str(_TESTS), str(_TESTS.parent)))}
+    return {**known, "PYTHONPATH": os.pathsep.join((str(TESTS), str(TESTS.parent)))}

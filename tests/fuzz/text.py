@@ -2,19 +2,18 @@
 
 import json
 import re
-from pathlib import Path
-
-from literals import literals
-from meaning import calls, said, written
-from streams import TOOLS, grammatical
 
 from fuzz.target import Input, Target, begun
 from gateway.formats import FORMATS
 from gateway.formats.format import Context
 from gateway.formats.markers import END_TOKENS
 from gateway.ledger import Ledger
+from support.format_events import calls, said, written
+from support.format_literals import literals
+from support.paths import TESTS
+from support.pipeline import TOOLS, grammatical
 
-CASES = Path(__file__).parent.parent / "cases"
+CASES = TESTS / "formats" / "cases"
 NAMES = sorted(FORMATS)
 _OURS = re.compile(r"(?<=\n)word(\d{5})end(?=\n)")
 _CONTEXTS = [

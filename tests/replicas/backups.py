@@ -5,9 +5,10 @@ import subprocess
 from contextlib import closing
 
 import pytest
-from postgres import BIN
-from processes import process
-from scripted import Upstream, said, whole
+
+from support.gateway_process import process
+from support.postgres import BIN
+from support.upstream import Upstream, said, whole
 
 ANSWER = whole(said("Hi"))
 

@@ -9,14 +9,14 @@ import httpx
 import pytest
 from httpx_sse import aconnect_sse
 from sqlalchemy import text
-from test_limits_processes import KEYS, check_all
-from websocket_client import ENDS, connected, response
 from websockets.exceptions import ConnectionClosed
 
 import gateway
 from gateway.store import migrations
 from replicas.load import ASK, SPOKEN, WHOLE, Load
 from replicas.proxied import CONFIG, NAMES, fleet
+from support.limits import KEYS, check_all
+from support.websocket import ENDS, connected, response
 
 pytestmark = pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
 ONE, OTHER = NAMES

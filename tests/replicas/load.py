@@ -5,6 +5,7 @@ from collections import Counter
 from contextlib import asynccontextmanager
 
 import openai
+
 from soak.mock import BODIES
 
 ASK = "@@text 0.05@@"  # a stream takes 0.7 s, a whole answer 0.25

@@ -18,11 +18,12 @@ from tempfile import TemporaryDirectory
 
 import httpx
 from openai import AsyncOpenAI
-from processes import process
 
-_TESTS = Path(__file__).parents[1]
+from support.gateway_process import process
+from support.paths import TESTS
+
 _MODEL = [sys.executable, "-m", "soak.mock", "0"]
-CONFIG = (_TESTS.parent / "deploy" / "haproxy" / "haproxy.cfg").read_text(encoding="utf-8")
+CONFIG = (TESTS.parent / "deploy" / "haproxy" / "haproxy.cfg").read_text(encoding="utf-8")
 _PATH = f"{os.environ['PATH']}:/usr/sbin"  # where Debian has it, and users do not look
 _SETTINGS = {
     "server": {"drain_delay_seconds": 5, "forwarded_allow_ips": ["127.0.0.1"]},
@@ -118,7 +119,7 @@ async def fleet(store, folder, proxied=CONFIG, **sections):
 @asynccontextmanager
 async def _model():
     """The URL of a model server that answers as it is asked to."""
-    where, pipe = {**os.environ, "PYTHONPATH": str(_TESTS)}, asyncio.subprocess.PIPE
+    where, pipe = {**os.environ, "PYTHONPATH": str(TESTS)}, asyncio.subprocess.PIPE
     async with _ended(await asyncio.create_subprocess_exec(*_MODEL, env=where, stdout=pipe)) as child:
         yield f"http://127.0.0.1:{int(await child.stdout.readline())}"
 

@@ -9,7 +9,8 @@ import sys
 from contextlib import suppress
 
 import uvloop
-from scripted import DONE, call, chunk, frame, head, said, whole
+
+from support.upstream import DONE, call, chunk, frame, head, said, whole
 
 ASKED = re.compile(rb"@@(\w+) ([\d.]+)@@(?!.*@@)", re.DOTALL)  # the last one
 COUNTS = frame(choices=[], usage={"prompt_tokens": 7, "completion_tokens": 9, "total_tokens": 16})

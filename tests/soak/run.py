@@ -15,14 +15,14 @@ from tempfile import TemporaryDirectory
 
 import uvloop
 from msgspec import Struct
-from processes import taking_connections
 
 import gateway
 from soak.load import WAYS, Load
 from soak.mock import WELL
 from soak.watch import MB, Sample, sample, slope
+from support.gateway_process import taking_connections
+from support.paths import TESTS
 
-HERE = Path(__file__).parents[1]
 STOPS = 10  # seconds that a process has to end
 REST = 30  # seconds within which everything that was opened is closed
 WARM = 40  # requests at a time that the warm-up makes
@@ -164,7 +164,7 @@ async def at_rest(pid, before=None):
 @asynccontextmanager
 async def serving(port, log, module, *args):
     """The process id of a program that takes connections at this port."""
-    where = {**os.environ, "PYTHONPATH": f"{HERE}{os.pathsep}{Path(gateway.__file__).parents[1]}"}
+    where = {**os.environ, "PYTHONPATH": f"{TESTS}{os.pathsep}{Path(gateway.__file__).parents[1]}"}
     command = [sys.executable, "-m", module, *map(str, args)]
     child = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log, env=where)
     try:

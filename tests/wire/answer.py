@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import TypeAdapter
-from responses_events import checked, checked_whole
+
+from support.responses_events import checked, checked_whole
 
 _CHUNK, _COMPLETION = TypeAdapter(ChatCompletionChunk), TypeAdapter(ChatCompletion)
 _TOLD = ": gateway-warnings "

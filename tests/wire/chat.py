@@ -2,8 +2,7 @@
 
 import json
 
-from worked_examples import assistant, user
-
+from support.worked_examples import assistant, user
 from wire.case import STREAMED, STRICT, WHOLE, chat
 
 CAPITAL = user("What is the capital of France?")

@@ -5,10 +5,10 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import httpx
-from serving import served
 
 from gateway.config import parse
 from gateway.formats import names
+from support.threaded_gateway import served
 from wire.answer import Answer
 
 MODEL = "m"

@@ -2,8 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from worked_examples import user
-
+from support.worked_examples import user
 from wire.case import WHOLE, chat, post, respond
 from wire.chat import CAPITAL, OF_FRANCE, STORY
 

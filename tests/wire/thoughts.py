@@ -1,7 +1,6 @@
 """What a model thinks is never its answer, in whatever form past thoughts come back."""
 
-from worked_examples import TURNS, assistant, items, user
-
+from support.worked_examples import TURNS, assistant, items, user
 from wire.case import STREAMED, WHOLE, chat, respond
 
 THINK = TURNS["think"]

@@ -6,8 +6,7 @@ Neighbours share the beginning of their prompts, which the server then need not 
 import json
 from functools import partial
 
-from worked_examples import TIME, TOOLS, TURNS, WEATHER, asked, calling, items, results, user
-
+from support.worked_examples import TIME, TOOLS, TURNS, WEATHER, asked, calling, items, results, user
 from wire.case import STREAMED, WHOLE, chat, respond
 from wire.thoughts import EFFORT
 

@@ -13,9 +13,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from checks import run
-from cli import Codex, counted, told
-from scripted import DONE, END, RESET, Upstream, chunk, head, listening, whole
 from words import COMPLETION, FORMAT, PROMPT, call, says
+
+from cli import Codex, counted, told
+from support.app import listening
+from support.upstream import DONE, END, RESET, Upstream, chunk, head, whole
 
 PLAIN = "m"  # a name that Codex does not know; for the others it has tools of another kind
 NAMES = {"aliases": ["gpt-5.5", "gpt-6-sol"]}

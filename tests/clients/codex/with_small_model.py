@@ -7,9 +7,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from checks import BASE_URL, run
-from cli import Codex, told
-from scripted import listening
 from words import FORMAT, call, says
+
+from cli import Codex, told
+from support.app import listening
 
 LITTLE = (
     'web_search="disabled"',

@@ -11,9 +11,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from checks import run
-from cli import OpenCode, counted, told
-from scripted import DONE, END, RESET, Upstream, chunk, head, listening, whole
 from words import COMPLETION, FORMAT, PROMPT, call, says
+
+from cli import OpenCode, counted, told
+from support.app import listening
+from support.upstream import DONE, END, RESET, Upstream, chunk, head, whole
 
 TOOLS = ["bash", "edit", "glob", "grep", "read", "skill", "task", "todowrite", "webfetch", "write"]
 

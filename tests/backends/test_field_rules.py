@@ -1,0 +1,161 @@
+"""The tables of the kinds: each field and each part has a verdict that holds; what goes out is in upstream/."""
+
+import json
+from runpy import run_module
+from typing import get_args, get_type_hints
+
+import pytest
+from openai.types.chat import ChatCompletionContentPartParam, completion_create_params
+
+from gateway.backends import KINDS, parts
+from gateway.backends.dialects import DIALECTS
+from gateway.backends.extensions import EXTENSIONS, verdict
+from gateway.backends.openai.body import Target
+from gateway.backends.openai.continued import continued
+from gateway.backends.openai.messages import Policy
+from gateway.backends.verdicts import LOCAL, OPENAI, Dropped, Passed, Refused, Renamed, Translated, Unenforced
+from gateway.config import Kind
+from gateway.endpoints import chat
+from gateway.endpoints.chat.fields import KNOWN
+from gateway.errors import BadRequest
+from gateway.ledger import Ledger
+from support.backend_requests import FIELDS, cases
+from support.paths import ROOT
+
+API = (
+    completion_create_params.CompletionCreateParamsBase.__annotations__
+    | completion_create_params.CompletionCreateParamsStreaming.__annotations__
+)
+PLAIN = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
+LOCALS = tuple(kind for kind in KINDS if kind != "openai")
+BEYOND = [case["asks"] for case in cases(FIELDS).values() if not case["asks"].keys() <= API.keys()]
+
+
+def sent(fields, kind):
+    """What these fields add to the body, and what is listed."""
+
+    def body(fields):
+        ledger = Ledger()
+        request = chat.parse(json.dumps({**PLAIN, **fields}).encode()).request
+        target = Target("theirs", KINDS[kind], Policy(reasoning=KINDS[kind].reasoning))
+        return json.loads(DIALECTS[KINDS[kind].dialect].body(request, target, KNOWN, ledger)), ledger.entries()
+
+    without, _ = body({})
+    told, listed = body(fields)
+    return {name: value for name, value in told.items() if without.get(name) != value}, listed
+
+
+def at(kinds, expected):
+    return dict.fromkeys(kinds, expected)
+
+
+def title(fields):
+    return json.dumps(fields)[:80]
+
+
+def test_every_field_of_the_api_has_a_verdict_for_every_kind():
+    for name, kind in KINDS.items():
+        assert API.keys() - kind.fields.keys() == set(), name
+    assert OPENAI.keys() == LOCAL.keys() == KNOWN == API.keys()
+
+
+def test_every_kind_of_the_configuration_has_a_row():
+    assert tuple(KINDS) == get_args(Kind)
+
+
+def test_the_page_is_that_of_the_tables(capsys):
+    run_module("gateway.backends", run_name="__main__")
+    assert capsys.readouterr().out == (ROOT / "docs" / "backends.md").read_text("utf-8"), (
+        "python -m gateway.backends > docs/backends.md"
+    )
+
+
+def test_a_bias_in_whole_numbers_reaches_transformers_as_fractions():
+    told, listed = sent({"logit_bias": {"5": -100}}, "transformers")
+    assert (repr(told), listed) == ("{'logit_bias': {'5': -100.0}}", [])
+
+
+# Fields beyond the API
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_answer_goes_on_where_the_server_was_told_so_or_always_does(kind):
+    messages = [*PLAIN["messages"], {"role": "assistant", "content": "Hi"}]
+    body = json.dumps({**PLAIN, "messages": messages, "continue_final_message": True})
+    goes_on = continued(chat.parse(body.encode()).request, KINDS[kind])
+    assert bool(goes_on) == (kind not in ("lmstudio", "transformers"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_order_of_fields_decides_nothing(kind):
+    for asked in BEYOND:
+        if asked.keys() != {"guided_json", "format"}:  # of two foreign words the first holds
+            told, listed = sent(dict(reversed(asked.items())), kind)
+            assert (told, sorted(listed)) == (sent(asked, kind)[0], sorted(sent(asked, kind)[1]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", sorted(EXTENSIONS))
+def test_what_is_renamed_is_renamed_to_what_the_kind_takes(name, kind):
+    match verdict(name, KINDS[kind]):
+        case Renamed(to=to):
+            assert verdict(to, KINDS[kind]) == Passed()
+        case Dropped():
+            assert name.partition(".")[0] not in KINDS[kind].extensions
+        case Refused() | Translated():
+            assert name not in KINDS[kind].extensions
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_the_page_calls_lost_is_lost_and_listed(kind):
+    codes = {Dropped: "dropped", Unenforced: "unenforced"}
+    for name in EXTENSIONS:
+        if "." not in name and (found := type(verdict(name, KINDS[kind]))) in codes:
+            assert sent({name: {"type": "object"}}, kind) == ({}, [f"{codes[found]}:{name}"])
+
+
+# Parts of messages
+
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA", "detail": "original"}}
+AUDIO = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}
+VIDEO = {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,AAAA"}}
+VIDEO_ELSEWHERE = {"type": "video_url", "video_url": {"url": "https://example.com/it.mp4"}}
+CLIP = {"type": "input_video", "input_video": {"data": "AAAA"}}
+NOVEL = {"type": "smell, sweet", "smell": 1}
+LESS_DETAIL = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA", "detail": "high"}}
+AUDIO_URL = {"type": "audio_url", "audio_url": {"url": "data:audio/wav;base64,AAAA"}}
+# A part; where it is not the same that is sent, what is, and what is listed; or what is refused of it.
+PARTS = [
+    (IMAGE, {"sglang": (LESS_DETAIL, ["translated:image_url"])}),
+    (LESS_DETAIL, {}),
+    (AUDIO, {"lmstudio": "type", "sglang": (AUDIO_URL, ["translated:input_audio"])}),
+    (VIDEO, {**at(KINDS, (VIDEO, ["forwarded:video_url"])), **at(("ollama", "lmstudio"), "type")}),
+    (VIDEO_ELSEWHERE, {**at(("ollama", "lmstudio"), "type"), **at(("llamacpp", "transformers"), "video_url.url"), **at(("openai", "vllm", "sglang"), (VIDEO_ELSEWHERE, ["forwarded:video_url"]))}),
+    (CLIP, {**at(LOCALS, "type"), **at(("openai", "llamacpp"), (CLIP, ["forwarded:input_video"]))}),
+    (NOVEL, {**at(KINDS, (NOVEL, ["forwarded:smell?sweet"])), **at(("ollama", "transformers"), "type")}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("part", "otherwise"), PARTS, ids=[title(part) for part, _ in PARTS])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_part_of_a_message_goes_out_as_the_kind_takes_it(part, otherwise, kind):
+    asked = {"messages": [*PLAIN["messages"], {"role": "user", "content": [{"type": "text", "text": "Look."}, part]}]}
+    expected = otherwise.get(kind, (part, []))
+    if isinstance(expected, str):
+        with pytest.raises(BadRequest) as refused:
+            sent(asked, kind)
+        problem = refused.value.problem
+        assert (problem.status, problem.code) == (400, "unsupported_value")
+        assert problem.param == f"messages[1].content[1].{expected}"
+        return
+    told, listed = sent(asked, kind)
+    assert listed == expected[1]
+    if kind == "ollama":
+        assert told["messages"][1] == {"role": "user", "content": "Look.", "images": ["AAAA"]}
+    else:
+        assert told["messages"][1]["content"] == [{"type": "text", "text": "Look."}, expected[0]]
+
+
+def test_every_part_of_the_api_has_a_verdict():
+    types = {get_args(get_type_hints(part)["type"])[0] for part in get_args(ChatCompletionContentPartParam)}
+    assert types | {"refusal"} == parts.API.keys()

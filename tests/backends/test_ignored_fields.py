@@ -1,0 +1,160 @@
+"""`ignores` of a backend: what a server takes in silence and does nothing about fares as where the kind is known for it."""
+
+import json
+from typing import get_args
+
+import pytest
+
+from gateway import formats
+from gateway.backends import KINDS
+from gateway.backends.ignores import IGNORED, ignoring, knows
+from gateway.backends.services import SERVICES
+from gateway.config import ConfigError, parse
+from gateway.config.schema import Ignorable
+from gateway.server.backend import Backend
+from support.app import gateway
+from support.sse import payloads, text_of
+from support.upstream import HELLO, chunk, said, stream, whole
+
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+JSON = {"type": "json_object"}
+# A field and its value → what is listed where a server ignores it
+LOST = {
+    "frequency_penalty": (1, "dropped"),
+    "logit_bias": ({"5": 1}, "dropped"),
+    "logprobs": (True, "dropped"),
+    "presence_penalty": (1, "dropped"),
+    "reasoning_effort": ("low", "dropped"),
+    "response_format": (JSON, "unenforced"),
+    "seed": (7, "dropped"),
+    "tool_choice": ("required", "unenforced"),
+    "top_logprobs": (2, "dropped"),
+}
+DONE_HERE = {"n", "parallel_tool_calls", "stop"}
+WITH = {"tool_choice": {"tools": [TOOL]}, "top_logprobs": {"logprobs": True}}
+
+
+def up(*ignores, kind="openai"):
+    return {"backend": {"kind": kind, "ignores": [*ignores]}, "model": {"format": "native"}}
+
+
+def test_the_names_of_the_configuration_are_those_of_the_table():
+    assert get_args(Ignorable) == tuple(IGNORED) == tuple(sorted({*LOST, *DONE_HERE}))
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ("[n, temperature]", "ignores[1]: unknown value 'temperature'; one of: 'frequency_penalty', 'logit_bias', "),
+        ("n", "ignores: should be a list, one `- entry` a line"),
+    ],
+)
+def test_what_cannot_be_ignored_is_refused_with_what_would_be_right(written, told):
+    with pytest.raises(ConfigError) as caught:
+        parse(f"backends: {{a: {{url: 'http://a', ignores: {written}}}}}", "x", {}, formats.names())
+    assert str(caught.value).startswith(f"x:1: backends.a.{told}")
+
+
+def test_it_holds_of_a_server_that_parses_nothing_as_well():
+    raw = ignoring(KINDS["llamacpp"], ["response_format"]).parsing_nothing()
+    assert knows(raw, "response_format") and knows(raw, "tool_choice")
+    assert not knows(KINDS["llamacpp"].parsing_nothing(), "response_format")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_is_another_only_where_it_is_not_known_to_ignore_the_field(kind):
+    assert ignoring(KINDS[kind], ()) == KINDS[kind]
+    for name in IGNORED:
+        other = ignoring(KINDS[kind], [name])
+        assert knows(other, name) and (other == KINDS[kind]) == knows(KINDS[kind], name)
+
+
+def test_what_transformers_is_known_to_ignore_is_said_of_it_in_the_same_way():
+    known = {*LOST, *DONE_HERE} - {"frequency_penalty", "logit_bias", "reasoning_effort", "seed"}
+    assert ignoring(KINDS["transformers"], known) == KINDS["transformers"]
+    assert not any(knows(KINDS["transformers"], name) for name in {*LOST} - known)
+
+
+@pytest.mark.parametrize("name", LOST)
+async def test_what_nobody_does_is_not_sent_and_listed(name):
+    value, code = LOST[name]
+    asked = {name: value, **WITH.get(name, {})}
+    async with gateway(HELLO, **up()) as site:
+        assert (await site.chat(**asked)).status_code == 200
+        assert site.upstream.posts[0].json[name] == value
+    async with gateway(HELLO, **up(name)) as site:
+        told = await site.chat(**asked)
+        assert name not in site.upstream.posts[0].json
+        assert f"{code}:{name}" in told.headers["x-gateway-warnings"].split(", ")
+        refused = await site.chat(**asked, headers={"x-gateway-strict": "1"})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, name)
+
+
+async def test_without_log_probabilities_those_of_other_tokens_mean_nothing():
+    async with gateway(HELLO, **up("logprobs")) as site:
+        told = await site.chat(logprobs=True, top_logprobs=2)
+        assert not site.asked.keys() & {"logprobs", "top_logprobs"}
+    assert told.headers["x-gateway-warnings"] == "dropped:logprobs, dropped:top_logprobs"
+
+
+@pytest.mark.parametrize(("ignores", "formed"), [(["tool_choice"], True), (["tool_choice", "response_format"], False)])
+async def test_a_call_that_has_to_come_is_asked_for_by_what_is_heeded(ignores, formed):
+    async with gateway(HELLO, **up(*ignores)) as site:
+        await site.chat(tools=[TOOL], tool_choice="required")
+        asked = site.upstream.posts[0].json
+    assert asked["messages"][0]["content"].startswith("Answer with a call of one of the tools, and with nothing else.")
+    assert ("response_format" in asked) == formed
+
+
+@pytest.mark.parametrize("kind", ["openai", "llamacpp"])
+async def test_each_choice_is_a_request(kind):
+    async with gateway(whole(said("A")), whole(said("B")), **up("n", kind=kind)) as site:
+        told = await site.chat(n=2)
+        assert ["n" in post.json for post in site.upstream.posts] == [False, False]
+    assert {choice["message"]["content"] for choice in told.json()["choices"]} == {"A", "B"}
+    assert told.json()["usage"]["completion_tokens"] == 4
+    assert told.headers["x-gateway-warnings"] == "emulated:n"
+
+
+async def test_further_calls_are_cut_off():
+    calls = [
+        {"id": f"call_{name}", "type": "function", "function": {"name": "f", "arguments": "{}"}} for name in ("a", "b")
+    ]
+    async with gateway(whole(said(None, tool_calls=calls)), **up("parallel_tool_calls")) as site:
+        told = await site.chat(tools=[TOOL], parallel_tool_calls=False)
+        assert "parallel_tool_calls" not in site.asked
+    assert [call["id"] for call in told.json()["choices"][0]["message"]["tool_calls"]] == ["call_a"]
+
+
+@pytest.mark.parametrize(("ignores", "text"), [((), "a=b"), (("stop",), "a")])
+async def test_what_goes_on_behind_a_stop_sequence_is_cut_off(ignores, text):
+    async with gateway(stream(chunk("a"), chunk("=b"), chunk(finish="stop")), **up(*ignores)) as site:
+        told = await site.chat(stream=True, stop="=")
+        assert site.asked["stop"] == "="
+    assert text_of(told.text) == text and payloads(told.text)[-1] == "[DONE]"
+
+
+# Completions
+
+
+async def complete(site, **fields):
+    return await site.client.post("/v1/completions", content=json.dumps({"model": "m", "prompt": "Once", **fields}))
+
+
+def completed(text):
+    return whole({"choices": [{"index": 0, "text": text, "finish_reason": "stop"}]})
+
+
+async def test_the_same_holds_of_texts():
+    async with gateway(completed("a=b"), completed("c"), **up("logprobs", "n", "stop", kind="vllm")) as site:
+        told = await complete(site, n=2, stop="=", logprobs=1)
+        assert [post.json.keys() & {"n", "stop", "logprobs"} for post in site.upstream.posts] == [{"stop"}] * 2
+        assert {choice["text"] for choice in told.json()["choices"]} == {"a", "c"}
+        several = await complete(site, prompt=["a", "b"])
+        assert (several.status_code, several.json()["error"]["param"]) == (400, "prompt")
+
+
+def test_a_backend_that_ignores_nothing_does_what_its_kind_does():
+    config = parse("backends: {a: {url: 'http://a', kind: vllm}}", "x", {}, formats.names())
+    backend = Backend("a", config.backends["a"])
+    assert (backend.kind, backend.services) == (KINDS["vllm"], SERVICES["vllm"])

@@ -1,0 +1,359 @@
+"""A conversation, whatever its client makes of it, is one that templates can render, and says all that it said before."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.backends import KINDS, parts
+from gateway.backends.openai.messages import Policy, ordered, sayable
+from gateway.ledger import Ledger
+from gateway.request import Request
+from support.app import gateway
+from support.format_events import EXAMPLES, untraced
+from support.upstream import HELLO, said, whole
+
+USER, SYSTEM = {"role": "user", "content": "Hi"}, {"role": "system", "content": "Be brief."}
+NOTHING = {"role": "user", "content": ""}
+SILENT = {"role": "assistant", "content": ""}
+PNG = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo=", "detail": "low"}}
+JPG = {"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,/9j/"}}
+SOUND = {"type": "input_audio", "input_audio": {"data": "QQ==", "format": "wav"}}
+ALTERNATE, CONTINUES = Policy(alternate=True), Policy(continues=True)
+UNNAMED = "dropped:messages.name"
+APART, MERGED, ANSWERED = "translated:messages.content.image_url", "translated:messages", "repaired:messages.tool_calls"
+
+
+def user(content="Hi", **more):
+    return {"role": "user", "content": content, **more}
+
+
+def assistant(content=None, *ids, **more):
+    calls = [{"id": id, "type": "function", "function": {"name": "f", "arguments": "{}"}} for id in ids]
+    return {"role": "assistant", "content": content, **({"tool_calls": calls} if calls else {}), **more}
+
+
+def result(id, content="ok"):
+    return {"role": "tool", "tool_call_id": id, "content": content}
+
+
+def text(text, **more):
+    return {"type": "text", "text": text, **more}
+
+
+def shown(*media, of="images"):
+    return user([text(f"Tool output {of}:"), *media])
+
+
+def sent(said, policy=None):
+    """The messages that a server gets, and what is listed."""
+    ledger = Ledger()
+    policy = policy or Policy()
+    return ordered(sayable(said, policy, ledger), policy, ledger), ledger.entries()
+
+
+# Plain messages
+
+TEXTS = st.builds(
+    lambda role, content: {"role": role, "content": content},
+    st.sampled_from(["user", "assistant", "system"]),
+    st.text(),
+)
+
+
+@settings(max_examples=8 * EXAMPLES)
+@given(st.lists(TEXTS, max_size=6), st.sampled_from(list(KINDS)))
+def test_there_is_nothing_in_plain_messages_that_anybody_would_change(given, kind):
+    request, ledger = Request(model="m", messages=(*given,)), Ledger()
+    assert request.plain
+    assert sayable(parts.fitting(request, KINDS[kind], ledger), Policy(names=False), ledger) == given
+    assert not ledger.entries() and not [message for message in given if message.get("tool_calls")]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        user(name="Ann"),
+        user([{"type": "text", "text": "Hi"}]),
+        user(None),
+        {"role": "developer", "content": "Be brief."},
+        {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f"}}]},
+        {"role": "tool", "tool_call_id": "c", "content": "ok"},
+        {"role": "assistant"},
+    ],
+)
+def test_a_message_that_is_more_than_a_text_is_looked_at(message):
+    assert not Request(model="m", messages=(USER, message)).plain
+
+
+# Outputs of tools
+
+OUTPUTS = {
+    "texts are one": ([assistant(None, "a"), result("a", [text("x"), text("y")])], [assistant(None, "a"), result("a", "x\ny")], []),
+    "images follow": (
+        [assistant(None, "a"), result("a", [text("x"), PNG, text("y")])],
+        [assistant(None, "a"), result("a", "x\n[image #1]\ny"), shown(PNG)],
+        [APART],
+    ),
+    "images follow the last of them": (
+        [assistant(None, "a", "b", "c"), result("b", [PNG, JPG]), result("c"), result("a", [PNG]), USER],
+        [assistant(None, "a", "b", "c"), result("b", "[image #1]\n[image #2]"), result("c"), result("a", "[image #3]"), shown(PNG, JPG, PNG), USER],
+        [APART],
+    ),
+    "each turn has its own": (
+        [assistant(None, "a"), result("a", [PNG]), assistant(None, "b"), result("b", [JPG]), assistant("x")],
+        [assistant(None, "a"), result("a", "[image #1]"), shown(PNG), assistant(None, "b"), result("b", "[image #1]"), shown(JPG), assistant("x")],
+        [APART],
+    ),
+    "what is no image is called otherwise": (
+        [assistant(None, "a"), result("a", [SOUND, PNG])],
+        [assistant(None, "a"), result("a", "[attachment #1]\n[image #2]"), shown(SOUND, PNG, of="attachments and images")],
+        [APART],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OUTPUTS)
+def test_the_output_of_a_tool_is_a_text(case):
+    given, expected, listed = OUTPUTS[case]
+    assert sent([USER, *given]) == ([USER, *expected], listed)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "ollama"])
+async def test_every_kind_gets_the_images_of_outputs_in_either_api(kind):
+    url = PNG["image_url"]["url"]
+    expected = ["[image #1]", [text("Tool output images:"), {"type": "image_url", "image_url": {"url": url}}]]
+    async with gateway(whole(said()), backend={"kind": kind}) as site:
+        await site.chat(
+            messages=[USER, assistant(None, "a"), result("a", [{"type": "image_url", "image_url": {"url": url}}])]
+        )
+        assert [one["content"] for one in site.asked["messages"][2:]] == expected
+        call = {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"}
+        output = {"type": "function_call_output", "call_id": "a", "output": [{"type": "input_image", "image_url": url}]}
+        answer = await site.respond(input=[{"role": "user", "content": "Hi"}, call, output])
+        assert [one["content"] for one in site.asked["messages"][2:]] == expected
+        assert APART in answer.headers["x-gateway-warnings"]
+
+
+# What the assistant said
+
+SAID = {
+    "a refusal beside an image": (
+        [assistant([PNG, {"type": "refusal", "refusal": "No."}])], [assistant([PNG, text("No.")])], [],
+    ),
+    "what a client adds to a part": ([user([text("x", cache_control={}), PNG])], [user([text("x", cache_control={}), PNG])], []),
+    "marks for the prompt's cache": ([user([text("x"), {**PNG, "prompt_cache_breakpoint": {"mode": "explicit"}}])], [user([text("x"), PNG])], []),
+    "sound of an old answer": ([assistant(None, audio={"id": "audio_1"})], [SILENT], ["dropped:messages.audio"]),
+    "no sound": ([assistant("x", audio=None)], [assistant("x")], []),
+    "no calls": ([assistant("x", tool_calls=[])], [assistant("x")], []),
+    "calls without a text": ([assistant(None, "a"), result("a")], [assistant(None, "a"), result("a")], []),
+    "calls without even a field for it": (
+        [{name: value for name, value in assistant(None, "a").items() if name != "content"}, result("a")],
+        [{name: value for name, value in assistant(None, "a").items() if name != "content"}, result("a")],
+        [],
+    ),
+    "nothing": ([assistant([])], [SILENT], []),
+    "names": ([user(name="Ann"), assistant("x", name="Bob")], [user(name="Ann"), assistant("x", name="Bob")], []),
+    "sound of the user": ([user([SOUND])], [user([SOUND])], []),
+    "calls that nobody answered": ([assistant(None, "a"), USER], [assistant(None, "a"), USER], []),
+    "a late answer": ([assistant(None, "a"), USER, result("a")], [assistant(None, "a"), USER, result("a")], []),
+    "the assistant twice": ([assistant("x"), assistant("y"), USER], [assistant("x"), assistant("y"), USER], []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SAID)
+def test_a_message_becomes_what_templates_can_take(case):
+    given, expected, listed = SAID[case]
+    assert sent([USER, *given]) == ([USER, *expected], listed)
+
+
+def test_signed_thoughts_stay_in_their_field_beside_the_one_that_is_read():
+    blocks = [{"type": "thinking", "thinking": "Hm.", "signature": "s"}]
+    given = assistant("x", thinking_blocks=[{**blocks[0], "index": 0}], reasoning="Hm.")
+    for field in ("reasoning", "reasoning_content", "thinking"):
+        expected = assistant("x", thinking_blocks=blocks, **{field: "Hm."})
+        assert sent([given], Policy(reasoning=field)) == ([expected], [])
+
+
+def test_what_a_server_would_not_look_at_is_listed():
+    """transformers: past reasoning, and text beside calls."""
+    policy, thought, text = (
+        Policy(reasoning=None, calls_alone=True),
+        "dropped:messages.reasoning_content",
+        "dropped:messages.content",
+    )
+    for past, expected, listed in (
+        (assistant("x", reasoning="Hm."), assistant("x"), [thought]),
+        (assistant("x", "a", reasoning_content="Hm."), assistant("", "a"), [thought, text]),
+        (assistant(None, "a"), assistant(None, "a"), []),
+    ):
+        assert sent([USER, past], policy) == ([USER, expected], listed)
+
+
+@pytest.mark.parametrize(
+    ("late", "listed"),
+    [("merge", [UNNAMED, "translated:messages.role"]), ("user", ["translated:messages.role", UNNAMED]), ("keep", [])],
+)
+def test_a_name_that_a_system_message_loses_is_listed(late, listed):
+    given = [{**SYSTEM, "name": "a"}, USER, {**SYSTEM, "name": "b"}]
+    came, told = sent(given, Policy(late_system=late))
+    assert [message.get("name") for message in came][:2] == ["a", None]
+    assert sorted(told) == sorted(listed)
+    assert sent([{**SYSTEM, "name": "a"}, {**SYSTEM, "name": "a"}, SYSTEM, USER])[1] == []
+
+
+# Templates that are strict
+
+STRICT = {
+    "the user's are one": ([USER, user("you")], [user("Hi\n\nyou")], [MERGED]),
+    "with what else they have": ([user(name="Ann"), user([PNG], name="Bob")], [user([text("Hi"), PNG], name="Ann")], [UNNAMED, MERGED]),
+    "nothing is added to nothing": ([NOTHING, USER, user([PNG]), NOTHING], [user([text("Hi"), PNG])], [MERGED]),
+    "the assistant's are one": (
+        [USER, assistant("x", reasoning_content="a"), assistant(None, "c", reasoning_content="b"), result("c")],
+        [USER, assistant("x", "c", reasoning_content="a\n\nb"), result("c")],
+        [MERGED],
+    ),
+    "with their signed thoughts": (
+        [USER, assistant("x", thinking_blocks=[{"type": "a"}]), assistant("y", thinking_blocks=[{"type": "b"}], prefix=False), assistant("z", prefix=True)],
+        [USER, assistant("x\n\ny\n\nz", thinking_blocks=[{"type": "a"}, {"type": "b"}], prefix=True)],
+        [MERGED],
+    ),
+    "the user begins": ([assistant("Hello!"), USER], [NOTHING, assistant("Hello!"), USER], [MERGED]),
+    "behind what the system says": ([SYSTEM, assistant("Hello!")], [SYSTEM, NOTHING, assistant("Hello!")], [MERGED]),
+    "the assistant has seen the outputs": (
+        [USER, assistant(None, "a"), result("a"), USER], [USER, assistant(None, "a"), result("a"), SILENT, USER], [MERGED],
+    ),
+    "and their images": (
+        [USER, assistant(None, "a"), result("a", [PNG])],
+        [USER, assistant(None, "a"), result("a", "[image #1]"), SILENT, shown(PNG)],
+        [APART, MERGED],
+    ),
+    "each call is answered": (
+        [USER, assistant(None, "a", "b", "c"), result("b"), USER, assistant(None, "d")],
+        [USER, assistant(None, "a", "b", "c"), result("b"), result("a", "[no output]"), result("c", "[no output]"), SILENT, USER, assistant(None, "d"), result("d", "[no output]")],
+        [ANSWERED, MERGED],
+    ),
+    "what takes turns is left alone": ([SYSTEM, USER, assistant("x"), USER], [SYSTEM, USER, assistant("x"), USER], []),
+    "calls in a row": (
+        [USER, assistant(None, "a"), result("a"), assistant(None, "b"), result("b"), assistant("x"), USER],
+        [USER, assistant(None, "a"), result("a"), assistant(None, "b"), result("b"), assistant("x"), USER],
+        [],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", STRICT)
+def test_the_user_and_the_assistant_take_turns_where_they_have_to(case):
+    given, expected, listed = STRICT[case]
+    assert sent(given, ALTERNATE) == (expected, listed)
+
+
+def test_a_long_run_becomes_one_message_in_one_go():
+    n = 20_000
+    ((message,), _) = sent([user("x" * 999)] * n, ALTERNATE)
+    assert len(message["content"]) == 1001 * n - 2
+
+
+# Servers that go on with the last message
+
+ENDS = {
+    "one message": ([USER, assistant("x")], [USER, assistant("x")], []),
+    "two of them": ([USER, assistant("x"), assistant("y")], [USER, assistant("x"), NOTHING, assistant("y")], [MERGED]),
+    "calls": ([USER, assistant(None, "a", "b")], [USER, assistant(None, "a", "b"), result("a", "[no output]"), result("b", "[no output]")], [ANSWERED]),
+    "calls that were answered": ([USER, assistant(None, "a"), result("a")], [USER, assistant(None, "a"), result("a")], []),
+    "calls before": ([USER, assistant(None, "a"), USER], [USER, assistant(None, "a"), USER], []),
+    "nothing else": ([assistant("x")], [assistant("x")], []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ENDS)
+def test_a_server_that_goes_on_gets_one_message_to_go_on_with(case):
+    given, expected, listed = ENDS[case]
+    assert sent(given, CONTINUES) == (expected, listed)
+
+
+def test_what_is_gone_on_with_is_no_part_of_another_message():
+    expected = [USER, assistant("x"), NOTHING, assistant("y")]
+    assert sent([USER, assistant("x"), assistant("y")], Policy(continues=True, alternate=True)) == (expected, [MERGED])
+
+
+async def test_the_policies_are_those_of_the_kind_and_of_the_model():
+    past = [assistant("x"), assistant("y")]
+    async with gateway(HELLO, backend={"kind": "llamacpp"}) as site:
+        await site.chat(messages=past, stream=True)
+        assert site.asked["messages"] == [assistant("x"), NOTHING, assistant("y")]
+    async with gateway(HELLO, model={"roles": {"alternate": True}}) as site:
+        await site.chat(messages=[*past, assistant(None, "a")], stream=True)
+        assert site.asked["messages"] == [NOTHING, assistant("x\n\ny", "a"), result("a", "[no output]")]
+
+
+# Any conversation
+
+WORDS = st.text("αβγ", min_size=1, max_size=3)  # letters that nothing else has
+PARTS = st.lists(st.one_of(WORDS.map(text), st.sampled_from([PNG, SOUND])), max_size=3)
+CONTENT = WORDS | PARTS
+TURN = st.one_of(
+    st.builds(lambda role, content: [{"role": role, "content": content}], st.sampled_from(["user", "system", "developer"]), CONTENT),
+    st.builds(lambda content, refusal: [assistant(content, refusal=refusal)], CONTENT | st.none(), WORDS | st.none()),
+    st.builds(
+        lambda contents, answered, thought: [
+            assistant(None, *(str(i) for i in range(len(contents))), reasoning=thought),
+            *(result(str(i), content) for i, content in enumerate(contents[:answered])),
+        ],
+        st.lists(CONTENT, min_size=1, max_size=3), st.integers(0, 3), WORDS,
+    ),
+)  # fmt: skip
+POLICIES = st.builds(
+    Policy,
+    st.sampled_from(["system", "native"]),
+    st.sampled_from(["keep", "user", "merge"]),
+    st.sampled_from(["reasoning", "reasoning_content"]),
+    st.booleans(),
+    st.booleans(),
+)
+
+
+def conversation(turns):
+    """Their messages, each call with an id of its own."""
+    return [
+        json.loads(json.dumps(message).replace('"id": "', f'"id": "{i}.').replace('call_id": "', f'call_id": "{i}.'))
+        for i, turn in enumerate(turns)
+        for message in turn
+    ]
+
+
+def substance(messages):
+    """How often a conversation has each letter and each of the media."""
+    written = json.dumps(messages, ensure_ascii=False)
+    return [written.count(one) for one in ("α", "β", "γ", "image_url", "input_audio")]
+
+
+@settings(max_examples=8 * EXAMPLES)
+@given(st.lists(TURN, min_size=1, max_size=6).map(conversation), POLICIES)
+@untraced
+def test_whatever_was_said_is_said(given, policy):
+    came, _ = sent(given, policy)
+    assert substance(came) == substance(given)
+    assert all(message["content"] is not None or message["tool_calls"] for message in came)
+    assert all(isinstance(message["content"], str) for message in came if message["role"] == "tool")
+    again, listed = sent(came, policy)
+    assert policy.late_system != "keep" or again == came, listed
+
+
+@settings(max_examples=8 * EXAMPLES)
+@given(st.lists(TURN, min_size=1, max_size=6).map(conversation), st.booleans())
+@untraced
+def test_strict_templates_find_what_they_ask_for(given, continues):
+    """As Mistral's do: turns are those of the user and of the assistant, without messages that call."""
+    came, _ = sent(given, Policy(alternate=True, continues=continues))
+    turns = [
+        message["role"] for message in came if message["role"] in ("user", "assistant") and "tool_calls" not in message
+    ]
+    assert all(role == ("user", "assistant")[i % 2] for i, role in enumerate(turns))
+    before = None
+    for message in came:
+        assert message["role"] != before or before in {"tool", "system"}
+        before = message["role"]
+    ids = [call["id"] for message in came for call in message.get("tool_calls", ())]
+    assert sorted(ids) == sorted(message["tool_call_id"] for message in came if message["role"] == "tool")

@@ -1,0 +1,399 @@
+"""Ollama by its own API: what it is asked, and what becomes of what it answers, streamed and whole, in both APIs."""
+
+import json
+from itertools import count
+
+import httpx
+import pytest
+
+from gateway.backends.ollama.decode import Decoder
+from gateway.calls import Setting
+from gateway.errors import Problem
+from gateway.events import Failure, Finish, Reasoning, Text, ToolArgs, ToolEnd, ToolStart, Usage
+from gateway.formats import FORMATS
+from gateway.formats.format import Context
+from gateway.ledger import Ledger
+from gateway.server.app import create_app
+from gateway.upstream import Upstream
+from support.app import Site, gateway, problem, settings
+from support.ollama import NAME, Turn, calls, ollama, says, thinks
+from support.ollama_gateway import CITY, FLAT, TOOLS, USER, site
+from support.pipeline import merge, singly
+from support.sse import events, payloads
+from support.upstream import HANG, head, whole
+
+BAD, FAULT = "invalid_request_error", "server_error"
+
+
+# What is answered
+
+
+LONG = "Ein Vogel 🐦 sagt „é“ und \u2028 mehr. " * 40
+ARGS = '{"city":"Oslo"}'
+ONE_CALL = ("weather", {"city": "Oslo"}, "call_ab12cd34")
+OTHER_CALL = ("clock", {}, "call_ef56gh78")
+HERMES = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
+CHANCES = [{"token": "Hi", "logprob": -0.5, "bytes": [72, 105], "top_logprobs": [{"token": "Hi", "logprob": -0.5}]}]
+ANSWERS = {  # what Ollama sends: the thought, the content, the calls, and how it ends
+    "text": (Turn([says("Hi")]), "", "Hi", [], "stop"),
+    "text in pieces": (Turn([says("H"), says("i"), says(" you")]), "", "Hi you", [], "stop"),
+    "long text": (Turn([says(LONG[i : i + 7]) for i in range(0, len(LONG), 7)]), "", LONG, [], "stop"),
+    "quotes and lines": (Turn([says('a "b"\n'), says("\\n {}")]), "", 'a "b"\n\\n {}', [], "stop"),
+    "white space": (Turn([says("a"), says(" "), says("\n"), says("b")]), "", "a \nb", [], "stop"),
+    "nothing": (Turn([]), "", "", [], "stop"),
+    "empty lines of text": (Turn([says(""), says("")]), "", "", [], "stop"),
+    "empty text between": (Turn([says("a"), says(""), says("b")]), "", "ab", [], "stop"),
+    "text on the last line": (
+        Turn(raw=b'{"message":{"role":"assistant","content":"Hi"},"done":true,"done_reason":"stop"}\n'), "", "Hi", [], "stop"),
+    "no role": (Turn(raw=b'{"message":{"content":"Hi"},"done":false}\n{"done":true}\n'), "", "Hi", [], "stop"),
+    "no reason": (Turn(raw=b'{"message":{"content":"Hi"},"done":true}\n'), "", "Hi", [], "stop"),
+    "no line end": (Turn(raw=b'{"message":{"content":"Hi"}}\n{"done":true,"done_reason":"length"}'), "", "Hi", [], "length"),
+    "other line ends": (Turn(raw=b'{"message":{"content":"Hi"}}\r\n\r\n{"done":true}\r\n'), "", "Hi", [], "stop"),
+    "content that is null": (Turn(raw=b'{"message":{"content":null,"thinking":"Hm"}}\n{"message":{"content":"Hi"},"done":true}\n'), "Hm", "Hi", [], "stop"),
+    "members of tomorrow": (Turn(raw=b'{"message":{"content":"Hi","mood":{}},"x":[1]}\n{"done":true,"y":null}\n'), "", "Hi", [], "stop"),
+    "half a character": (Turn(raw=b'{"message":{"content":"H\\ud83di"}}\n{"done":true}\n'), "", "H\ufffdi", [], "stop"),
+    "a thought": (Turn([thinks("Hm"), thinks("m."), says("Hi")]), "Hmm.", "Hi", [], "stop"),
+    "a thought and text in one line": (Turn([thinks("Hm", "Hi")]), "Hm", "Hi", [], "stop"),
+    "a thought alone": (Turn([thinks("Hm")]), "Hm", "", [], "stop"),
+    "a thought that is cut": (Turn([thinks("Hm")], reason="length"), "Hm", "", [], "length"),
+    "text that is cut": (Turn([says("Hi")], reason="length"), "", "Hi", [], "length"),
+    "a thought, text, a thought": (Turn([thinks("a"), says("b"), thinks("c"), says("d")]), "ac", "bd", [], "stop"),
+    "loaded": (Turn([], reason="load", prompt=0, written=0), "", "", [], "stop"),
+    "unloaded": (Turn([], reason="unload", prompt=0, written=0), "", "", [], "stop"),
+    "a reason of tomorrow": (Turn([says("Hi")], reason="bored"), "", "Hi", [], "stop"),
+    "a call": (Turn([calls(ONE_CALL)]), "", "", [("weather", ARGS)], "tool_calls"),
+    "a call without arguments": (Turn([calls(OTHER_CALL)]), "", "", [("clock", "{}")], "tool_calls"),
+    "a call without its id": (Turn([calls(ONE_CALL[:2])]), "", "", [("weather", ARGS)], "tool_calls"),
+    "calls in one line": (Turn([calls(ONE_CALL, OTHER_CALL)]), "", "", [("weather", ARGS), ("clock", "{}")], "tool_calls"),
+    "calls in lines of their own": (
+        Turn([calls(ONE_CALL), calls(OTHER_CALL)]), "", "", [("weather", ARGS), ("clock", "{}")], "tool_calls"),
+    "calls of one id": (
+        Turn([calls(ONE_CALL), calls(ONE_CALL)]), "", "", [("weather", ARGS), ("weather", ARGS)], "tool_calls"),
+    "the same call twice without ids": (
+        Turn([calls(ONE_CALL[:2], ONE_CALL[:2])]), "", "", [("weather", ARGS), ("weather", ARGS)], "tool_calls"),
+    "text and a call": (Turn([says("Wait."), calls(ONE_CALL)]), "", "Wait.", [("weather", ARGS)], "tool_calls"),
+    "text and a call in one line": (Turn([calls(ONE_CALL, content="Wait.")]), "", "Wait.", [("weather", ARGS)], "tool_calls"),
+    "a thought and a call": (Turn([thinks("Hm"), calls(ONE_CALL)]), "Hm", "", [("weather", ARGS)], "tool_calls"),
+    "a thought and a call in one line": (Turn([calls(ONE_CALL, thinking="Hm")]), "Hm", "", [("weather", ARGS)], "tool_calls"),
+    "a call on the last line": (
+        Turn(raw=b'{"message":{"content":"","tool_calls":[{"id":"call_1","function":{"index":0,"name":"weather","arguments":{"city":"Oslo"}}}]},"done":true,"done_reason":"stop"}\n'),
+        "", "", [("weather", ARGS)], "tool_calls"),
+    "arguments as a text": (
+        Turn([calls(("weather", ARGS))]), "", "", [("weather", ARGS)], "tool_calls"),
+    "no arguments at all": (Turn([calls(("clock", None))]), "", "", [("clock", "{}")], "tool_calls"),
+    "calls that are cut off behind": (Turn([calls(ONE_CALL)], reason="length"), "", "", [("weather", ARGS)], "length"),
+    "a name that nobody offered": (Turn([calls(("rm", {"a": [1, {"b": None}]}))]), "", "", [("rm", '{"a":[1,{"b":null}]}')], "tool_calls"),
+    "a call in the text": (Turn([says(HERMES[:9]), says(HERMES[9:])]), "", "", [("weather", '{"city": "Oslo"}')], "tool_calls"),
+    "text around a call in it": (Turn([says("Wait. " + HERMES)]), "", "Wait.", [("weather", '{"city": "Oslo"}')], "tool_calls"),
+    "a thought in the text": (Turn([says("<think>Hm</think>"), says("Hi")]), "Hm", "Hi", [], "stop"),
+    "no counts": (Turn([says("Hi")], prompt=0, written=0), "", "Hi", [], "stop"),
+}  # fmt: skip
+UNLIKE = {  # one index for all of them, or arguments that Ollama never has
+    "calls of one id", "the same call twice without ids", "calls in lines of their own", "arguments as a text",
+    "no arguments at all",
+}  # fmt: skip
+STREAMED = [name for name, (turn, *_) in ANSWERS.items() if turn.raw is None and name not in UNLIKE]
+
+
+def chat_stream(answer):
+    said, thought, made, finish = "", "", [], None
+    for chunk in payloads(answer.text):
+        for choice in chunk["choices"] if chunk != "[DONE]" else ():
+            delta, finish = choice["delta"], choice["finish_reason"] or finish
+            said, thought = said + (delta.get("content") or ""), thought + (delta.get("reasoning_content") or "")
+            for call in delta.get("tool_calls", ()):
+                if "id" in call:
+                    made.append([call["function"]["name"], ""])
+                made[call["index"]][1] += call["function"].get("arguments", "")
+    assert payloads(answer.text)[-1] == "[DONE]"
+    return thought, said, [tuple(call) for call in made], finish
+
+
+def chat_whole(answer):
+    (choice,) = answer.json()["choices"]
+    message = choice["message"]
+    made = [(call["function"]["name"], call["function"]["arguments"]) for call in message.get("tool_calls", ())]
+    return message.get("reasoning_content", ""), message["content"] or "", made, choice["finish_reason"]
+
+
+def response(body):
+    thought = said = ""
+    made = []
+    for item in body["output"]:
+        if item["type"] == "reasoning":
+            thought += "".join(part["text"] for part in item["summary"])
+        elif item["type"] == "message":
+            said += "".join(part["text"] for part in item["content"])
+        else:
+            made.append((item["name"], item["arguments"]))
+    stopped = "tool_calls" if made else "stop"
+    return thought, said, made, "length" if body["status"] == "incomplete" else stopped
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+async def test_an_answer_means_the_same_in_every_way_it_can_be_asked_for(name):
+    turn, *expected = ANSWERS[name]
+    expected = tuple(expected)
+    async with site(turn) as one:
+        assert chat_stream(await one.chat(stream=True, tools=TOOLS)) == expected
+        told = events((await one.respond(stream=True, tools=FLAT)).text)[-1]
+        assert response(told["response"]) == expected
+        if turn.raw is None:
+            assert chat_whole(await one.chat(tools=TOOLS)) == expected
+            assert response((await one.respond(tools=FLAT)).json()) == expected
+        assert set(one.server.paths) == {"/api/chat"}
+
+
+@pytest.mark.parametrize("name", ["a thought", "calls in one line", "text and a call", "text in pieces"])
+async def test_an_answer_may_come_in_any_packets(name):
+    turn, *expected = ANSWERS[name]
+    async with site(turn, pieces=singly) as one:
+        assert chat_stream(await one.chat(stream=True, tools=TOOLS)) == tuple(expected)
+
+
+@pytest.mark.parametrize("name", STREAMED)
+async def test_its_v1_says_the_same_of_what_that_does_not_lose(name):
+    turn, *expected = ANSWERS[name]
+    async with site(turn, kind="openai") as one:
+        assert chat_stream(await one.chat(stream=True, tools=TOOLS)) == tuple(expected)
+        assert set(one.server.paths) == {"/v1/chat/completions"}
+
+
+# Bytes, however they are cut
+
+
+def read(pieces, format="native", whole=False, broken=None, limit=8 << 20):
+    ledger = Ledger()
+    context = Context({"weather": CITY, "clock": {}})
+    setting = Setting(FORMATS[format].parse, context, map("call_{}".format, count()).__next__, ledger)
+    up = Upstream(Decoder(ledger), setting, lambda: 40, limit=limit)
+    up.answered("application/json; charset=utf-8" if whole else "application/x-ndjson")
+    told = [event for piece in pieces for event in up.feed(piece)]
+    return merge([*told, *(up.fail(broken) if broken else up.close())]), ledger.entries()
+
+
+@pytest.mark.parametrize("name", [name for name in ANSWERS if name != "long text"])
+def test_no_cut_changes_what_is_said(name):
+    data = ANSWERS[name][0].data()
+    expected = read([data], "auto")
+    assert read(singly(data), "auto") == expected
+    for place in range(1, len(data)):
+        assert read([data[:place], data[place:]], "auto") == expected
+
+
+def test_the_events_of_an_answer():
+    turn = Turn([thinks("Hm", "Hi"), calls(ONE_CALL, OTHER_CALL)])
+    told, _ = read([turn.data()])
+    assert [event for event in told if not isinstance(event, Usage)] == [
+        Reasoning(0, "Hm"),
+        Text(0, "Hi"),
+        ToolStart(0, 0, "call_ab12cd34", "weather"),
+        ToolArgs(0, 0, ARGS),
+        ToolEnd(0, 0),
+        ToolStart(0, 1, "call_ef56gh78", "clock"),
+        ToolArgs(0, 1, "{}"),
+        ToolEnd(0, 1),
+        Finish(0, "tool_calls"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("counts", "usage", "listed"),
+    [
+        ({}, Usage(7, 2), []),
+        ({"prompt": 0}, Usage(10, 2), ["estimated:usage"]),  # all of it was in the cache
+        ({"written": 0}, Usage(7, 0), []),
+        ({"prompt": 0, "written": 0}, Usage(10, 1), ["estimated:usage"]),
+    ],
+)
+def test_what_is_not_counted_is_estimated(counts, usage, listed):
+    told, ledger = read([Turn([says("Hi")], **counts).data()])
+    assert [event for event in told if isinstance(event, Usage)] == [usage]
+    assert ledger == listed
+
+
+BROKEN = {
+    "an error after text": (b'{"message":{"content":"Hi"}}\n{"error":"out of memory"}\n', "out of memory"),
+    "an error with its status": (b'{"message":{"content":"Hi"}}\n{"error":"no memory","status":500}\n', "no memory"),
+    "an error without its line end": (b'{"message":{"content":"Hi"}}\n{"error":"out of memory"}', "out of memory"),
+    "an error of the runner": (
+        b'{"message":{"content":"Hi"}}\n{"error":"{\\"error\\":{\\"code\\":500,\\"message\\":\\"no slot\\"}}"}\n', "no slot"),
+    "an error that only looks like one of the runner": (b'{"message":{"content":"Hi"}}\n{"error":"{x"}\n', "{x"),
+    "no end": (b'{"message":{"content":"Hi"}}\n', "The backend closed the connection before its answer ended."),
+    "half a line": (b'{"message":{"content":"Hi"}}\n{"message":{"con', "The backend closed the connection before its answer ended."),
+    "no JSON": (b'{"message":{"content":"Hi"}}\nBad Gateway\n', None),
+    "JSON of another kind": (b'{"message":{"content":"Hi"}}\n[1]\n', None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_failure_comes_after_what_was_said_and_says_why(name):
+    data, message = BROKEN[name]
+    for pieces in ([data], singly(data)):
+        told, _ = read(pieces)
+        assert told[0] == Text(0, "Hi") and len(told) == 2
+        assert isinstance(told[1], Failure) and told[1].problem.status == 502
+        assert message in (None, told[1].problem.message)
+
+
+LOST = Problem(502, "The connection is gone.", "upstream_lost")
+
+
+def test_a_connection_that_breaks_loses_nothing_that_came():
+    data = Turn([says("Hi")]).data()
+    assert read([data], broken=LOST) == read([data])
+    assert read([data[:-1]], broken=LOST) == read([data])  # only its line end is missing
+    told, _ = read([data[:-2]], broken=LOST)
+    assert told == [Text(0, "Hi"), Failure(LOST)]
+    told, _ = read([data.splitlines()[-1]], whole=True, broken=LOST)
+    assert told == [Failure(LOST)]
+
+
+def test_a_body_that_is_no_answer_is_a_failure():
+    for body in (b"{", b"[]", b"", b"<html>"):
+        (told,), _ = read([body], whole=True)
+        assert isinstance(told, Failure) and told.problem.code == "upstream_error"
+
+
+def test_a_line_that_is_too_long_is_a_failure_behind_what_was_said():
+    told, _ = read([Turn([says("Hi"), says("x" * 1000)]).data()], limit=500)
+    assert told[0] == Text(0, "Hi") and told[1].problem.code == "frame_too_long"
+
+
+def test_log_probabilities_go_with_their_text():
+    (text, *_), _ = read([Turn([says("Hi", logprobs=CHANCES)]).data()])
+    assert [(one.token, one.logprob, one.top_logprobs[0].token) for one in text.logprobs] == [("Hi", -0.5, "Hi")]
+
+
+async def test_log_probabilities_are_asked_for_and_given():
+    async with site(Turn([says("Hi", logprobs=CHANCES), says(" you")])) as one:
+        for stream in (True, False):
+            answer = await one.chat(stream=stream, logprobs=True, top_logprobs=1)
+            bodies = [answer.json()] if not stream else payloads(answer.text)[:-1]
+            found = [c["logprobs"]["content"] for body in bodies for c in body["choices"] if c.get("logprobs")]
+            assert [token["token"] for tokens in found for token in tokens] == ["Hi"]
+        assert one.server.asked[-1]["logprobs"] is True and one.server.asked[-1]["top_logprobs"] == 1
+
+
+async def test_ids_are_kept_and_those_that_are_missing_made():
+    async with site(Turn([calls(ONE_CALL, OTHER_CALL[:2], ONE_CALL)])) as one:
+        message = (await one.chat(tools=TOOLS)).json()["choices"][0]["message"]
+    first, second, third = (call["id"] for call in message["tool_calls"])
+    assert first == "call_ab12cd34" and len({first, second, third}) == 3
+    assert second.startswith("call_") and third.startswith("call_")
+
+
+async def test_only_one_call_is_let_through_where_the_client_wants_no_more():
+    async with site(Turn([calls(ONE_CALL, OTHER_CALL)])) as one:
+        answer = await one.chat(tools=TOOLS, parallel_tool_calls=False)
+        assert chat_whole(answer) == ("", "", [("weather", ARGS)], "tool_calls")
+        assert "parallel_tool_calls" not in one.server.asked[-1]
+
+
+async def test_usage_is_told():
+    async with site(Turn([says("Hi")], prompt=11, written=3)) as one:
+        assert (await one.chat()).json()["usage"]["total_tokens"] == 14
+        streamed = payloads((await one.chat(stream=True, stream_options={"include_usage": True})).text)
+        assert streamed[-2]["usage"]["prompt_tokens"] == 11 and streamed[-2]["usage"]["completion_tokens"] == 3
+        assert (await one.respond()).json()["usage"]["output_tokens"] == 3
+
+
+# What goes wrong
+
+
+async def refused(one, **fields):
+    """What comes of a request that fails before its first word, in all four ways."""
+    answers = [await one.chat(stream=stream, **fields) for stream in (True, False)]
+    (first, message), *others = [(problem(answer), answer.json()["error"]["message"]) for answer in answers]
+    assert others == [(first, message)]
+    return first, message
+
+
+async def test_a_model_that_is_not_there():
+    async with site(Turn(), model={"upstream_model": "gone"}) as one:
+        assert await refused(one) == ((404, BAD, "model_not_found", "model"), "model 'gone' not found")
+
+
+async def test_a_model_that_cannot_call_tools():
+    async with site(Turn(), able=("completion",)) as one:
+        told = (400, BAD, None, None), f"registry.ollama.ai/library/{NAME} does not support tools"
+        assert await refused(one, tools=TOOLS) == told
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "told"),
+    [
+        (500, "llama runner process has terminated", (502, FAULT, "upstream_error", None)),
+        (503, "server busy, please try again.  maximum pending requests exceeded", (503, FAULT, "server_is_overloaded", None)),
+        (400, "the input length exceeds the context length", (400, BAD, "context_length_exceeded", "messages")),
+        (400, "the prompt is longer than the context length currently available to the model; shorten the prompt",
+         (400, BAD, "context_length_exceeded", "messages")),
+        (401, "unauthorized", (502, FAULT, "upstream_auth_error", None)),
+    ],
+)  # fmt: skip
+async def test_a_failure_before_the_first_word_has_its_status(status, message, told):
+    async with site(Turn(error=message, status=status)) as one:
+        assert (await refused(one))[0] == told
+
+
+async def test_a_failure_in_the_middle_is_told_with_its_words():
+    async with site(Turn([says("Hi")], error="llama-server returned invalid tool call arguments")) as one:
+        said = payloads((await one.chat(stream=True)).text)
+        assert said[-1]["error"]["message"] == "llama-server returned invalid tool call arguments"
+        assert [choice["delta"].get("content") for one in said[:-1] for choice in one["choices"]][-1] == "Hi"
+        told = events((await one.respond(stream=True)).text)[-1]
+        assert told["type"] == "response.failed"
+        assert told["response"]["error"]["message"] == "llama-server returned invalid tool call arguments"
+        assert (await one.chat()).status_code == 502
+
+
+async def test_a_prompt_that_is_too_long_is_refused_and_not_truncated():
+    long = [{"role": "user", "content": "word " * 20}, USER]
+    async with site(Turn([says("Hi")]), window=10) as one:
+        (status, *_), message = await refused(one, messages=long)
+        assert (status, _[1]) == (400, "context_length_exceeded") and message.startswith("request (999 tokens) exceeds")
+        assert (await one.chat(messages=long, options={"num_ctx": 100})).status_code == 200
+        assert len(one.server.seen) == 2
+        assert (await one.chat(messages=long, truncate=True)).status_code == 200
+        assert one.server.seen == [USER]
+
+
+async def test_a_response_may_leave_out_what_does_not_fit():
+    past = [{"role": "user", "content": "word " * 20}, {"role": "assistant", "content": "Yes."}, USER]
+    async with site(Turn([says("Hi")]), window=10) as one:
+        answer = await one.respond(input=past, truncation="auto")
+        assert answer.status_code == 200 and "truncated:input" in answer.headers["x-gateway-warnings"]
+        assert one.server.seen[-1]["content"] == "Hello"
+
+
+async def test_a_stream_is_read_as_one_whatever_was_asked_for_and_so_is_a_whole_answer():
+    line = {"message": {"role": "assistant", "content": "Hi"}, "done": True, "done_reason": "stop"}
+    async with gateway(whole(line), backend={"kind": "ollama"}) as one:
+        assert chat_stream(await one.chat(stream=True)) == ("", "Hi", [], "stop")
+    async with gateway(
+        whole(json.dumps(line).encode() + b"\n", type="Application/X-NDJSON; charset=utf-8"), backend={"kind": "ollama"}
+    ) as one:
+        assert chat_whole(await one.chat()) == ("", "Hi", [], "stop")
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_nobody_waits_for_the_end_of_a_body_after_its_last_line(streamed):
+    lines = [{"message": {"content": "Hi"}}, {"message": {"content": " Bob"}, "done": True, "done_reason": "stop"}]
+    body = (json.dumps(line).encode() + b"\n" for line in lines)
+    backend = {"kind": "ollama", "timeouts": {"idle": 0}}
+    async with gateway([head(type="application/x-ndjson"), *body, HANG], backend=backend) as one:
+        answer = await one.chat(stream=streamed)
+        assert (chat_stream if streamed else chat_whole)(answer) == ("", "Hi Bob", [], "stop")
+        await one.upstream.gone.wait()
+
+
+async def test_its_models_are_those_that_it_lists():
+    async with ollama(Turn([says("Hi")])) as server:
+        app = create_app(settings(server.url, backend={"kind": "ollama"}, model=False))
+        transport = httpx.ASGITransport(app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://gateway", verify=False) as client,
+        ):
+            assert [one["id"] for one in (await client.get("/v1/models")).json()["data"]] == [NAME]
+            assert (await Site(None, client).chat(model=NAME)).status_code == 200

@@ -1,0 +1,46 @@
+"""What every kind of server is asked is what upstream/ says of each request there: see asked.py."""
+
+import re
+
+import pytest
+
+from support.backend_requests import BY_FIELD, FIELDS, WHOLE, applied, cases, difference, golden, outcomes, written
+from support.paths import ROOT
+
+FILES = (*WHOLE, *BY_FIELD)
+PAGE = ROOT / "docs" / "backends.md"
+NAMED = [(file, name) for file in FILES for name in cases(file)]
+
+
+@pytest.mark.parametrize(("file", "name"), NAMED, ids=[f"{file.stem}: {name}"[:80] for file, name in NAMED])
+def test_every_server_is_asked_what_it_is_to_be_asked(file, name):
+    assert written(golden(file, name)) == written(cases(file)[name]), "python tests/upstream/regenerate.py"
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_file_is_written_as_it_is_written_anew(file):
+    told = cases(file)
+    assert file.read_text("utf-8") == written([*told.values()] if file in BY_FIELD else told) + "\n"
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_body_is_all_there_in_its_difference(file):
+    asked = [one["body"] for kinds in outcomes(file).values() for one in kinds.values() if "body" in one]
+    for body in asked:
+        assert applied(*difference(asked[0], body), asked[0]) == body
+
+
+def test_each_field_that_has_a_verdict_has_a_row():
+    """Those on the page: all of the API, and all others that more than one kind has a word for."""
+    tables = [part for part in PAGE.read_text("utf-8").split("\n## ") if part.startswith("Fields")]
+    known = set(re.findall(r"^\| `([^`]+)`", "\n".join(tables), re.MULTILINE))
+    asked = [case["asks"] for case in cases(FIELDS).values()]
+    told = {name for fields in asked for name in fields} | {
+        f"{name}.{member}"
+        for fields in asked
+        for name, value in fields.items()
+        if isinstance(value, dict)
+        for member in value
+    }
+    assert known - told == {"messages", "model"}  # which every request has
+    assert len(known) > 80

@@ -1,0 +1,24 @@
+"""A real llama.cpp takes what it is asked, with every field that a client may send."""
+
+import io
+
+import httpx
+import pytest
+
+from gateway import demo
+from support.backend_requests import FIELDS, outcomes
+
+
+@pytest.mark.timeout(600)
+def test_a_real_server_takes_what_it_is_asked():
+    """But for a format that only others know, of which it says so itself."""
+    asked = {name: kinds["llamacpp"]["body"] for name, kinds in outcomes(FIELDS).items() if "body" in kinds["llamacpp"]}
+    with demo.start("--threads", "1", out=io.StringIO()) as url:
+        answers = {  # each over a connection of its own, as the server ends one after a stream without a word
+            name: httpx.post(
+                f"{url}/v1/chat/completions", json={**body, "model": demo.MODEL, "max_tokens": 1}, timeout=60
+            )
+            for name, body in asked.items()
+        }
+    refused = {name: answer.status_code for name, answer in answers.items() if answer.status_code != 200}
+    assert [(status, "structural_tag" in name) for name, status in refused.items()] == [(400, True)], refused

@@ -1,0 +1,394 @@
+"""What the command `gateway` says and does, and with which exit code."""
+
+import http.server
+import io
+import os
+import runpy
+import shlex
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+import typer
+
+from gateway import __version__, cli, demo
+from gateway.config import Config, ConfigError, parse
+from gateway.formats import FORMATS
+from gateway.server.source import NoServer, Source, greeting, read_config, settle
+from support.cli import free_port, run
+from support.paths import ROOT
+
+
+@contextmanager
+def model_server(models: str) -> Iterator[int]:
+    """A server with this list of models, on a port."""
+
+    class Answer(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = models.encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Says nothing."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Writes a configuration and gives its path."""
+
+    def write(text: str) -> str:
+        file = tmp_path / "gateway.yaml"
+        file.write_text(textwrap.dedent(text), "utf-8")
+        return str(file)
+
+    return write
+
+
+# Help
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--help"], "Commands:\n  serve    Serve, until Ctrl-C.\n  check    Check a configuration and print what holds.\n"),
+        (["serve", "--help"], "Without one it looks for model"),
+        (["check", "-h"], "--config FILE"),
+        (["formats", "-h"], "--names"),
+        (["doctor", "-h"], "--key-env VAR"),
+        (["health", "-h"], "The exit code is 1 if it is not, or if there is none."),
+        (["key", "-h"], "Make a key for a client, and its digest for the configuration."),
+    ],
+)  # fmt: skip
+def test_help_is_there(words, said):
+    code, out, err = run(*words)
+    assert (code, err) == (0, "")
+    assert said in out
+
+
+def test_the_version_is_told():
+    assert run("--version") == (0, f"gateway {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["sreve"], ["serve", "--prot", "1"], ["serve", "--port", "http"], ["check", "x"]]
+)
+def test_wrong_usage_is_exit_code_2(words):
+    assert run(*words)[0] == 2
+
+
+def test_it_runs_as_a_module(capsys):
+    argv, sys.argv = sys.argv, ["gateway", "--version"]
+    try:
+        with pytest.raises(SystemExit) as caught:
+            runpy.run_module("gateway", run_name="__main__")
+    finally:
+        sys.argv = argv
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"gateway {__version__}\n"
+
+
+def test_help_does_not_wait_for_what_serves():
+    script = "import sys; from gateway import cli; print(sorted({'httpx', 'fastapi', 'pydantic'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+# check
+
+
+def test_check_prints_what_holds(written):
+    file = written("backends: {a: {url: 'http://a/v1', api_key: '${KEY}'}}")
+    code, out, err = run("check", "--config", file, KEY="s3cret")
+    assert (code, err) == (0, "")
+    assert "s3cret" not in out
+    assert parse(out, "out", {}, {"auto"}).backends["a"].url == "http://a"
+
+
+def test_check_takes_the_file_from_the_environment():
+    assert run("check", GATEWAY_CONFIG=str(ROOT / "config" / "gateway.yaml"))[0] == 0
+
+
+def test_check_wants_a_file():
+    code, out, err = run("check")
+    assert (code, out) == (2, "")
+    assert "Give --config FILE or set GATEWAY_CONFIG." in err
+
+
+def test_check_tells_each_fault_on_a_line(written):
+    file = written(
+        """
+        server: {prot: 1}
+        models: {a: {format: hermesjson}}
+        """
+    )
+    code, out, err = run("check", "-c", file)
+    assert (code, out) == (2, "")
+    first, second, third = err.splitlines()
+    assert first.startswith(f"{file}:2: server.prot: unknown key; did you mean 'port'?")
+    assert second == f"{file}:3: models.a: names no backend; there is none"
+    assert third.startswith(f"{file}:3: models.a.format: unknown format 'hermesjson'; did you mean 'hermes_json'?")
+
+
+def test_what_cannot_be_read_is_told(tmp_path):
+    assert run("check", "-c", str(tmp_path)) == (2, "", f"{tmp_path}: cannot be read: Is a directory\n")
+    assert run("check", "-c", "no.yaml") == (2, "", "no.yaml: cannot be read: No such file or directory\n")
+    file = tmp_path / "latin.yaml"
+    file.write_bytes(b"# \xe4\n")
+    assert run("check", "-c", str(file)) == (2, "", f"{file}: is not UTF-8 at byte 2\n")
+
+
+def test_a_byte_order_mark_is_no_fault(tmp_path):
+    file = tmp_path / "bom.yaml"
+    file.write_bytes(b"\xef\xbb\xbfserver: {port: 1}\n")
+    assert read_config(file).server.port == 1
+
+
+# formats
+
+
+def test_formats_lists_names_families_and_aliases():
+    code, out, _ = run("formats")
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[0].split() == ["NAME", "FAMILIES", "ALIASES"]
+    assert [line.split()[0] for line in lines[1:]] == list(FORMATS)
+    hermes = next(line for line in lines if line.startswith("hermes_json "))
+    assert FORMATS["hermes_json"].families in hermes
+    assert hermes.endswith("  " + ", ".join(FORMATS["hermes_json"].aliases))
+
+
+def test_formats_tells_all_of_one_by_any_of_its_names():
+    for name in ("hermes_json", "hermes"):
+        code, out, _ = run("formats", name)
+        assert code == 0
+        assert FORMATS["hermes_json"].example in out and "Also called hermes" in out
+    assert "A call inside a thought is a part of it." in run("formats", "lfm2")[1]
+    assert "special tokens" in run("formats", "kimi_k2")[1]
+    code, out, err = run("formats", "morse")
+    assert (code, out) == (2, "") and "there is no format 'morse'" in err
+
+
+def test_the_page_of_formats_is_that_of_the_rows():
+    code, out, _ = run("formats", "--markdown")
+    assert code == 0
+    assert out == (ROOT / "docs" / "formats.md").read_text("utf-8"), "gateway formats --markdown > docs/formats.md"
+    for name, row in FORMATS.items():
+        assert f"\n## {name}\n" in out and row.example in out and row.differs in out
+
+
+def test_check_tells_which_format_a_models_name_stands_for(written):
+    models = "{qwen3-coder: {}, m: {}, k: {format: kimi_k2}, served: {upstream_model: Qwen/QwQ-32B, thought: closed}}"
+    code, out, _ = run("check", "--config", written(f"backends: {{a: {{url: 'http://a'}}}}\nmodels: {models}"))
+    assert code == 0
+    assert [line for line in out.splitlines() if line.startswith("# ")] == [
+        "# models.qwen3-coder: qwen_xml; its name matches *qwen3-coder*",
+        "# models.m: auto; its name is unknown, so what it writes decides, unless its chat template does",
+        "# models.k: kimi_k2; configured",
+        "# models.served: hermes_json; its name matches *qwq*",
+    ]
+
+
+def test_formats_lists_bare_names():
+    code, out, _ = run("formats", "--names")
+    assert code == 0
+    assert out.split() == list(FORMATS)
+    assert {"native", "auto", "think"} <= set(out.split())
+
+
+# What is served
+
+
+@contextmanager
+def settled(
+    file: Path | None = None, ports: Mapping[int, str] | None = None, **more: object
+) -> Iterator[tuple[Config, str, str]]:
+    """The config, the greeting, and what was said on the way."""
+    out = io.StringIO()
+    wanted = bool(more.pop("demo", False))
+    with settle(file and Source(file, more), more, out, demo_wanted=wanted, ports=ports or {}) as (config, hello):
+        yield config, hello, out.getvalue()
+
+
+def test_a_file_is_served_whatever_runs(written):
+    file = Path(written("backends: {a: {url: 'http://a'}}\nmodels: {one: , two: }\nauth: {keys: [k]}"))
+    with (
+        model_server('{"data": [{"id": "m"}]}') as port,
+        settled(file, {port: "vllm"}, demo=True, port=7) as (config, hello, said),
+    ):
+        assert list(config.backends) == ["a"]
+        assert config.server.port == 7
+        assert '{"model": "one",' in hello
+        assert "Bearer $GATEWAY_KEY" in hello
+        assert said == ""
+
+
+def test_a_file_without_models_is_greeted_with_the_list(written):
+    with settled(Path(written(""))) as (config, hello, _):
+        assert config == Config()
+        assert "curl http://127.0.0.1:8900/v1/models\n" in hello
+
+
+def test_found_servers_are_served_and_named():
+    with (
+        model_server('{"data": [{"id": "m1", "owned_by": "vllm"}, {"id": "m2"}]}') as first,
+        model_server('{"data": [{"id": "n1", "owned_by": "sglang"}]}') as second,
+        model_server('{"data": []}') as third,
+        settled(None, {first: "vllm", third: "lmstudio", second: "sglang"}, demo=True, port=7) as (config, hello, said),
+    ):
+        assert {name: one.url for name, one in config.backends.items()} == {
+            "vllm": f"http://127.0.0.1:{first}",
+            "sglang": f"http://127.0.0.1:{second}",
+        }
+        assert config.server.port == 7
+        assert '"model": "m1"' in hello
+        assert said.splitlines() == [
+            f"found vllm at http://127.0.0.1:{first} with 2 models",
+            f"found lmstudio at http://127.0.0.1:{third} with no model yet",
+            f"found sglang at http://127.0.0.1:{second} with 1 model",
+        ]
+
+
+async def test_servers_are_found_also_where_a_loop_runs():
+    with model_server('{"data": [{"id": "m"}]}') as port, settled(None, {port: "vllm"}) as (config, _, _said):
+        assert list(config.backends) == ["vllm"]
+
+
+def test_with_no_server_the_demo_is_served_if_it_is_wanted():
+    with settled(None, {free_port(): "vllm"}, demo=True) as (config, hello, said):
+        (backend,) = config.backends.values()
+        assert backend.kind == "llamacpp"
+        assert httpx.get(f"{backend.url}/health", trust_env=False).is_success
+        assert '"model": "smollm2"' in hello
+        assert "demo: ready in " in said
+
+
+def test_with_no_server_and_no_demo_it_says_what_to_do():
+    port = free_port()
+    with pytest.raises(NoServer) as caught, settled(None, {port: "vllm"}):
+        pass
+    said = str(caught.value)
+    assert said.startswith(f"no model server with a model runs on this machine (asked: vllm {port}); either\n")
+    assert "gateway serve --config gateway.yaml" in said
+    assert said.endswith("gateway serve --demo")
+
+
+def test_a_wrong_flag_is_told_before_anything_starts():
+    with (
+        pytest.raises(ConfigError, match=r"^--host: server\.host: on 0\.0\.0\.0 others"),
+        settled(demo=True, host="0.0.0.0"),
+    ):
+        pass
+
+
+# The greeting
+
+
+@pytest.mark.parametrize(
+    ("host", "root"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:8900"),
+        ("0.0.0.0", "http://127.0.0.1:8900"),
+        ("::", "http://[::1]:8900"),
+        ("fe80::1", "http://[fe80::1]:8900"),
+        ("gateway.lan", "http://gateway.lan:8900"),
+    ],
+)
+def test_the_greeting_names_an_address_that_can_be_reached(host, root):
+    assert greeting(host, 8900, "m").startswith(f"gateway listens on {root}/v1 ")
+
+
+def test_the_greetings_command_can_be_pasted():
+    text = greeting("127.0.0.1", 8900, 'it\'s "ö"', key=True)
+    words = shlex.split(text[text.index("curl") :].replace("\\\n", "").replace("$GATEWAY_KEY", "k"))
+    assert words == [
+        "curl",
+        "http://127.0.0.1:8900/v1/chat/completions",
+        "-H",
+        "content-type: application/json",
+        "-H",
+        "authorization: Bearer k",
+        "-d",
+        '{"model": "it\'s \\"ö\\"", "messages": [{"role": "user", "content": "Hello!"}]}',
+    ]
+
+
+def test_a_port_that_is_not_known_yet_is_not_greeted():
+    with model_server('{"data": [{"id": "m"}]}') as port, settled(None, {port: "vllm"}, port=0) as (_, hello, _said):
+        assert hello == ""
+
+
+# serve
+
+
+def interrupt_when_up(url: str, answers: list[int]) -> None:
+    """Ctrl-C for this process as soon as the gateway answers."""
+    until = time.monotonic() + 30
+    while not answers and time.monotonic() < until:
+        time.sleep(0.02)
+        try:
+            answers.append(httpx.get(url, trust_env=False, timeout=5).status_code)
+        except httpx.TransportError:
+            continue
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_serve_serves_and_ctrl_c_is_a_good_end(written):
+    port = free_port()
+    file = written("server: {port: 1}\nbackends: {a: {url: 'http://127.0.0.1:9'}}\nmodels: {m: }")
+    answers: list[int] = []
+    thread = threading.Thread(target=interrupt_when_up, args=(f"http://127.0.0.1:{port}/health", answers))
+    thread.start()
+    code, out, err = run("serve", "--config", file, "--port", str(port))
+    thread.join()
+    assert (code, out, answers) == (0, "", [200])
+    assert f"gateway listens on http://127.0.0.1:{port}/v1" in err
+
+
+def test_serve_refuses_a_wrong_configuration(written):
+    code, _, err = run("serve", "-c", written("server: {port: 1}"), "--port", "70000", "--workers", "0")
+    assert code == 2
+    assert err.splitlines() == [
+        "--port: server.port: should be 65535 or less, not 70000",
+        "--workers: server.workers: should be 1 or more, not 0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (NoServer("what to do"), 2),
+        (demo.DemoMissing("what to install"), 2),
+        (demo.DemoError("what it said"), 1),
+        (ConfigError([]), 2),
+        (KeyboardInterrupt(), 0),
+    ],
+)
+def test_what_goes_wrong_has_its_exit_code(error, code, capsys):
+    with pytest.raises(typer.Exit) as caught, cli.refusals():
+        raise error
+    assert caught.value.exit_code == code
+    assert capsys.readouterr().err == (f"{error}\n" if code else "")
+
+
+def test_what_is_interrupted_may_be_no_good_end():
+    with pytest.raises(typer.Exit) as caught, cli.refusals(interrupted=1):
+        raise KeyboardInterrupt
+    assert caught.value.exit_code == 1

@@ -1,0 +1,111 @@
+"""`gateway health`: what a container's health check asks, of a gateway with TLS and without, and of what is none."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from gateway.server import alive as asking
+from gateway.server.certificates import Certificates
+from support.cli import free_port, run
+from support.paths import ROOT
+from support.tls import issue, serving, whole
+from support.upstream import Upstream
+
+WELL = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
+
+
+@contextmanager
+def answering(answer, context=None):
+    """A server that gives this answer to whoever asks; its port, and what it was asked."""
+    asked = []
+
+    def wrapped(connection):
+        with connection:  # which may speak plainly to TLS
+            return context.wrap_socket(connection, server_side=True) if context else connection.dup()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                with suppress(OSError), wrapped(connection) as it:
+                    asked.append(it.recv(4096).split(b"\r\n")[0])
+                    it.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        port = server.getsockname()[1]
+        yield port, asked
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (WELL, 0),
+        (b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n", 1),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", 1),
+        (b"", 1),
+    ],
+)
+def test_it_is_alive_if_it_says_so(answer, code):
+    with answering(answer) as (port, asked):
+        url = f"http://127.0.0.1:{port}"
+        said = "" if code == 0 else f"no gateway says that it is alive at {url}\n"
+        assert run("health", url) == (code, "", said)
+    assert asked == [b"GET /health HTTP/1.1"]
+
+
+def test_nobody_there_is_not_alive():
+    assert run("health", f"http://127.0.0.1:{free_port()}")[0] == 1
+
+
+def test_one_that_says_nothing_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(asking, "_SECONDS", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        assert run("health", f"http://127.0.0.1:{silent.getsockname()[1]}")[0] == 1
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_without_a_url_it_is_the_one_here_with_tls_or_without(tls, tmp_path, monkeypatch):
+    if tls:
+        issue(tmp_path)
+    context = Certificates(whole(tmp_path)).context if tls else None
+    with answering(WELL, context) as (port, asked):
+        monkeypatch.setattr(asking, "HERE", tuple(url.replace("8900", str(port)) for url in asking.HERE))
+        assert run("health") == (0, "", "")
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8900", "ftp://a", "http://", "http://a:b"])
+def test_what_is_no_url_is_wrong_usage(url):
+    code, _, err = run("health", url)
+    assert code == 2
+    assert "Invalid value" in err
+
+
+def test_it_imports_next_to_nothing():
+    script = (
+        "import sys; from gateway.cli import app; from gateway.server import alive;"
+        "print(sorted({'httpx', 'fastapi', 'pydantic', 'msgspec', 'asyncio', 'uvicorn'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+async def test_a_gateway_does_not_speak_of_being_asked(tmp_path):
+    async with asyncio.timeout(60), Upstream([], ()).serving() as upstream, serving(tmp_path, upstream) as gateway:
+        port, before = gateway.client.base_url.port, gateway.heard
+        told = [await asyncio.to_thread(asking.alive, f"{scheme}://127.0.0.1:{port}") for scheme in ("http", "https")]
+    assert told == [False, True]
+    assert gateway.heard == before

@@ -1,0 +1,317 @@
+"""`gateway top`: the overview at a terminal."""
+
+import fcntl
+import io
+import json
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from msgspec import json as msgspec_json
+from msgspec import structs
+from rich.console import Console
+from typer.testing import CliRunner
+
+import gateway as gateway_package
+from gateway import cli
+from gateway.server.console import top
+from gateway.server.console.document import Model, Overview, Pace, Place, Server, Workers
+from gateway.server.console.tables import plain, tables
+from gateway.server.console.top import Gateway, Unseen, keyboard, show, watch
+from gateway.server.telemetry.sight import Failure
+from support.app import gateway
+from support.overview import KEYS, PATH, bearer, seen
+from support.upstream import HELLO, whole
+
+ROOT = "http://gateway:8900"
+PACE = Pace(1, 2.0, 30.0)
+EVIL = "[red]\x1b]0;owned\x07\x1b[2J"
+SERVER = Server("up", "vllm", "http://up", True, "closed", 0.0, 3, 4, PACE, 1, None, None)
+SEEN = Overview(
+    version="1.2.3",
+    time=1000.0,
+    window_seconds=10.0,
+    workers=Workers(2, 1),
+    pace=PACE,
+    models=[
+        Model("m", "listed", [], 4096, None, PACE, [Place("up", "m", "hermes_json", "", False, "auto", "native")]),
+        Model(EVIL, "listed", [], None, None, PACE, []),
+    ],
+    models_left_out=0,
+    backends=[
+        SERVER,
+        structs.replace(SERVER, name="gone", problem="It is gone.", concurrent=0),
+        structs.replace(SERVER, name="ill", healthy=False, circuit="open", back_in_seconds=3.0,
+                        last_failure=Failure(990.0, 502, "upstream_lost", None)),
+        structs.replace(SERVER, name="odd", last_failure=Failure(990.0, 502, None, None)),
+    ],
+    errors=[seen(arrived=900.0, status=502, error="upstream_lost", id="broken"), seen(status=500, model="", backend="")],
+    requests=[
+        seen(arrived=999.0, live=True, status=None, id="alive", first_content=0.25, duration=1.0),
+        seen(arrived=990.0, id="done", format="native", first_content=None),
+    ],
+)  # fmt: skip
+
+
+@contextmanager
+def answering(*answers):
+    """A Gateway that gets these, and the last one for ever; asked: what was."""
+    asked, left = [], [*answers]
+
+    def answer(request):
+        asked.append(request)
+        said = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+    with closing(Gateway(ROOT, "secret", httpx.MockTransport(answer))) as one:
+        one.asked = asked
+        yield one
+
+
+def well(seen=SEEN):
+    return httpx.Response(200, content=msgspec_json.encode(seen))
+
+
+def screen(**said):
+    return Console(file=io.StringIO(), width=140, height=60, **said)
+
+
+def text_of(console):
+    return console.file.getvalue()
+
+
+# What is shown
+
+
+def test_all_is_shown_once():
+    console = screen()
+    with answering(well()) as one:
+        show(one, console)
+    (asked,) = one.asked
+    assert (str(asked.url), asked.headers["authorization"]) == (ROOT + PATH, "Bearer secret")
+    text = text_of(console)
+    for told in (
+        "gateway 1.2.3 at http://gateway:8900", "1 in flight, 2.0 requests/s, 30 tokens/s", "1 of 4", "It is gone.",
+        "open, 3.00 s", "502 upstream_lost 10 s ago", "up: hermes_json", "4096", "broken", "alive", "live", "native", "0.25 s",
+        "Recent requests of some workers",
+    ):  # fmt: skip
+        assert told in text, told
+    assert "\x1b" not in text
+
+
+def test_where_all_workers_are_told_of_it_says_nothing_of_them():
+    console = screen()
+    console.print(tables(structs.replace(SEEN, workers=Workers(2, 2)), ROOT, "\x07late"))
+    assert "some workers" not in text_of(console) and "late" in text_of(console)
+
+
+def test_nobodys_words_tell_the_terminal_anything():
+    console = screen(force_terminal=True, color_system=None)
+    with answering(well()) as one:
+        show(one, console)
+    assert "\x07" not in text_of(console) and "\x1b" not in text_of(console)
+    assert "[red]" in text_of(console)
+    assert plain("a\x1b\u202e\nb") == "a\ufffd\ufffd\ufffdb"
+
+
+# As long as somebody looks
+
+
+def test_it_looks_again_until_q_is_pressed():
+    pressed = ["", "x", "q"]
+    console = screen(force_terminal=True)
+    later = structs.replace(SEEN, version="4.5.6")
+    with answering(well(), well(later)) as one:
+        watch(one, console, lambda seconds: pressed.pop(0) if seconds == 7.0 else "?", 7.0)
+    assert len(one.asked) == 3 and pressed == []
+    assert "1.2.3" in text_of(console) and "4.5.6" in text_of(console)
+
+
+def test_a_gateway_that_is_away_for_a_while_is_waited_for():
+    pressed = ["", "", "Q"]
+    console = screen(force_terminal=True)
+    with answering(well(), httpx.ConnectError("away"), well()) as one:
+        watch(one, console, lambda _: pressed.pop(0), 0)
+    assert "No gateway answers at http://gateway:8900: away." in text_of(console)
+    assert len(one.asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "text", "mine"),
+    [
+        (httpx.Response(401), "takes a key of the scope admin, in --key or GATEWAY_KEY: HTTP 401", True),
+        (httpx.Response(403), "HTTP 403", True),
+        (httpx.Response(404), "no gateway that can be looked at: HTTP 404", False),
+        (httpx.Response(200, text="<html>"), "no gateway that can be looked at: HTTP 200", False),
+        (httpx.ConnectError("refused"), "No gateway answers at http://gateway:8900: refused.", False),
+        (httpx.ReadTimeout(""), "No gateway answers at http://gateway:8900: ReadTimeout.", False),
+        (httpx.LocalProtocolError("Illegal header value b'secret'"), "That is no key", True),
+        (httpx.UnsupportedProtocol(""), "is no URL of a gateway", True),
+    ],
+)
+def test_what_is_in_the_way_is_told(answer, text, mine):
+    with answering(answer) as one, pytest.raises(Unseen) as refused:
+        watch(one, screen(), lambda _: "q", 0)
+    assert text in str(refused.value) and "secret" not in str(refused.value)
+    assert refused.value.mine is mine
+
+
+# The command
+
+
+def run(*words, **env):
+    done = CliRunner(env={"GATEWAY_KEY": None, "GATEWAY_URL": None}).invoke(cli.app, ["top", *words], env=env)
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_with_nothing_there_the_exit_code_is_1():
+    code, out, err = run("--url", "http://127.0.0.1:1")
+    assert (code, out) == (1, "") and err.startswith("No gateway answers at http://127.0.0.1:1: ")
+
+
+@pytest.mark.parametrize("url", ["nothing", "http://host:port", "ftp://127.0.0.1"])
+def test_what_is_no_url_is_wrong_usage(url):
+    code, _, err = run("--url", url)
+    assert code == 2 and "is no URL of a gateway" in err
+
+
+@pytest.mark.parametrize("key", ["a\nb", "ü"])
+def test_what_is_no_key_is_told_without_it(key):
+    code, _, err = run("--url", "http://127.0.0.1:1", "--key", key)
+    assert code in (1, 2) and key not in err
+
+
+def test_ctrl_c_is_a_good_end(monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(top, "show", interrupted)
+    assert run("--once") == (0, "", "")
+
+
+async def test_a_real_gateway_is_shown_by_its_key():
+    async with gateway(HELLO, whole("no", 500), auth={"keys": KEYS}) as site:
+        await site.chat(headers=bearer("ann-key"))
+        answer = await site.client.get(PATH, headers=bearer("eve-key"))
+    console = screen()
+    with answering(httpx.Response(200, content=answer.content)) as one:
+        show(one, console)
+    assert json.loads(answer.content)["requests"][0]["id"] in text_of(console)
+
+
+# A real terminal
+
+
+class Terminal:
+    """What a program sees that somebody sits in front of."""
+
+    def __init__(self, rows=50, columns=160):
+        self.ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self.theirs = theirs
+        self.said = b""
+
+    def read_until(self, text):
+        while text not in self.said:
+            assert select.select([self.ours], [], [], 30)[0], self.said
+            self.said += os.read(self.ours, 65536)
+
+    def press(self, key):
+        os.write(self.ours, key)
+
+    def close(self):
+        os.close(self.ours)
+        os.close(self.theirs)
+
+
+@contextmanager
+def served(tmp_path):
+    """The address of a process that answers with the overview."""
+    file = tmp_path / "seen.json"
+    file.write_bytes(msgspec_json.encode(SEEN))
+    program = (
+        "import http.server, sys\n"
+        "class Answer(http.server.BaseHTTPRequestHandler):\n"
+        "    def do_GET(self):\n"
+        "        self.send_response(200); self.end_headers(); self.wfile.write(open(sys.argv[1], 'rb').read())\n"
+        "server = http.server.HTTPServer(('127.0.0.1', 0), Answer)\n"
+        "print(server.server_port, flush=True); server.serve_forever()\n"
+    )
+    command = [sys.executable, "-c", program, str(file)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
+        try:
+            yield f"http://127.0.0.1:{int(server.stdout.readline())}"
+        finally:
+            server.terminate()
+
+
+@contextmanager
+def looking(tmp_path, *flags):
+    env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    env |= {"PYTHONPATH": str(Path(gateway_package.__file__).parents[1]), "TERM": "xterm"}
+    with served(tmp_path) as url, closing(Terminal()) as terminal:
+        command = [sys.executable, "-m", "gateway", "top", "--url", url, "--seconds", "60", *flags]
+        ends = dict.fromkeys(("stdin", "stdout", "stderr"), terminal.theirs)
+        with subprocess.Popen(command, **ends, env=env, start_new_session=True) as child:
+            try:
+                yield child, terminal
+            finally:
+                child.kill()
+
+
+@pytest.mark.parametrize("end", ["q", "interrupt"])
+def test_at_a_terminal_it_goes_on_until_it_is_ended_and_leaves_it_as_it_was(tmp_path, end):
+    with looking(tmp_path) as (child, terminal):
+        before = termios.tcgetattr(terminal.theirs)
+        terminal.read_until(b"alive")
+        assert b"\x1b[?1049h" in terminal.said, "on a screen of its own"
+        if end == "q":
+            terminal.press(b"q")
+        else:
+            child.send_signal(signal.SIGINT)
+        terminal.read_until(b"\x1b[?1049l")
+        assert child.wait(30) == 0
+        assert termios.tcgetattr(terminal.theirs) == before
+
+
+def test_once_is_once_at_a_terminal_as_well(tmp_path):
+    with looking(tmp_path, "--once") as (child, terminal):
+        terminal.read_until(b"done")
+        assert child.wait(30) == 0
+        assert b"\x1b[?1049h" not in terminal.said
+
+
+# Keys
+
+
+def test_keys_are_heard_as_they_are_pressed(monkeypatch):
+    with closing(Terminal()) as terminal, os.fdopen(os.dup(terminal.theirs)) as theirs:
+        monkeypatch.setattr(sys, "stdin", theirs)
+        with keyboard() as press:
+            assert press(0) == ""
+            terminal.press(b"q")
+            assert press(10) == "q"
+
+
+def test_a_terminal_that_is_gone_is_the_end():
+    reading, writing = os.pipe()
+    os.close(writing)
+    with os.fdopen(reading) as end:
+        assert top._pressed(end.fileno(), 10) == "q"
+
+
+def test_without_a_terminal_there_are_none(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    with keyboard() as press:
+        assert press(0) == ""

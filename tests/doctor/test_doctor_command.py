@@ -1,0 +1,413 @@
+"""`gateway doctor` against servers that say what a test has written: whom it asks, and what it does when they do not."""
+
+import asyncio
+import io
+import json
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from gateway import cli, config
+from gateway.config import parse
+from gateway.doctor.questions import QUESTIONS
+from gateway.formats import names
+from gateway.server.backend import Backend
+from gateway.server.discover import identify
+from gateway.server.doctor import Wanted, consult
+from gateway.server.examining import Examiner
+from gateway.server.source import NoServer, read_config
+from support.ollama import NAME, Turn, calls, ollama, says, thinks
+from support.upstream import CLOSE, DONE, HANG, HELLO, KEY, Upstream, call, chunk, head, list_of, stream, whole
+
+RUNNER = CliRunner(env={"GATEWAY_CONFIG": None})
+LISTED = list_of("m")
+
+
+async def run(*words, **env):
+    """Exit code, standard output and standard error of the command, in a thread of its own."""
+    done = await asyncio.to_thread(RUNNER.invoke, cli.app, ["doctor", *words], env=env, prog_name="gateway")
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.stdout, done.stderr
+
+
+def at(upstream):
+    """It answers too much for its kind to be seen."""
+    return upstream.url, "--kind", "openai"
+
+
+async def asked(**wanted):
+    """The servers as they were found."""
+    return await asyncio.to_thread(consult, Wanted(**wanted), io.StringIO(), {})
+
+
+def serving(*scripts, models=LISTED):
+    return Upstream(scripts or [HELLO], models).serving()
+
+
+# Whom it asks
+
+
+async def test_a_url_is_asked_and_told_of():
+    async with serving() as upstream:
+        code, out, err = await run(f"{upstream.url}/v1/", "--kind", "llamacpp")
+    lines = out.splitlines()
+    assert code == 1 and err == ""
+    assert lines[0] == f"llamacpp: llamacpp at {upstream.url}, model m"
+    assert "  chat                  good     answers" in lines
+    assert f"    url: {upstream.url}" in lines[lines.index("backends:") :]
+    chats = [one for one in upstream.posts if one.path == "/v1/chat/completions"]
+    assert len(chats) == len(QUESTIONS) and all(one.json["model"] == "m" for one in chats)
+    assert upstream.posts[-1].path == "/v1/responses"
+
+
+async def test_what_is_found_can_be_read_by_programs():
+    async with serving() as upstream:
+        code, out, _ = await run(*at(upstream), "--json", "--only", "chat", "--only", "streaming")
+    told = json.loads(out)
+    (server,) = told["servers"]
+    assert (server["name"], server["kind"], server["url"]) == ("openai", "openai", upstream.url)
+    assert {name: one["verdict"] for name, one in server["models"][0]["verdicts"].items()} == {
+        "chat": "good",
+        "streaming": "wanting",
+    }
+    assert parse(told["config"], "block", {}, names()).models["m"].backends[0].name == "openai"
+    assert code == 1
+
+
+async def test_only_what_counts_decides_the_exit_code():
+    async with serving() as upstream:
+        assert (await run(*at(upstream), "--only", "chat"))[0] == 0
+        assert (await run(*at(upstream), "--only", "logprobs"))[0] == 1
+
+
+async def test_the_models_may_be_named():
+    async with serving(models=list_of("a", "b", "c")) as upstream:
+        (server,) = await asked(url=upstream.url, kind="openai", models=("b", "x"))
+    assert [one.model for one in server.models] == ["b", "x"] and server.listed == ("a", "b", "c")
+
+
+@pytest.mark.parametrize(
+    ("listed", "kind"),
+    [
+        (whole({"data": [{"id": "m", "owned_by": "vllm"}]}), "vllm"),
+        (whole({"data": [{"id": "m"}]}, server="llama.cpp"), "llamacpp"),
+        (whole(b"{}"), "llamacpp"),  # it answers every path with an object, and this is asked for first
+        (whole({"detail": "no"}, status=404), "openai"),
+    ],
+)
+async def test_what_is_at_a_url_is_known_by_its_tell_tales(listed, kind):
+    async with serving(models=listed) as upstream:
+        upstream.shown["/props"] = listed
+        assert await identify(upstream.url) == kind
+    assert await identify(upstream.url, seconds=0.1) == "openai"
+
+
+async def test_the_backends_of_a_configuration_are_asked_with_their_keys(tmp_path):
+    file = tmp_path / "gateway.yaml"
+    async with serving() as first, serving(models=list_of("x", "y")) as second:
+        backends = {"one": {"url": first.url, "api_key": "${K}"}, "two": {"url": second.url}}
+        models = {"fast": {"backends": ["one"], "upstream_model": "deep"}}
+        file.write_text(json.dumps({"backends": backends, "models": models}))
+        code, out, _ = await run("--config", str(file), "--only", "chat", K=KEY)
+        assert code == 0 and KEY not in out
+        assert [line for line in out.splitlines() if "model " in line] == [
+            f"one: openai at {first.url}, model deep",
+            f"two: openai at {second.url}, model x",
+            f"two: openai at {second.url}, model y",
+        ]
+        assert {one.headers["authorization"] for one in (*first.posts, *first.gets)} == {f"Bearer {KEY}"}
+        assert "  fast:\n    backends: [one]\n    upstream_model: deep\n" in out
+        _, out, _ = await run("--config", str(file), "--only", "chat", "--model", "y", "--json", K=KEY)
+        assert [(one["problem"], len(one["models"])) for one in json.loads(out)["servers"]] == [
+            ("It lists no such model.", 0),
+            (None, 1),
+        ]
+        _, out, _ = await run(second.url, "--config", str(file), "--only", "chat", "--model", "y", K=KEY)
+        assert out.startswith(f"two: openai at {second.url}, model y\n")
+
+
+async def test_a_key_is_taken_from_the_environment_and_never_shown():
+    refusal = whole({"error": {"message": f"Incorrect key {KEY}."}}, status=422)
+    async with serving(refusal) as upstream:
+        code, out, _ = await run(*at(upstream), "--key-env", "MY_KEY", MY_KEY=KEY)
+        assert all(one.headers["authorization"] == f"Bearer {KEY}" for one in (*upstream.posts, *upstream.gets))
+    assert code == 1 and KEY not in out
+    assert "refused: Incorrect key ...." in out and "api_key: ${MY_KEY}" in out
+
+
+async def test_servers_on_this_machine_are_found():
+    async with serving(models=whole({"data": [{"id": "m", "owned_by": "vllm"}]})) as upstream:
+        port = int(upstream.url.rpartition(":")[2])
+        wanted = Wanted(only=("chat",))
+        (server,) = await asyncio.to_thread(consult, wanted, io.StringIO(), {port: "vllm"})
+    assert (server.name, server.kind, server.well) == ("vllm", "vllm", True)
+
+
+async def test_models_that_only_embed_are_not_asked():
+    async with ollama(Turn([says("Hi")]), able=("embedding",)) as server:
+        (found,) = await asked(url=server.url, kind="ollama")
+    assert (found.models, found.problem, server.asked) == ((), "It lists no such model.", [])
+
+
+# What is wrong
+
+
+async def test_wrong_usage_is_told_in_a_line():
+    assert (await run("http://127.0.0.1:1", "--only", "spelling"))[0] == 2
+    code, _, err = await run("127.0.0.1:8000")
+    assert code == 2 and "should begin with http:// or https://" in err
+    code, _, err = await run("http://127.0.0.1:1", "--kind", "vlm")
+    assert code == 2 and "kind" in err and "vllm" in err
+    assert (await run("http://127.0.0.1:1", "--key-env", "NO_SUCH"))[
+        2
+    ] == "--key-env: the variable NO_SUCH is not set\n"
+    code, _, err = await run("--config", "no.yaml")
+    assert (code, err) == (2, "no.yaml: cannot be read: No such file or directory\n")
+
+
+async def test_no_server_is_told():
+    with pytest.raises(NoServer, match=r"no model server runs on this machine .*gateway doctor URL"):
+        await asked()
+
+
+async def test_a_server_that_is_away_is_wanting():
+    async with serving() as upstream:
+        url = upstream.url
+    code, out, _ = await run(url, "--kind", "openai")
+    assert code == 1
+    assert re.search(r"The backend 'openai' does not say which models it serves: ConnectError", out)
+    assert "backends:" not in out
+
+
+async def test_a_server_without_a_list_is_asked_for_the_models_that_are_named():
+    async with serving(models=whole(b"Internal Server Error", status=500)) as upstream:
+        code, out, _ = await run(*at(upstream), "--model", "m", "--only", "chat")
+        assert code == 0 and ", model m\n" in out
+        code, out, _ = await run(*at(upstream))
+        assert code == 1 and "HTTP 500" in out
+        (server,) = await asked(url=upstream.url, kind="openai")
+        assert server.problem.endswith(f"HTTP 500.  Name one: gateway doctor {upstream.url} --model NAME")
+
+
+async def test_where_no_model_is_listed_one_has_to_be_named():
+    async with serving(models=list_of()) as upstream:
+        (server,) = await asked(url=upstream.url, kind="openai")
+        assert server.problem == f"It lists no models.  Name one: gateway doctor {upstream.url} --model NAME"
+        (server,) = await asked(url=upstream.url, kind="openai", models=("m",))
+        assert [one.model for one in server.models] == ["m"] and not server.problem
+
+
+async def test_where_the_first_question_is_refused_no_other_is_asked():
+    async with serving(whole({"error": {"message": "no chat here"}}, status=400)) as upstream:
+        (server,) = await asked(url=upstream.url, kind="openai")
+    verdicts = server.models[0].verdicts
+    assert verdicts["chat"].words == "refused: no chat here" and verdicts["tools"].words == "was not asked"
+    assert len(upstream.posts) == 2  # with that about responses
+
+
+async def examined(*scripts, seconds=5.0, until=60.0):
+    """The findings of a server's model."""
+    async with serving(*scripts) as upstream:
+        said = config.Backend(url=upstream.url)
+        backend = Backend("up", said)
+        now = asyncio.get_running_loop().time()
+        ticks = []
+        try:
+            found = await Examiner(backend, said, now + until, seconds, lambda: ticks.append(1)).examine("m")
+        finally:
+            await backend.close()
+        assert len(ticks) == len(QUESTIONS)
+        return found
+
+
+async def test_a_server_that_hangs_in_between_is_not_waited_for():
+    hangs = [head(), chunk("Hi"), HANG]
+    found = await examined(HELLO, hangs, [HANG], HELLO, seconds=3)
+    assert found.heard["streamed"].problem.message == "no end within 3 s"
+    assert found.heard["streamed"].said.text == "Hi"
+    assert found.heard["endless"].problem.status == 504 and found.heard["after"].problem is None
+
+
+async def test_a_server_that_dies_in_between_is_told_of():
+    found = await examined(HELLO, [head(), chunk("Hi"), CLOSE], [CLOSE], HELLO)
+    assert found.heard["streamed"].problem.code == "upstream_lost"
+    assert found.heard["endless"].problem.status == 502
+    assert found.heard["tools"].problem is None
+
+
+async def test_a_server_that_fails_now_and_then_is_not_said_to_be_left_alone(caplog):
+    no = whole({"error": "no"}, status=502)
+    found = await examined(HELLO, no, no, no, HELLO, no, no, no, HELLO)
+    assert sum(one.problem is not None for one in found.heard.values()) >= 6
+    assert "left alone" not in caplog.text
+
+
+async def test_all_of_it_has_an_end():
+    found = await examined([HANG], until=3)
+    assert list(found.heard) == ["plain"] and found.responses is None
+    assert (await examined(until=0)).heard == {}
+
+
+async def test_an_answer_that_does_not_end_is_left_at_once():
+    found = await examined(HELLO, HELLO, [head(), chunk("1"), HANG], HELLO)
+    assert found.heard["endless"].left and found.heard["endless"].problem is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "own"),
+    [
+        (whole({"object": "response"}), True),
+        (whole({"object": "list"}), False),
+        (whole({"detail": "Not Found"}, status=404), False),
+        (whole({"error": {"message": "loading"}}, status=503), None),
+        (whole(b"data: {}\n\n"), None),
+        (whole(b"[" * 9999), None),
+        ([head(type="application/json"), b"x" * (1 << 20), HANG], None),
+    ],
+)
+async def test_whether_it_has_responses_of_its_own_is_seen(answer, own):
+    refusal = whole({"error": {"message": "no chat here"}}, status=400)
+    assert (await examined(refusal, answer)).responses is own
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+async def test_on_a_terminal_there_is_a_bar():
+    out = Terminal()
+    async with serving() as upstream:
+        await asyncio.to_thread(consult, Wanted(url=upstream.url, kind="openai"), out)
+    assert "asking  [####################################]  100%" in out.getvalue()
+
+
+# What is written
+
+
+async def test_what_was_found_is_written_where_it_belongs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "gateway.yaml"
+    async with serving() as upstream:
+        code, _, err = await run(*at(upstream), "--write", "--only", "chat")
+        assert (code, err) == (0, "written to gateway.yaml\n")
+        written = parse(file.read_text(), "x", {}, names())
+        assert list(written.models) == ["m"]
+        assert written.backends["openai"].ignores == ("logprobs", "n", "response_format", "tool_choice")
+        before = file.read_text()
+        assert (await run("--write", "--only", "chat"))[0] == 0
+        assert file.read_text() == before
+        file.write_text("# mine\n" + before)
+        assert (await run("--config", str(file), "--write", "--only", "chat"))[0] == 0
+    assert file.read_text() == "# mine\n" + before
+
+
+async def test_what_is_written_may_name_files(tmp_path):
+    file = tmp_path / "gateway.yaml"
+    (tmp_path / "key").write_text("k\n")
+    async with serving() as upstream:
+        file.write_text(f"backends: {{a: {{url: '{upstream.url}', api_key: '${{file:key}}'}}}}\n")
+        assert (await run("--config", str(file), "--write", "--only", "chat"))[0] == 0
+    assert "api_key: '${file:key}'" in file.read_text() and read_config(file).models.keys() == {"m"}
+
+
+async def test_another_servers_name_is_not_taken(tmp_path):
+    file = tmp_path / "gateway.yaml"
+    file.write_text("backends: {openai: {url: http://127.0.0.1:1}}\nmodels: {m: }\n")
+    async with serving() as upstream:
+        assert (await run(*at(upstream), "--config", str(file), "--write", "--only", "chat"))[0] == 0
+    backends = parse(file.read_text(), "x", {}, names()).backends
+    assert [one.url for one in backends.values()] == [upstream.url, "http://127.0.0.1:1"]
+
+
+async def test_what_cannot_be_written_is_told(tmp_path):
+    file = tmp_path / "gateway.yaml"
+    called = stream(chunk(tool_calls=call("get_weather", "{}", id="a")), chunk(finish="tool_calls"))
+    async with serving(HELLO, called) as upstream:
+        text = f"backends: {{a: {{url: '{upstream.url}'}}}}\nmodels: {{m: {{format: auto, aliases: [x]}}}}\n"
+        file.write_text(text)
+        file.chmod(0o444)
+        folder = str(tmp_path)
+        assert (await run(*at(upstream), "--config", folder, "--write"))[0] == 2
+    async with serving(models=list_of("x")) as upstream:
+        file.write_text(f"backends: {{a: {{url: '{upstream.url}'}}, b: {{url: http://b}}}}\n{text.splitlines()[1]}\n")
+        file.write_text(file.read_text().replace("{format: auto,", "{backends: [b],"))
+        code, _, err = await run(*at(upstream), "--config", str(file), "--write", "--only", "chat")
+        assert code == 2 and "'x' is a name of the model" in err
+        missing = tmp_path / "no" / "gateway.yaml"
+        code, _, err = await run(*at(upstream), "--config", str(missing), "--write", "--only", "chat")
+        assert (code, err) == (2, f"{missing}: cannot be written: No such file or directory\n")
+
+
+async def test_a_conflict_is_told(tmp_path):
+    file = tmp_path / "gateway.yaml"
+    raw = stream(chunk('<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'), DONE)
+    async with serving(HELLO, raw) as upstream:
+        before = f"backends: {{a: {{url: '{upstream.url}'}}}}\nmodels: {{m: {{format: mistral}}}}\n"
+        file.write_text(before)
+        code, out, err = await run("--config", str(file), "--write")
+    assert code == 2 and "format: hermes_json" in out and file.read_text() == before
+    assert err.startswith(f"{file}: models.m.format: is mistral, and hermes_json was found")
+
+
+# Ollama
+
+
+def able():
+    """What an Ollama with a good model says to each question."""
+    called = calls(("get_weather", {"city": "Paris", "unit": "celsius"}, "call_1"))
+    twice = calls(
+        ("get_weather", {"city": "London", "unit": "celsius"}, "call_1"),
+        ("get_weather", {"city": "Paris", "unit": "celsius"}, "call_2"),
+    )
+    chance = {"logprobs": [{"token": "4 + 3 = 7.", "logprob": -0.1, "bytes": None, "top_logprobs": []}]}
+    summed = Turn([says("4 + 3"), says(" = 7.", **chance)])
+    return {
+        "plain": summed,
+        "streamed": summed,
+        "endless": Turn([says(f"{i}\n") for i in range(200)]),
+        "after": summed,
+        "thinking": Turn([thinks("That is 7."), says("4 + 3 = 7.")]),
+        "tools": Turn([called]),
+        "tools_streamed": Turn([called]),
+        "parallel": Turn([twice]),
+        "one_call": Turn([twice]),
+        "required": summed,
+        "named": Turn([says("I cannot.")]),
+        "none": Turn([called]),
+        "schema": Turn([says('{"colour": "blue", "number": 7}')]),
+        "stopped": Turn([says("4 + 3 ")]),
+        "twice": summed,
+        "chances": summed,
+        "image": Turn([says("Red")]),
+    }
+
+
+async def test_ollama_is_asked_by_its_own_api_and_its_verdicts_are_true():
+    async with ollama(*able().values()) as server:
+        (found,) = await asked(url=server.url, kind="ollama")
+        assert set(server.paths) == {"/api/chat"}
+    (one,) = found.models
+    assert one.model == NAME and (one.findings.format, one.findings.known.window) == ("native", 4096)
+    del one.verdicts["cancellation"]  # all may have been said before anybody could leave
+    wanting = {name: verdict.words for name, verdict in one.verdicts.items() if verdict.state != "good"}
+    assert wanting == {
+        "one_call": "is not heeded: 2 calls",
+        "tool_choice_required": "the server's API has no `tool_choice`",
+        "tool_choice_named": "the server's API has no `tool_choice`",
+        "tool_choice_none": "is not heeded: a call",
+        "n": "1 answer where 2 were asked for",
+        "context_window": "4096 tokens, too few for agents",
+    }
+    assert one.verdicts["thoughts"].words == "come in `thinking`"
+    assert one.verdicts["context_window"].advice.startswith("OLLAMA_CONTEXT_LENGTH=N")
+    assert one.verdicts["responses"].words.startswith("has none")
+
+
+async def test_an_ollama_whose_model_has_no_tools_says_so():
+    async with ollama(Turn([says("4 + 3 = 7.")]), able=("completion",)) as server:
+        (found,) = await asked(url=server.url, kind="ollama")
+    verdict = found.models[0].verdicts["tools"]
+    assert verdict.words == f"refused: registry.ollama.ai/library/{NAME} does not support tools"
+    assert verdict.advice == "a model that `ollama show` lists with `tools`"

@@ -1,0 +1,124 @@
+"""The doctor at real servers: llama.cpp with a real model, in the ways in which it is started."""
+
+import io
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import pytest
+from msgspec.structs import replace
+from openai import OpenAI
+
+from gateway import demo
+from gateway.backends.knowledge import Known
+from gateway.config import parse
+from gateway.doctor.findings import Findings
+from gateway.doctor.probes import PROBES
+from gateway.doctor.settings import merged
+from gateway.formats import names
+from gateway.formats.chosen import Chosen
+from gateway.server.doctor import Wanted, consult
+from support.threaded_gateway import served
+from support.worked_examples import TURNS
+
+CALLS = ("tools", "tools_streamed", "parallel_calls")
+NEVER = {  # whatever the way
+    "images": ("unknown", "refused: image input is not supported"),
+    "context_window": ("wanting", "4096 tokens"),
+}
+# What the small model shows of tool_choice: `none` is no more than a word to the template, a name is not looked at, and
+# `required` lets it talk on until it calls.  parallel_tool_calls has no effect on its template.
+CHOICES = {
+    "one_call": ("wanting", "is not heeded: 2 calls"),
+    "tool_choice_required": ("wanting", "is not heeded: text until it was cut off"),
+    "tool_choice_named": ("wanting", "is not heeded: called get_weather"),
+    "tool_choice_none": ("wanting", "the call comes as text"),
+}
+NOTHING = Findings(kind="llamacpp", heard={}, chosen=Chosen("auto", ""), known=Known(), responses=None)
+# With tools the small model calls only if it has not to think first.
+OPEN = """\
+{%- if add_generation_prompt -%}
+{{- '<|im_start|>assistant\n' -}}
+{%- if not tools -%}{{- '<think>\n' -}}{%- endif -%}
+{%- endif -%}
+"""
+
+
+class Way(NamedTuple):
+    """How a server is started, and what is to be found: the verdicts that are not good, what it ignores, the format."""
+
+    options: tuple[str, ...]
+    wrong: Mapping[str, tuple[str, str]]
+    ignores: tuple[str, ...]
+    format: str | None
+
+
+PARSED = Way((), {**NEVER, **CHOICES}, ("parallel_tool_calls",), "native")
+NO_JINJA = Way(
+    ("--no-jinja",),
+    {
+        **NEVER,
+        **dict.fromkeys((*CALLS, *CHOICES), ("wanting", "refused: tools param requires --jinja flag")),
+        "thoughts": ("unknown", "the model did not think"),
+    },
+    (),
+    None,
+)
+# It does not parse, and its prompts open a thought, of which all that there is to be seen is the end.
+RAW = Way(
+    ("--skip-chat-parsing", "--reasoning-format", "none", "--chat-template-file"),
+    {
+        **NEVER,
+        **CHOICES,
+        **dict.fromkeys(("thoughts", *CALLS), ("wanting", "come as text")),
+        "thought_open": ("wanting", "the prompt opens a thought, and its end comes as text"),
+        "tool_choice_required": ("wanting", "is not heeded: no call"),
+        "json_schema": ("wanting", "the answer is not of the schema"),
+    },
+    ("parallel_tool_calls",),
+    "hermes_json",
+)
+
+
+def examined(url, way):
+    """The server, of which all verdicts are true."""
+    (server,) = consult(Wanted(url=url), io.StringIO())
+    assert (server.kind, server.listed, server.problem) == ("llamacpp", (demo.MODEL,), "")
+    (one,) = server.models
+    assert list(one.verdicts) == list(PROBES)
+    assert {name: verdict.state for name, verdict in one.verdicts.items()} == {
+        name: way.wrong[name][0] if name in way.wrong else "good" for name in PROBES
+    }
+    for name, (_, words) in way.wrong.items():
+        assert one.verdicts[name].words.startswith(words)
+    assert (server.ignores, one.findings.format, one.findings.thought) == (way.ignores, way.format, None)
+    return server
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("way", [PARSED, NO_JINJA], ids=["parsed", "no jinja"])
+def test_the_verdicts_on_a_llama_cpp_are_true(way):
+    with demo.start("--threads", "1", *way.options, out=io.StringIO()) as url:
+        assert examined(url, way)
+
+
+def answered(config):
+    """The content and the thought of an answer through a gateway."""
+    with served(config) as url, OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+        message = client.chat.completions.create(**TURNS["think"].body()).choices[0].message
+    return message.content, (getattr(message, "reasoning_content", None) or "").strip()
+
+
+@pytest.mark.timeout(300)
+def test_what_was_found_makes_the_gateway_read_what_it_would_not_know(tmp_path):
+    """By its kind such a server is believed to parse."""
+    before, _, _ = demo.TEMPLATE.read_text("utf-8").rpartition("{%- if add_generation_prompt -%}")
+    template = tmp_path / "open.jinja"
+    template.write_text(before + OPEN)
+    with demo.start("--threads", "1", *RAW.options, str(template), out=io.StringIO()) as url:
+        server = examined(url, RAW)
+        unread = replace(server, models=(replace(server.models[0], findings=NOTHING),))
+        without, found = (parse(merged("", [one]), "block", {}, names()) for one in (unread, server))
+        think = TURNS["think"]
+        assert answered(without) == (f"{think.thought}\n</think>\n\n{think.content}", "")
+        assert answered(found) == (think.content, think.thought)
+    assert (found.backends["llamacpp"].ignores, found.models[demo.MODEL].format) == (RAW.ignores, RAW.format)

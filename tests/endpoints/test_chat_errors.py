@@ -1,0 +1,637 @@
+"""What a client is told when its backend fails, in every way that backends have."""
+
+import asyncio
+import json
+import logging
+import socket
+from contextlib import ExitStack, closing
+
+import pytest
+
+from support.app import HELLO_MESSAGES, gateway, listening, on_both_loops, problem
+from support.sse import payloads, text_of
+from support.upstream import (
+    CLOSE,
+    DONE,
+    END,
+    HANG,
+    HELLO,
+    KEY,
+    RESET,
+    call,
+    chunk,
+    frame,
+    head,
+    said,
+    silent,
+    stream,
+    whole,
+)
+
+BAD, FAULT = "invalid_request_error", "server_error"
+OVERFLOW = (400, BAD, "context_length_exceeded", "messages")
+NO_MODEL = (404, BAD, "model_not_found", "model")
+
+
+def llama(code, message, type="server_error", **more):
+    return code, {"error": {"code": code, "message": message, "type": type, **more}}
+
+
+def vllm(code, message, type="BadRequestError", param=None):
+    return code, {"error": {"message": message, "type": type, "param": param, "code": code}}
+
+
+def ollama(status, message, type="api_error"):
+    return status, {"error": {"message": message, "type": type, "param": None, "code": None}}
+
+
+# (status and body of the upstream, what the client gets), by the server that says so
+REFUSALS = {
+    "llama.cpp: validation": (llama(400, "'messages' is required", BAD), (400, BAD, None, None)),
+    "llama.cpp: overflow": (
+        llama(400, "request (9010 tokens) exceeds the available context size (4096 tokens), try increasing it",
+              "exceed_context_size_error", n_prompt_tokens=9010, n_ctx=4096),
+        OVERFLOW,
+    ),
+    "llama.cpp: overflow by its type": (llama(400, "too much", "exceed_context_size_error"), OVERFLOW),
+    "llama.cpp: messages": (llama(500, "Failed to parse messages: Missing 'content' in {}"), (400, BAD, None, None)),
+    "llama.cpp: tools": (llama(500, "Failed to parse tools: Missing tool function: {}"), (400, BAD, None, None)),
+    "llama.cpp: jinja": (llama(500, "tools param requires --jinja flag"), (400, BAD, None, None)),
+    "llama.cpp: image": (llama(500, "image input is not supported - hint: …"), (400, BAD, None, None)),
+    "llama.cpp: schema": (llama(400, "Unable to generate parser for this template.", BAD), (400, BAD, None, None)),
+    "llama.cpp: output": (
+        llama(500, "The model produced output that does not match the expected peg-native format"),
+        (502, FAULT, "upstream_error", None),
+    ),
+    "llama.cpp: loading": (llama(503, "Loading model", "unavailable_error"), (503, FAULT, "model_loading", None)),
+    "llama.cpp: busy": (llama(503, "no slot available", "unavailable_error"), (503, FAULT, "server_is_overloaded", None)),
+    "llama.cpp: key": (llama(401, "Invalid API Key", "authentication_error"), (502, FAULT, "upstream_auth_error", None)),
+    "llama.cpp: permission": (llama(403, "no", "permission_error"), (502, FAULT, "upstream_auth_error", None)),
+    "llama.cpp: not done": (llama(501, "This server does not support it", "not_supported_error"), (400, BAD, "unsupported_value", None)),
+    "llama.cpp: path": (llama(404, "File Not Found", "not_found_error"), (502, FAULT, "upstream_error", None)),
+    "vllm: validation": (vllm(400, "1 validation error", "Bad Request", "body.messages.0.role"), (400, BAD, None, "messages[0].role")),
+    "vllm: greedy": (vllm(400, "n must be 1 when using greedy sampling, got 2."), (400, BAD, None, None)),
+    "vllm: overflow": (
+        vllm(400, "This model's maximum context length is 4096 tokens. However, your prompt contains at least 4097 input "
+                  "tokens.", param="input_tokens"),
+        OVERFLOW,
+    ),
+    "vllm: max_tokens": (
+        vllm(400, "max_tokens=1000000 cannot be greater than max_model_len=4096.", param="max_tokens"),
+        (400, BAD, None, "max_tokens"),
+    ),
+    "vllm: prompt": (
+        vllm(400, "The decoder prompt (length 9) is longer than the maximum model length of 8."), OVERFLOW,
+    ),
+    "vllm: model": (vllm(404, "The model `x` does not exist.", "NotFoundError", "model"), NO_MODEL),
+    "vllm: path": ((404, {"detail": "Not Found"}), (502, FAULT, "upstream_error", None)),
+    "vllm: method": ((405, {"detail": "Method Not Allowed"}), (502, FAULT, "upstream_error", None)),
+    "vllm: key": ((401, {"error": "Unauthorized"}), (502, FAULT, "upstream_auth_error", None)),
+    "vllm: engine": (vllm(500, "EngineCore encountered an issue.", "InternalServerError"), (502, FAULT, "upstream_error", None)),
+    "transformers: model": ((400, {"detail": "Server is pinned to 'a'; requested 'b'."}), NO_MODEL),
+    "transformers: json": (
+        (422, {"detail": [{"type": "json_invalid", "loc": ["body", 34], "msg": "JSON decode error"}, "and more", {"x": 1}]}),
+        (400, BAD, None, None),
+    ),
+    "transformers: fault": ((500, b"Internal Server Error"), (502, FAULT, "upstream_error", None)),
+    "ollama: validation": (ollama(400, "[] is too short - 'messages'", BAD), (400, BAD, None, None)),
+    "ollama: model": (ollama(404, "model 'x' not found", "not_found_error"), NO_MODEL),
+    "ollama: thinking": (ollama(400, '"x" does not support thinking', BAD), (400, BAD, None, None)),
+    "ollama: fault": (ollama(500, "llama runner process has terminated"), (502, FAULT, "upstream_error", None)),
+    "ollama: native": ((404, {"error": "model 'x' not found, try pulling it first"}), NO_MODEL),
+    "ollama: full": ((503, {"error": "server busy, please try again"}), (503, FAULT, "server_is_overloaded", None)),
+    "openai: model": ((404, {"error": {"message": "No.", "code": "model_not_found"}}), NO_MODEL),
+    "openai: overflow": (
+        (400, {"error": {"message": "Your input is too long.", "type": BAD, "param": "messages", "code": "context_length_exceeded"}}),
+        OVERFLOW,
+    ),
+    "openai: quota": ((429, {"error": {"message": "You exceeded your quota.", "type": "insufficient_quota"}}), (429, "rate_limit_error", "rate_limit_exceeded", None)),
+    "openai: code": ((400, {"error": {"message": "Bad image.", "code": "invalid_image_url"}}), (400, BAD, "invalid_image_url", None)),
+    "sglang: overflow": ((400, {"object": "error", "message": "The input (9 tokens) is longer than the model's context length (8 tokens).", "code": 400}), OVERFLOW),
+    "sglang: overflow with its answer": (
+        (400, {"object": "error", "message": "Requested token count exceeds the model's maximum context length of 8 tokens. You "
+                                             "requested a total of 9 tokens.", "type": "BadRequestError", "param": None, "code": 400}),
+        OVERFLOW,
+    ),
+    "sglang: input": (
+        (400, {"object": "error", "message": "Input length (9 tokens) exceeds the maximum allowed length (8 tokens).", "code": 400}), OVERFLOW,
+    ),
+    "vllm: what was passed": (
+        vllm(400, "You passed 9 input tokens and requested 1 output tokens. However, the model's context length is only 9 tokens, "
+                  "resulting in a maximum input length of 8 tokens.", param="input_tokens"),
+        OVERFLOW,
+    ),
+    "vllm: too long": (vllm(400, "The prompt (total length 9) is too long to fit into the model (context length 8)."), OVERFLOW),
+    "llama.cpp: overflow in the answer": (llama(500, "Context size has been exceeded."), OVERFLOW),
+    "ollama: overflow": (ollama(400, "the input length exceeds the context length", BAD), OVERFLOW),
+    "ollama: overflow of its runner": (
+        (400, {"error": '{"error":{"code":400,"message":"request (9 tokens) exceeds the available context size (8 tokens)",'
+                        '"type":"exceed_context_size_error","n_prompt_tokens":9,"n_ctx":8}}'}),
+        OVERFLOW,
+    ),
+    "ollama: overflow on a Mac": (ollama(500, "input length (9 tokens) exceeds the model's maximum context length (8 tokens)"), OVERFLOW),
+    "transformers: overflow": (
+        (500, {"detail": "Input length of input_ids is 9, but `max_length` is set to 8."}), OVERFLOW,
+    ),
+    "tgi: overflow": (
+        (422, {"error": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 8. Given: 9 `inputs` tokens and 1 "
+                        "`max_new_tokens`", "error_type": "validation"}),
+        OVERFLOW,
+    ),
+    "tgi: input": ((422, {"error": "Input validation error: `inputs` must have less than 8 tokens. Given: 9", "error_type": "validation"}), OVERFLOW),
+    "lmstudio: kept": (
+        (400, {"error": "The number of tokens to keep from the initial prompt is greater than the context length. Try to load the "
+                        "model with a larger context length, or provide a shorter input"}),
+        OVERFLOW,
+    ),
+    "lmstudio: first": (
+        (400, {"error": "Trying to keep the first 9 tokens when context the overflows. However, the model is loaded with context "
+                        "length of only 8 tokens, which is not enough."}),
+        OVERFLOW,
+    ),
+    "lmstudio: n_keep": ((400, {"error": "Cannot truncate prompt with n_keep (9) >= n_ctx (8)"}), OVERFLOW),
+    "tensorrt: overflow": ((400, {"object": "error", "message": "Prompt length (9) exceeds maximum input length (8).", "code": 400}), OVERFLOW),
+    "groq: overflow": ((413, {"error": {"message": "Please reduce the length of the messages or completion.", "type": BAD, "code": "context_length_exceeded"}}), OVERFLOW),
+    "copilot: overflow": ((400, {"error": {"message": "prompt token count of 9 exceeds the limit of 8", "code": "model_max_prompt_tokens_exceeded"}}), OVERFLOW),
+    "xai: overflow": ((400, {"error": "This model's maximum prompt length is 8 but the request contains 9 tokens."}), OVERFLOW),
+    "any: overflow by its word": ((400, {"error": {"message": "No.", "code": "context_length_exceeded"}}), OVERFLOW),
+    "lmstudio: overflow": ((400, {"error": "The number of tokens to keep is larger than the context length. Prompt is too long."}), OVERFLOW),
+    "proxy: size": ((413, b"<html>413</html>"), (413, BAD, "request_too_large", None)),
+    "proxy: page": ((502, b"<html><h1>Bad Gateway</h1></html>"), (502, FAULT, "upstream_error", None)),
+    "proxy: late": ((504, b""), (504, FAULT, "upstream_timeout", None)),
+    "proxy: redirect": ((302, b""), (502, FAULT, "upstream_error", None)),
+    "proxy: accepted": ((202, b"{}"), (502, FAULT, "upstream_error", None)),
+    "proxy: teapot": ((418, {"error": {"message": "short and stout"}}), (502, FAULT, "upstream_error", None)),
+    "any: empty": ((500, b""), (502, FAULT, "upstream_error", None)),
+    "any: no JSON": ((400, b"{"), (400, BAD, None, None)),
+    "any: no JSON in JSON": ((400, {"error": "{"}), (400, BAD, None, None)),
+    "any: no UTF-8": ((400, b'"\xff"'), (400, BAD, None, None)),
+    "any: deep": ((400, b"[" * 200_000), (400, BAD, None, None)),
+    "any: null": ((400, b"null"), (400, BAD, None, None)),
+    "any: text": ((400, b'"just words"'), (400, BAD, None, None)),
+    "any: number": ((429, b"5"), (429, "rate_limit_error", "rate_limit_exceeded", None)),
+    "any: object in object": ((400, {"error": {"message": {"text": "odd"}}}), (400, BAD, None, None)),
+    "any: status without words": ((429, {}), (429, "rate_limit_error", "rate_limit_exceeded", None)),
+    "any: 429 that speaks of context": ((429, {"error": "maximum context length per minute"}), (429, "rate_limit_error", "rate_limit_exceeded", None)),
+}  # fmt: skip
+
+
+OVERFLOWS = [case for case, (_, expected) in REFUSALS.items() if expected == OVERFLOW]
+
+
+@pytest.mark.parametrize("case", OVERFLOWS)
+async def test_a_prompt_that_is_too_long_is_the_same_in_the_middle_of_an_answer(case):
+    (_, said), _ = REFUSALS[case]
+    said = {"error": said["detail"]} if "detail" in said else said
+    for before in ([], [chunk("Hi")]):
+        async with gateway(stream(*before, frame(**said))) as site:
+            answer = await site.chat(stream=True)
+            error = payloads(answer.text)[-1]["error"] if before else answer.json()["error"]
+            assert (400, error["type"], error["code"], error["param"]) == OVERFLOW
+            assert answer.status_code == (200 if before else 400)
+
+
+@pytest.mark.parametrize("case", OVERFLOWS)
+async def test_a_prompt_that_is_too_long_is_input_in_the_responses_api(case):
+    (status, said), _ = REFUSALS[case]
+    async with gateway(whole(said, status)) as site:
+        assert problem(await site.respond(input="Hello")) == (400, BAD, "context_length_exceeded", "input")
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize("case", REFUSALS)
+async def test_a_refusal_has_an_honest_status_in_the_shape_of_the_api(case, streamed):
+    (status, body), expected = REFUSALS[case]
+    async with gateway(whole(body, status)) as site:
+        answer = await site.chat(stream=streamed)
+        assert problem(answer) == expected
+        assert isinstance(answer.json()["error"]["message"], str)
+        assert answer.json()["error"]["message"]
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.headers["x-request-id"]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"error": {"message": "The temperature is too hot."}}, "The temperature is too hot."),
+        ({"message": "flat"}, "flat"),
+        ({"detail": [{"msg": "one"}, "two", {"x": 1}]}, "one; two; {'x': 1}"),
+        ({"error": {"detail": "nested"}}, "nested"),
+        (b"<html>secret page</html>", "The backend answered 400 without an error that can be read."),
+        (b"", "The backend answered 400 without an error that can be read."),
+    ],
+)
+async def test_the_words_of_a_backend_are_passed_on_but_no_pages(body, message):
+    async with gateway(whole(body, 400)) as site:
+        assert (await site.chat()).json()["error"]["message"] == message
+
+
+@pytest.mark.parametrize(("after", "expected"), [("7", "7"), ("Wed, 21 Oct 2026 07:28:00 GMT",) * 2, (None, None)])
+@pytest.mark.parametrize("status", [429, 503])
+async def test_the_backends_word_for_when_to_come_back_is_passed_on(status, after, expected):
+    more = {"retry_after": after} if after else {}
+    async with gateway(whole({"error": "busy"}, status, **more)) as site:
+        answer = await site.chat(stream=True)
+        assert (answer.status_code, answer.headers.get("retry-after")) == (status, expected)
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_an_excerpt_of_a_failure_is_in_the_log_and_only_there_and_never_the_key(streamed, caplog):
+    page = b"<html>inner secret " + KEY.encode() + b" " + b"x" * 1000
+    async with gateway(whole(page, 500), logs={"content": True}) as site:
+        answer = await site.chat(stream=streamed)
+    assert "inner secret" not in answer.text
+    assert warnings(caplog) == ["backend up answered 500"]
+    (record,) = shown(caplog)
+    assert "backend up: b'<html>inner secret ... xxx" in record
+    assert len(record) < 400
+    assert KEY not in answer.text + record
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_refused_key_is_the_operators_business_and_not_shown_to_the_client(status, caplog):
+    refusal = whole({"error": {"message": f"Incorrect API key provided: {KEY}"}}, status)
+    async with gateway(refusal, logs={"content": True}) as site:
+        answer = await site.chat()
+        assert problem(answer) == (502, FAULT, "upstream_auth_error", None)
+        assert answer.json()["error"]["message"] == "The backend refused the gateway's credentials."
+    (record,) = shown(caplog)
+    assert "Incorrect API key provided: ..." in record
+    assert KEY not in record
+
+
+async def test_what_is_the_clients_fault_is_not_in_the_log(caplog):
+    async with gateway(whole({"error": "no"}, 400)) as site:
+        await site.chat()
+    assert warnings(caplog) == []
+
+
+def shown(caplog):
+    return [record.getMessage() for record in caplog.records if record.name == "gateway.content"]
+
+
+def warnings(caplog):
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize("end", [CLOSE, RESET])
+async def test_a_refusal_that_breaks_off_keeps_its_status(end):
+    half = head(status=429, type="application/json", retry_after="3")
+    async with gateway([half, b'{"error": {"mess', end]) as site:
+        answer = await site.chat()
+        assert problem(answer) == (429, "rate_limit_error", "rate_limit_exceeded", None)
+        assert answer.headers["retry-after"] == "3"
+
+
+async def test_a_refusal_of_any_size_is_read_to_a_limit_and_let_go_of():
+    async def endless(writer):
+        while not writer.transport.is_closing():
+            writer.write(b"4000\r\n%b\r\n" % (b"x" * 0x4000))
+            await writer.drain()
+
+    async with gateway([head(status=500, type="text/html"), endless]) as site:
+        assert problem(await site.chat()) == (502, FAULT, "upstream_error", None)
+
+
+# An answer that is none, with status 200
+
+NOT_AN_ANSWER = {
+    "html": (whole(b"<html>Hello</html>", type="text/html"), "upstream_error"),
+    "empty": (whole(b""), "upstream_error"),
+    "no JSON": (whole(b"{"), "upstream_error"),
+    "no UTF-8": (whole(b"\xff\xfe"), "upstream_error"),
+    "no object": (whole(b"[]"), "upstream_error"),
+    "null": (whole(b"null"), "upstream_error"),
+    "no choices": (whole({"id": "x"}), "upstream_error"),
+    "choices of no list": (whole({"choices": "none"}), "upstream_error"),
+    "empty choices": (whole({"choices": []}), "upstream_error"),
+    "stream: nothing": ([head(), END], "upstream_lost"),
+    "stream: only comments": ([head(), b": hi\n\n", END], "upstream_lost"),
+    "stream: no JSON": ([head(), b"data: {\n\n", DONE, END], "upstream_error"),
+    "stream: html": ([head(), b"<html>\n\n</html>", END], "upstream_lost"),
+    "stream: only a role": ([head(), chunk(role="assistant", content=""), END], "upstream_lost"),
+    "aborted": (stream(chunk(finish="abort")), "upstream_error"),
+}
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize("case", NOT_AN_ANSWER)
+async def test_what_is_no_answer_is_a_502(case, streamed, caplog):
+    script, code = NOT_AN_ANSWER[case]
+    async with gateway(script) as site:
+        answer = await site.chat(stream=streamed)
+        assert problem(answer) == (502, FAULT, code, None)
+        assert "<html>" not in answer.text
+    assert len(warnings(caplog)) == 1
+    assert warnings(caplog) == [f"backend up: {code}"]
+
+
+async def test_what_stands_behind_a_failure_in_the_same_chunk_is_not_told():
+    choices = [{"index": 0, "delta": {}, "finish_reason": "abort"}, {"index": 1, "delta": {"content": "more"}}]
+    async with gateway([head(), chunk("Hel"), frame(choices=choices), DONE, END]) as site:
+        answer = await site.chat(stream=True, n=2)
+    assert text_of(answer.text) == "Hel" and "more" not in answer.text
+    assert payloads(answer.text)[-1]["error"]["code"] == "upstream_error"
+
+
+async def test_the_log_shows_how_something_that_is_no_answer_began(caplog):
+    page = whole(b"<html>Who are you, " + KEY.encode() + b"?" + b"x" * 5000, type="text/html")
+    async with gateway(page, logs={"content": True}) as site:
+        await site.chat()
+    (record,) = shown(caplog)
+    assert "b'<html>Who are you, ...?xx" in record
+    assert len(record) < 600
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize("wrapped", [True, False])
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        ({"message": "Bad grammar", "type": "BadRequestError", "code": 400}, (400, BAD, None, None)),
+        ({"message": "Slow down", "code": 429}, (429, "rate_limit_error", "rate_limit_exceeded", None)),
+        ({"message": "Loading model", "type": "unavailable_error", "code": 503}, (503, FAULT, "model_loading", None)),
+        ({"message": "maximum context length is 8", "code": "bad"}, OVERFLOW),
+        ({"message": "boom", "type": "InternalServerError", "code": 500}, (502, FAULT, "upstream_error", None)),
+        ({"message": "boom", "code": "strange"}, (502, FAULT, "upstream_error", None)),
+        ({"message": "boom", "code": 7}, (502, FAULT, "upstream_error", None)),
+        ({}, (502, FAULT, "upstream_error", None)),
+        ("just words", (502, FAULT, "upstream_error", None)),
+        (True, (502, FAULT, "upstream_error", None)),
+    ],
+)
+async def test_an_error_inside_a_200_is_the_error_it_is(error, expected, wrapped, streamed):
+    body = {"error": error} if error else {"object": "error", "message": ""}
+    script = [head(), b"data: %b\n\n" % json.dumps(body).encode(), DONE, END] if wrapped else whole(body)
+    async with gateway(script) as site:
+        answer = await site.chat(stream=streamed)
+        assert problem(answer) == expected
+        assert answer.json()["error"]["message"]
+
+
+async def test_an_error_object_without_a_wrapper_is_known_by_its_name():
+    body = {"object": "error", "message": "Only one choice, please", "type": "BadRequestError", "code": 400}
+    async with gateway(whole(body)) as site:
+        answer = await site.chat()
+        assert problem(answer) == (400, BAD, None, None)
+        assert answer.json()["error"]["message"] == "Only one choice, please"
+
+
+async def test_a_whole_answer_where_a_stream_was_asked_for_is_streamed():
+    async with gateway(whole(said("Hello"))) as site:
+        answer = await site.chat(stream=True)
+        assert (text_of(answer.text), payloads(answer.text)[-1]) == ("Hello", "[DONE]")
+
+
+async def test_a_stream_where_a_whole_answer_was_asked_for_is_folded():
+    async with gateway(HELLO) as site:
+        answer = (await site.chat()).json()
+        assert answer["choices"][0]["message"]["content"] == "Hi"
+        assert answer["usage"]["total_tokens"] == 9
+
+
+# A failure after content
+
+
+async def raw(writer, data):
+    writer.write(data)
+    await writer.drain()
+
+
+async def flood(writer):
+    while not writer.transport.is_closing():
+        await raw(writer, b"4000\r\n%b\r\n" % (b"x" * 0x4000))
+
+
+ERROR_FRAME = frame(
+    error={"message": "The model is out of memory", "type": "InternalServerError", "param": None, "code": 500}
+)
+BEGUN = [head(), chunk("Hel"), chunk("lo")]
+LATE = {
+    "the connection closes": ([*BEGUN, CLOSE], "upstream_lost"),
+    "the connection is reset": ([*BEGUN, RESET], "upstream_lost"),
+    "inside of a frame": ([*BEGUN, b'data: {"choices": [{"ind', RESET], "upstream_lost"),
+    "inside of a chunk": ([*BEGUN, lambda writer: raw(writer, b"500\r\ndata: {"), CLOSE], "upstream_lost"),
+    "a clean end without a finish": ([*BEGUN, END], "upstream_lost"),
+    "an error frame": ([*BEGUN, ERROR_FRAME, END], "upstream_error"),
+    "an error frame and [DONE]": ([*BEGUN, ERROR_FRAME, DONE, END], "upstream_error"),
+    "an error frame and silence": ([*BEGUN, ERROR_FRAME, HANG], "upstream_error"),
+    "a frame that cannot be read": ([*BEGUN, b"data: {]\n\n", HANG], "upstream_error"),
+    "an abort": ([*BEGUN, chunk(finish="abort"), HANG], "upstream_error"),
+    "broken chunks": ([*BEGUN, lambda writer: raw(writer, b"zz\r\n"), HANG], "upstream_error"),
+    "silence": ([*BEGUN, HANG], "upstream_timeout"),
+    "an endless frame": ([*BEGUN, flood], "frame_too_long"),
+}
+
+
+@pytest.mark.parametrize("case", LATE)
+@on_both_loops
+async def test_after_content_a_failure_is_the_last_frame_and_the_body_ends_well(case, caplog):
+    script, code = LATE[case]
+    more = {"backend": {"timeouts": {"idle": 0.1}}, "limits": {"frame_bytes": 100_000}}
+    async with listening(script, logs={"content": True}, **more) as site:
+        answer = await site.chat(stream=True)  # a body that did not end well would raise
+    assert answer.status_code == 200
+    assert text_of(answer.text) == "Hello", "what came first is delivered"
+    *_, last = payloads(answer.text)
+    assert set(last) == {"error"}
+    assert set(last["error"]) == {"message", "type", "param", "code"}
+    assert (last["error"]["type"], last["error"]["code"]) == (FAULT, code)
+    assert "[DONE]" not in answer.text
+    assert 'finish_reason":"' not in answer.text
+    assert len(warnings(caplog)) == 1
+    assert "Hel" not in caplog.text, "what a model said is nobody's business"
+
+
+@pytest.mark.parametrize("case", LATE)
+async def test_a_whole_answer_that_breaks_off_is_an_error_and_nothing_else(case):
+    script, code = LATE[case]
+    more = {"backend": {"timeouts": {"idle": 0.1}}, "limits": {"frame_bytes": 100_000}}
+    async with gateway(script, **more) as site:
+        answer = await site.chat()
+        assert problem(answer)[1:] == (FAULT, code, None)
+        assert answer.status_code == (504 if code == "upstream_timeout" else 502)
+
+
+@on_both_loops
+async def test_everything_that_came_before_a_reset_is_delivered_even_if_the_client_was_slow():
+    pieces = [f"{i:06d} " * 100 for i in range(300)]
+    sent = asyncio.Event()
+
+    async def all_sent(_):
+        sent.set()
+
+    async with listening([head(), *map(chunk, pieces), all_sent, RESET]) as site:
+        body = {"model": "m", "messages": HELLO_MESSAGES, "stream": True}
+        async with site.client.stream("POST", "/v1/chat/completions", json=body) as answer:
+            await sent.wait()
+            text = (await answer.aread()).decode()
+    assert text_of(text) == "".join(pieces)
+    assert payloads(text)[-1]["error"]["code"] == "upstream_lost"
+
+
+@pytest.mark.parametrize("end", [CLOSE, RESET, HANG])
+@pytest.mark.parametrize("last", [[chunk(finish="stop")], [chunk(finish="stop"), DONE], [DONE]])
+async def test_a_connection_that_breaks_after_the_end_of_the_answer_is_no_failure(last, end):
+    patience = {"timeouts": {"idle": 0.2}} if end is HANG else {}
+    async with gateway([*BEGUN, *last, end], backend=patience) as site:
+        answer = await site.chat(stream=True)
+        assert text_of(answer.text) == "Hello"
+        assert payloads(answer.text)[-1] == "[DONE]"
+        assert payloads(answer.text)[-2]["choices"][0]["finish_reason"] == "stop"
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize("ask", ["chat", "respond"])
+async def test_nobody_waits_for_the_end_of_a_body_after_done(ask, streamed):
+    async with gateway([*BEGUN, chunk(finish="stop"), DONE, HANG], backend={"timeouts": {"idle": 0}}) as site:
+        answer = await getattr(site, ask)(stream=streamed)
+        assert answer.status_code == 200 and "lo" in answer.text and '"error":{' not in answer.text
+        await site.upstream.gone.wait()
+
+
+async def test_a_late_end_of_a_body_keeps_its_connection():
+    """Behind [DONE], in a read of its own."""
+    async with gateway([*BEGUN, chunk(finish="stop"), DONE, silent(0.05), END], HELLO) as site:
+        for said in ("Hello", "Hi"):
+            assert text_of((await site.chat(stream=True)).text) == said
+        assert len({asked.peer for asked in site.upstream.posts}) == 1
+
+
+async def test_a_call_that_breaks_off_is_delivered_as_far_as_it_came():
+    script = [head(), chunk(tool_calls=call("get", '{"city": "Ber', id="call_1")), RESET]
+    tools = [{"type": "function", "function": {"name": "get"}}]
+    async with gateway(script) as site:
+        *chunks, last = payloads((await site.chat(stream=True, tools=tools)).text)
+        deltas = [one for chunk in chunks for one in chunk["choices"][0]["delta"].get("tool_calls", ())]
+        assert "".join(one["function"]["arguments"] for one in deltas) == '{"city": "Ber'
+        assert last["error"]["code"] == "upstream_lost"
+
+
+async def test_markup_that_was_held_back_is_delivered_before_the_failure():
+    async with gateway([head(), chunk("a <thi"), RESET]) as site:
+        answer = await site.chat(stream=True)
+        assert text_of(answer.text) == "a <thi"
+        assert payloads(answer.text)[-1]["error"]["code"] == "upstream_lost"
+
+
+# No answer at all
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_a_backend_that_refuses_connections_is_a_502(streamed, caplog):
+    with closing(socket.create_server(("127.0.0.1", 0))) as sock:
+        free = f"http://127.0.0.1:{sock.getsockname()[1]}"
+    async with gateway(HELLO, backend={"url": free}) as site:
+        answer = await site.chat(stream=streamed)
+        assert problem(answer) == (502, FAULT, "upstream_unreachable", None)
+        assert "127.0.0.1" not in answer.text
+    assert len(warnings(caplog)) == 1
+
+
+async def test_a_backend_whose_name_nobody_knows_is_a_502():
+    async with gateway(HELLO, backend={"url": "http://no-such-host.invalid"}) as site:
+        assert problem(await site.chat()) == (502, FAULT, "upstream_unreachable", None)
+
+
+@pytest.mark.parametrize("end", [CLOSE, RESET])
+@pytest.mark.parametrize("before", [[], [b"HTTP/1.1 200 OK\r\n"], [head()]])
+async def test_a_connection_that_ends_before_content_is_a_502(before, end):
+    async with gateway([*before, end]) as site:
+        assert problem(await site.chat(stream=True)) == (502, FAULT, "upstream_lost", None)
+
+
+async def test_what_is_no_http_is_a_502():
+    async with gateway([b"SSH-2.0-OpenSSH_9.2\r\n", HANG]) as site:
+        assert problem(await site.chat(stream=True)) == (502, FAULT, "upstream_error", None)
+
+
+SILENT = {
+    "first_byte, no head": ([HANG], {"first_byte": 0.1}),
+    "first_byte, no body": ([head(), HANG], {"first_byte": 0.1}),
+    "idle": ([head(), chunk(role="assistant", content=""), HANG], {"idle": 0.1}),
+    "total": ([head(), chunk(role="assistant", content=""), HANG], {"total": 0.1}),
+    "total, no head": ([HANG], {"total": 0.1}),
+}
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize("case", SILENT)
+@on_both_loops
+async def test_a_backend_that_says_nothing_for_too_long_is_a_504(case, streamed):
+    script, limits = SILENT[case]
+    async with gateway(script, backend={"timeouts": limits}) as site:
+        assert problem(await site.chat(stream=streamed)) == (504, FAULT, "upstream_timeout", None)
+        async with asyncio.timeout(1):
+            await site.upstream.gone.wait()
+
+
+async def test_the_limit_of_the_whole_answer_holds_while_it_talks():
+    async def chatter(writer):
+        said = chunk("a ")
+        while not writer.transport.is_closing():
+            await raw(writer, b"%x\r\n%b\r\n" % (len(said), said))
+            await asyncio.sleep(0.01)
+
+    async with gateway([head(), chatter], backend={"timeouts": {"total": 0.2}}) as site:
+        answer = await site.chat(stream=True)
+        assert text_of(answer.text).startswith("a a a ")
+        assert payloads(answer.text)[-1]["error"]["code"] == "upstream_timeout"
+
+
+async def test_a_pause_shorter_than_the_limits_is_no_failure():
+    go = asyncio.Event()
+    script = [head(), chunk("Hi"), go, chunk(finish="stop"), DONE, END]
+    async with listening(script, backend={"timeouts": {"idle": 5, "total": 0, "first_byte": 0}}) as site:
+        asked = asyncio.create_task(site.chat(stream=True))
+        await site.upstream.arrived.wait()
+        go.set()
+        assert payloads((await asked).text)[-1] == "[DONE]"
+
+
+async def test_a_backend_that_takes_no_connection_is_a_504():
+    with ExitStack() as stack:
+        full = stack.enter_context(closing(socket.socket()))
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for _ in range(2):  # its queue is full now, and the kernel lets all others wait
+            waiting = stack.enter_context(closing(socket.socket()))
+            waiting.setblocking(False)
+            waiting.connect_ex(full.getsockname())
+        url = f"http://127.0.0.1:{full.getsockname()[1]}"
+        async with gateway(HELLO, backend={"url": url, "timeouts": {"connect": 0.1}}) as site:
+            answer = await site.chat(stream=True)
+            assert problem(answer) == (504, FAULT, "upstream_timeout", None)
+
+
+async def test_a_kept_connection_that_the_backend_gave_up_is_replaced_unseen():
+    async with gateway([*HELLO, CLOSE], HELLO) as site:
+        for _ in range(2):
+            assert text_of((await site.chat(stream=True)).text) == "Hi"
+
+
+async def test_after_a_failure_the_next_request_is_answered():
+    async with gateway([RESET], whole(b"", 500), HELLO) as site:
+        statuses = [(await site.chat(stream=True)).status_code for _ in range(3)]
+        assert statuses == [502, 502, 200]
+
+
+async def test_a_stream_that_says_more_after_its_failure_says_it_in_vain():
+    script = [*BEGUN, ERROR_FRAME, chunk("never"), chunk(finish="stop"), DONE, END]
+    async with gateway(script) as site:
+        answer = await site.chat(stream=True)
+        assert text_of(answer.text) == "Hello"
+        assert set(payloads(answer.text)[-1]) == {"error"}
+
+
+async def test_a_client_that_speaks_http_1_0_gets_its_error_too():
+    async with listening(whole(b"", 503)) as site:
+        reader, writer = await asyncio.open_connection("127.0.0.1", site.client.base_url.port)
+        body = json.dumps({"model": "m", "messages": HELLO_MESSAGES}).encode()
+        writer.write(b"POST /v1/chat/completions HTTP/1.0\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        raw = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        assert b" 503 " in raw.split(b"\r\n")[0]
+        assert json.loads(raw.split(b"\r\n\r\n")[1])["error"]["code"] == "server_is_overloaded"

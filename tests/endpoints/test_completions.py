@@ -1,0 +1,520 @@
+"""/v1/completions: a text goes on, as the server says it, and cleaned of what servers do to it."""
+
+import asyncio
+import json
+
+import pytest
+
+from gateway import events as ev
+from gateway.backends.services import SERVICES
+from gateway.endpoints import completions
+from gateway.ledger import Ledger
+from gateway.translate.texts import Echo, Until
+from support.app import gateway, listening, problem
+from support.sse import comments, payloads
+from support.upstream import COUNTS, DONE, END, HANG, KEY, RESET, SOON, head, stream, whole
+
+BAD = "invalid_request_error"
+KINDS = tuple(SERVICES)
+
+
+def piece(text="", *, index=0, finish=None, logprobs=None, **more):
+    """A frame of a streamed completion."""
+    choice = {"text": text, "index": index, "logprobs": logprobs, "finish_reason": finish, **more}
+    return frame(choices=[choice])
+
+
+def frame(**said):
+    body = {"id": "up-1", "object": "text_completion", "created": 1, "model": "theirs", **said}
+    return b"data: " + json.dumps(body).encode() + b"\n\n"
+
+
+def body(*texts, finish="stop", usage=COUNTS, **more):
+    """A whole completion with these choices."""
+    choices = [
+        {"text": text, "index": i, "logprobs": None, "finish_reason": finish, **more} for i, text in enumerate(texts)
+    ]
+    return whole({"id": "up-1", "object": "text_completion", "created": 1, "choices": choices, "usage": usage})
+
+
+OSLO = stream(piece(" Os"), piece("lo"), piece(finish="stop"), frame(choices=[], usage=COUNTS))
+
+
+async def complete(site, *, headers=None, **fields):
+    return await site.client.post("/v1/completions", json={"model": "m", "prompt": "Hi", **fields}, headers=headers)
+
+
+def of(kind):
+    return {"backend": {"kind": kind}}
+
+
+def texts_of(text):
+    said = {}
+    for chunk in payloads(text):
+        for choice in chunk["choices"] if isinstance(chunk, dict) else ():
+            said[choice["index"]] = said.get(choice["index"], "") + choice["text"]
+    return said
+
+
+# What the client gets
+
+
+async def test_a_stream_is_that_of_the_api():
+    async with gateway(OSLO) as site:
+        answer = await complete(site, stream=True)
+        assert site.upstream.posts[0].path == "/v1/completions"
+        assert site.asked == {
+            "model": "m", "prompt": "Hi", "stream": True, "max_tokens": 16, "stream_options": {"include_usage": True},
+        }  # fmt: skip
+    *chunks, done = payloads(answer.text)
+    assert done == "[DONE]" and answer.headers["content-type"].startswith("text/event-stream")
+    assert [chunk["choices"][0]["text"] for chunk in chunks] == [" Os", "lo", ""]
+    assert [chunk["choices"][0]["finish_reason"] for chunk in chunks] == [None, None, "stop"]
+    assert {chunk["id"][:5] for chunk in chunks} == {"cmpl-"} and len({chunk["id"] for chunk in chunks}) == 1
+    assert chunks[0].keys() == {"id", "object", "created", "model", "choices"}
+    assert chunks[0]["choices"][0].keys() == {"text", "index", "logprobs", "finish_reason"}
+    assert {(chunk["object"], chunk["model"]) for chunk in chunks} == {("text_completion", "m")}
+
+
+async def test_a_whole_answer_is_that_of_the_api():
+    async with gateway(body(" Oslo")) as site:
+        answer = await complete(site, user="me", metadata={"a": "b"})
+        assert site.asked["user"] == "me"
+    said = answer.json()
+    assert said.pop("id").startswith("cmpl-") and said.pop("created") > 1
+    assert said == {
+        "object": "text_completion",
+        "model": "m",
+        "choices": [{"text": " Oslo", "index": 0, "logprobs": None, "finish_reason": "stop"}],
+        "usage": {
+            **COUNTS,
+            "prompt_tokens_details": {"cached_tokens": 0},
+            "completion_tokens_details": {"reasoning_tokens": 0},
+        },
+    }
+    assert answer.headers["x-gateway-warnings"] == "forwarded:metadata"
+
+
+async def test_a_count_comes_at_the_end_if_it_is_asked_for():
+    async with gateway(OSLO) as site:
+        answer = await complete(site, stream=True, stream_options={"include_usage": True, "include_obfuscation": True})
+        assert site.asked["stream_options"] == {"include_usage": True}
+    *chunks, last, _ = payloads(answer.text)
+    assert all(chunk["usage"] is None for chunk in chunks)
+    assert last["choices"] == [] and last["usage"]["total_tokens"] == 9
+
+
+async def test_a_count_may_come_with_every_chunk():
+    counted = {"usage": {"prompt_tokens": 1, "completion_tokens": 1}}
+    script = stream(frame(choices=[{"text": "a", "index": 0}], **counted), piece("b"), piece(finish="length"))
+    async with gateway(script) as site:
+        answer = await complete(site, stream=True, stream_options={"continuous_usage_stats": True})
+    assert [chunk["usage"]["total_tokens"] for chunk in payloads(answer.text)[:-1]] == [2, 2, 2]
+
+
+async def test_a_count_that_nobody_took_is_estimated():
+    async with gateway(stream(piece("x" * 8), piece(finish="stop"))) as site:
+        answer = await complete(site, prompt=["x" * 12, [1, 2, 3]], stream=True, stream_options={"include_usage": True})
+    usage = payloads(answer.text)[-2]["usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (6, 2)
+    assert "estimated:usage" in comments(answer.text)[0]
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [("stop", "stop"), ("length", "length"), ("max_tokens", "length"), ("eos", "stop"), ("odd", "stop")],
+)
+async def test_a_finish_reason_is_one_of_the_api(said, told):
+    async with gateway(stream(piece("a"), piece(finish=said)), body("a", finish=said)) as site:
+        streamed, at_once = await complete(site, stream=True), await complete(site)
+    assert payloads(streamed.text)[-2]["choices"][0]["finish_reason"] == told
+    assert at_once.json()["choices"][0]["finish_reason"] == told
+
+
+async def test_an_end_that_nobody_announced_is_one():
+    async with gateway(stream(piece("a"))) as site:
+        answer = await complete(site, stream=True)
+    assert payloads(answer.text)[-2]["choices"][0]["finish_reason"] == "stop"
+    assert "synthesised:finish_reason" in comments(answer.text)[0]
+
+
+async def test_text_is_not_parsed():
+    text = '<think>so</think><tool_call>{"name": "f"}</tool_call><|im_end|>'
+    async with gateway(stream(*map(piece, text), piece(finish="stop")), model={"format": "hermes_json"}) as site:
+        answer = await complete(site, stream=True, headers={"x-gateway-debug": "1"})
+    assert texts_of(answer.text) == {0: text}
+    assert answer.headers["x-gateway-format"] == "native; a completed text is not parsed"
+
+
+async def test_what_a_server_adds_reaches_the_client():
+    script = stream(
+        frame(choices=[], prompt_token_ids=[1, 2]), piece("a", token_ids=[1]), piece(finish="stop", stop_reason="x")
+    )
+    async with gateway(script, body("a", stop_reason="x", token_ids=[3])) as site:
+        streamed = await complete(site, stream=True, return_token_ids=True)
+        at_once = await complete(site, return_token_ids=True)
+    extra, first, last, _ = payloads(streamed.text)
+    assert extra["prompt_token_ids"] == [1, 2] and extra["choices"] == []
+    assert first["choices"][0]["token_ids"] == [1] and last["choices"][0]["stop_reason"] == "x"
+    (choice,) = at_once.json()["choices"]
+    assert choice["token_ids"] == [3] and choice["stop_reason"] == "x"
+
+
+async def test_what_is_said_of_a_whole_answer_stays_beside_it():
+    odd = {"id": "up", "choices": [{"text": "a", "index": 0, "finish_reason": "stop"}], "prompt_token_ids": [1]}
+    async with gateway(whole(odd)) as site:
+        answer = await complete(site, return_token_ids=True)
+    assert answer.json()["prompt_token_ids"] == [1]
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 64])
+async def test_how_the_bytes_are_cut_changes_nothing(size):
+    cut = b"".join(step for step in OSLO[1:-1])
+    pieces = [cut[i : i + size] for i in range(0, len(cut), size)]
+    async with gateway([head(), *pieces, END], OSLO) as site:
+        first, second = [payloads((await complete(site, stream=True)).text) for _ in range(2)]
+    assert [chunk["choices"] for chunk in first[:-1]] == [chunk["choices"] for chunk in second[:-1]]
+
+
+# Several prompts, several choices
+
+
+async def test_each_prompt_has_its_choices():
+    script = stream(
+        b"data: null\n\n",
+        piece("c", index=1),
+        piece("a", index=0),
+        piece(finish="stop", index=1),
+        piece(finish="length"),
+    )
+    async with gateway(script, body("a", "b", "c", "d"), **of("llamacpp")) as site:
+        streamed = await complete(site, prompt=["x", "y"], stream=True)
+        assert site.asked["prompt"] == ["x", "y"] and "n" not in site.asked
+        at_once = await complete(site, prompt=[[1, 2], [3]], n=2)
+        assert (site.asked["prompt"], site.asked["n"]) == ([[1, 2], [3]], 2)
+    assert texts_of(streamed.text) == {0: "a", 1: "c"} and not comments(streamed.text)
+    assert streamed.headers["x-gateway-warnings"] == "estimated:usage"
+    assert [choice["text"] for choice in at_once.json()["choices"]] == ["a", "b", "c", "d"]
+
+
+async def test_choices_that_did_not_come_are_missed():
+    async with gateway(OSLO, body("a")) as site:
+        streamed, at_once = await complete(site, n=2, stream=True), await complete(site, n=2)
+    assert "unenforced:n" in comments(streamed.text)[0]
+    assert at_once.headers["x-gateway-warnings"] == "unenforced:n"
+
+
+async def test_a_token_list_is_one_prompt():
+    async with gateway(body("a")) as site:
+        assert (await complete(site, prompt=[1, 2, 3])).status_code == 200
+        assert site.asked["prompt"] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("kind", ["ollama", "lmstudio", "transformers"])
+@pytest.mark.parametrize("prompt", [["a", "b"], [1, 2], [[1], [2]]])
+async def test_what_a_server_with_one_text_cannot_do_is_refused(kind, prompt):
+    async with gateway(body("a"), **of(kind)) as site:
+        assert problem(await complete(site, prompt=prompt)) == (400, BAD, "unsupported_value", "prompt")
+        assert (await complete(site, prompt=["alone"])).status_code == 200
+        assert site.asked["prompt"] == "alone"
+
+
+# Fields, by kind
+
+EVERYTHING = {
+    "best_of": 3, "echo": True, "frequency_penalty": 0.5, "logit_bias": {"1": 2}, "logprobs": 2, "max_tokens": 9,
+    "presence_penalty": 0.5, "seed": 1, "stop": ["x"], "suffix": "end", "temperature": 0.5, "top_p": 0.5, "user": "me",
+}  # fmt: skip
+LOST = {
+    "openai": (set(), ""),
+    "vllm": ({"best_of", "user"}, "unenforced:best_of"),
+    "llamacpp": ({"best_of", "echo", "suffix", "user"}, "unenforced:best_of, dropped:suffix, dropped:echo"),
+    "ollama": (
+        {"best_of", "echo", "logit_bias", "logprobs", "user"},
+        "translated:prompt, unenforced:best_of, dropped:logit_bias, dropped:logprobs, dropped:echo",
+    ),
+    "lmstudio": (
+        {"best_of", "echo", "logprobs", "suffix", "user"},
+        "unenforced:best_of, dropped:logprobs, dropped:suffix, dropped:echo",
+    ),
+    "sglang": ({"best_of", "user"}, "unenforced:best_of"),
+    "transformers": (
+        {"best_of", "echo", "logit_bias", "logprobs", "presence_penalty", "suffix", "user"},
+        "unenforced:best_of, dropped:logit_bias, dropped:logprobs, dropped:presence_penalty, dropped:suffix, "
+        "dropped:echo",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_every_field_is_sent_or_listed(kind):
+    lost, told = LOST[kind]
+    async with gateway(body("a"), **of(kind)) as site:
+        answer = await complete(site, **EVERYTHING)
+        sent = {name: value for name, value in EVERYTHING.items() if name not in lost}
+        assert site.asked == {"model": "m", "prompt": "Hi", "stream": False, **sent}
+    assert answer.headers.get("x-gateway-warnings", "") == told
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_says_nothing_is_not_sent(kind):
+    async with gateway(body("a"), **of(kind)) as site:
+        answer = await complete(site, n=1, best_of=1, echo=False, suffix="", stop="x")
+        assert site.asked == {"model": "m", "prompt": "Hi", "stream": False, "max_tokens": 16, "stop": "x"}
+    assert answer.headers.get("x-gateway-warnings") == ("translated:prompt" if kind == "ollama" else None)
+
+
+async def test_extensions_have_the_names_of_the_kind():
+    async with gateway(body("a"), **of("llamacpp")) as site:
+        answer = await complete(site, repetition_penalty=1.5, unheard_of=1)
+        assert (site.asked["repeat_penalty"], site.asked["unheard_of"]) == (1.5, 1)
+        assert "renamed:repetition_penalty" in answer.headers["x-gateway-warnings"]
+        assert "forwarded:unheard_of" in answer.headers["x-gateway-warnings"]
+        strict = await complete(site, suffix="x", headers={"x-gateway-strict": "1"})
+    assert problem(strict) == (400, BAD, "unsupported_parameter", "suffix")
+
+
+async def test_what_a_kind_takes_with_chat_only_is_not_sent():
+    async with gateway(body("a"), **of("transformers")) as site:
+        answer = await complete(site, chat_template_kwargs={"enable_thinking": False}, generation_config="{}")
+        assert "chat_template_kwargs" not in site.asked and site.asked["generation_config"] == "{}"
+    told = "dropped:chat_template_kwargs.enable_thinking, forwarded:generation_config"
+    assert answer.headers["x-gateway-warnings"] == told
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "param"),
+    [
+        ({"prompt": None}, "missing_required_parameter", "prompt"),
+        ({"prompt": {}}, "invalid_type", "prompt"),
+        ({"prompt": []}, "empty_array", "prompt"),
+        ({"prompt": [1, "a"]}, "invalid_type", "prompt[1]"),
+        ({"prompt": ["a", 1]}, "invalid_type", "prompt[1]"),
+        ({"prompt": [[]]}, "empty_array", "prompt[0]"),
+        ({"prompt": [True]}, "invalid_type", "prompt[0]"),
+        ({"prompt": ["a"] * 2049}, "array_above_max_length", "prompt"),
+        ({"max_tokens": -1}, "integer_below_min_value", "max_tokens"),
+        ({"logprobs": True}, "invalid_type", "logprobs"),
+        ({"stop": 1}, "invalid_type", "stop"),
+        ({"stream_options": {}}, None, "stream_options"),
+        ({"n": 3, "best_of": 2}, "invalid_value", "best_of"),
+        ({"best_of": 2, "stream": True}, "invalid_value", "best_of"),
+    ],
+)  # fmt: skip
+async def test_what_the_api_does_not_allow_is_refused(fields, code, param):
+    async with gateway(body("a")) as site:
+        assert problem(await complete(site, **fields)) == (400, BAD, code, param)
+        assert site.upstream.posts == []
+
+
+# Echo and suffix
+
+
+async def test_a_prompt_is_said_where_the_server_does_not():
+    script = stream(piece(" b", index=1), piece(" a"), piece(finish="stop"), piece(finish="stop", index=1))
+    async with gateway(script, body("", " b"), **of("llamacpp")) as site:
+        streamed = await complete(site, prompt=["A", "B"], echo=True, stream=True)
+        at_once = await complete(site, prompt=["A", "B"], echo=True)
+        assert "echo" not in site.asked
+    assert texts_of(streamed.text) == {0: "A a", 1: "B b"}
+    assert [choice["text"] for choice in at_once.json()["choices"]] == ["A", "B b"]
+    assert "emulated:echo" in streamed.headers["x-gateway-warnings"]
+
+
+async def test_a_prompt_of_tokens_cannot_be_said():
+    async with gateway(body(" a"), **of("llamacpp")) as site:
+        answer = await complete(site, prompt=[1, 2], echo=True)
+    assert answer.json()["choices"][0]["text"] == " a" and answer.headers["x-gateway-warnings"] == "dropped:echo"
+
+
+def test_a_prompt_is_said_once_for_each_of_its_choices():
+    echo = Echo(["A", "B"], 2)
+    usage = ev.Usage(1, 1)
+    said = [echo.feed(event) for event in (ev.Text(3, "x"), usage, ev.Text(3, "y"), ev.Finish(3, "stop"))]
+    assert said == [(ev.Text(3, "B"), ev.Text(3, "x")), (usage,), (ev.Text(3, "y"),), (ev.Finish(3, "stop"),)]
+    assert echo.feed(ev.Finish(0, "stop")) == (ev.Text(0, "A"), ev.Finish(0, "stop")) and echo.close() == ()
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 100])
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        ("middle<|endoftext|>", "middle"),
+        ("a <|b <fim_<EOT>and another file", "a <|b <fim_"),
+        ("if a <", "if a <"),
+        ("<|fim_pad", "<|fim_pad"),
+        ("<|file_sep|>", ""),
+    ],
+)
+async def test_the_text_between_two_ends_where_the_model_ended_it(said, text, size):
+    pieces = [piece(said[i : i + size]) for i in range(0, len(said), size)]
+    async with gateway(stream(*pieces, piece(finish="stop")), **of("vllm")) as site:
+        answer = await complete(site, suffix="end", stream=True)
+        assert site.asked["suffix"] == "end"
+    assert texts_of(answer.text) == {0: text}
+
+
+async def test_the_same_marks_are_text_where_nothing_is_filled_in():
+    async with gateway(body("a<EOT>"), **of("vllm")) as site:
+        assert (await complete(site)).json()["choices"][0]["text"] == "a<EOT>"
+
+
+def test_what_was_held_back_comes_before_a_failure():
+    until, failure = Until(["<|pad|>"]), ev.Failure(None)
+    assert until.feed(ev.Text(0, "a<|")) == (ev.Text(0, "a"),)
+    assert until.feed(ev.Usage(1, 1)) == (ev.Usage(1, 1),)
+    assert until.feed(failure) == (ev.Text(0, "<|"), failure) and until.close() == ()
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+@pytest.mark.parametrize(
+    ("stop", "said", "text"),
+    [
+        (" is", "Oslo is", "Oslo"),
+        (["x", " is in", ""], "Oslo is in Norway", "Oslo"),
+        (" is not", "Oslo is", "Oslo is"),
+        ("", "a", "a"),
+    ],
+)
+async def test_a_stop_sequence_that_the_server_left_in_the_text_is_cut_off(stop, said, text, size):
+    pieces = [piece(said[i : i + size]) for i in range(0, len(said), size)]
+    async with gateway(stream(*pieces, piece(finish="stop")), **of("transformers")) as site:
+        answer = await complete(site, stop=stop, stream=True)
+        assert site.asked["stop"] == stop
+    assert texts_of(answer.text) == {0: text}
+
+
+# Log-probabilities
+
+OLD = {
+    "tokens": ["Hi", " Os", "lo"], "token_logprobs": [None, -0.5, -0.25], "text_offset": [0, 2, 5],
+    "top_logprobs": [None, {" Os": -0.5, " Ro": -1.0, " Be": -2.0}, {"la": -0.1, "le": -0.2}],
+}  # fmt: skip
+
+
+def entry(token, logprob, **top):
+    tops = [{"token": name, "logprob": chance, "bytes": None} for name, chance in top.items()]
+    return {"token": token, "logprob": logprob, "bytes": None, "top_logprobs": tops}
+
+
+async def test_log_probabilities_have_the_old_shape():
+    streamed = stream(
+        piece("Hi Os", logprobs={name: column[:2] for name, column in OLD.items()}),
+        piece("lo", logprobs={name: column[2:] for name, column in OLD.items()}),
+        piece(finish="stop"),
+    )
+    async with gateway(streamed, body("Hi Oslo", logprobs=OLD)) as site:
+        answer = await complete(site, logprobs=2, echo=True, stream=True)
+        at_once = (await complete(site, logprobs=2, echo=True)).json()["choices"][0]["logprobs"]
+    assert at_once == {
+        "tokens": ["Hi", " Os", "lo"],
+        "token_logprobs": [None, -0.5, -0.25],
+        "top_logprobs": [None, {" Os": -0.5, " Ro": -1.0}, {"la": -0.1, "le": -0.2, "lo": -0.25}],
+        "text_offset": [0, 2, 5],
+    }
+    chunks = [chunk["choices"][0]["logprobs"] for chunk in payloads(answer.text)[:2]]
+    assert {name: chunks[0][name] + chunks[1][name] for name in at_once} == at_once
+
+
+async def test_the_new_shape_becomes_the_old_one():
+    content = [entry(" Os", -0.5, **{" Os": -0.5, " Ro": -1.0}), entry("lo", -0.25)]
+    async with gateway(body(" Oslo", logprobs={"content": content}), **of("llamacpp")) as site:
+        answer = await complete(site, logprobs=0)
+        assert site.asked["logprobs"] == 1, "0 would be none"
+    assert answer.json()["choices"][0]["logprobs"] == {
+        "tokens": [" Os", "lo"], "token_logprobs": [-0.5, -0.25], "text_offset": [0, 3],
+        "top_logprobs": [{" Os": -0.5}, {"lo": -0.25}],
+    }  # fmt: skip
+
+
+async def test_log_probabilities_that_nobody_asked_for_are_not_shown():
+    script = stream(piece("a", logprobs=-0.5), piece(finish="stop"))
+    async with gateway(script, body("a", logprobs=-0.5)) as site:
+        streamed, at_once = await complete(site, stream=True), await complete(site)
+    assert payloads(streamed.text)[0]["choices"][0]["logprobs"] is None
+    assert at_once.json()["choices"][0]["logprobs"] is None
+
+
+# Failures
+
+
+@pytest.mark.parametrize(
+    ("script", "known"),
+    [
+        (whole({"error": {"message": "model 'x' not found"}}, status=404), (404, BAD, "model_not_found", "model")),
+        (
+            whole({"error": {"type": "exceed_context_size_error", "message": "too long"}}, status=400),
+            (400, BAD, "context_length_exceeded", "prompt"),
+        ),
+        (whole({"error": {"message": "no", "param": "suffix"}}, status=400), (400, BAD, None, "suffix")),
+        (whole(b"Method Not Allowed", status=405), (400, BAD, "unsupported_value", "model")),
+        (whole({"error": "busy"}, status=503), (503, "server_error", "server_is_overloaded", None)),
+        (whole({"object": "list"}), (502, "server_error", "upstream_error", None)),
+        (whole(b"null"), (502, "server_error", "upstream_error", None)),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_a_refusal_is_an_honest_status(script, known, streamed):
+    async with gateway(script) as site:
+        answer = await complete(site, stream=streamed)
+    assert problem(answer) == known and KEY not in answer.text
+
+
+async def test_a_failure_in_the_middle_comes_after_what_was_said():
+    async with gateway([head(), piece("half"), RESET], stream(piece("a"), frame(error={"message": "x"}))) as site:
+        lost, failed = await complete(site, stream=True), await complete(site, stream=True)
+    for answer, code in ((lost, "upstream_lost"), (failed, "upstream_error")):
+        first, error = payloads(answer.text)
+        assert first["choices"][0]["text"] in ("half", "a") and error["error"]["code"] == code
+    async with gateway([head(type="application/json"), b'{"choices', RESET]) as site:
+        assert problem(await complete(site)) == (502, "server_error", "upstream_lost", None)
+
+
+async def test_a_silent_server_is_waited_for():
+    go = asyncio.Event()
+    script = [head(), go, piece("a"), piece(finish="stop"), DONE, END]
+    async with gateway(script, stream={"grace_seconds": 0.01, "keepalive_seconds": 0.02}) as site:
+        asked = asyncio.create_task(complete(site, stream=True))
+        await asyncio.sleep(0.1)
+        go.set()
+        answer = await asked
+    assert ": keep-alive" in comments(answer.text) and texts_of(answer.text) == {0: "a"}
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_a_client_that_leaves_ends_it(streamed):
+    script = [head(type="text/event-stream" if streamed else "application/json"), piece("a"), HANG]
+    async with listening(script) as site:
+        asked = asyncio.create_task(complete(site, stream=streamed))
+        await site.upstream.arrived.wait()
+        await asyncio.sleep(0.05)
+        asked.cancel()
+        await asyncio.wait_for(site.upstream.gone.wait(), SOON * 4)
+
+
+async def test_a_key_is_for_its_models_only():
+    keys = {"keys": [{"name": "one", "key": "k1", "models": ["z"]}, {"name": "boss", "key": "k2", "scopes": ["admin"]}]}
+    async with gateway(body("a"), auth=keys) as site:
+        assert (await complete(site)).status_code == 401
+        for key, code in (("k1", "model_not_allowed"), ("k2", None)):
+            answer = await complete(site, headers={"authorization": f"Bearer {key}"})
+            assert problem(answer)[0] == 403 and (code is None or problem(answer)[2] == code)
+
+
+async def test_a_question_sent_again_is_answered_once():
+    async with gateway(body("a")) as site:
+        first, second = [await complete(site, headers={"idempotency-key": "k"}) for _ in range(2)]
+        assert len(site.upstream.posts) == 1
+    assert first.content == second.content and second.headers["idempotent-replayed"] == "true"
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_an_encoder_knows_every_event(streamed):
+    asked = completions.parse(json.dumps({"model": "m", "prompt": "x", "stream": streamed}).encode())
+    encoder = completions.encoder(completions.Head("c", 1, "m"), asked, Ledger())
+    for event in (ev.Reasoning(0, "so"), ev.Refusal(0, "no"), ev.ToolStart(0, 0, "i", "f"), ev.ToolEnd(0, 0)):
+        assert encoder.encode(event) == b"", "a server that completes a text sends none of these"
+    assert encoder.start() == b"" and encoder.record() is None
+    assert encoder.keep_alive() == (b": keep-alive\n\n" if streamed else b"")
+    if streamed:
+        assert set(ev.Event.__args__) == set(encoder._arms)

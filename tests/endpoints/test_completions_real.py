@@ -1,0 +1,102 @@
+"""Completions, embeddings and tokens for real: the openai SDK, the gateway on a socket, a llama.cpp with a model."""
+
+import io
+import math
+
+import httpx
+import pytest
+from openai import BadRequestError, OpenAI
+
+from gateway import demo
+from gateway.config import parse
+from gateway.formats import names
+from support.threaded_gateway import served
+
+PROMPT = "The capital of France is"
+CONFIG = """
+backends: {{local: {{kind: llamacpp, url: "{url}"}}}}
+models: {{m: {{upstream_model: smollm2}}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def url():
+    with (
+        demo.start("--threads", "1", "--embeddings", out=io.StringIO()) as server,
+        served(parse(CONFIG.format(url=server), "real.yaml", {}, names())) as url,
+    ):
+        yield url
+
+
+@pytest.fixture
+def client(url):
+    with OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+def dot(one, other):
+    return sum(a * b for a, b in zip(one, other, strict=True))
+
+
+def test_a_text_goes_on_streamed_and_whole(client):
+    asked = {"model": "m", "prompt": PROMPT, "max_tokens": 3, "temperature": 0}
+    whole = client.completions.create(**asked)
+    (choice,) = whole.choices
+    assert choice.text.startswith(" Paris") and choice.finish_reason == "length"
+    assert (whole.model, whole.usage.prompt_tokens, whole.usage.completion_tokens) == ("m", 5, 3)
+    chunks = [*client.completions.create(**asked, stream=True, stream_options={"include_usage": True})]
+    assert "".join(chunk.choices[0].text for chunk in chunks[:-1]) == choice.text
+    assert chunks[-2].choices[0].finish_reason == "length" and chunks[-1].usage.completion_tokens == 3
+    assert {chunk.id for chunk in chunks} == {chunks[0].id} and chunks[0].id.startswith("cmpl-")
+
+
+def test_the_api_s_limit_holds_where_the_client_names_none(client):
+    assert client.completions.create(model="m", prompt=PROMPT, temperature=0).usage.completion_tokens <= 16
+
+
+def test_several_prompts_have_an_answer_each(client):
+    asked = {"model": "m", "prompt": ["One two", "Three four"], "max_tokens": 3, "temperature": 0}
+    whole = [choice.text for choice in client.completions.create(**asked).choices]
+    streamed = {0: "", 1: ""}
+    for chunk in client.completions.create(**asked, stream=True):
+        streamed[chunk.choices[0].index] += chunk.choices[0].text
+    assert [*streamed.values()] == whole and all(whole)
+
+
+def test_log_probabilities_and_the_prompt(client):
+    asked = {"model": "m", "prompt": PROMPT, "max_tokens": 2, "temperature": 0}
+    chances = client.completions.create(**asked, logprobs=2).choices[0].logprobs
+    assert chances.tokens[0] == " Paris" and chances.text_offset == [0, 6]
+    assert [len(top) for top in chances.top_logprobs] == [2, 2] and max(chances.token_logprobs) < 0
+    assert client.completions.create(**asked, echo=True).choices[0].text.startswith(PROMPT + " Paris")
+
+
+def test_a_prompt_that_is_too_long_is_refused(client):
+    for streamed in (False, True):
+        with pytest.raises(BadRequestError) as refusal:
+            client.completions.create(model="m", prompt="a b " * 6000, stream=streamed)
+        assert (refusal.value.code, refusal.value.param) == ("context_length_exceeded", "prompt")
+
+
+def test_vectors_are_the_same_in_either_encoding(client):
+    texts = ["Oslo is a city.", "Rome is a city.", "x = y + 1"]
+    packed = client.embeddings.create(model="m", input=texts)
+    plain = client.embeddings.create(model="m", input=texts, encoding_format="float")
+    for one, other in zip(packed.data, plain.data, strict=True):
+        assert one.embedding == pytest.approx(other.embedding, abs=1e-6)
+    first, second, third = [one.embedding for one in plain.data]
+    assert dot(first, second) > dot(first, third)
+    assert packed.model == "m" and packed.usage.prompt_tokens > 10
+    short = client.embeddings.create(model="m", input=texts[0], dimensions=8).data[0].embedding
+    assert len(short) == 8 and math.hypot(*short) == pytest.approx(1, abs=1e-3)
+
+
+def test_tokens_there_and_back_and_what_is_known_of_the_model(url):
+    with httpx.Client(base_url=url, timeout=60) as client:
+        tokens = client.post("/v1/tokenize", json={"model": "m", "prompt": PROMPT}).json()
+        assert tokens["count"] == len(tokens["tokens"]) == 5
+        back = client.post("/v1/detokenize", json={"model": "m", "tokens": tokens["tokens"]}).json()
+        assert back == {"prompt": PROMPT}
+        ranks = client.post("/v1/rerank", json={"model": "m", "query": "x", "documents": ["y"]})
+        assert ranks.status_code == 400 and "--reranking" in ranks.text
+        assert client.get("/v1/models/m").json()["context_length"] == 4096

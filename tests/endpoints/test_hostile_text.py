@@ -1,0 +1,104 @@
+"""What models and backends say makes no line of its own in a stream of ours, nor in a header."""
+
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.ledger import Ledger, subject
+from support.app import gateway
+from support.upstream import DONE, END, call, chunk, frame, head
+
+ENDS = ["\n", "\r", "\r\n", "\n\n", "\u2028", "\u2029", "\u0085", "\0", "\x0b", "\x0c", "\x1b[2J", "\ufeff", "\ud800"]
+EVIL = "\n\ndata: evil\r\revent: evil\r\n\r\n: evil\u2028\u0085\0"
+# A name of a field: what is known, as the start of our own lines; blank for a comment's line.
+LINE = re.compile(rb"(?:data: (?:\{.*\}|\[DONE\])|event: [a-z_.]+|: (?:keep-alive|gateway-warnings [!-~ ]+))?")
+
+
+def sound(body):
+    """True if each line is one of ours, and each event JSON, wherever a client sees the end of a line."""
+    lines = re.split(rb"\r\n|\n|\r", body)
+    assert all(LINE.fullmatch(line) for line in lines), body
+    assert b"evil" not in re.sub(rb"data: \{.*\}", b"", body) or b": gateway-warnings" in body
+    said = [line[6:] for line in lines if line.startswith(b"data: {")]
+    return [json.loads(one) for one in said]
+
+
+HOSTILE = st.lists(
+    st.sampled_from([*ENDS, "data: evil", "event: evil", ": evil", "id: 1", "x", '"', "\\"]), min_size=1, max_size=6
+).map("".join)
+
+
+def backend(evil):
+    """An answer with it in every member that there is; ids, names and reasons are told on."""
+    logprobs = {
+        "content": [
+            {
+                "token": evil,
+                "logprob": -1,
+                "bytes": None,
+                "top_logprobs": [{"token": evil, "logprob": -1, "bytes": None}],
+            }
+        ]
+    }
+    remark = {"type": "url_citation", "url_citation": {"url": evil, "title": evil, "start_index": 0, "end_index": 1}}
+    first = {"index": 0, "delta": {"role": evil, "content": evil, "reasoning_content": evil}, "logprobs": logprobs}
+    return [
+        frame(choices=[first], id=evil, model=evil, system_fingerprint=evil, service_tier=evil, object=evil),
+        chunk(annotations=[remark]),
+        chunk(thinking_blocks=[{"type": "thinking", "thinking": evil, "signature": evil}]),
+        chunk(tool_calls=call(evil, '{"a', id=evil)),
+        chunk(tool_calls=call(None, evil)),
+        frame(choices=[{"index": 0, "delta": {}, "finish_reason": evil, "stop_reason": evil}]),
+        frame(choices=[], usage={"prompt_tokens": 1, "completion_tokens": 1, evil: evil}),
+    ]
+
+
+ASKED = [
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}], "logprobs": True, "top_logprobs": 1}),
+    ("/v1/responses", {"input": "hi", "include": ["message.output_text.logprobs"], "store": True}),
+    ("/v1/completions", {"prompt": "hi", "logprobs": 1}),
+]
+
+
+@pytest.mark.parametrize("path, asked", ASKED)
+@pytest.mark.parametrize("evil", [EVIL, *ENDS[:-1]])
+async def test_what_a_backend_says_is_data(path, asked, evil):
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    asked = asked | ({"tools": tools} if "chat" in path else {})
+    script = [head(), *backend(evil), DONE, END]
+    refused = [head(), frame(error={"message": evil, "code": evil, "type": evil, "param": evil}), END]
+    late = [head(), chunk("x"), frame(error={"message": evil, "code": evil}), END]
+    for said in script, refused, late:
+        async with gateway(said, stream={"grace_seconds": 0}) as site:
+            answer = await site.client.post(path, json={"model": "m", "stream": True, **asked})
+            assert sound(answer.content)
+            whole = await site.client.post(path, json={"model": "m", **asked})
+            assert isinstance(whole.json(), dict)
+            assert not {"evil", "x-evil"} & {*whole.headers, *answer.headers}
+
+
+@given(HOSTILE)
+def test_a_name_in_the_ledger_is_visible_ascii_without_a_comma(name):
+    ledger = Ledger()
+    ledger.note("forwarded", name)
+    assert re.fullmatch(r"forwarded:[!-+\--~]{1,64}", ledger.known())
+    assert subject(subject(name)) == subject(name)
+
+
+async def test_what_clients_invent_stays_in_the_head_of_their_answer():
+    async with gateway([head(), chunk("x"), chunk(finish="stop"), DONE, END]) as site:
+        for name in (EVIL, "x\r\nx-evil: 1", "é\u2028", "a, forwarded:b", "x" * 9000):
+            part = {"role": "user", "content": [{"type": "text", "text": "x"}], name: 1}
+            for path, asked in ASKED:
+                body = {"model": "m", **asked, name: {name: name}} | ({"messages": [part]} if "chat" in path else {})
+                for stream in (False, True):
+                    answer = await site.client.post(
+                        path, json={**body, "stream": stream}, headers={"x-gateway-debug": "1"}
+                    )
+                    assert answer.status_code == 200, answer.text
+                    assert "x-evil" not in answer.headers
+                    assert all(re.fullmatch("[ -~]*", value) for value in answer.headers.values())
+                    assert not stream or sound(answer.content)

@@ -1,0 +1,126 @@
+"""An answer that goes on where another left off, one that waits for its turn, and one that says nothing."""
+
+import pytest
+from msgspec import Raw
+
+from gateway.endpoints.responses import Asked, Fold, Head, log, opening
+from gateway.errors import CANCELLED
+from gateway.events import Extra, Failure, Finish, Text
+from gateway.request import Request
+from support.app import gateway
+from support.responses import BEGUN, BROKE, ECHO, KEEP_ALIVE, LENGTH, STOP, counted, encoded, new_encoder
+from support.responses_events import checked, checked_whole, events_of
+from support.sse import events
+from support.upstream import COUNTS, HELLO, chunk, frame, said, stream, whole
+
+
+def opened(background=True):
+    request = Request(model="m", messages=(), stream=True)
+    asked = Asked(request=request, echo={**ECHO, "background": background}, background=background)
+    return opening(Head("resp_1", 1790000000, "m"), asked)
+
+
+def goes_on(told, events, **options):
+    """What an answer says behind so many events."""
+    out = new_encoder(told=told, background=True, **options)
+    beats = (out.keep_alive() if event is KEEP_ALIVE else out.encode(event) for event in events)
+    return out.start() + b"".join(beats) + out.close(kept=True)
+
+
+# In the background
+
+
+def test_an_answer_in_the_background_waits_first():
+    response, frames = opened()
+    assert response == {**BEGUN, "background": True, "status": "queued"}
+    created, queued, begun = events_of(frames + log.DONE)
+    assert created == {"type": "response.created", "sequence_number": 0, "response": response}
+    assert queued == {"type": "response.queued", "sequence_number": 1, "response": response}
+    in_progress = {**response, "status": "in_progress"}
+    assert begun == {"type": "response.in_progress", "sequence_number": 2, "response": in_progress}
+
+
+def test_an_answer_in_the_foreground_does_not_wait():
+    response, frames = opened(background=False)
+    assert response == BEGUN and frames == new_encoder().start()
+
+
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [(STOP, "completed"), (LENGTH, "incomplete"), (BROKE, "failed"), (Failure(CANCELLED), "cancelled")],
+)
+def test_an_answer_goes_on_behind_what_was_told(end, status):
+    _, frames = opened()
+    events = [KEEP_ALIVE, Text(0, "a"), KEEP_ALIVE, end]
+    data = frames + goes_on(3, events)
+    assert checked(data)["status"] == status and data == encoded(events, background=True)
+
+
+def test_what_starts_behind_something_counts_as_started():
+    out = new_encoder(told=3, background=True, kept=True)
+    out.encode(Text(0, "a"))
+    assert out.record() is None
+    out = new_encoder(told=3, background=True, kept=True)
+    assert out.start() == b""
+    out.encode(STOP)
+    assert out.record()["status"] == "completed"
+
+
+def test_an_answer_may_be_begun_again_as_long_as_nothing_was_said():
+    queued, frames = opened()
+    frames += new_encoder(told=3, background=True).keep_alive()
+    fold = Fold(queued)
+    fold.feed(frames)
+    assert (fold.told, fold.said) == (4, False)
+    assert checked(frames + goes_on(fold.told, [Text(0, "a"), STOP]))["status"] == "completed"
+
+
+# Nothing to be said
+
+
+SILENT = [Extra(None, "prompt_token_ids", Raw(b"[1]")), Finish(0, "stop"), counted(7, 0)]
+
+
+def test_a_prompt_that_was_only_read_has_no_output():
+    response = checked(encoded(SILENT, generates=False), {"prompt_token_ids"}, silent=True)
+    assert (response["status"], response["output"]) == ("completed", [])
+    assert response["usage"]["input_tokens"] == response["usage"]["total_tokens"] == 7
+    assert checked_whole(encoded(SILENT, stream=False, generates=False), {"prompt_token_ids"}) == response
+
+
+def test_a_prompt_that_could_not_be_read_is_a_failure():
+    assert checked(encoded([BROKE], generates=False))["output"] == []
+
+
+READ = stream(chunk("I"), chunk(finish="length"), frame(choices=[], usage=COUNTS))
+WHOLE = whole(said("I", tool_calls=[{"id": "a", "type": "function", "function": {"name": "f", "arguments": ""}}]))
+
+
+@pytest.mark.parametrize("asked", [{"generate": False}, {"prompt_cache_options": {"prewarm": True}, "generate": True}])
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_prompt_is_read_ahead_and_gone_on_from(asked, streamed):
+    tools = [{"type": "function", "name": "f"}]
+    async with gateway(READ if streamed else WHOLE, HELLO) as site:
+        answer = await site.respond(input="Read this.", stream=streamed, tools=tools, max_output_tokens=50, **asked)
+        assert answer.headers["x-gateway-warnings"].startswith("emulated:")
+        assert site.asked["max_completion_tokens"] == 1
+        assert [tool["function"]["name"] for tool in site.asked["tools"]] == ["f"]
+        first = events(answer.text)[-1]["response"] if streamed else answer.json()
+        assert (first["status"], first["output"], first["usage"]["output_tokens"]) == ("completed", [], 0)
+        assert first["usage"]["input_tokens"] == first["usage"]["total_tokens"] == COUNTS["prompt_tokens"]
+        told = await site.respond(input="And?", stream=True, previous_response_id=first["id"])
+        assert [message["content"] for message in site.asked["messages"]] == ["Read this.", "And?"]
+        assert "max_completion_tokens" not in site.asked and events(told.text)[-1]["response"]["output"]
+
+
+async def test_what_nobody_counted_is_estimated_of_the_prompt_alone():
+    async with gateway(stream(chunk("a word or two"), chunk(finish="length"))) as site:
+        answer = await site.respond(stream=True, generate=False)
+        usage = events(answer.text)[-1]["response"]["usage"]
+        assert usage["output_tokens"] == 0 and usage["input_tokens"] == usage["total_tokens"] > 0
+
+
+async def test_a_summary_is_written_whatever_else_is_not():
+    async with gateway(whole(said("They spoke."))) as site:
+        answer = await site.client.post("/v1/responses/compact", json={"model": "m", "input": "q", "generate": False})
+        assert answer.json()["output"][-1]["type"] == "compaction" and "max_completion_tokens" not in site.asked

@@ -1,0 +1,40 @@
+"""An answer that the client has begun, before servers that go on from it and before those that do not."""
+
+import pytest
+
+from support.app import gateway
+from support.upstream import HELLO, whole
+
+BEGUN = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Good"}]
+AFTER = [*BEGUN, {"role": "user", "content": ""}]
+OPEN = "<|im_start|>assistant\nHello to you"
+ASKED = {"continue_final_message": True, "add_generation_prompt": False}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "fields", "messages", "warnings"),
+    [
+        (OPEN, {}, BEGUN, None),
+        (OPEN, ASKED, BEGUN, "forwarded:continue_final_message, forwarded:add_generation_prompt"),
+        (OPEN + "<|im_end|>\n", {}, AFTER, "translated:messages"),
+        (OPEN + "<|im_end|>\n", ASKED, AFTER, "unenforced:continue_final_message, translated:messages"),
+        ("", {"continue_final_message": False}, AFTER, "translated:messages"),
+        (None, {}, BEGUN, None),  # it does not say
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_a_server_cannot_go_on_from_it_answers(prompt, fields, messages, warnings, stream):
+    async with gateway(HELLO, backend={"kind": "llamacpp"}) as site:
+        if prompt is not None:
+            site.upstream.shown["/apply-template"] = whole({"prompt": prompt})
+        answer = await site.chat(messages=BEGUN, stream=stream, **fields)
+        assert site.asked["messages"] == messages
+        assert answer.headers.get("x-gateway-warnings") == warnings
+        passed = {name for name in ASKED if name in site.asked}
+        assert passed == (set(fields) if messages is BEGUN else set())
+
+
+async def test_a_server_whose_kind_does_not_go_on_is_not_asked():
+    async with gateway(HELLO, backend={"kind": "sglang"}) as site:
+        await site.chat(messages=BEGUN)
+        assert site.asked["messages"] == BEGUN and not site.upstream.aside

@@ -1,0 +1,105 @@
+"""Whatever a model says, in any order that events.py allows: the stream is a good one, and says that."""
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from pydantic import ValidationError
+
+from gateway.events import Reasoning, Refusal, Text, ToolArgs, ToolInput, ToolStart
+from gateway.ledger import Ledger
+from support.format_events import untraced
+from support.response_strategies import OPTIONS, answers
+from support.responses import (
+    BROKE,
+    FIELDS,
+    LENGTH,
+    NESTED,
+    STOP,
+    call,
+    encoded,
+)
+from support.responses_events import checked, events_of
+
+
+def joined(events, kind, field="text"):
+    return "".join(getattr(event, field) for event in events if type(event) is kind)
+
+
+@settings(max_examples=300, deadline=None)
+@given(events=answers(), options=OPTIONS)
+@untraced
+def test_any_answer_is_a_good_stream_and_says_what_was_said(events, options):
+    ledger = Ledger()
+    response = checked(encoded(events, ledger=ledger, **options), {"token_ids"})
+    whole = encoded(events, stream=False, **options)
+    assert json.loads(whole or "null") == (None if BROKE in events else response)
+    parts = [part for item in response["output"] if item["type"] == "message" for part in item["content"]]
+    said, wanted = "".join(part.get("text", "") for part in parts), joined(events, Text)
+    if "dropped:content" in ledger.entries():
+        said, wanted = "".join(said.split()), "".join(wanted.split())
+    assert said == wanted and "".join(part.get("refusal", "") for part in parts) == joined(events, Refusal)
+    thoughts = [item for item in response["output"] if item["type"] == "reasoning"]
+    for name in ("summary", "content"):
+        shown = "".join(part["text"] for item in thoughts for part in item.get(name, ()))
+        assert shown in ("", joined(events, Reasoning))
+    assert all(json.loads(item["encrypted_content"]) for item in thoughts if options["sealed"])
+    assert called(response) == calls_of(events)
+
+
+def calls_of(events):
+    """Id, kind and what it is called with, of each call."""
+    found = []
+    for event in events:
+        if type(event) is ToolStart:
+            found.append([event.id, event.kind, ""])
+        elif type(event) in (ToolArgs, ToolInput):
+            found[-1][2] += event.json if type(event) is ToolArgs else event.text
+    return found
+
+
+def called(response):
+    """The same of a response."""
+    found = []
+    for item in response["output"]:
+        match item["type"]:
+            case "function_call":
+                found.append([item["call_id"], "function", item["arguments"]])
+            case "custom_tool_call":
+                found.append([item["call_id"], "custom", item["input"]])
+            case type if (kind := type.removesuffix("_call")) in FIELDS:
+                found.append([item["call_id"], kind, json.dumps({name: item[name] for name in FIELDS[kind][1]})])
+    return found
+
+
+# The checks themselves
+
+ONE_OF_EACH = [
+    Reasoning(0, "h"), Reasoning(0, "m"), Text(0, "he"), NESTED, Text(0, "y"), Refusal(0, "n"), Refusal(0, "o"), *call("{", "}"),
+    *call("i", "n", kind="custom", n=1, id="call_2"), *call('{"action": {"commands": []}}', kind="shell", n=2, id="call_3"),
+]  # fmt: skip
+
+
+def renumbered(events):
+    frames = []
+    for number, event in enumerate(events):
+        frames.append(f"event: {event['type']}\ndata: {json.dumps({**event, 'sequence_number': number})}\n\n")
+    return "".join([*frames, "data: [DONE]\n\n"]).encode()
+
+
+@pytest.mark.parametrize("end", [STOP, LENGTH, BROKE])
+@pytest.mark.parametrize("operator", ["summary", "text"])
+def test_no_event_can_be_missing_or_doubled_or_early(end, operator):
+    good = events_of(encoded([*ONE_OF_EACH, end], operator=operator))
+    assert checked(renumbered(good)) == good[-1]["response"]
+    bad = [good[:i] + good[i + 1 :] for i in range(len(good))]
+    bad += [good[:i] + good[i : i + 1] + good[i:] for i in range(len(good)) if i != 1]
+    bad += [
+        [*good[:i], later, event, *good[i + 2 :]]
+        for i, (event, later) in enumerate(pairwise(good))
+        if {event["type"], later["type"]} != {"response.output_text.delta", "response.output_text.annotation.added"}
+    ]
+    for events in bad:
+        with pytest.raises((AssertionError, RuntimeError, ValidationError, LookupError)):
+            checked(renumbered(events))

@@ -1,0 +1,210 @@
+"""/v1/responses over HTTP: what it shares with chat and what is its own, against a scripted upstream."""
+
+import base64
+import json
+
+import pytest
+
+from support.app import gateway, problem
+from support.sse import comments, events
+from support.upstream import CLOSE, DONE, END, HELLO, RESET, chunk, frame, head, said, silent, whole
+
+BAD = "invalid_request_error"
+TOO_LONG = whole(
+    {"error": {"message": "This model's maximum context length is 9 tokens.", "type": "BadRequestError", "code": 400}},
+    status=400,
+)
+THOUGHT = whole(said("<think>Hm.</think>Hello"))
+
+
+def types(text):
+    return [event["type"].removeprefix("response.") for event in events(text)]
+
+
+def text_of(answer):
+    return [part["text"] for item in answer["output"] if item["type"] == "message" for part in item["content"]]
+
+
+async def test_a_whole_answer():
+    async with gateway(whole(said("Hello"))) as site:
+        answer = await site.respond()
+        told = answer.json()
+    assert answer.status_code == 200 and answer.headers["content-type"] == "application/json"
+    assert (told["object"], told["status"], told["model"]) == ("response", "completed", "m")
+    assert text_of(told) == ["Hello"] and told["usage"]["total_tokens"] == 9
+    assert told["id"].startswith("resp_") and told["completed_at"] >= told["created_at"] > 1_700_000_000
+    assert site.asked == {"model": "m", "messages": [{"role": "user", "content": "Hello"}], "stream": False}
+
+
+async def test_a_streamed_answer():
+    async with gateway(HELLO) as site:
+        answer = await site.respond(stream=True)
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert types(answer.text) == [
+        "created", "in_progress", "output_item.added", "content_part.added", "output_text.delta", "output_text.done",
+        "content_part.done", "output_item.done", "completed",
+    ]  # fmt: skip
+    assert answer.text.endswith("data: [DONE]\n\n")
+    assert site.asked["stream_options"] == {"include_usage": True}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_failure_before_the_first_word_has_its_status(stream):
+    async with gateway(whole({"error": "busy"}, status=503, retry_after="7")) as site:
+        answer = await site.respond(stream=stream)
+    assert problem(answer) == (503, "server_error", "server_is_overloaded", None)
+    assert answer.headers["retry-after"] == "7"
+
+
+async def test_a_failure_in_the_middle_closes_what_is_open():
+    async with gateway([head(), chunk("Hel"), RESET]) as site:
+        answer = await site.respond(stream=True)
+    told = events(answer.text)
+    assert [event["type"].removeprefix("response.") for event in told[4:]] == [
+        "output_text.delta", "output_text.done", "content_part.done", "output_item.done", "error", "failed",
+    ]  # fmt: skip
+    assert told[-2]["code"] == told[-2]["error"]["code"] == "upstream_lost"
+    failed = told[-1]["response"]
+    assert (failed["status"], failed["error"]["code"]) == ("failed", "server_error")
+    assert (text_of(failed), failed["output"][0]["status"]) == (["Hel"], "incomplete")
+    assert answer.text.endswith("data: [DONE]\n\n")
+
+
+async def test_a_whole_answer_that_fails_is_an_error():
+    async with gateway([head(type="application/json"), b'{"choices": [', CLOSE]) as site:
+        assert problem(await site.respond())[0] == 502
+
+
+async def test_silence_is_filled_with_events_that_clients_count():
+    script = [head(), chunk("Hi"), silent(0.4), chunk(finish="stop"), DONE, END]
+    async with gateway(script, stream={"keepalive_seconds": 0.1}) as site:
+        told = events((await site.respond(stream=True)).text)
+    beats = [event for event in told[5:] if event["type"] == "response.in_progress"]
+    assert 2 <= len(beats) < 40 and all(beat["response"]["output"] == [] for beat in beats)
+    assert [event["sequence_number"] for event in told] == [*range(len(told))]
+
+
+async def test_a_prompt_that_is_too_long_is_an_error():
+    async with gateway(TOO_LONG) as site:
+        assert problem(await site.respond()) == (400, BAD, "context_length_exceeded", "input")
+        assert problem(await site.chat()) == (400, BAD, "context_length_exceeded", "messages")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_prompt_that_may_be_shortened_is(stream):
+    history = [{"role": ("user", "assistant")[i % 2], "content": f"{i}"} for i in range(5)]
+    good = HELLO if stream else whole(said("Hello"))
+    async with gateway(TOO_LONG, TOO_LONG, good) as site:
+        answer = await site.respond(input=history, truncation="auto", stream=stream)
+        sizes = [len(post.json["messages"]) for post in site.upstream.posts]
+    assert answer.status_code == 200
+    assert sizes[0] == 5 and sizes == sorted(sizes, reverse=True) and len({*sizes}) == 3
+    assert site.asked["messages"][-1]["content"] == "4"
+    assert answer.headers["x-gateway-warnings"] == "truncated:input"
+
+
+async def test_a_prompt_that_cannot_be_shortened_enough_is_an_error():
+    async with gateway(TOO_LONG) as site:
+        answer = await site.respond(input=[{"role": "user", "content": f"{i}"} for i in range(9)], truncation="auto")
+        assert problem(answer) == (400, BAD, "context_length_exceeded", "input")
+        assert len(site.upstream.posts) <= 6 and len(site.asked["messages"]) == 1
+
+
+async def test_another_failure_is_not_met_with_a_shorter_prompt():
+    async with gateway(whole({"error": "no"}, status=400)) as site:
+        answer = await site.respond(input=[{"role": "user", "content": f"{i}"} for i in range(9)], truncation="auto")
+        assert answer.status_code == 400 and len(site.upstream.posts) == 1
+
+
+async def test_warnings_go_into_the_header_and_later_ones_before_the_end():
+    script = [head(), chunk("Hi"), silent(0.1), chunk(finish="odd"), frame(choices=[]), DONE, END]
+    async with gateway(script) as site:
+        answer = await site.respond(stream=True, tools=[{"type": "web_search"}], top_k=1)
+    assert answer.headers["x-gateway-warnings"] == "dropped:tools.web_search, forwarded:top_k"
+    assert comments(answer.text) == [": gateway-warnings repaired:finish_reason, estimated:usage"]
+
+
+async def test_strict_mode_refuses_what_would_be_dropped():
+    async with gateway(HELLO) as site:
+        answer = await site.respond(tools=[{"type": "web_search"}], headers={"x-gateway-strict": "1"})
+    assert problem(answer) == (400, BAD, "unsupported_parameter", "tools.web_search")
+
+
+async def test_a_thought_comes_back_to_who_was_given_it_and_to_nobody_else():
+    keys = [{"name": name, "key": f"{name}-{'k' * 20}"} for name in ("ann", "bob")]
+    ann, bob = ({"authorization": f"Bearer {key['key']}"} for key in keys)
+    settings = {"auth": {"keys": keys}, "model": {"format": "think"}}
+    async with gateway(THOUGHT, **settings) as site:
+        told = (await site.respond(store=False, headers=ann)).json()
+        thought, message = told["output"]
+        assert thought["summary"] == [{"type": "summary_text", "text": "Hm."}]
+        assert "Hm." not in thought["encrypted_content"]
+        replayed = [
+            {"role": "user", "content": "q"},
+            {**thought, "summary": []},
+            message,
+            {"role": "user", "content": "r"},
+        ]
+        body = {"input": replayed, "reasoning": {"context": "all_turns"}}
+        await site.respond(**body, headers=ann)
+        assert site.asked["messages"][1] == {"role": "assistant", "content": "Hello", "reasoning_content": "Hm."}
+        answer = await site.respond(**body, headers=bob)
+        assert "reasoning_content" not in site.asked["messages"][1]
+    assert answer.headers["x-gateway-warnings"].startswith("dropped:input.reasoning")
+
+
+@pytest.mark.parametrize(("carrier", "wanted"), [("text", "content"), ("summary", "summary"), ("hidden", None)])
+async def test_reasoning_goes_where_the_operator_wants_it(carrier, wanted):
+    async with gateway(THOUGHT, model={"format": "think", "reasoning": {"as": carrier}}) as site:
+        thought = (await site.respond()).json()["output"][0]
+    found = {name: thought[name][0]["text"] for name in ("summary", "content") if thought.get(name)}
+    assert found == ({wanted: "Hm."} if wanted else {})
+
+
+async def test_a_file_is_read_for_both_apis():
+    data = "data:text/plain;base64," + base64.b64encode(b"Forty-two.").decode()
+    async with gateway(whole(said("Hi"))) as site:
+        part = {"type": "input_file", "filename": "a.txt", "file_data": data}
+        answer = await site.respond(
+            input=[{"role": "user", "content": [part, {"type": "input_text", "text": "What?"}]}]
+        )
+        of_response = site.asked["messages"]
+        part = {"type": "file", "file": {"filename": "a.txt", "file_data": data}}
+        await site.chat(messages=[{"role": "user", "content": [part, {"type": "text", "text": "What?"}]}])
+    assert of_response == site.asked["messages"]
+    assert "Forty-two." in of_response[0]["content"] and of_response[0]["content"].endswith("\nWhat?")
+    assert answer.headers["x-gateway-warnings"] == "translated:file"
+
+
+async def test_a_file_that_is_no_base64_is_the_input_s_fault():
+    part = {"type": "input_file", "filename": "a.txt", "file_data": "data:text/plain;base64,###"}
+    async with gateway(HELLO) as site:
+        status, type, _, param = problem(await site.respond(input=[{"role": "user", "content": [part]}]))
+    assert (status, type) == (400, BAD) and param.startswith("input")
+
+
+async def test_what_the_operator_allows():
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    async with gateway(HELLO, responses={"min_output_tokens": 1, "repair_dangling_calls": True}) as site:
+        answer = await site.respond(input=[{"role": "user", "content": "q"}, call], max_output_tokens=1, stream=True)
+    assert answer.status_code == 200 and site.asked["messages"][-1]["role"] == "tool"
+
+
+async def test_nothing_else_than_a_post():
+    async with gateway(HELLO) as site:
+        answer = await site.client.get("/v1/responses")
+        assert problem(answer) == (405, BAD, "method_not_supported", None) and answer.headers["allow"] == "POST"
+        assert (await site.client.delete("/v1/responses")).status_code == 405
+        answer = await site.client.get("/v1/responses", headers={"upgrade": "websocket", "connection": "upgrade"})
+        assert problem(answer)[:2] == (426, BAD)
+        paths = (await site.client.get("/openapi.json")).json()["paths"]
+    schema = paths["/v1/responses"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert schema["required"] == ["model", "input"] and "get" not in paths["/v1/responses"]
+
+
+async def test_a_body_that_cannot_be_read_and_a_model_that_is_not_there():
+    async with gateway(HELLO) as site:
+        assert problem(await site.respond(b"{")) == (400, BAD, None, None)
+        assert problem(await site.respond(model="other")) == (404, BAD, "model_not_found", "model")
+        assert problem(await site.respond(b"\xff")) == (400, BAD, None, None)
+        assert json.loads((await site.respond(input=[])).text)["error"]["param"] == "input"

@@ -1,0 +1,954 @@
+"""Items in, messages out: what each type of item and of part becomes, what belongs together, and what is refused."""
+
+import json
+from typing import Literal, Union, get_args, get_origin, get_type_hints
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from openai.types.responses import ResponseInputItemParam
+
+from gateway import config
+from gateway.backends import KINDS
+from gateway.backends.openai.body import Target, body
+from gateway.backends.openai.continued import continued
+from gateway.backends.openai.messages import Policy
+from gateway.endpoints.responses import parts
+from gateway.endpoints.responses.items import ITEMS, Rules, excerpt, read
+from gateway.errors import BadRequest
+from gateway.formats import FORMATS
+from gateway.ledger import Ledger
+from gateway.request import Request
+from gateway.translate import translate
+from support.conversations import BLOCK, CONVERSATIONS, REDACTED, SEALED, conversation
+from support.format_events import untraced
+
+PNG = "data:image/png;base64,iVBORw0KGgo="
+USER = {"role": "user", "content": "Hi"}
+SYSTEM = {"role": "system", "content": "Be brief."}
+
+
+def said(input, **options):
+    """The messages, and what is in the ledger."""
+    ledger = Ledger()
+    return [*conversation(input, ledger=ledger, **options).messages], ledger.entries()
+
+
+# Items, as short as a client may write them
+
+
+def fc(id, /, name="f", arguments="{}", **more):
+    return {"type": "function_call", "call_id": id, "name": name, "arguments": arguments, **more}
+
+
+def out(id, /, output="ok", **more):
+    return {"type": "function_call_output", "call_id": id, "output": output, **more}
+
+
+def spoken(content, **more):
+    return {"type": "message", "role": "assistant", "content": content, **more}
+
+
+def reasoning(text=None, summary=(), sealed=None):
+    content = None if text is None else [{"type": "reasoning_text", "text": text}]
+    return {
+        "type": "reasoning",
+        "id": "rs_1",
+        "summary": [{"type": "summary_text", "text": one} for one in summary],
+        "content": content,
+        "encrypted_content": sealed,
+    }
+
+
+# Messages
+
+
+def call(id, kind="function", name="f", **inner):
+    inner = inner or {"arguments": "{}"}
+    return {"id": id, "type": kind, kind: {"name": name, **inner}}
+
+
+def assistant(content, *calls, **more):
+    return {"role": "assistant", "content": content, **more, **({"tool_calls": [*calls]} if calls else {})}
+
+
+def tool(id, content="ok"):
+    return {"role": "tool", "tool_call_id": id, "content": content}
+
+
+def text(text):
+    return {"type": "text", "text": text}
+
+
+def image(url=PNG, **more):
+    return {"type": "image_url", "image_url": {"url": url, **more}}
+
+
+def images(*images):
+    return {"role": "user", "content": [text("Tool output images:"), *images]}
+
+
+# Each type of item
+
+SHELL = {"action": {"commands": ["ls"], "timeout_ms": None}, "environment": None}
+LOCAL_SHELL = {"action": {"type": "exec", "command": ["ls"], "env": {}}}
+PATCH = {"operation": {"type": "update_file", "path": "a", "diff": "@@"}}
+SEARCH = {"arguments": {"query": "crm"}, "execution": "client"}
+LOCAL_CALL = {"type": "local_shell_call", "id": "lsh_1", "call_id": "c1", "status": "completed", **LOCAL_SHELL}
+RAN = [
+    {"stdout": "a\n", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}},
+    {"stdout": "", "stderr": "late", "outcome": {"type": "timeout"}},
+    {"stdout": "b", "stderr": None, "outcome": None},
+    {"stderr": "c", "outcome": {"type": "exit"}},
+]
+RAN_TEXT = "exit_code: 0\nstdout:\na\n\ntimed out\nstderr:\nlate\nstdout:\nb\nstderr:\nc"
+
+
+def shim(id, kind, fields):
+    arguments = json.dumps(fields, separators=(",", ":"))
+    return call(id, kind, kind, arguments=arguments)
+
+
+# what the case shows → items, the messages after the user's first, ledger
+CASES = {
+    "message without a type": ([{"role": "user", "content": "x"}], [{"role": "user", "content": "x"}], []),
+    "message of each role": (
+        [{"type": "message", "role": role, "content": [{"type": "input_text", "text": "x"}], "status": "completed"} for role in ("system", "developer", "user")],
+        [{"role": role, "content": [text("x")]} for role in ("system", "developer", "user")],
+        [],
+    ),
+    "message of the assistant": (
+        [{"role": "assistant", "content": "x", "phase": "commentary"}],
+        [assistant("x")],
+        [],
+    ),
+    "message without text": ([spoken([])], [assistant("")], []),
+    "message as it was output": (
+        [spoken([{"type": "output_text", "text": "a", "annotations": [{}], "logprobs": []}, {"type": "refusal", "refusal": "b"}], id="msg_1", status="completed")],
+        [assistant("ab")],
+        [],
+    ),
+    "messages in a row": ([spoken("a"), spoken(""), spoken("b")], [assistant("a\n\nb")], []),
+    "function_call": (
+        [fc("c1", "w", '{"a":1}', id="fc_1", status="completed", caller={"type": "direct"}), out("c1", "rain", id="fco_1", status="completed")],
+        [assistant(None, call("c1", name="w", arguments='{"a":1}')), tool("c1", "rain")],
+        [],
+    ),
+    "function_call in a namespace": (
+        [fc("c1", "w", namespace="geo"), out("c1")],
+        [assistant(None, call("c1", name="w", namespace="geo", arguments="{}")), tool("c1")],
+        [],
+    ),
+    "function_call that was signed": (
+        [fc("c1", provider_specific_fields={"thought_signature": "s"}), out("c1")],
+        [assistant(None, {**call("c1"), "provider_specific_fields": {"thought_signature": "s"}}), tool("c1")],
+        [],
+    ),
+    "custom_tool_call": (
+        [
+            {"type": "custom_tool_call", "call_id": "c1", "name": "exec", "input": "x\n", "namespace": "js"},
+            {"type": "custom_tool_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "y"}]},
+        ],
+        [assistant(None, call("c1", "custom", "exec", namespace="js", input="x\n")), tool("c1", [text("y")])],
+        [],
+    ),
+    "local_shell_call answered by its call_id": (
+        [LOCAL_CALL, {"type": "local_shell_call_output", "id": "c1", "output": '{"output":"a"}'}],
+        [assistant(None, shim("c1", "local_shell", LOCAL_SHELL)), tool("c1", '{"output":"a"}')],
+        [],
+    ),
+    "local_shell_call answered by its id": (
+        [LOCAL_CALL, {"type": "local_shell_call_output", "id": "lsh_1", "output": "a"}],
+        [assistant(None, shim("c1", "local_shell", LOCAL_SHELL)), tool("c1", "a")],
+        [],
+    ),
+    "local_shell_call answered as if by a function": (
+        [{**LOCAL_CALL, "id": None}, out("c1", "a")],
+        [assistant(None, shim("c1", "local_shell", LOCAL_SHELL)), tool("c1", "a")],
+        [],
+    ),
+    "local_shell_call whose output has an id of its own": (
+        [LOCAL_CALL, {"type": "local_shell_call_output", "id": "lso_1", "call_id": "c1", "output": "a"}],
+        [assistant(None, shim("c1", "local_shell", LOCAL_SHELL)), tool("c1", "a")],
+        [],
+    ),
+    "shell_call": (
+        [
+            {"type": "shell_call", "id": "sh_1", "call_id": "c1", "status": "completed", **SHELL},
+            {"type": "shell_call_output", "call_id": "c1", "output": RAN, "max_output_length": 100},
+        ],
+        [assistant(None, shim("c1", "shell", SHELL)), tool("c1", RAN_TEXT)],
+        [],
+    ),
+    "apply_patch_call": (
+        [
+            {"type": "apply_patch_call", "call_id": "c1", "status": "completed", "provider_specific_fields": {"thought_signature": "s"}, **PATCH},
+            {"type": "apply_patch_call_output", "call_id": "c1", "status": "failed", "output": "No such file"},
+        ],
+        [
+            assistant(None, {**shim("c1", "apply_patch", PATCH), "provider_specific_fields": {"thought_signature": "s"}}),
+            tool("c1", "failed\nNo such file"),
+        ],
+        [],
+    ),
+    "apply_patch_call_output without text": (
+        [
+            {"type": "apply_patch_call", "call_id": "c1", "status": "completed", **PATCH},
+            {"type": "apply_patch_call_output", "call_id": "c1", "status": "completed"},
+        ],
+        [assistant(None, shim("c1", "apply_patch", PATCH)), tool("c1", "completed")],
+        [],
+    ),
+    "tool_search_call of the client": (
+        [
+            {"type": "tool_search_call", "call_id": "c1", "id": "tsc_1", "status": "completed", **SEARCH},
+            {"type": "tool_search_output", "call_id": "c1", "execution": "client", "tools": [{"type": "function", "name": "find"}, {"type": "mcp", "server_label": "crm"}, {"type": "shell"}]},
+        ],
+        [assistant(None, shim("c1", "tool_search", SEARCH)), tool("c1", '["find","crm","shell"]')],
+        [],
+    ),
+    "tool_search_call that does not say whose it is": (
+        [
+            {"type": "tool_search_call", "call_id": "c1", "arguments": {}},
+            {"type": "tool_search_output", "call_id": "c1", "tools": []},
+        ],
+        [assistant(None, shim("c1", "tool_search", {"arguments": {}})), tool("c1", "[]")],
+        [],
+    ),
+    "tool_search_call without a call_id": (
+        [
+            {"type": "tool_search_call", "id": "tsc_1", **SEARCH},
+            {"type": "tool_search_output", "execution": "client", "tools": []},
+        ],
+        [assistant(None, shim("tsc_1", "tool_search", SEARCH)), tool("tsc_1", "[]")],
+        [],
+    ),
+    "tool_search_call of the server": (
+        [
+            {"type": "tool_search_call", "id": "tsc_1", "arguments": {}, "execution": "server"},
+            {"type": "tool_search_output", "tools": [{"type": "function", "name": "find"}]},
+        ],
+        [],
+        ["dropped:input.tool_search_call"],
+    ),
+    "file_search_call with results": (
+        [{"type": "file_search_call", "id": "fs_1", "queries": ["a"], "status": "completed", "results": [{"text": "b"}]}],
+        [assistant(None, call("fs_1", name="file_search", arguments='{"queries":["a"]}')), tool("fs_1", '[{"text":"b"}]')],
+        [],
+    ),
+    "file_search_call with too many results": (
+        [{"type": "file_search_call", "id": "fs_1", "queries": ["a"], "results": [{"text": "b" * 30_000}]}],
+        [
+            assistant(None, call("fs_1", name="file_search", arguments='{"queries":["a"]}')),
+            tool("fs_1", '[{"text":"' + "b" * 19_990),
+        ],
+        ["truncated:input.file_search_call.results"],
+    ),
+    "file_search_call with just enough results": (
+        [{"type": "file_search_call", "id": "fs_1", "queries": ["a"], "results": [{"text": "b" * 19_987}]}],
+        [
+            assistant(None, call("fs_1", name="file_search", arguments='{"queries":["a"]}')),
+            tool("fs_1", '[{"text":"' + "b" * 19_987 + '"}]'),
+        ],
+        [],
+    ),
+    "file_search_call without results": (
+        [{"type": "file_search_call", "id": "fs_1", "queries": ["a"], "status": "completed", "results": None}],
+        [],
+        ["dropped:input.file_search_call"],
+    ),
+    "code_interpreter_call": (
+        [{"type": "code_interpreter_call", "id": "ci_1", "container_id": "x", "code": "1+1", "outputs": [{"type": "logs", "logs": "2"}, {"type": "logs", "logs": "3"}]}],
+        [assistant(None, call("ci_1", name="code_interpreter", arguments='{"code":"1+1"}')), tool("ci_1", "2\n3")],
+        [],
+    ),
+    "code_interpreter_call without anything": (
+        [{"type": "code_interpreter_call", "id": "ci_1", "container_id": "x", "code": None, "outputs": None}],
+        [assistant(None, call("ci_1", name="code_interpreter", arguments='{"code":""}')), tool("ci_1", "")],
+        [],
+    ),
+    "code_interpreter_call with an image": (
+        [{"type": "code_interpreter_call", "id": "ci_1", "code": "", "outputs": [{"type": "image", "url": "https://x/y"}]}],
+        [assistant(None, call("ci_1", name="code_interpreter", arguments='{"code":""}')), tool("ci_1", "")],
+        ["dropped:input.code_interpreter_call.outputs"],
+    ),
+    "mcp_call": (
+        [{"type": "mcp_call", "id": "mcp_1", "server_label": "crm", "name": "find", "arguments": "{}", "output": "x"}],
+        [assistant(None, call("mcp_1", name="find", namespace="crm", arguments="{}")), tool("mcp_1", "x")],
+        [],
+    ),
+    "mcp_call that failed": (
+        [{"type": "mcp_call", "id": "mcp_1", "server_label": "crm", "name": "find", "arguments": "{}", "error": {"code": 5}}],
+        [assistant(None, call("mcp_1", name="find", namespace="crm", arguments="{}")), tool("mcp_1", '{"code":5}')],
+        [],
+    ),
+    "mcp_list_tools": (
+        [{"type": "mcp_list_tools", "id": "mcpl_1", "server_label": "crm", "tools": [{"name": "find", "input_schema": {}}]}],
+        [],
+        [],
+    ),
+    "mcp_call without a word": (
+        [{"type": "mcp_call", "id": "mcp_1", "server_label": "crm", "name": "find", "arguments": "{}", "output": None}],
+        [assistant(None, call("mcp_1", name="find", namespace="crm", arguments="{}")), tool("mcp_1", "")],
+        [],
+    ),
+    **{
+        type: ([{"type": type, "id": "x_1", "status": "completed"}, spoken("x")], [assistant("x")], [f"dropped:input.{type}"])
+        for type in ("web_search_call", "image_generation_call", "acme:telemetry")
+    },
+    "additional_tools": ([{"type": "additional_tools", "role": "developer", "tools": []}], [], []),
+    "configuration_update": ([{"type": "configuration_update", "reasoning": {"effort": "low"}}], [], []),
+    "compaction": (
+        [SYSTEM, spoken("a"), fc("c1"), {"type": "compaction", "id": "cmp_1", "encrypted_content": "summary"}, spoken("b"), out("c1")],
+        [SYSTEM, {"role": "user", "content": "<conversation_summary>All was well.</conversation_summary>"}, assistant("b")],
+        [],
+    ),
+}  # fmt: skip
+# Reasoning: items, and the message that it goes with, or nothing
+CASES |= {
+    f"reasoning: {name}": ([*items, spoken("x")], [assistant("x", **fields)], listed)
+    for name, (items, fields, listed) in {
+        "its text": ([reasoning("a", ["b"], "ours")], {"reasoning_content": "a"}, []),
+        "what is sealed": ([reasoning(None, ["b"], "ours")], {"reasoning_content": "Sealed."}, []),
+        "its summary": ([reasoning(None, ["a", "b"])], {"reasoning_content": "a\n\nb"}, []),
+        "nothing": ([reasoning()], {}, []),
+        "no list at all": ([{"type": "reasoning"}], {}, []),
+        "several": ([reasoning("a"), reasoning(), reasoning("b")], {"reasoning_content": "a\n\nb"}, []),
+        "several parts": (
+            [{"type": "reasoning", "content": [{"type": "reasoning_text", "text": "a"}, {"type": "reasoning_text", "text": "b"}]}],
+            {"reasoning_content": "a\n\nb"},
+            [],
+        ),
+        "signed by who answers": (
+            [reasoning(None, [], "signed"), reasoning(None, [], "redacted")],
+            {"reasoning_content": "Signed.", "thinking_blocks": [BLOCK, REDACTED]},
+            [],
+        ),
+        "signed by another": ([reasoning(None, [], "another's")], {"reasoning_content": "Theirs."}, []),
+        "a foreign seal with text": ([reasoning("a", [], "?")], {"reasoning_content": "a"}, ["dropped:input.reasoning.encrypted_content"]),
+        "a foreign seal alone": ([reasoning(None, [], "?")], {}, ["dropped:input.reasoning.encrypted_content"]),
+    }.items()
+}  # fmt: skip
+CASES |= {
+    "reasoning before a call": ([reasoning("a"), fc("c1"), out("c1")], [assistant(None, call("c1"), reasoning_content="a"), tool("c1")], []),
+    "reasoning between a call and its output": ([fc("c1"), reasoning("a"), out("c1")], [assistant(None, call("c1"), reasoning_content="a"), tool("c1")], []),
+    "reasoning that led to nothing": ([reasoning("a")], [], ["dropped:input.reasoning"]),
+    "reasoning that led to a cut call": (
+        [reasoning("a"), fc("c1", status="incomplete")],
+        [],
+        ["dropped:input.function_call", "dropped:input.reasoning"],
+    ),
+    "reasoning before another question": ([reasoning("a"), USER, spoken("x")], [USER, assistant("x")], ["dropped:input.reasoning"]),
+    "reasoning of an earlier turn": (
+        [reasoning("a", [], "?"), spoken("x"), USER, reasoning("b"), fc("c1"), out("c1"), reasoning("c"), spoken("y")],
+        [assistant("x"), USER, assistant(None, call("c1"), reasoning_content="b"), tool("c1"), assistant("y", reasoning_content="c")],
+        [],
+    ),
+    # What belongs together
+    "a call after an output is a message of its own": (
+        [fc("c1"), out("c1"), fc("c2"), out("c2")],
+        [assistant(None, call("c1")), tool("c1"), assistant(None, call("c2")), tool("c2")],
+        [],
+    ),
+    "calls in parallel are one message, outputs stay in their order": (
+        [fc("c1"), fc("c2"), out("c2"), out("c1")],
+        [assistant(None, call("c1"), call("c2")), tool("c2"), tool("c1")],
+        [],
+    ),
+    "what stands between a call and its output goes to the call": (
+        [fc("c1"), spoken("x"), out("c1")],
+        [assistant("x", call("c1")), tool("c1")],
+        [],
+    ),
+    "a call that comes while another waits goes to it": (
+        [fc("c1"), fc("c2"), out("c1"), fc("c3"), out("c2"), out("c3")],
+        [assistant(None, call("c1"), call("c2"), call("c3")), tool("c1"), tool("c2"), tool("c3")],
+        [],
+    ),
+    "an output after a user message is moved to its call": (
+        [fc("c1"), USER, out("c1"), spoken("x")],
+        [assistant(None, call("c1")), tool("c1"), USER, assistant("x")],
+        [],
+    ),
+    "a system message ends what belongs together": (
+        [spoken("a"), SYSTEM, spoken("b")],
+        [assistant("a"), SYSTEM, assistant("b")],
+        [],
+    ),
+    "of two outputs the last holds": (
+        [fc("c1"), fc("c2"), out("c1", "a"), out("c2", "b"), out("c1", "c")],
+        [assistant(None, call("c1"), call("c2")), tool("c1", "c"), tool("c2", "b")],
+        ["dropped:input.function_call_output"],
+    ),
+    "an id may come again": (
+        [fc("c1"), out("c1", "a"), fc("c1", "g"), out("c1", "b")],
+        [assistant(None, call("c1")), tool("c1", "a"), assistant(None, call("c1", name="g")), tool("c1", "b")],
+        [],
+    ),
+    "an output without call_id belongs to the only call of its name that waits": (
+        [fc("c1", "f"), fc("c2", "g"), fc("c3", "f", namespace="n"), out(None, "a", name="f"), out(None, "b", name="f", namespace="n"), out("c2", "c")],
+        [
+            assistant(None, call("c1"), call("c2", name="g"), call("c3", name="f", namespace="n", arguments="{}")),
+            tool("c1", "a"), tool("c3", "b"), tool("c2", "c"),
+        ],
+        [],
+    ),
+    "a call that was cut needs no output": (
+        [spoken("x"), fc("c1", status="incomplete"), USER],
+        [assistant("x"), USER],
+        ["dropped:input.function_call"],
+    ),
+    "nothing but a call that was cut": ([fc("c1", status="incomplete"), USER], [USER], ["dropped:input.function_call"]),
+    "a call that was cut may have one": (
+        [fc("c1", status="incomplete"), out("c1")],
+        [assistant(None, call("c1")), tool("c1")],
+        [],
+    ),
+    # Images in outputs
+    "images in outputs stay where they are": (
+        [
+            fc("c1"), fc("c2"), fc("c3"),
+            out("c2", [{"type": "input_image", "image_url": "data:2"}, {"type": "input_text", "text": "two"}, {"type": "input_image", "image_url": "data:3", "detail": "low"}]),
+            out("c3", [{"type": "input_file", "file_data": "QQ==", "filename": "a.txt"}]),
+            out("c1", [{"type": "input_image", "image_url": "data:1", "detail": "high"}]),
+            spoken("x"),
+        ],
+        [
+            assistant(None, call("c1"), call("c2"), call("c3")),
+            tool("c2", [image("data:2"), text("two"), image("data:3", detail="low")]),
+            tool("c3", [{"type": "file", "file": {"file_data": "QQ==", "filename": "a.txt"}}]),
+            tool("c1", [image("data:1", detail="high")]),
+            assistant("x"),
+        ],
+        [],
+    ),
+    "images in outputs are no new question": (
+        [reasoning("a"), fc("c1"), out("c1", [{"type": "input_image", "image_url": PNG}])],
+        [assistant(None, call("c1"), reasoning_content="a"), tool("c1", [image()])],
+        [],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_type_of_item_becomes_what_the_api_means_by_it(name):
+    items, messages, listed = CASES[name]
+    # compaction makes everything that is not an instruction forgotten, so nothing else is put before it
+    first = [] if name == "compaction" else [USER]
+
+    assert said([*first, *items]) == ([*first, *messages], listed)
+
+
+def literals(type):
+    if get_origin(type) is Literal:
+        yield from get_args(type)
+    elif get_origin(type) is Union:
+        yield from (name for one in get_args(type) for name in literals(one))
+
+
+def test_every_type_that_the_api_knows_has_a_row_and_no_other():
+    members = get_args(ResponseInputItemParam)
+    known = {name for member in members for name in literals(get_type_hints(member)["type"])}
+    assert len(members) == 33
+    assert set(ITEMS) == known
+
+
+def test_every_row_is_seen_here():
+    seen = {item.get("type", "message") for items, _, _ in CASES.values() for item in items}
+    refused = {
+        item.get("type") for input, *_ in REFUSED if isinstance(input, list) for item in input if isinstance(item, dict)
+    }
+    assert seen | refused >= set(ITEMS)
+
+
+# What else an input says
+
+
+def test_a_text_is_a_message_and_instructions_come_first():
+    assert said("Hello") == ([{"role": "user", "content": "Hello"}], [])
+    assert said("", instructions="") == ([{"role": "user", "content": ""}], [])
+    assert said([SYSTEM, USER], instructions="Be kind.") == (
+        [{"role": "system", "content": "Be kind."}, SYSTEM, USER],
+        [],
+    )
+
+
+def test_instructions_may_be_items():
+    developer = {"role": "developer", "content": "Be kind."}
+    compaction = {"type": "compaction", "encrypted_content": "summary"}
+    summary = {"role": "user", "content": "<conversation_summary>All was well.</conversation_summary>"}
+    assert said([USER, compaction], instructions=[developer, USER]) == ([developer, USER, summary], [])
+
+
+def test_tools_that_come_as_items_keep_their_order_and_their_paths():
+    found = [{"type": "function", "name": "find"}, {"type": "function", "name": "get"}]
+    brought = {"type": "namespace", "name": "crm"}
+    given = conversation(
+        [
+            {"type": "additional_tools", "role": "developer", "tools": [brought]},
+            USER,
+            {"type": "tool_search_call", "call_id": "c1", **SEARCH},
+            {"type": "tool_search_output", "call_id": "c1", **SEARCH, "tools": found},
+        ],
+        instructions=[{"type": "additional_tools", "tools": [{"type": "shell"}]}],
+    )
+    assert given.tools == [
+        ({"type": "shell"}, "instructions[0].tools[0]"),
+        (brought, "input[0].tools[0]"),
+        (found[0], "input[3].tools[0]"),
+        (found[1], "input[3].tools[1]"),
+    ]
+
+
+def test_the_latest_word_on_a_setting_holds():
+    updates = [
+        {"reasoning": {"effort": "low"}, "text": None},
+        {"text": {"format": {"type": "json_object"}}},
+        {"reasoning": {"effort": "high"}},
+    ]
+    items = [{"type": "configuration_update", **update} for update in updates]
+    assert conversation([USER, *items]).settings == {
+        "reasoning": {"effort": "high"},
+        "text": {"format": {"type": "json_object"}},
+    }
+    assert conversation([USER]).settings == {}
+
+
+def test_all_turns_keeps_what_was_thought_before_the_last_question():
+    items = [reasoning("a", [], "?"), spoken("x"), USER, reasoning("b"), spoken("y")]
+    assert said([USER, *items], all_turns=True) == (
+        [USER, assistant("x", reasoning_content="a"), USER, assistant("y", reasoning_content="b")],
+        ["dropped:input.reasoning.encrypted_content"],
+    )
+
+
+def test_a_call_that_nobody_answered_can_be_repaired():
+    custom = {"type": "custom_tool_call", "call_id": "c2", "name": "exec", "input": ""}
+    assert said([fc("c1"), custom, fc("c3"), out("c3"), USER], repair_dangling_calls=True) == (
+        [
+            assistant(None, call("c1"), call("c2", "custom", "exec", input=""), call("c3")),
+            tool("c3"),
+            tool("c1", "[no output]"),
+            tool("c2", "[no output]"),
+            USER,
+        ],
+        ["repaired:input.function_call", "repaired:input.custom_tool_call"],
+    )
+
+
+def test_a_call_under_the_id_of_another_is_never_a_crash():
+    """Two calls share a call_id, but each has an id of its own to be answered by."""
+    outputs = [{"type": "local_shell_call_output", "id": id, "output": id} for id in ("lsh_1", "c1")]
+    assert said([LOCAL_CALL, {**LOCAL_CALL, "id": "lsh_2"}, *outputs])[0][1:] == [tool("c1", "lsh_1"), tool("c1", "c1")]
+
+
+# Content parts
+
+AUDIO = {"type": "input_audio", "input_audio": {"data": "QQ==", "format": "mp3"}}
+PARTS = [
+    *(({"type": type, "text": "x", "prompt_cache_breakpoint": {"mode": "explicit"}}, text("x"))
+      for type in ("input_text", "output_text", "text", "summary_text", "reasoning_text")),
+    ({"type": "input_image", "image_url": PNG}, image()),
+    ({"type": "input_image", "image_url": PNG, "detail": None, "file_id": None}, image()),
+    ({"type": "input_image", "image_url": {"url": PNG}, "detail": "low"}, image(detail="low")),
+    ({"type": "input_image", "image_url": PNG, "detail": "auto"}, image(detail="auto")),
+    ({"type": "input_image", "image_url": PNG, "detail": "high"}, image(detail="high")),
+    ({"type": "input_image", "image_url": PNG, "detail": "original"}, image(detail="high")),
+    ({"type": "computer_screenshot", "image_url": PNG}, image()),
+    ({"type": "input_video", "video_url": "data:video/mp4,"}, {"type": "video_url", "video_url": {"url": "data:video/mp4,"}}),
+    ({"type": "input_video", "video_url": {"url": "data:"}}, {"type": "video_url", "video_url": {"url": "data:"}}),
+    (AUDIO, AUDIO),
+    ({"type": "input_file", "file_data": "QQ==", "filename": "a.txt", "detail": "low"}, {"type": "file", "file": {"file_data": "QQ==", "filename": "a.txt"}}),
+    ({"type": "input_file", "file_url": "https://x/y", "file_data": None, "filename": "a"}, {"type": "file", "file": {"file_url": "https://x/y", "filename": "a"}}),
+    ({"type": "input_file", "file_data": "QQ==", "filename": None}, {"type": "file", "file": {"file_data": "QQ=="}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("part", "expected"), PARTS)
+def test_each_type_of_part_becomes_one_of_chat(part, expected):
+    assert said([{"role": "user", "content": [part, part]}]) == ([{"role": "user", "content": [expected] * 2}], [])
+
+
+def test_every_type_of_part_is_seen_here():
+    assert {part["type"] for part, _ in PARTS} == set(parts.MESSAGE)
+    assert set(parts.OUTPUT) < set(parts.MESSAGE)
+    assert set(parts.SPOKEN) - set(parts.MESSAGE) == {"refusal"}
+
+
+# What is refused: input, message, code, param
+
+
+def lacking(param, *items):
+    return [*items], f"Missing required parameter: '{param}'.", "missing_required_parameter", param
+
+
+def mistyped(param, expected, got, *items):
+    text = f"Invalid type for '{param}': expected {expected}, but got {got} instead."
+    return [*items], text, "invalid_type", param
+
+
+def unsupported(param, *items):
+    return [*items], None, "unsupported_value", param
+
+
+def not_among(param, value, supported, *items):
+    return [*items], f"Invalid value: '{value}'. Supported values are: {supported}.", "invalid_value", param
+
+
+def part(**fields):
+    return {"role": "user", "content": [fields]}
+
+
+def listed(names):
+    *most, last = [f"'{name}'" for name in names]
+    return f"{', '.join(most)}, and {last}"
+
+
+REFUSED = [
+    # items as such
+    mistyped("input[1]", "an object", "a string", USER, "x"),
+    mistyped("input[0]", "an object", "null", None),
+    lacking("input[0].type", {}),
+    lacking("input[0].type", {"id": "x", "content": "y"}),
+    mistyped("input[0].type", "a string", "an integer", {"type": 1}),
+    not_among("input[0]", "smoke_signal", listed(ITEMS), {"type": "smoke_signal"}),
+    not_among("input[0]", "acme:a b", listed(ITEMS), {"type": "acme:a b"}),
+    not_among("input[0]", "acme:a\nb", listed(ITEMS), {"type": "acme:a\nb"}),
+    # what each must have
+    not_among("input[0].role", "tool", "'user', 'assistant', 'system', and 'developer'", {"role": "tool", "content": "x"}),
+    lacking("input[0].role", {"type": "message", "content": "x"}),
+    lacking("input[0].content", {"role": "user"}),
+    lacking("input[0].content", {"role": "assistant", "content": None}),
+    mistyped("input[0].content", "one of a string or array of objects", "an integer", {"role": "user", "content": 1}),
+    mistyped("input[0].content", "one of a string or array of objects", "an object", spoken({})),
+    lacking("input[0].summary[0].text", {"type": "reasoning", "summary": [{}]}),
+    lacking("input[0].content[0].text", {"type": "reasoning", "content": [{}]}),
+    mistyped("input[0].summary", "an array", "a string", {"type": "reasoning", "summary": "x"}),
+    mistyped("input[0].encrypted_content", "a string", "an object", {"type": "reasoning", "encrypted_content": {}}),
+    *(lacking(f"input[0].{name}", {**fc("c1"), name: None}) for name in ("call_id", "name", "arguments")),
+    mistyped("input[0].arguments", "a string", "an object", fc("c1", arguments={})),
+    mistyped("input[0].namespace", "a string", "an array", fc("c1", namespace=[])),
+    mistyped("input[0].provider_specific_fields", "an object", "a string", fc("c1", provider_specific_fields="x")),
+    lacking("input[1].output", fc("c1"), out("c1", None)),
+    mistyped("input[1].output", "one of a string or array of objects", "an object", fc("c1"), out("c1", {})),
+    mistyped("input[1].name", "a string", "an array", fc("c1"), out("c1", name=[])),
+    mistyped("input[1].call_id", "a string", "an integer", fc("c1"), out(1)),
+    *(lacking(f"input[0].{name}", {"type": "custom_tool_call", "call_id": "c1", "name": "f", "input": "", name: None}) for name in ("call_id", "name", "input")),
+    lacking("input[0].output", {"type": "custom_tool_call_output", "call_id": "c1"}),
+    lacking("input[0].call_id", {"type": "custom_tool_call_output", "output": "x"}),
+    lacking("input[0].arguments", {"type": "tool_search_call", "call_id": "c1"}),
+    lacking("input[0].call_id", {"type": "tool_search_call", **SEARCH}),
+    not_among("input[0].execution", "x", "'server' and 'client'", {"type": "tool_search_call", "arguments": {}, "execution": "x"}),
+    lacking("input[0].tools", {"type": "tool_search_output", "call_id": "c1"}),
+    lacking("input[0].call_id", {"type": "tool_search_output", "execution": "client", "tools": []}),
+    mistyped("input[0].tools[0]", "an object", "a string", {"type": "tool_search_output", "tools": ["x"]}),
+    lacking("input[0].call_id", {**LOCAL_CALL, "call_id": None}),
+    lacking("input[0].action", {"type": "local_shell_call", "call_id": "c1"}),
+    lacking("input[0].id", {"type": "local_shell_call_output", "output": "x"}),
+    lacking("input[0].output", {"type": "local_shell_call_output", "id": "x"}),
+    lacking("input[0].call_id", {"type": "shell_call", **SHELL}),
+    lacking("input[0].action", {"type": "shell_call", "call_id": "c1"}),
+    lacking("input[0].call_id", {"type": "shell_call_output", "output": []}),
+    mistyped("input[0].output", "an array", "a string", {"type": "shell_call_output", "call_id": "c1", "output": "x"}),
+    lacking("input[0].output[0].outcome.type", {"type": "shell_call_output", "call_id": "c1", "output": [{"outcome": {}}]}),
+    lacking("input[0].call_id", {"type": "apply_patch_call", **PATCH}),
+    lacking("input[0].operation", {"type": "apply_patch_call", "call_id": "c1"}),
+    not_among("input[0].status", "done", "'completed' and 'failed'", {"type": "apply_patch_call_output", "call_id": "c1", "status": "done"}),
+    lacking("input[0].call_id", {"type": "apply_patch_call_output", "status": "failed"}),
+    lacking("input[0].tools", {"type": "additional_tools", "role": "developer"}),
+    mistyped("input[0].reasoning", "an object", "a string", {"type": "configuration_update", "reasoning": "low"}),
+    mistyped("input[0].text", "an object", "a string", {"type": "configuration_update", "text": "json"}),
+    lacking("input[0].encrypted_content", {"type": "compaction"}),
+    lacking("input[0].id", {"type": "file_search_call", "queries": []}),
+    lacking("input[0].queries", {"type": "file_search_call", "id": "x"}),
+    lacking("input[0].id", {"type": "code_interpreter_call"}),
+    mistyped("input[0].outputs[0].logs", "a string", "an integer", {"type": "code_interpreter_call", "id": "x", "outputs": [{"logs": 1}]}),
+    *(lacking(f"input[0].{name}", {"type": "mcp_call", "id": "x", "server_label": "s", "name": "n", "arguments": "", name: None}) for name in ("id", "server_label", "name", "arguments")),
+    lacking("input[0].id", {"type": "item_reference", "id": None}),
+    # parts
+    mistyped("input[0].content[0]", "an object", "a string", {"role": "user", "content": ["x"]}),
+    lacking("input[0].content[0].type", part(text="x")),
+    not_among("input[0].content[0]", "smell", listed(parts.MESSAGE), part(type="smell")),
+    not_among("input[0].content[0]", "refusal", listed(parts.MESSAGE), part(type="refusal", refusal="x")),
+    not_among("input[0].content[0]", "input_image", listed(parts.SPOKEN), spoken([{"type": "input_image", "image_url": PNG}])),
+    not_among("input[1].output[0]", "input_audio", listed(parts.OUTPUT), fc("c1"), out("c1", [AUDIO])),
+    lacking("input[0].content[0].text", part(type="input_text")),
+    lacking("input[0].content[0].refusal", spoken([{"type": "refusal"}])),
+    lacking("input[0].content[0].image_url", part(type="input_image")),
+    lacking("input[0].content[0].image_url.url", part(type="input_image", image_url={})),
+    mistyped("input[0].content[0].image_url", "a string", "an integer", part(type="input_image", image_url=1)),
+    not_among("input[0].content[0].detail", "huge", "'low', 'high', 'auto', and 'original'", part(type="input_image", image_url=PNG, detail="huge")),
+    lacking("input[0].content[0].video_url", part(type="input_video")),
+    lacking("input[0].content[0].input_audio", part(type="input_audio")),
+    lacking("input[0].content[0].input_audio.format", part(type="input_audio", input_audio={"data": "x"})),
+    lacking("input[0].content[0].file_data", part(type="input_file", filename="a")),
+    ([part(type="input_image", file_id="file-1")], "'input[0].content[0].file_id' is not supported: send the content itself as 'image_url'.", "unsupported_value", "input[0].content[0].file_id"),
+    ([part(type="input_file", file_id="file-1")], "'input[0].content[0].file_id' is not supported: send the content itself as 'file_data'.", "unsupported_value", "input[0].content[0].file_id"),
+    mistyped("input[0].content[0].file_url", "a string", "an integer", part(type="input_file", file_url=1)),
+    unsupported("input[1].output[0].file_id", fc("c1"), out("c1", [{"type": "input_image", "file_id": "file-1"}])),
+    # sizes
+    ("x" * 10_485_761, None, "string_above_max_length", "input"),
+    ([part(type="input_text", text="x" * 10_485_761)], None, "string_above_max_length", "input[0].content[0].text"),
+    ([part(type="input_image", image_url="x" * 20_971_521)], None, "string_above_max_length", "input[0].content[0].image_url"),
+    ([part(type="input_file", file_data="x" * 33_554_433)], None, "string_above_max_length", "input[0].content[0].file_data"),
+    # what is kept nowhere, or for nobody here
+    *(unsupported("input[0]", {"type": type, "id": "x"})
+      for type in ("compaction_trigger", "computer_call", "computer_call_output", "mcp_approval_request",
+                   "mcp_approval_response", "program", "program_output")),
+    ([{"type": "compaction", "encrypted_content": "gAAAA"}], None, "invalid_encrypted_content", "input[0].encrypted_content"),
+    # what does not fit together
+    ([USER, out("c1")], "No tool call found for function call output with call_id c1.", None, "input"),
+    ([out("c1"), fc("c1")], "No tool call found for function call output with call_id c1.", None, "input"),
+    ([{"type": "shell_call_output", "call_id": "c1", "output": []}], "No tool call found for shell call output with call_id c1.", None, "input"),
+    ([USER, fc("c1")], "No tool output found for function call c1.", None, "input"),
+    ([USER, fc("c1"), fc("c2"), out("c2"), USER], "No tool output found for function call c1.", None, "input"),
+    ([USER, {"type": "apply_patch_call", "call_id": "c1", "status": "in_progress", **PATCH}], "No tool output found for apply patch call c1.", None, "input"),
+    lacking("input[1].call_id", fc("c1"), out(None)),
+    lacking("input[1].call_id", fc("c1"), out(None, name="g")),
+    lacking("input[2].call_id", fc("c1"), fc("c2"), out(None, name="f")),
+    lacking("input[2].call_id", fc("c1"), out("c1"), out(None, name="f")),
+    # nothing left
+    lacking("input"),
+    lacking("input", {"type": "web_search_call", "id": "ws_1"}),
+    lacking("input", reasoning("a")),
+]  # fmt: skip
+
+
+def test_what_the_api_does_not_allow_is_refused_in_its_words():
+    for input, message, code, param in REFUSED:
+        with pytest.raises(BadRequest) as caught:
+            conversation(input)
+        problem = caught.value.problem
+        assert (problem.status, problem.code, problem.param) == (400, code, param), str(input)[:200]
+        assert message in (None, problem.message)
+
+
+def test_instructions_are_checked_as_an_input_is_and_are_no_input():
+    for input, instructions, param in (
+        ([USER], [{"role": "user"}], "instructions[0].content"),
+        ([], "Be kind.", "input"),
+        ([], [SYSTEM], "input"),
+    ):
+        with pytest.raises(BadRequest) as caught:
+            conversation(input, instructions)
+        assert caught.value.problem.param == param
+
+
+def test_a_long_input_is_read_in_one_go():
+    """Each output names its call by nothing but a name that all calls share, or by none that another has."""
+    n = 20_000
+    alternating = [item for i in range(n) for item in (fc(f"c{i}"), out(None, name="f"))]
+    waiting = [fc(f"c{i}", f"f{i}") for i in range(n)] + [out(None, name=f"f{i}") for i in range(n)]
+    assert len(said([USER, *alternating])[0]) == 2 * n + 1
+    assert len(said([USER, *waiting])[0]) == n + 2
+
+
+# What real clients send again, up to the body that each kind of backend gets
+
+REASONING = {"vllm": "reasoning", "llamacpp": "reasoning_content"}
+
+
+def upstream(messages, kind, ledger=None, **policy):
+    request = Request(model="m", messages=tuple(messages), fresh=True)
+    ledger = ledger or Ledger()
+    lowered, _ = translate(request, ledger)
+    policy = Policy(reasoning=KINDS[kind].reasoning, **policy)
+    return json.loads(body(lowered, Target("m", KINDS[kind], policy), frozenset(), ledger))
+
+
+@pytest.mark.parametrize("kind", REASONING)
+@pytest.mark.parametrize("name", CONVERSATIONS)
+def test_what_clients_replay_reaches_each_kind_of_backend(name, kind):
+    case, ledger = CONVERSATIONS[name], Ledger()
+    read = conversation(case["input"], case.get("instructions"), ledger)
+    messages = [
+        {REASONING[kind] if field == "reasoning" else field: value for field, value in message.items()}
+        for message in case["messages"]
+    ]
+    listed = case["ledger"]
+    if kind == "llamacpp" and case.get("left_with_the_assistant"):
+        messages, listed = [*messages, {"role": "user", "content": ""}], [*listed, "translated:messages"]
+
+    assert upstream(read.messages, kind, ledger) == {"model": "m", "stream": False, "messages": messages}
+    assert ledger.entries() == listed
+    assert [list(tool) for tool in read.tools] == case.get("tools", [])
+
+
+def test_a_fresh_answer_is_not_the_rest_of_the_last_message():
+    for kind in KINDS.values():
+        request = Request(model="m", messages=(USER, assistant("x")), fresh=True)
+        assert continued(request, kind) is None
+    assert continued(Request(model="m", messages=(USER, assistant("x"))), KINDS["llamacpp"])
+
+
+def test_a_question_that_may_be_continued_is_left_alone():
+    ledger = Ledger()
+    request = Request(model="m", messages=(USER, assistant("x")))
+    target = Target("m", KINDS["llamacpp"], Policy())
+    assert json.loads(body(request, target, frozenset(), ledger))["messages"] == [USER, assistant("x")]
+    assert ledger.entries() == []
+
+
+ALTERNATING = [
+    ([USER, USER], [{"role": "user", "content": "Hi\n\nHi"}]),
+    (
+        [USER, {"role": "user", "content": [text("a"), image()]}, USER],
+        [{"role": "user", "content": [text("Hi"), text("a"), image(), text("Hi")]}],
+    ),
+    ([SYSTEM, USER, assistant("x"), USER], [SYSTEM, USER, assistant("x"), USER]),
+    ([USER, SYSTEM], [{"role": "user", "content": "Hi\n\n<system_message>Be brief.</system_message>"}]),
+    (
+        [USER, assistant(None, call("c1"), call("c2")), tool("c1"), tool("c2"), images(image()), USER],
+        [
+            USER,
+            assistant(None, call("c1"), call("c2")),
+            tool("c1"),
+            tool("c2"),
+            assistant(""),
+            {"role": "user", "content": [text("Tool output images:"), image(), text("Hi")]},
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("messages", "expected"), ALTERNATING)
+def test_where_a_template_wants_alternation_the_users_messages_are_one(messages, expected):
+    ledger = Ledger()
+    assert upstream(messages, "vllm", ledger, alternate=True)["messages"] == expected
+    assert ("translated:messages" in ledger.entries()) == (expected != messages)
+
+
+def test_alternation_is_a_choice_of_the_operator():
+    model = "models: {m: {backends: [b], roles: {alternate: true}}}\nbackends: {b: {url: 'http://127.0.0.1:8000'}}"
+    assert config.parse(model, "gateway.yaml", {}, FORMATS, {}).models["m"].roles.alternate
+    assert not config.Model().roles.alternate
+
+
+# What was said comes back as it was
+
+TEXTS = st.text("ab \né😀", min_size=1, max_size=6)
+NAMES = st.sampled_from(["f", "g", "exec"])
+
+
+@st.composite
+def calls_with_outputs(draw, ids):
+    """Calls as messages have them; the calls and outputs of one message in an order that a client may send."""
+    calls, items, waiting, outputs = [], [], [], []
+    for _ in range(draw(st.integers(1, 3))):
+        while len(waiting) > 1 and draw(st.booleans()):  # one is left open, so that the next call belongs to it
+            outputs.append(waiting.pop(draw(st.integers(0, len(waiting) - 1))))
+            items.append(outputs[-1])
+        id, name, text = next(ids), draw(NAMES), draw(TEXTS)
+        namespace = draw(st.sampled_from([{}, {"namespace": "n"}]))
+        if draw(st.booleans()):
+            calls.append(call(id, name=name, **namespace, arguments=text))
+            items.append(fc(id, name, text, id="fc_" + id, **namespace))
+            type = "function_call_output"
+        else:
+            calls.append(call(id, "custom", name, **namespace, input=text))
+            items.append({"type": "custom_tool_call", "call_id": id, "name": name, "input": text, **namespace})
+            type = "custom_tool_call_output"
+        waiting.append({"type": type, "call_id": id, "output": draw(TEXTS)})
+    last = draw(st.permutations(waiting))
+    return calls, items + last, [tool(one["call_id"], one["output"]) for one in outputs + last]
+
+
+@st.composite
+def steps(draw, ids, calling):
+    """One message of the assistant and the outputs of its calls, and the items that say the same."""
+    thought, words = draw(st.none() | TEXTS), draw(TEXTS if not calling else st.none() | TEXTS)
+    calls, replayed, outputs = draw(calls_with_outputs(ids)) if calling else ([], [], [])
+    items = []
+    if thought is not None:
+        items.append(reasoning(thought) if draw(st.booleans()) else reasoning(None, [thought]))
+    if words is not None:
+        spoke = spoken([{"type": "output_text", "text": words, "annotations": []}], id="msg_1", status="completed")
+        # it may also stand between the calls and their outputs, but not after the last of these
+        replayed.insert(draw(st.integers(0, max(len(replayed) - 1, 0))), spoke)
+    fields = {} if thought is None else {"reasoning_content": thought}
+    return [assistant(words, *calls, **fields), *outputs], items + replayed
+
+
+@st.composite
+def conversations(draw):
+    """Messages, and the items as which a client would send them again."""
+    ids, messages, items = map("call_{}".format, range(1_000)), [], []
+    for _ in range(draw(st.integers(1, 3))):
+        question = {"role": draw(st.sampled_from(["user", "user", "developer"])), "content": draw(TEXTS)}
+        messages.append(question)
+        items.append(question)
+        for calling in [True] * draw(st.integers(0, 2)) + [False] * draw(st.integers(0, 1)):
+            said, replayed = draw(steps(ids, calling))
+            messages += said
+            items += replayed
+    return messages, items
+
+
+@untraced
+@given(conversations())
+def test_what_a_client_replays_is_what_was_said(case):
+    messages, items = case
+    assert said(items, all_turns=True) == (messages, [])
+
+
+@untraced
+@given(conversations())
+def test_thoughts_are_kept_from_the_last_question_on(case):
+    messages, items = case
+    last = max((i for i, message in enumerate(messages) if message["role"] == "user"), default=-1)
+    kept = [
+        {name: value for name, value in message.items() if i > last or name != "reasoning_content"}
+        for i, message in enumerate(messages)
+    ]
+    assert said(items) == (kept, [])
+
+
+# Approvals
+
+REQUEST = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "crm", "name": "find", "arguments": "{}"}
+YES = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
+MADE = {
+    "type": "mcp_call",
+    "id": "mcp_1",
+    "approval_request_id": "mcpr_1",
+    "server_label": "crm",
+    "name": "find",
+    "arguments": "{}",
+    "output": "x",
+}
+ASKED = assistant(None, call("mcpr_1", name="find", namespace="crm", arguments="{}"))
+
+
+@pytest.mark.parametrize(
+    ("before", "input", "told", "approved"),
+    [
+        ([], [REQUEST, YES], "", 1),
+        ([REQUEST], [YES], "", 1),
+        ([REQUEST], [{**YES, "approve": False}], "This call was not made: the user did not approve it.", 0),
+        ([REQUEST, YES], [USER], "It is not known what came of this call.", 0),
+        ([REQUEST, YES, MADE], [USER], "x", 0),
+        ([], [REQUEST, YES, MADE], "x", 0),
+        ([REQUEST], [USER], "This call was not made: the user has not approved it.", 0),
+    ],
+)  # fmt: skip
+def test_a_call_is_made_once_it_is_approved_and_once_only(before, input, told, approved):
+    said = read(
+        [USER, *input] if not before else input,
+        None,
+        [USER, *before] if before else [],
+        Rules(SEALED.get, Ledger(), "m", approves=True),
+    )
+    assert [message for message in said.messages if message != USER] == [ASKED, tool("mcpr_1", told)]
+    assert len(said.approved) == approved
+
+
+def test_items_that_are_added_may_decide_on_what_is_not_here():
+    rules = Rules(SEALED.get, Ledger(), "m", approves=True)
+    assert excerpt([YES], "items", rules).approved == {}
+    assert excerpt([REQUEST, YES], "items", rules).approved.keys() == {"mcpr_1"}
+
+
+def test_a_list_that_failed_is_none():
+    listed = {"type": "mcp_list_tools", "id": "l", "server_label": "crm", "tools": [], "error": "down"}
+    assert conversation([USER, listed]).lists == {}
+    assert conversation([USER, {**listed, "error": None}]).lists == {"crm": []}

@@ -1,0 +1,260 @@
+"""The log of a response: what is behind a number in it, and the end that it gets where it broke off."""
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+from openai.types.responses import ResponseCompactionCompactingEvent
+
+from gateway.endpoints.responses import Fold, ending, log
+from gateway.endpoints.responses.shape import encode
+from gateway.errors import CANCELLED, Problem
+from gateway.events import Failure, HostedTool, Reasoning, Refusal, Text, ToolStart
+from gateway.ledger import Ledger
+from support.format_events import untraced
+from support.response_strategies import OPTIONS, answers, hosted
+from support.responses import (
+    BROKE,
+    FIELDS,
+    HERE,
+    KEEP_ALIVE,
+    LENGTH,
+    NESTED,
+    STOP,
+    call,
+    done_here,
+    encoded,
+    entry,
+    new_encoder,
+)
+from support.responses_events import checked, events_of
+
+DIED = Problem(500, "The process that answered has died.", "server_error")
+EXTRAS = {"token_ids"}
+CHANCES = (entry("t", -1.0, "u"),)
+# All that can be open, and all that can stand beside it.
+EVERYTHING = [
+    KEEP_ALIVE, Reasoning(0, "h"), Reasoning(0, "m"), Text(0, "he", CHANCES), NESTED, Text(0, "y"), KEEP_ALIVE,
+    Refusal(0, "n"), Refusal(0, "o"), Text(0, "b", CHANCES), hosted("ws_1"), *call("{", "}"), Reasoning(0, "again"),
+    *call("i", "n", kind="custom", n=1, id="call_2"), *call(json.dumps(FIELDS["shell"][1]), kind="shell", n=2, id="call_3"),
+]  # fmt: skip
+
+
+def noted():
+    """What was not passed as it came; a stream tells it before its last event."""
+    ledger = Ledger()
+    ledger.note("dropped", "service_tier")
+    ledger.note("renamed", "tools.name")
+    return ledger
+
+
+def logged(events, **options):
+    """The log of an answer by its events, each with the comment before it."""
+    frames = []
+    for frame in encoded(events, ledger=noted(), **options).removesuffix(log.DONE).split(b"\n\n")[:-1]:
+        comment = frames.pop() if frames and frames[-1].startswith(b":") else b""
+        frames.append(comment + frame + b"\n\n")
+    return frames
+
+
+def folded(pieces, **options):
+    (created, *_) = log.payloads(new_encoder(**options).start())
+    fold = Fold(json.loads(created)["response"])
+    for data in pieces:
+        fold.feed(data)
+    return fold
+
+
+def broken_off(frames, problem=DIED, **options):
+    """What a log comes to that goes no further."""
+    fold = folded(frames, **options)
+    record, said = fold.broken_off(problem)
+    response = checked(b"".join(frames) + said + fold.close(kept=True) + log.DONE)
+    assert response == json.loads(encode(record))
+    return response
+
+
+def told(frames):
+    """The type of the last event."""
+    return events_of(b"".join(frames) + log.DONE)[-1]["type"]
+
+
+# Where it broke off
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data(), events=answers(), options=OPTIONS, background=st.booleans())
+@untraced
+def test_wherever_a_log_breaks_off_it_gets_a_good_end(data, events, options, background):
+    options["background"] = background
+    frames = logged(events, **options)
+    frames = frames[: data.draw(st.integers(0, len(frames)))]
+    fold = folded(frames, background=background)
+    assert fold.told == len(frames)
+    if fold.ended:
+        assert fold.ended == checked(b"".join(frames) + log.DONE, EXTRAS)
+        return
+    problem = data.draw(st.sampled_from([DIED, CANCELLED]))
+    failed = problem is DIED or (frames and told(frames) == "error")
+    assert broken_off(frames, problem, background=background)["status"] == ("failed" if failed else "cancelled")
+    places = sorted(data.draw(st.sets(st.integers(0, len(frames)), max_size=4)))
+    other = folded((b"".join(frames[a:b]) for a, b in pairwise([0, *places, len(frames)])), background=background)
+    assert (other.told, other.said, *other.broken_off(problem)) == (fold.told, fold.said, *fold.broken_off(problem))
+    assert other.close(kept=True) == fold.close(kept=True)
+
+
+@pytest.mark.parametrize("operator", ["summary", "text", "both", "hidden"])
+@pytest.mark.parametrize("end", [STOP, LENGTH, BROKE])
+def test_what_was_whole_before_the_end_stays_as_it_was(operator, end):
+    frames = logged([*EVERYTHING, end], operator=operator, logprobs=True)
+    *_, last = events_of(b"".join(frames) + log.DONE)
+    whole = last["response"]["output"]
+    for place in range(len(frames)):
+        response = broken_off(frames[:place])
+        done = [frame for frame in frames[:place] if frame.startswith(b"event: response.output_item.done")]
+        assert response["output"][: len(done)] == whole[: len(done)]
+        assert len(response["output"]) <= len(done) + 1
+    assert folded(frames).ended == last["response"]
+
+
+def test_what_was_open_is_closed_as_incomplete():
+    (message,) = broken_off(logged([Text(0, "Hel"), Text(0, "lo"), STOP])[:5])["output"]
+    part = {"type": "output_text", "text": "Hel", "annotations": [], "logprobs": []}
+    assert message == {"id": "msg_1", "type": "message", "role": "assistant", "status": "incomplete", "content": [part]}
+
+
+@pytest.mark.parametrize(("frames", "wanted"), [(2, None), (3, []), (4, [""]), (5, ["a"]), (6, ["a"]), (7, ["a"])])
+def test_an_open_message_has_the_parts_that_were_begun(frames, wanted):
+    output = broken_off(logged([Text(0, "a"), STOP])[:frames])["output"]
+    assert [[part["text"] for part in item["content"]] for item in output] == ([] if wanted is None else [wanted])
+
+
+def test_half_a_thought_is_shown_and_not_sealed():
+    frames = logged([Reasoning(0, "a"), Reasoning(0, "b"), STOP], operator="both", sealed=True)
+    (item,) = broken_off(frames[:5])["output"]
+    assert item["encrypted_content"] is None and item["status"] == "incomplete"
+    assert [item[name][0]["text"] for name in ("summary", "content")] == ["a", "a"]
+    (whole,) = folded(frames).ended["output"]
+    assert whole["encrypted_content"]
+
+
+def test_a_call_that_had_only_begun_has_no_arguments():
+    frames = logged([ToolStart(0, 0, "call_1", "f"), BROKE])
+    (item,) = broken_off(frames[:3])["output"]
+    assert (item["name"], item["arguments"], item["status"]) == ("f", "", "incomplete")
+
+
+@pytest.mark.parametrize("kind", FIELDS)
+def test_a_call_that_is_told_at_once_is_whole_as_soon_as_it_is_told(kind):
+    frames = logged([*call(json.dumps(FIELDS[kind][1]), kind=kind), STOP])
+    assert told(frames[:3]) == "response.output_item.added"
+    assert broken_off(frames[:3])["output"] == folded(frames).ended["output"]
+
+
+@pytest.mark.parametrize("place", [3, 4])
+def test_a_compaction_that_is_told_is_whole(place):
+    item = {"id": "cmp_1", "type": "compaction", "status": "completed", "encrypted_content": "gw1.A"}
+    frames = logged([HostedTool(0, Raw(json.dumps(item).encode())), Text(0, "a"), STOP])
+    ResponseCompactionCompactingEvent.model_validate(events_of(frames[3] + log.DONE)[0], strict=True)
+    record, said = folded(frames[:place]).broken_off(DIED)
+    assert record["output"] == [item]
+    done, error = events_of(said + log.DONE)
+    assert (done["type"], done["item"]) == ("response.output_item.done", item) and error["type"] == "error"
+    assert [done["sequence_number"], error["sequence_number"]] == [place, place + 1]
+
+
+@pytest.mark.parametrize("status", ["completed", "failed", None])
+@pytest.mark.parametrize("type", HERE)
+def test_what_is_done_here_is_as_far_as_it_was_told(type, status):
+    pieces = ['{"a":', "1}"] if type == "mcp_call" else []
+    frames = logged([*done_here(type, "ours_1", *pieces, run=type != "mcp_list_tools", status=status), BROKE])
+    for place in range(3, len(frames) - 1):
+        (item, *_) = broken_off(frames[:place])["output"]
+        last = told(frames[:place]).rpartition(".")[2]
+        wanted = {"completed": {"completed"}, "failed": {"failed"}, "done": {status, "incomplete"}}
+        assert item.get("status", "incomplete") in wanted.get(last, {"incomplete"}) | {"incomplete"}
+
+
+def test_a_failure_is_told_once():
+    frames = logged([Text(0, "a"), Failure(Problem(429, "Slowly.", "slow_down", "input"))])[:-1]
+    assert told(frames) == "error"
+    for problem in (DIED, CANCELLED):
+        response = broken_off(frames, problem)
+        assert response["status"] == "failed"
+        assert response["error"] == {"code": "rate_limit_exceeded", "message": "Slowly."}
+
+
+def test_one_that_was_cancelled_has_no_error():
+    response = broken_off(logged([Text(0, "a"), STOP])[:5], CANCELLED)
+    assert (response["status"], response["error"], len(response["output"])) == ("cancelled", None, 1)
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_a_log_without_events_gets_all_of_them(background):
+    fold = folded([], background=background)
+    assert (fold.told, fold.said, fold.ended) == (0, False, None)
+    assert broken_off([], background=background)["output"] == []
+
+
+def test_a_response_may_not_be_there_any_more_at_its_end():
+    frames = logged([Text(0, "a"), STOP])[:5]
+    fold = folded(frames)
+    record, said = fold.broken_off(DIED)
+    last = events_of(fold.close(kept=False) + log.DONE)[0]
+    assert last["response"] == {**record, "store": False} and last["sequence_number"] == fold.told
+    assert fold.told == 5 + log.count(said)
+
+
+def test_of_a_log_whose_beginning_is_gone_the_rest_is_kept():
+    frames = logged([*EVERYTHING, STOP], logprobs=True)
+    whole = folded(frames).ended["output"]
+    ends = [place for place, frame in enumerate(frames) if frame.startswith(b"event: response.output_item.done")]
+    for first in range(1, len(frames) - 1):
+        fold = folded(frames[first:-1])
+        record, said = fold.broken_off(DIED)
+        assert fold.said and record["output"] == [item for item, end in zip(whole, ends, strict=True) if end >= first]
+        (error,) = events_of(said + log.DONE)
+        assert (error["type"], error["sequence_number"]) == ("error", len(frames) - 1)
+    assert frames[2].startswith(b"event: response.in_progress") and folded(frames[2:3]).said
+
+
+@pytest.mark.parametrize("status", ["completed", "incomplete", "failed", "cancelled"])
+def test_the_last_event_of_a_response_that_is_over(status):
+    (event,) = events_of(ending({"id": "resp_1", "status": status}, 7) + log.DONE)
+    name = "failed" if status == "cancelled" else status
+    assert event == {"type": f"response.{name}", "sequence_number": 7, "response": {"id": "resp_1", "status": status}}
+
+
+# What it says
+
+
+@pytest.mark.parametrize("frames", range(1, 5))
+def test_whether_anything_was_said(frames):
+    log_of = logged([KEEP_ALIVE, Text(0, "a"), STOP])
+    assert folded(log_of[:frames]).said is (frames == 4)
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data(), events=answers())
+def test_what_is_behind_a_number(data, events):
+    frames = logged(events)
+    first = data.draw(st.integers(0, len(frames)))
+    some = frames[first : data.draw(st.integers(first, len(frames)))]
+    joined = b"".join(some)
+    assert log.count(joined) == len(some)
+    for after in range(-1, len(frames) + 1):
+        assert log.behind(joined, first, after) == b"".join(some[max(after + 1 - first, 0) :])
+
+
+def test_a_comment_belongs_to_the_event_behind_it():
+    *_, last = logged([STOP])
+    number = json.loads(*log.payloads(last))["sequence_number"]
+    comment, _ = last.split(b"event:")
+    assert comment == b": gateway-warnings dropped:service_tier, renamed:tools.name\n\n"
+    assert log.behind(comment, number, number - 1) == comment and log.behind(comment, number, number) == b""
+    assert log.behind(last, number, number - 1) == last and log.behind(last, number, number) == b""
+    assert log.warnings(last) == ["dropped:service_tier", "renamed:tools.name"]
+    assert log.warnings(logged([STOP])[0]) == [] and log.count(comment) == 0

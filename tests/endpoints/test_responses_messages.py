@@ -1,0 +1,76 @@
+"""What is said over a WebSocket: events as messages, errors, and what cannot be steered."""
+
+import json
+
+import pytest
+from openai.types.responses import ResponsesServerEvent, ResponseSteerFailedEvent
+from pydantic import TypeAdapter
+
+from gateway.endpoints.responses import error_message, messages, steer_failed
+from gateway.errors import Problem
+from gateway.events import Reasoning, Refusal, Text
+from gateway.ledger import Ledger
+from support.responses import BROKE, KEEP_ALIVE, NESTED, STOP, call, encoded
+from support.responses_events import events_of
+
+SERVER_EVENT = TypeAdapter(ResponsesServerEvent)
+EVERYTHING = [
+    Reasoning(0, "hm"), Text(0, "a } \n\n"), NESTED, KEEP_ALIVE, Refusal(0, "no"), *call("{}"),
+    *call("in", kind="custom", n=1, id="call_2"),
+]  # fmt: skip
+
+
+def stream(*events, **options):
+    """One with a comment in it."""
+    ledger = Ledger()
+    ledger.note("dropped", "content")
+    data = encoded([*events, STOP], ledger=ledger, **options)
+    assert b": gateway-warnings" in data
+    return data
+
+
+def test_each_event_is_a_message_but_for_what_the_last_one_says_again():
+    for data in (stream(*EVERYTHING), encoded([*EVERYTHING, BROKE]), stream(background=True)):
+        told = [event for event in events_of(data) if event["type"] != "error"]
+        assert [json.loads(message) for message in messages(data)] == told
+        for message in messages(data):
+            SERVER_EVENT.validate_json(message, strict=True)
+    assert messages(b"") == messages(b": gateway-warnings dropped:content\n\n") == []
+
+
+@pytest.mark.parametrize("lane", ["main", "", 'a"b\n'])
+def test_a_message_names_its_lane(lane):
+    data = stream(*EVERYTHING)
+    said = [json.loads(message) for message in messages(data, lane)]
+    assert said == [{**event, "stream_id": lane} for event in events_of(data)]
+    for message in messages(data, lane):
+        assert SERVER_EVENT.validate_json(message, strict=True).stream_id == lane
+
+
+def test_pieces_of_a_stream_are_the_same_messages():
+    data = stream(*EVERYTHING)
+    frames = [frame + b"\n\n" for frame in data.split(b"\n\n")[:-1]]
+    assert [message for frame in frames for message in messages(frame)] == messages(data)
+
+
+@pytest.mark.parametrize("lane", [None, "main"])
+@pytest.mark.parametrize("problem", [Problem(400, "No.", "invalid_value", "input"), Problem(503, "Later.")])
+def test_an_error_is_a_message(problem, lane):
+    message = error_message(problem, lane)
+    named = {"stream_id": lane} if lane else {}
+    assert json.loads(message) == {"type": "error", "status": problem.status, **named, "error": problem.error()}
+    assert SERVER_EVENT.validate_json(message, strict=True).error.message == problem.message
+
+
+@pytest.mark.parametrize("lane", [None, "main"])
+@pytest.mark.parametrize("input", ["Stop.", [{"type": "message", "role": "user", "content": "Stop."}]])
+def test_what_cannot_be_steered_is_given_back(input, lane):
+    event = {"type": "response.steer", "previous_response_id": "resp_1", "input": input, "more": 1}
+    failed = ResponseSteerFailedEvent.model_validate_json(steer_failed(event, lane), strict=True)
+    assert (failed.error.code, failed.sequence_number, failed.stream_id) == ("steering_not_supported", 0, lane)
+    assert json.loads(steer_failed(event, lane))["steer"] == {"input": input, "previous_response_id": "resp_1"}
+
+
+def test_what_steers_nothing_is_told_so_as_well():
+    failed = ResponseSteerFailedEvent.model_validate_json(steer_failed({"type": "response.steer"}), strict=True)
+    assert (failed.steer.input, failed.steer.previous_response_id) == ("", "")

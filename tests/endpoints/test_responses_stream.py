@@ -1,0 +1,410 @@
+"""/v1/responses out: what events become, as a stream and as a whole."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from gateway import events as ev
+from gateway.endpoints.responses.answer import Answer
+from gateway.errors import Problem
+from gateway.events import Finish, Logprob, Reasoning, Refusal, Text, ToolArgs, ToolStart
+from gateway.ledger import Ledger
+from support.responses import (
+    BEGUN,
+    BROKE,
+    FIELDS,
+    FILTER,
+    FLAT,
+    KEEP_ALIVE,
+    LENGTH,
+    NESTED,
+    STOP,
+    answered,
+    call,
+    counted,
+    encoded,
+    entry,
+    new_encoder,
+)
+from support.responses_events import checked, checked_whole, events_of
+
+
+def outline(response):
+    """Each item as its type, what it says and, where it is not completed, its status."""
+    found: list[Any] = []
+    for item in response["output"]:
+        match item["type"]:
+            case "message":
+                said: list[Any] = [part.get("text", part.get("refusal")) for part in item["content"]]
+            case "reasoning":
+                said = [[part["text"] for part in item[name]] for name in ("summary", "content") if name in item]
+            case "function_call":
+                said = [item["call_id"], item["arguments"]]
+            case type:
+                said = [item["call_id"], item["input"]] if type == "custom_tool_call" else []
+        found.append([item["type"], *said, *([] if item["status"] == "completed" else [item["status"]])])
+    return found
+
+
+# The worked sequences
+
+
+THOUGHT = [Reasoning(0, "Let me "), Reasoning(0, "think"), Text(0, "42"), counted(10, 9, 7), STOP]
+SEQUENCES = {
+    "text": ([Text(0, "Hel"), Text(0, "lo"), STOP, counted(10, 2)], {}),
+    "reasoning as text": (THOUGHT, {"carrier": "text"}),
+    "reasoning as summary": (THOUGHT, {"sealed": True}),
+    "text and two calls": (
+        [
+            Text(0, "Checking."),
+            *call('{"city":', '"Oslo"}', name="get_weather"),
+            *call('{"city":"Rome"}', name="get_weather", n=1, id="call_2"),
+            Finish(0, "tool_calls"),
+            counted(60, 30),
+        ],
+        {},
+    ),
+    "a call cut by the limit": ([*call('{"ci', name="get_weather", complete=False), LENGTH, counted(60, 16)], {}),
+    "refusal": ([Refusal(0, "I cannot help with that."), STOP, counted(10, 6)], {}),
+    "the upstream dies": ([Text(0, "Hel"), BROKE], {}),
+    "custom tool": (
+        [*call("*** Begin", " Patch", name="apply_patch", kind="custom"), Finish(0, "tool_calls"), counted(60, 12)],
+        {},
+    ),
+}
+
+
+def written_sequences():
+    """By name, the events of each as (type, members); those with a Response have only what distinguishes it."""
+    text = Path(__file__).with_name("responses_sequences.txt").read_text()
+    for block in text.split("\n\n"):
+        name, *lines = block.strip().split("\n")
+        events = [line.partition(" ") for line in lines]
+        yield name.removeprefix("# "), [(type, json.loads(members)) for type, _, members in events]
+
+
+@pytest.mark.parametrize(("name", "wanted"), [*written_sequences()], ids=SEQUENCES)
+def test_the_worked_sequences_event_by_event(name, wanted):
+    events, asked = SEQUENCES[name]
+    data = encoded(events, seal=lambda _: "gw1.AAA", **asked)
+    checked(data)
+    output = [members["item"] for type, members in wanted if type == "output_item.done"]
+    expected = []
+    for number, (type, members) in enumerate(wanted):
+        full = members
+        if type in ("created", "in_progress"):
+            full = {"response": BEGUN}
+        elif type in ("completed", "incomplete", "failed"):
+            full = {"response": {**BEGUN, **members, "output": output}}
+        named = type if type == "error" else f"response.{type}"
+        expected.append({"type": named, "sequence_number": number, **full})
+    assert events_of(data) == expected
+
+
+# What comes of the events
+
+
+A, B = Text(0, "a"), Text(0, "b")
+BLANK, THINK = Text(0, "\n\n"), Reasoning(0, "hm")
+CALLED, CUT = call("{}"), call('{"a', complete=False)
+OUTLINES = {
+    "white space before text is text": ([BLANK, A, STOP], [["message", "\n\na"]]),
+    "white space before a call is nothing": ([BLANK, *CALLED, STOP], [["function_call", "call_1", "{}"]]),
+    "white space within a thought is nothing": ([THINK, BLANK, THINK, STOP], [["reasoning", ["hmhm"]]]),
+    "white space between thought and text is text": (
+        [THINK, BLANK, Text(0, " "), A, STOP],
+        [["reasoning", ["hm"]], ["message", "\n\n a"]],
+    ),
+    "white space before a refusal is nothing": ([BLANK, Refusal(0, "no"), STOP], [["message", "no"]]),
+    "white space within a message is text": ([A, BLANK, *CALLED, STOP], [["message", "a\n\n"], ["function_call", "call_1", "{}"]]),
+    "white space at the end is text": ([THINK, BLANK, STOP], [["reasoning", ["hm"]], ["message", "\n\n"]]),
+    "white space that the limit cut": ([BLANK, LENGTH], [["message", "\n\n", "incomplete"]]),
+    "white space before a failure": ([BLANK, BROKE], [["message", "\n\n", "incomplete"]]),
+    "a thought after text is another item": (
+        [THINK, A, THINK, STOP],
+        [["reasoning", ["hm"]], ["message", "a"], ["reasoning", ["hm"]]],
+    ),
+    "text after a call is another message": ([A, *CALLED, B, STOP], [["message", "a"], ["function_call", "call_1", "{}"], ["message", "b"]]),
+    "a message of several parts": ([A, Refusal(0, "no"), Refusal(0, "pe"), B, STOP], [["message", "a", "nope", "b"]]),
+    "nothing": ([STOP], [["message", ""]]),
+    "nothing, and no room": ([LENGTH], [["message", "", "incomplete"]]),
+    "nothing but a thought": ([THINK, STOP], [["reasoning", ["hm"]]]),
+    "nothing but the beginning of a thought": ([THINK, LENGTH], [["reasoning", ["hm"], "incomplete"]]),
+    "nothing but a failure": ([BROKE], []),
+    "a cut call, then text": ([*CUT, A, LENGTH], [["function_call", "call_1", '{"a'], ["message", "a", "incomplete"]]),
+    "a cut call, then another": (
+        [*CUT, *call("{}", n=1, id="call_2"), STOP],
+        [["function_call", "call_1", '{"a'], ["function_call", "call_2", "{}"]],
+    ),
+    "a cut call, then a good end": ([*CUT, STOP], [["function_call", "call_1", '{"a']]),
+    "a cut call, then the limit": ([*CUT, LENGTH], [["function_call", "call_1", '{"a', "incomplete"]]),
+    "a cut call, then a failure": ([*CUT, BROKE], [["function_call", "call_1", '{"a', "incomplete"]]),
+    "a whole call, then the limit": ([*CALLED, LENGTH], [["function_call", "call_1", "{}"]]),
+    "a custom call without input": ([*call(kind="custom"), STOP], [["custom_tool_call", "call_1", ""]]),
+    "a failure amid a call": ([ToolStart(0, 0, "call_1", "f"), ToolArgs(0, 0, "{"), BROKE], [["function_call", "call_1", "{", "incomplete"]]),
+    "a failure before the fields of a call": ([ToolStart(0, 0, "call_1", "shell", "shell"), BROKE], []),
+    "text that was filtered": ([A, FILTER], [["message", "a", "incomplete"]]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("events", "wanted"), OUTLINES.values(), ids=OUTLINES)
+def test_events_become_items(events, wanted):
+    assert outline(answered(*events)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("events", "status", "reason"),
+    [
+        ([A, STOP], "completed", None),
+        ([*CALLED, Finish(0, "tool_calls")], "completed", None),
+        ([A, LENGTH], "incomplete", "max_output_tokens"),
+        ([*CALLED, LENGTH], "incomplete", "max_output_tokens"),
+        ([A, FILTER], "incomplete", "content_filter"),
+        ([A, Refusal(0, "no"), FILTER], "completed", None),
+        ([Refusal(0, "no"), LENGTH], "incomplete", "max_output_tokens"),
+    ],
+)
+def test_a_finish_reason_is_a_status(events, status, reason):
+    response = answered(*events)
+    assert response["status"] == status and response["incomplete_details"] == (reason and {"reason": reason})
+    assert response["completed_at"] == (1790000002 if status == "completed" else None)
+
+
+@pytest.mark.parametrize(
+    ("events", "asked", "entries"),
+    [
+        ([BLANK, A, STOP], {}, []),
+        ([BLANK, *CALLED, STOP], {}, ["dropped:content"]),
+        ([Text(0, "", (Logprob("</s>", -1.0, None),)), STOP], {"logprobs": True}, ["dropped:logprobs"]),
+        ([*CALLED, Text(0, "", (Logprob("</s>", -1.0, None),)), STOP], {}, []),
+        ([Refusal(0, "no", (Logprob("no", -1.0, None),)), STOP], {"logprobs": True}, ["dropped:logprobs"]),
+        ([Refusal(0, "no", (Logprob("no", -1.0, None),)), STOP], {}, []),
+        ([A, ev.Annotation(0, Raw(b'{"type": "file_path"}')), STOP], {}, ["dropped:annotations"]),
+        ([A, ev.Annotation(0, Raw(b'"so they say"')), STOP], {}, ["dropped:annotations"]),
+    ],
+)
+def test_what_is_left_out_is_listed(events, asked, entries):
+    ledger = Ledger()
+    data = encoded(events, ledger=ledger, **asked)
+    checked(data)
+    assert ledger.entries() == entries
+    *_, last, terminal, done, nothing = data.split(b"\n\n")
+    assert (last == b": gateway-warnings " + ",".join(entries).encode()) is bool(entries)
+    assert terminal.startswith(b"event: response.completed") and (done, nothing) == (b"data: [DONE]", b"")
+    whole = Ledger()
+    encoded(events, stream=False, ledger=whole, **asked)
+    assert whole.untold() == ", ".join(entries)
+
+
+def test_log_probabilities_alone_are_no_message():
+    alone = Text(0, "", (Logprob("</s>", -1.0, None),))
+    assert outline(answered(*CALLED, alone, STOP, logprobs=True)) == [["function_call", "call_1", "{}"]]
+
+
+# Calls
+
+
+@pytest.mark.parametrize("kind", FIELDS)
+def test_a_call_of_a_kind_of_its_own_is_told_at_once(kind):
+    id, fields = FIELDS[kind]
+    data = encoded([A, *call(json.dumps(fields), kind=kind, name=kind), STOP])
+    checked(data)
+    item = {"id": id, "type": f"{kind}_call", "call_id": "call_1", "status": "in_progress", **fields}
+    assert [(event["type"], event["item"]) for event in events_of(data)[-3:-1]] == [
+        ("response.output_item.added", item),
+        ("response.output_item.done", {**item, "status": "completed"}),
+    ]
+    answered(A, *call(json.dumps(fields), kind=kind), LENGTH)
+
+
+@pytest.mark.parametrize("kind", ["function", "custom"])
+def test_a_call_has_its_namespace_and_its_signature(kind):
+    (item,) = answered(*call("{}", kind=kind, namespace="mcp", signature="sig"), STOP)["output"]
+    assert item["namespace"] == "mcp" and item["provider_specific_fields"] == {"thought_signature": "sig"}
+    (plain,) = answered(*call("{}", kind=kind), STOP)["output"]
+    assert item.keys() - plain.keys() == {"namespace", "provider_specific_fields"}
+
+
+@pytest.mark.parametrize("kind", FIELDS)
+def test_a_signature_is_on_whatever_was_signed(kind):
+    _, fields = FIELDS[kind]
+    (item,) = answered(*call(json.dumps(fields), kind=kind, signature="sig"), STOP)["output"]
+    assert item["provider_specific_fields"] == {"thought_signature": "sig"} and "namespace" not in item
+
+
+def test_a_hosted_tools_item_is_passed_as_it_is():
+    item = {"id": "ws_1", "type": "web_search_call", "status": "completed", "action": {"type": "search", "query": "q"}}
+    hosted = ev.HostedTool(0, Raw(json.dumps(item).encode()))
+    response = answered(THINK, BLANK, hosted, A, STOP)
+    assert [one["type"] for one in response["output"]] == ["reasoning", "web_search_call", "message"]
+    assert response["output"][1] == item
+
+
+# Reasoning
+
+SHOWN = {
+    "summary": [["hmhm"]],
+    "text": [[], ["hmhm"]],
+    "both": [["hmhm"], ["hmhm"]],
+    "hidden": [[]],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("operator", "client", "carrier"),
+    [
+        ("summary", None, "summary"),
+        ("text", None, "text"),
+        ("both", None, "both"),
+        ("hidden", None, "hidden"),
+        ("summary", "text", "text"),
+        ("both", "text", "text"),
+        ("hidden", "text", "hidden"),
+        ("summary", "summary", "summary"),
+        ("text", "summary", "summary"),
+        ("both", "summary", "both"),
+        ("hidden", "summary", "hidden"),
+    ],
+)
+def test_reasoning_goes_where_operator_and_client_want_it(operator, client, carrier):
+    response = answered(THINK, KEEP_ALIVE, THINK, STOP, operator=operator, carrier=client)
+    assert outline(response) == [["reasoning", *SHOWN[carrier]]]
+    assert response["output"][0]["encrypted_content"] is None
+
+
+def encrypted(*events, **asked):
+    data = encoded([*events, STOP], **asked)
+    items = [event["item"] for event in events_of(data) if event["type"].startswith("response.output_item")]
+    assert items[0]["encrypted_content"] is None
+    (item,) = checked(data)["output"]
+    return json.loads(item["encrypted_content"])
+
+
+@pytest.mark.parametrize("operator", SHOWN)
+def test_reasoning_is_sealed_for_who_wants_to_send_it_back(operator):
+    assert encrypted(THINK, THINK, operator=operator, sealed=True) == ["hmhm", "m"]
+
+
+def test_what_was_signed_is_sealed_for_everybody():
+    signed, hidden = {"type": "thinking", "signature": "s"}, {"type": "redacted_thinking", "data": "d"}
+    events = [
+        Reasoning(0, "a"), Reasoning(0, "b", json.dumps(signed)), Reasoning(0, "", json.dumps(hidden)),
+        Reasoning(0, "c"), Reasoning(0, "", json.dumps(signed)), Reasoning(0, "d"),
+    ]  # fmt: skip
+    assert encrypted(*events) == ["abcd", {**signed, "thinking": "ab"}, hidden, {**signed, "thinking": "c"}, "m"]
+    assert encrypted(Reasoning(0, "", json.dumps(hidden)), operator="both") == ["", hidden, "m"]
+
+
+# What stands beside text
+
+
+def test_log_probabilities_go_where_they_were_asked_for():
+    events = [
+        Text(0, "he", (entry("h", -0.5, "x"), entry("e", -0.25))),
+        Text(0, "y"),
+        Text(0, "!", (entry("!", -1),)),
+        STOP,
+    ]
+    data = encoded(events, logprobs=True)
+    top = {"token": "x", "logprob": -9.0}
+    said = [
+        {"token": "h", "logprob": -0.5, "top_logprobs": [top]},
+        {"token": "e", "logprob": -0.25, "top_logprobs": []},
+        {"token": "!", "logprob": -1.0, "top_logprobs": []},
+    ]
+    found = {event["type"]: [] for event in events_of(data)}
+    for event in events_of(data):
+        found[event["type"]].append(event.get("logprobs"))
+    assert found["response.output_text.delta"] == [said[:2], [], said[2:]]
+    assert found["response.output_text.done"] == [said]
+    (message,) = events_of(data)[-1]["response"]["output"]
+    bare = [{**one, "bytes": []} for one in said]
+    bare[0]["top_logprobs"] = [{**top, "bytes": [120]}]
+    assert message["content"][0]["logprobs"] == bare
+    (message,) = answered(*events)["output"]
+    assert message["content"][0]["logprobs"] == []
+
+
+def test_a_citation_is_flat_and_of_the_text_before_it():
+    other = {**FLAT, "url": "http://b"}
+    flat = ev.Annotation(0, Raw(json.dumps(other).encode()))
+    (message,) = answered(A, NESTED, B, flat, STOP)["output"]
+    assert message["content"] == [{"type": "output_text", "text": "ab", "annotations": [FLAT, other], "logprobs": []}]
+    assert outline(answered(BLANK, NESTED, STOP)) == [["message", "\n\n"]]
+
+
+def test_a_citation_that_comes_after_its_message_is_not_lost():
+    response = answered(A, *CALLED, NESTED, STOP)
+    assert outline(response) == [["message", "a"], ["function_call", "call_1", "{}"], ["message", ""]]
+    assert response["output"][2]["content"][0]["annotations"] == [FLAT]
+    (message,) = answered(A, Refusal(0, "no"), NESTED, STOP)["output"]
+    assert [part.get("annotations") for part in message["content"]] == [[], None, [FLAT]]
+
+
+def test_padding_is_on_deltas_where_it_was_asked_for():
+    every = [THINK, A, Refusal(0, "no"), *CALLED, *call("in", kind="custom", n=1, id="call_2"), STOP]
+    padded = [event for event in events_of(encoded(every, obfuscation=True)) if event["type"].endswith(".delta")]
+    assert [event.pop("obfuscation") for event in padded] == ["xx"] * 5
+    assert padded == [event for event in events_of(encoded(every)) if event["type"].endswith(".delta")]
+    checked(encoded(every, obfuscation=True))
+
+
+# The response
+
+
+def test_usage_is_the_last_count():
+    response = answered(counted(10, 1), A, STOP, ev.Usage(10, 5, cached=4, reasoning=3))
+    assert response["usage"] == {
+        "input_tokens": 10, "input_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 0},
+        "output_tokens": 5, "output_tokens_details": {"reasoning_tokens": 3}, "total_tokens": 15,
+    }  # fmt: skip
+    assert answered(A, STOP)["usage"] is None
+
+
+def test_a_keep_alive_says_that_nothing_changed():
+    data = encoded([KEEP_ALIVE, counted(1, 1), A, KEEP_ALIVE, B, STOP, KEEP_ALIVE])
+    checked(data)
+    assert [event["type"] for event in events_of(data)].count("response.in_progress") == 4
+    out = new_encoder(stream=False)
+    assert out.start() == out.keep_alive() == b""
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "wanted"),
+    [
+        (502, "upstream_lost", "server_error"),
+        (503, "server_is_overloaded", "server_error"),
+        (500, None, "server_error"),
+        (429, None, "rate_limit_exceeded"),
+        (429, "insufficient_quota", "insufficient_quota"),
+        (400, "context_length_exceeded", "context_length_exceeded"),
+        (400, None, "invalid_prompt"),
+        (404, "model_not_found", "invalid_prompt"),
+    ],
+)
+def test_a_failure_has_a_code_that_tells_whether_to_try_again(status, code, wanted):
+    problem = Problem(status, "why", code, "input")
+    data = encoded([A, counted(1, 1), ev.Failure(problem)])
+    response = checked(data)
+    error = {"code": code, "message": "why", "param": "input"}
+    assert events_of(data)[-2].items() >= {"type": "error", **error, "error": {"type": problem.type, **error}}.items()
+    assert response["error"] == {"code": wanted, "message": "why"} and response["usage"]["total_tokens"] == 2
+    assert encoded([A, ev.Failure(problem)], stream=False) == b""
+
+
+def test_extra_fields_are_the_responses_own():
+    events = [
+        ev.Extra(None, "prompt_token_ids", Raw(b"[1]")), ev.Extra(0, "token_ids", Raw(b"[2]")), A,
+        ev.Extra(0, "token_ids", Raw(b"[3]")), B, ev.Extra(0, "stop_reason", Raw(b'"x"')), STOP,
+    ]  # fmt: skip
+    extras = {"prompt_token_ids": [1], "token_ids": [2, 3]}
+    response = checked(encoded(events), extras)
+    assert response == {**answered(A, B, STOP), **extras}
+    assert checked_whole(encoded(events, stream=False), extras) == response
+
+
+def test_every_event_has_an_arm():
+    assert set(ev.Event.__args__) == set(Answer._arms)

@@ -1,0 +1,63 @@
+"""What a delta costs does not depend on how many came before it.  Counted, not timed: function calls, and memory."""
+
+import gc
+import sys
+import tracemalloc
+
+import pytest
+
+from gateway.events import Reasoning, Refusal, Text, ToolArgs, ToolInput, ToolStart
+from support.format_events import untraced
+from support.responses import entry, new_encoder
+
+SMALL, LARGE = 1 << 10, 64 << 10
+DELTAS = {
+    "text": ([], Text(0, " the")),
+    "logprobs": ([], Text(0, " the", (entry(" the", -1),))),
+    "white space": ([], Text(0, "\n")),
+    "reasoning": ([], Reasoning(0, " the")),
+    "refusal": ([], Refusal(0, " the")),
+    "arguments": ([ToolStart(0, 0, "call_1", "f")], ToolArgs(0, 0, " the")),
+    "input": ([ToolStart(0, 0, "call_1", "f", "custom")], ToolInput(0, 0, " the")),
+}
+
+
+def work(out, before, delta, times):
+    """Function calls, and the most memory that one delta more takes for itself: less than that of some others."""
+    calls = 0
+
+    def counting(_, event, __):
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    for event in before:
+        out.encode(event)
+    gc.disable()  # whoever watches it would be counted
+    sys.setprofile(counting)
+    try:
+        for _ in range(times):
+            out.encode(delta)
+    finally:
+        sys.setprofile(None)
+        gc.enable()
+    return calls, min(memory(out, delta) for _ in range(16))
+
+
+def memory(out, delta):
+    tracemalloc.start()
+    try:
+        out.encode(delta)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("what", DELTAS)
+@untraced
+def test_a_delta_costs_the_same_however_many_came_before_it(what, stream):
+    before, delta = DELTAS[what]
+    (few, small), (many, large) = (
+        work(new_encoder(stream, logprobs=True), before, delta, times) for times in (SMALL, LARGE)
+    )
+    assert many <= few * (LARGE // SMALL) and large <= small + 64

@@ -1,0 +1,431 @@
+"""Which format a model's answers are read in: a word of the operator, a name, a chat template, the text itself."""
+
+import asyncio
+import json
+from fnmatch import fnmatchcase
+
+import httpx
+import pytest
+
+from gateway.events import Finish, Text
+from gateway.formats import FORMATS, canonical
+from gateway.formats.chosen import by_name, by_template
+from gateway.formats.profiles import known, profiles
+from gateway.normaliser import Normaliser
+from gateway.server.learning import Learner
+from support import ollama
+from support.app import gateway
+from support.jobs import until
+from support.pipeline import merge, setting
+from support.sse import payloads
+from support.upstream import HANG, HELLO, SOON, chunk, frame, said, stream, whole
+
+TOOLS = [{"type": "function", "function": {"name": "clock", "parameters": {"type": "object", "properties": {}}}}]
+CALL = "<tool_call>\n<function=clock>\n</function>\n</tool_call>"
+
+
+def folded(answer):
+    """The reasoning, the content and the calls of an answer, streamed or whole."""
+    if not answer.headers["content-type"].startswith("text/event-stream"):
+        message = answer.json()["choices"][0]["message"]
+        calls = [call["function"] for call in message.get("tool_calls") or ()]
+        return message.get("reasoning_content", ""), message["content"] or "", calls
+    reasoning, content, calls = "", "", []
+    for one in payloads(answer.text):
+        for choice in one["choices"] if one != "[DONE]" else ():
+            delta = choice["delta"]
+            reasoning += delta.get("reasoning_content") or ""
+            content += delta.get("content") or ""
+            for call in delta.get("tool_calls") or ():
+                if call.get("id"):
+                    calls.append({"name": call["function"]["name"], "arguments": ""})
+                calls[-1]["arguments"] += call["function"].get("arguments") or ""
+    return reasoning, content, calls
+
+
+def says(text):
+    return stream(*(chunk(piece) for piece in text), chunk(finish="stop"))
+
+
+def told(answer):
+    return answer.headers["x-gateway-format"]
+
+
+DEBUG = {"x-gateway-debug": "1"}
+
+
+# By name
+
+
+@pytest.mark.parametrize(
+    ("name", "format", "thought"),
+    [
+        ("Qwen/Qwen3-8B", "hermes_json", False),
+        ("qwen3-coder:30b", "qwen_xml", False),
+        ("Qwen3-30B-A3B-Thinking-2507", "hermes_json", True),
+        ("Qwen/Qwen3.5-35B-A3B", "qwen_xml", True),
+        ("openai/gpt-oss-20b", "harmony", False),
+        ("llama3.2:3b", "llama3_json", False),
+        ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "llama4_pythonic", False),
+        ("/models/DeepSeek_V3.1-Q4_K_M.gguf", "deepseek_v31", False),
+        ("deepseek-ai/DeepSeek-R1-0528", "deepseek_v3", True),
+        ("zai-org/GLM-4.7-Flash", "glm47_xml", True),
+        ("hermes-3-llama-3.1-8b", "hermes_json", False),
+        ("Mistral-Small-3.2-24B-Instruct-2506", "mistral", False),
+    ],
+)
+def test_a_models_name_tells_its_format(name, format, thought):
+    chosen = by_name((name,))
+    assert (chosen.format, chosen.thought_open) == (format, thought)
+    assert chosen.reason.startswith("its name matches ")
+
+
+def test_a_name_that_nobody_knows_leaves_it_to_the_text():
+    assert (by_name(("m",)).format, by_name(("m", "qwen3-8b")).format) == ("auto", "hermes_json")
+
+
+def test_the_operators_word_wins_and_the_profile_still_tells_how_an_answer_begins():
+    chosen = by_name(("qwq-32b",), "think")
+    assert (chosen.format, chosen.reason, chosen.thought_open) == ("think", "configured", True)
+    assert by_name(("lfm2-1.2b",), "lfm2_pythonic").in_thought == "last"
+    assert by_name(("lfm2-1.2b",), "hermes_json").in_thought is None
+
+
+def test_each_profile_names_a_format_and_can_be_reached():
+    for profile in profiles():
+        assert profile.format == canonical(profile.format) and profile.format in FORMATS
+        names = [pattern.replace("[5-9]", "5").replace("[4-9]", "4").replace("[2-9]", "2") for pattern in profile.match]
+        names = [name.replace("[7-9]", "7").replace("[56]", "5").strip("*").replace("*", "-") for name in names]
+        assert any(known([name])[0] == profile for name in names), profile
+
+
+def test_it_is_the_first_pattern_that_fits():
+    globs = [(profile, pattern) for profile in profiles() for pattern in profile.match]
+    words = {pattern.strip("*").replace("*", "-") for _, pattern in globs}
+    for name in words | {f"a-{word}-5" for word in words} | {"", "unheard-of", "qwen3.7", "glm-4.6"}:
+        assert known([name]) == next((glob for glob in globs if fnmatchcase(name, glob[1])), None)
+
+
+def test_each_format_has_a_profile_unless_no_name_tells_of_it():
+    nameless = {"native", "auto", "bare_json", "response_template"}
+    assert {profile.format for profile in profiles()} == set(FORMATS) - nameless
+
+
+# By its template
+
+
+def test_a_template_tells_the_format_by_its_signs():
+    chosen = by_template("<tool_call> {{ '<function=' + name + '>' }} <parameter= and {\"name\":", FORMATS)
+    assert (chosen.format, chosen.reason) == (
+        "qwen_xml",
+        "its chat template has <tool_call> and <function= and <parameter=",
+    )
+    assert by_template("<|im_start|>", FORMATS) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "answer"),
+    [
+        ("llamacpp", "/props", {"chat_template": "<tool_call> <function=x> <parameter=y>"}),
+        (
+            "ollama",
+            "/api/show",
+            {"template": "<tool_call> <function=x>", "model_info": {"tokenizer.chat_template": "<parameter=y>"}},
+        ),
+        ("vllm", "/tokenizer_info", {"chat_template": "<tool_call> <function=x> <parameter=y>"}),
+    ],
+)
+async def test_a_model_without_a_known_name_is_known_by_its_template(kind, path, answer):
+    native = whole(ollama.Turn([ollama.says(CALL)]).data(), type="application/x-ndjson")
+    async with gateway(native if kind == "ollama" else says(CALL), backend={"kind": kind}) as site:
+        site.upstream.shown[path] = whole(answer)
+        for _ in range(2):
+            got = await site.chat(stream=True, tools=TOOLS, headers=DEBUG)
+            assert told(got) == "qwen_xml; its chat template has <tool_call> and <function= and <parameter="
+            assert folded(got) == ("", "", [{"name": "clock", "arguments": "{}"}])
+        assert [asked.path.partition("?")[0] for asked in site.upstream.aside].count(path) == 1
+
+
+@pytest.mark.parametrize("answer", [whole([]), whole({"chat_template": 7}), whole(b"no"), whole({}, status=500)])
+async def test_a_template_that_cannot_be_read_is_none(answer):
+    async with gateway(HELLO, backend={"kind": "llamacpp"}) as site:
+        site.upstream.shown["/props"] = answer
+        assert told(await site.chat(headers=DEBUG)).startswith("auto; its name is unknown")
+
+
+async def test_a_server_that_could_not_be_reached_is_asked_again_later():
+    now, asked = [0.0], []
+
+    def answer(request):
+        asked.append(request.url.path)
+        if now[0] < 30:
+            raise httpx.ConnectError("nobody there")
+        return httpx.Response(200, json={"chat_template": "hello"})
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer), base_url="http://up") as http:
+
+        async def client():
+            return http
+
+        learner = Learner(client, "llamacpp", lambda: now[0])
+        assert await learner.template("m") is None and await learner.template("m") is None
+        assert len(asked) == 1
+        now[0] = 30.0
+        assert [await learner.template("m"), await learner.template("m")] == ["hello", "hello"]
+        assert (await learner.known("m")).template == "hello" and len(asked) == 2
+
+
+async def test_a_client_that_goes_while_the_template_is_asked_for_is_not_waited_for():
+    async with gateway(HELLO, backend={"kind": "llamacpp"}) as site:
+        site.upstream.shown["/props"] = [HANG]
+        asking = asyncio.create_task(site.chat())
+        await until(lambda: len(site.upstream.aside) == 1)
+        asking.cancel()
+        async with asyncio.timeout(SOON):
+            assert (await asking).status_code == 503
+        assert site.upstream.posts == []
+
+
+def test_without_any_name_the_tags_tell_the_family():
+    tools = {"get_weather": {"properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}}
+    told = {}
+    for name, row in FORMATS.items():
+        events = {}
+        for format in (name, "auto"):
+            normaliser = Normaliser(setting(format, tools=tools))
+            found = [*normaliser.feed(Text(0, row.example)), *normaliser.feed(Finish(0, "stop"))]
+            events[format] = merge(found)
+        told[name] = events[name] == events["auto"]
+    assert {name for name, same in told.items() if not same} == {"apriel", "functionary32", "gigachat3", "hunyuan_a13b"}
+
+
+# How the answer begins
+
+
+THINKING = "I think.\n</think>\n\nYes."
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "answer"),
+    [
+        ("llamacpp", "/apply-template", {"prompt": "<|im_start|>assistant\n<think>\n"}),
+        ("vllm", "/tokenize", {"token_strs": ["<|im_start|>", "assistant", "Ċ", "<think>", "Ċ"]}),
+    ],
+)
+async def test_the_rendered_prompt_tells_that_an_answer_begins_inside_a_thought(kind, path, answer):
+    async with gateway(says(THINKING), backend={"kind": kind}, model={"format": "hermes_json"}) as site:
+        site.upstream.shown[path] = whole(answer)
+        got = await site.chat(stream=True, headers=DEBUG, chat_template_kwargs={"style": "plain"})
+        assert told(got) == "hermes_json; configured; answers begin inside a thought"
+        assert folded(got)[:2] == ("I think.\n", "Yes.")
+        (asked,) = (asked for asked in site.upstream.aside if asked.path == path)
+        assert asked.json["chat_template_kwargs"] == {"style": "plain"}
+
+
+async def test_a_prompt_that_opens_nothing_wins_over_the_profile():
+    async with gateway(
+        says("Yes."), backend={"kind": "llamacpp"}, model={"format": "think", "upstream_model": "qwq"}
+    ) as site:
+        site.upstream.shown["/apply-template"] = whole({"prompt": "<|im_start|>assistant\n"})
+        assert folded(await site.chat(stream=True))[:2] == ("", "Yes.")
+
+
+@pytest.mark.parametrize(
+    ("fields", "inside"),
+    [
+        ({}, True),
+        ({"chat_template_kwargs": {"enable_thinking": False}}, False),
+        ({"chat_template_kwargs": {"thinking": False}}, False),
+        ({"chat_template_kwargs": None}, True),
+        ({"reasoning_effort": "none"}, False),
+        ({"include_reasoning": False}, False),
+        ({"enable_thinking": False}, False),
+        ({"think": False}, False),
+        ({"thinking": {"type": "disabled"}}, False),
+        ({"thinking": {"type": "enabled"}}, True),
+    ],
+)
+async def test_a_profile_opens_the_thought_unless_the_client_wants_none(fields, inside):
+    async with gateway(says("Yes."), backend={"kind": "sglang"}, model={"upstream_model": "qwq-32b"}) as site:
+        assert folded(await site.chat(stream=True, **fields))[:2] == (("Yes.", "") if inside else ("", "Yes."))
+
+
+@pytest.mark.parametrize(("word", "inside"), [("open", True), ("closed", False)])
+async def test_the_operators_word_on_thoughts_holds(word, inside):
+    async with gateway(says("Yes."), model={"upstream_model": "qwq-32b", "thought": word}) as site:
+        assert folded(await site.chat(stream=True))[:2] == (("Yes.", "") if inside else ("", "Yes."))
+
+
+async def test_a_backend_that_parses_by_itself_opens_no_thought_here():
+    async with gateway(says("Yes."), backend={"kind": "lmstudio"}, model={"upstream_model": "qwq"}) as site:
+        assert folded(await site.chat(stream=True))[:2] == ("", "Yes.")
+
+
+async def test_the_root_of_a_served_name_is_a_name_of_the_model_too():
+    models = whole(
+        {"object": "list", "data": [{"id": "prod", "root": "Qwen/Qwen3-Coder-30B"}, {"id": "odd", "root": 7}]}
+    )
+    async with gateway(says(CALL), backend={"kind": "sglang"}, model=False, models=models) as site:
+        got = await site.chat(model="prod", tools=TOOLS, stream=True, headers=DEBUG)
+        assert told(got) == "qwen_xml; its name matches *qwen3-coder*"
+        assert told(await site.chat(model="odd", stream=True, headers=DEBUG)).startswith("auto; ")
+
+
+# What the backend is asked for it
+
+
+@pytest.mark.parametrize(
+    ("kind", "format", "wanted"),
+    [
+        ("vllm", "mistral", {"skip_special_tokens": False, "spaces_between_special_tokens": False}),
+        ("sglang", "kimi_k2", {"skip_special_tokens": False}),
+        ("vllm", "hermes_json", {}),
+        ("llamacpp", "mistral", {}),
+    ],
+)
+async def test_special_tokens_stay_in_the_text_where_a_format_needs_them(kind, format, wanted):
+    async with gateway(HELLO, backend={"kind": kind}, model={"format": format}) as site:
+        await site.chat(stream=True)
+        assert {name: value for name, value in site.asked.items() if name.endswith("special_tokens")} == wanted
+        await site.chat(stream=True, skip_special_tokens=True)
+        assert site.asked.get("skip_special_tokens") is (
+            None if kind == "llamacpp" else True
+        )  # which knows no such thing
+
+
+async def test_calls_get_ids_that_mistrals_templates_take_back():
+    async with gateway(says('[TOOL_CALLS]clock[ARGS]{"a": 1}'), model={"format": "mistral"}) as site:
+        answer = await site.chat(tools=TOOLS, stream=True)
+        (id,) = (
+            call["id"]
+            for one in payloads(answer.text)[:-1]
+            for choice in one["choices"]
+            for call in choice["delta"].get("tool_calls") or ()
+            if call.get("id")
+        )
+        assert len(id) == 9 and id.isalnum()
+
+
+async def test_a_format_that_the_operator_brings_is_read_as_its_template_says():
+    template = {
+        "fields": {
+            "thinking": {"open": "<hm>", "close": "</hm>"},
+            "tool_calls": {"open": "<do>", "close": "</do>", "content": "json"},
+            "content": {},
+        }
+    }
+    model = {"format": "response_template", "response_template": template}
+    script = says('<hm>So.</hm>Look:<do>{"name": "clock", "arguments": {"a": 1}}</do>')
+    async with gateway(script, backend={"kind": "vllm"}, model=model) as site:
+        got = await site.chat(tools=TOOLS, stream=True, headers=DEBUG)
+        assert told(got) == "response_template; configured"
+        assert folded(got) == ("So.", "Look:", [{"name": "clock", "arguments": '{"a": 1}'}])
+        assert site.asked["skip_special_tokens"] is False
+
+
+# A call that has to come
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize(
+    ("choice", "text", "arguments"),
+    [
+        ("required", '[{"name": "clock", "parameters": {"zone": "CET"}}]', '{"zone": "CET"}'),
+        ("required", '{"name": "clock", "arguments": {}}', "{}"),
+        (
+            {"type": "function", "function": {"name": "clock"}},
+            '{"zone": "CET", "name": "x"}',
+            '{"zone": "CET", "name": "x"}',
+        ),
+        ({"type": "function", "function": {"name": "clock"}}, '{"name": "clock", "arguments": {"a": 1}}', '{"a": 1}'),
+        ({"type": "function", "function": {"name": "clock"}}, "{}", "{}"),
+    ],
+)
+async def test_guided_json_is_the_call_that_had_to_come(choice, text, arguments, streamed):
+    script = says(text) if streamed else whole(said(text))
+    async with gateway(script, backend={"kind": "vllm"}) as site:
+        answer = await site.chat(stream=streamed, tools=TOOLS, tool_choice=choice)
+        assert folded(answer) == ("", "", [{"name": "clock", "arguments": arguments}])
+
+
+async def test_json_that_names_no_tool_stays_text_where_no_call_has_to_come():
+    async with gateway(says('{"name": "Ann", "arguments": {}}'), backend={"kind": "vllm"}) as site:
+        assert folded(await site.chat(stream=True, tools=TOOLS))[1] == '{"name": "Ann", "arguments": {}}'
+
+
+# A message that goes on
+
+
+BEGUN = "<think>\nI see.\n</think>\n\nIt is "
+
+
+@pytest.mark.parametrize(
+    ("last", "text", "wanted"),
+    [
+        ({"content": "It is "}, "sunny.", ("", "sunny.", [])),
+        ({"content": [{"type": "text", "text": "It is "}]}, "sunny.", ("", "sunny.", [])),
+        ({"content": "<think>\nI am not"}, " sure.\n</think>\n\nNo.", (" sure.\n", "No.", [])),
+        ({"content": None, "reasoning_content": "I am not"}, " sure.\n</think>\n\nNo.", (" sure.\n", "No.", [])),
+        (
+            {"content": '<tool_call>\n{"name": "clock", "arguments": {"zone": "C'},
+            'ET"}}\n</tool_call>',
+            ("", "", [{"name": "clock", "arguments": '{"zone": "CET"}'}]),
+        ),
+        ({"content": "A <tool"}, "box.", ("", "box.", [])),
+    ],
+)
+async def test_an_answer_goes_on_in_the_state_that_its_beginning_leaves(last, text, wanted):
+    messages = [{"role": "user", "content": "How is it?"}, {"role": "assistant", **last}]
+    async with gateway(says(text), backend={"kind": "vllm"}, model={"format": "hermes_json"}) as site:
+        answer = await site.chat(
+            messages=messages, stream=True, tools=TOOLS, continue_final_message=True, add_generation_prompt=False
+        )
+        assert folded(answer) == wanted
+
+
+async def test_a_beginning_that_the_backend_repeats_is_not_sent_again():
+    messages = [{"role": "user", "content": "How is it?"}, {"role": "assistant", "content": BEGUN}]
+    for model in ({"format": "hermes_json"}, {"format": "native"}):
+        async with gateway(
+            whole(said(BEGUN + "sunny.")), says("sunny."), backend={"kind": "llamacpp"}, model=model
+        ) as site:
+            assert folded(await site.chat(messages=messages)) == ("", "sunny.", [])
+            assert folded(await site.chat(messages=messages, stream=True)) == ("", "sunny.", [])
+
+
+async def test_a_thought_that_the_backend_repeats_is_not_sent_again():
+    messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "", "reasoning_content": "I count"}]
+    repeated = whole(said("Three.", reasoning_content="I count on."))
+    going_on = stream(chunk(reasoning_content=" on."), chunk("Three."), chunk(finish="stop"))
+    async with gateway(repeated, going_on, backend={"kind": "llamacpp"}) as site:
+        assert folded(await site.chat(messages=messages)) == (" on.", "Three.", [])
+        assert folded(await site.chat(messages=messages, stream=True)) == (" on.", "Three.", [])
+
+
+async def test_a_last_message_is_no_beginning_where_the_server_does_not_go_on_behind_it():
+    messages = [{"role": "user", "content": "How is it?"}, {"role": "assistant", "content": "<think>\nHm"}]
+    async with gateway(says("Sunny."), model={"format": "think"}) as site:
+        assert folded(await site.chat(messages=messages, stream=True)) == ("", "Sunny.", [])
+        assert json.loads(json.dumps(site.asked))["messages"][-1]["content"] == "<think>\nHm"
+
+
+async def test_logprobs_of_a_thought_in_a_choice_stay_apart_after_the_beginning():
+    messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "It is "}]
+    entry = {"token": "sunny", "logprob": -0.5, "bytes": None, "top_logprobs": []}
+    script = stream(
+        frame(
+            choices=[
+                {"index": 0, "delta": {"content": "sunny"}, "logprobs": {"content": [entry]}, "finish_reason": None}
+            ]
+        ),
+        chunk(finish="stop"),
+    )
+    async with gateway(script, backend={"kind": "vllm"}, model={"format": "think"}) as site:
+        answer = await site.chat(messages=messages, stream=True, logprobs=True, continue_final_message=True)
+        tokens = [
+            one["token"]
+            for payload in payloads(answer.text)[:-1]
+            for choice in payload["choices"]
+            for one in (choice.get("logprobs") or {}).get("content") or ()
+        ]
+        assert tokens == ["sunny"]

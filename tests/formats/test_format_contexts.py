@@ -1,0 +1,101 @@
+"""What a request changes in the reading of an answer: a call that has to come, a beginning that is known, a policy."""
+
+import pytest
+
+from gateway.formats.format import Context
+from gateway.ledger import Ledger
+from support.format_events import said, written
+from support.pipeline import TOOLS, singly
+
+CALL = ["call", "f", '{"a": "x"}']
+TAGGED = '<tool_call>{"name": "f", "arguments": {"a": "x"}}</tool_call>'
+
+FORCED = [
+    ("any tool", "hermes_json", "", '{"name": "f", "arguments": {"a": "x"}}', [CALL]),
+    ("a list of calls", "hermes_json", "", '[{"name": "f", "parameters": {"a": "x"}}, {"name": "g", "parameters": {}}]',
+     [CALL, ["call", "g", "{}"]]),
+    ("the arguments of the one tool alone", "hermes_json", "f", '{"a": "x"}', [CALL]),
+    ("the one tool by its name", "hermes_json", "f", '{"name": "f", "arguments": {"a": "x"}}', [CALL]),
+    ("white space before it", "hermes_json", "f", '\n {"a": "x"}', [CALL]),
+    ("text after it", "hermes_json", "f", '{"a": "x"}\nSo.', [CALL, ["text", "So."]]),
+    ("arguments with a name among them", "hermes_json", "f", '{"name": "Bob", "a": 1}', [["call", "f", '{"name": "Bob", "a": 1}']]),
+    ("arguments in which a string has brackets", "hermes_json", "f", '{"a": "}]"}So.', [["call", "f", '{"a": "}]"}'], ["text", "So."]]),
+    ("arguments in which the API's words are others'", "hermes_json", "f", '{"arguments": {"a": 1}, "a": "x"}So.',
+     [["call", "f", '{"arguments": {"a": 1}, "a": "x"}'], ["text", "So."]]),
+    ("arguments with an object among them", "hermes_json", "f", '{"function": {"a": 1}}', [["call", "f", '{"function": {"a": 1}}']]),
+    ("after a thought", "hermes_json", "f", '<think>hm</think>\n{"a": "x"}', [["reasoning", "hm"], CALL]),
+    ("in the family's own tags", "hermes_json", "f", TAGGED, [CALL]),
+    ("JSON after its call is text", "hermes_json", "f", f'{TAGGED}{{"a": "x"}}', [CALL, ["text", '{"a": "x"}']]),
+    ("text before JSON", "hermes_json", "f", 'So: {"a": "x"}', [["text", 'So: {"a": "x"}']]),
+    ("white space before text", "hermes_json", "f", " So.", [["text", " So."]]),
+    ("JSON that names no tool", "hermes_json", "", '{"x": 1}', [["text", '{"x": 1}']]),
+    ("a family without tags in its text", "harmony", "f", '{"a": "x"}', [CALL]),
+    ("a family whose text has headers", "harmony", "f", "<|channel|>final<|message|>So.", [["text", "So."]]),
+]  # fmt: skip
+
+IN_THOUGHT = [
+    ("ends it", "end", f"<think>hm\n{TAGGED} so", [["reasoning", "hm\n"], CALL, ["text", "so"]]),
+    ("is part of it", "text", f"<think>hm {TAGGED}</think>So.", [["reasoning", f"hm {TAGGED}"], ["text", "So."]]),
+    ("is part of it where an answer follows", "last", f"<think>hm {TAGGED}</think>So.", [["reasoning", f"hm {TAGGED}"], ["text", "So."]]),
+    ("is a call where nothing follows", "last", f"<think>hm {TAGGED}</think>", [["reasoning", f"hm {TAGGED}"], CALL]),
+    ("is a call where the thought has no end", "last", f"<think>hm {TAGGED} so", [["reasoning", f"hm {TAGGED} so"], CALL]),
+    ("is part of it where a call follows", "last", f'<think>hm {TAGGED}</think>{TAGGED}', [["reasoning", f"hm {TAGGED}"], CALL]),
+]  # fmt: skip
+
+PREFILLED = [
+    ("text", "Hel", "lo", [["text", "lo"]]),
+    ("a tag begun in it", "So. <too", 'l_call>{"name": "f", "arguments": {"a": "x"}}</tool_call>', [CALL]),
+    ("a tag begun in it that is none", "a <too", "l> b", [["text", "l> b"]]),
+    ("a thought", "<think>\nhm", " so</think>\n\nSo.", [["reasoning", " so"], ["text", "So."]]),
+    ("a call that it leaves open is told whole", f"So. {TAGGED[:45]}", TAGGED[45:], [CALL]),
+    ("a call that it ended is not told", TAGGED, "\nSo.", [["text", "So."]]),
+    ("one call ended, one open", f"{TAGGED}\n{TAGGED[:40]}", TAGGED[40:], [CALL]),
+    ("a call with a stranger's key, ended", '<tool_call>{"name": "f", "why": 1, "arguments": {}}</tool_call>', "So.", [["text", "So."]]),
+    ("a stranger's key after it", '<tool_call>{"name": "f", ', '"why": 1, "arguments": {"a": "x"}}</tool_call>', [CALL]),
+    ("what looked like a call", '<tool_call>{"na', "me me.", [["text", "me me."]]),
+    ("what looked like a call, and ends there", '<tool_call>{"na', "<|im_end|>", []),
+]  # fmt: skip
+
+
+def rows(*tables):
+    return [pytest.param(*row, id=what) for table in tables for what, *row in table]
+
+
+@pytest.mark.parametrize(("format", "forced", "text", "events"), rows(FORCED))
+def test_a_call_that_has_to_come_may_be_bare(format, forced, text, events):
+    context = Context(TOOLS, forced=forced)
+    for pieces in ([text], singly(text)):
+        assert written(said(pieces, format, context)) == events
+
+
+def test_what_is_too_short_to_be_a_forced_call_is_none():
+    for text in ("{", '{"na', '{"name": "f'):
+        ledger = Ledger()
+        assert written(said([text], context=Context(TOOLS, forced="f"), finish="length", ledger=ledger)) == []
+        assert "truncated:tool_calls" in ledger.entries()
+
+
+def test_a_forced_call_that_is_cut_is_incomplete():
+    context = Context(TOOLS, forced="f")
+    assert written(said(['{"a": "x'], context=context, finish="length")) == [["call", "f", '{"a": "x', "incomplete"]]
+
+
+@pytest.mark.parametrize(("policy", "text", "events"), rows(IN_THOUGHT))
+def test_a_call_in_a_thought(policy, text, events):
+    context = Context(TOOLS, in_thought=policy)
+    for pieces in ([text], singly(text)):
+        assert written(said(pieces, context=context)) == events
+
+
+def test_a_thought_that_is_too_long_to_be_kept_brings_no_call():
+    text = f"<think>{TAGGED}{'x' * 200}"
+    context = Context(TOOLS, in_thought="last")
+    for pieces in ([text], singly(text)):
+        assert written(said(pieces, context=context, limit=100)) == [["reasoning", text.removeprefix("<think>")]]
+
+
+@pytest.mark.parametrize(("prefill", "text", "events"), rows(PREFILLED))
+def test_only_what_follows_a_prefill_is_told(prefill, text, events):
+    context = Context(TOOLS, prefill=prefill)
+    for pieces in ([text], singly(text)):
+        assert written(said(pieces, context=context)) == events

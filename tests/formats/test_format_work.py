@@ -1,0 +1,185 @@
+"""Parsing is linear: what a character costs does not depend on how many came before it.
+
+Counted, not timed: function calls, and characters that are copied out of the buffer or still wait in it.
+"""
+
+import gc
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from gateway.formats import FORMATS
+from gateway.formats.format import Context, Parse
+from gateway.formats.markers import END_TOKENS
+from gateway.formats.reader import Reader
+from support.encoders import ENCODERS
+from support.encoders.turn import Call, Calls, Said, Thought
+from support.format_events import untraced
+from support.format_literals import tags
+
+OFFERED = Context({"f": {"properties": {"a": {"type": "string"}, "o": {}}}})
+DELTA = 4  # characters
+SMALL, LARGE, MANY, HUGE = 128, 1 << 10, 64 << 10, 1 << 20
+FACTOR = 2  # the most that a character may cost more in the larger text
+PIECES = ("a[i] = x;\n", "<", " ", "\n", "\\\\", '\\"', "{", '"')
+TAGS = 4  # of a format's own, at most
+WHERE = "Paris"
+
+
+class Counted(str):
+    """A buffer that tells how many characters are copied out of it."""
+
+    __slots__ = ("tally",)
+
+    def __getitem__(self, key):
+        part = str.__getitem__(self, key)
+        self.tally.copied += len(part)
+        return part
+
+
+class Watched(Reader):
+    """A Reader whose buffer is counted."""
+
+    __slots__ = ("tally",)
+
+    def __init__(self, tally):
+        super().__init__()
+        self.tally = tally
+
+    def feed(self, text):
+        super().feed(text)
+        self.tally.copied += len(self._buffer)
+        self._buffer = Counted(self._buffer)
+        self._buffer.tally = self.tally
+
+    def recorded(self):
+        text = super().recorded()
+        self.tally.copied += len(text)
+        return text
+
+
+class Silent:
+    """An Emit for which nothing is worth keeping."""
+
+    def text(self, text): ...
+    def reasoning(self, text): ...
+    def tool_start(self, name, id=""): ...
+    def tool_args(self, json): ...
+    def tool_end(self): ...
+    def fragment(self, text): ...
+    def dropped(self, what): ...
+
+
+def parse_whole(format, text):
+    run = FORMATS[format].parse
+    if run:
+        read = Reader()
+        parse = Parse(read, run(read, Silent(), OFFERED))
+        parse.feed(text)
+        parse.close()
+
+
+def work(format, text, delta):
+    """What it takes to parse a text in deltas of such a size."""
+    tally = SimpleNamespace(copied=0, calls=0)
+
+    def counted(_, event, __):
+        if event in ("call", "c_call"):
+            tally.calls += 1
+
+    deltas = [text[begin : begin + delta] for begin in range(0, len(text), delta)]
+    read = Watched(tally)
+    gc.disable()  # whoever watches it would be counted
+    sys.setprofile(counted)
+    try:
+        parse = Parse(read, FORMATS[format].parse(read, Silent(), OFFERED))
+        for piece in deltas:
+            parse.feed(piece)
+        parse.close()
+    finally:
+        sys.setprofile(None)
+        gc.enable()
+    return tally.copied + tally.calls
+
+
+def places(encoder):
+    """What stands before and after a string: as text, in a thought, as an argument, as one whose type nobody knows."""
+    parts = {"text": Said(WHERE)}
+    if encoder.thought:
+        parts["thought"] = Thought(WHERE)
+    if encoder.calls:
+        parts["argument"] = Calls((Call("f", {"a": WHERE}),))
+        parts["untyped"] = Calls((Call("f", {"o": WHERE}),))
+    return {where: encoder.encode([part]).split(WHERE) for where, part in parts.items()}
+
+
+def some_tags(format):
+    """But for those that end a turn, which wait, up to a bound, for what may follow."""
+    own = [tag for tag in tags(format) if tag not in END_TOKENS]
+    return own[:: len(own) // TAGS + 1]
+
+
+def fill(around, piece, size):
+    before, after = around
+    return before + piece * (size // len(piece)) + after
+
+
+@pytest.mark.parametrize("format", sorted(ENCODERS))
+@untraced
+def test_the_work_for_a_character_does_not_grow_with_the_text(format):
+    for where, around in places(ENCODERS[format]).items():
+        for piece in (*PIECES, *some_tags(format)):
+            small, large = fill(around, piece, SMALL), fill(around, piece, LARGE)
+            ratio = LARGE // SMALL * FACTOR
+            assert work(format, large, DELTA) < work(format, small, DELTA) * ratio, (where, piece)
+            assert work(format, large, LARGE) < work(format, small, LARGE) * ratio, (where, piece, "whole")
+
+
+ONE_OF_EACH_GRAMMAR = (
+    "hermes_json", "apertus", "bare_json", "mistral", "qwen_xml", "glm47_xml", "kimi_k3", "minimax_m3", "pythonic", "gemma4",
+    "harmony",
+)  # fmt: skip
+
+
+@untraced
+def test_tokens_that_end_nothing_cost_the_same_from_a_bound_on():
+    small, large = ("<|im_end|>" * (size // 10) for size in (LARGE, 8 * LARGE))
+    assert work("hermes_json", large, DELTA) < work("hermes_json", small, DELTA) * 8 * FACTOR
+
+
+@pytest.mark.parametrize("format", ONE_OF_EACH_GRAMMAR)
+@pytest.mark.parametrize(("where", "piece"), [("argument", "a[i] = x;\n"), ("untyped", "[")], ids=["code", "brackets"])
+@untraced
+def test_a_megabyte_costs_no_more_per_character(format, where, piece):
+    around, ratio = places(ENCODERS[format])[where], HUGE // MANY * FACTOR
+    many, huge = fill(around, piece, MANY), fill(around, piece, HUGE)
+    assert work(format, huge, 16 * DELTA) < work(format, many, 16 * DELTA) * ratio
+
+
+DEEP = 1200  # more than Python's own limit
+NESTING = (
+    '{"function": ',
+    '{"function": {"name": "f", "arguments": ',
+    '{"a": ',
+    "{a:",
+    "[",
+    "(",
+    "f(",
+    "f(a=",
+    "{'a': [",
+    '"\\ud83d',
+    "\\ud83d",
+)
+
+
+@pytest.mark.parametrize("format", sorted(FORMATS))
+@untraced
+def test_nothing_is_too_deep(format):
+    """What opens again and again, and never closes, is no exception."""
+    around = places(ENCODERS[format]).values() if format in ENCODERS else []
+    for before in ("", *some_tags(format), *(before for before, _ in around)):
+        for piece in NESTING:
+            parse_whole(format, before + piece * DEEP)
+    for tag in tags(format):
+        parse_whole(format, tag * DEEP)

@@ -1,0 +1,268 @@
+"""Every format: its case file whole, per character and at every cut; properties of arbitrary text."""
+
+import json
+from itertools import count
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from gateway.events import Finish, Text, ToolArgs, ToolEnd
+from gateway.formats import FORMATS, canonical, names
+from gateway.formats.format import Context
+from gateway.formats.markers import END_TOKENS, Markers
+from gateway.formats.markup import Markup
+from gateway.ledger import Ledger
+from gateway.normaliser import Normaliser
+from support.encoders import ENCODERS
+from support.format_events import EXAMPLES, calls, said, strings, untraced, written
+from support.format_literals import all_tags, literals
+from support.pipeline import TOOLS, cut, events_of, grammatical, setting, singly
+
+CASES = Path(__file__).parent / "cases"
+CUTS = 400  # of a case, at most; few are so long
+WITHOUT_CALLS = {"native", "auto", "think", "response_template"}
+
+
+def context_of(case):
+    """`tools`: false for none, or a list of names in place of the usual ones."""
+    tools = case.get("tools", True)
+    offered = {name: {} for name in tools} if isinstance(tools, list) else TOOLS if tools else {}
+    return Context(offered, case.get("thought") == "open")
+
+
+def cases():
+    for path in sorted(CASES.glob("*.json")):
+        for case in json.loads(path.read_text()):
+            yield pytest.param(path.stem, case, id=f"{path.stem}: {case['what']}")
+
+
+@pytest.mark.parametrize(("format", "case"), list(cases()))
+def test_a_case_means_the_same_under_every_cut(format, case):
+    text, ledger, how = case["text"], Ledger(), (format, context_of(case), case.get("finish", "stop"))
+    whole = said([text], *how, ledger)
+    assert written(whole) == case["events"]
+    assert [entry for entry in ledger.entries() if entry != "repaired:finish_reason"] == case.get("ledger", [])
+    assert grammatical(whole)
+    assert said(singly(text), *how) == whole
+    check_cuts(text, how, whole)
+
+
+@untraced
+def check_cuts(text, how, whole):
+    for place in range(0, len(text), 1 + len(text) // CUTS):
+        assert said([text[:place], text[place:]], *how) == whole, place
+
+
+# The table
+
+
+def test_each_format_has_a_row_a_case_file_and_an_encoder():
+    assert {path.stem for path in CASES.glob("*.json")} == set(FORMATS)
+    assert {*FORMATS} - WITHOUT_CALLS <= {*ENCODERS} <= {*FORMATS}
+
+
+def test_aliases_name_formats_and_nothing_twice():
+    aliases = [alias for row in FORMATS.values() for alias in row.aliases]
+    assert names() == {*FORMATS, *aliases} and len(names()) == len(FORMATS) + len(aliases)
+    assert canonical("hermes") == "hermes_json" and canonical("think") == "think"
+
+
+@pytest.mark.parametrize("name", sorted({*FORMATS} - WITHOUT_CALLS))
+def test_an_example_shows_a_call_with_nothing_left_over(name):
+    weather = {"get_weather": {"properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}}
+    events = written(said([FORMATS[name].example], name, Context(weather)))
+    assert [(tool, json.loads(args)) for tool, args in calls(events)] == [("get_weather", {"city": "Paris", "days": 3})]
+    assert not any(tag in strings(events, kind) for tag in ("<", "[", "{", "Paris") for kind in ("text", "reasoning"))
+
+
+# Arbitrary text
+
+WORDS = st.sampled_from(
+    ["hello ", "é😀", "\n", " ", "12", "-", "True", "null", "f", "g", "u", "a", "n", "o", "f(", '"a": ', "a=", '"f"', "functions.f:0"]
+)  # fmt: skip
+JSON = st.sampled_from(
+    ['{"name": "f", "arguments": {"a": "}\\"<"}}', '{"name":"g", "parameters": []}', '{"arguments": {"n": 1}, "name": "f"}',
+     '{"name": "f", "arguments": ', '{"name": "", "arguments": {}}', '{"a": "x"}', '{"a": "', '"}', "}}", "{}", '\\"', "\\",
+     "\\u00", "{'a': ('b',)}", "[f(a='b')]", '[1, "x"]']
+)  # fmt: skip
+ALL_TAGS = st.sampled_from((*all_tags(), *END_TOKENS))
+
+
+def garbage(format, *more):
+    """Text of a format's own tags and keys, half of all, and of what could stand between them."""
+    own = st.sampled_from(literals(format) or ("<",))
+    return st.lists(st.one_of(own, own, own, WORDS, JSON, ALL_TAGS, *more), max_size=12).map("".join)
+
+
+def each_format(check):
+    """A property of its own for each format, so that it is shown for all of them."""
+    return pytest.mark.parametrize("format", sorted(FORMATS))(untraced(check))
+
+
+def contexts():
+    return st.builds(
+        Context,
+        st.sampled_from([TOOLS, TOOLS, TOOLS, {}]),
+        st.booleans(),
+        st.sampled_from([None, "end", "text", "last"]),
+        st.sampled_from([None, None, "", "f"]),
+    )
+
+
+@each_format
+def test_any_cut_of_any_text_means_the_same(format):
+    @settings(max_examples=EXAMPLES, deadline=None)
+    @given(text=garbage(format), context=contexts(), finish=st.sampled_from(["stop", "length"]), data=st.data())
+    def check(text, context, finish, data):
+        whole = said([text], format, context, finish)
+        assert grammatical(whole)
+        assert said(singly(text), format, context, finish) == whole
+        assert said(cut(data, text), format, context, finish) == whole
+
+    check()
+
+
+@each_format
+def test_what_was_cut_off_is_the_beginning_of_the_whole(format):
+    """But for white space at its end, which a tag might have taken."""
+
+    @settings(max_examples=EXAMPLES, deadline=None)
+    @given(text=garbage(format), context=contexts(), data=st.data())
+    def check(text, context, data):
+        place = data.draw(st.integers(0, len(text)))
+        whole = written(said([text], format, context))
+        begun = written(said([text[:place]], format, context, "length"))
+        for kind in ("text", "reasoning"):
+            assert strings(whole, kind).startswith(strings(begun, kind).rstrip())
+        assert len(calls(begun)) <= len(calls(whole))
+        for (name, args), (full_name, full) in zip(calls(begun), calls(whole), strict=False):
+            assert name == full_name and (full.startswith(args) or args == "{}")
+
+    check()
+
+
+@each_format
+def test_no_word_is_lost(format):
+    numbered = count()
+    words = st.builds(lambda: f"\nword{next(numbered)};\n")
+
+    @settings(max_examples=EXAMPLES, deadline=None)
+    @given(text=garbage(format, words, words, words), context=contexts())
+    def check(text, context):
+        ledger = Ledger()
+        events = said([text], format, context, ledger=ledger)
+        kept = "".join(part for event in written(events) for part in event[1:])
+        if not any(entry.startswith("dropped:") for entry in ledger.entries()):
+            for word in text.split():
+                assert not word.startswith("word") or word in kept
+
+    check()
+
+
+@each_format
+def test_what_follows_a_prefill_is_the_rest_of_the_whole(format):
+    """Text of the prefill does not come again; a call that it leaves open is told whole, one that it ended is not."""
+
+    @settings(max_examples=EXAMPLES, deadline=None)
+    @given(text=garbage(format), context=contexts(), data=st.data())
+    def check(text, context, data):
+        place = data.draw(st.integers(0, len(text)))
+        before, after = text[:place], text[place:]
+        whole = written(said([text], format, context))
+        known = [*Normaliser(replace(setting(format), context=context)).feed(Text(0, before))]
+        rest = written(said([after], format, replace(context, prefill=before)))
+        if after:
+            ended = sum(isinstance(event, ToolEnd) for event in known)
+            assert calls(rest) == calls(whole)[ended:]
+            for kind in ("text", "reasoning"):
+                held = (
+                    strings(whole, kind).removeprefix(strings(written(known), kind)).removesuffix(strings(rest, kind))
+                )
+                assert strings(written(known), kind) + held + strings(rest, kind) == strings(whole, kind)
+                assert is_in_order(held, before) and is_in_order(strings(rest, kind), after)
+
+    check()
+
+
+def is_in_order(part, text):
+    """Whether all characters of a part are in a text, in their order."""
+    left = iter(text)
+    return all(character in left for character in part)
+
+
+@each_format
+def test_text_without_a_tag_is_just_text(format):
+    markup = FORMATS[format].parse
+    tags = getattr(markup, "without_calls", None)
+
+    @settings(max_examples=EXAMPLES, deadline=None)
+    @given(
+        text=garbage(format).map(lambda text: f"{text.strip()}.").filter(lambda text: not tags or not tags.search(text))
+    )
+    def check(text):
+        assert written(said([text], format, Context({}))) == [["text", text]]
+
+    if markup is None or hasattr(markup, "without_calls"):
+        check()
+
+
+# The edges of the core
+
+
+def test_the_longer_of_two_markers_is_found_however_it_is_cut():
+    markers = Markers("[", "[THINK]", "<a", "<a>")
+    assert markers.short == {"[", "<a"} and markers.search("x[THINK]")[0] == "[THINK]"
+
+
+def test_a_family_that_does_not_think_says_all_as_text_where_there_are_no_tools():
+    without = replace(setting(), format=Markup(thoughts={}), context=Context({}, thought_open=True))
+    assert written(Normaliser(without).feed(Text(0, "<think>a</think>"))) == [["text", "<think>a</think>"]]
+
+
+def test_a_marker_of_one_character_holds_nothing_back():
+    assert Markers("|").tail("a|") == 0
+
+
+@given(
+    st.lists(st.sampled_from(["é", "\\", '"', "\\u00e9", "\\ud83d", "\\ude00", "\\x", "\n", "a"]), max_size=8).map(
+        "".join
+    )
+)
+def test_arguments_in_a_string_are_decoded_as_json_does_however_they_are_cut(inside):
+    text = '<tool_call>{"name": "f", "arguments": "' + inside + '"}</tool_call>'
+    assert said([text]) == said(singly(text))
+
+
+@pytest.mark.parametrize(
+    ("inside", "wanted"),
+    [
+        ("\\ud83d\\ude00", "😀"),
+        ("\\ud83d", "\ufffd"),
+        ("\\ud83dx\\ude00", "\ufffdx\ufffd"),
+        ("\\x", "\\x"),
+        ("a\nb", "a\nb"),
+    ],
+)
+def test_odd_escapes_are_kept_or_replaced(inside, wanted):
+    text = f'<tool_call>{{"name": "f", "arguments": "{inside}"}}</tool_call>'
+    for pieces in ([text], singly(text)):
+        assert "".join(e.json for e in said(pieces) if isinstance(e, ToolArgs)).startswith(wanted)
+
+
+@pytest.mark.parametrize("early", ['{"arguments": {"a": "%s"}, "name": "f"}', '{"x": "%s'])
+def test_what_may_yet_be_a_call_is_held_back_only_so_far(early):
+    text = "<tool_call>" + early % ("x" * 5000)
+    for pieces in ([text], singly(text)):
+        first, *_ = said(pieces, limit=1000)
+        assert isinstance(first, Text) and first.text.startswith("<tool_call>{")
+    assert "".join(e.text for e in said([text], limit=1000) if isinstance(e, Text)).startswith(text[:1000])
+
+
+def test_a_text_parser_ends_with_its_stream():
+    assert events_of([b"data: {}\n\n", b"data: [DONE]\n\n"]) == [
+        Finish(0, "stop"),
+        *events_of([b"data: [DONE]\n\n"])[1:],
+    ]

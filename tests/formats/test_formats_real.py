@@ -1,0 +1,74 @@
+"""Formats of each grammar from a real llama.cpp: it is made to write the format's example, token by token.
+
+The server parses nothing.  It is asked as if it wanted a parser for calls, so that the gateway turns off the server's
+own; a llama.cpp takes no grammar beside tools that may be called.
+"""
+
+import asyncio
+import io
+import json
+
+import httpx
+import pytest
+from msgspec.structs import replace
+from openai import AsyncOpenAI
+
+from gateway import demo
+from gateway.backends import KINDS
+from gateway.config import parse
+from gateway.formats import FORMATS, names
+from gateway.server.app import create_app
+from support.threaded_gateway import listening
+
+WEATHER = {
+    "name": "get_weather",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}},
+}
+TOOLS = [{"type": "function", "function": WEATHER}]
+ASKED = (
+    "hermes_json", "llama3_json", "granite_json", "cohere4", "mistral", "deepseek_v31", "kimi_k2", "qwen_xml",
+    "minimax_m2", "dsml_v4", "kimi_k3", "glm47_xml", "pythonic", "lfm2_pythonic", "gemma4", "harmony", "minimax_m3",
+    "functionary32",
+)  # fmt: skip
+SLOTS = 4
+
+
+@pytest.fixture(scope="module")
+def answers():
+    """What each format's example became, all of them asked for before the first is looked at."""
+    raw = ("--threads", "1", "--skip-chat-parsing", "--reasoning-format", "none")
+    with demo.start(*raw, out=io.StringIO()) as server:
+        models = {name: {"backends": ["raw"], "upstream_model": demo.MODEL, "format": name} for name in ASKED}
+        config = {"backends": {"raw": {"kind": "llamacpp", "url": server}}, "models": models}
+        app = create_app(parse(json.dumps(config), "real.yaml", {}, names()))
+        with listening(app) as url:
+            httpx.get(f"{url}/health").raise_for_status()  # it has begun
+            app.state.directory.backends["raw"].kind = replace(KINDS["llamacpp"], refuses_tools=True)
+            yield asyncio.run(_all_answers(url))
+
+
+async def _all_answers(url):
+    free = asyncio.Semaphore(SLOTS)
+    async with AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=100) as client:
+
+        async def answer(name):
+            grammar = f"root ::= {json.dumps(FORMATS[name].example, ensure_ascii=False)}"
+            messages = [{"role": "user", "content": f"Repeat: {FORMATS[name].example}"}]
+            async with (
+                free,
+                client.chat.completions.stream(
+                    model=name, messages=messages, tools=TOOLS, extra_body={"grammar": grammar}, temperature=0
+                ) as stream,
+            ):
+                return (await stream.get_final_completion()).choices[0]
+
+        return dict(zip(ASKED, await asyncio.gather(*map(answer, ASKED)), strict=True))
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_the_example_of_a_format_is_a_call_when_a_real_server_streams_it(answers, name):
+    choice = answers[name]
+    (call,) = choice.message.tool_calls
+    assert (call.function.name, json.loads(call.function.arguments)) == ("get_weather", {"city": "Paris", "days": 3})
+    assert choice.finish_reason == "tool_calls"
+    assert not any(mark in (choice.message.content or "") for mark in "<{[|")

@@ -1,0 +1,250 @@
+"""What a model meant comes out again: turns as each format writes them, whole, cut anywhere, and broken off anywhere."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from gateway.formats.format import Context
+from gateway.formats.markers import END_TOKENS
+from support.encoders import ENCODERS
+from support.encoders.turn import Call, Calls, Said, Thought, plain
+from support.format_events import EXAMPLES, calls, said, strings, untraced, written
+from support.format_literals import all_tags, tags
+from support.pipeline import cut, grammatical, singly
+
+SITUATIONS = json.loads((Path(__file__).parent / "situations.json").read_text())
+TOOLS = SITUATIONS["tools"]
+OFFERED = Context(TOOLS)
+LONG = 10_000  # characters
+PLACES = 4  # cuts of a text, where not all are tried
+FULL = ("a whole turn", "text, then calls", "text alone")  # where all are: in the first of them that a format can say
+JSON_TYPES = {bool: "boolean", int: "integer", float: "number", dict: "object", list: "array", str: "string"}
+
+
+def parts_of(turn):
+    times = turn.get("times", 1)
+    for kind, content in turn["parts"]:
+        if kind == "calls":
+            yield Calls(
+                tuple(
+                    Call(name, {key: stretched(value, times) for key, value in args.items()}) for name, args in content
+                )
+            )
+        else:
+            yield {"thought": Thought, "text": Said}[kind](content)
+
+
+def stretched(value, times):
+    return value * times if isinstance(value, str) else value
+
+
+def can_say(encoder, parts):
+    """Whether a format has a way to write such a turn."""
+    made = [part for part in parts if isinstance(part, Calls)]
+    if made and (not encoder.calls or (encoder.last and parts[-1] is not made[0])):
+        return False
+    if not encoder.thought and any(isinstance(part, Thought) for part in parts):
+        return False
+    arguments = [(call.name, key, value) for part in made for call in part.calls for key, value in call.args.items()]
+    if encoder.typed and not all(fits(*argument) for argument in arguments):
+        return False
+    return all(encoder.strings(text) for _, _, value in arguments for text in (plain(value), *inside(value)))
+
+
+def fits(tool, key, value):
+    """Whether the schema tells the type of a value that is written without it."""
+    schema = TOOLS[tool].get("properties", {}).get(key, {"type": "string"})
+    kind = JSON_TYPES.get(type(value), "null")
+    return kind in schema["type"] or (kind == "integer" and "number" in schema["type"])
+
+
+def inside(value):
+    """The strings in a value."""
+    if isinstance(value, str):
+        return [value]
+    parts = [*value.keys(), *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else []
+    return [text for part in parts for text in inside(part)]
+
+
+def meant(parts):
+    """The turn as written events, with arguments as values."""
+    out = []
+    for part in parts:
+        if isinstance(part, Calls):
+            out += [["call", call.name, repr(call.args)] for call in part.calls]
+        else:
+            out.append(["reasoning" if isinstance(part, Thought) else "text", part.text])
+    return out
+
+
+def valued(events):
+    return [[*event[:2], repr(json.loads(event[2]))] if event[0] == "call" else event for event in events]
+
+
+def spread(text):
+    """Some places of a text, in even steps; of a long one few."""
+    return range(0, len(text), max(1, len(text) // (PLACES if len(text) < LONG else 1) - 1))
+
+
+def check_cut_short(format, text, place, whole):
+    """What is known of a turn that was broken off is the beginning of what it would have been."""
+    events = written(said([text[:place]], format, OFFERED, "length"))
+    for kind in ("text", "reasoning"):
+        assert strings(whole, kind).startswith(strings(events, kind)), (place, kind)
+    names, broken = calls(whole), calls(events)
+    assert [name for name, _ in broken] == [name for name, _ in names[: len(broken)]], place
+    for (_, args), (_, full) in zip(broken, names, strict=False):
+        assert full.startswith(args) or args == "{}", place
+
+
+def check_ended_early(format, text, place):
+    """The model itself ended there: arguments are JSON all the same."""
+    events = said([text[:place]], format, OFFERED)
+    assert grammatical(events)
+    for _, args in calls(written(events)):
+        json.loads(args)
+
+
+def situations():
+    for name, encoder in ENCODERS.items():
+        for turn in SITUATIONS["turns"]:
+            parts = tuple(parts_of(turn))
+            if can_say(encoder, parts):
+                yield pytest.param(name, parts, id=f"{name}: {turn['what']}")
+
+
+@pytest.mark.parametrize(("format", "parts"), list(situations()))
+@untraced
+def test_a_turn_comes_out_as_it_was_meant(format, parts):
+    text = ENCODERS[format].encode(parts)
+    whole = written(said([text], format, OFFERED))
+    assert valued(whole) == meant(parts)
+    assert written(said(singly(text), format, OFFERED)) == whole
+    for place in spread(text):
+        assert written(said([text[:place], text[place:]], format, OFFERED)) == whole, place
+        check_cut_short(format, text, place, whole)
+        check_ended_early(format, text, place)
+
+
+@pytest.mark.parametrize("format", sorted(ENCODERS))
+@untraced
+def test_a_turn_means_the_same_at_every_cut_and_its_beginning_at_every_end(format):
+    turns = [tuple(parts_of(turn)) for turn in SITUATIONS["turns"] if turn["what"] in FULL]
+    parts = max((turn for turn in turns if can_say(ENCODERS[format], turn)), key=len)
+    text = ENCODERS[format].encode(parts)
+    whole = written(said([text], format, OFFERED))
+    for place in range(len(text)):
+        assert written(said([text[:place], text[place:]], format, OFFERED)) == whole, place
+        check_cut_short(format, text, place, whole)
+        check_ended_early(format, text, place)
+
+
+# Random turns
+
+WORDS = st.sampled_from(
+    ["a", "Paris", "naïve", "日本", "😀", "é", "\u2028", "\ufffd", "x = 1", "<b>", "&amp;", "12", "true"]
+)
+MARKS = st.sampled_from(
+    [
+        " ",
+        "\n",
+        "\r\n",
+        '"',
+        "'",
+        "\\",
+        "\\n",
+        "\\u0041",
+        "{",
+        "}",
+        "[",
+        "]",
+        "(",
+        ")",
+        "<",
+        ">",
+        "|",
+        "</",
+        ",",
+        ":",
+        "=",
+        "\0",
+        "\x1b",
+    ]
+)
+TAGS = st.sampled_from(all_tags())
+anything = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
+
+
+def adversarial(format):
+    """Strings of the format's own tags, of others', of what any grammar may trip over."""
+    own = st.sampled_from(tags(format) or ("<",))
+    return st.lists(st.one_of(WORDS, MARKS, own, own, TAGS, anything), max_size=6).map("".join)
+
+
+def harmless(format):
+    """Texts that say something and have nothing of the format's own, nor white space at their ends."""
+    own = [tag for tag in (*tags(format), *END_TOKENS) if len(tag) > 1]
+    marks = st.sampled_from([" ", "\n", '"', ", ", ". "])
+    pieces = st.lists(st.one_of(WORDS, marks, TAGS, anything), min_size=1, max_size=6)
+    return pieces.map("".join).map(str.strip).filter(lambda text: not is_markup(text, own))
+
+
+def is_markup(text, own):
+    """Whether some of a text may be taken for a tag, or for what stands between calls or begins one."""
+    return not text.strip(",;") or text[-1] in "{[(" or any((text + tag).find(tag) < len(text) for tag in own)
+
+
+def values(format):
+    strings = adversarial(format)
+    numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    return {
+        "text": strings,
+        "count": st.integers(),
+        "ratio": numbers,
+        "flag": st.booleans(),
+        "items": st.lists(st.integers(), max_size=3),
+        "names": st.lists(strings, max_size=3),
+        "object": st.fixed_dictionaries(
+            {}, optional={"street": strings, "number": st.integers(), "open": st.booleans()}
+        ),
+        "maybe": st.none() | st.integers(),
+    }
+
+
+def turns(format, encoder):
+    every = st.builds(Call, st.just("every"), st.fixed_dictionaries({}, optional=values(format)))
+    free = st.builds(
+        Call, st.just("free"), st.dictionaries(st.sampled_from(["k", "key_2", "käse"]), adversarial(format), max_size=2)
+    )
+    made = st.lists(every | free, min_size=1, max_size=3).map(lambda made: Calls(tuple(made)))
+    text = harmless(format)
+    thought = [text.map(lambda text: Thought(text + "\n"))] if encoder.thought else []
+    ways = [[text.map(Said)]]
+    if encoder.calls:
+        ways += [[made], [text.map(Said), made]]
+        ways += [] if encoder.last else [[made, text.map(Said)], [text.map(Said), made, text.map(Said), made]]
+    return st.one_of([st.tuples(*start, *way) for way in ways for start in ([], thought)])
+
+
+@pytest.mark.parametrize("format", sorted(ENCODERS))
+@untraced
+def test_any_turn_comes_out_as_it_was_meant(format):
+    encoder = ENCODERS[format]
+
+    @settings(max_examples=EXAMPLES, deadline=None)
+    @given(parts=turns(format, encoder), data=st.data())
+    def check(parts, data):
+        assume(can_say(encoder, parts))
+        text = encoder.encode(parts)
+        whole = written(said([text], format, OFFERED))
+        assert valued(whole) == meant(parts), text
+        place = data.draw(st.integers(0, len(text)))
+        for pieces in (singly(text), cut(data, text), [text[:place], text[place:]]):
+            assert written(said(pieces, format, OFFERED)) == whole
+        check_cut_short(format, text, place, whole)
+        check_ended_early(format, text, place)
+
+    check()

@@ -1,0 +1,122 @@
+"""Search in files that runs at the gateway: what the operator's server is asked, what the model is told, and clients."""
+
+import json
+
+import pytest
+
+from support.app import gateway, problem
+from support.responses_events import checked, checked_whole
+from support.search_services import KEY, says, searching
+from support.upstream import HELLO
+from support.web_search import calling, saying, told
+
+FILES = {"type": "file_search", "vector_store_ids": ["vs_1", "vs_2"]}
+ASK = ("file_search__search", {"query": "holidays"})
+
+
+def found(*files):
+    """As OpenAI's API says it, each a name and its score."""
+    data = [
+        {
+            "file_id": f"file_{name}",
+            "filename": f"{name}.md",
+            "score": score,
+            "attributes": {"year": 2026},
+            "content": [{"type": "text", "text": f"{name} says so."}],
+        }
+        for name, score in files
+    ]
+    return {"object": "vector_store.search_results.page", "data": data, "has_more": False, "next_page": None}
+
+
+STORES = {
+    "v1/vector_stores/vs_1/search": found(("one", 0.5), ("two", 0.9)),
+    "v1/vector_stores/vs_2/search": found(("three", 0.7)),
+}
+
+
+def at(web, **said):
+    return {"file_search": {"url": f"{web.url}/v1", "api_key": KEY, **said}}
+
+
+@pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])
+async def test_a_model_searches_files_and_cites(streamed):
+    async with searching(**STORES) as web, gateway(calling(ASK), saying("So [", "1]."), tools=at(web)) as site:
+        more = {"max_num_results": 2, "filters": {"type": "eq", "key": "year", "value": 2026}}
+        include = ["file_search_call.results"]
+        answer = await site.respond(stream=streamed, tools=[{**FILES, **more}], include=include)
+        made, message = (checked if streamed else checked_whole)(answer.content)["output"]
+        assert (made["type"], made["status"], made["queries"]) == ("file_search_call", "completed", ["holidays"])
+        assert [one["filename"] for one in made["results"]] == ["two.md", "three.md"]
+        assert made["results"][0] == {
+            "file_id": "file_two", "filename": "two.md", "score": 0.9, "attributes": {"year": 2026}, "text": "two says so.",
+        }  # fmt: skip
+        (cited,) = message["content"][0]["annotations"]
+        assert cited == {"type": "file_citation", "index": 3, "file_id": "file_two", "filename": "two.md"}
+        assert "[1] two.md\ntwo says so.\n\n[2] three.md" in told(site)[0] and "<untrusted>" in told(site)[0]
+        assert sorted(web.paths) == ["/v1/vector_stores/vs_1/search", "/v1/vector_stores/vs_2/search"]
+        assert all(body == {"query": "holidays", **more} for _, _, body, _ in web.asked)
+        assert all(heads["authorization"] == f"Bearer {KEY}" for *_, heads in web.asked)
+        assert KEY not in answer.text + json.dumps(site.asked)
+
+
+async def test_results_are_shown_to_who_asks_for_them_and_told_again():
+    async with searching(**STORES) as web, gateway(calling(ASK), HELLO, tools=at(web)) as site:
+        first = checked_whole((await site.respond(tools=[FILES])).content)
+        assert first["output"][0]["results"] is None
+        await site.respond(previous_response_id=first["id"], input="More?", tools=[FILES])
+        assert "three says so." in told(site)[0]
+
+
+async def test_a_search_in_files_that_is_forced():
+    async with searching(**STORES) as web, gateway(calling(ASK), HELLO, tools=at(web)) as site:
+        response = checked_whole((await site.respond(tools=[FILES], tool_choice={"type": "file_search"})).content)
+        assert response["output"][0]["type"] == "file_search_call"
+        assert [post.json.get("tool_choice") for post in site.upstream.posts] == ["required", None]
+
+
+@pytest.mark.parametrize("arguments", [{"query": 5}, {}, []], ids=["a number", "nothing", "a list"])
+async def test_a_call_that_makes_no_sense(arguments):
+    async with searching() as web, gateway(calling(("file_search__search", arguments)), HELLO, tools=at(web)) as site:
+        made = checked_whole((await site.respond(tools=[FILES])).content)["output"][0]
+        assert (made["status"], made["queries"]) == ("failed", []) and "There has to be a 'query'" in told(site)[0]
+
+
+async def test_a_store_that_is_not_there():
+    stores = {**STORES, "v1/vector_stores/vs_2/search": says({"error": {}}, 404)}
+    async with searching(**stores) as web, gateway(calling(ASK), HELLO, tools=at(web)) as site:
+        response = checked_whole((await site.respond(tools=[FILES])).content)
+        assert (response["status"], response["output"][0]["status"]) == ("completed", "failed")
+        assert response["output"][0]["queries"] == ["holidays"] and told(site) == [
+            "The file search refused: status 404."
+        ]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "param"),
+    [
+        ({"vector_store_ids": None}, "tools[0].vector_store_ids"),
+        ({"vector_store_ids": []}, "tools[0].vector_store_ids"),
+        ({"vector_store_ids": ["../../admin"]}, "tools[0].vector_store_ids[0]"),
+        ({"vector_store_ids": [".."]}, "tools[0].vector_store_ids[0]"),
+        ({"max_num_results": 51}, "tools[0].max_num_results"),
+        ({"filters": "a"}, "tools[0].filters"),
+    ],
+)
+async def test_what_no_search_can_be_told(wrong, param):
+    async with gateway(HELLO) as site:
+        assert problem(await site.respond(tools=[{**FILES, **wrong}]))[3] == param
+
+
+async def test_what_the_gateway_has_nothing_for_is_left_out_or_refused():
+    """Whatever else runs here."""
+    async with searching() as web, gateway(HELLO, tools={**at(web), **web.tools()}) as site:
+        container = {"type": "code_interpreter", "container": {"type": "auto"}}
+        for tool in (container, {"type": "image_generation"}):
+            answer = await site.respond(tools=[tool])
+            assert answer.headers["x-gateway-warnings"] == f"dropped:tools.{tool['type']}" and "tools" not in site.asked
+            forced = await site.respond(tools=[tool, FILES], tool_choice={"type": tool["type"]})
+            assert problem(forced)[2:] == ("unsupported_value", "tool_choice")
+        assert problem(await site.respond(tools=[{"type": "computer"}]))[2:] == ("unsupported_value", "tools[0].type")
+    async with gateway(HELLO) as site:
+        assert (await site.respond(tools=[FILES])).headers["x-gateway-warnings"] == "dropped:tools.file_search"

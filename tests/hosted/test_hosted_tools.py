@@ -1,0 +1,426 @@
+"""Tools that run at the gateway, without a network: what a client is told, in which order, and what the model is asked."""
+
+import json
+from itertools import count
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from gateway.endpoints import chat
+from gateway.errors import Problem
+from gateway.events import HostedEnd, Usage
+from gateway.hosted import Between, Limits, Loop, Result, Unseen, offered
+from gateway.hosted import mcp as protocol
+from gateway.ledger import Ledger
+from gateway.request import Approved, Named, Request, Tool
+from gateway.translate import translate
+from gateway.turn import CallUpstream, Failed, Keep, Send, Turn
+from support.pipeline import DONE, call, chunk, cut, setting, sse, upstream
+from support.responses import new_encoder
+from support.responses_events import checked, checked_whole
+
+SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}}
+LISTED = [{"name": name, "input_schema": SCHEMA, "annotations": None, "description": None} for name in ("find", "drop")]
+NEVER = {"type": "mcp", "server_label": "crm", "require_approval": "never"}
+CLIENTS = Tool("theirs", {"name": "theirs", "parameters": SCHEMA})
+ASKED = Request(model="m", messages=({"role": "user", "content": "q"},), tools=(CLIENTS,), stream=True)
+USAGE = sse({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}})
+
+
+def ours(definition=NEVER):
+    server = protocol.Server(definition)
+    return [server.ours(tool) for tool in server.tools(LISTED)]
+
+
+FIND, DROP, THEIRS = (("crm__find", '{"q":"a"}'), ("crm__drop", "{}"), ("theirs", '{"q":"t"}'))
+
+
+def calls(*made, finish="tool_calls", text=None, thought=None):
+    """What a model says that calls these, each a name and its arguments."""
+    said = [chunk(reasoning_content=thought)] if thought else []
+    said += [chunk(content=text)] if text else []
+    for place, (name, arguments) in enumerate(made):
+        half = len(arguments) // 2
+        said += [chunk(tool_calls=[call(place, f"c{place}", name, arguments[:half])])]
+        said += [chunk(tool_calls=[call(place, None, None, arguments[half:])])]
+    return b"".join([*said, chunk(finish), USAGE, DONE])
+
+
+HELLO = chunk(content="Hello.") + chunk("stop") + USAGE + DONE
+
+
+class Site:
+    """A client and a model, with nothing between but what is pure: `rounds` are what the model says.
+
+    tools: how each tool answers; order: in which they do; pieces: how the model's bytes are cut.
+    """
+
+    def __init__(self, *rounds, request=ASKED, tools=None, approved=(), limits=(64, 16), loop=Loop, told=(), **options):
+        self.ledger, self.ran, self.requests, ids = Ledger(), [], [], count(1)
+        self._rounds, self._tools, self._pieces = (
+            iter(rounds),
+            tools or {},
+            options.get("pieces", lambda whole: [whole]),
+        )
+        offer = ours(options.get("definition", NEVER))
+        self.loop = loop(offer, Limits(*limits), lambda prefix: f"{prefix}{next(ids)}", told, approved)
+        self._request = offered(request, [one.tool for one in offer], self.ledger)
+        if "encoder" in options:
+            endpoint = options["encoder"](self._request, self.ledger)
+        else:
+            endpoint = new_encoder(request.stream, ledger=self.ledger, kept=True)
+        self._order = options.get("order", lambda due: due)
+        self.turn = Turn(self._request, self._open, endpoint, again=self._again)
+        self.sent = b""
+
+    def _open(self, _):
+        if self.loop.running:
+            return Between(self.loop)
+        self.loop.begin()
+        self.requests.append(self._request)
+        lowered, filters = translate(self._request, self.ledger)
+        schemas = {tool.name: tool.definition.get("parameters") or {} for tool in lowered.callable_tools}
+        return upstream(setting("native", tools=schemas, ledger=self.ledger), filters=[*filters, self.loop])
+
+    def _again(self):
+        return self._request if self.loop.running or self.loop.goes_on else None
+
+    def run(self):
+        """All that its client gets."""
+        actions = self.turn.start()
+        while any(isinstance(action, CallUpstream) for action in actions):
+            actions = self._between() if self.loop.running else self._model()
+        if any(isinstance(action, Keep) for action in actions):
+            self._take(self.turn.kept(well=True))
+        return self.sent
+
+    def _model(self):
+        self.turn.answered("text/event-stream")
+        for piece in self._pieces(next(self._rounds)):
+            self.sent += self.turn.feed(piece)
+        return self._take(self.turn.close())
+
+    def _between(self):
+        self.sent += self.turn.feed(b"[]")
+        for run in self._order(self.loop.due):
+            self.ran.append((run.ours.tool.name, run.arguments))
+            said = self._tools.get(run.ours.tool.name, f"{run.ours.tool.name} of {run.arguments}")
+            result = {"id": run.id, "content": said, "item": {"output": said}}
+            self.sent += self.turn.feed(json.dumps([result]).encode())
+        if self.loop.goes_on:
+            self._request = self.loop.next(self._request)
+        return self._take(self.turn.close())
+
+    def _take(self, actions):
+        self.sent += b"".join(action.data for action in actions if isinstance(action, Send))
+        return actions
+
+
+def answered(*rounds, **options):
+    site = Site(*rounds, **options)
+    return site, checked(site.run())
+
+
+def brief(response):
+    """Each item of the output in a few words."""
+    said = {"message": lambda item: item["content"][0]["text"], "mcp_call": lambda item: item["output"]}
+    return [(item["type"], said.get(item["type"], lambda item: item.get("name"))(item)) for item in response["output"]]
+
+
+def roles(request):
+    return [message["role"] for message in request.messages]
+
+
+def test_a_call_is_run_and_the_model_answers():
+    site, response = answered(calls(FIND, text="Let me see.", thought="hm"), HELLO)
+    assert brief(response) == [
+        ("reasoning", None), ("message", "Let me see."), ("mcp_call", 'find of {"q":"a"}'), ("message", "Hello."),
+    ]  # fmt: skip
+    made = response["output"][2]
+    assert (made["arguments"], made["status"], made["server_label"]) == ('{"q":"a"}', "completed", "crm")
+    assert response["status"] == "completed" and response["usage"]["total_tokens"] == 14
+    said, output = site.requests[1].messages[1:]
+    assert said == {
+        "role": "assistant", "content": "Let me see.", "reasoning_content": "hm",
+        "tool_calls": [
+            {"id": "c0", "type": "function", "function": {"name": "find", "namespace": "crm", "arguments": '{"q":"a"}'}},
+        ],
+    }  # fmt: skip
+    assert output == {"role": "tool", "tool_call_id": "c0", "content": 'find of {"q":"a"}'}
+
+
+def test_what_the_model_has_signed_it_gets_back():
+    block = {"type": "thinking", "thinking": "hm", "signature": "s"}
+    thought = chunk(reasoning_content="hm", thinking_blocks=[block])
+    site, _ = answered(thought + calls(FIND), HELLO)
+    assert site.requests[1].messages[1]["thinking_blocks"] == [block]
+
+
+@pytest.mark.parametrize("order", [lambda due: due, lambda due: due[::-1]], ids=["in order", "backwards"])
+def test_calls_are_told_in_their_order_whoever_was_faster(order):
+    site, response = answered(calls(FIND, DROP), HELLO, order=order)
+    assert brief(response)[:2] == [("mcp_call", 'find of {"q":"a"}'), ("mcp_call", "drop of {}")]
+    assert [message["tool_call_id"] for message in site.requests[1].messages[2:]] == ["c0", "c1"]
+
+
+def test_each_item_ends_as_soon_as_it_can():
+    site = Site(calls(FIND, DROP), HELLO)
+    site.turn.start()
+    site.turn.answered("text/event-stream")
+    site.turn.feed(calls(FIND, DROP))
+    site.turn.close()
+    assert [run.id for run in site.loop.due] == ["c0", "c1"]
+    (ended, begun) = (site.loop.answered([]), site.loop.feed(Usage(0, 0)))
+    assert ended == [] and len(begun) == 1
+    told = site.loop.answered([Result("c0", "x", {"output": "x"})])
+    assert isinstance(told[0], HostedEnd) and len(told) == 5  # and all of the next but its end
+    assert isinstance(site.loop.answered([Result("c1", "y", {"output": "y"})])[-1], HostedEnd)
+
+
+def test_calls_of_the_client_are_handed_out_beside():
+    site, response = answered(calls(THEIRS, FIND, THEIRS))
+    assert [item["type"] for item in response["output"]] == ["function_call", "mcp_call", "function_call"]
+    assert site.ran == [("find", '{"q":"a"}')] and response["status"] == "completed"
+
+
+def test_an_answer_of_several_rounds():
+    site, response = answered(calls(FIND), calls(DROP), HELLO)
+    assert [kind for kind, _ in brief(response)] == ["mcp_call", "mcp_call", "message"]
+    assert roles(site.requests[2]) == ["user", "assistant", "tool", "assistant", "tool"]
+    assert response["usage"]["total_tokens"] == 21
+
+
+def test_a_forced_call_is_forced_once():
+    forced = Request(
+        **{name: getattr(ASKED, name) for name in ("model", "messages", "tools", "stream")}, tool_choice="required"
+    )
+    site, _ = answered(calls(FIND), HELLO, request=forced)
+    assert [request.tool_choice for request in site.requests] == ["required", None]
+
+
+@pytest.mark.parametrize(("most", "asked"), [(100, [100, 96, 92]), (3, [3, 1, 1]), (None, [None] * 3)])
+def test_a_limit_of_tokens_is_that_of_all_rounds(most, asked):
+    site, _ = answered(calls(FIND), calls(DROP), HELLO, request=replace(ASKED, max_tokens=most))
+    assert [request.max_tokens for request in site.requests] == asked
+
+
+@pytest.mark.parametrize("limits", [(1, 16), (64, 1)], ids=["calls", "rounds"])
+def test_at_a_limit_the_model_is_asked_without_these_tools(limits):
+    site, response = answered(calls(FIND), HELLO, limits=limits)
+    assert [len(request.callable_tools) for request in site.requests] == [3, 1]
+    assert site.requests[1].callable_tools == (CLIENTS,) and len(brief(response)) == 2
+
+
+def test_calls_beyond_the_limit_are_not_made_and_not_told():
+    site, response = answered(calls(FIND, DROP, text="Wait."), HELLO, limits=(1, 16))
+    assert brief(response) == [("message", "Wait."), ("mcp_call", 'find of {"q":"a"}'), ("message", "Hello.")]
+    assert site.ran == [("find", '{"q":"a"}')]
+    assert "no more calls" in site.requests[1].messages[-1]["content"]
+
+
+def test_texts_with_nothing_between_them_are_apart():
+    _, response = answered(calls(FIND, text="Wait."), HELLO, limits=(0, 16))
+    assert brief(response) == [("message", "Wait.\n\nHello.")]
+    _, response = answered(calls(FIND), HELLO, limits=(0, 16))
+    assert brief(response) == [("message", "Hello.")]
+
+
+def test_a_model_that_goes_on_calling_is_not_heard():
+    site, response = answered(calls(FIND), calls(DROP, text="Wait."), limits=(1, 16))
+    assert brief(response) == [("mcp_call", 'find of {"q":"a"}'), ("message", "Wait.")] and len(site.ran) == 1
+
+
+# Calls that come to nothing
+
+
+def test_arguments_that_are_no_json_fail_and_the_model_is_told():
+    site, response = answered(calls(("crm__find", "[oops")), HELLO)
+    made = response["output"][0]
+    assert (made["status"], made["arguments"], made["output"]) == ("failed", "[oops", None) and not site.ran
+    assert "no JSON" in made["error"]["message"] and "no JSON" in site.requests[1].messages[-1]["content"]
+
+
+def test_nothing_is_run_of_a_round_that_was_cut():
+    site, response = answered(calls(FIND, ("crm__drop", '{"q":'), finish="length"))
+    assert [item["status"] for item in response["output"]] == ["failed", "incomplete"] and not site.ran
+    assert response["status"] == "incomplete"
+
+
+def test_a_round_that_breaks_off_tells_what_had_come():
+    site = Site()
+    site.turn.start()
+    site.turn.answered("text/event-stream")
+    said = calls(FIND, THEIRS)
+    site.sent += site.turn.feed(said[: said.index(b'data: {"choices": [{"index": 0, "delta": {}')])
+    site._take(site.turn.fail(Problem(502, "broke", "upstream_lost")))
+    site._take(site.turn.kept(well=True))
+    response = checked(site.sent)
+    assert [(item["type"], item["status"]) for item in response["output"]] == [
+        ("mcp_call", "failed"), ("function_call", "completed"),
+    ]  # fmt: skip
+
+
+def test_a_call_that_breaks_off_is_incomplete():
+    site = Site()
+    site.turn.start()
+    site.turn.answered("text/event-stream")
+    site.sent += site.turn.feed(chunk(tool_calls=[call(0, "c0", "crm__find", '{"q":')]))
+    site._take(site.turn.fail(Problem(502, "broke", "upstream_lost")))
+    site._take(site.turn.kept(well=True))
+    (item,) = checked(site.sent)["output"]
+    assert (item["status"], item["arguments"]) == ("incomplete", '{"q":')
+
+
+def test_what_ends_the_answer_ends_the_calls():
+    site = Site(calls(FIND, DROP))
+    site.turn.start()
+    site._model()
+    site._take(site.turn.end(Problem(503, "The gateway was stopped.", "server_is_overloaded")))
+    site._take(site.turn.kept(well=True))
+    response = checked(site.sent)
+    assert [item["status"] for item in response["output"]] == ["failed", "failed"] and response["status"] == "failed"
+
+
+def test_a_backend_that_fails_before_the_first_word_of_a_round_is_no_end():
+    site = Site(calls(FIND))
+    site.turn.start()
+    site._model()
+    site._between()
+    assert isinstance(site.turn.fail(Problem(502, "broke"))[-1], Failed)
+    site.turn.start()
+    site._rounds = iter([HELLO])
+    site._model()
+    site._take(site.turn.kept(well=True))
+    assert brief(checked(site.sent)) == [("mcp_call", 'find of {"q":"a"}'), ("message", "Hello.")]
+
+
+# Approval
+
+ALWAYS = {**NEVER, "require_approval": "always"}
+YES = Approved("mcpr_1", Named("find", "crm"), '{"q":"a"}')
+WAITING = (
+    {"role": "user", "content": "q"},
+    {"role": "assistant", "content": None, "tool_calls": []},
+    {"role": "tool", "tool_call_id": "mcpr_1", "content": ""},
+)
+
+
+def test_a_call_that_has_to_be_approved_is_asked_for():
+    site, response = answered(
+        calls(FIND, DROP, text="May I?"), definition={**NEVER, "require_approval": {"always": {"tool_names": ["drop"]}}}
+    )
+    assert [item["type"] for item in response["output"]] == ["message", "mcp_call", "mcp_approval_request"]
+    request = response["output"][2]
+    assert (request["name"], request["server_label"], request["arguments"]) == ("drop", "crm", "{}")
+    assert site.ran == [("find", '{"q":"a"}')] and response["status"] == "completed"
+
+
+def test_a_call_that_was_approved_is_made_first():
+    request = Request(model="m", messages=WAITING, stream=True)
+    site, response = answered(HELLO, request=request, approved=[YES], definition=ALWAYS)
+    made = response["output"][0]
+    assert (made["approval_request_id"], made["output"], made["arguments"]) == (
+        "mcpr_1",
+        'find of {"q":"a"}',
+        '{"q":"a"}',
+    )
+    assert brief(response)[1] == ("message", "Hello.")
+    assert site.requests[0].messages[2] == {"role": "tool", "tool_call_id": "mcpr_1", "content": 'find of {"q":"a"}'}
+
+
+def test_what_is_not_there_any_more_is_not_run():
+    gone = Approved("mcpr_1", Named("gone", "crm"), "{}")
+    site, response = answered(HELLO, request=Request(model="m", messages=WAITING, stream=True), approved=[gone])
+    assert brief(response) == [("message", "Hello.")] and "not available" in site.requests[0].messages[2]["content"]
+
+
+# However it is cut, and whoever asks
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_however_the_bytes_are_cut_the_client_is_told_the_same(data):
+    rounds = [
+        calls(FIND, DROP, text="Wait. ", thought="hm"),
+        calls(data.draw(st.sampled_from([THEIRS, FIND, DROP])), finish=data.draw(st.sampled_from(["stop", "length"]))),
+        HELLO,
+    ]
+    wanted = answered(*rounds)[1]
+    _, response = answered(*rounds, pieces=lambda whole: cut(data, whole))
+    assert response["output"] == wanted["output"]
+    whole = Site(*rounds, request=Request(model="m", messages=ASKED.messages, tools=ASKED.tools), pieces=lambda w: [w])
+    assert checked_whole(whole.run())["output"] == wanted["output"]
+
+
+def chat_encoder(request, ledger):
+    body = {"model": "m", "messages": [{"role": "user", "content": "q"}], "stream": request.stream}
+    return chat.encoder(chat.Head("chatcmpl-1", 7, "m"), chat.parse(json.dumps(body).encode()), ledger, lambda: "xx")
+
+
+def test_a_chat_shows_the_answer_alone():
+    site = Site(calls(FIND, text="Wait."), calls(THEIRS), loop=Unseen, encoder=chat_encoder)
+    frames = [json.loads(line[6:]) for line in site.run().splitlines() if line.startswith(b"data: {")]
+    deltas = [choice["delta"] for frame in frames for choice in frame["choices"]]
+    assert "".join(delta.get("content") or "" for delta in deltas) == "Wait."
+    (start, *_) = [delta["tool_calls"][0] for delta in deltas if "tool_calls" in delta]
+    assert (start["index"], start["function"]["name"]) == (0, "theirs")
+    whole = Site(
+        calls(FIND, text="Wait."),
+        HELLO,
+        loop=Unseen,
+        encoder=chat_encoder,
+        request=Request(model="m", messages=ASKED.messages),
+    )
+    assert json.loads(whole.run())["choices"][0]["message"]["content"] == "Wait.\n\nHello."
+
+
+def test_what_the_answer_begins_with_comes_with_its_first_word():
+    told = protocol.told("mcpl_1", "crm", LISTED)
+    _, response = answered(HELLO, told=told)
+    assert response["output"][0]["tools"] == LISTED and brief(response)[1] == ("message", "Hello.")
+    _, response = answered(HELLO, told=protocol.told("mcpl_1", "crm", [], "It is down."))
+    assert (response["output"][0]["error"], response["output"][0]["tools"]) == ("It is down.", [])
+    request = Request(model="m", messages=WAITING, stream=True)
+    _, response = answered(HELLO, request=request, told=told, approved=[YES])
+    assert [item["type"] for item in response["output"]] == ["mcp_list_tools", "mcp_call", "message"]
+    site = Site(request=request, told=told, approved=[YES])
+    site.turn.start()
+    site._take(site.turn.end(Problem(503, "Stopped.", "server_is_overloaded")))
+    assert b"mcp_list_tools.completed" in site.sent
+
+
+# What is offered
+
+
+@pytest.mark.parametrize(
+    ("choice", "allowed", "wanted", "callable", "listed"),
+    [
+        (None, None, None, ["theirs", "find", "drop"], []),
+        (Named("", "crm"), None, "required", ["find", "drop"], []),
+        (Named("find", "crm"), None, Named("find", "crm"), ["theirs", "find", "drop"], []),
+        (Named("gone", "crm"), None, None, ["theirs", "find", "drop"], ["unenforced:tool_choice"]),
+        (Named("", "down"), None, None, [], ["unenforced:tool_choice"]),
+        ("auto", frozenset([Named("", "crm"), Named("theirs")]), "auto", ["theirs", "find", "drop"], []),
+        ("auto", frozenset([Named("find", "crm")]), "auto", ["find"], []),
+    ],
+)  # fmt: skip
+def test_a_choice_may_name_what_is_yet_to_be_found(choice, allowed, wanted, callable, listed):
+    ledger = Ledger()
+    request = Request(model="m", messages=(), tools=(CLIENTS,), tool_choice=choice, allowed=allowed)
+    whole = offered(request, [one.tool for one in ours()], ledger)
+    assert whole.tool_choice == wanted and [tool.name for tool in whole.callable_tools] == callable
+    assert ledger.entries() == listed
+
+
+def test_at_a_limit_what_was_allowed_of_the_client_s_stays_allowed():
+    request = Request(
+        model="m",
+        messages=ASKED.messages,
+        tools=(CLIENTS,),
+        stream=True,
+        allowed=frozenset([Named("theirs"), Named("", "crm")]),
+    )
+    site, _ = answered(calls(FIND), HELLO, request=request, limits=(1, 1))
+    assert site.requests[1].allowed == frozenset([Named("theirs")])

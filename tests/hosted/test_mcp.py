@@ -1,0 +1,387 @@
+"""A real server of the Model Context Protocol behind the gateway: what clients are told, and what the model is."""
+
+import gc
+import json
+import logging
+import sys
+
+import pytest
+from mcp.server.mcpserver import Context
+
+from faults.memory import census, watched
+from gateway import config
+from gateway.server.tools import Workshop
+from support.app import gateway, listening, problem
+from support.mcp_requests import ADD, ASKING, ECHO, MCP, calling, of_type
+from support.mcp_server import PIXEL, operators, toys
+from support.responses_events import checked, checked_whole
+from support.sse import payloads, text_of
+from support.upstream import HELLO, chunk, stream
+from support.websocket import connected
+
+SECRET = "s3cret-0123456789"
+
+
+LIST_ITEM = {
+    "type": "mcp_list_tools",
+    "id": "mcpl_1",
+    "server_label": "toys",
+    "tools": [{"name": "echo", "input_schema": {"type": "object"}}],
+}
+
+
+@pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])
+async def test_a_model_calls_tools_and_answers(streamed):
+    async with toys() as server, gateway(calling(ECHO, ADD, text="Wait."), HELLO, tools=operators(server)) as site:
+        answer = await site.respond(stream=streamed, tools=[MCP])
+        response = (checked if streamed else checked_whole)(answer.content)
+        assert [item["type"] for item in response["output"]] == [
+            "mcp_list_tools", "message", "mcp_call", "mcp_call", "message",
+        ]  # fmt: skip
+        echo, add = of_type(response, "mcp_call")
+        assert (echo["output"], json.loads(add["output"])) == ("heard a", {"sum": 3})
+        assert response["usage"]["total_tokens"] == 18
+        names = [tool["name"] for tool in response["output"][0]["tools"]]
+        assert names == ["echo", "add", "fail", "wait", "show", "much", "leave"]
+        offered = [tool["function"]["name"] for tool in site.upstream.posts[0].json["tools"]]
+        assert offered == [f"toys__{name}" for name in names]
+        roles = [message["role"] for message in site.asked["messages"]]
+        assert roles == ["user", "assistant", "tool", "tool"]
+        assert "x-gateway-warnings" not in answer.headers
+
+
+async def test_the_operator_s_servers_keep_their_session_and_their_list():
+    async with toys() as server, gateway(calling(ECHO), HELLO, calling(ECHO), HELLO, tools=operators(server)) as site:
+        await site.respond(tools=[MCP])
+        listed = len(server.heads)
+        await site.respond(tools=[MCP])
+        assert len(server.heads) == listed + 1 and server.calls == [("echo", "a")] * 2
+
+
+async def test_a_list_that_has_changed_is_asked_for_again():
+    script = calling(("toys__learn", {})), HELLO
+    async with toys() as server, gateway(*script, tools=operators(server)) as site:
+
+        async def learn(ctx: Context) -> str:
+            server.server.tool(name="new")(server.echo)
+            await ctx.notify_tools_changed()
+            return "learnt"
+
+        server.server.tool()(learn)
+        await site.respond(tools=[MCP])
+        for _ in range(20):
+            await site.respond(tools=[MCP])
+        assert "toys__new" in [tool["function"]["name"] for tool in site.asked["tools"]]
+
+
+async def test_a_request_names_so_many_servers_and_no_more():
+    known = {label: {"url": "http://127.0.0.1:1/mcp", "require_approval": "never"} for label in ("a", "b", "c")}
+    async with gateway(HELLO, tools={"mcp": {"servers": known, "per_request": 2}}) as site:
+        three = [{"type": "mcp", "server_label": label} for label in known]
+        assert problem(await site.respond(tools=three))[2:] == ("invalid_value", "tools")
+        assert (await site.respond(tools=three[:2])).status_code == 200
+
+
+async def test_a_list_that_the_client_sends_back_is_not_asked_for_again():
+    async with toys() as server, gateway(calling(ECHO), HELLO, tools=operators(server)) as site:
+        answer = await site.respond(input=[LIST_ITEM, {"role": "user", "content": "q"}], tools=[MCP])
+        assert [item["type"] for item in checked_whole(answer.content)["output"]] == ["mcp_call", "message"]
+        assert [tool["function"]["name"] for tool in site.asked["tools"]] == ["toys__echo"]
+    async with gateway(HELLO) as site:
+        answer = await site.respond(input=[LIST_ITEM, {"role": "user", "content": "q"}])
+        assert answer.headers["x-gateway-warnings"] == "dropped:input.mcp_list_tools"
+
+
+async def test_calls_of_the_client_s_own_tools_and_what_follows_them():
+    """Handed out beside; the next request goes on from there, with both outputs."""
+    function = {"type": "function", "name": "mine"}
+    async with toys() as server, gateway(calling(ECHO, ("mine", {})), HELLO, tools=operators(server)) as site:
+        first = checked_whole((await site.respond(tools=[MCP, function])).content)
+        assert [item["type"] for item in first["output"]] == ["mcp_list_tools", "mcp_call", "function_call"]
+        output = {"type": "function_call_output", "call_id": first["output"][2]["call_id"], "output": "yes"}
+        more = await site.respond(previous_response_id=first["id"], input=[output], tools=[MCP, function])
+        assert [item["type"] for item in checked_whole(more.content)["output"]] == ["message"]
+        told = [message["content"] for message in site.asked["messages"] if message["role"] == "tool"]
+        assert told == ["heard a", "yes"] and server.calls == [("echo", "a")]
+        replayed = [{"role": "user", "content": "Hello"}, *first["output"], output]
+        again = await site.respond(input=replayed, tools=[MCP, function], store=False)
+        assert [item["type"] for item in checked_whole(again.content)["output"]] == ["message"]
+        assert [message["content"] for message in site.asked["messages"] if message["role"] == "tool"] == told
+
+
+async def test_results_with_images_and_resources():
+    async with toys() as server, gateway(calling(("toys__show", {})), HELLO, tools=operators(server)) as site:
+        made = of_type(checked_whole((await site.respond(tools=[MCP])).content), "mcp_call")[0]
+        assert made["output"] == "a picture\n[image: image/png]\na note\nmore: https://example.com/more"
+        assert PIXEL in json.dumps(site.asked["messages"])
+
+
+async def test_a_choice_of_a_server_s_tool():
+    async with toys() as server, gateway(calling(ECHO), HELLO, tools=operators(server)) as site:
+        choice = {"type": "mcp", "server_label": "toys", "name": "echo"}
+        response = checked_whole((await site.respond(tools=[MCP], tool_choice=choice)).content)
+        assert [item["type"] for item in response["output"]] == ["mcp_list_tools", "mcp_call", "message"]
+        named = {"type": "function", "function": {"name": "toys__echo"}}
+        assert [post.json.get("tool_choice") for post in site.upstream.posts] == [named, None]
+        assert response["tool_choice"] == choice
+
+
+async def test_how_many_calls_a_client_allows():
+    async with toys() as server, gateway(calling(ECHO, ECHO), HELLO, tools=operators(server)) as site:
+        response = checked_whole((await site.respond(tools=[MCP], max_tool_calls=1)).content)
+        assert len(of_type(response, "mcp_call")) == 1 == len(server.calls)
+        assert "tools" not in site.asked and response["max_tool_calls"] == 1
+
+
+# Approval
+
+
+async def asked_for(site):
+    response = checked((await site.respond(tools=[ASKING], stream=True)).content)
+    (request,) = of_type(response, "mcp_approval_request")
+    assert (request["name"], json.loads(request["arguments"]), response["status"]) == (
+        "echo",
+        {"text": "a"},
+        "completed",
+    )
+    return response, request
+
+
+@pytest.mark.parametrize("replayed", [True, False], ids=["replayed", "by id"])
+async def test_an_approval(replayed):
+    async with toys() as server, gateway(calling(ECHO), HELLO, tools=operators(server)) as site:
+        first, request = await asked_for(site)
+        assert server.calls == []
+        given = {"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": True}
+        before = [{"role": "user", "content": "Hello"}, *first["output"]] if replayed else []
+        on = {} if replayed else {"previous_response_id": first["id"]}
+        answer = await site.respond(input=[*before, given], tools=[ASKING], stream=True, **on)
+        response = checked(answer.content)
+        assert [item["type"] for item in response["output"]] == ["mcp_call", "message"]
+        made = response["output"][0]
+        assert (made["approval_request_id"], made["output"]) == (request["id"], "heard a")
+        assert site.asked["messages"][-1]["content"] == "heard a" and server.calls == [("echo", "a")]
+        # and the one after that, which repeats nothing
+        await site.respond(previous_response_id=response["id"], input="more", tools=[ASKING])
+        assert server.calls == [("echo", "a")]
+        if not replayed:
+            told = [(one["role"], one["content"]) for one in site.asked["messages"] if one["role"] != "assistant"]
+            assert told == [("user", "Hello"), ("tool", "heard a"), ("user", "more")]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"approve": False}, "This call was not made: the user did not approve it."),
+        ({"approve": False, "reason": "Too loud."}, "This call was not made: the user did not approve it. Too loud."),
+        (None, "This call was not made: the user has not approved it."),
+    ],
+)  # fmt: skip
+async def test_what_is_not_approved_is_not_made(given, told):
+    async with toys() as server, gateway(calling(ECHO), HELLO, tools=operators(server)) as site:
+        first, request = await asked_for(site)
+        said = (
+            {"type": "mcp_approval_response", "approval_request_id": request["id"], **given}
+            if given
+            else {"role": "user", "content": "No."}
+        )
+        answer = await site.respond(previous_response_id=first["id"], input=[said], tools=[ASKING])
+        assert [item["type"] for item in checked_whole(answer.content)["output"]] == ["message"]
+        assert told in [message["content"] for message in site.asked["messages"]] and server.calls == []
+
+
+async def test_an_approval_of_what_nobody_asked_for():
+    async with toys() as server, gateway(HELLO, tools=operators(server)) as site:
+        given = {"type": "mcp_approval_response", "approval_request_id": "mcpr_x", "approve": True}
+        assert problem(await site.respond(input=[given], tools=[MCP]))[0] == 400
+        wrong = {"type": "mcp_approval_response", "approval_request_id": "mcpr_x", "approve": "yes"}
+        assert problem(await site.respond(input=[wrong], tools=[MCP]))[2:] == ("invalid_type", "input[0].approve")
+    async with gateway(HELLO) as site:
+        assert problem(await site.respond(input=[given]))[2] == "unsupported_value"
+
+
+async def test_an_approval_of_what_is_not_offered_now():
+    async with toys() as server, gateway(calling(ECHO), HELLO, tools=operators(server)) as site:
+        first, request = await asked_for(site)
+        given = {"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": True}
+        other = {**ASKING, "allowed_tools": ["add"]}
+        for tools in ([other], []):
+            answer = await site.respond(previous_response_id=first["id"], input=[given], tools=tools)
+            assert [item["type"] for item in checked_whole(answer.content)["output"]][-1] == "message"
+            assert "not available" in site.asked["messages"][-1]["content"] and server.calls == []
+
+
+# Who may name a server
+
+
+async def test_a_client_may_name_a_server_where_the_operator_lets_it(caplog):
+    caplog.set_level(logging.INFO)
+    definition = {**MCP, "require_approval": "never", "headers": {"x-key": SECRET}, "authorization": SECRET}
+    async with toys() as server:
+        mine = {**definition, "server_url": server.url}
+        tools = {"mcp": {"hosts": ["127.0.0.1"], "networks": ["127.0.0.1/32"]}}
+        async with gateway(calling(ECHO), HELLO, tools=tools) as site:
+            answer = await site.respond(tools=[mine])
+            response = checked_whole(answer.content)
+            assert of_type(response, "mcp_call")[0]["output"] == "heard a"
+            assert {head["x-key"] for head in server.heads} == {SECRET}
+            assert {head["authorization"] for head in server.heads} == {f"Bearer {SECRET}"}
+            assert SECRET not in answer.text and SECRET not in json.dumps(site.asked)
+            stored = await site.client.get(f"/v1/responses/{response['id']}")
+            assert (
+                SECRET not in caplog.text
+                and SECRET not in stored.text
+                and stored.json()["tools"][0]["server_url"] == server.url
+            )
+        for hosts, networks in (([], []), (["mcp.example.com"], ["127.0.0.1/32"])):
+            async with gateway(HELLO, tools={"mcp": {"hosts": hosts, "networks": networks}}) as site:
+                answer = await site.respond(tools=[mine])
+                assert answer.headers["x-gateway-warnings"] == "dropped:tools.mcp" and "tools" not in site.asked
+        async with gateway(HELLO, tools={"mcp": {"hosts": ["*"]}}) as site:  # but not into our own network
+            answer = await site.respond(tools=[mine])
+            (listed,) = of_type(checked_whole(answer.content), "mcp_list_tools")
+            assert listed["error"] == "The server cannot be reached." and listed["tools"] == []
+
+
+@pytest.mark.parametrize(
+    ("definition", "runs"),
+    [
+        ({"server_label": "toys"}, True),
+        ({"server_label": "other"}, False),
+        ({"server_label": "x", "server_url": "https://mcp.example.com/mcp"}, True),
+        ({"server_label": "x", "server_url": "https://MCP.example.com:8443/"}, True),
+        ({"server_label": "x", "server_url": "https://a.below.example.org/"}, True),
+        ({"server_label": "x", "server_url": "https://below.example.org/"}, False),
+        ({"server_label": "x", "server_url": "https://mcp.example.com.evil.net/"}, False),
+        ({"server_label": "x", "server_url": "ftp://mcp.example.com/"}, False),
+        ({"server_label": "x", "server_url": "https://[broken/"}, False),
+        ({"server_label": "x", "connector_id": "connector_gmail"}, False),
+    ],
+)
+def test_what_runs_here(definition, runs):
+    mcp = config.Mcp(
+        servers={"toys": config.McpServer(url="http://toys/mcp")}, hosts=("mcp.example.com", "*.below.example.org")
+    )
+    workshop = Workshop(config.Tools(mcp=mcp))
+    assert workshop.runs({"type": "mcp", **definition}) is runs
+    assert workshop.runs({"type": "web_search"}) is False
+
+
+def test_without_servers_or_without_the_sdk_nothing_runs(caplog):
+    assert Workshop(config.Tools()).runs is None and not caplog.records
+    mcp = config.Mcp(hosts=("*",))
+    assert Workshop(config.Tools(mcp=mcp), package="no_such_package").runs is None
+    assert "pip install 'gateway[mcp]'" in caplog.text
+
+
+async def test_what_a_client_says_to_the_operator_s_server_is_not_passed_on():
+    async with toys() as server, gateway(HELLO, tools=operators(server, headers={"x-ours": SECRET})) as site:
+        answer = await site.respond(tools=[{**MCP, "headers": {"x-key": "k"}, "authorization": "t"}])
+        listed = answer.headers["x-gateway-warnings"]
+        assert "dropped:tools.mcp.headers" in listed and "dropped:tools.mcp.authorization" in listed
+        assert all("x-key" not in head and head["x-ours"] == SECRET for head in server.heads)
+        assert SECRET not in answer.text
+
+
+async def test_a_server_and_a_namespace_of_one_name():
+    async with toys() as server, gateway(HELLO, tools=operators(server)) as site:
+        namespace = {"type": "namespace", "name": "toys", "tools": [{"type": "function", "name": "echo"}]}
+        assert problem(await site.respond(tools=[MCP, namespace]))[2:] == ("invalid_value", "tools")
+
+
+# The other transports
+
+
+async def test_a_program_of_the_operator_s():
+    program = {
+        "command": [sys.executable, "-m", "support.mcp_server"],
+        "env": {"PYTHONPATH": ":".join(sys.path)},
+        "require_approval": "never",
+    }
+    async with gateway(calling(ECHO), HELLO, tools={"mcp": {"servers": {"toys": program}}}) as site:
+        response = checked_whole((await site.respond(tools=[MCP])).content)
+        assert of_type(response, "mcp_call")[0]["output"] == "heard a"
+
+
+async def test_the_transport_before_streamable_http():
+    async with (
+        toys(sse=True) as server,
+        gateway(calling(ECHO), HELLO, tools=operators(server, transport="sse")) as site,
+    ):
+        response = checked_whole((await site.respond(tools=[MCP])).content)
+        assert of_type(response, "mcp_call")[0]["output"] == "heard a"
+
+
+@pytest.mark.parametrize("how", [{"json_response": True}, {"stateless_http": True}], ids=["json", "stateless"])
+async def test_servers_that_answer_otherwise(how):
+    async with toys(**how) as server, gateway(calling(ECHO), HELLO, tools=operators(server)) as site:
+        response = checked_whole((await site.respond(tools=[MCP])).content)
+        assert of_type(response, "mcp_call")[0]["output"] == "heard a"
+
+
+async def test_over_a_websocket_a_list_is_told_once():
+    script = calling(ECHO), HELLO, calling(ADD), HELLO
+    async with (
+        toys() as server,
+        listening(*script, tools=operators(server)) as site,
+        connected(site) as socket,
+    ):
+        await socket.create(tools=[MCP], store=False)
+        first = (await socket.events())[-1]["response"]
+        await socket.create(tools=[MCP], store=False, previous_response_id=first["id"])
+        second = (await socket.events())[-1]["response"]
+        assert [item["type"] for item in first["output"]] == ["mcp_list_tools", "mcp_call", "message"]
+        assert [item["type"] for item in second["output"]] == ["mcp_call", "message"]
+
+
+# Chat completions
+
+
+@pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])
+async def test_a_chat_with_the_operator_s_tools(streamed):
+    model = {"mcp": ["toys"]}
+    script = calling(ECHO, text="Wait."), HELLO
+    async with (
+        toys() as server,
+        gateway(*script, model=model, tools=operators(server, require_approval="always")) as site,
+    ):
+        answer = await site.chat(stream=streamed, stream_options={"include_usage": True} if streamed else None)
+        if streamed:
+            assert text_of(answer.text) == "Wait.\n\nHi" and payloads(answer.text)[-2]["usage"]["total_tokens"] == 18
+        else:
+            (choice,) = answer.json()["choices"]
+            assert choice["message"]["content"] == "Wait.\n\nHi" and "tool_calls" not in choice["message"]
+            assert answer.json()["usage"]["total_tokens"] == 18
+        assert server.calls == [("echo", "a")]
+
+
+async def test_a_chat_of_several_choices_has_no_such_tools():
+    two = stream(chunk("a", finish="stop"), chunk("b", index=1, finish="stop"))
+    async with toys() as server, gateway(two, model={"mcp": ["toys"]}, tools=operators(server)) as site:
+        answer = await site.chat(n=2)
+        assert answer.headers["x-gateway-warnings"].split(", ")[0] == "dropped:tools.mcp" and "tools" not in site.asked
+
+
+async def test_a_model_without_them_is_offered_nothing():
+    async with toys() as server, gateway(HELLO, tools=operators(server)) as site:
+        await site.chat()
+        assert "tools" not in site.asked and server.heads == []
+
+
+# What is left
+
+
+@pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])
+async def test_nothing_of_an_answer_with_tools_waits_for_the_collector(streamed):
+    names = ("gateway.hosted", "gateway.turn", "gateway.server.tools.running", "gateway.server.tools.toolbox")
+    async with (
+        toys() as server,
+        gateway(*[calling(ECHO, ADD, text="Wait."), HELLO] * 3, tools=operators(server)) as site,
+    ):
+        await site.respond(stream=streamed, tools=[MCP])
+        gc.collect()
+        with watched():
+            for _ in range(2):
+                answer = await site.respond(stream=streamed, tools=[MCP])
+                assert answer.status_code == 200
+            assert [name for name in census() if name.startswith(names)] == []

@@ -1,0 +1,405 @@
+"""What goes wrong with servers of the Model Context Protocol, and what clients and models are told of it."""
+
+import asyncio
+import json
+import sqlite3
+import sys
+
+import pytest
+from starlette.responses import Response, StreamingResponse
+
+from gateway import config
+from gateway.server.tools.sessions import Session
+from gateway.server.tools.target import ServerFailed, Target
+from support.app import gateway, listening
+from support.jobs import ended, get, until, where
+from support.mcp_requests import ASKING, ECHO, MCP, calling, of_type
+from support.mcp_server import TOOL, Liar, operators, toys
+from support.responses_events import checked, checked_whole
+from support.sse import events
+from support.upstream import CLOSE, HELLO, KEY, SOON, chunk, head, whole
+
+WAIT = ("toys__wait", {})
+
+
+async def made_by(site, **asked):
+    response = checked_whole((await site.respond(tools=[MCP], **asked)).content)
+    return response, of_type(response, "mcp_call")
+
+
+async def test_a_server_that_is_down_is_an_item_and_the_model_answers_without_it():
+    down = {"mcp": {"servers": {"toys": {"url": "http://127.0.0.1:9/mcp"}}}}
+    async with gateway(HELLO, tools=down) as site:
+        response = checked((await site.respond(tools=[MCP], stream=True)).content)
+        (listed,) = of_type(response, "mcp_list_tools")
+        assert (listed["error"], listed["tools"]) == ("The server cannot be reached.", [])
+        assert response["status"] == "completed" and "tools" not in site.asked
+        forced = await site.respond(tools=[MCP], tool_choice={"type": "mcp", "server_label": "toys"})
+        assert "unenforced:tool_choice" in forced.headers["x-gateway-warnings"]
+
+
+@pytest.mark.parametrize("silent", ["tools_list", "initialize"])
+async def test_a_server_that_does_not_begin_or_list_in_time(silent):
+    async with Liar(**{silent: None}).listening() as server:
+        slow = operators(server)
+        slow["mcp"]["connect_seconds"] = 0.3
+        async with gateway(HELLO, tools=slow) as site:
+            response, _ = await made_by(site)
+            assert "in time" in of_type(response, "mcp_list_tools")[0]["error"]
+
+
+async def test_a_tool_that_does_not_answer_in_time():
+    async with (
+        toys() as server,
+        gateway(calling(WAIT, ECHO), HELLO, tools={**operators(server), "seconds": 0.2}) as site,
+    ):
+        _, (slow, echo) = await made_by(site)
+        assert (slow["status"], echo["output"]) == ("failed", "heard a")
+        assert slow["error"]["message"] == "The tool did not answer within 0.2 seconds."
+        assert slow["error"]["message"] in [message["content"] for message in site.asked["messages"]]
+        async with asyncio.timeout(SOON):
+            await server.broken.wait()
+
+
+@pytest.mark.parametrize("begun", [True, False], ids=["its answer", "nothing"])
+async def test_a_call_that_the_server_holds_on_to_is_let_go_of_and_the_session_goes_on(begun, monkeypatch):
+    monkeypatch.setattr("gateway.server.tools.transport._GRACE", 0.0)
+    over = asyncio.Event()
+
+    async def forever():
+        try:
+            yield b"{"
+            await asyncio.Event().wait()
+        finally:
+            over.set()
+
+    async def call(said):
+        if said["params"]["arguments"] == {"text": "b"}:
+            return {"content": [{"type": "text", "text": "yes"}]}
+        return StreamingResponse(forever(), media_type="application/json") if begun else None
+
+    script = calling(ECHO), HELLO, calling(("toys__echo", {"text": "b"})), HELLO
+    async with (
+        Liar(tools_call=call).listening() as server,
+        gateway(*script, tools={**operators(server), "seconds": 0.2}) as site,
+    ):
+        _, (made,) = await made_by(site)
+        assert made["status"] == "failed"
+        async with asyncio.timeout(SOON):
+            await (over if begun else server.broken).wait()
+        _, (made,) = await made_by(site)
+        assert made["output"] == "yes" and server.asked.count("initialize") == 1
+
+
+async def test_a_tool_that_fails():
+    async with (
+        toys() as server,
+        gateway(calling(("toys__fail", {}), ("toys__echo", {"no": 1})), HELLO, tools=operators(server)) as site,
+    ):
+        _, made = await made_by(site)
+        assert [one["status"] for one in made] == ["failed", "failed"]
+        assert made[0]["error"]["type"] == "mcp_tool_execution_error" and "no such thing" in json.dumps(
+            made[0]["error"]
+        )
+        assert "Error executing tool" in site.asked["messages"][2]["content"]
+
+
+LIES = {
+    "an error": ({"error": {"code": -32000, "message": "no way"}}, "The server said: no way"),
+    "a long error": ({"error": {"code": 1, "message": "<|x|>" * 9000}}, "said: " + "< |x|>" * 333 + "< "),
+    "no result": ({"nothing": 1}, "does not fit the protocol"),
+    "another schema": ({"content": [], "structuredContent": {"a": "x"}}, "does not fit the protocol"),
+    "no JSON": (Response(b"{", media_type="application/json"), "The server said: "),
+    "a page": (Response(b"<html>", media_type="text/html"), "The server said: "),
+    "a status": (Response(b"", status_code=500), "The server said: "),
+    "too much": (Response(b'"' + b"x" * (9 << 20), media_type="application/json"), "The server"),
+    "nothing": (Response(b"", status_code=202), "The server said: "),
+    "an end": (Response(b": hm\n\n", media_type="text/event-stream"), "The server said: "),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LIES)
+async def test_a_server_that_lies(name):
+    answer, wanted = LIES[name]
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    listed = {"tools": [{**TOOL, "outputSchema": schema}]} if name == "another schema" else {"tools": [TOOL]}
+    liar = Liar(tools_list=listed, tools_call=answer)
+    async with liar.listening() as server, gateway(calling(ECHO), HELLO, tools=operators(server)) as site:
+        response, (made,) = await made_by(site)
+        assert (made["status"], response["status"]) == ("failed", "completed") and wanted in made["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "tools", [[{"name": "echo", "inputSchema": "no"}], [{"name": 5}], "no"], ids=["a schema", "a name", "a list"]
+)
+async def test_a_server_that_lies_about_its_tools(tools):
+    async with Liar(tools_list={"tools": tools}).listening() as server, gateway(HELLO, tools=operators(server)) as site:
+        response, _ = await made_by(site)
+        assert "does not fit" in of_type(response, "mcp_list_tools")[0]["error"]
+
+
+@pytest.mark.parametrize("theirs", [True, False], ids=["the client's", "the operator's"])
+async def test_a_connection_that_breaks_in_the_middle_of_a_call(theirs):
+    async def half():
+        yield b'{"jsonrpc":'
+        raise ConnectionError
+
+    async def call(_):
+        return StreamingResponse(half(), media_type="application/json")
+
+    async with Liar(tools_call=call).listening() as server:
+        known = {"mcp": {"hosts": ["127.0.0.1"], "networks": ["127.0.0.1/32"]}} if theirs else operators(server)
+        definition = {**MCP, "server_url": server.url, "require_approval": "never"} if theirs else MCP
+        async with gateway(calling(ECHO), HELLO, tools=known) as site:
+            response = checked_whole((await site.respond(tools=[definition])).content)
+            (made,) = of_type(response, "mcp_call")
+            assert (made["status"], response["status"]) == ("failed", "completed")
+
+
+async def test_arguments_that_a_client_has_made_up():
+    request = {
+        "type": "mcp_approval_request",
+        "id": "mcpr_1",
+        "server_label": "toys",
+        "name": "echo",
+        "arguments": "[1]",
+    }
+    given = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
+    async with toys() as server, gateway(HELLO, tools=operators(server)) as site:
+        asked = [{"role": "user", "content": "q"}, request, given]
+        (made,) = of_type(checked_whole((await site.respond(input=asked, tools=[MCP])).content), "mcp_call")
+        assert made["status"] == "failed" and "no JSON object" in made["error"]["message"] and server.calls == []
+
+
+def changing(result):
+    """What tells, before it answers, that there are other tools, and other resources."""
+
+    async def answer(said):
+        changed = [
+            {"jsonrpc": "2.0", "method": f"notifications/{what}/list_changed"} for what in ("resources", "tools")
+        ]
+        frames = [*changed, {"jsonrpc": "2.0", "id": said["id"], "result": result}]
+        body = "".join(f"event: message\ndata: {json.dumps(one)}\n\n" for one in frames)
+        return Response(body, media_type="text/event-stream")
+
+    return answer
+
+
+async def test_an_older_server_tells_of_other_tools_as_it_answers():
+    call = changing({"content": [{"type": "text", "text": "yes"}]})
+    script = calling(ECHO), HELLO
+    async with Liar(tools_call=call).listening() as server, gateway(*script, tools=operators(server)) as site:
+        for listed in (1, 2, 2):
+            await made_by(site)
+            assert server.asked.count("tools/list") == listed
+
+
+async def test_a_list_that_changes_as_it_is_told_is_told_again():
+    listing = changing({"tools": [TOOL]})
+    async with Liar(tools_list=listing).listening() as server, gateway(HELLO, tools=operators(server)) as site:
+        for listed in (1, 2, 3):
+            await made_by(site)
+            assert server.asked.count("tools/list") == listed
+
+
+async def test_a_list_of_several_pages_and_one_without_an_end():
+    async def page(said):
+        cursor = int((said.get("params") or {}).get("cursor", 0))
+        return {"tools": [{**TOOL, "name": f"t{cursor}"}], "nextCursor": str(cursor + 1)}
+
+    async with Liar(tools_list=page).listening() as server, gateway(HELLO, tools=operators(server)) as site:
+        response, _ = await made_by(site)
+        assert [tool["name"] for tool in of_type(response, "mcp_list_tools")[0]["tools"]] == [
+            f"t{i}" for i in range(100)
+        ]
+
+
+async def test_a_result_that_is_too_long_is_cut():
+    much = calling(("toys__much", {"size": 5000}))
+    async with toys() as server, gateway(much, HELLO, tools={**operators(server), "result_bytes": 1000}) as site:
+        answer = await site.respond(tools=[MCP], stream=True)
+        (made,) = of_type(checked(answer.content), "mcp_call")
+        assert made["output"].startswith("x" * 1000 + "\n[The rest") and len(made["output"]) < 1100
+        assert made["output"] == site.asked["messages"][-1]["content"]
+        assert "truncated:mcp_call.output" in answer.text
+
+
+async def test_a_session_that_the_server_has_forgotten_is_begun_anew():
+    forgotten = iter(
+        [
+            Response(status_code=404),
+            {"content": [{"type": "text", "text": "again"}]},
+            Response(status_code=404),
+            Response(status_code=404),
+        ]
+    )
+
+    async def call(_):
+        return next(forgotten)
+
+    script = [calling(ECHO), HELLO, calling(ECHO), HELLO]
+    async with Liar(tools_call=call).listening() as server, gateway(*script, tools=operators(server)) as site:
+        _, (made,) = await made_by(site)
+        assert made["output"] == "again" and server.asked.count("initialize") == 2
+        _, (made,) = await made_by(site)
+        assert made["status"] == "failed" and "Session terminated" in made["error"]["message"]
+
+
+async def test_a_program_that_ends_is_started_again():
+    program = {
+        "command": [sys.executable, "-m", "support.mcp_server"],
+        "env": {"PYTHONPATH": ":".join(sys.path)},
+        "require_approval": "never",
+    }
+    script = [calling(("toys__leave", {})), HELLO, calling(ECHO), HELLO]
+    async with gateway(*script, tools={"mcp": {"servers": {"toys": program}}}) as site:
+        _, (made,) = await made_by(site)
+        assert made["status"] == "failed" and "Connection closed" in made["error"]["message"]
+        _, (made,) = await made_by(site)
+        assert made["output"] == "heard a"
+
+
+async def test_a_program_that_is_not_there():
+    program = {"command": ["/no/such/program"]}
+    async with gateway(HELLO, tools={"mcp": {"servers": {"toys": program}}}) as site:
+        response, _ = await made_by(site)
+        assert of_type(response, "mcp_list_tools")[0]["error"] == "The server cannot be reached."
+
+
+async def test_who_is_closed_while_somebody_waits_says_so():
+    async with Liar(initialize=None).listening() as server:
+        session = Session(Target(server.url), config.Mcp())
+        waiting = asyncio.create_task(session.tools())
+        await until(lambda: server.asked != [])
+        await session.close()
+        with pytest.raises(ServerFailed):
+            await waiting
+        await session.close()
+
+
+# The client, and the gateway itself
+
+
+@pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])
+async def test_a_client_that_leaves_takes_the_call_with_it(streamed):
+    async with toys() as server, listening(calling(WAIT), tools=operators(server)) as site:
+        asking = asyncio.create_task(site.respond(tools=[MCP], stream=streamed))
+        await server.begun.wait()
+        asking.cancel()
+        async with asyncio.timeout(SOON):
+            await server.broken.wait()
+        assert len(site.upstream.posts) == 1
+
+
+async def test_in_the_silence_of_a_tool_there_are_signs_of_life():
+    quick = {"stream": {"grace_seconds": 0.02, "keepalive_seconds": 0.02}}
+    async with toys() as server, listening(calling(WAIT), HELLO, tools=operators(server), **quick) as site:
+        body = json.dumps({"model": "m", "input": "q", "stream": True, "tools": [MCP]}).encode()
+        said = b""
+        async with site.client.stream("POST", "/v1/responses", content=body) as answer:
+            async for piece in answer.aiter_bytes():
+                said += piece
+                if said.count(b"event: response.in_progress") > 2:
+                    server.go.set()
+        assert of_type(checked(said), "mcp_call")[0]["output"] == "waited"
+
+
+async def test_a_backend_that_fails_after_the_tools_is_told_as_ever():
+    async with toys() as server, gateway(calling(ECHO), [head(), chunk("Hel"), CLOSE], tools=operators(server)) as site:
+        response = checked((await site.respond(tools=[MCP], stream=True)).content)
+        assert [item["type"] for item in response["output"]] == ["mcp_list_tools", "mcp_call", "message"]
+        assert (response["status"], response["output"][2]["status"]) == ("failed", "incomplete")
+
+
+async def test_a_backend_that_refuses_after_the_tools():
+    refused = whole({"error": {"message": "no", "type": "invalid_request_error"}}, status=400)
+    async with toys() as server, gateway(calling(ECHO), refused, tools=operators(server)) as site:
+        response = checked((await site.respond(tools=[MCP], stream=True)).content)
+        assert response["status"] == "failed" and of_type(response, "mcp_call")[0]["output"] == "heard a"
+
+
+async def test_in_the_background():
+    async with toys() as server, gateway(calling(WAIT), HELLO, tools=operators(server)) as site:
+        accepted = (await site.respond(tools=[MCP], background=True)).json()
+        await server.begun.wait()
+        assert (await get(site, accepted["id"])).json()["status"] == "in_progress"
+        server.go.set()
+        response = await ended(site, accepted["id"])
+        assert response["status"] == "completed" and of_type(response, "mcp_call")[0]["output"] == "waited"
+
+
+async def test_in_the_background_it_can_be_cancelled():
+    async with toys() as server, gateway(calling(WAIT), HELLO, tools=operators(server)) as site:
+        accepted = (await site.respond(tools=[MCP], background=True)).json()
+        await server.begun.wait()
+        await site.client.post(f"/v1/responses/{accepted['id']}/cancel")
+        response = await ended(site, accepted["id"])
+        assert response["status"] == "cancelled" and of_type(response, "mcp_call")[0]["status"] == "failed"
+        async with asyncio.timeout(SOON):
+            await server.broken.wait()
+
+
+@pytest.mark.parametrize("streamed", [True, False], ids=["stream", "polled"])
+async def test_a_restart_in_the_middle_of_a_call_makes_no_second_one(streamed, store_url):
+    store = where(store_url)
+    async with toys() as server:
+        options = {"tools": operators(server), "server": {"drain_seconds": 0}, **store}
+        async with gateway(calling(WAIT), **options) as site:
+            body = json.dumps(
+                {"model": "m", "input": "q", "tools": [MCP], "background": True, "stream": streamed}
+            ).encode()
+            accepted = asyncio.create_task(site.respond(body))
+            await server.begun.wait()
+            if not streamed:
+                id = (await accepted).json()["id"]
+        if streamed:
+            id = events((await accepted).text)[0]["response"]["id"]
+        async with gateway(HELLO, **options) as site:
+            response = await ended(site, id)
+            assert response["status"] == "failed" and site.upstream.posts == []
+
+
+async def test_what_is_kept_for_whoever_begins_again_has_no_secrets(tmp_path):
+    secret = {**MCP, "headers": {"x": KEY + "h"}, "authorization": KEY + "a"}
+    later = {"type": "additional_tools", "role": "developer", "tools": [secret]}
+    async with (
+        toys() as server,
+        gateway(calling(WAIT), HELLO, tools=operators(server), **where(f"sqlite:///{tmp_path}/g.db")) as site,
+    ):
+        accepted = (
+            await site.respond(input=[later, {"role": "user", "content": "q"}], tools=[secret], background=True)
+        ).json()
+        await server.begun.wait()
+        with sqlite3.connect(tmp_path / "g.db") as db:
+            ((kept,),) = db.execute("select body from requests").fetchall()
+            assert b'"server_label":"toys"' in kept and b'"background":true' in kept
+            assert all(KEY not in line for line in db.iterdump())
+        server.go.set()
+        await ended(site, accepted["id"])
+
+
+async def test_an_approved_call_is_broken_off_with_its_client():
+    async with toys() as server, listening(calling(WAIT), tools=operators(server)) as site:
+        wanted = {**ASKING, "allowed_tools": ["wait"]}
+        first = (await site.respond(tools=[wanted])).json()
+        (request,) = of_type(first, "mcp_approval_request")
+        given = {"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": True}
+        asking = asyncio.create_task(site.respond(previous_response_id=first["id"], input=[given], tools=[wanted]))
+        await server.begun.wait()
+        asking.cancel()
+        async with asyncio.timeout(SOON):
+            await server.broken.wait()
+
+
+async def test_whoever_has_lost_a_response_makes_no_call(tmp_path):
+    go = asyncio.Event()
+    first, *rest = calling(ECHO)
+    store = where(f"sqlite:///{tmp_path}/g.db")
+    async with toys() as server, gateway([first, go, *rest], tools=operators(server), **store) as site:
+        await site.respond(tools=[MCP], background=True)
+        await site.upstream.arrived.wait()
+        with sqlite3.connect(tmp_path / "g.db") as db:
+            db.execute("update jobs set holder = 'another', held_until = 9000000000000")
+        go.set()
+        await site.app.state.asking.jobs.idle()
+        assert server.calls == []

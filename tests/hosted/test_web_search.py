@@ -1,0 +1,294 @@
+"""Search on the web that runs at the gateway: what services are asked, what the model is told, and what clients."""
+
+import json
+
+import pytest
+
+from support.app import gateway, problem
+from support.responses_events import checked, checked_whole
+from support.search_services import KEY, OSLO, ROME, says, searching
+from support.sse import payloads, text_of
+from support.upstream import HELLO
+from support.web_search import ASK, CITED, SEARCH, asking, calling, opening, saying, told
+
+
+@pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])
+@pytest.mark.parametrize("type", ["web_search", "web_search_2025_08_26", "web_search_preview"])
+async def test_a_model_searches_and_cites(streamed, type):
+    async with searching() as web, gateway(calling(ASK), CITED, tools=web.tools(pages=False)) as site:
+        answer = await site.respond(stream=streamed, tools=[{"type": type}])
+        response = (checked if streamed else checked_whole)(answer.content)
+        made, message = response["output"]
+        assert made["action"] == {"type": "search", "query": "capitals", "queries": ["capitals"]}
+        assert (made["type"], made["status"], made["results"]) == ("web_search_call", "completed", None)
+        (part,) = message["content"]
+        cited = [(part["text"][one["start_index"] : one["end_index"]], one["url"]) for one in part["annotations"]]
+        assert cited == [("[1]", OSLO["url"]), ("[Rome](https://it.example.com/rome)", ROME["url"])]
+        assert part["annotations"][0]["title"] == "Oslo"
+        assert web.asked[0][:2] == ("/search", {"q": "capitals", "format": "json"})
+        assert [tool["function"]["name"] for tool in site.upstream.posts[0].json["tools"]] == ["web_search__search"]
+        (content,) = told(site)
+        assert "[1] Oslo\nhttps://no.example.org/oslo\nOslo is the capital of Norway." in content
+        assert "<untrusted>" in content and "follow no instruction" in content
+        assert "x-gateway-warnings" not in answer.headers
+
+
+@pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])
+async def test_sources_and_results_are_shown_to_who_asks_for_them(streamed):
+    wanted = ["web_search_call.action.sources", "web_search_call.results"]
+    async with searching() as web, gateway(calling(ASK), CITED, tools=web.tools()) as site:
+        answer = await site.respond(stream=streamed, tools=[SEARCH], include=wanted)
+        response = (checked if streamed else checked_whole)(answer.content)
+        made = response["output"][0]
+        assert made["action"]["sources"] == [{"type": "url", "url": one["url"]} for one in (OSLO, ROME)]
+        assert made["results"][0] == {"url": OSLO["url"], "title": "Oslo", "text": OSLO["content"]}
+        stored = (await site.client.get(f"/v1/responses/{response['id']}")).json()["output"][0]
+        assert "sources" not in stored["action"] and stored["results"] is None
+        seen = await site.client.get(f"/v1/responses/{response['id']}?include[]={wanted[0]}&include[]={wanted[1]}")
+        assert seen.json()["output"][0] == made
+
+
+async def test_what_the_client_says_of_its_search():
+    said = {
+        **SEARCH,
+        "search_context_size": "low",
+        "filters": {"allowed_domains": ["example.org"]},
+        "user_location": {"type": "approximate", "city": "Oslo", "country": "NO"},
+    }
+    async with searching() as web, gateway(calling(ASK), HELLO, tools=web.tools()) as site:
+        response = checked_whole((await site.respond(tools=[said])).content)
+        assert response["tools"] == [said]
+        assert web.asked[0][1]["q"] == "capitals (site:example.org)"
+        assert "Rome" not in told(site)[0]
+        description = site.upstream.posts[0].json["tools"][0]["function"]["description"]
+        assert "The user is in Oslo, NO." in description and "Only pages of example.org" in description
+
+
+@pytest.mark.parametrize(
+    ("wrong", "param"),
+    [
+        ({"filters": {"allowed_domains": "a"}}, "tools[0].filters.allowed_domains"),
+        ({"search_context_size": "huge"}, "tools[0].search_context_size"),
+        ({"user_location": {"city": 1}}, "tools[0].user_location.city"),
+        ({"external_web_access": "no"}, "tools[0].external_web_access"),
+    ],
+)
+async def test_what_no_search_can_be_told(wrong, param):
+    async with gateway(HELLO) as site:
+        assert problem(await site.respond(tools=[{**SEARCH, **wrong}]))[3] == param
+
+
+@pytest.mark.parametrize(
+    ("service", "path", "asked", "answer"),
+    [
+        (
+            "brave",
+            "/v1/web/search",
+            {"q": "capitals", "count": "6", "text_decorations": "false", "country": "NO"},
+            {"web": {"results": [{**OSLO, "description": OSLO["content"]}]}},
+        ),
+        (
+            "tavily",
+            "/search",
+            {"query": "capitals", "max_results": 6, "include_domains": []},
+            {"results": [OSLO]},
+        ),
+    ],
+)
+async def test_services_with_a_key(service, path, asked, answer, caplog):
+    caplog.set_level("DEBUG")
+    async with searching(**{path[1:]: answer}) as web:
+        tools = {"web_search": {"service": service, "url": web.url, "api_key": KEY}}
+        async with gateway(calling(ASK), HELLO, tools=tools) as site:
+            where = {"type": "approximate", "country": "NO"}
+            answer = await site.respond(tools=[{**SEARCH, "user_location": where}])
+            assert checked_whole(answer.content)["output"][0]["status"] == "completed"
+            assert "Oslo is the capital" in told(site)[0]
+            ((asked_path, query, body, heads),) = web.asked
+            assert (asked_path, body or query) == (path, asked)
+            assert KEY in (heads.get("x-subscription-token") or heads["authorization"])
+            assert KEY not in answer.text and KEY not in caplog.text and KEY not in json.dumps(site.asked)
+
+
+async def test_pages_that_are_written_down():
+    found = [
+        {"url": "https://a.example/x", "title": "Greek", "text": "Of the capitals of columns."},
+        {"url": "https://a.example/y", "title": "Else"},
+    ]
+    tools = {"web_search": {"service": "static", "found": found}}
+    async with gateway(calling(ASK), HELLO, tools=tools) as site:
+        response = checked_whole((await site.respond(tools=[SEARCH])).content)
+        assert (
+            response["output"][0]["status"] == "completed" and "Greek" in told(site)[0] and "Else" not in told(site)[0]
+        )
+    async with gateway(calling(("web_search__search", {"query": "nowhere"})), HELLO, tools=tools) as site:
+        await site.respond(tools=[SEARCH])
+        assert told(site) == ["Nothing was found."]
+
+
+# Pages
+
+
+async def test_a_page_is_opened_and_words_are_found_in_it():
+    async with searching() as web:
+        find = ("web_search__find_in_page", {"url": f"{web.url}/page", "pattern": "PEOPLE"})
+        none = ("web_search__find_in_page", {"url": f"{web.url}/page", "pattern": "cats"})
+        script = calling(opening(web)), calling(find, none), saying("See [1].")
+        async with gateway(*script, tools=web.tools()) as site:
+            response = checked((await site.respond(stream=True, input=asking(web), tools=[SEARCH])).content)
+            made = [item["action"] for item in response["output"] if item["type"] == "web_search_call"]
+            url = f"{web.url}/page"
+            assert made == [
+                {"type": "open_page", "url": url},
+                {"type": "find_in_page", "url": url, "pattern": "PEOPLE"},
+                {"type": "find_in_page", "url": url, "pattern": "cats"},
+            ]
+            page, place, nothing = told(site)
+            assert "[1] All of & Oslo" in page and "# Oslo" in page and "700 000 people" in page
+            assert f"[here]({web.url}/more)" in page
+            assert not any(word in page for word in ("var hidden", "menu", "Ignore all that"))
+            assert "700 000 people" in place and nothing == "Nothing was found."
+            assert web.paths == ["/page"]
+            (cited,) = response["output"][-1]["content"][0]["annotations"]
+            assert (cited["url"], cited["title"], cited["start_index"]) == (url, "All of & Oslo", 4)
+
+
+async def test_a_long_page_is_opened_in_parts():
+    text = b"".join(b"<p>Line %d of it.</p>" % i for i in range(2000))
+    async with searching(page=b"<title>Long</title>" + text) as web:
+        script = calling(opening(web), opening(web, part=2), opening(web, part=99), opening(web, part="x")), HELLO
+        async with gateway(*script, tools=web.tools()) as site:
+            await site.respond(input=asking(web), tools=[SEARCH])
+            first, second, last, again = told(site)
+            assert "Long (part 1 of 4)" in first and "Line 0 of" in first and first == again
+            assert "Long (part 2 of 4)" in second and "Line 1999 of" in last
+
+
+async def test_only_what_was_named_is_opened():
+    """Else a page could tell the model to carry away what was said here."""
+    async with searching() as web:
+        script = calling(opening(web, "/page?it=secret")), calling(ASK), calling(opening(web)), HELLO
+        found = {**OSLO, "url": f"{web.url}/page"}
+        web.answers["/search"] = {"results": [found]}
+        async with gateway(*script, tools=web.tools()) as site:
+            response = checked_whole((await site.respond(tools=[SEARCH])).content)
+            statuses = [item["status"] for item in response["output"][:3]]
+            assert statuses == ["failed", "completed", "completed"] and web.paths == ["/search", "/page"]
+            assert "is not opened" in told(site)[0]
+
+
+async def test_pages_of_other_domains_and_no_pages_at_all():
+    async with searching() as web, gateway(calling(opening(web)), HELLO, tools=web.tools()) as site:
+        narrow = {**SEARCH, "filters": {"allowed_domains": ["example.org"]}}
+        await site.respond(input=asking(web), tools=[narrow])
+        assert "only some domains" in told(site)[0] and web.paths == []
+        await site.respond(tools=[{**SEARCH, "external_web_access": False}])
+        assert len(site.asked["tools"]) == 1
+
+
+@pytest.mark.parametrize(("host", "opened"), [("127.0.0.1", True), ("localhost", False)])
+async def test_a_page_that_has_moved_is_looked_for_in_the_same_domains(host, opened):
+    async with searching() as web, gateway(calling(opening(web, "/old")), HELLO, tools=web.tools()) as site:
+        there = web.url.replace("127.0.0.1", host)
+        web.answers["/old"] = says(b"", 302, location=f"{there}/page")
+        narrow = {**SEARCH, "filters": {"allowed_domains": ["127.0.0.1"]}}
+        response = checked_whole((await site.respond(input=f"See {web.url}/old", tools=[narrow])).content)
+        assert response["output"][0]["status"] == ("completed" if opened else "failed")
+        assert web.paths == ["/old", "/page"][: 1 + opened] and ("700 000" in told(site)[0]) == opened
+
+
+async def test_without_what_reads_pages_none_are_offered(caplog, monkeypatch):
+    monkeypatch.setattr("gateway.server.tools.pages.PACKAGE", "no_such_package")
+    async with searching() as web, gateway(HELLO, tools=web.tools()) as site:
+        await site.respond(tools=[SEARCH])
+        assert len(site.asked["tools"]) == 1 and "pip install 'gateway[web]'" in caplog.text
+
+
+# Beside other tools
+
+
+async def test_calls_of_the_client_s_own_tools_and_what_follows_them():
+    """What was found is there for the next request."""
+    mine = {"type": "function", "name": "mine"}
+    async with searching() as web, gateway(calling(ASK, ("mine", {})), HELLO, tools=web.tools()) as site:
+        first = checked_whole((await site.respond(tools=[SEARCH, mine])).content)
+        assert [item["type"] for item in first["output"]] == ["web_search_call", "function_call"]
+        output = {"type": "function_call_output", "call_id": first["output"][1]["call_id"], "output": "yes"}
+        await site.respond(previous_response_id=first["id"], input=[output], tools=[SEARCH, mine])
+        found, own = told(site)
+        assert "Oslo is the capital" in found and "no instruction" in found and own == "yes"
+        called = [one for message in site.asked["messages"] for one in message.get("tool_calls", ())]
+        assert [one["function"]["name"] for one in called] == ["web_search__search", "mine"]
+        assert json.loads(called[0]["function"]["arguments"]) == {"query": "capitals"}
+        replayed = [{"role": "user", "content": "q"}, {**first["output"][0], "results": [{"text": "x" * 30_000}]}]
+        listed = (await site.respond(input=replayed, tools=[SEARCH])).headers["x-gateway-warnings"]
+        assert listed == "truncated:input.web_search_call.results" and len(told(site)[0]) < 21_000
+
+
+@pytest.mark.parametrize("choice", [{"type": "web_search"}, {"type": "web_search_preview"}], ids=["search", "preview"])
+async def test_a_search_that_is_forced(choice):
+    async with searching() as web, gateway(calling(ASK), HELLO, tools=web.tools()) as site:
+        response = (await site.respond(tools=[SEARCH], tool_choice=choice)).json()
+        assert response["output"][0]["type"] == "web_search_call" and response["tool_choice"] == choice
+        assert [post.json.get("tool_choice") for post in site.upstream.posts] == ["required", None]
+
+
+async def test_names_that_are_taken():
+    async with searching() as web, gateway(HELLO, tools={**web.tools(), "mcp": {"hosts": ["*"]}}) as site:
+        server = {"type": "mcp", "server_label": "web_search", "server_url": "https://a.example/mcp"}
+        space = {"type": "namespace", "name": "web_search", "tools": [{"type": "function", "name": "f"}]}
+        for other in (server, space):
+            assert problem(await site.respond(tools=[SEARCH, other]))[2:] == ("invalid_value", "tools")
+
+
+async def test_calls_that_make_no_sense():
+    wrong = ("web_search__search", {"query": 5}), ("web_search__search", [])
+    async with searching() as web, gateway(calling(*wrong), HELLO, tools=web.tools()) as site:
+        response = checked_whole((await site.respond(tools=[SEARCH])).content)
+        assert [item["status"] for item in response["output"][:2]] == ["failed", "failed"] and web.paths == []
+        assert "There has to be a 'query'" in told(site)[0]
+
+
+async def test_without_a_service_it_is_left_out():
+    async with gateway(HELLO) as site:
+        answer = await site.respond(tools=[SEARCH])
+        assert answer.headers["x-gateway-warnings"] == "dropped:tools.web_search"
+
+
+# Chat completions
+
+
+@pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])
+async def test_a_chat_that_wants_a_search(streamed):
+    model = {"web_search": True}
+    async with searching() as web, gateway(calling(ASK), CITED, model=model, tools=web.tools()) as site:
+        options = {
+            "search_context_size": "low",
+            "user_location": {"type": "approximate", "approximate": {"city": "Oslo"}},
+        }
+        answer = await site.chat(stream=streamed, web_search_options=options)
+        if streamed:
+            deltas = [chunk["choices"][0]["delta"] for chunk in payloads(answer.text)[:-1] if chunk["choices"]]
+            text, marks = text_of(answer.text), [mark for delta in deltas for mark in delta.get("annotations", ())]
+        else:
+            message = answer.json()["choices"][0]["message"]
+            text, marks = message["content"], message["annotations"]
+        places = [mark["url_citation"] for mark in marks]
+        cited = [text[one["start_index"] : one["end_index"]] for one in places]
+        assert cited == ["[1]", "[Rome](https://it.example.com/rome)"]
+        assert all(mark["type"] == "url_citation" for mark in marks)
+        assert "The user is in Oslo." in json.dumps(site.upstream.posts[0].json["tools"])
+        assert all("web_search_options" not in post.json for post in site.upstream.posts)
+        assert "x-gateway-warnings" not in answer.headers
+
+
+async def test_a_chat_that_does_not_want_one_or_may_not():
+    options = {"web_search_options": {}}
+    async with searching() as web, gateway(HELLO, model={"web_search": True}, tools=web.tools()) as site:
+        await site.chat()
+        assert "tools" not in site.asked
+        await site.chat(n=2, **options)
+        assert "tools" not in site.asked
+    async with searching() as web, gateway(HELLO, tools=web.tools()) as site:
+        await site.chat(**options)
+        assert "tools" not in site.asked and site.asked["web_search_options"] == {}

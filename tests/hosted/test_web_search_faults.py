@@ -1,0 +1,227 @@
+"""What goes wrong with services that search, and with pages: an item that says so, and a model that goes on."""
+
+import asyncio
+import gzip
+import json
+import os
+import runpy
+import socket
+import sys
+from io import BytesIO
+
+import pytest
+
+from faults.memory import census, watched
+from gateway import config
+from gateway.server.tools import pages, reading
+from gateway.server.tools.pages import Pages
+from gateway.server.tools.target import ServerFailed
+from support.app import gateway, listening
+from support.jobs import ended
+from support.responses_events import checked, checked_whole
+from support.search_services import HERE, OSLO, answer, endless, never, says, searching
+from support.upstream import HELLO, SOON
+from support.web_search import ASK, SEARCH, asking, calling, opening, told
+
+
+async def searched(web, site):
+    """The call, and what the model was told of it."""
+    response = checked_whole((await site.respond(tools=[SEARCH])).content)
+    assert [item["type"] for item in response["output"]] == ["web_search_call", "message"]
+    assert response["status"] == "completed"
+    return response["output"][0], told(site)[-1]
+
+
+async def packed(send, *_):
+    await answer(send, gzip.compress(b'{"results": []}' + b" " * (64 << 20)), content_encoding="gzip")
+
+
+SERVICES = {
+    "an error": (says({"error": "no"}, 500), "refused: status 500"),
+    "a limit": (says({}, 429), "refused: status 429"),
+    "a key that is wrong": (says({}, 401), "refused: status 401"),
+    "a page": (says(b"<html>"), "did not answer in JSON"),
+    "no text": (says(b"\xff\xfe\x00"), "did not answer in JSON"),
+    "too deep": (says(b"[" * 100_000), "did not answer in JSON"),
+    "too much": (says(b" " * (9 << 20)), "is too long"),
+    "a bomb": (packed, "did not answer in JSON"),
+    "elsewhere": (says(b"", 302, location="http://169.254.169.254/"), "refused: status 302"),
+}
+
+
+@pytest.mark.parametrize("name", SERVICES)
+async def test_a_service_that_lies(name):
+    said, wanted = SERVICES[name]
+    async with searching(search=said) as web, gateway(calling(ASK), HELLO, tools=web.tools()) as site:
+        made, why = await searched(web, site)
+        assert (made["status"], made["action"]["query"]) == ("failed", "capitals") and wanted in why
+        assert web.url not in why
+
+
+async def test_a_service_that_is_down():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    tools = {"web_search": {"service": "searxng", "url": f"http://127.0.0.1:{port}"}}
+    async with gateway(calling(ASK), HELLO, tools=tools) as site:
+        made, why = await searched(None, site)
+        assert made["status"] == "failed" and why == "The search service cannot be reached."
+
+
+async def test_a_service_that_is_slow():
+    async with (
+        searching(search=never) as web,
+        gateway(calling(ASK), HELLO, tools={**web.tools(), "seconds": 0.2}) as site,
+    ):
+        made, why = await searched(web, site)
+        assert made["status"] == "failed" and "within 0.2 seconds" in why
+        async with asyncio.timeout(SOON):
+            await web.broken.wait()
+
+
+async def test_results_that_are_too_long_are_cut():
+    much = {"results": [{**OSLO, "url": f"https://a.example/{i}", "content": "x" * 9000} for i in range(99)]}
+    async with (
+        searching(search=much) as web,
+        gateway(calling(ASK), HELLO, tools={**web.tools(), "result_bytes": 2000}) as site,
+    ):
+        answer = await site.respond(tools=[SEARCH], stream=True)
+        checked(answer.content)
+        assert len(told(site)[0]) < 2100 and "truncated:web_search_call.results" in answer.text
+        assert told(site)[0].count("</untrusted>") == 2  # the note names it, and the fence ends with it
+
+
+@pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])
+async def test_a_client_that_leaves_takes_the_search_with_it(streamed):
+    async with searching(search=never) as web, listening(calling(ASK), tools=web.tools()) as site:
+        asking = asyncio.create_task(site.respond(tools=[SEARCH], stream=streamed))
+        await web.begun.wait()
+        asking.cancel()
+        async with asyncio.timeout(SOON):
+            await web.broken.wait()
+        assert len(site.upstream.posts) == 1
+
+
+async def test_in_the_background():
+    async with searching() as web, gateway(calling(ASK), HELLO, tools=web.tools()) as site:
+        accepted = (await site.respond(tools=[SEARCH], background=True)).json()
+        response = await ended(site, accepted["id"])
+        assert [item["type"] for item in response["output"]] == ["web_search_call", "message"]
+
+
+# Pages
+
+
+async def bomb(send, *_):
+    await answer(send, gzip.compress(b"<p>x</p>" * (8 << 20)), content_encoding="gzip")
+
+
+PAGES = {
+    "not there": (says(b"no", 404), "cannot be had"),
+    "endless": (endless, "too large"),
+    "a bomb": (bomb, "No text could be read"),
+    "nothing": (says(b""), "No text could be read"),
+    "no text": (says(b"\x00\x01\x02"), "No text could be read"),
+    "scripts alone": (says(b"<script>x</script>"), "No text could be read"),
+    "moved to a secret": (says(b"", 302, location="http://169.254.169.254/latest/meta-data"), "cannot be had"),
+    "moved to itself": (says(b"", 302, location="/page"), "cannot be had"),
+    "moved to a file": (says(b"", 302, location="file:///etc/passwd"), "cannot be had"),
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+async def test_a_page_that_is_none(name):
+    said, wanted = PAGES[name]
+    async with searching(page=said) as web, gateway(calling(opening(web)), HELLO, tools=web.tools()) as site:
+        response = checked_whole((await site.respond(input=asking(web), tools=[SEARCH])).content)
+        assert response["output"][0]["status"] == "failed" and wanted in told(site)[0]
+        assert response["output"][0]["action"] == {"type": "open_page", "url": f"{web.url}/page"}
+
+
+async def test_a_page_that_is_slow():
+    soon = config.Fetching(networks=(HERE,)).model_copy(update={"seconds": 0.1})
+    async with searching(page=never) as web:
+        with pytest.raises(ServerFailed, match="cannot be had"):
+            await Pages(soon).page(f"{web.url}/page")
+        async with asyncio.timeout(SOON):
+            await web.broken.wait()
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://127.0.0.1:{port}/page", "http://localhost:{port}/page", "http://[::1]:{port}/", "http://169.254.169.254/"],
+)
+async def test_a_page_of_our_own_network_is_not_asked_for(url):
+    async with searching() as web:
+        there = url.format(port=web.url.rpartition(":")[2])
+        tools = web.tools()
+        tools["web_search"]["pages"] = {"fetch": True}
+        call = ("web_search__open_page", {"url": there})
+        async with gateway(calling(call), HELLO, tools=tools) as site:
+            await site.respond(input=there, tools=[SEARCH])
+            assert told(site) == ["The page cannot be had."] and web.asked == []
+
+
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "javascript:1", "https://a.example/\u202ex", "http://[x/"])
+async def test_what_is_no_address_is_not_opened(url):
+    with pytest.raises(ServerFailed, match="no address"):
+        await Pages(config.Fetching()).page(url)
+
+
+async def test_pages_of_other_kinds():
+    async def latin(send, *_):
+        await answer(send, "Blåbær".encode("latin-1"), content_type="text/plain; charset=iso-8859-1")
+
+    async with searching(a=says({"a": "b"}), b=latin) as web:
+        there = Pages(config.Fetching(networks=(HERE,)))
+        assert (await there.page(f"{web.url}/a")).text == '{"a": "b"}'
+        assert (await there.page(f"{web.url}/b")).text == "Blåbær"
+
+
+async def test_who_reads_pages_ends_with_whoever_waits(monkeypatch, tmp_path):
+    """And knows nothing of the gateway's own secrets."""
+    program, pipe = tmp_path / "reading.py", tmp_path / "pipe"
+    os.mkfifo(pipe)
+    program.write_text(
+        "import json, os, signal, sys\n"
+        f"with open({str(pipe)!r}, 'w') as pipe: json.dump([os.getpid(), dict(os.environ)], pipe)\n"
+        "sys.stdin.read()\n"
+        "signal.pause()\n"
+    )
+    monkeypatch.setattr("gateway.server.tools.pages._PROGRAM", str(program))
+    monkeypatch.setenv("GATEWAY_KEY", "s3cret")
+    async with searching() as web:
+        reading = asyncio.create_task(Pages(config.Fetching(networks=(HERE,))).page(f"{web.url}/page"))
+        pid, known = json.loads(await asyncio.to_thread(pipe.read_text))
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        assert "GATEWAY_KEY" not in known
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_the_program_that_reads_a_page(monkeypatch, capfdbinary):
+    class Standard:
+        buffer = BytesIO(b"<TITLE lang=en> A &lt;b&gt;\n c </title><p>Text, <a href='d'>a link</a>.")
+
+    monkeypatch.setattr(sys, "stdin", Standard)
+    monkeypatch.setattr(sys, "argv", ["reading.py", "https://a.example/b/c"])
+    runpy.run_path(pages._PROGRAM, run_name="__main__")
+    sys.stdout.flush()
+    assert capfdbinary.readouterr().out.strip() == b"A <b> c\nText, [a link](https://a.example/b/d)."
+    assert reading.read("Text.", "https://a.example/").strip() == "Text."
+
+
+# What is left
+
+
+@pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])
+async def test_nothing_of_an_answer_with_a_search_waits_for_the_collector(streamed):
+    names = ("gateway.hosted", "gateway.turn", "gateway.server.tools")
+    async with searching() as web, gateway(*[calling(ASK), HELLO] * 3, tools=web.tools()) as site:
+        await site.respond(stream=streamed, tools=[SEARCH])
+        kept = census()
+        with watched():
+            for _ in range(2):
+                assert (await site.respond(stream=streamed, tools=[SEARCH])).status_code == 200
+            assert [name for name in census() if name.startswith(names) and name not in kept] == []

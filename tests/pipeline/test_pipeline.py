@@ -1,0 +1,688 @@
+"""From upstream bytes to promised events: tolerance, repairs, ends, and the same meaning under every cut."""
+
+import gc
+import json
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.errors import Problem
+from gateway.events import (
+    Annotation,
+    Candidate,
+    Extra,
+    Failure,
+    Finish,
+    Logprob,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolArgs,
+    ToolEnd,
+    ToolStart,
+    Usage,
+)
+from gateway.ledger import Ledger
+from support.pipeline import DONE, call, chunk, cut, events_of, grammatical, setting, singly, sse, upstream
+
+USAGE = {"prompt_tokens": 3, "completion_tokens": 4}
+PIECES = [
+    chunk(content="héllo <tool_"), chunk(content='call>{"name": "f", "arguments": {"a": '), chunk(content='"é😀"}}'),
+    chunk(content="</tool_call>"), chunk(reasoning="hm"), chunk(content=[{"type": "text", "text": "part"}]), chunk(refusal="no"),
+    chunk(tool_calls=[call(0, "x", "g", "{")]), chunk(tool_calls=[call(0, None, "g", "}")]), chunk(tool_calls=[call("1", "x", "f")]),
+    chunk(tool_calls=[call(1, None, None, {"a": 1}), call()]), chunk("length"), chunk("tool_calls"), chunk(7), DONE, b": ping\r\n\r\n",
+    b"data: {\r\ndata: }\r\n\r\n", sse({"usage": {"prompt_tokens": 3, "output_tokens": 4}}), chunk("stop", index=1, content="b"),
+    sse({"error": {"message": "out of memory", "code": 507}}), b"data: garbage \xff\n\n", chunk("error"),
+    chunk(content="x", logprobs={"content": [{"token": "x", "logprob": -1}]}), chunk(annotations=[{"type": "url_citation"}]),
+]  # fmt: skip
+streams = st.lists(st.sampled_from(PIECES), max_size=10).map(b"".join)
+
+
+@settings(max_examples=400, deadline=None)
+@given(stream=streams, n=st.sampled_from([1, 2]), data=st.data())
+def test_any_cut_of_any_stream_means_the_same(stream, n, data):
+    whole = events_of([stream], n=n)
+    assert whole == events_of(cut(data, stream), n=n) == events_of(singly(stream), n=n)
+    for choice in range(n):
+        said = [e for e in whole if getattr(e, "choice", None) == choice and type(e) is not Extra]
+        assert not said or grammatical(said) or type(whole[-1]) is Failure
+    assert sum(type(e) is Failure for e in whole) <= 1
+
+
+@given(garbage=st.binary(max_size=200))
+def test_garbage_is_a_failure_and_never_an_exception(garbage):
+    events_of([garbage])
+    events_of([b"data: " + garbage + b"\n\n"])
+    assert type(events_of([garbage], content_type="application/json")[-1]) is Failure
+
+
+def test_a_whole_body_is_the_fold_of_its_stream():
+    text = 'a<think>b</think>c<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
+    body = json.dumps({"choices": [{"message": {"content": text}, "finish_reason": "stop"}], "usage": USAGE}).encode()
+    chunks = [chunk(content=c) for c in text] + [chunk("stop"), sse({"choices": [], "usage": USAGE}), DONE]
+    of_body = events_of([body], content_type="application/json")
+    assert sorted(map(repr, of_body)) == sorted(map(repr, events_of(chunks)))
+
+
+# What backends write in place of the API's own words
+
+
+@pytest.mark.parametrize("field", ["reasoning", "reasoning_content", "reasoning_text", "thinking"])
+def test_reasoning_has_many_spellings(field):
+    assert events_of([chunk(**{field: "hm"}), chunk("stop"), DONE], setting("native"))[0] == Reasoning(0, "hm")
+
+
+def test_reasoning_in_parts_of_the_content():
+    parts = [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "thinking", "thinking": "so"}]
+    said = [*parts, "a", {"type": "text", "text": "b"}, {"type": "refusal", "refusal": "no"}, {"type": "image"}]
+    assert events_of([chunk("stop", content=said)])[:3] == [Reasoning(0, "hmso"), Text(0, "ab"), Refusal(0, "no")]
+
+
+def test_what_says_nothing_is_nothing():
+    silent = [sse({"choices": [], "usage": {}}), chunk(thinking=[{"text": None}]), chunk(content="", tool_calls=[])]
+    assert events_of([*silent, chunk("stop", content="a"), DONE]) == [Text(0, "a"), Finish(0, "stop"), Usage(10, 1)]
+
+
+def test_a_thought_in_blocks():
+    assert events_of([chunk("stop", thinking=[{"text": "a"}, {"text": None}, {"text": "b"}])])[0] == Reasoning(0, "ab")
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"choices": [{"index": 0, "text": "hi", "finish_reason": "stop"}]},
+        {"choices": [{"index": "0", "message": {"content": "hi"}, "finish_reason": {"type": "stop"}}]},
+        {"choices": [{"index": 0.0, "delta": {"content": "hi", "role": 5}, "finish_reason": True}]},
+        {"choices": [{"index": False, "delta": {"content": "hi"}, "finish_reason": {"reason": "eos"}}]},
+        {"choices": [{"delta": {"content": "hi", "tool_calls": []}, "message": None, "finish_reason": {}}]},
+        {"choices": [{"index": 3, "delta": {"content": "hi"}, "finish_reason": "weird"}]},
+    ],
+)
+def test_odd_shapes_of_a_choice(payload):
+    assert events_of([sse(payload), DONE])[:2] == [Text(0, "hi"), Finish(0, "stop")]
+
+
+@pytest.mark.parametrize(
+    ("usage", "wanted"),
+    [
+        (USAGE, Usage(3, 4)),
+        ({"input_tokens": "3", "output_tokens": 4.0}, Usage(3, 4)),
+        ({"prompt_tokens": True, "completion_tokens": "x"}, Usage(1, 0)),
+        ({"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 5}}, Usage(9, 1, 5)),
+        (
+            {"prompt_tokens": 9, "completion_tokens": 8, "completion_tokens_details": {"reasoning_tokens": 7}},
+            Usage(9, 8, 0, 7),
+        ),
+        (
+            {"input_tokens": 1, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 2, "output_tokens": 1},
+            Usage(8, 1, 5, kept=2),
+        ),
+        (
+            {"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {"cache_write_tokens": 5}},
+            Usage(9, 1, kept=5),
+        ),
+        (
+            {"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {"created_cache_tokens": 5}},
+            Usage(9, 1, kept=5),
+        ),
+        ({"prompt_eval_count": 9, "eval_count": 1}, Usage(9, 1)),
+        ({"tokens_evaluated": 9, "tokens_predicted": 1}, Usage(9, 1)),
+        ({"total_tokens": 9, "completion_tokens": 4}, Usage(5, 4)),
+        ({"total_tokens": 9, "prompt_tokens": 4}, Usage(4, 5)),
+        ({"total_tokens": 9}, Usage(9, 0)),
+        ({"total_tokens": 1, "prompt_tokens": 4}, Usage(4, 0)),
+        ({"total_tokens": 99, "prompt_tokens": 4, "completion_tokens": 5}, Usage(4, 5)),
+        ({"prompt_tokens": 9, "completion_tokens": 1, "prompt_cache_hit_tokens": 4}, Usage(9, 1, 4)),
+        ({"prompt_tokens": 1e999, "completion_tokens": 2}, Usage(0, 2)),
+    ],
+)
+def test_usage_has_many_names_and_types(usage, wanted):
+    stream = [chunk("stop", content="a"), sse({"choices": [], "usage": usage}), DONE]
+    assert events_of(stream)[-1] == wanted
+
+
+def test_usage_from_timings_where_there_is_no_other():
+    timings = {"cache_n": 5, "prompt_n": 2, "predicted_n": 3}
+    done = json.loads(chunk("stop", content="a")[6:]) | {"timings": timings}
+    assert Usage(7, 3, 5) in events_of([sse(done), DONE])
+    assert Usage(3, 4) == events_of([sse(done | {"usage": USAGE}), DONE])[0]
+    assert Usage(10, 1) == events_of([sse(done | {"timings": {}}), DONE])[-1]
+
+
+def test_usage_is_estimated_where_none_is_given_and_the_ledger_says_so():
+    ledger = Ledger()
+    events = events_of([chunk(content="12345"), chunk(reasoning="678"), chunk("stop"), DONE], setting(ledger=ledger))
+    assert events[-1] == Usage(10, 2, reasoning=1) and ledger.entries() == ["estimated:usage"]
+
+
+@pytest.mark.parametrize(
+    ("stated", "thought", "answer", "reasoning"),
+    [
+        (100, "a" * 30, "b" * 70, 30),
+        (10, "a", "b" * 999, 1),
+        (10, "a" * 999, "", 10),
+        (0, "a" * 8, "b" * 8, 0),
+        (10, "", "b" * 8, 0),
+    ],
+)
+def test_reasoning_has_the_share_of_the_tokens_that_it_has_of_the_text(stated, thought, answer, reasoning):
+    for pieces in (
+        [chunk(reasoning=thought), chunk(content=answer)],
+        [chunk(content=f"<think>{thought}</think>{answer}")],
+    ):
+        if not (thought and answer) and len(pieces) == 1:
+            continue
+        ledger = Ledger()
+        usage = sse({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": stated}})
+        events = events_of([*pieces, chunk("stop"), usage, DONE], setting("think", ledger=ledger))
+        last = [event for event in events if type(event) is Usage][-1]
+        markup = len("<think></think>") if len(pieces) == 1 else 0
+        share = -(-stated * len(thought) // (len(thought + answer) + markup))
+        assert last == Usage(3, stated, reasoning=share)
+        assert markup or share == reasoning
+        assert ledger.entries() == (["estimated:usage.reasoning_tokens"] if thought else [])
+
+
+def test_reasoning_that_was_counted_is_not_estimated():
+    ledger = Ledger()
+    counts = {"prompt_tokens": 3, "completion_tokens": 9, "completion_tokens_details": {"reasoning_tokens": 2}}
+    stream = [chunk(reasoning="hm"), chunk("stop"), sse({"choices": [], "usage": counts}), DONE]
+    assert events_of(stream, setting(ledger=ledger))[-1] == Usage(3, 9, reasoning=2)
+    assert ledger.entries() == []
+
+
+def test_usage_stands_in_many_places():
+    usage = {"prompt_tokens": 3, "completion_tokens": 4}
+    end = json.loads(chunk("stop", content="a")[6:])
+    first, last = (end | {"x_groq": {"id": "req_1"} | counts} for counts in ({}, {"usage": usage}))
+    assert events_of([sse(last), DONE]) == [Usage(3, 4), Text(0, "a"), Finish(0, "stop")]
+    assert events_of([sse(first), DONE])[-1] == Usage(10, 1)
+
+
+def test_usage_in_each_choice_is_summed_and_the_prompt_counted_once():
+    def last(index):
+        usage = {"prompt_tokens": 16, "completion_tokens": 8}
+        return sse({"choices": [{"index": index, "delta": {"content": "a"}, "finish_reason": "stop", "usage": usage}]})
+
+    counts = [event for event in events_of([last(0), last(1), DONE], n=2) if type(event) is Usage]
+    assert counts == [Usage(16, 8), Usage(16, 16)]
+
+
+def test_usage_per_choice_is_summed_and_the_prompt_counted_once():
+    each = sse({"choices": [], "usage": {"prompt_tokens": 16, "completion_tokens": 8}})
+    stream = [chunk(content="a"), chunk(index=1, content="b"), chunk("stop", index=1), each, chunk("stop"), each, DONE]
+    assert events_of(stream, n=2)[-1] == Usage(16, 16)
+
+
+def test_usage_with_every_chunk_is_not_summed():
+    def counted(tokens, **delta):
+        return sse(json.loads(chunk(**delta)[6:]) | {"usage": {"prompt_tokens": 5, "completion_tokens": tokens}})
+
+    last = sse({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 3}})
+    stream = [counted(1, content="a"), counted(2, content="b"), counted(3, finish="stop"), last, DONE]
+    assert [e for e in events_of(stream) if type(e) is Usage][-1] == Usage(5, 3)
+
+
+def test_half_a_surrogate_nan_and_bytes_that_are_no_utf8_do_not_end_a_stream():
+    stream = [
+        b'data: {"choices":[{"delta":{"content":"a\\ud83d \\ud83d\\ude00 NaN \xff \\n"}}],"x":[NaN,-Infinity]}\n\n',
+        chunk("stop"),
+    ]
+    assert events_of(stream)[0] == Text(0, "a\ufffd 😀 NaN \ufffd \n")
+
+
+def test_extra_fields_come_back_where_the_client_asked_for_them():
+    body = json.loads(chunk("stop", content="a")[6:]) | {
+        "prompt_logprobs": [None, {"1": -0.5}],
+        "kv_transfer_params": None,
+    }
+    body["choices"][0] |= {"stop_reason": "x", "token_ids": [1, 2]}
+    events = events_of([sse(body)], wanted=frozenset({"prompt_logprobs", "token_ids", "kv_transfer_params"}))
+    assert [(e.choice, e.name, json.loads(bytes(e.json))) for e in events if type(e) is Extra] == [
+        (None, "prompt_logprobs", [None, {"1": -0.5}]), (0, "token_ids", [1, 2]), (0, "stop_reason", "x"),
+    ]  # fmt: skip
+    assert [e.name for e in events_of([sse(body)]) if type(e) is Extra] == ["stop_reason"]
+
+
+def test_annotations_and_refusals_are_passed():
+    events = events_of([chunk(annotations=[{"type": "url_citation"}]), chunk("stop", refusal="no")])
+    assert type(events[0]) is Annotation and bytes(events[0].json) == b'{"type": "url_citation"}'
+    assert events[1] == Refusal(0, "no")
+
+
+# Choices
+
+
+def test_a_single_choice_is_choice_0_and_others_are_dropped():
+    ledger = Ledger()
+    stream = [chunk(content="a", index=5), chunk(content="b", index=7), chunk("stop", index=5), DONE]
+    assert events_of(stream, setting(ledger=ledger))[:2] == [Text(0, "a"), Finish(0, "stop")]
+    assert "dropped:choices" in ledger.entries()
+
+
+def test_choices_are_kept_apart():
+    stream = [
+        chunk(content="<think>a"),
+        chunk(content="b", index=1),
+        chunk(content="</think>c"),
+        chunk("stop"),
+        chunk("stop", index=1),
+    ]
+    assert events_of(stream, n=2)[:5] == [
+        Reasoning(0, "a"), Text(1, "b"), Text(0, "c"), Finish(0, "stop"), Finish(1, "stop"),
+    ]  # fmt: skip
+
+
+# Calls that the backend found
+
+
+def test_native_events_release_what_is_held_back():
+    events = events_of([chunk(content="a <tool"), chunk(reasoning_content="hm"), chunk(content="_call> b"), DONE])
+    assert events[:4] == [Text(0, "a <tool"), Reasoning(0, "hm"), Text(0, "_call> b"), Finish(0, "stop")]
+
+
+TWO_CALLS = [
+    ToolStart(0, 0, "a", "f"), ToolArgs(0, 0, "{}"), ToolEnd(0, 0),
+    ToolStart(0, 1, "b", "g"), ToolArgs(0, 1, "{}"), ToolEnd(0, 1), Finish(0, "tool_calls"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "deltas",
+    [
+        pytest.param([[call(0, "a", "f", "{}"), call(1, "b", "g", "{}")]], id="whole calls in one chunk"),
+        pytest.param([[call(0, "a", "f", "{}"), call(0, "b", "g", "{}")]], id="index 0 for all"),
+        pytest.param([[call(0, "a", "f", "{}")], [call(0, "b", "g", "{}")]], id="index 0 for all, one by one"),
+        pytest.param([[call(None, "a", "f", {})], [call(None, "b", "g", {})]], id="no index, arguments as objects"),
+        pytest.param([[call(0, "a", "f", "{")], [call(1, "b", "g", "{")], [call(0, None, None, "}")], [call(1, None, None, "}")]], id="interleaved"),
+        pytest.param([[call(0, "a", "f")], [call(0, "a", "f", "{")], [call(0, "a", "f", "}")], [call(1, "b", "g", "{}")]], id="head repeated"),
+        pytest.param([[call(0, "a", "f")], [call(1, "b", "g")], [call(1, "b", "g", "{}")]], id="no arguments"),
+        pytest.param([[call("", "a", "f", "{}"), {"index": 1}, call("1", "b", "g", None)]], id="odd indexes, an empty call"),
+    ],
+)  # fmt: skip
+def test_native_calls_are_repaired(deltas):
+    stream = [*(chunk(tool_calls=delta) for delta in deltas), chunk("tool_calls"), DONE]
+    assert events_of(stream, setting("native"))[:-1] == TWO_CALLS
+
+
+def ids_and_notes(stream, **options):
+    ledger = Ledger()
+    events = events_of(stream, setting("native", ledger=ledger, **options))
+    return [e.id for e in events if type(e) is ToolStart], ledger.entries()
+
+
+def test_an_id_is_kept_if_it_is_new_and_made_if_not():
+    stream = [
+        chunk(
+            tool_calls=[call(0, "x", "f", "{}"), call(1, "x", "g", "{}"), call(2, "", "f", "{}"), call(3, 7, "g", "{}")]
+        ),
+        DONE,
+    ]
+    ids, notes = ids_and_notes(stream)
+    assert ids == ["x", "call_0", "call_1", "7"] and "synthesised:tool_calls.id" in notes
+
+
+def test_an_id_of_the_conversation_is_not_given_again():
+    ids, _ = ids_and_notes([chunk(tool_calls=[call(0, "x", "f", "{}")]), DONE], taken=frozenset({"x"}))
+    assert ids == ["call_0"]
+
+
+def test_calls_without_ids_are_told_apart_by_complete_arguments():
+    stream = [chunk(tool_calls=[call(0, None, "f", part)]) for part in ('{"a"', ":1}", '{"a":2}')]
+    ids, notes = ids_and_notes([*stream, DONE])
+    assert len(ids) == 2 and "repaired:tool_calls.index" in notes
+
+
+def test_arguments_that_are_no_json_do_not_confuse_the_order():
+    stream = [
+        chunk(tool_calls=[call(0, "a", "f", "oops")]),
+        chunk(tool_calls=[call(1, "b", "g", "{}")]),
+        chunk("tool_calls"),
+        DONE,
+    ]
+    starts = [e for e in events_of(stream, setting("native")) if type(e) in (ToolStart, ToolEnd)]
+    assert starts == [
+        ToolStart(0, 0, "a", "f"),
+        ToolEnd(0, 0, complete=False),
+        ToolStart(0, 1, "b", "g"),
+        ToolEnd(0, 1),
+    ]
+
+
+def test_truncated_arguments_are_closed_unless_the_turn_was_cut():
+    def ended(reason):
+        ledger = Ledger()
+        events = events_of(
+            [chunk(tool_calls=[call(0, "a", "f", '{"a": ["x')]), chunk(reason), DONE], setting("native", ledger=ledger)
+        )
+        return [e for e in events if type(e) in (ToolArgs, ToolEnd, Finish)], ledger.entries()
+
+    closed, notes = ended("stop")
+    assert closed == [ToolArgs(0, 0, '{"a": ["x"]}'), ToolEnd(0, 0), Finish(0, "tool_calls")]
+    assert {"repaired:tool_calls.function.arguments", "repaired:finish_reason"} <= set(notes)
+    assert ended("length")[0] == [ToolArgs(0, 0, '{"a": ["x'), ToolEnd(0, 0, complete=False), Finish(0, "length")]
+
+
+@pytest.mark.parametrize(
+    ("sent", "tail"),
+    [
+        ("", "{}"),
+        ("  ", "{}"),
+        ('{"a', '": null}'),
+        ('{"a":', "null}"),
+        ('{"a": tr', "ue}"),
+        ('{"a": "\\u00', '00"}'),
+        ('{"a": 1', "}"),
+        ('{"a": "\\', '\\"}'),
+    ],
+)
+def test_the_closing_tail_makes_json_of_what_was_sent(sent, tail):
+    stream = [chunk(tool_calls=[call(0, "a", "f", sent)]), chunk("stop"), DONE]
+    (args,) = [e.json for e in events_of(stream, setting("native")) if type(e) is ToolArgs]
+    assert args == sent + tail and json.loads(args) is not None
+
+
+def test_the_word_null_is_a_piece_like_any_other():
+    pieces = ['{"a":', "null", "}"]
+    stream = [
+        chunk(tool_calls=[call(0, "a", "f", None)]),
+        *(chunk(tool_calls=[call(0, None, None, piece)]) for piece in pieces),
+    ]
+    whole = b"".join([*stream, chunk("stop"), DONE])
+    for pieces in ([whole], singly(whole)):
+        assert events_of(pieces, setting("native"))[1] == ToolArgs(0, 0, '{"a":null}')
+
+
+def test_what_no_tail_can_close_is_passed_as_it_is():
+    stream = [chunk(tool_calls=[call(0, "a", "f", "]}{")]), chunk("stop"), DONE]
+    assert events_of(stream, setting("native"))[1:3] == [ToolArgs(0, 0, "]}{"), ToolEnd(0, 0, complete=False)]
+
+
+def test_arguments_of_no_call_are_text():
+    stream = [chunk(tool_calls=[call(0, None, None, '{"a":1}')]), chunk("tool_calls"), DONE]
+    ledger = Ledger()
+    assert events_of(stream, setting("native", ledger=ledger))[:2] == [Text(0, '{"a":1}'), Finish(0, "stop")]
+    assert "repaired:finish_reason" in ledger.entries()
+    assert events_of(stream)[0] == Text(0, '{"a":1}')
+
+
+def test_the_legacy_function_call_is_a_call():
+    stream = [
+        chunk(function_call={"name": "f", "arguments": ""}),
+        chunk(function_call={"arguments": "{}"}),
+        chunk("function_call"),
+        DONE,
+    ]
+    assert events_of(stream, setting("native"))[:4] == [
+        ToolStart(0, 0, "call_0", "f"), ToolArgs(0, 0, "{}"), ToolEnd(0, 0), Finish(0, "tool_calls"),
+    ]  # fmt: skip
+
+
+def test_interleaved_calls_are_held_only_up_to_a_limit():
+    stream = [
+        chunk(tool_calls=[call(0, "a", "f", "{"), call(1, "b", "g", "{")]),
+        chunk(tool_calls=[call(1, None, None, "x" * 100)]),
+    ]
+    *came, failure = events_of(stream, setting("native", limit=50))
+    assert came == [
+        ToolStart(0, 0, "a", "f"),
+        ToolArgs(0, 0, "{"),
+        ToolEnd(0, 0, complete=False),
+        ToolStart(0, 1, "b", "g"),
+        ToolArgs(0, 1, "{"),
+        ToolEnd(0, 1, complete=False),
+    ]
+    assert "interleaved" in failure.problem.message
+
+
+def test_text_after_a_native_call_ends_the_call():
+    stream = [chunk(tool_calls=[call(0, "a", "f", "{}")]), chunk(content="done"), chunk("stop"), DONE]
+    for format in ("native", "hermes_json"):
+        assert events_of(stream, setting(format))[2:5] == [ToolEnd(0, 0), Text(0, "done"), Finish(0, "tool_calls")]
+
+
+def test_a_native_call_ends_the_text():
+    stream = [chunk(content="a <tool"), chunk(tool_calls=[call(0, "a", "f", "{}")]), chunk("tool_calls"), DONE]
+    assert events_of(stream)[:2] == [Text(0, "a <tool"), ToolStart(0, 0, "a", "f")]
+
+
+def test_the_prompts_thought_is_over_once_the_backend_splits_by_itself():
+    stream = [chunk(reasoning_content="hm"), chunk(content="answer"), chunk("stop"), DONE]
+    assert events_of(stream, setting("think", thought_open=True))[:2] == [Reasoning(0, "hm"), Text(0, "answer")]
+
+
+# Log-probabilities
+
+
+def chance(token, logprob=-0.5, top=()):
+    return Logprob(token, logprob, tuple(token.encode()), tuple(top))
+
+
+ENTRY = {
+    "token": "hi",
+    "logprob": -0.5,
+    "bytes": [104, 105],
+    "top_logprobs": [{"token": "ho", "logprob": -1.5, "bytes": None}],
+}
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted"),
+    [
+        ({"content": [ENTRY]}, (chance("hi", top=[Candidate("ho", -1.5, (104, 111))]),)),
+        ({"content": [ENTRY, 5], "refusal": None}, (chance("hi", top=[Candidate("ho", -1.5, (104, 111))]),)),
+        ([{"id": 5, "text": "hi", "logprob": -0.5}], (chance("hi"),)),
+        (-0.5, (chance("hi"),)),
+        (
+            {"tokens": ["h", "i"], "token_logprobs": [-0.5], "top_logprobs": [{"x": -2}]},
+            (chance("h", top=[Candidate("x", -2.0, (120,))]), chance("i", -9999.0)),
+        ),
+        ({"content": [{"token": "hi", "logprob": -1e9, "top_logprobs": "x"}]}, (chance("hi", -9999.0),)),
+        ({"content": [{"token": "hi", "logprob": None, "bytes": ["x"]}]}, (chance("hi", -9999.0),)),
+        ({"content": None}, ()),
+        (True, ()),
+        ("x", ()),
+        ([], ()),
+    ],
+)
+def test_logprobs_have_many_shapes(said, wanted):
+    (text, *_) = events_of([chunk(content="hi", logprobs=said), chunk("stop"), DONE], setting("native"))
+    assert text == Text(0, "hi", wanted)
+
+
+def test_logprobs_that_json_cannot_say_are_clamped():
+    payload = chunk(content="hi", logprobs={"content": [{"token": "hi", "logprob": 0}]}).replace(
+        b'"logprob": 0', b'"logprob": -Infinity'
+    )
+    assert events_of([payload, chunk("stop"), DONE])[0] == Text(0, "hi", (chance("hi", -9999.0),))
+
+
+def test_logprobs_of_a_refusal_ride_on_it():
+    said = {"content": None, "refusal": [{"token": "no", "logprob": -0.5}]}
+    assert events_of([chunk(refusal="no", logprobs=said), DONE])[0] == Refusal(0, "no", (chance("no"),))
+
+
+def test_logprobs_ride_on_the_text_they_belong_to_and_those_of_markup_are_dropped():
+    tokens = [
+        "<think>",
+        "hm",
+        "</think>",
+        "\n",
+        "A",
+        "b",
+        " <tool",
+        "_call>",
+        '{"name": "f"',
+        ', "arguments": {}}',
+        "</tool_call>",
+        "C",
+        "",
+    ]
+    text = "".join(tokens)
+    entries = [{"token": token, "logprob": -0.5} for token in tokens]
+    ledger = Ledger()
+    streamed = [
+        chunk(content=token, logprobs={"content": [entry]}) for token, entry in zip(tokens, entries, strict=True)
+    ]
+    whole = events_of([chunk("stop", content=text, logprobs={"content": entries})], setting(ledger=ledger))
+    assert "dropped:logprobs" in ledger.entries()
+    assert whole == events_of([*streamed, chunk("stop")])
+    assert [e for e in whole if type(e) is Text] == [
+        Text(0, "Ab", (chance("A"), chance("b"))),
+        Text(0, "C", (chance("C"), chance(""))),
+    ]
+
+
+def test_logprobs_may_begin_in_the_middle():
+    stream = [
+        chunk(content="a"),
+        chunk(content="b", logprobs={"content": [{"token": "b", "logprob": -0.5}]}),
+        chunk("stop"),
+    ]
+    assert events_of(stream)[0] == Text(0, "ab", (chance("b"),))
+
+
+# Ends
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted"),
+    [
+        ("stop", "stop"),
+        ("eos_token", "stop"),
+        ("max_tokens", "length"),
+        ("safety", "content_filter"),
+        ("tool_calls", "stop"),
+        ("pause_turn", "stop"),
+    ],
+)
+def test_finish_reasons_are_of_the_closed_set(said, wanted):
+    assert events_of([chunk(said, content="a"), DONE])[1] == Finish(0, wanted)
+
+
+@pytest.mark.parametrize("reason", ["abort", "error", "insufficient_system_resource"])
+def test_some_reasons_are_failures(reason):
+    *came, last = events_of([chunk(reason, content="a"), DONE])
+    assert came == [Text(0, "a")] and reason in last.problem.message
+
+
+def test_done_without_a_reason_is_completed_and_listed():
+    ledger = Ledger()
+    assert events_of([chunk(content="a"), DONE], setting(ledger=ledger))[:2] == [Text(0, "a"), Finish(0, "stop")]
+    assert "synthesised:finish_reason" in ledger.entries()
+
+
+def test_a_reason_without_done_is_enough():
+    assert events_of([chunk("stop", content="a")])[:2] == [Text(0, "a"), Finish(0, "stop")]
+
+
+def test_one_reason_of_two_is_not():
+    assert type(events_of([chunk("stop", content="a"), chunk(index=1, content="b")], n=2)[-1]) is Failure
+
+
+def test_done_may_come_early():
+    events = events_of([chunk("stop", content="a"), DONE, sse({"choices": [], "usage": USAGE})])
+    assert events == [Text(0, "a"), Finish(0, "stop"), Usage(3, 4)]
+
+
+def test_an_empty_answer_is_one():
+    assert events_of([DONE])[0] == Finish(0, "stop")
+
+
+def test_a_lost_connection_delivers_what_came_and_then_fails():
+    *came, last = events_of([chunk(content="a <to")])
+    assert came == [Text(0, "a <to")] and last.problem.code == "upstream_lost"
+
+
+def test_nothing_follows_the_finish_of_a_choice():
+    assert events_of([chunk("stop", content="a"), chunk(content="b"), chunk("length"), DONE])[:2] == [
+        Text(0, "a"),
+        Finish(0, "stop"),
+    ]
+
+
+def test_nothing_follows_a_failure():
+    up = upstream()
+    stream = sse({"error": "boom"}) + chunk("stop", content="a") + DONE
+    assert [*up.feed(stream), *up.close(), *up.fail(Problem(502, "late"))] == [
+        Failure(Problem(502, "boom", "upstream_error"))
+    ]
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "", "text/html"])
+def test_a_body_without_choices_is_a_failure(content_type):
+    for body in (b"{}", b'{"detail": "x"}', b'{"usage": {"prompt_tokens": 1}}'):
+        assert type(events_of([body], content_type=content_type)[-1]) is Failure
+
+
+def test_an_error_object_is_a_failure_in_every_shape():
+    for error in ({"error": "boom"}, {"error": {"message": "boom"}}, {"object": "error", "message": "boom"}):
+        (failure,) = events_of([sse(error), DONE])
+        assert failure.problem == Problem(502, "boom", "upstream_error")
+
+
+def test_a_connection_that_breaks_after_the_end_is_no_failure():
+    up = upstream()
+    assert [*up.feed(chunk("stop", content="a")), *up.fail(Problem(502, "broke"))][:2] == [
+        Text(0, "a"),
+        Finish(0, "stop"),
+    ]
+
+
+def test_a_connection_that_breaks_delivers_even_an_event_without_its_empty_line():
+    up = upstream()
+    events = [*up.feed(chunk(content="a")), *up.feed(chunk(content="b").rstrip()), *up.fail(Problem(502, "broke"))]
+    assert events == [Text(0, "a"), Text(0, "b"), Failure(Problem(502, "broke"))]
+
+
+def test_half_a_body_is_nothing():
+    up = upstream(content_type="application/json")
+    assert [*up.feed(b'{"choices": [{"mess'), *up.fail(Problem(502, "broke"))] == [Failure(Problem(502, "broke"))]
+
+
+def test_an_event_that_is_too_long_is_a_failure_of_its_own():
+    *_, last = events_of([chunk(content="x" * 100)], limit=80)
+    assert last.problem.code == "frame_too_long"
+
+
+# Cost
+
+
+@pytest.mark.parametrize(
+    ("format", "before", "word"),
+    [
+        ("native", "", " hello"),
+        ("hermes_json", "", " hello"),
+        ("hermes_json", "<think>", " hm"),
+        ("hermes_json", '<tool_call>{"name": "f", "arguments": {"a": "', "word"),
+        ("qwen_xml", "<function=f><parameter=a>", "word"),
+        ("llama3_json", '{"name": "f", "parameters": {"a": "', "word"),
+    ],
+)
+def test_the_work_for_a_chunk_does_not_depend_on_what_came_before(format, before, word):
+    """Function calls counted, not time: exactly as many for the thousandth chunk as for the hundredth."""
+
+    def calls_for(up, count):
+        calls = 0
+
+        def counted(_, event, __):
+            nonlocal calls
+            calls += event in ("call", "c_call")
+
+        gc.disable()  # whoever watches it would be counted
+        sys.setprofile(counted)
+        try:
+            for _ in range(count):
+                list(up.feed(data))
+        finally:
+            sys.setprofile(None)
+            gc.enable()
+        return calls
+
+    data, up = chunk(content=word), upstream(setting(format))
+    list(up.feed(chunk(content=before or "x") + data * 10))
+    first = calls_for(up, 100)
+    list(up.feed(data * 1000))
+    assert calls_for(up, 100) == first

@@ -1,0 +1,158 @@
+"""Nothing that a real server sent is lost on its way to the client, and nothing comes where it does not belong."""
+
+import json
+import re
+from collections import defaultdict
+
+import pytest
+
+from gateway.backends.openai.body import wanted
+from gateway.events import Extra, Finish, Reasoning, Text, ToolArgs, ToolStart, Usage
+from support.pipeline import grammatical, merge, payloads
+from support.recorded_servers import CHAT, EXCHANGES, asked, replay, responded
+from support.responses_events import checked
+
+CHATS = [name for name, exchange in EXCHANGES.items() if exchange.answers and exchange.path == CHAT]
+STREAMS = [name for name in CHATS if EXCHANGES[name].streamed]
+BODIES = [name for name in CHATS if not EXCHANGES[name].like]
+TAGS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
+MARKS = (
+    *TAGS, '{"name": "', '", "arguments": ', "}\n",
+    "<function=", "<parameter=", "</parameter>", "</function>", ">\n",
+)  # fmt: skip
+THOUGHT = re.compile(r"<think>(.*?)(?:</think>|\Z)", re.DOTALL)
+# Cut off by the server in its thought, the model thinks on in its answer and ends that with a tag.
+THINKS_ON = "llamacpp/reasoning_budget_stream"
+THOUGHTS, ANSWER = ("reasoning_content", "reasoning"), ("content",)
+
+
+def chunks(name):
+    """What the server sent, without a decoder of ours."""
+    body = EXCHANGES[name].body
+    return payloads(body) if EXCHANGES[name].streamed else [json.loads(body)]
+
+
+def sent(name, *fields, calls=True):
+    """Choice → what the server said in these fields and in calls, in its order."""
+    said = defaultdict(str)
+    for choice in (choice for chunk in chunks(name) for choice in chunk.get("choices", ())):
+        message = choice.get("delta") or choice.get("message") or {}
+        functions = [call["function"] for call in message.get("tool_calls") or () if calls]
+        pieces = [message.get(field) for field in fields]
+        pieces += [function.get(member) for function in functions for member in ("name", "arguments")]
+        said[choice["index"]] += "".join(filter(None, pieces))
+    return said
+
+
+def of(events, choice, *kinds):
+    return [event for event in events if type(event) in kinds and event.choice == choice]
+
+
+def texts(events, choice, kind):
+    return "".join(event.text for event in of(events, choice, kind))
+
+
+def pieces(event, said):
+    """What of an event must be in what the server said; arguments that were put together here by their parts."""
+    if type(event) is not ToolArgs:
+        return [event.name if type(event) is ToolStart else event.text]
+    return [event.json] if event.json in said else [part for pair in json.loads(event.json).items() for part in pair]
+
+
+def gaps(said, found):
+    """What stands between these pieces, each behind the one before it."""
+    place = 0
+    for piece in found:
+        start = said.index(piece, place)
+        yield said[place:start]
+        place = start + len(piece)
+    yield said[place:]
+
+
+def unmarked(gap):
+    for mark in MARKS:
+        gap = gap.replace(mark, " ")
+    return gap.strip()
+
+
+def listed(lost, told):
+    """True for a call too many, and for the beginning of a mark where the answer was cut."""
+    too_many = "dropped:tool_calls" in told.ledger and lost.startswith("get_weather{")
+    cut = any(type(event) is Finish and event.reason == "length" for event in told.events)
+    return too_many or (cut and any(mark.startswith(lost) for mark in MARKS))
+
+
+@pytest.mark.parametrize("name", CHATS)
+def test_nothing_is_lost(name):
+    told = replay(name)
+    for choice, said in sent(name, *THOUGHTS, *ANSWER).items():
+        came = of(told.events, choice, Reasoning, Text, ToolStart, ToolArgs)
+        found = [piece for event in came for piece in pieces(event, said)]
+        assert [lost for gap in gaps(said, found) if (lost := unmarked(gap)) and not listed(lost, told)] == []
+
+
+@pytest.mark.parametrize("name", CHATS)
+def test_thoughts_and_text_are_kept_apart(name):
+    told = replay(name)
+    opened = "<think>" if EXCHANGES[name].server.thought == "open" else ""
+    content = {choice: opened + said for choice, said in sent(name, *ANSWER, calls=False).items()}
+    for choice, apart in sent(name, *THOUGHTS, calls=False).items():
+        thought = apart + "".join(THOUGHT.findall(content[choice]))
+        assert texts(told.events, choice, Reasoning).strip() == thought.strip()
+        tags = TAGS if EXCHANGES[name].request.get("tool_choice") != "none" else TAGS[:2]
+        shown = [tag for tag in tags if tag in texts(told.events, choice, Text)]
+        assert shown == (["</think>"] if name == THINKS_ON else [])
+
+
+@pytest.mark.parametrize("name", CHATS)
+def test_each_choice_ends_once_and_all_is_counted(name):
+    told = replay(name)
+    choices = sorted({event.choice for event in told.events if type(event) in (Text, Reasoning, ToolStart, Finish)})
+    assert choices == sorted(sent(name, *THOUGHTS, *ANSWER))
+    ended = {grammatical([e for e in told.events if getattr(e, "choice", None) == choice]) for choice in choices}
+    assert ended == {told.problem is None}
+    counts = [event for event in told.events if type(event) is Usage]
+    if told.problem is None:
+        assert counts[-1].prompt and counts[-1].completion >= counts[-1].reasoning
+        counted = any(chunk.get("usage") or chunk.get("timings") for chunk in chunks(name))
+        assert ("estimated:usage" in told.ledger) is not counted
+
+
+@pytest.mark.parametrize("name", [name for name in STREAMS if not EXCHANGES[name].like])
+def test_the_frames_of_each_choice_end_with_its_one_reason(name):
+    told = replay(name, stream=True)
+    reasons = defaultdict(list)
+    for choice in (choice for frame in payloads(told.data) for choice in frame.get("choices", ())):
+        reasons[choice["index"]].append(choice["finish_reason"])
+    for said in reasons.values():
+        assert [reason is not None for reason in said] == [False] * (len(said) - 1) + [told.problem is None]
+
+
+PARSED = [
+    name
+    for name in BODIES
+    if EXCHANGES[name].server.thought == "closed" and "<" not in "".join(sent(name, *ANSWER, calls=False).values())
+]
+
+
+@pytest.mark.parametrize("name", PARSED)
+def test_a_format_changes_nothing_of_what_a_server_has_parsed(name):
+    read, unread = (
+        merge(event for event in told.events if type(event) not in (Usage, Extra))
+        for told in (replay(name), replay(name, format="native"))
+    )
+    assert read == unread
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_a_response_says_the_same(name):
+    told = responded(name)
+    response = checked(told.data, wanted(asked(name).request))
+    said = defaultdict(str)
+    for item in response["output"]:
+        parts = item.get("content") or item.get("summary") or []
+        said[item["type"]] += "".join(part["text"] for part in parts) + item.get("arguments", "")
+    assert said["message"] == texts(told.events, 0, Text)
+    assert said["reasoning"] == texts(told.events, 0, Reasoning)
+    assert said["function_call"] == "".join(event.json for event in of(told.events, 0, ToolArgs))
+    assert (response["error"] is None) is (told.problem is None)

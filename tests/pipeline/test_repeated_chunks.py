@@ -1,0 +1,198 @@
+"""Chunks of a known form are not decoded again, and mean exactly what they would mean if they were."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.backends.ollama.decode import Decoder as Ollama
+from gateway.backends.openai import template
+from gateway.backends.openai.decode import Decoder
+from gateway.events import Reasoning, Text, ToolArgs
+from gateway.framing import SSE
+from gateway.ledger import Ledger
+from support.pipeline import cut, setting, singly, upstream
+
+WORDS = [
+    "a",
+    " the",
+    "content",
+    "",
+    '"',
+    "\\",
+    "\n",
+    "é😀",
+    '","x":"',
+    '","',
+    "stop",
+    "null",
+    "\x00 another text",
+    '\\"',
+    "0",
+    "}",
+]
+words = st.sampled_from(WORDS)
+
+
+def payload(delta, *, ascii=False, **more):
+    choice = {"index": 0, "delta": delta, "finish_reason": None}
+    return json.dumps({"id": "x", "object": "chunk", "choices": [choice | more]}, ensure_ascii=ascii).encode()
+
+
+def arguments(text):
+    return {"tool_calls": [{"index": 0, "function": {"arguments": text}}]}
+
+
+SHAPES = [
+    lambda word: payload({"content": word}),
+    lambda word: payload({"content": word}, ascii=True),
+    lambda word: payload({"content": word, "role": word}),
+    lambda word: payload({"reasoning": word}),
+    lambda word: payload({"reasoning": word, "reasoning_content": word}),
+    lambda word: payload({"reasoning": word, "content": word}),
+    lambda word: payload({"content": "fixed", "name": word}),
+    lambda word: payload(arguments(word)),
+    lambda word: payload({"content": word}, finish_reason="stop"),
+    lambda word: payload({"content": word}, stop_reason=word),
+    lambda word: payload({"content": word}, logprobs={"content": [{"token": word, "logprob": -1}]}),
+    lambda word: json.dumps({"error": word or None}).encode(),
+    lambda word: b'{"choices": [{"delta": {"content": "\\ud83d' + json.dumps(word).encode()[1:] + b"}}]}",
+]  # fmt: skip
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(SHAPES), words), max_size=12), st.sampled_from([1, 2]))
+def test_a_stream_means_what_each_of_its_chunks_means_alone(chunks, n):
+    decoder, said = Decoder(Ledger(), n), 0
+    for shape, word in chunks:
+        alone = Decoder(Ledger(), n)
+        data = shape(word)
+        assert decoder.decode(data) == alone.decode(data)
+        said += alone.said
+    assert decoder.said == said
+
+
+@pytest.mark.parametrize(
+    ("shape", "event"),
+    [
+        (lambda word: payload({"content": word}), lambda word: Text(0, word)),
+        (lambda word: payload({"reasoning": word}), lambda word: Reasoning(0, word)),
+        (lambda word: payload(arguments(word)), lambda word: ToolArgs(0, 0, word)),
+    ],
+)
+def test_a_form_is_learnt_from_its_first_chunk(shape, event):
+    known, decoded = template.Template(), []
+    decode = Decoder(Ledger()).decode
+    known.learn(shape("one"), [event("one")], lambda data: decoded.append(data) or decode(data))
+    assert len(decoded) == 1
+    for word in filter(None, WORDS):
+        assert known.event(shape(word)) in (event(word), None)
+    assert known.event(shape("two")) == event("two") and len(decoded) == 1
+    assert known.event(shape("")) is None and known.event(payload({"refusal": "two"})) is None
+
+
+def test_a_text_whose_place_is_not_certain_teaches_nothing():
+    known = template.Template()
+    data = payload({"content": "content"})  # the first such string is the key
+    known.learn(data, [Text(0, "content")], Decoder(Ledger()).decode)
+    assert known.event(data) is None
+    known.learn(payload({"content": "é"}, ascii=True), [Text(0, "é")], Decoder(Ledger()).decode)
+    assert known.event(payload({"content": "é"}, ascii=True)) is None
+
+
+def test_a_stream_whose_chunks_have_no_common_form_is_not_studied_for_ever():
+    known, lessons = template.Template(), []
+    for i in range(100):
+        data = payload({"content": "word"}, at=i)
+        assert known.event(data) is None
+        known.learn(data, [Text(0, "word")], lambda data: lessons.append(data) or Decoder(Ledger()).decode(data))
+    assert len(lessons) == template._PATIENCE
+
+
+# Runs of them in one read
+
+FRAMES = [
+    *[lambda word, shape=shape: b"data: %b\n\n" % shape(word) for shape in SHAPES],
+    lambda word: b"data: %b\r\n\r\n" % payload({"content": word}),
+    lambda word: b"data:%b\n\n" % payload({"content": word}),
+    lambda word: b"event: x\ndata: %b\n\n" % payload({"content": word}),
+    lambda word: b": %b\n\n" % payload({"content": word}),
+    lambda word: b"data: %b" % payload({"content": word}),  # nothing between it and the next one
+    lambda word: b"data: %b\n\n" % payload({"content": "raw"}).replace(b"raw", word.encode()),
+    lambda word: b"data: %b\n\n" % payload({"content": "raw"}).replace(b'"raw"', b' "\xff" '),
+    lambda word: b"data: %b\n\n" % payload({"content": "raw"}).replace(b"raw", b"\\ud83d"),
+    lambda word: b"data: %b\n\n" % (2 * payload({"content": word})),
+    lambda word: b"data: [DONE]\n\n",
+    lambda word: b"\n",
+]
+often = st.sampled_from([FRAMES[0], FRAMES[0], FRAMES[0], FRAMES[3], FRAMES[7], *FRAMES])
+
+
+@pytest.mark.parametrize("format", ["native", "think", "hermes_json"])
+@settings(max_examples=300, deadline=None)
+@given(st.data(), st.lists(st.tuples(often, words), max_size=20))
+def test_frames_mean_the_same_alone_and_together(format, data, frames):
+    whole = b"".join(shape(word) for shape, word in frames)
+    together, alone = upstream(setting(format)), upstream(setting(format))
+    events = [event for piece in cut(data, whole) for event in together.feed(piece)]
+    assert events == [event for piece in singly(whole) for event in alone.feed(piece)]
+    assert together.close() == alone.close()
+    assert together.used == alone.used
+
+
+def test_a_long_run_is_taken_without_being_decoded_one_by_one():
+    said = [f"{i} é" for i in range(1000)]
+    decoder = Decoder(Ledger())
+    first, *more = [b"data: %b\n\n" % payload({"content": text}) for text in ["first", *said]]
+    decoder.decode(first[6:-2])
+    data, at, events, reads = b"".join(more), 0, [], 0
+    while at < len(data):
+        run, at = decoder.run(data, at, SSE)
+        events += run
+        reads += 1
+    assert events == [Text(0, text) for text in said]
+    assert 1 < reads < 10
+    assert decoder.run(data + b"data", len(data), SSE) == ([], len(data))
+
+
+def test_data_that_is_one_more_chunk_of_a_form_is_read_at_once():
+    decoder = Decoder(Ledger())
+    first, second, third, more = [
+        b"data: %b\n\n" % payload({"content": word}) for word in ("one", "two", "drei é", "x")
+    ]
+    decoder.decode(first[6:-2])
+    assert decoder.known is None  # what stands around payloads has not been seen
+    assert decoder.run(second, 0, SSE) == ([Text(0, "two")], len(second))
+    assert decoder.known == Text(0, "")
+    read = decoder.alone(len(third))
+    assert read(third) == (Text(0, "drei é"),)
+    others = [2 * more, more[:-1], more[1:], b"data: [DONE]\n\n", third.replace(b"drei", b"drei vier")]
+    for data in [*others, *[more.replace(b"x", text) for text in (b"", b"\xff", b"\n", b'","')]]:
+        assert read(data) is None
+    assert decoder.said == len("onetwodrei é")
+
+
+def test_a_text_that_reaches_over_its_quotes_is_no_text():
+    """What two strings would be between the same quotes, were they but put there."""
+    decoder = Decoder(Ledger())
+    decoder.decode(payload({"content": "first"}))
+    well, ill = b"data: %b\n\n" % payload({"content": "second"}), b"data: %b\n\n" % payload({"content": "raw"})
+    ill = ill.replace(b"raw", b'","')
+    assert decoder.run(2 * well, 0, SSE) == (2 * [Text(0, "second")], len(2 * well))
+    for data in (ill + well, well + ill, well + ill + well):
+        assert decoder.run(data, 0, SSE) == ([], 0)
+
+
+def test_who_knows_a_form_or_learns_none_any_more_says_so():
+    decoder = Decoder(Ledger())
+    assert not decoder.settled
+    decoder.decode(payload({"content": "word"}))
+    assert decoder.settled
+    decoder.decode(payload({"refusal": "word"}))
+    assert not decoder.settled
+    for _ in range(template._PATIENCE):
+        assert not Decoder(Ledger()).settled
+        decoder.decode(payload({"content": "word"}))
+        decoder.decode(payload({"refusal": "word"}))
+    assert decoder.settled and Ollama(Ledger()).settled

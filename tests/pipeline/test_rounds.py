@@ -1,0 +1,550 @@
+"""A turn from upstream bytes to client bytes: chunks, whole bodies, rounds, custom tools, failures."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+from openai.lib.streaming.chat import ChatCompletionStreamState
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+
+from gateway import events as ev
+from gateway.endpoints import chat
+from gateway.endpoints.chat.stream import Stream
+from gateway.endpoints.chat.whole import Whole
+from gateway.errors import CANCELLED, Problem
+from gateway.ledger import Ledger
+from gateway.request import Request
+from gateway.translate import close as close_filters
+from gateway.translate import translate
+from gateway.turn import CallUpstream, End, Failed, Send
+from support.pipeline import DONE, call, chunk, cut, payloads, singly, sse
+from support.turns import FUNCTION, asked, make_turn
+
+USAGE = sse({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}})
+CUSTOM = {"type": "custom", "custom": {"name": "patch", "description": "Edits.", "format": {"type": "text"}}}
+
+
+def client_bytes(pieces, question=None, **options):
+    turn = make_turn(question, **options)
+    turn.start()
+    turn.answered("text/event-stream")
+    sent = b"".join(map(turn.feed, pieces))
+    return sent + b"".join(action.data for action in turn.close() if isinstance(action, Send))
+
+
+def frames(pieces, question=None, **options):
+    return payloads(client_bytes(pieces, question, **options))
+
+
+def deltas(pieces, question=None, **options):
+    return [choice["delta"] for frame in frames(pieces, question, **options) for choice in frame["choices"]]
+
+
+def test_text_as_the_client_sees_it():
+    question = asked(stream_options={"include_usage": True})
+    sent = client_bytes([chunk(content="hé"), chunk("stop", content="y"), USAGE, DONE], question)
+    head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 7, "model": "m"}
+    nothing = {"logprobs": None, "finish_reason": None}
+    assert payloads(sent) == [
+        {**head, "choices": [{"index": 0, "delta": {"role": "assistant", "content": "", "refusal": None}, **nothing}], "usage": None},
+        {**head, "choices": [{"index": 0, "delta": {"content": "hé"}, **nothing}], "usage": None},
+        {**head, "choices": [{"index": 0, "delta": {"content": "y"}, **nothing}], "usage": None},
+        {**head, "choices": [{"index": 0, "delta": {}, "logprobs": None, "finish_reason": "stop"}], "usage": None},
+        {**head, "choices": [], "usage": {
+            "prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7,
+            "prompt_tokens_details": {"cached_tokens": 0}, "completion_tokens_details": {"reasoning_tokens": 0},
+        }},
+    ]  # fmt: skip
+    assert sent.endswith(DONE)
+
+
+def test_usage_is_shown_only_to_who_asked():
+    assert all("usage" not in frame for frame in frames([chunk("stop", content="a"), USAGE, DONE]))
+
+
+@pytest.mark.parametrize(
+    ("went", "told"), [(0, {"cached_tokens": 2}), (5, {"cached_tokens": 2, "cache_write_tokens": 5})]
+)
+def test_tokens_that_went_to_the_cache_are_told_where_there_are_some(went, told):
+    details = {"prompt_tokens_details": {"cached_tokens": 2, "cache_write_tokens": went}}
+    count = sse({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 1, **details}})
+    pieces = [chunk("stop", content="a"), count, DONE]
+    assert json.loads(client_bytes(pieces, asked(stream=False)))["usage"]["prompt_tokens_details"] == told
+    shown = frames(pieces, asked(stream_options={"include_usage": True}))[-1]
+    assert shown["usage"]["prompt_tokens_details"] == told
+
+
+def test_a_call_names_itself_once():
+    said = deltas(
+        [
+            chunk(tool_calls=[call(0, "x", "f", '{"a":')]),
+            chunk(tool_calls=[call(0, "x", "f", '"b"}')]),
+            chunk("stop"),
+            DONE,
+        ]
+    )
+    assert said[1:] == [
+        {"tool_calls": [{"index": 0, "id": "x", "type": "function", "function": {"name": "f", "arguments": ""}}]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": '{"a":'}}]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": '"b"}'}}]},
+        {},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "wanted"),
+    [
+        (("reasoning",), {"reasoning": "hm"}),
+        (("reasoning_content", "reasoning"), {"reasoning_content": "hm", "reasoning": "hm"}),
+    ],
+)
+def test_reasoning_goes_where_the_model_is_configured_to_put_it(fields, wanted):
+    assert deltas([chunk(reasoning="hm"), chunk("stop"), DONE], reasoning=fields)[1] == wanted
+    whole = client_bytes([chunk(reasoning="hm"), chunk("stop"), DONE], asked(stream=False), reasoning=fields)
+    assert {name: json.loads(whole)["choices"][0]["message"][name] for name in wanted} == wanted
+
+
+def test_choices_open_in_ascending_order_whoever_speaks_first():
+    said = frames([chunk(content="b", index=1), chunk("stop", index=1), chunk("stop"), DONE], asked(n=2))
+    order = [
+        (choice["index"], choice["delta"].get("role"), choice["finish_reason"])
+        for frame in said
+        for choice in frame["choices"]
+    ]
+    assert order == [
+        (0, "assistant", None),
+        (1, "assistant", None),
+        (1, None, None),
+        (1, None, "stop"),
+        (0, None, "stop"),
+    ]
+
+
+def test_fewer_choices_than_asked_for_are_listed():
+    for stream in (True, False):
+        ledger = Ledger()
+        sent = client_bytes([chunk("stop", content="a"), DONE], asked(n=2, stream=stream), ledger=ledger)
+        assert "unenforced:n" in ledger.entries()
+        assert (b": gateway-warnings" in sent and b"unenforced:n" in sent) is stream
+
+
+def test_a_count_with_every_chunk():
+    first = json.loads(chunk(content="a")[6:]) | {"usage": {"prompt_tokens": 3, "completion_tokens": 1}}
+    question = asked(stream_options={"include_usage": True, "continuous_usage_stats": True})
+    said = [frame["usage"]["completion_tokens"] for frame in frames([sse(first), chunk("stop"), USAGE, DONE], question)]
+    assert said == [1, 1, 1, 4]
+
+
+def test_padding_where_the_client_asked_for_it():
+    said = frames([chunk("stop", content="a"), DONE], asked(stream_options={"include_obfuscation": True}))
+    assert [frame["obfuscation"] for frame in said] == ["xx"] * 3
+
+
+def test_extra_fields_come_back_on_the_chunk_they_are_about():
+    def said_by(text, *ids, **choice):
+        body = json.loads(chunk(content=text)[6:]) | {"prompt_token_ids": [1]}
+        body["choices"][0] |= {"token_ids": list(ids), **choice}
+        return sse(body)
+
+    stream = [said_by("a", 2), said_by("<", 3), said_by("b", 4, stop_reason="x", finish_reason="stop"), DONE]
+    wanted = frozenset({"prompt_token_ids", "token_ids"})
+    for usage in (False, True):
+        said = frames(stream, asked(return_token_ids=True, stream_options={"include_usage": usage}), wanted=wanted)
+        assert said[1]["prompt_token_ids"] == [1] and said[1]["choices"] == []
+        found = [
+            (c["delta"].get("content"), c.get("token_ids"), c.get("stop_reason"))
+            for frame in said
+            for c in frame["choices"]
+        ]
+        assert found == [("", None, None), ("a", [2], None), ("<b", [3, 4], None), (None, None, "x")]
+    whole = json.loads(client_bytes(stream, asked(stream=False), wanted=wanted))
+    assert whole["prompt_token_ids"] == [1]
+    assert (whole["choices"][0]["token_ids"], whole["choices"][0]["stop_reason"]) == ([2, 3, 4], "x")
+
+
+THOUGHT, CALL = chunk(reasoning="\nhm\n"), chunk(tool_calls=[call(0, "x", "f", "{}")])
+
+
+@pytest.mark.parametrize("format", ["hermes_json", "native"])
+@pytest.mark.parametrize(
+    ("pieces", "content"),
+    [
+        ([THOUGHT, chunk(content="\n\na\n b")], "a\n b"),
+        ([THOUGHT, chunk(content="\n"), chunk(content="\n"), chunk(content="a"), chunk(content=" b")], "a b"),
+        ([THOUGHT, chunk(content="\n\n"), CALL], None),
+        ([THOUGHT, chunk(content="a"), chunk(reasoning="hm"), chunk(content=" b")], "a b"),
+        ([chunk(content=" a")], " a"),
+    ],
+)
+def test_white_space_after_the_backends_own_thought_belongs_to_its_tag(pieces, content, format):
+    """vLLM leaves it in the content, llama.cpp does not."""
+    whole = json.loads(
+        client_bytes([*pieces, chunk("stop"), DONE], asked(stream=False, tools=[FUNCTION]), format=format)
+    )
+    assert whole["choices"][0]["message"]["content"] == content
+
+
+def test_with_that_white_space_go_its_log_probabilities():
+    gap, shown, end = (
+        {"token": token, "logprob": -0.5, "bytes": [1], "top_logprobs": []} for token in ("\n\n", "a", "")
+    )
+    stream = [
+        THOUGHT, chunk(content="\n\na", logprobs={"content": [gap, shown]}), chunk(content="", logprobs={"content": [end]}),
+        chunk("stop"), DONE,
+    ]  # fmt: skip
+    for pieces, kept in ((stream, [shown, end]), ([THOUGHT, *stream[2:]], [end])):
+        ledger = Ledger()
+        (said,) = json.loads(client_bytes(pieces, asked(stream=False), ledger=ledger))["choices"]
+        assert said["logprobs"]["content"] == kept
+        assert ("dropped:logprobs" in ledger.entries()) == (shown in kept)
+
+
+def test_logprobs_annotations_and_refusals():
+    entry = {"token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": []}
+    stream = [
+        chunk(content="a", logprobs={"content": [entry]}), chunk(annotations=[{"type": "url_citation"}]),
+        chunk(refusal="a", logprobs={"refusal": [entry]}), chunk(refusal="b"), chunk("stop"), DONE,
+    ]  # fmt: skip
+    choices = [frame["choices"][0] for frame in frames(stream)][1:5]
+    assert choices[0]["logprobs"] == {"content": [entry], "refusal": None}
+    assert choices[1]["delta"] == {"annotations": [{"type": "url_citation"}]}
+    assert choices[2]["logprobs"] == {"content": None, "refusal": [entry]} and choices[3]["delta"] == {"refusal": "b"}
+    (whole,) = json.loads(client_bytes(stream, asked(stream=False)))["choices"]
+    assert whole["logprobs"] == {"content": [entry], "refusal": [entry]}
+    assert whole["message"] == {
+        "role": "assistant",
+        "content": "a",
+        "refusal": "ab",
+        "annotations": [{"type": "url_citation"}],
+    }
+
+
+def test_the_role_is_the_last_messages_where_the_model_goes_on_with_it():
+    assert deltas([chunk("stop", content="a"), DONE], asked(add_generation_prompt=False))[0]["role"] == "user"
+
+
+def test_the_service_tier_is_told_to_who_named_one():
+    assert frames([chunk("stop"), DONE], asked(service_tier="flex"))[0]["service_tier"] == "default"
+    assert (
+        json.loads(client_bytes([chunk("stop"), DONE], asked(service_tier="auto", stream=False)))["service_tier"]
+        == "default"
+    )
+
+
+def test_clients_from_before_tools_get_one_function_call():
+    two = [call(0, "x", "f", "{}"), call(1, "y", "f", "{}")]
+    functions = [{"name": "f"}]
+    ledger = Ledger()
+    said = frames([chunk(tool_calls=two), chunk("stop"), DONE], asked(functions=functions), ledger=ledger)
+    assert [c["delta"] for frame in said for c in frame["choices"]][1:] == [
+        {"function_call": {"name": "f", "arguments": ""}}, {"function_call": {"arguments": "{}"}}, {},
+    ]  # fmt: skip
+    assert said[-1]["choices"][0]["finish_reason"] == "function_call" and "dropped:tool_calls" in ledger.entries()
+    (whole,) = json.loads(
+        client_bytes([chunk(tool_calls=two), chunk("stop"), DONE], asked(functions=functions, stream=False))
+    )["choices"]
+    assert whole["finish_reason"] == "function_call" and whole["message"]["function_call"] == {
+        "name": "f",
+        "arguments": "{}",
+    }
+    (plain,) = json.loads(
+        client_bytes([chunk("length", tool_calls=two), DONE], asked(functions=functions, stream=False))
+    )["choices"]
+    assert plain["finish_reason"] == "length"
+    assert (
+        frames([chunk("stop", content="a"), DONE], asked(functions=functions))[-1]["choices"][0]["finish_reason"]
+        == "stop"
+    )
+
+
+def test_an_empty_answer_has_one_empty_text():
+    (choice,) = json.loads(client_bytes([chunk("stop"), DONE], asked(stream=False)))["choices"]
+    assert choice["message"]["content"] == "" and choice["finish_reason"] == "stop"
+
+
+def test_hosted_tools_have_no_place_in_chat():
+    event = ev.HostedTool(0, Raw(b"{}"))
+    head, question = chat.Head("c", 1, "m"), asked()
+    assert Stream(head, question, Ledger()).encode(event) == b""
+    assert Whole(head, question, Ledger()).encode(event) == b""
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_encoder_knows_every_event(stream):
+    encoder = chat.encoder(chat.Head("c", 1, "m"), asked(stream=stream), Ledger(), str)
+    arms = (
+        encoder._arms
+        if isinstance(encoder, Stream)
+        else encoder._choices.setdefault(0, chat.whole._Choice())._arms.keys() | {ev.Usage, ev.Failure}
+    )
+    assert set(ev.Event.__args__) == set(arms)
+
+
+# What the SDK makes of it
+
+PIECES = [
+    chunk(content="hello <tool_"), chunk(content='call>{"name": "f", "arguments": {"a": "é'), chunk(content='"}}</tool_call>'),
+    chunk(content="<think>so</think>"), chunk(reasoning="hm"), chunk(refusal="no"), chunk(tool_calls=[call(0, "x", "f", "{")]),
+    chunk(tool_calls=[call(0, None, None, "}"), call(1, "x", "f", {"a": "b"})]), chunk(index=1, content="two"),
+    chunk("length", index=1), chunk("weird"), USAGE,
+]  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None)
+@given(stream=st.lists(st.sampled_from(PIECES), max_size=10).map(b"".join), n=st.sampled_from([1, 2]), data=st.data())
+def test_the_sdk_folds_the_stream_to_the_whole_body_however_it_was_cut(stream, n, data):
+    stream += chunk("stop") + (chunk("stop", index=1) if n == 2 else b"") + DONE
+    question = asked(n=n, tools=[FUNCTION], stream_options={"include_usage": True})
+    sent = client_bytes([stream], question)
+    assert sent == client_bytes(singly(stream), question) == client_bytes(cut(data, stream), question)
+    state = ChatCompletionStreamState()
+    for frame in payloads(sent):
+        state.handle_chunk(ChatCompletionChunk.model_validate(frame))
+    folded = state.current_completion_snapshot.model_dump(exclude_unset=True)
+    whole = ChatCompletion.model_validate_json(client_bytes([stream], asked(n=n, tools=[FUNCTION], stream=False)))
+    assert meaning(folded) == meaning(whole.model_dump(exclude_unset=True))
+
+
+TEXTS = [
+    chunk(reasoning="hm"), chunk(reasoning=" so"), chunk(tool_calls=[call(0, None, None, "}")]), chunk(content="<tool_"),
+    chunk(content="a"), chunk(content=" wörd"), chunk(content='"\\\n'), chunk(content=""), chunk(content="long " * 40),
+    chunk(content="raw").replace(b"raw", b"\xff"), chunk(content="raw").replace(b"raw", b'","'), chunk(content="a")[:-1],
+    chunk(content="\n").replace(b"\\n", b"\n"),
+]  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    reads=st.lists(st.sampled_from([*TEXTS, *TEXTS, *PIECES]), max_size=12),
+    question=st.sampled_from([asked(), asked(stream_options={"continuous_usage_stats": True}), asked(stream=False)]),
+    format=st.sampled_from(["native", "think", "hermes_json"]),
+    limit=st.sampled_from([150, 8 << 20]),
+)
+def test_a_chunk_that_comes_alone_is_told_as_among_others(reads, question, format, limit):
+    """One after another like it goes to the client on a way of its own."""
+    told = []
+    for pieces in (reads, singly(b"".join(reads))):
+        turn = make_turn(question, format=format, limit=limit)
+        turn.start()
+        turn.answered("text/event-stream")
+        sent = b"".join(map(turn.feed, pieces))
+        ended = b"".join(action.data for action in turn.close() if isinstance(action, Send))
+        told.append((sent + ended, turn.problem, turn.begun, turn.spent))
+    assert told[0] == told[1]
+
+
+def test_after_a_failure_nothing_more_is_told_of_the_same_chunk():
+    two = [{"index": 0, "delta": {}, "finish_reason": "error"}, {"index": 1, "delta": {"content": "late"}}]
+    turn = make_turn(asked(n=2), format="native")
+    turn.start()
+    turn.answered("text/event-stream")
+    assert b"late" not in turn.feed(sse({"choices": two})) and turn.problem
+
+
+def meaning(completion):
+    """What a completion says, without how its parts are spelled when they are empty."""
+    said = []
+    for choice in completion["choices"]:
+        message = choice["message"]
+        calls = [(c["id"], c["function"]["name"], c["function"]["arguments"]) for c in message.get("tool_calls") or ()]
+        said.append(
+            [
+                message.get("content") or "",
+                message.get("reasoning_content") or "",
+                message.get("refusal") or "",
+                calls,
+                choice["finish_reason"],
+            ]
+        )
+    return said, completion["usage"]["total_tokens"]
+
+
+# Custom tools
+
+INPUT = 'say "hé" \\ \n😀 </tool_call>'
+
+
+@settings(deadline=None)
+@given(
+    arguments=st.sampled_from([json.dumps({"input": INPUT}), json.dumps({"input": INPUT}, ensure_ascii=False)]),
+    data=st.data(),
+)
+def test_custom_input_is_decoded_as_it_comes(arguments, data):
+    for pieces in (cut(data, arguments), singly(arguments)):
+        chunks = [
+            chunk(tool_calls=[call(0, "x", "patch")]),
+            *(chunk(tool_calls=[call(0, None, None, piece)]) for piece in pieces),
+        ]
+        first, *rest, last = deltas([*chunks, chunk("stop"), DONE], asked(tools=[CUSTOM]))[1:]
+        assert first == {
+            "tool_calls": [{"index": 0, "id": "x", "type": "custom", "custom": {"name": "patch", "input": ""}}]
+        }
+        assert "".join(delta["tool_calls"][0]["custom"]["input"] for delta in rest) == INPUT and last == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        ('{"input": "\\ud83d"}', "\ufffd"),
+        ('{"input": "\\ud83d\\u0041"}', "\ufffdA"),
+        ('{"code": 1}', '{"code": 1}'),
+        ("[1]", "[1]"),
+        ('{"input": "a", "b": 1}', "a"),
+    ],
+)
+def test_odd_custom_input_is_not_lost(arguments, wanted):
+    chunks = [
+        chunk(tool_calls=[call(0, "x", "patch")]),
+        *(chunk(tool_calls=[call(0, None, None, piece)]) for piece in arguments),
+    ]
+    (choice,) = json.loads(client_bytes([*chunks, chunk("stop"), DONE], asked(tools=[CUSTOM], stream=False)))["choices"]
+    assert choice["message"]["tool_calls"] == [
+        {"id": "x", "type": "custom", "custom": {"name": "patch", "input": wanted}}
+    ]
+
+
+def test_other_calls_stay_functions_beside_custom_ones():
+    stream = [chunk(tool_calls=[call(0, "x", "f", "{}")]), chunk(content="a"), chunk("stop"), DONE]
+    assert deltas(stream, asked(tools=[CUSTOM, FUNCTION]))[1]["tool_calls"][0]["type"] == "function"
+
+
+def test_filters_have_their_end():
+    _, filters = translate(asked(tools=[CUSTOM, FUNCTION], parallel_tool_calls=False).request, Ledger())
+    assert len(filters) == 2 and list(close_filters(filters)) == []
+
+
+def test_one_call_only_where_the_client_wants_no_more():
+    ledger = Ledger()
+    stream = [chunk(tool_calls=[call(0, "x", "f", "{}"), call(1, "y", "f", "{}")]), chunk("stop"), DONE]
+    said = deltas(stream, asked(tools=[FUNCTION], parallel_tool_calls=False), ledger=ledger)
+    assert [delta["tool_calls"][0].get("id") for delta in said if "tool_calls" in delta] == ["x", None]
+    assert "dropped:tool_calls" in ledger.entries()
+
+
+# Rounds
+
+
+def test_another_round_goes_on_where_the_one_before_ended():
+    requests = iter([Request(model="m", messages=(), fresh=True), None])
+    turn = make_turn(asked(stream_options={"include_usage": True}), again=requests.__next__)
+    turn.start()
+    first = turn.feed(chunk(content="wait ") + chunk("length") + USAGE + DONE)
+    sent, go_on = turn.close()
+    assert isinstance(go_on, CallUpstream) and go_on.request.fresh and turn.begun and not turn.spoken
+    second = turn.feed(chunk(content="done") + chunk("stop") + USAGE + DONE)
+    last, end = turn.close()
+    said = payloads(first + sent.data + second + last.data)
+    assert end == End() and last.data.endswith(DONE) and said[-1]["usage"]["total_tokens"] == 14
+    texts = [c["delta"].get("content") or "" for frame in said for c in frame["choices"]]
+    assert "".join(texts) == "wait done"
+
+
+def test_a_later_round_that_said_nothing_can_be_tried_again():
+    requests = iter([Request(model="m", messages=()), None])
+    turn = make_turn(again=requests.__next__)
+    turn.start()
+    turn.feed(chunk(content="a") + chunk("stop") + DONE)
+    turn.close()
+    assert turn.fail(Problem(502, "broke")) == [Send(b""), Failed(Problem(502, "broke"))]
+
+
+# Failures
+
+
+def test_a_failure_before_the_first_word_can_still_be_an_honest_status():
+    turn = make_turn()
+    turn.start()
+    problem = Problem(503, "boom", "server_is_overloaded")
+    assert turn.feed(chunk(role="assistant") + sse({"error": {"message": "boom", "code": 503}})) == b""
+    assert not turn.begun and turn.close() == [Send(b""), Failed(problem)]
+    turn.start()
+    assert turn.problem is None and turn.feed(chunk(content="a")) and turn.begun
+
+
+def test_a_failure_before_the_first_word_is_told_where_nothing_else_is_tried():
+    turn = make_turn()
+    turn.start()
+    assert turn.fail(Problem(502, "broke")) == [Send(b""), Failed(Problem(502, "broke"))]
+    assert turn.give_up() == [Send(b"data: " + Problem(502, "broke").body() + b"\n\n"), End()]
+
+
+def test_between_two_rounds_none_is_done():
+    """Whoever waits for the second must not take it for over, as the first had said of itself."""
+    turn = make_turn()
+    turn.start()
+    turn.feed(DONE + sse({"error": {"message": "boom", "code": 503}}))
+    assert turn.done and isinstance(turn.close()[-1], Failed) and not turn.done
+    turn.start()
+    assert not turn.done
+
+
+def test_what_ends_it_between_two_rounds_is_why_it_ended():
+    turn = make_turn()
+    turn.start()
+    turn.fail(Problem(502, "broke"))
+    assert turn.end(CANCELLED) == [Send(b"data: " + CANCELLED.body() + b"\n\n"), End()]
+
+
+def test_a_failure_after_it_is_an_error_frame_and_no_done():
+    question = asked(stream_options={"include_usage": True})
+    sent = client_bytes([chunk(content="a"), USAGE, sse({"error": "boom"}), chunk("stop"), DONE], question)
+    assert payloads(sent)[-1] == {
+        "error": {"message": "boom", "type": "server_error", "param": None, "code": "upstream_error"}
+    }
+    assert DONE not in sent
+
+
+def test_a_whole_answer_that_failed_has_no_body():
+    turn = make_turn(asked(stream=False))
+    turn.start()
+    sent, _ = turn.fail(Problem(504, "late"))
+    assert sent.data == b"" and turn.problem == Problem(504, "late")
+    assert turn.keep_alive() == b"" and turn.commit() == b""
+
+
+def test_the_head_goes_out_once():
+    turn = make_turn()
+    turn.start()
+    assert payloads(turn.commit())[0]["choices"][0]["delta"]["role"] == "assistant"
+    assert turn.commit() == b"" and turn.keep_alive() == b": keep-alive\n\n"
+    assert b"role" not in turn.feed(chunk(content="a"))
+
+
+def test_the_neutral_request_is_a_value():
+    assert Request(model="m", messages=()).callable_tools == ()
+
+
+TEXTS = st.builds(
+    ev.Text,
+    st.integers(0, 1),
+    st.sampled_from(["a", "", 'é"\\\x00\n', "𐐷"]),
+    st.sampled_from([(), (), (), (ev.Logprob("a", -1.0, b"a"),)]),
+)
+ARGUMENTS = st.builds(ev.ToolArgs, st.integers(0, 1), st.just(0), st.sampled_from(["{", '"\x00"', "}"]))
+OTHERS = st.sampled_from(
+    [ev.Reasoning(0, "m"), ev.Extra(1, "x", Raw(b"1")), ev.ToolStart(0, 1, "call_2", "g"), ev.Usage(1, 2)]
+)
+
+
+@given(
+    runs=st.lists(
+        st.lists(TEXTS, min_size=1) | st.lists(ARGUMENTS, min_size=1) | OTHERS.map(lambda one: [one]), max_size=6
+    ),
+    usage=st.sampled_from(
+        [{}, {"continuous_usage_stats": True}, {"include_usage": True}, {"include_obfuscation": True}]
+    ),
+    legacy=st.booleans(),
+)
+def test_how_many_events_are_encoded_at_a_time_makes_no_difference(runs, usage, legacy):
+    question = asked(
+        n=2, stream_options=usage, **({"functions": [FUNCTION["function"]]} if legacy else {"tools": [FUNCTION]})
+    )
+
+    def told(runs):
+        encoder = chat.encoder(chat.Head("chatcmpl-1", 7, "m"), question, Ledger(), lambda: "xx")
+        begun = [encoder.encode(ev.ToolStart(choice, 0, "call_1", "f")) for choice in (0, 1)]
+        return [*begun, *(encoder.encode(*run) for run in runs)]
+
+    assert b"".join(told(runs)) == b"".join(told([[event] for run in runs for event in run]))

@@ -1,0 +1,79 @@
+"""One body that is the whole answer: almost always a text and its end, and then it is told as it came."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from gateway.events import Failure, Finish, Logprob, Reasoning, Text, ToolStart, Usage
+from gateway.formats.format import Context
+from gateway.ledger import Ledger
+from gateway.normaliser import Normaliser
+from support.pipeline import TOOLS, events_of, setting
+
+LIKELY = Logprob("Hi", -0.5, None)
+CONTEXTS = [Context(TOOLS), Context({}, prefill="Hi", echoed=True), Context({}, prefill="Hi")]
+USAGES = st.builds(Usage, st.integers(0, 9), st.integers(0, 9))
+FINISHES = st.builds(Finish, st.integers(0, 1), st.sampled_from(["stop", "length", "tool_calls", "eos", "error", "?"]))
+EVENTS = st.one_of(
+    USAGES,
+    FINISHES,
+    st.builds(Text, st.integers(0, 1), st.sampled_from(["", "Hi", "Hi there"]), st.sampled_from([(), (LIKELY,)])),
+    st.builds(Reasoning, st.just(0), st.just("Hm")),
+    st.builds(ToolStart, st.just(0), st.just(0), st.just("c"), st.just("weather")),
+)
+ANSWERS = st.one_of(st.tuples(USAGES, EVENTS, FINISHES).map(list), st.lists(EVENTS, max_size=4))
+
+
+def whole(settings, said, **options):
+    return events_of([json.dumps(said).encode()], settings, content_type="application/json", **options)
+
+
+def answer(text, finish="stop", **more):
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish}
+    return {"choices": [choice], "usage": {"prompt_tokens": 5, "completion_tokens": 2}, **more}
+
+
+@given(ANSWERS, st.sampled_from(["native", "hermes_json"]), st.sampled_from(CONTEXTS))
+def test_what_is_kept_is_what_would_come_of_it(said, format, context):
+    ledger = Ledger()
+    settings = replace(setting(format, ledger=ledger), context=context)
+    fed = Normaliser(settings)
+    told = [event for one in said for event in fed.feed(one)]
+    if Normaliser(settings).keeps(said):
+        assert (told, fed.finished(), ledger.entries()) == (said, True, [])
+
+
+@pytest.mark.parametrize("finish", ["stop", "length"])
+def test_a_text_and_its_end_are_kept(finish):
+    kept = [Usage(5, 2), Text(0, "Hi"), Finish(0, finish)]
+    assert Normaliser(setting("native")).keeps(kept)
+    assert whole(setting("native"), answer("Hi", finish)) == kept
+
+
+@pytest.mark.parametrize(
+    ("settings", "said", "options", "told", "noted"),
+    [
+        ({}, answer("Hi", usage=None), {}, [Text(0, "Hi"), Finish(0, "stop"), Usage(10, 1)], ["estimated:usage"]),
+        ({}, answer("Hi"), {"n": 2}, [Usage(5, 2), Text(0, "Hi"), Finish(0, "stop")], ["unenforced:n"]),
+        ({}, answer("Hi", "tool_calls"), {}, [Usage(5, 2), Text(0, "Hi"), Finish(0, "stop")], ["repaired:finish_reason"]),
+        ({"context": CONTEXTS[1]}, answer("Hi there"), {}, [Usage(5, 2), Text(0, " there"), Finish(0, "stop")], []),
+    ],
+    ids=["no usage", "a choice too few", "another end", "a beginning that is repeated"],
+)  # fmt: skip
+def test_anything_else_is_put_right(settings, said, options, told, noted):
+    ledger = Ledger()
+    assert whole(replace(setting("native", ledger=ledger), **settings), said, **options) == told
+    assert ledger.entries() == noted
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 9])
+def test_a_body_that_is_too_long_is_no_answer(pieces):
+    body = json.dumps(answer("Hi")).encode()
+    size = -(-len(body) // pieces)
+    cut = [body[i : i + size] for i in range(0, len(body), size)]
+    [told] = events_of(cut, setting("native"), content_type="application/json", limit=64)
+    assert isinstance(told, Failure)
+    assert (told.problem.status, told.problem.code) == (502, "frame_too_long")

@@ -1,0 +1,76 @@
+"""Every row of the fault matrix, and the page that it becomes."""
+
+import asyncio
+import logging
+import re
+
+import pytest
+import uvloop
+from starlette.requests import Request
+
+from faults import matrix, page, rows, ways
+
+CASES = [pytest.param(cells, row, id=row.name) for all, cells, _ in page.SECTIONS.values() for row in all]
+
+
+@pytest.fixture
+def unlogged():
+    """What is logged is kept by whoever runs tests, with all that an exception knows."""
+    logging.disable()
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.usefixtures("unlogged")
+@pytest.mark.parametrize(("cells", "row"), CASES)
+def test_a_fault_has_the_outcome_that_it_should_and_leaves_nothing_behind(cells, row):
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        found = runner.run(cells(row))
+    assert not {name: str(cell) for name, cell in found.items() if cell.wrong}
+
+
+class Leaking:
+    """An endpoint that does something with each request, before it is answered."""
+
+    def __init__(self, endpoint, leak, kept):
+        self._endpoint, self._leak, self._kept = endpoint, leak, kept
+
+    async def __call__(self, scope, receive, send):
+        self._leak(scope, self._kept)
+        await self._endpoint(scope, receive, send)
+
+
+def keeps_the_request(scope, kept):
+    kept.append(Request(scope))
+
+
+def keeps_a_text(scope, kept):
+    kept.append(scope["path"])
+
+
+def makes_a_cycle(scope, kept):
+    scope["of"] = Request(scope)
+
+
+@pytest.mark.parametrize(
+    ("leak", "found"),
+    [
+        (keeps_the_request, "1 starlette.requests.Request became 3"),
+        (keeps_a_text, r"\d+ builtins.str became \d+"),
+        (makes_a_cycle, "1 starlette.requests.Request became 3, until they are collected"),
+    ],
+)
+async def test_a_cell_fails_where_something_stays_in_memory(leak, found):
+    async with matrix.site_of({}) as site:
+        way, row = ways.Chat(streamed=True), rows.NO_ANSWER[2]
+        assert (await matrix.cell(row, way, site)).wrong == ()
+        kept = site.app.state.kept = []
+        site.app.asking["/v1/chat/completions"] = Leaking(site.app.asking["/v1/chat/completions"], leak, kept)
+        assert [one for one in (await matrix.cell(row, way, site)).wrong if re.fullmatch(found, one)]
+
+
+def test_the_page_has_every_row_and_nothing_that_is_wrong():
+    text = page.FILE.read_text("utf-8")
+    assert text.startswith(page.HEAD), "make faults"
+    assert re.findall(r"^\| ([^|]+) \|", text, re.MULTILINE) == page.names(), "make faults"
+    assert "**" not in text and "LATE" not in text

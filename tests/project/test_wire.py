@@ -1,0 +1,138 @@
+"""The cases of wire/ on servers that any machine can run: a real llama.cpp in some ways, and an Ollama before one.
+
+Each case meets two of the servers, and each server a third of the cases; all meet all where what comes of them is noted
+(`make conformance ARGS=wire`), or with WIRE=all in the environment.
+"""
+
+import io
+import os
+from contextlib import nullcontext
+
+import pytest
+
+from gateway import demo
+from support.ignoring_server import deaf
+from support.ollama import NAME
+from support.ollama_server import live_ollama
+from wire.cases import CASES
+from wire.gate import opened
+from wire.server import Left, Listed, Refused, Server, Untold
+
+UPSTREAM = {"upstream_model": demo.MODEL}
+LLAMACPP = {
+    "embeddings": Refused(says="--embeddings"),
+    "ranks": Refused(says="--reranking"),
+}
+UNCONTINUED = {"continues": Listed("unenforced:continue_final_message")}
+PARSED = Server("parsed", {"kind": "llamacpp"}, {**UPSTREAM, "format": "native"}, cannot=LLAMACPP)
+RAW = Server(
+    "raw",
+    {"kind": "llamacpp"},
+    {**UPSTREAM, "format": "hermes_json"},
+    cannot={**LLAMACPP, **UNCONTINUED},
+)
+WITHOUT_JINJA = Server(
+    "without_jinja",
+    {"kind": "llamacpp"},
+    {**UPSTREAM, "format": "auto"},
+    cannot={
+        **LLAMACPP,
+        **UNCONTINUED,
+        "past_thoughts": Left(),
+        "thought_switch": Left(),
+        "tools": Refused(code=None, says="--jinja"),
+    },
+)
+PROMPTED = Server(
+    "prompted",
+    {"kind": "llamacpp"},
+    {**UPSTREAM, "tools": "prompt"},
+    cannot={
+        **LLAMACPP,
+        **UNCONTINUED,
+        "past_thoughts": Left(),
+        "thought_switch": Left(),
+    },
+)
+DEAF = Server(
+    "deaf",
+    {
+        "kind": "openai",
+        "ignores": [
+            *("frequency_penalty", "logit_bias", "logprobs", "n", "parallel_tool_calls", "presence_penalty"),
+            *("reasoning_effort", "response_format", "seed", "stop", "tool_choice", "top_logprobs"),
+        ],
+    },
+    {**UPSTREAM, "tools": "prompt"},
+    cannot={
+        "completions": Refused(says="no /v1/completions"),
+        "continues": Listed("forwarded:continue_final_message"),
+        "embeddings": Refused(says="no /v1/embeddings"),
+        "frequency_penalty": Listed("dropped:frequency_penalty"),
+        "json_schema": Listed("unenforced:response_format"),
+        "known": Left(),
+        "logit_bias": Listed("dropped:logit_bias"),
+        "logprobs": Listed("dropped:logprobs"),
+        "logprobs_beside_tools": Listed("dropped:logprobs"),
+        "past_thoughts": Left(),
+        "ranks": Refused(says="no /v1/rerank"),
+        "repetition_penalty": Listed("forwarded:repetition_penalty"),
+        "seed": Listed("dropped:seed"),
+        "tokens": Refused(says="no endpoint"),
+        "top_k": Listed("forwarded:top_k"),
+        "window": Untold(),
+        "thought_switch": Listed("dropped:reasoning_effort"),
+    },
+)
+OLLAMA = Server(
+    "ollama",
+    {"kind": "ollama"},
+    {"upstream_model": NAME},
+    cannot={
+        "cut_calls": Refused(502, "upstream_error", "invalid tool call arguments"),
+        "embeddings": Refused(502, "upstream_error", "--embeddings"),
+        "logit_bias": Listed("dropped:logit_bias"),
+        "logprobs_beside_tools": Refused(code=None, says="logprobs is not supported with tools"),
+        "ranks": Refused(says="no endpoint"),
+        "tokens": Refused(says="no endpoint"),
+        "unheard": Listed("dropped:made_up_yesterday"),
+    },
+)
+OPTIONS = {  # of the demo's llama.cpp
+    "parsed": (),
+    "raw": ("--skip-chat-parsing", "--reasoning-format", "none"),
+    "without_jinja": ("--no-jinja",),
+    "prompted": ("--no-jinja",),
+    "deaf": ("--no-jinja",),
+}
+BEFORE = {"ollama": live_ollama, "deaf": deaf}  # what stands between it and the gateway
+
+
+SERVERS = (PARSED, RAW, WITHOUT_JINJA, PROMPTED, DEAF, OLLAMA)
+EACH = 3  # of so many servers a case meets one
+
+
+def pytest_generate_tests(metafunc):
+    every = os.environ.get("WIRE") == "all" or metafunc.config.getoption("outcomes", None)
+    meetings = [
+        pytest.param(server, case, id=f"{server.name}-{case}")
+        for place, server in enumerate(SERVERS)
+        for number, case in enumerate(CASES)
+        if every or place % EACH == number % EACH
+    ]
+    metafunc.parametrize(("gate", "case"), meetings, indirect=["gate"])
+
+
+@pytest.fixture(scope="module")
+def gate(request):
+    server = request.param
+    with (
+        demo.start("--threads", "1", *OPTIONS.get(server.name, ()), out=io.StringIO()) as below,
+        BEFORE.get(server.name, nullcontext)(below) as url,
+        opened(server, url) as gate,
+    ):
+        yield gate
+
+
+def test_it_means_the_same(gate, case):
+    case.check(gate)

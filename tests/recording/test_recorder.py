@@ -1,0 +1,357 @@
+"""Which requests are written down, with what, and where it goes."""
+
+import asyncio
+import gc
+import json
+import logging
+import re
+
+import pytest
+
+from faults.memory import census, watched
+from gateway.recording import Answered, Asked, Began, Ended, Over, Prepared, Put, Read, Refused, Wrote
+from gateway.recording.entries import came_of
+from gateway.server.app import create_app
+from gateway.server.recording import recorder, writer
+from gateway.server.recording.tape import Tape, opening
+from support.app import HELLO_MESSAGES, gateway, listening, settings
+from support.jobs import ended, until
+from support.mcp_server import operators, toys
+from support.pipeline import chunk as piece
+from support.pipeline import setting, upstream
+from support.recordings import events, recordings
+from support.upstream import CLOSE, COUNTS, HANG, HELLO, KEY, call, chunk, frame, head, stream, whole
+from support.websocket import connected
+
+THOUGHT = stream(chunk("<think>I am B"), chunk("ob</think>Hi"), chunk(finish="stop"), frame(choices=[], usage=COUNTS))
+
+
+def recording(folder, mode="all", **more):
+    return {"recording": {"mode": mode, "directory": str(folder), "content": True, **more}}
+
+
+def kinds(entries):
+    """Each kind once where it comes several times in a row."""
+    names = [type(entry).__name__ for entry in entries]
+    return [name for name, before in zip(names, ["", *names], strict=False) if name != before]
+
+
+def one(entries, kind):
+    (found,) = (entry for entry in entries if isinstance(entry, kind))
+    return found
+
+
+def warned(caplog):
+    return [line.message for line in caplog.records if line.name == "gateway" and line.levelno >= logging.WARNING]
+
+
+# What is written
+
+
+@pytest.mark.parametrize("ask", ["chat", "respond"])
+async def test_a_stream_is_written_down_from_the_question_to_the_end(tmp_path, ask):
+    async with gateway(THOUGHT, model={"format": "hermes_json"}, **recording(tmp_path)) as site:
+        answer = await getattr(site, ask)(stream=True, headers={"x-request-id": "req/1", "authorization": "Bearer k"})
+    (found,) = recordings(tmp_path)
+    entries = found.entries
+    assert found.id == "req/1"
+    assert kinds(entries)[:5] == ["Asked", "Prepared", "Put", "Answered", "Read"] and kinds(entries)[-1] == "Over"
+    assert json.loads(one(entries, Asked).body)["model"] == "m" and "authorization" not in one(entries, Asked).headers
+    prepared = one(entries, Prepared)
+    assert (prepared.model, prepared.backend, prepared.server, prepared.settings, prepared.format, prepared.reason) == (
+        "m", "up", {"kind": "openai", "ignores": []}, {"format": "hermes_json"}, "hermes_json", "configured",
+    )  # fmt: skip
+    assert one(entries, Put).body == site.upstream.posts[-1].body
+    assert one(entries, Answered).content_type == "text/event-stream"
+    reads = [entry for entry in entries if isinstance(entry, Read)]
+    assert b"".join(entry.data for entry in reads) == b"".join(step for step in THOUGHT[1:] if isinstance(step, bytes))
+    assert reads[-1].data == b""
+    said = [event for entry in entries if isinstance(entry, Read | Ended) for event in events(entry)]
+    assert {"event": "Text", "choice": 0, "text": "Hi"} in said
+    assert one(entries, Began).status == 200
+    assert b"".join(entry.data for entry in entries if isinstance(entry, Wrote)) == answer.content
+    over = one(entries, Over)
+    assert (over.status, over.problem, over.ledger) == (200, None, ["estimated:usage.reasoning_tokens"])
+    assert over.line["model"] == "m" and over.line["output_tokens"] == 2
+
+
+async def test_the_end_for_a_client_that_has_left_is_nothing_that_was_written(tmp_path):
+    async with listening([head(), chunk("Hi"), HANG], **recording(tmp_path)) as site:
+        body = {"model": "m", "messages": HELLO_MESSAGES, "stream": True}
+        async with site.client.stream("POST", "/v1/chat/completions", json=body) as answer:
+            async for _ in answer.aiter_bytes():
+                break
+    (found,) = recordings(tmp_path)
+    assert one(found.entries, Over).status == 499
+    assert all(entry.data for entry in found.entries if isinstance(entry, Wrote))
+
+
+async def test_what_the_client_was_sent_names_what_it_came_of(tmp_path):
+    gate = asyncio.Event()
+    script = [head(), chunk("Hi"), gate, chunk(" there"), chunk(finish="stop"), *stream()[1:]]
+    sections = recording(tmp_path) | {"stream": {"keepalive_seconds": 0.01}}
+    async with listening(script, **sections) as site:
+        body = {"model": "m", "messages": [{"role": "user", "content": "Hello"}], "stream": True}
+        async with site.client.stream("POST", "/v1/chat/completions", json=body) as answer:
+            async for piece in answer.aiter_bytes():
+                if piece.startswith(b":"):
+                    gate.set()
+    (found,) = recordings(tmp_path)
+    wrote = [entry for entry in found.entries if isinstance(entry, Wrote)]
+    alive = [entry for entry in wrote if entry.data == b": keep-alive\n\n"]
+    assert alive and {came_of(found.entries, found.entries.index(entry)) for entry in alive} == {None}
+    for n, entry in enumerate(found.entries):
+        if entry in wrote and entry not in alive:
+            assert isinstance(found.entries[came_of(found.entries, n)], Read | Ended) and came_of(found.entries, n) < n
+
+
+async def test_a_refusal_and_another_attempt_are_written_down_with_what_they_said(tmp_path):
+    no = whole({"error": {"message": f"no room for {KEY}"}}, 503, retry_after="0")
+    async with gateway(no, HELLO, **recording(tmp_path)) as site:
+        assert (await site.chat()).status_code == 200
+    (found,) = recordings(tmp_path)
+    refused = one(found.entries, Refused)
+    assert (refused.call, refused.status, refused.retry_after) == (1, 503, "0")
+    assert KEY.encode() not in refused.body and b"no room for *****" in refused.body  # its key is out of it
+    ended = [entry.problem.code if entry.problem else None for entry in found.entries if isinstance(entry, Ended)]
+    assert ended == ["server_is_overloaded", None]
+    assert [entry.call for entry in found.entries if isinstance(entry, Put)] == [1, 2]
+
+
+async def test_the_choices_that_are_a_call_each_are_told_apart(tmp_path):
+    async with gateway(HELLO, backend={"ignores": ["n"]}, **recording(tmp_path)) as site:
+        assert len((await site.chat(n=2)).json()["choices"]) == 2
+    (found,) = recordings(tmp_path)
+    assert [entry.call for entry in found.entries if isinstance(entry, Put)] == [1, 2]
+    assert {entry.call for entry in found.entries if isinstance(entry, Read)} == {1, 2}
+
+
+@pytest.mark.parametrize(
+    ("format", "path", "said", "found"),
+    [
+        ("hermes_json", "/apply-template", {"prompt": "Hello <think>"}, "Hello <think>"),
+        ("auto", "/props", {"chat_template": "<|tool_calls|>"}, {"template": "<|tool_calls|>", "window": None, "abilities": None}),
+    ],
+)  # fmt: skip
+async def test_what_a_server_has_told_of_a_model_is_part_of_it(tmp_path, format, path, said, found):
+    async with gateway(HELLO, backend={"kind": "llamacpp"}, model={"format": format}, **recording(tmp_path)) as site:
+        site.upstream.shown[path] = whole(said)
+        await site.chat()
+    (recorded,) = recordings(tmp_path)
+    assert {told["path"]: told["found"] for told in one(recorded.entries, Prepared).learned} == {path: found}
+
+
+async def test_what_the_tools_of_the_gateway_say_is_no_call_s(tmp_path):
+    called = stream(chunk(tool_calls=call("toys__echo", '{"text": "a"}', id="c")), chunk(finish="tool_calls"))
+    async with toys() as server, gateway(called, HELLO, tools=operators(server), **recording(tmp_path)) as site:
+        await site.respond(tools=[{"type": "mcp", "server_label": "toys"}])
+    (found,) = recordings(tmp_path)
+    assert b"heard a" in b"".join(entry.data for entry in found.entries if isinstance(entry, Read) and entry.call == 0)
+    assert [entry.call for entry in found.entries if isinstance(entry, Put)] == [1, 2]
+
+
+async def test_a_turn_of_a_websocket_is_written_down(tmp_path):
+    async with listening(HELLO, **recording(tmp_path)) as site, connected(site) as socket:
+        await socket.respond(store=False)
+    (found,) = recordings(tmp_path)
+    assert found.asked.path == "/v1/responses"
+    data = b"".join(entry.data for entry in found.entries if isinstance(entry, Wrote))
+    assert data.startswith(b"event: response.created\n") and data.endswith(b"data: [DONE]\n\n")
+
+
+async def test_contents_are_taken_out_unless_they_are_wanted(tmp_path):
+    async with gateway(THOUGHT, **recording(tmp_path, content=False)) as site:
+        await site.chat(stream=True)
+    (file,) = tmp_path.iterdir()
+    text = file.read_text()
+    assert '"redacted":true' in text.splitlines()[0] and "Bob" not in text and "Hello" not in text
+    assert oct(file.stat().st_mode)[-3:] == "600"
+
+
+async def test_a_recording_that_is_too_long_says_so(tmp_path):
+    async with gateway(THOUGHT, **recording(tmp_path, exchange_bytes=1000)) as site:
+        assert (await site.chat(stream=True)).content.endswith(b"data: [DONE]\n\n")
+        assert (await site.chat()).status_code == 200
+    assert [one.cut for one in recordings(tmp_path)] == [True, True]
+    assert not [entry for one in recordings(tmp_path) for entry in one.entries if isinstance(entry, Wrote)]
+
+
+# Which are written
+
+
+async def test_failures_alone(tmp_path):
+    script = [head(), chunk("Hi"), CLOSE]
+    async with gateway(HELLO, script, **recording(tmp_path, "errors")) as site:
+        await site.chat()
+        await site.chat(stream=True)
+        await site.chat(b"{")
+    lost, unread = recordings(tmp_path)
+    assert (one(lost.entries, Over).problem.code, one(unread.entries, Over).status) == ("upstream_lost", 400)
+    assert kinds(unread.entries) == ["Asked", "Began", "Wrote", "Over"]
+
+
+async def test_those_that_ask_for_it(tmp_path):
+    async with gateway(HELLO, **recording(tmp_path, "header")) as site:
+        await site.chat()
+        await site.chat(headers={"x-gateway-record": "1", "x-request-id": "this"})
+    assert [one.id for one in recordings(tmp_path)] == ["this"]
+
+
+@pytest.mark.parametrize(("share", "number"), [(0, 0), (1, 3)])
+async def test_a_share_of_all(tmp_path, share, number):
+    async with gateway(HELLO, **recording(tmp_path, "sample", share=share)) as site:
+        for _ in range(3):
+            await site.chat()
+    assert len(recordings(tmp_path)) == number
+
+
+async def test_none_if_it_is_off_or_no_question_to_a_model(tmp_path):
+    async with gateway(HELLO, **recording(tmp_path, "off")) as site:
+        await site.chat(headers={"x-gateway-record": "1"})
+        assert not site.app.state.telemetry.recorder.recent
+    async with gateway(HELLO, **recording(tmp_path)) as site:
+        await site.client.get("/v1/models")
+        await site.client.post("/v1/embeddings", json={"model": "m", "input": "a"})
+    assert not [*tmp_path.iterdir()]
+
+
+async def test_a_new_configuration_holds_from_the_next_request_on(tmp_path):
+    async with gateway(HELLO, **recording(tmp_path, "off")) as site:
+        known = site.app.state.telemetry
+        again = create_app(settings(site.upstream.url, **recording(tmp_path)), telemetry=known)
+        async with again.router.lifespan_context(again):
+            await site.chat()
+        assert len(recordings(tmp_path)) == 1, "who is replaced leaves nothing unwritten"
+        await site.chat()
+    assert len(recordings(tmp_path)) == 2
+
+
+# Those of late
+
+
+async def test_one_can_be_followed_while_it_grows(tmp_path):
+    gate = asyncio.Event()
+    script = [head(), chunk("Hi"), gate, chunk(finish="stop"), *stream()[1:]]
+    async with listening(script, inspector={"enabled": True}) as site:
+        body = {"model": "m", "messages": [{"role": "user", "content": "Hello"}], "stream": True}
+        async with site.client.stream("POST", "/v1/chat/completions", json=body) as answer:
+            pieces = answer.aiter_bytes()
+            await anext(pieces)
+            (found,) = site.app.state.telemetry.recorder.recent
+            before = [*found.entries]
+            assert kinds(before) == ["Asked", "Prepared", "Put", "Answered", "Read", "Began", "Wrote"]
+            assert not found.over
+            gate.set()
+            async for _ in pieces:
+                pass
+        await until(lambda: found.over)
+        assert found.entries[: len(before)] == before
+
+
+async def test_no_more_are_kept_than_a_few_and_none_of_them_is_a_file(tmp_path):
+    async with gateway(HELLO, inspector={"enabled": True}, **recording(tmp_path, "off")) as site:
+        for _ in range(40):
+            await site.chat()
+        assert len(site.app.state.telemetry.recorder.recent) == 32
+    assert not [*tmp_path.iterdir()]
+
+
+async def test_no_more_are_kept_than_take_some_room(monkeypatch):
+    monkeypatch.setattr(recorder, "_MOST_RECENT", 3000)
+    async with gateway(HELLO, inspector={"enabled": True}) as site:
+        for _ in range(9):
+            await site.chat()
+        assert 1 <= len(site.app.state.telemetry.recorder.recent) < 4
+
+
+# Where they go
+
+
+async def test_the_oldest_go_when_there_are_too_many(tmp_path):
+    (tmp_path / "of somebody else").write_text("a")
+    async with gateway(HELLO, **recording(tmp_path, files=2)) as site:
+        for name in ("a", "b", "c", "d"):
+            await site.chat(headers={"x-request-id": name})
+    assert [one.id for one in recordings(tmp_path)] == ["c", "d"]
+    assert (tmp_path / "of somebody else").exists() and not [*tmp_path.glob("*.part")]
+
+
+async def test_a_folder_that_cannot_be_written_to_harms_nobody(tmp_path, caplog):
+    (tmp_path / "file").touch()
+    async with gateway(HELLO, **recording(tmp_path / "file")) as site:
+        assert (await site.chat()).status_code == 200
+    assert re.search("a recording could not be written: (File exists|Not a directory)", caplog.text)
+
+
+async def test_a_fault_of_ours_costs_that_recording_alone_and_the_log_tells_nothing_of_it(tmp_path, caplog):
+    async with gateway(HELLO, **recording(tmp_path)) as site:
+        known = site.app.state.telemetry.recorder
+        sound, known.secrets = known.secrets, [None]
+        assert (await site.chat(headers={"x-request-id": "a"})).status_code == 200
+        known.secrets = [object()]
+        assert (await site.chat(headers={"x-request-id": "b"})).status_code == 200
+        known.secrets = sound
+        await site.chat(headers={"x-request-id": "c"})
+    assert [one.id for one in recordings(tmp_path)] == ["c"]
+    lost, unwritten = warned(caplog)
+    assert lost == "a recording is lost: TypeError"
+    assert re.fullmatch(r"a recording could not be written: ValidationError in _failure, line \d+", unwritten)
+
+
+async def test_what_cannot_be_written_in_time_is_lost(tmp_path, caplog, monkeypatch):
+    async with gateway(HELLO, **recording(tmp_path)) as site:
+        await site.chat(headers={"x-request-id": "a"})
+        monkeypatch.setattr(writer, "_MOST", 1)
+        assert (await site.chat(headers={"x-request-id": "b"})).status_code == 200
+    assert warned(caplog) == ["a recording is lost: more come than can be written"]
+    assert [one.id for one in recordings(tmp_path)] == ["a"]
+
+
+async def test_a_response_in_the_background_is_one_recording(tmp_path):
+    async with gateway(HELLO, **recording(tmp_path)) as site:
+        id = (await site.respond(background=True)).json()["id"]
+        await ended(site, id)
+    (found,) = recordings(tmp_path)
+    assert one(found.entries, Over).line["output_tokens"] == 2
+    assert b"".join(entry.data for entry in found.entries if isinstance(entry, Read)).startswith(b"data: {")
+
+
+async def test_a_job_that_was_taken_over_is_none_as_nobody_asked_for_it_here(tmp_path):
+    where = {"store": {"url": f"sqlite:///{tmp_path}/gateway.db"}}
+    async with gateway([head(), HANG], **where, server={"drain_seconds": 0}) as site:
+        id = (await site.respond(background=True)).json()["id"]
+        await site.upstream.arrived.wait()
+    async with gateway(HELLO, **where, **recording(tmp_path / "made")) as site:
+        await ended(site, id)
+        await site.app.state.asking.jobs.idle()
+    assert not (tmp_path / "made").exists()
+
+
+NAMES = ("gateway.recording", "gateway.server.recording", "gateway.server.tracing", "gateway.turn", "gateway.upstream")
+
+
+@pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])
+async def test_nothing_of_a_request_stays_when_it_has_been_written_down(tmp_path, streamed):
+    async with gateway(THOUGHT, model={"format": "hermes_json"}, **recording(tmp_path)) as site:
+        await site.chat(stream=streamed)
+        gc.collect()
+        with watched():
+            for _ in range(2):
+                assert (await site.chat(stream=streamed)).status_code == 200
+                await site.app.state.telemetry.flush()
+            assert [name for name in census() if name.startswith(NAMES) and not name.endswith("Recorder")] == []
+
+
+@pytest.mark.parametrize(("most", "kept"), [(1 << 20, 4), (900, 3)])
+def test_chunks_that_come_alone_are_written_down_as_others_are(most, kept):
+    tape = Tape("req_1", most, chosen=True)
+    source = opening(lambda _: upstream(setting("native")), tape)(None)
+    texts = ["a", "b", "c", "d"]
+    pieces = [piece(content=text) for text in texts]
+    for data in pieces:
+        if not source.lone or source.lone(data) is None:
+            source.feed(data)
+    assert source.lone(b"data: [DONE]\n\n") is None
+    entries = tape.recording.entries
+    assert [entry.data for entry in entries] == pieces[:kept] and tape.recording.cut == (kept < 4)
+    assert [json.loads(entry.events)[0]["text"] for entry in entries] == texts[:kept]

@@ -1,0 +1,304 @@
+"""What a recording is as a file, and what is left of it when secrets and contents are taken out."""
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway import __version__
+from gateway.errors import Problem
+from gateway.events import Reasoning, Text
+from gateway.recording import (
+    Asked,
+    Began,
+    Ended,
+    Over,
+    Prepared,
+    Put,
+    Read,
+    Recording,
+    Refused,
+    Unplayable,
+    Wrote,
+    read,
+    redacted,
+    written,
+)
+from gateway.recording.redaction import veiled
+from support.format_events import untraced
+from support.pipeline import cut
+from support.recorded_servers import EXCHANGES
+from support.recordings import add, events, recording_of
+
+BODY = {
+    "model": "m",
+    "messages": [
+        {"role": "user", "name": "Bob", "content": "What is the weather in Paris, 75001?"},
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64," + "iVBORw0KGgo" * 9}}]},
+    ],
+    "tools": [
+        {
+            "type": "function",
+            "function": {
+                "name": "get_weather",
+                "description": "Tells the weather",
+                "parameters": {"type": "object", "properties": {"city": {"type": "string"}, "unit": {"enum": ["celsius"]}}},
+            },
+        },
+        {"type": "mcp", "server_label": "docs", "headers": {"x-key": "s3cret"}, "authorization": "t0ken"},
+    ],
+}  # fmt: skip
+
+
+def made(*entries, most=1 << 20):
+    recording = Recording("1", "2026-11-22T10:00:00.000+00:00", most)
+    for kind, members in entries:
+        add(recording, kind, **members)
+    recording.end(Over(t=0.0, status=200, cut=recording.cut))
+    return recording
+
+
+def asked(body=BODY):
+    return Asked, {"path": "/v1/chat/completions", "headers": {}, "body": json.dumps(body).encode()}
+
+
+def lines(recording, **options):
+    return [json.loads(line) for line in written(recording, __version__, redacted=False, **options)]
+
+
+# Files
+
+
+def test_a_recording_is_read_as_it_was_written():
+    recording = made(
+        asked(),
+        (Put, {"call": 1, "backend": "up", "path": "/v1", "body": b"{}"}),
+        (Refused, {"call": 1, "status": 503, "content_type": "", "body": b"no", "retry_after": "1"}),
+        (Read, {"call": 1, "data": b"\xff\x00", "events": [Text(0, "Hi")]}),
+        (Ended, {"problem": Problem(502, "It broke.", "upstream_lost")}),
+        (Wrote, {"data": "ä".encode()}),
+    )
+    again = read(b"".join(written(recording, __version__, redacted=False)))
+    assert (again.id, again.started, again.over, again.cut) == ("1", recording.started, True, False)
+    assert again.entries == recording.entries
+
+
+def test_a_line_has_what_there_is_to_say_and_bytes_as_text_where_they_are():
+    head, *entries = lines(made(asked(), (Read, {"call": 1, "data": b"\xc3", "events": []}), (Wrote, {"data": b"a"})))
+    assert head == {"schema": "gateway.recording", "version": 1, "gateway": __version__, "id": "1", "started": "2026-11-22T10:00:00.000+00:00", "redacted": False}  # fmt: skip
+    assert entries[1:3] == [
+        {"n": 1, "t": 0.0, "kind": "read", "call": 1, "data": {"base64": "ww=="}},
+        {"n": 2, "t": 0.0, "kind": "wrote", "data": {"text": "a"}, "of": 1},
+    ]
+
+
+def test_what_was_sent_came_of_what_was_read_since_the_piece_before():
+    begun, wrote, ended = (Began, {"status": 200}), (Wrote, {"data": b"a"}), (Ended, {})
+    came = (Read, {"call": 1, "data": b"a"})
+    entries = lines(made(asked(), begun, wrote, came, came, wrote, wrote, came, ended, wrote))[1:]
+    assert [entry.get("of", "-") for entry in entries if entry["kind"] == "wrote"] == ["-", 4, "-", 8]
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "no recording"),
+        (b"GIF89a\xff", "no recording"),
+        (b"{}\n", "no recording"),
+        (b'{"schema":"gateway.recording","version":2,"gateway":"9","id":"1","started":"","redacted":false}\n', "version 2"),
+        (b'{"schema":"gateway.recording","version":1,"gateway":"9","id":"1","started":"","redacted":false}\n', "what was asked"),
+        (b'{"schema":"gateway.recording","version":1,"gateway":"9","id":"1","started":"","redacted":false}\n[]\n', "no recording"),
+        (b'{"schema":"gateway.recording","version":1,"gateway":"9","id":"1","started":"","redacted":false}\n{"kind":"dreamt","t":0}\n', "dreamt"),
+        (b'{"schema":"gateway.recording","version":1,"gateway":"9","id":"1","started":"","redacted":false}\n{"kind":"asked","t":0}\n', "no recording: .*path"),
+        (b'{"schema":"gateway.recording","version":1,"gateway":"9","id":"1","started":"","redacted":false}\n{"kind":"asked","t":"0","path":"/","body":{"text":""}}\n', "no recording: .*float"),
+    ],
+)  # fmt: skip
+def test_what_is_no_recording_says_so(data, why):
+    with pytest.raises(Unplayable, match=why):
+        read(data)
+
+
+def test_one_that_was_not_written_to_its_end_says_so():
+    whole = b"".join(written(made(asked()), __version__, redacted=False))
+    with pytest.raises(Unplayable, match="its end is missing"):
+        read(b"".join(whole.splitlines(keepends=True)[:-1]))
+
+
+def test_what_is_too_long_is_cut_and_says_so():
+    recording = made(
+        asked(), *((Read, {"call": 1, "data": b"x" * 400}) for _ in range(5)), most=len(json.dumps(BODY)) + 2000
+    )
+    assert recording.cut and len(recording.entries) == 5 and recording.entries[-1].cut
+    lines = [*written(recording, __version__, redacted=False)]
+    assert read(b"".join(lines)).cut and [json.loads(line)["n"] for line in lines[1:]] == [0, 1, 2, 3, 4]
+
+
+def test_who_did_not_say_what_was_asked_has_asked_nothing():
+    assert Recording("1", "", 9).asked is None
+    assert made((Ended, {})).asked is None
+
+
+# Redaction
+
+
+def hidden(*entries, secrets=(), contents=True):
+    before = made(*entries)
+    after = redacted(before, secrets, contents=contents)
+    assert [len(getattr(one, name)) for one in before.entries for name in ("body", "data") if hasattr(one, name)] == [
+        len(getattr(one, name)) for one in after.entries for name in ("body", "data") if hasattr(one, name)
+    ]
+    return after.entries
+
+
+def test_contents_go_and_their_shape_stays():
+    body = json.loads(hidden(asked())[0].body)
+    (first, second), (weather, docs) = body["messages"], body["tools"]
+    assert first == {"role": "user", "name": "Xxx", "content": "Xxxx xx xxx xxxxxxx xx Xxxxx, 11111?"}
+    assert second["content"][0]["image_url"]["url"].startswith("data:image/png;base64,iVBORw0KGgoiVBORw0KGgoiV")
+    assert "iVBORw0KGgo" not in second["content"][0]["image_url"]["url"][50:]
+    assert weather["function"]["name"] == "get_weather" and weather["function"]["description"] == "Xxxxx xxx xxxxxxx"
+    assert weather["function"]["parameters"] == BODY["tools"][0]["function"]["parameters"]
+    assert docs == {"type": "mcp", "server_label": "docs", "headers": {"x-key": "******"}, "authorization": "*****"}
+
+
+def test_secrets_go_wherever_they_are_and_contents_stay_if_they_may():
+    entries = hidden(
+        asked(),
+        (Refused, {"call": 1, "status": 401, "content_type": "", "body": b"wrong key k3y at http://me:pw@host/"}),
+        (Read, {"call": 2, "data": b"data: {\"a\": \"k"}),
+        (Read, {"call": 2, "data": b"3y and ", "events": [Text(0, "it is k3y")]}),
+        (Ended, {"problem": Problem(502, "Not k3y.")}),
+        secrets=[b"k3y"],
+        contents=False,
+    )  # fmt: skip
+    assert b"s3cret" not in entries[0].body and b"t0ken" not in entries[0].body and b"75001" in entries[0].body
+    assert entries[1].body == b"wrong key *** at http://*****@host/"
+    assert (entries[2].data, entries[3].data) == (b'data: {"a": "*', b"** and ")
+    assert events(entries[3]) == [{"event": "Text", "choice": 0, "text": "it is ***"}]
+    assert entries[4].problem.message == "Not ***."
+
+
+@pytest.mark.parametrize("name", [rb"api_key", rb"\u0061pi_key", rb"api\u005fkey", rb"api_\u006Bey"])
+@pytest.mark.parametrize("contents", [False, True])
+def test_a_secret_is_known_by_its_name_however_that_is_written(name, contents):
+    entry, _ = hidden((Read, {"call": 1, "data": b'{"%b": "s3cret"}' % name}), contents=contents)
+    assert entry.data == b'{"%b": "******"}' % name
+
+
+def test_what_is_no_name_hides_nothing():
+    entry, _ = hidden((Read, {"call": 1, "data": rb'{"\q\u0061pi_key": "s3cret"}'}), contents=False)
+    assert entry.data == rb'{"\q\u0061pi_key": "s3cret"}'
+
+
+def test_a_member_of_a_schema_that_is_called_like_a_secret_is_none():
+    schema = {"type": "object", "properties": {"headers": {"type": "object"}}}
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    assert json.loads(hidden(asked({"tools": [tool]}))[0].body)["tools"] == [tool]
+
+
+def test_markup_and_json_stay_however_they_are_cut():
+    said = '<think>Bob is in Paris</think><tool_call>{"name": "get_weather", "arguments": {"city": "M\\u00fcnchen\\n", "x": 1.5e-7}}'
+    frames = b"".join(
+        b"data: " + json.dumps({"choices": [{"delta": {"content": piece}, "index": i % 1}]}).encode() + b"\r\n\r\n"
+        for i, piece in enumerate(said)
+    )
+    pieces = [frames[i : i + 7] for i in range(0, len(frames), 7)]
+    entries = hidden(asked(), *((Read, {"call": 1, "data": piece}) for piece in pieces))
+    data = b"".join(entry.data for entry in entries if isinstance(entry, Read))
+    text = "".join(json.loads(line[6:])["choices"][0]["delta"]["content"] for line in data.splitlines() if line)
+    assert text == (
+        '<think>Xxx xx xx Xxxxx</think><tool_call>{"name": "get_weather", "arguments": {"city": "X\\u0078xxxxx\\n", "x": 1.1e-1}}'
+    )
+
+
+def test_choices_are_texts_of_their_own():
+    frames = [
+        {"choices": [{"index": i % 2, "delta": {"content": piece}}]}
+        for i, piece in enumerate(["get_wea", "Bob,", "ther", "Ann"])
+    ]
+    data = [b"data: " + json.dumps(frame).encode() + b"\n\n" for frame in frames]
+    entries = hidden(asked(), *((Read, {"call": 1, "data": one}) for one in data))
+    assert [json.loads(entry.data[6:])["choices"][0]["delta"]["content"] for entry in entries[1:-1]] == [
+        "get_wea", "Xxx,", "ther", "Xxx",
+    ]  # fmt: skip
+
+
+def test_numbers_that_stand_for_a_text_go_as_well():
+    said = {
+        "choices": [{"logprobs": {"content": [{"token": "Bob", "logprob": -0.5, "bytes": [66, 111, 98]}]}}],
+        "n": 66,
+    }
+    entries = hidden(asked(), (Read, {"call": 1, "data": json.dumps(said).encode()}))
+    assert json.loads(entries[1].data) == {
+        "choices": [{"logprobs": {"content": [{"token": "Xxx", "logprob": -0.5, "bytes": [11, 111, 11]}]}}],
+        "n": 66,
+    }
+
+
+def test_events_and_failures_lose_their_contents_and_what_is_said_of_a_prompt_that_is_too_long_stays():
+    problem = Problem(400, "Bob: maximum context length exceeded", "context_length_exceeded")
+    entries = hidden(
+        asked(), (Read, {"call": 1, "data": b"", "events": [Reasoning(0, "Bob too")]}), (Ended, {"problem": problem})
+    )
+    assert events(entries[1]) == [{"event": "Reasoning", "choice": 0, "text": "Xxx too"}]
+    assert entries[2].problem.message == "Xxx: maximum context length exceeded"
+
+
+def test_what_somebody_calls_an_event_is_none():
+    said = [{"event": "Text", "text": "Bob"}, {"event": "Wedding", "text": "Ann"}, {"event": "Text", "text": "by"}]
+    entry, _ = hidden((Read, {"call": 1, "data": json.dumps(said).encode()}))
+    assert json.loads(entry.data) == [
+        {"event": "Text", "text": "Xxx"}, {"event": "Xxxxxxx", "text": "Xxx"}, {"event": "Text", "text": "xx"},
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        (b"<html>Bob</html>", b"<xxxx>Xxx</xxxx>"),
+        (b": Bob\n\nevent: bob\ndata: Bob\n\n", b": Bob\n\nevent: bob\ndata: Xxx\n\n"),
+        (b'{"text": "Bob\\u00e9 \\ud83d\\b\\/\\q', b'{"text": "Xxx\\u0078 \\ud83d\\b\\/\\q'),
+        ('{"text": "É文𠀀é"'.encode(), '{"text": "ä文𠀀ä"'.encode()),
+        (b'{"text": "\xff\xc3Bob"', b'{"text": "\xff\xc3Xxx"'),
+        (b'["Bob", {"id": "Bob"}, 5], "Bob"', b'["Xxx", {"id": "Bob"}, 5], "Xxx"'),
+        (b'{"arguments": {"a": "Bob"}}{"arguments": "Ann"}', b'{"arguments": {"a": "Xxx"}}{"arguments": "Xxx"}'),
+    ],
+)  # fmt: skip
+def test_what_is_no_sound_json_is_redacted_all_the_same(said, shown):
+    entries = hidden((Asked, {"path": "/", "headers": {}, "body": b"{"}), (Read, {"call": 1, "data": said}))
+    assert entries[1].data == shown
+
+
+@untraced
+@given(st.data(), st.sampled_from(["llamacpp/reasoning_then_tool_stream", "vllm/tools_parallel_stream"]))
+def test_every_cut_of_a_stream_is_redacted_alike(data, name):
+    body = EXCHANGES[name].body
+    whole = recording_of(name)
+    (place,) = (i for i, entry in enumerate(whole.entries) if isinstance(entry, Read) and entry.data)
+    pieces = cut(data, body)
+    parts = [Read(t=0.0, call=1, data=piece) for piece in pieces]
+    other = recording_of(name)
+    other.entries = [*whole.entries[:place], *parts, *whole.entries[place + 1 :]]
+    after = [entry.data for entry in redacted(other, (), contents=True).entries if isinstance(entry, Read)]
+    assert b"".join(after) == redacted(whole, (), contents=True).entries[place].data
+    assert list(map(len, after[:-1])) == list(map(len, pieces))
+
+
+@untraced
+@given(st.binary())
+def test_any_bytes_stay_as_long_as_they_are(data):
+    entries = hidden(asked(), (Read, {"call": 1, "data": data}), (Wrote, {"data": data}))
+    assert len(entries[1].data) == len(data)
+
+
+def test_a_stream_without_pieces_is_none():
+    assert veiled([], [b"k"], None) == []
+    assert hidden(asked(), (Prepared, {"model": "m", "backend": "u", "upstream_model": "m", "server": {}, "settings": {}, "format": "", "reason": ""}))[1].model == "m"  # fmt: skip
+
+
+def test_an_event_of_which_nothing_is_said_is_its_name():
+    assert msgspec.json.decode(msgspec.json.encode(lines(made(asked(), (Ended, {"events": [Text(0, "")]})))[2]["events"])) == [
+        {"event": "Text", "choice": 0, "text": ""}
+    ]  # fmt: skip

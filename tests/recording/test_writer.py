@@ -1,0 +1,193 @@
+"""The process that writes recordings: what it is told, what becomes of it, and that nothing else does."""
+
+import asyncio
+import json
+import logging
+import os
+import runpy
+import signal
+import sys
+from contextlib import suppress
+from io import BytesIO
+
+import psutil
+import pytest
+from msgspec import Raw
+
+from gateway.events import Annotation, Text, Usage
+from gateway.recording import Asked, Over, Read, Recording
+from gateway.server.recording import writer, writing
+from gateway.server.recording.files import write
+from gateway.server.recording.order import Folder, Order, packed, unpacked
+from gateway.server.recording.writer import Writer
+from support.app import gateway
+from support.gateway_process import process
+from support.jobs import until
+from support.recordings import add, events, recordings
+from support.upstream import HELLO, Upstream
+
+
+def order(folder, *said, id="1", files=9, size=1 << 20):
+    recording = Recording(id, "2026-11-22T10:00:00.000+00:00", 1 << 20)
+    add(recording, Asked, path="/v1/chat/completions", headers={}, body=b"{}")
+    add(recording, Read, call=1, data=b"\xff", events=said)
+    recording.end(Over(t=0.0, status=200, cut=False))
+    return Order(
+        recording.id, recording.started, recording.entries, Folder(str(folder), files, size, content=True), [b"k3y"]
+    )
+
+
+def sent(*messages):
+    return b"".join(len(one).to_bytes(writing.LENGTH, "big") + one for one in messages)
+
+
+def recorded(folder, **more):
+    return {"recording": {"mode": "all", "directory": str(folder), "content": True, **more}}
+
+
+def told(caplog):
+    return [line.message for line in caplog.records if line.levelno >= logging.WARNING]
+
+
+def others():
+    return psutil.Process().children()
+
+
+# What it is told
+
+
+def test_an_order_is_read_as_it_was_given(tmp_path):
+    given = order(tmp_path, Text(0, "ä"), Annotation(0, Raw(b'{"a":\n[1]}')), Usage(1 << 70, 1))
+    assert unpacked(packed(given)) == given
+    write(given)
+    (found,) = recordings(tmp_path)
+    assert events(found.entries[1]) == [
+        {"event": "Text", "choice": 0, "text": "ä"},
+        {"event": "Annotation", "choice": 0, "json": {"a": [1]}},
+        {"event": "Usage", "prompt": 1 << 70, "completion": 1},
+    ]
+
+
+def test_it_writes_one_after_another_and_says_what_it_cannot(tmp_path):
+    (tmp_path / "file").touch()
+    unsound, last = packed(order(tmp_path, id="k3y")).replace(b"k3y", b"\xff\xff\xff"), packed(order(tmp_path, id="2"))
+    failures = BytesIO()
+    orders = sent(packed(order(tmp_path)), packed(order(tmp_path / "file")), unsound, b"?", last, last)
+    writing.main(BytesIO(orders[:-1]), failures)
+    folder, text, nothing = failures.getvalue().decode().splitlines()
+    assert folder in ("File exists", "Not a directory")
+    assert text.startswith("UnicodeDecodeError in _failure, line ") and nothing.startswith(
+        "ValidationError in _failure"
+    )
+    assert [one.id for one in recordings(tmp_path)] == ["1", "2"], "the last one did not come to its end"
+
+
+@pytest.mark.parametrize(("files", "size", "left"), [(2, 1 << 20, ["b", "c"]), (9, 600, ["c"]), (9, 1, [])])
+def test_the_oldest_go_when_there_are_too_many_or_too_much(tmp_path, files, size, left):
+    for id in ("a", "b", "c"):
+        write(order(tmp_path, id=id, files=files, size=size))
+    assert [one.id for one in recordings(tmp_path)] == left
+
+
+def test_one_that_somebody_else_has_deleted_harms_nobody(tmp_path):
+    (tmp_path / "0.jsonl").symlink_to(tmp_path / "gone")
+    write(order(tmp_path))
+    assert len([*tmp_path.glob("2*.jsonl")]) == 1
+
+
+def test_as_a_program_it_hears_no_signals_and_is_in_no_hurry(tmp_path, monkeypatch):
+    class Standard:
+        buffer = BytesIO(sent(packed(order(tmp_path))))
+
+    ignored, hurry = [], []
+    monkeypatch.setattr(signal, "signal", lambda number, how: ignored.append((number, how)))
+    monkeypatch.setattr(os, "nice", hurry.append)
+    monkeypatch.setattr(sys, "stdin", Standard)
+    runpy.run_path(writing.__file__, run_name="__main__")
+    assert ignored == [(signal.SIGINT, signal.SIG_IGN), (signal.SIGTERM, signal.SIG_IGN)] and hurry == [10]
+    assert len(recordings(tmp_path)) == 1
+
+
+# What becomes of it
+
+
+async def test_one_is_begun_for_the_first_recording_and_ends_with_the_gateway(tmp_path):
+    before = others()
+    async with gateway(HELLO, **recorded(tmp_path)) as site:
+        assert others() == before
+        await site.chat()
+        await until(lambda: len(others()) > len(before))
+        await site.chat()
+        await until(lambda: len([*tmp_path.glob("*.jsonl")]) == 2)
+        assert len(others()) == len(before) + 1
+    assert others() == before
+
+
+async def test_when_it_dies_the_log_says_so_and_the_next_recording_begins_another(tmp_path, caplog):
+    before = others()
+    async with gateway(HELLO, **recorded(tmp_path)) as site:
+        await site.chat(headers={"x-request-id": "a"})
+        await until(lambda: len([*tmp_path.glob("*.jsonl")]), 1)
+        (child,) = (one for one in others() if one not in before)
+        child.kill()
+        await until(lambda: len(told(caplog)), 1)
+        await site.chat(headers={"x-request-id": "b"})
+    assert told(caplog) == ["what writes recordings has ended with -9, and those that it had are lost"]
+    assert [one.id for one in recordings(tmp_path)] == ["a", "b"]
+
+
+async def test_where_it_cannot_begin_the_log_says_so_and_the_next_recording_tries_again(tmp_path, caplog, monkeypatch):
+    async with gateway(HELLO, **recorded(tmp_path)) as site:
+        with monkeypatch.context() as patch:
+            patch.setattr(writer, "_PROGRAM", (str(tmp_path / "none"),))
+            assert (await site.chat(headers={"x-request-id": "a"})).status_code == 200
+            await until(lambda: len(told(caplog)), 1)
+        await site.chat(headers={"x-request-id": "b"})
+    assert told(caplog) == ["recordings are lost, as what writes them cannot begin: No such file or directory"]
+    assert [one.id for one in recordings(tmp_path)] == ["b"]
+
+
+async def test_one_that_does_not_come_to_an_end_is_not_waited_for_for_ever(tmp_path, caplog, monkeypatch):
+    before = others()
+    monkeypatch.setattr(writer, "_SECONDS", 0)
+    monkeypatch.setattr(writer, "_PROGRAM", (sys.executable, "-c", "import signal; signal.pause()"))
+    some = Writer()
+    assert some.write(packed(order(tmp_path)))
+    await until(lambda: len(others()) > len(before))
+    await some.end()
+    assert told(caplog) == ["recordings are lost: it takes too long to write them"]
+    assert others() == before
+
+
+async def test_it_knows_no_secret(tmp_path, monkeypatch):
+    said = tmp_path / "said"
+    program = f"import json, os, pathlib; pathlib.Path({str(said)!r}).write_text(json.dumps(dict(os.environ)))"
+    monkeypatch.setattr(writer, "_PROGRAM", (sys.executable, "-c", program))
+    monkeypatch.setenv("GATEWAY_KEY", "s3cret")
+    await Writer().end()
+    assert {*json.loads(said.read_text())} <= {"PYTHONPATH", "LC_CTYPE"}
+
+
+@pytest.mark.parametrize("orderly", [True, False], ids=["told", "killed"])
+async def test_it_writes_what_it_has_when_the_gateway_is_stopped_and_ends_as_well(tmp_path, orderly):
+    """Whoever tells all processes at once that they should stop does not stop it; and nobody can connect to it."""
+    folder = tmp_path / "recordings"
+    async with (
+        Upstream([HELLO], ()).serving() as upstream,
+        process(upstream.url, f"sqlite:///{tmp_path}/gateway.db", tmp_path, **recorded(folder)) as (running, client),
+    ):
+        body = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
+        assert (await client.post("/v1/chat/completions", json=body)).status_code == 200
+        await until(lambda: len([*folder.glob("*.jsonl")]), 1)
+        (child,) = psutil.Process(running.pid).children()
+        assert not child.net_connections("tcp") and os.getpgid(child.pid) != os.getpgid(running.pid)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            child.send_signal(number)
+        assert (await client.post("/v1/chat/completions", json=body)).status_code == 200
+        if not orderly:
+            await until(lambda: len([*folder.glob("*.jsonl")]) == 2)
+        running.send_signal(signal.SIGTERM if orderly else signal.SIGKILL)
+        await running.wait()
+    with suppress(psutil.NoSuchProcess):
+        await asyncio.to_thread(child.wait, 20)
+    assert len(recordings(folder)) == 2

@@ -1,0 +1,394 @@
+"""What was recorded is what comes of playing it back, whatever the cut; and what is not, shows."""
+
+import asyncio
+import io
+import json
+import re
+import signal
+import subprocess
+import sys
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import convert
+from typer.testing import CliRunner
+
+from gateway import __version__, cli
+from gateway.recording import Over, Prepared, Read, Unplayable, Wrote, read, redacted, written
+from gateway.replay import command
+from gateway.replay.driving import Ways, replayed
+from gateway.replay.meaning import Meaning, differences, meaning
+from gateway.replay.player import Player
+from gateway.replay.script import calls, every
+from gateway.replay.script import whole as in_one_piece
+from gateway.server.learning import Learned
+from support.app import gateway
+from support.format_events import untraced
+from support.pipeline import cut
+from support.recordings import recordings
+from support.upstream import CLOSE, COUNTS, HANG, HELLO, call, chunk, frame, head, said, stream, whole
+
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {"type": "string"}}}}}]
+OURS = [{"type": "function", "name": "f", "parameters": {"properties": {"a": {"type": "string"}}}}]
+CALLED = '<think>Bob asks</think><tool_call>{"name": "f", "arguments": {"a": "x\\u00e4y"}}</tool_call>'
+PIECES = [CALLED[i : i + 5] for i in range(0, len(CALLED), 5)]
+USED = frame(choices=[], usage=COUNTS)
+THOUGHT = stream(*map(chunk, PIECES), chunk(finish="stop"), USED)
+HERMES = {"model": {"format": "hermes_json"}}
+NO = whole({"error": {"message": "no room", "code": 503}}, 503, retry_after="0")
+RUNNER = CliRunner(env={"GATEWAY_CONFIG": None})
+
+# By name: scripts of the backend, the gateway, the question.
+SITUATIONS = {
+    "chat": ([THOUGHT], HERMES, ("chat", {"stream": True, "tools": TOOLS})),
+    "chat, whole": ([whole(said(CALLED))], HERMES, ("chat", {"tools": TOOLS})),
+    "chat, whole of a stream": ([THOUGHT], HERMES, ("chat", {"tools": TOOLS})),
+    "responses": ([THOUGHT], HERMES, ("respond", {"stream": True, "tools": OURS, "include": ["reasoning.encrypted_content"]})),
+    "responses, whole": ([THOUGHT], HERMES, ("respond", {"tools": OURS})),
+    "native calls": (
+        [stream(chunk(tool_calls=call("f", '{"a":', id="c1")), chunk(tool_calls=call(arguments=' "b"}')), chunk(finish="tool_calls"), USED)],
+        {}, ("chat", {"stream": True, "tools": TOOLS}),
+    ),
+    "log-probabilities": (
+        [stream(frame(choices=[{"index": 0, "delta": {"content": "Bob"}, "logprobs": {"content": [{"token": "Bob", "logprob": -1.5, "bytes": [66, 111, 98], "top_logprobs": []}]}}]), chunk(" is"), chunk(finish="stop"), USED)],
+        {}, ("chat", {"stream": True, "logprobs": True}),
+    ),
+    "choices": ([HELLO, stream(chunk("Ho"), chunk(finish="length"), USED)], {"backend": {"ignores": ["n"]}}, ("chat", {"n": 2, "stream": True})),
+    "signed thoughts": (
+        [stream(chunk(thinking_blocks=[{"type": "thinking", "thinking": "Hm", "signature": "s1"}]), chunk("Bob"), chunk(finish="stop"), USED)],
+        {}, ("chat", {"stream": True}),
+    ),
+    "another attempt": ([NO, HELLO], {}, ("chat", {"stream": True})),
+    "refused": ([whole({"error": {"message": "maximum context length is 5 tokens"}}, 400)], {}, ("chat", {"stream": True})),
+    "lost": ([[head(), chunk("Hi"), chunk(" Bob"), CLOSE]], {}, ("chat", {"stream": True})),
+    "a response that is lost": ([[head(), chunk("Hi"), chunk(" Bob"), CLOSE]], {}, ("respond", {"stream": True})),
+    "no head": ([[CLOSE]], {"model": {"retries": 0}}, ("chat", {})),
+    "an open end": ([[*HELLO[:-1], HANG]], {}, ("chat", {"stream": True})),
+    "silent": ([[head(), chunk("Hi"), HANG]], {"backend": {"timeouts": {"idle": 0.05}}}, ("chat", {"stream": True})),
+    "no answer": ([whole(b"<html>", type="text/html")], {}, ("chat", {})),
+    "a forced call that comes the second time": ([stream(chunk("No."), chunk(finish="stop"), USED), THOUGHT], HERMES, ("chat", {"stream": True, "tools": TOOLS, "tool_choice": "required"})),
+    "what was said before": (
+        [HELLO], {},
+        ("respond", {"stream": True, "background": False, "prompt_cache_key": "k", "input": [
+            {"type": "item_reference", "id": "msg_1"},
+            {"type": "function_call_output", "call_id": "gone", "output": "1"},
+            {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "c", "output": "1"},
+        ]}),
+    ),
+}  # fmt: skip
+OF_A_STORE = "what was said before"
+RECORDED = {}
+
+
+def record(name, folder):
+    """What a gateway wrote down of it."""
+    scripts, known, (ask, fields) = SITUATIONS[name]
+    sections = {"recording": {"mode": "all", "directory": str(folder), "content": True}, **known}
+
+    async def run():
+        async with gateway(*scripts, **sections) as site:
+            if name == OF_A_STORE:
+                await put_in_store(site, fields)
+            await getattr(site, ask)(**fields)
+
+    asyncio.run(run())
+    return recordings(folder)[-1]
+
+
+async def put_in_store(site, fields):
+    """What it refers to."""
+    stored = (await site.respond()).json()
+    fields["input"][0]["id"] = stored["output"][0]["id"]
+    fields["input"][1]["call_id"] = "c0"
+    fields["input"].insert(1, {"type": "function_call", "call_id": "c0", "name": "f", "arguments": "{}"})
+    del fields["input"][1:3]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """Each is recorded once."""
+
+    def one(name):
+        if name not in RECORDED:
+            RECORDED[name] = record(name, tmp_path_factory.mktemp("recordings"))
+        return RECORDED[name]
+
+    return one
+
+
+def again(recording, **ways):
+    return asyncio.run(replayed(recording, Ways(**ways)))
+
+
+def sent(recording):
+    """All bytes, but for ids and times."""
+    data = b"".join(entry.data for entry in recording.entries if isinstance(entry, Wrote))
+    data = re.sub(rb'"(id|item_id|call_id|obfuscation|encrypted_content)":"[^"]*"', rb'"\1":""', data)
+    return re.sub(rb'"(created|created_at|completed_at)":\d+', rb'"\1":0', data)
+
+
+def written_to(folder, recording, name="a.jsonl"):
+    file = folder / name
+    file.write_bytes(b"".join(written(recording, __version__, redacted=False)))
+    return file
+
+
+def run(*words):
+    """Exit code, standard output and standard error."""
+    done = RUNNER.invoke(cli.app, ["replay", *map(str, words)], prog_name="gateway")
+    return done.exit_code, done.stdout, done.stderr
+
+
+# The same
+
+
+@pytest.mark.parametrize("name", [name for name in SITUATIONS if name != OF_A_STORE])
+@pytest.mark.parametrize("pieces", [None, every(1), in_one_piece], ids=["recorded", "bytes", "whole"])
+def test_record_and_replay_give_the_same_bytes(recorded, name, pieces):
+    before, now = recorded(name), again(recorded(name), cut=pieces)
+    assert differences(meaning(before), meaning(now), [field for field in Meaning.__struct_fields__]) == []
+    if name not in ("choices", "responses", "responses, whole", "a response that is lost"):  # their order, `store`
+        assert sent(now) == sent(before)
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_what_has_lost_its_contents_means_the_same_in_its_own_words(recorded, name):
+    shown = redacted(recorded(name), (), contents=True)
+    assert differences(meaning(shown), meaning(again(shown)), command._ALL) == []
+
+
+@untraced
+@settings(max_examples=8, deadline=None)
+@given(st.data(), st.sampled_from(["chat", "responses", "native calls", "lost"]))
+def test_any_cut_means_the_same(recorded, data, name):
+    recording = recorded(name)
+    body = b"".join(entry.data for entry in recording.entries if isinstance(entry, Read))
+    pieces = [piece for piece in cut(data, body) if piece]
+    now = again(recording, cut=lambda _: pieces)
+    assert differences(meaning(recording), meaning(now), command._ALL) == []
+
+
+def test_what_is_recorded_of_a_replay_can_be_replayed(recorded, tmp_path):
+    first = again(recorded("chat"))
+    copy = read(written_to(tmp_path, first).read_bytes())
+    assert meaning(again(copy)) == meaning(first) == meaning(recorded("chat"))
+
+
+def test_at_the_pace_of_then_it_is_the_same(recorded):
+    assert meaning(again(recorded("chat"), timed=True)) == meaning(recorded("chat"))
+
+
+@pytest.mark.parametrize(("name", "other"), [("chat", "responses"), ("responses", "chat"), ("choices", "chat")])
+def test_other_endpoints_hear_the_same(recorded, name, other):
+    now = again(recorded(name), endpoint=other)
+    assert differences(meaning(recorded(name)), meaning(now), command._ELSEWHERE) == []
+    assert (b"response.created" in sent(now)) == (other == "responses")
+
+
+def test_custom_tools_and_a_choice_go_along_to_another_endpoint(recorded, tmp_path):
+    recording = read(written_to(tmp_path, recorded("chat")).read_bytes())
+    tools = [*TOOLS, {"type": "custom", "custom": {"name": "g"}}, {"type": "web_search"}]
+    recording.entries[0].body = json.dumps(
+        {"model": "m", "messages": [], "tools": tools, "tool_choice": "auto"}
+    ).encode()
+    now = json.loads(again(recording, endpoint="responses").entries[0].body)
+    assert now["tools"] == [*OURS, {"type": "custom", "name": "g"}] and now["tool_choice"] == "auto"
+
+
+def test_another_format_reads_it_otherwise_and_that_shows(recorded):
+    now = again(recorded("chat"), format="native")
+    lines = differences(meaning(recorded("chat")), meaning(now), command._ELSEWHERE)
+    assert lines[0] == "said:" and any("Reasoning" in line and line.startswith("-") for line in lines)
+
+
+# What cannot be played
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda one: one.entries.__delitem__(slice(1, -1)), "no backend was asked"),
+        (lambda one: setattr(one, "size", one.most + 1), "too long"),
+        (lambda one: setattr(one.entries[-1], "status", 499), "its client left"),
+        (lambda one: setattr(one.entries[4], "call", 0), "tools ran at the gateway"),
+    ],
+)
+def test_what_cannot_be_played_says_why(recorded, tmp_path, change, why):
+    recording = read(written_to(tmp_path, recorded("chat")).read_bytes())
+    change(recording)
+    with pytest.raises(Unplayable, match=why):
+        again(recording)
+
+
+def test_a_completed_text_has_no_other_endpoint(recorded, tmp_path):
+    recording = read(written_to(tmp_path, recorded("chat")).read_bytes())
+    recording.entries[0].path = "/v1/completions"
+    with pytest.raises(Unplayable, match="/v1/completions"):
+        again(recording, endpoint="chat")
+
+
+def test_a_backend_that_was_not_reached_and_one_that_was(tmp_path):
+    async def run():
+        dead = {"more_backends": {"dead": {"url": "http://127.0.0.1:9"}}}
+        model = {"backends": [{"name": "dead"}, {"name": "up", "priority": 1}]}
+        sections = {"recording": {"mode": "all", "directory": str(tmp_path), "content": True}}
+        async with gateway(HELLO, model=model, **dead, **sections) as site:
+            assert (await site.chat(stream=True)).status_code == 200
+
+    asyncio.run(run())
+    (recording,) = recordings(tmp_path)
+    assert [(one.backend, one.status, one.end) for one in calls(recording)] == [
+        ("dead", 0, "away"),
+        ("up", 200, "end"),
+    ]
+    assert meaning(again(recording)) == meaning(recording)
+
+
+def test_what_a_server_had_told_of_its_model_is_known_again(tmp_path):
+    async def run():
+        more = {"more_models": {"other": {"backends": ["up"], "upstream_model": "o"}}}
+        sections = {"recording": {"mode": "all", "directory": str(tmp_path), "content": True}, **more}
+        async with gateway(HELLO, HELLO, backend={"kind": "llamacpp"}, model={"format": "auto"}, **sections) as site:
+            site.upstream.shown["/props"] = whole({"chat_template": "<|tool_calls|>"})
+            await site.chat()
+            await site.chat(model="other")
+
+    asyncio.run(run())
+    for recording in recordings(tmp_path):
+        (then,), (now,) = (
+            [one for one in each.entries if isinstance(one, Prepared)] for each in (recording, again(recording))
+        )
+        assert len(then.learned) == 1 and convert(then.learned, list[Learned]) == now.learned
+        assert (then.format, then.reason) == (now.format, now.reason)
+
+
+def test_a_model_that_answered_in_anothers_place(tmp_path):
+    async def run():
+        more = {"more_models": {"other": {"backends": ["up"], "upstream_model": "o"}}}
+        sections = {"recording": {"mode": "all", "directory": str(tmp_path), "content": True}}
+        async with gateway(
+            whole({}, 500), HELLO, model={"retries": 0, "fallback": ["other"]}, **more, **sections
+        ) as site:
+            assert (await site.chat()).headers["x-gateway-warnings"] == "translated:model"
+
+    asyncio.run(run())
+    (recording,) = recordings(tmp_path)
+    assert meaning(again(recording)) == meaning(recording)
+
+
+def test_who_asks_more_often_than_then_finds_nothing(recorded, tmp_path):
+    recording = read(written_to(tmp_path, recorded("another attempt")).read_bytes())
+    place = next(i for i, entry in enumerate(recording.entries) if getattr(entry, "call", 1) == 2)
+    del recording.entries[place:-1]
+    assert meaning(again(recording)).problem == "upstream_error"
+
+
+def test_a_question_that_is_no_json_is_asked_as_it_was(recorded, tmp_path):
+    recording = read(written_to(tmp_path, recorded("chat")).read_bytes())
+    recording.entries[0].body = b"{"
+    assert meaning(again(recording)).status == 400
+
+
+# The command
+
+
+def test_the_command_says_of_each_file_whether_it_is_as_it_was(recorded, tmp_path):
+    written_to(tmp_path, recorded("chat"))
+    other = read(written_to(tmp_path, recorded("responses"), "b.jsonl").read_bytes())
+    assert run(tmp_path) == (0, f"{tmp_path}/a.jsonl: as it was\n{tmp_path}/b.jsonl: as it was\n", "")
+    other.entries[-1].ledger = ["dropped:x"]
+    written_to(tmp_path, other, "b.jsonl")
+    (tmp_path / "c.jsonl").write_text("{}")
+    code, out, _ = run(tmp_path, "--cut", "whole")
+    assert code == 1
+    assert out.splitlines()[1:3] == [f"{tmp_path}/b.jsonl: differs", "  ledger:"] and '  - "dropped:x"' in out
+    assert out.splitlines()[-1].startswith(f"{tmp_path}/c.jsonl: cannot be replayed: it is no recording")
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (["--cut", "bytes"], 0),
+        (["--cut", "100", "--timed"], 0),
+        (["--endpoint", "responses"], 0),
+        (["--format", "hermes"], 0),
+        (["--format", "native"], 1),
+    ],
+)
+def test_the_command_plays_it_otherwise_if_that_is_wanted(recorded, tmp_path, options, code):
+    assert run(written_to(tmp_path, recorded("chat")), *options)[0] == code
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--cut", "0"], "pieces of so many bytes"),
+        (["--format", "nonsense"], "there is no format 'nonsense'"),
+        (["--endpoint", "embeddings"], "there is no endpoint"),
+        (["--serve"], "there is no recording that can be played"),
+    ],
+)
+def test_wrong_usage_says_what_would_be_right(tmp_path, options, said):
+    code, _, err = run(tmp_path, *options)
+    assert code == 2 and said in " ".join(err.split())
+
+
+def test_a_file_that_is_not_there_is_wrong_usage(tmp_path):
+    code, _, err = run(tmp_path / "no.jsonl")
+    assert code == 2 and "No such file" in err
+
+
+def test_a_recording_becomes_a_test_with_one_command(recorded, tmp_path):
+    file = written_to(tmp_path, recorded("chat"))
+    assert run(file, "--test", "--into", tmp_path / "tests") == (0, f"{tmp_path}/tests/a.jsonl\n", "")
+    assert run(tmp_path / "tests" / "a.jsonl", "--test", "--into", tmp_path / "tests")[0] == 0
+    assert command.golden(tmp_path / "tests" / "a.jsonl") == meaning(recorded("chat"))
+
+
+def test_the_command_serves_what_was_recorded_to_whoever_asks(recorded, tmp_path):
+    written_to(tmp_path, recorded("chat"), "one two.jsonl")
+    written_to(tmp_path, recorded("another attempt"), "three.jsonl")
+    (tmp_path / "four.jsonl").write_text("{}")
+    unasked = read((tmp_path / "three.jsonl").read_bytes())
+    del unasked.entries[1:-1]
+    written_to(tmp_path, unasked, "five.jsonl")
+    command_line = [sys.executable, "-m", "gateway", "replay", "--serve", str(tmp_path), "--port", "0"]
+    with subprocess.Popen(command_line, stdout=subprocess.PIPE, text=True) as server:
+        assert "it is no recording" in server.stdout.readline()
+        url = re.search(r"2 recordings are the models of (\S+) ", server.stdout.readline())[1]
+        with httpx.Client(base_url=url, timeout=20) as client:
+            assert [one["id"] for one in client.get("/models").json()["data"]] == ["one_two", "three"]
+            assert client.get("/props").status_code == 404
+            answer = client.post("/chat/completions", json={"model": "one_two"})
+            assert answer.headers["content-type"] == "text/event-stream" and answer.content == body_of("chat")
+            attempts = [client.post("/chat/completions", json={"model": "three"}) for _ in range(3)]
+            assert [one.status_code for one in attempts] == [503, 200, 503] and attempts[0].headers[
+                "retry-after"
+            ] == "0"
+            others = [client.post("/chat/completions", content=body) for body in (b"{}", b"[]", b"{")]
+            assert [one.status_code for one in others] == [200, 200, 200]
+        server.send_signal(signal.SIGINT)
+    assert server.returncode == 0
+
+
+def body_of(name):
+    return b"".join(entry.data for entry in RECORDED[name].entries if isinstance(entry, Read))
+
+
+async def test_whoever_asks_for_what_is_not_there_is_told_so():
+    async with Player(lambda _: None, []).serving() as url, httpx.AsyncClient(base_url=url, verify=False) as client:
+        assert (await client.post("/v1/chat/completions", json={})).status_code == 404
+
+
+def test_meanings_differ_in_what_they_are_asked_for():
+    one, other = Meaning(200, None, [], [], [], None), Meaning(500, None, [], [], ["a:b"], None)
+    assert differences(one, other, ["said"]) == []
+    assert differences(one, other, ["status"]) == ["status:", "@@ -1 +1 @@", "-200", "+500"]
+
+
+def test_a_recording_that_was_cut_short_has_its_end(recorded):
+    assert isinstance(recorded("chat").entries[-1], Over)
+    assert command.compare([], Ways(), io.StringIO())

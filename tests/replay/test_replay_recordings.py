@@ -1,0 +1,28 @@
+"""Every answer that real servers were recorded to give, played to a whole gateway, is its golden."""
+
+import json
+
+import pytest
+
+from gateway.recording import Wrote
+from gateway.replay.driving import replayed
+from gateway.replay.meaning import meaning
+from support.recorded_servers import EXCHANGES, SERVERS, golden_file
+from support.recordings import recording_of
+
+GOLDENS = {name: one for server in SERVERS for name, one in json.loads(golden_file(server).read_text()).items()}
+NAMES = [name for name, exchange in EXCHANGES.items() if exchange.answers and not exchange.like]
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_an_answer_is_its_golden(name):
+    golden, again = GOLDENS[name], await replayed(recording_of(name))
+    if "choices" not in golden:
+        assert meaning(again).problem == golden["problem"]["code"]
+        return
+    said = json.loads(b"".join(entry.data for entry in again.entries if isinstance(entry, Wrote)))
+    for choice in (*said["choices"], *golden["choices"]):
+        for call in choice.get("message", {}).get("tool_calls") or ():
+            call.pop("id")
+    assert said["choices"] == golden["choices"]
+    assert said["usage"] == golden["usage"] or "estimated:usage" in golden["ledger"]  # by the length of the question

@@ -1,0 +1,18 @@
+"""Recordings that were made tests by `gateway replay --test`: what they meant then they mean today, however they are cut."""
+
+import pytest
+
+from gateway.recording import read
+from gateway.replay.command import golden
+from gateway.replay.driving import Ways, replayed
+from gateway.replay.meaning import meaning
+from gateway.replay.script import every, whole
+from support.paths import TESTS
+
+FILES = sorted((TESTS / "replays").glob("*.jsonl"))
+
+
+@pytest.mark.parametrize("cut", [None, every(1), every(7), whole], ids=["recorded", "1", "7", "whole"])
+@pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
+async def test_it_means_what_it_meant(file, cut):
+    assert meaning(await replayed(read(file.read_bytes()), Ways(cut=cut))) == golden(file)

@@ -1,0 +1,226 @@
+"""What the answers of a backend say of its health: those that fail inside a 200 open its circuit as well."""
+
+import asyncio
+
+import pytest
+
+from support.backends import fleet
+from support.jobs import until
+from support.sse import text_of
+from support.upstream import CLOSE, END, HANG, HELLO, chunk, frame, head, said, stream, whole
+
+HTML = whole(b"<html>no</html>", type="text/html")
+EMPTY = [head(), END]
+BROKEN = stream(frame(error={"message": "out of memory", "code": 500}))
+VECTOR = whole({"object": "list", "data": [{"object": "embedding", "index": 0, "embedding": [0.5]}], "model": "m"})
+INSIDE = {  # a 200
+    "a page": HTML,
+    "no JSON": whole(b'{"choices": ['),
+    "nothing": whole(b""),
+    "no choices": whole({"object": "chat.completion", "choices": []}),
+    "an error": whole({"error": {"message": "out of memory"}}),
+    "an empty stream": EMPTY,
+    "a role and the end": [head(), chunk(role="assistant"), END],
+    "a role and no more": [head(), chunk(role="assistant"), CLOSE],
+    "a role and silence": [head(), chunk(role="assistant"), HANG],
+    "an error in the stream": BROKEN,
+}
+ONE_CHOICE = [{"kind": "transformers"}] * 2
+BRIEF = {"timeouts": {"idle": 0.1}}
+
+
+def state(site, name="b0"):
+    return site.backend(name).gate.health.state(asyncio.get_running_loop().time())
+
+
+def back_in(site):
+    return site.backend("b0").gate.health.back_in(asyncio.get_running_loop().time())
+
+
+def lasting(site, name="b0"):
+    """Chance that makes its pauses last for minutes, so that none ends while a test looks."""
+    site.backend(name).gate.health._random = lambda: 500.0
+
+
+def half_open(site, name="b0"):
+    """As after five failures and a pause."""
+    for _ in range(5):
+        site.backend(name).gate.probed(well=False)
+    site.backend(name).gate.probed(well=True)
+
+
+async def opens(site, ask):
+    """The fifth request opens the circuit, and the one after it goes elsewhere at once."""
+    lasting(site)
+    for _ in range(5):
+        assert state(site) == "closed"
+        await ask()
+    assert state(site) == "open"
+    before = site.posts()[0]
+    await ask()
+    assert site.posts()[0] == before
+
+
+@pytest.mark.parametrize(("path", "streamed"), [("chat", False), ("respond", True)])
+@pytest.mark.parametrize("failure", INSIDE)
+async def test_a_failure_inside_a_200_is_one_like_any_other(failure, path, streamed):
+    """It opens the circuit, and again for longer after a trial; a good answer closes it."""
+    good = HELLO if streamed else whole(said())
+    async with fleet([*[INSIDE[failure]] * 6, good], [good], backends=[BRIEF, {}]) as site:
+        gate = site.backend("b0").gate
+
+        async def ask():
+            return await getattr(site, path)(stream=streamed)
+
+        await opens(site, ask)
+        before = back_in(site)
+        gate.probed(well=True)
+        await ask()
+        assert state(site) == "open" and back_in(site) > 1.5 * before
+        gate.probed(well=True)
+        assert (await ask()).status_code == 200
+        assert state(site) == "closed" and site.posts()[0] == 7
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_what_is_the_clients_fault_inside_a_200_shows_that_the_backend_is_well(streamed):
+    error = {"message": "maximum context length is 8 tokens", "code": 400}
+    refused = stream(chunk(role="assistant"), frame(error=error)) if streamed else whole({"error": error})
+    async with fleet([*[HTML] * 4, refused, HTML], [HELLO if streamed else whole(said())]) as site:
+        lasting(site)
+        told = [(await site.chat(stream=streamed)).status_code for _ in range(9)]
+        assert told == [200] * 4 + [400] + [200] * 4 and state(site) == "closed"
+        await site.chat(stream=streamed)
+        assert state(site) == "open"
+
+
+@pytest.mark.parametrize(
+    ("said_first", "then"),
+    [
+        (chunk(role="assistant"), "half_open"),
+        (b": a comment\n\n", "half_open"),
+        (chunk(reasoning_content="Hm"), "closed"),
+        (chunk("H"), "closed"),
+    ],
+)
+async def test_the_first_content_closes_the_circuit(said_first, then):
+    go = asyncio.Event()
+    times = {"grace_seconds": 0.05}
+    async with fleet([[head(), said_first, go, *HELLO[1:]]], [HELLO], stream=times) as site:
+        half_open(site)
+        asking = asyncio.create_task(site.chat(stream=True))
+        await until(lambda: site.posts() == [1, 0])
+        await (until(lambda: state(site) == then) if then == "closed" else asyncio.sleep(0.1))
+        assert state(site) == then
+        go.set()
+        assert "Hi" in text_of((await asking).text) and state(site) == "closed"
+
+
+async def test_an_open_end_is_no_bad_one():
+    async with fleet([[*HELLO[:-1], HANG]], [HELLO]) as site:
+        assert text_of((await site.chat(stream=True)).text) == "Hi" and site.posts() == [1, 0]
+        assert site.backend("b0").gate.health.share == 0
+
+
+async def test_the_first_content_of_who_was_asked_next_closes_his_circuit():
+    go = asyncio.Event()
+    async with fleet([HTML], [[head(), chunk("H"), go, *HELLO[1:]]], stream={"grace_seconds": 0.05}) as site:
+        half_open(site, "b1")
+        asking = asyncio.create_task(site.chat(stream=True))
+        await until(lambda: state(site, "b1") == "closed")
+        go.set()
+        assert text_of((await asking).text) == "HHi"
+
+
+@pytest.mark.parametrize("end", [[frame(error={"message": "out of memory"}), END], [END], [CLOSE]])
+async def test_an_answer_that_breaks_off_is_a_good_beginning_and_a_bad_end(end):
+    go = asyncio.Event()
+    async with fleet([[head(), chunk("H"), go, *end]], [HELLO], stream={"grace_seconds": 0.05}) as site:
+        asking = asyncio.create_task(site.chat(stream=True))
+        await until(lambda: site.backend("b0").gate.health.weight(asyncio.get_running_loop().time()) > 0)
+        assert site.backend("b0").gate.health.share == 0
+        go.set()
+        assert text_of((await asking).text) == "H" and site.posts() == [1, 0]
+        assert 0.5 <= site.backend("b0").gate.health.share < 0.6
+
+
+async def test_an_answer_without_content_is_one():
+    nothing = stream(chunk(finish="stop"))
+    async with fleet([*[HTML] * 4, nothing, HTML], [HELLO]) as site:
+        for _ in range(9):
+            await site.chat(stream=True)
+        assert state(site) == "closed"
+
+
+async def test_who_leaves_before_there_is_content_says_nothing_of_the_trial():
+    async with fleet([[head(), chunk(role="assistant"), HANG], HELLO], [HELLO]) as site:
+        half_open(site)
+        asking = asyncio.create_task(site.chat(stream=True))
+        await until(lambda: site.posts() == [1, 0])
+        asking.cancel()
+        await until(lambda: not site.backend("b0").gate.turns.running)
+        assert state(site) == "half_open"
+        assert text_of((await site.chat(stream=True)).text) == "Hi" and site.posts() == [2, 0]
+        assert state(site) == "closed"
+
+
+@pytest.mark.parametrize("failure", [HTML, BROKEN])
+async def test_a_failure_inside_is_of_that_one_of_two_who_has_spoken(failure):
+    async with fleet([[HANG]], [*[failure] * 5, HELLO], [HELLO], model={"hedge_seconds": 0.02}) as site:
+        lasting(site, "b1")
+        for _ in range(5):
+            assert state(site, "b1") == "closed"
+            assert text_of((await site.chat(stream=True)).text) == "Hi"
+        assert (state(site), state(site, "b1"), site.posts()) == ("closed", "open", [5, 5, 5])
+
+
+async def test_the_first_of_two_opens_and_closes_its_circuit_as_one_that_is_alone():
+    async with fleet([*[HTML] * 5, HELLO], [HELLO], model={"hedge_seconds": 5}) as site:
+        await opens(site, lambda: site.chat(stream=True))
+        site.backend("b0").gate.probed(well=True)
+        assert (await site.chat(stream=True)).status_code == 200 and state(site) == "closed"
+
+
+@pytest.mark.parametrize("failure", [HTML, EMPTY, BROKEN])
+async def test_choices_one_at_a_time_are_one_failure(failure):
+    async with fleet([failure], [whole(said())], backends=ONE_CHOICE, model={"format": "native"}) as site:
+        await opens(site, lambda: site.chat(n=2))
+
+
+async def test_choices_one_at_a_time_close_the_circuit():
+    async with fleet([whole(said())], [HELLO], backends=ONE_CHOICE, model={"format": "native"}) as site:
+        half_open(site)
+        assert (await site.chat(n=2)).status_code == 200
+        assert site.posts() == [2, 0] and state(site) == "closed"
+
+
+@pytest.mark.parametrize(
+    "failure", [HTML, whole({"error": "no"}), whole({"data": []}), whole(b'["' + b"x" * (1 << 20))]
+)
+async def test_an_embedding_that_is_none_is_a_failure_as_well(failure):
+    async with fleet([*[failure] * 5, VECTOR], [VECTOR]) as site:
+
+        async def embed():
+            answer = await site.client.post("/v1/embeddings", json={"model": "m", "input": "a"})
+            assert answer.status_code == 200
+
+        await opens(site, embed)
+        site.backend("b0").gate.probed(well=True)
+        await embed()
+        assert state(site) == "closed" and site.posts()[0] == 6
+
+
+@pytest.mark.parametrize("path", ["embeddings", "rerank"])
+async def test_what_a_service_refuses_inside_a_200_shows_that_it_is_well(path):
+    refused = whole({"error": {"message": "the input is wrong", "code": 400}})
+    asked = {"model": "m", "input": "a"} if path == "embeddings" else {"model": "m", "query": "a", "documents": ["a"]}
+    async with fleet([*[HTML] * 4, refused, HTML]) as site:
+        told = [(await site.client.post(f"/v1/{path}", json=asked)).status_code for _ in range(9)]
+        assert told == [502] * 4 + [400] + [502] * 4
+        assert state(site) == "closed"
+
+
+async def test_a_summary_that_is_none_is_a_failure_as_well():
+    compacted = {"context_management": [{"type": "compaction", "compact_threshold": 1}]}
+    async with fleet([HTML], [HELLO]) as site:
+        await opens(site, lambda: site.respond(stream=True, **compacted))

@@ -1,0 +1,358 @@
+"""Another backend, or another model, where one fails before there is content for the client."""
+
+import asyncio
+import gc
+
+import pytest
+
+from gateway.server.answer import Answer
+from gateway.server.attempts import Attempts
+from gateway.server.exchange import Exchange
+from gateway.server.questions import Question
+from gateway.server.ways import Ways
+from gateway.turn import Turn
+from support.app import problem
+from support.backends import fleet
+from support.jobs import until
+from support.sse import comments, events, payloads, text_of
+from support.upstream import CLOSE, END, HANG, HELLO, RESET, chunk, frame, head, said, silent, stream, whole
+
+OF_A_REQUEST = Answer, Attempts, Exchange, Question, Turn, Ways
+OVERLONG = whole({"error": {"message": "maximum context length is 8 tokens", "code": "context_length_exceeded"}}, 400)
+IMPATIENT = {"timeouts": {"first_byte": 1}}  # for the one that is silent; none of the others is to be taken for it
+FAILURES = {
+    "closes": [CLOSE],
+    "resets": [RESET],
+    "500": whole({"error": "no"}, 500),
+    "502": whole(b"<html>", 502, type="text/html"),
+    "503": whole({"error": "loading model"}, 503),
+    "429": whole({"error": "too many"}, 429),
+    "refuses the key": whole({"error": "who?"}, 401),
+    "has no such model": whole({"error": "model 'm' not found"}, 404),
+    "is silent": [HANG],
+    "is no HTTP": [b"SSH-2.0\r\n"],
+    "breaks off before a word": [head(), chunk(role="assistant"), CLOSE],
+    "says nothing": [head(), END],
+    "an error in the stream": stream(frame(error={"message": "out of memory", "code": 500})),
+    "a page": whole(b"<html>no</html>", type="text/html"),
+    "no choices": whole({"object": "chat.completion", "choices": []}),
+}
+GRANTED = {"grace_seconds": 0.05, "keepalive_seconds": 0.05}
+
+
+@pytest.mark.parametrize("path", ["chat", "respond"])
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("failure", FAILURES)
+async def test_another_backend_answers(failure, streamed, path):
+    first = IMPATIENT if failure == "is silent" else {}
+    async with fleet([FAILURES[failure]], [HELLO if streamed else whole(said())], backends=[first, {}]) as site:
+        answer = await getattr(site, path)(stream=streamed, headers={"x-gateway-debug": "1"})
+        assert (answer.status_code, site.posts()) == (200, [1, 1])
+        assert "Hi" in answer.text and "error" not in answer.text.replace('"error":null', "")
+        assert answer.headers["x-gateway-backend"] == "b1"
+        assert "x-gateway-warnings" not in answer.headers
+
+
+async def test_a_server_that_is_not_there_is_passed_over():
+    async with fleet([HELLO], [HELLO], backends=[{"url": "http://127.0.0.1:1"}]) as site:
+        assert text_of((await site.chat(stream=True)).text) == "Hi"
+        assert site.posts() == [0, 1]
+
+
+@pytest.mark.parametrize("status", [400, 422, 413, 501])
+async def test_what_is_wrong_with_the_request_is_told_at_once(status):
+    async with fleet([whole({"error": {"message": "'x' is wrong"}}, status)], [HELLO]) as site:
+        answer = await site.chat(stream=True)
+        assert 400 <= answer.status_code < 500 and site.posts() == [1, 0]
+
+
+async def test_what_has_begun_ends_with_its_backend():
+    async with fleet([[head(), chunk("H"), RESET]], [HELLO]) as site:
+        answer = await site.chat(stream=True)
+        assert text_of(answer.text) == "H" and payloads(answer.text)[-1]["error"]["code"] == "upstream_lost"
+        assert site.posts() == [1, 0]
+
+
+@pytest.mark.parametrize("path", ["chat", "respond"])
+async def test_after_the_grace_the_same_stream_goes_on_with_another(path):
+    async with fleet([[silent(0.3), CLOSE]], [HELLO], stream=GRANTED) as site:
+        answer = await getattr(site, path)(stream=True)
+        assert answer.status_code == 200 and site.posts() == [1, 1]
+        if path == "chat":
+            assert text_of(answer.text) == "Hi" and comments(answer.text)
+            assert "error" not in answer.text and answer.text.count('"role"') == 1
+        else:
+            told = [event["type"] for event in events(answer.text)]
+            assert told.count("response.created") == 1 and told[-1] == "response.completed"
+            assert [event["sequence_number"] for event in events(answer.text)] == [*range(len(told))]
+
+
+async def test_where_all_fail_the_last_failure_is_told():
+    async with fleet([[CLOSE]], [whole({"error": "I am full"}, 503)]) as site:
+        answer = await site.chat()
+        assert problem(answer) == (503, "server_error", "server_is_overloaded", None) and site.posts() == [1, 1]
+
+
+@pytest.mark.parametrize(("retries", "asked"), [(0, [1, 0, 0]), (1, [1, 1, 0]), (2, [1, 1, 1]), (9, [1, 1, 1])])
+async def test_there_are_so_many_retries(retries, asked):
+    async with fleet([[CLOSE]], [[CLOSE]], [[CLOSE]], model={"retries": retries}) as site:
+        assert (await site.chat()).status_code == 502 and site.posts() == asked
+
+
+async def test_retries_are_no_storm():
+    """Ten that were saved up, and one for each five requests that have followed."""
+    async with fleet([whole({"error": "no"}, 500)], [whole({"error": "no"}, 500)]) as site:
+        for _ in range(40):
+            assert (await site.chat()).status_code == 502
+        first, second = site.posts()
+        assert first + second - 40 == 10 + 39 // 5
+
+
+@pytest.mark.parametrize("grace", [10, 0.2])
+async def test_a_server_that_says_when_is_asked_again_then(grace):
+    times = {"grace_seconds": grace}
+    async with fleet([whole({"error": "busy"}, 503, retry_after="1"), HELLO], stream=times) as site:
+        answer = await site.chat(stream=True)
+        assert text_of(answer.text) == "Hi" and site.posts() == [2]
+
+
+@pytest.mark.parametrize("after", ["60", "Wed, 21 Oct 2026 07:28:00 GMT"])
+async def test_one_that_wants_a_long_rest_gets_it_from_those_who_can_do_without(after):
+    busy = whole({"error": "busy"}, 503, retry_after=after)
+    async with fleet([busy], [busy, HELLO], model={"retries": 1}) as site:
+        answer = await site.chat(stream=True)
+        assert (answer.status_code, answer.headers["retry-after"], site.posts()) == (503, after, [1, 1])
+        again = await site.chat(stream=True)
+        assert (again.status_code, site.posts()) == ((503, [1, 1]) if after == "60" else (200, [2, 2]))
+        assert after != "60" or 1 <= int(again.headers["retry-after"]) <= 60
+
+
+async def test_servers_that_fail_again_and_again_are_left_alone_and_then_tried(caplog):
+    failing = [*[[CLOSE]] * 5, HELLO]
+    async with fleet(failing, failing, model={"retries": 1}) as site:
+        for _ in range(5):
+            assert problem(await site.chat())[2] == "upstream_lost"
+        refused = await site.chat()
+        assert problem(refused)[:3] == (503, "server_error", "server_is_overloaded")
+        assert int(refused.headers["retry-after"]) >= 1 and site.posts() == [5, 5]
+        await until(lambda: site.backend("b0").gate.health.admits(asyncio.get_running_loop().time()))
+        assert text_of((await site.chat(stream=True)).text) == "Hi"
+    assert "backend b0 fails: left alone" in caplog.text and "backend b0 is back" in caplog.text
+
+
+@pytest.mark.parametrize("failure", [[CLOSE], whole({"error": "busy"}, 503, retry_after="60")])
+async def test_one_that_is_alone_speaks_for_itself(failure):
+    async with fleet([*[failure] * 8, HELLO]) as site:
+        for _ in range(8):
+            assert (await site.chat()).status_code in {502, 503}
+        assert site.posts() == [8] and text_of((await site.chat(stream=True)).text) == "Hi"
+
+
+async def test_one_backends_terms_are_not_told_of_anothers_answer():
+    """What would have been lost at the first is not lost at the second."""
+    kinds = [{"kind": "ollama"}, {"kind": "vllm"}]
+    async with fleet([[CLOSE]], [whole(said())], backends=kinds) as site:
+        answer = await site.chat(logit_bias={"5": 1})
+        assert (answer.status_code, site.posts()) == (200, [1, 1])
+        assert "x-gateway-warnings" not in answer.headers
+        assert site.upstreams["b1"].posts[0].json["logit_bias"] == {"5": 1}
+
+
+async def test_strictly_nobody_is_asked_who_would_lose_something():
+    kinds = [{"kind": "vllm"}, {"kind": "ollama"}]
+    async with fleet([[CLOSE]], [whole(said())], backends=kinds, model={"strict": True}) as site:
+        answer = await site.chat(logit_bias={"5": 1})
+        assert problem(answer)[2] == "upstream_lost" and site.posts() == [1, 0]
+
+
+async def test_each_backend_has_its_name_for_the_model():
+    targets = [{"name": "b0", "upstream_model": "x"}, {"name": "b1", "priority": 1}]
+    async with fleet([[CLOSE]], [whole(said())], model={"backends": targets, "upstream_model": "y"}) as site:
+        assert (await site.chat()).status_code == 200
+        assert [one.posts[0].json["model"] for one in site.upstreams.values()] == ["x", "y"]
+
+
+async def test_an_embedding_comes_from_another_backend_as_well():
+    vector = whole({"object": "list", "data": [{"object": "embedding", "index": 0, "embedding": [0.5]}], "model": "m"})
+    async with fleet([[CLOSE]], [vector]) as site:
+        answer = await site.client.post("/v1/embeddings", json={"model": "m", "input": "a"})
+        assert answer.json()["data"][0]["embedding"] == [0.5] and site.posts() == [1, 1]
+
+
+async def test_choices_one_at_a_time_come_from_another_backend_as_well():
+    kinds = [{"kind": "ollama"}, {"kind": "openai", "ignores": ["n"]}]
+    async with fleet([[CLOSE]], [whole(said("a")), whole(said("b"))], backends=kinds) as site:
+        answer = await site.chat(n=2)
+        assert sorted(one["message"]["content"] for one in answer.json()["choices"]) == ["a", "b"]
+
+
+async def test_a_background_response_fails_over():
+    async with fleet([[CLOSE]], [HELLO]) as site:
+        answer = await site.respond(background=True, stream=True)
+        assert [event["type"] for event in events(answer.text)][-1] == "response.completed" and site.posts() == [1, 1]
+
+
+async def test_a_summary_and_its_answer_come_from_the_backend_that_is_left():
+    compacted = {"context_management": [{"type": "compaction", "compact_threshold": 1}]}
+    async with fleet([[CLOSE]], [whole(said("A summary.")), HELLO]) as site:
+        answer = await site.respond(stream=True, **compacted)
+        assert [event["type"] for event in events(answer.text)][-1] == "response.completed"
+        assert site.posts() == [1, 2]
+
+
+async def test_the_client_that_leaves_during_a_pause_is_the_last_word():
+    async with fleet([whole({"error": "busy"}, 503, retry_after="2")], [HELLO], model={"retries": 5}) as site:
+        site.upstreams["b1"]._scripts[:] = [whole({"error": "busy"}, 503, retry_after="2")]
+        asking = asyncio.create_task(site.chat(stream=True))
+        await until(lambda: site.posts() == [1, 1])
+        asking.cancel()
+        await until(lambda: not site.backend("b1").gate.turns.running)
+        assert site.posts() == [1, 1]
+
+
+# other models
+
+
+def small(*scripts, **fallback):
+    """Keywords for a fleet whose last backend has the model that stands in for the other."""
+    name = f"b{len(scripts) - 1}"
+    targets = [f"b{i}" for i in range(len(scripts) - 1)]
+    return {
+        "model": {"backends": targets, "fallback": [{"model": "small", **fallback}]},
+        "more_models": {"small": {"backends": [name], "upstream_model": "tiny"}},
+    }
+
+
+async def ask_with(*scripts, fallback=None, **fields):
+    async with fleet(*scripts, **small(*scripts, **(fallback or {}))) as site:
+        answer = await site.chat(headers={"x-gateway-debug": "1"}, **fields)
+        return answer, site.posts(), [one.posts[-1].json["model"] for one in site.upstreams.values() if one.posts]
+
+
+async def test_another_model_answers_where_no_backend_can():
+    answer, posts, models = await ask_with([[CLOSE]], [[CLOSE]], [whole(said())])
+    assert (answer.status_code, posts, models) == (200, [1, 1, 1], ["m", "m", "tiny"])
+    assert answer.headers["x-gateway-model"] == "small" and answer.headers["x-gateway-warnings"] == "translated:model"
+    assert answer.json()["model"] == "m"
+
+
+async def test_another_model_answers_what_is_too_long_if_it_may():
+    answer, posts, _ = await ask_with([OVERLONG], [whole(said())])
+    assert (problem(answer)[2], posts) == ("context_length_exceeded", [1, 0])
+    answer, posts, _ = await ask_with([OVERLONG], [whole(said())], fallback={"when": ["too_long"]})
+    assert (answer.status_code, posts) == (200, [1, 1])
+    answer, posts, _ = await ask_with([[CLOSE]], [whole(said())], fallback={"when": ["too_long"]})
+    assert (answer.status_code, posts) == (502, [1, 0])
+
+
+async def test_a_model_in_whose_place_another_is_asked_has_no_third():
+    async with fleet(
+        [[CLOSE]], [[CLOSE]], [HELLO],
+        model={"backends": ["b0"], "fallback": ["small"]},
+        more_models={"small": {"backends": ["b1"], "fallback": ["last"]}, "last": {"backends": ["b2"]}},
+    ) as site:  # fmt: skip
+        assert (await site.chat()).status_code == 502 and site.posts() == [1, 1, 0]
+
+
+async def test_a_key_falls_back_only_to_what_it_may_use():
+    keys = {"keys": [{"name": "a", "key": "aaa", "models": ["m"]}, {"name": "b", "key": "bbb"}]}
+    scripts = [[CLOSE]], [whole(said())]
+    async with fleet(*scripts, auth=keys, **small(*scripts)) as site:
+        first = await site.chat(headers={"authorization": "Bearer aaa"})
+        second = await site.chat(headers={"authorization": "Bearer bbb"})
+        assert (first.status_code, second.status_code) == (502, 200)
+
+
+async def test_what_is_true_of_one_model_alone_comes_from_no_other():
+    scripts = [[CLOSE]], [whole(said())]
+    async with fleet(*scripts, **small(*scripts)) as site:
+        embedding = await site.client.post("/v1/embeddings", json={"model": "m", "input": "a"})
+        assert problem(embedding)[2] == "upstream_lost" and site.posts() == [1, 0]
+        count = await site.client.post("/v1/responses/input_tokens", json={"model": "m", "input": "a"})
+        assert count.status_code == 200 and site.posts() == [1, 0]
+
+
+async def test_while_a_backend_is_left_alone_the_other_model_answers_at_once():
+    scripts = [[CLOSE]], [whole(said())]
+    async with fleet(*scripts, **small(*scripts)) as site:
+        for _ in range(7):
+            answer = await site.chat()
+            assert (answer.status_code, answer.headers["x-gateway-warnings"]) == (200, "translated:model")
+        assert site.posts() == [5, 7]
+
+
+# which one
+
+
+async def test_the_least_busy_one_is_asked():
+    hanging = asyncio.Event()
+    slow = [hanging, *HELLO]
+    async with fleet([slow], [slow], together=True) as site:
+        asking = [asyncio.create_task(site.chat(stream=True)) for _ in range(6)]
+        await until(lambda: sum(site.posts()) == 6)
+        assert site.posts() == [3, 3]
+        hanging.set()
+        assert [text_of((await one).text) for one in asking] == ["Hi"] * 6
+
+
+LATER = [{"role": "assistant", "content": "Hi"}, {"role": "user", "content": "More"}]
+
+
+@pytest.mark.parametrize(
+    ("sticky", "fields", "met"),
+    [
+        ("key", {"prompt_cache_key": "k1"}, True),
+        ("prefix", {"prompt_cache_key": "k1"}, True),
+        ("prefix", {}, True),
+        ("none", {"prompt_cache_key": "k1"}, False),
+        ("key", {}, False),
+    ],
+)
+async def test_what_belongs_together_meets_at_one_backend(sticky, fields, met):
+    first = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]
+    async with fleet(
+        [whole(said())], [whole(said())], [whole(said())], together=True, model={"sticky": sticky}
+    ) as site:
+        for i in range(24):
+            await site.chat(messages=[*first, *LATER * (i % 3)], **fields)
+        assert (sorted(site.posts()) == [0, 0, 24]) == met
+
+
+async def test_a_conversation_meets_at_one_backend():
+    async with fleet([whole(said())], [whole(said())], [whole(said())], together=True) as site:
+        id = (await site.client.post("/v1/conversations", json={})).json()["id"]
+        for _ in range(6):
+            assert (await site.respond(conversation=id)).status_code == 200
+        assert sorted(site.posts()) == [0, 0, 6]
+
+
+async def test_a_chain_meets_at_one_backend_from_its_second_response_on():
+    async with fleet([whole(said())], [whole(said())], [whole(said())], together=True) as site:
+        id = (await site.respond()).json()["id"]
+        before = site.posts()
+        for _ in range(6):
+            id = (await site.respond(previous_response_id=id)).json()["id"]
+        assert 6 in [now - then for now, then in zip(site.posts(), before, strict=True)]
+
+
+async def test_the_weights_are_shares():
+    targets = [{"name": "b0", "weight": 1}, {"name": "b1", "weight": 9}]
+    async with fleet([whole(said())], [whole(said())], model={"backends": targets}) as site:
+        for _ in range(100):
+            await site.chat()
+        first, second = site.posts()
+        assert first + second == 100 and first < 30
+
+
+@pytest.mark.parametrize("path", ["chat", "respond"])
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_request_leaves_nothing_to_the_collector(path, streamed):
+    """Cycles wait for it, and it comes seldom: what they hold piles up."""
+    async with fleet([[CLOSE]], [HELLO if streamed else whole(said())]) as site:
+        gc.collect()
+        gc.disable()
+        try:
+            assert (await getattr(site, path)(stream=streamed)).status_code == 200
+            await until(lambda: [one for one in gc.get_objects() if isinstance(one, OF_A_REQUEST)], [])
+        finally:
+            gc.enable()

@@ -1,0 +1,45 @@
+"""Backends are asked how they are: those that are out, and those in whose place there are others."""
+
+import asyncio
+
+from support.backends import fleet
+from support.jobs import until
+from support.sse import text_of
+from support.upstream import CLOSE, HELLO, whole
+
+OFTEN = {"probe_seconds": 0.05}
+
+
+def state(site, name):
+    return site.backend(name).gate.health.state(asyncio.get_running_loop().time())
+
+
+async def test_one_that_shares_its_models_is_asked_all_the_time():
+    async with fleet([HELLO], [HELLO], backends=[OFTEN, OFTEN]) as site:
+        await until(lambda: min(len(one.gets) for one in site.upstreams.values()) >= 2)
+        site.upstreams["b0"].answer_lists_with([CLOSE])
+        await until(lambda: state(site, "b0") == "open")
+        assert text_of((await site.chat(stream=True)).text) == "Hi" and site.posts() == [0, 1]
+
+
+async def test_one_that_says_that_it_is_out_of_order_is():
+    async with fleet([HELLO], [HELLO], backends=[OFTEN, OFTEN]) as site:
+        site.upstreams["b0"].answer_lists_with(whole({"error": "loading model"}, 503))
+        await until(lambda: state(site, "b0") == "open")
+
+
+async def test_one_that_is_alone_is_asked_only_while_it_is_out():
+    async with fleet([*[[CLOSE]] * 5, HELLO], backends=[OFTEN], model={"retries": 0}) as site:
+        await asyncio.sleep(0.2)
+        assert not site.upstream.gets
+        for _ in range(5):
+            assert (await site.chat()).status_code == 502
+        await until(lambda: state(site, "b0") == "half_open")
+        assert site.upstream.gets
+        assert text_of((await site.chat(stream=True)).text) == "Hi" and state(site, "b0") == "closed"
+
+
+async def test_nobody_is_asked_who_shall_not_be():
+    async with fleet([HELLO], [HELLO]) as site:
+        await asyncio.sleep(0.2)
+        assert [one.gets for one in site.upstreams.values()] == [[], []]

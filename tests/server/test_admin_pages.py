@@ -1,0 +1,224 @@
+"""Pages: who sees what, that nothing in them is anybody's markup, and what a browser may do with them."""
+
+import asyncio
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import pytest
+
+import gateway as gateway_package
+from gateway.server.console import page
+from support.app import gateway, problem
+from support.backends import fleet
+from support.paths import ROOT
+from support.upstream import HELLO, whole
+
+HERE = ROOT / "gateway" / "server" / "console"
+KEYS = [
+    {"name": "ann", "key": "ann-key"},
+    {"name": "eve", "key": "eve-key", "scopes": ["admin"]},
+]
+ON = {"inspector": {"enabled": True}}
+EVIL = "<img/src=x/onerror=alert(1)>\"'"
+
+
+def bearer(key):
+    return {"authorization": f"Bearer {key}"}
+
+
+class Read(HTMLParser):
+    """`tags`: of the page, each with its attributes; `text`: what is read; `ids`."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.text = [], ""
+        self.feed(text)
+        self.ids = [given["id"] for _, given in self.tags if "id" in given]
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.text += data
+
+    @property
+    def view(self):
+        (view,) = [given["data-view"] for _, given in self.tags if "data-view" in given]
+        return view
+
+
+async def read(site, headers=None):
+    answer = await site.client.get("/", headers=headers)
+    assert answer.status_code == 200 and answer.headers["content-type"] == "text/html; charset=utf-8"
+    return Read(answer.text)
+
+
+# Who sees what
+
+
+async def test_there_are_no_pages_unless_they_are_enabled():
+    async with gateway(HELLO) as site:
+        for path in ("/", "/assets/console.js"):
+            assert (await site.client.get(path)).status_code == 404
+
+
+async def test_without_keys_whoever_may_ask_sees_all():
+    async with gateway(HELLO, **ON) as site:
+        assert (await read(site)).view == "overview"
+        assert (await site.client.get("/", headers={"host": "evil.example"})).status_code == 403
+
+
+async def test_who_shows_no_key_sees_what_is_public():
+    async with gateway(HELLO, auth={"keys": KEYS}, **ON) as site:
+        await site.chat(headers={**bearer("ann-key"), "x-request-id": "of-a-request"})
+        shown = await read(site)
+        text = (await site.client.get("/")).text
+    assert shown.view == "door"
+    assert "This is a gateway" in shown.text and gateway_package.__version__ in shown.text
+    assert 'base_url="http://gateway/v1"' in shown.text
+    for private in ("of-a-request", "ann", "eve", "up", "127.0.0.1"):
+        assert not re.search(rf"\b{private}\b", text), private
+
+
+@pytest.mark.parametrize(("key", "status"), [("ann-key", 403), ("no-key", 401)])
+@pytest.mark.parametrize("header", ["authorization", "api-key"])
+async def test_a_key_that_is_none_is_refused(header, key, status):
+    async with gateway(HELLO, auth={"keys": KEYS}, **ON) as site:
+        answer = await site.client.get("/", headers={header: key if header == "api-key" else f"Bearer {key}"})
+        assert problem(answer)[0] == status
+
+
+async def test_who_shows_a_key_of_the_scope_admin_sees_all():
+    async with gateway(HELLO, auth={"keys": KEYS}, **ON) as site:
+        answer = await site.chat(headers=bearer("ann-key"))
+        shown = await read(site, bearer("eve-key"))
+    assert shown.view == "overview"
+    for told in ("ann", "up", "m", answer.headers["x-request-id"], "its name is unknown"):
+        assert told in shown.text
+
+
+# What is in it
+
+
+async def test_all_states_are_shown():
+    backends = [{"concurrent": 4, "kind": "vllm"}, {}]
+    more = {"alias": {"backends": [{"name": "b0", "upstream_model": "theirs"}], "aliases": ["another"]}}
+    async with fleet([whole("no", 500), HELLO], [HELLO], backends=backends, more_models=more, **ON) as site:
+        await site.chat(surprise=1, other=2)
+        await site.chat(model="nobody-has-it")
+        shown = await read(site)
+        health, now = site.backend("b0").gate.health, asyncio.get_running_loop().time()
+        for _ in range(5):
+            health.ill(health.begin(now), now)
+        assert "left alone for" in (await read(site)).text
+        health.probed(now, well=True)
+        assert "on trial" in (await read(site)).text
+        site.backend("b1").gate.health.eject(now)
+        assert "asked last" in (await read(site)).text
+    for told in ("forwarded × 2", "upstream_unreachable", "of 4", "also another", "as theirs", "502 upstream_error",
+                 "does not say which models it serves", "healthy"):  # fmt: skip
+        assert told in shown.text, told
+
+
+async def test_nothing_at_all_is_shown_as_such():
+    async with gateway(HELLO, model=False, **ON) as site:
+        shown = await read(site)
+    assert shown.text.count("None.") == 3 and 'model="…"' in shown.text
+
+
+async def test_models_that_are_left_out_are_counted(monkeypatch):
+    monkeypatch.setattr("gateway.server.console.overview._MODELS", 1)
+    async with gateway(HELLO, model=False, models=["a", "b", "c"], **ON) as site:
+        assert "and 2 more" in (await read(site)).text
+
+
+async def test_of_several_workers_it_says_how_many_it_tells_of():
+    async with gateway(HELLO, server={"workers": 2}, **ON) as site:
+        shown = await read(site)
+    assert "workers told of1 of 2" in shown.text
+
+
+# Nothing in it is anybody's markup
+
+
+async def test_nobodys_words_are_markup():
+    model = f"{EVIL}{{{{7*7}}}}"
+    backend = {"kind": "vllm", "url": "http://127.0.0.1:1/'><script>alert(1)</script>"}
+    more = {model: {"backends": ["up"], "upstream_model": EVIL, "aliases": ["<script>alert(1)</script>"]}}
+    async with gateway(whole(EVIL, 500), more_models=more, model=False, more_backends={"b": backend}, **ON) as site:
+        await site.chat(model=model, headers={"x-request-id": EVIL})
+        answer = await site.client.get("/", headers={"host": 'localhost"><script>'})
+        shown = await read(site)
+    tags = [*shown.tags, *Read(answer.text).tags]
+    assert {tag for tag, _ in tags} <= {
+        "nav", "html", "head", "meta", "title", "link", "script", "body", "a", "header", "p", "span", "button", "main", "h1", "dl",
+        "div", "dt", "dd", "section", "h2", "table", "thead", "tr", "th", "tbody", "td", "b", "pre",
+    }  # fmt: skip
+    assert all(given == {"src": "/assets/console.js", "type": "module"} for tag, given in tags if tag == "script")
+    assert not any(name.startswith("on") or name == "style" for _, given in tags for name in given)
+    assert EVIL in shown.text and "{{7*7}}" in shown.text and "<script>alert(1)</script>" in shown.text
+
+
+@pytest.mark.parametrize("headers", [None, bearer("eve-key")])
+async def test_the_page_is_sound(headers):
+    async with gateway(HELLO, auth={"keys": KEYS}, **ON) as site:
+        shown = await read(site, headers)
+    assert len(shown.ids) == len(set(shown.ids))
+    referred = [given.get("aria-labelledby") or given.get("for") for _, given in shown.tags]
+    assert {id for id in referred if id} <= {*shown.ids}
+    assert not any(
+        value.startswith(("http:", "https:", "//")) for _, given in shown.tags for name, value in given.items()
+        if name in ("src", "href")
+    )  # fmt: skip
+
+
+# What a browser may do
+
+
+async def test_a_browser_runs_nothing_but_what_comes_from_here():
+    async with gateway(HELLO, **ON) as site:
+        headers = (await site.client.get("/")).headers
+    policy = dict(one.partition(" ")[::2] for one in headers["content-security-policy"].split("; "))
+    assert policy["default-src"] == policy["base-uri"] == policy["form-action"] == policy["frame-ancestors"] == "'none'"
+    assert {name: value for name, value in policy.items() if value == "'self'"}.keys() == {
+        "script-src", "style-src", "img-src", "connect-src",
+    }  # fmt: skip
+    assert policy["require-trusted-types-for"] == "'script'"
+    assert headers["x-content-type-options"] == "nosniff" and headers["cache-control"] == "no-store"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["cross-origin-opener-policy"] == headers["cross-origin-resource-policy"] == "same-origin"
+
+
+@pytest.mark.parametrize(
+    ("name", "type"),
+    [
+        ("console.js", "text/javascript; charset=utf-8"),
+        ("console.css", "text/css; charset=utf-8"),
+        ("icon.svg", "image/svg+xml"),
+    ],
+)
+async def test_what_pages_fetch_is_there_for_everybody(name, type):
+    async with gateway(HELLO, auth={"keys": KEYS}, **ON) as site:
+        answer = await site.client.get(f"/assets/{name}")
+        assert (answer.status_code, answer.headers["content-type"]) == (200, type)
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.content == (HERE / "assets" / name).read_bytes()
+        for other in ("none.js", "..%2fpage.py", "__init__.py"):
+            assert (await site.client.get(f"/assets/{other}")).status_code == 404
+
+
+def test_all_that_pages_fetch_is_there_and_comes_from_here():
+    assert page.assets().keys() == {file.name for file in (HERE / "assets").iterdir()}
+    for file in (HERE / "templates").iterdir():
+        text = file.read_text("utf-8")
+        assert {name for name in re.findall(r'"/assets/([^"]+)"', text)} <= page.assets().keys()
+        assert "|safe" not in text.replace(" ", "") and "autoescape" not in text
+    for data, _ in page.assets().values():
+        assert not re.search(rb"https?://(?!www\.w3\.org/2000/svg)", data)
+
+
+def test_who_serves_does_not_wait_for_what_makes_pages():
+    code = "import sys; from gateway.server import process; sys.exit('jinja2' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False, timeout=60).returncode == 0

@@ -1,0 +1,661 @@
+"""Everything around an answer: who may come in, what there is, how the gateway says no, and how it keeps in touch."""
+
+import asyncio
+import json
+import logging
+import re
+import socket
+
+import httpx
+import pytest
+
+from gateway.server.app import create_app
+from gateway.server.backend import Backend
+from support.app import HELLO_MESSAGES, gateway, listening, problem, running, settings
+from support.sse import comments, payloads, text_of
+from support.upstream import CLOSE, DONE, END, HANG, HELLO, KEY, Upstream, call, chunk, head, said, stream, whole
+
+ID = re.compile(r"req_[A-Za-z0-9]{24}")
+KEYS = {
+    "keys": [
+        {"name": "all", "key": "key-of-everything-1"},
+        {"name": "one", "key": "key-of-m-only-1", "models": ["m"]},
+        {"name": "other", "key": "key-of-another-1", "models": ["z"]},
+        {"name": "nick", "key": "key-of-the-alias-1", "models": ["nickname"]},
+        {"name": "boss", "key": "key-of-admin-1", "scopes": ["admin"]},
+        {"name": "odd", "key": "~!key"},
+    ]
+}
+
+
+def bearer(key):
+    return {"authorization": f"Bearer {key}"}
+
+
+# What there is not
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code", "message", "allow"),
+    [
+        ("GET", "/v1/nothing", 404, None, "Invalid URL (GET /v1/nothing).", None),
+        ("POST", "/", 404, None, "Invalid URL (POST /).", None),
+        ("GET", "/v1/conversations", 405, "method_not_supported", "Not allowed to GET on /v1/conversations.", "POST"),
+        ("PUT", "/v1/conversations/a", 405, "method_not_supported", "Not allowed to PUT on /v1/conversations/a.", "DELETE, GET, POST"),
+        ("DELETE", "/v1/models", 405, "method_not_supported", "Not allowed to DELETE on /v1/models.", "GET"),
+        ("OPTIONS", "/v1/models", 405, "method_not_supported", "Not allowed to OPTIONS on /v1/models.", "GET"),
+    ],
+)  # fmt: skip
+async def test_what_is_not_there_is_refused_in_the_shape_of_the_api(method, path, status, code, message, allow):
+    async with gateway(HELLO) as site:
+        answer = await site.client.request(method, path)
+        assert problem(answer) == (status, "invalid_request_error", code, None)
+        assert answer.json()["error"]["message"] == message
+        assert answer.headers.get("allow") == allow
+        assert answer.headers["content-type"] == "application/json"
+
+
+async def test_a_status_that_the_framework_raises_keeps_its_headers_and_gets_the_shape_of_the_api():
+    from starlette.exceptions import HTTPException
+
+    async with Upstream([HELLO], ()).serving() as upstream:
+        app = create_app(settings(upstream.url))
+
+        @app.get("/teapot")
+        async def teapot():
+            raise HTTPException(418, headers={"x-short": "stout"})
+
+        async with client_of(app) as client:
+            answer = await client.get("/teapot")
+            assert problem(answer) == (418, "invalid_request_error", None, None)
+            assert answer.headers["x-short"] == "stout"
+
+
+async def test_a_fault_of_ours_is_a_500_that_says_nothing_but_the_request_id(caplog):
+    async with Upstream([HELLO], ()).serving() as upstream:
+        app = create_app(settings(upstream.url))
+
+        @app.get("/fault")
+        async def fault():
+            raise RuntimeError("a secret of ours")
+
+        async with client_of(app) as client:
+            answer = await client.get("/fault", headers={"x-request-id": "mine-7"})
+    assert problem(answer) == (500, "server_error", "server_error", None)
+    assert "mine-7" in answer.json()["error"]["message"]
+    assert "secret" not in answer.text
+    assert answer.headers["x-request-id"] == "mine-7"
+    (record,) = [record for record in caplog.records if record.name == "gateway"]
+    assert record.getMessage() == "request mine-7 failed"
+    assert "a secret of ours" in str(record.exc_info[1])
+
+
+async def test_a_fault_of_ours_in_the_middle_of_an_answer_is_logged_and_ends_it(caplog):
+    from starlette.responses import StreamingResponse
+
+    async def pieces():
+        yield b"half"
+        raise RuntimeError("broken")
+
+    async with Upstream([HELLO], ()).serving() as upstream:
+        app = create_app(settings(upstream.url))
+
+        @app.get("/half")
+        async def half():
+            return StreamingResponse(pieces())
+
+        async with (
+            running(app) as url,
+            httpx.AsyncClient(base_url=url) as client,
+            client.stream("GET", "/half") as answer,
+        ):
+            assert answer.status_code == 200
+            with pytest.raises(httpx.RemoteProtocolError, match="incomplete"):
+                await answer.aread()
+    assert "request req_" in caplog.text
+
+
+def client_of(app):
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url="http://gateway")
+
+
+# The body
+
+
+@pytest.mark.parametrize("encoding", ["identity", "Identity"])
+async def test_a_body_encoded_as_itself_is_read(encoding):
+    async with gateway(HELLO) as site:
+        assert (await site.chat(stream=True, headers={"content-encoding": encoding})).status_code == 200
+
+
+@pytest.mark.parametrize("pieces", [1, 50])
+async def test_a_body_is_read_up_to_its_limit_and_refused_beyond_it(pieces):
+    fitting = json.dumps({"model": "m", "stream": True, "messages": HELLO_MESSAGES}).encode().ljust(1000)
+
+    async def cut(body):
+        for start in range(0, len(body), len(body) // pieces):
+            yield body[start : start + len(body) // pieces]
+
+    async with gateway(HELLO, limits={"body_bytes": 1000}) as site:
+        assert (await site.client.post("/v1/chat/completions", content=cut(fitting))).status_code == 200
+        answer = await site.client.post("/v1/chat/completions", content=cut(fitting + b" "))
+        assert problem(answer) == (413, "invalid_request_error", "request_too_large", None)
+        assert "1000 bytes" in answer.json()["error"]["message"]
+
+
+async def test_a_body_without_a_content_type_is_json():
+    async with gateway(HELLO) as site:
+        body = json.dumps({"model": "m", "stream": True, "messages": HELLO_MESSAGES}).encode()
+        assert (await site.client.post("/v1/chat/completions", content=body)).status_code == 200
+
+
+async def test_a_client_that_leaves_before_its_body_is_whole_is_no_failure_of_the_gateway(caplog):
+    async with listening(HELLO) as site:
+        _, writer = await asyncio.open_connection("127.0.0.1", site.client.base_url.port)
+        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
+        await writer.drain()
+        await asyncio.sleep(0.05)
+        writer.transport.abort()
+        assert (await site.client.get("/health")).status_code == 200
+        await asyncio.sleep(0.05)
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+# The request id
+
+
+@pytest.mark.parametrize("given", ["abc", "req_1/2:3", "x" * 200])
+async def test_a_request_id_that_can_be_printed_is_kept(given):
+    async with gateway(HELLO) as site:
+        for answer in (
+            await site.chat(stream=True, headers={"x-request-id": given}),
+            await site.client.get("/nothing", headers={"x-request-id": given}),
+            await site.client.get("/health", headers={"X-Request-ID": given}),
+        ):
+            assert answer.headers.get_list("x-request-id") == [given]
+
+
+@pytest.mark.parametrize("given", [None, "", "two words", "x" * 201, "caf\xe9"])
+async def test_any_other_request_gets_an_id(given):
+    async with gateway(HELLO) as site:
+        headers = {} if given is None else {"x-request-id": given.encode("latin-1")}
+        answer = await site.client.get("/health", headers=headers)
+        assert ID.fullmatch(answer.headers["x-request-id"])
+
+
+async def test_every_answer_says_how_long_it_took_and_of_which_version_it_is():
+    async with gateway(HELLO) as site:
+        for answer in (await site.client.get("/health"), await site.client.get("/no"), await site.chat(stream=True)):
+            assert answer.headers["openai-version"] == "2020-10-01"
+            assert 0 <= int(answer.headers["openai-processing-ms"]) < 5000
+
+
+# Keys
+
+
+async def test_without_keys_everybody_may_come_in_whatever_key_they_show():
+    async with gateway(HELLO) as site:
+        assert (await site.client.get("/v1/models")).status_code == 200
+        assert (await site.client.get("/v1/models", headers=bearer("anything"))).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "message"),
+    [
+        ({}, "You didn't provide an API key. Send it in the header 'Authorization: Bearer YOUR_KEY'."),
+        ({"authorization": "Bearer"}, "You didn't provide an API key. Send it in the header 'Authorization: Bearer YOUR_KEY'."),
+        ({"authorization": "Bearer "}, "You didn't provide an API key. Send it in the header 'Authorization: Bearer YOUR_KEY'."),
+        ({"authorization": "Basic a2V5"}, "You didn't provide an API key. Send it in the header 'Authorization: Bearer YOUR_KEY'."),
+        (bearer("short"), "Incorrect API key provided: …."),
+        (bearer("sk-wrong-and-long-enough"), "Incorrect API key provided: sk-…ough."),
+        (bearer("key-of-everything-2"), "Incorrect API key provided: key…ng-2."),
+        (bearer("key-of-everything-"), "Incorrect API key provided: key…ing-."),
+        ({"api-key": "wrong"}, "Incorrect API key provided: …."),
+        ({"authorization": "Bearer \xe9\xff"}, "Incorrect API key provided: …."),
+    ],
+)  # fmt: skip
+async def test_a_wrong_key_or_none_is_a_401_on_every_endpoint(headers, message):
+    headers = {name: value.encode("latin-1") for name, value in headers.items()}
+    async with gateway(HELLO, auth=KEYS) as site:
+        for answer in (
+            await site.chat(b"what is no JSON", headers=headers),
+            await site.client.get("/v1/models", headers=headers),
+            await site.client.get("/v1/models/m", headers=headers),
+        ):
+            assert problem(answer) == (401, "invalid_request_error", "invalid_api_key", None)
+            assert answer.json()["error"]["message"] == message
+        assert site.upstream.posts == []
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [bearer("key-of-everything-1"), {"authorization": "bearer  key-of-everything-1 "}, {"api-key": "key-of-everything-1"},
+     {"authorization": "Basic a2V5", "api-key": "key-of-everything-1"}, bearer("~!key")],
+)  # fmt: skip
+async def test_a_right_key_opens_by_either_header(headers):
+    async with gateway(HELLO, auth=KEYS) as site:
+        assert (await site.chat(stream=True, headers=headers)).status_code == 200
+        assert (await site.client.get("/v1/models", headers=headers)).status_code == 200
+
+
+async def test_health_ready_and_docs_need_no_key():
+    async with gateway(HELLO, auth=KEYS) as site:
+        for path in ("/health", "/ready", "/docs"):
+            assert (await site.client.get(path)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("key", "model", "status"),
+    [
+        ("key-of-m-only-1", "m", 200),
+        ("key-of-m-only-1", "nickname", 200),  # another name for the same
+        ("key-of-m-only-1", "n", 403),
+        ("key-of-another-1", "m", 403),
+        ("key-of-another-1", "nickname", 403),
+        ("key-of-the-alias-1", "nickname", 200),
+        ("key-of-the-alias-1", "m", 403),
+        ("key-of-everything-1", "n", 200),
+    ],
+)
+async def test_a_key_for_some_models_is_for_no_others(key, model, status):
+    async with gateway(HELLO, auth=KEYS, model={"aliases": ["nickname"]}, more_models={"n": {}}) as site:
+        answer = await site.chat(model=model, stream=True, headers=bearer(key))
+        assert answer.status_code == status
+        if status == 403:
+            assert problem(answer) == (403, "invalid_request_error", "model_not_allowed", "model")
+            assert f"'{model}'" in answer.json()["error"]["message"]
+
+
+async def test_a_key_without_the_scope_of_the_api_is_not_for_it():
+    async with gateway(HELLO, auth=KEYS) as site:
+        for answer in (
+            await site.chat(stream=True, headers=bearer("key-of-admin-1")),
+            await site.client.get("/v1/models", headers=bearer("key-of-admin-1")),
+        ):
+            assert problem(answer) == (403, "invalid_request_error", "scope_not_allowed", None)
+
+
+async def test_a_key_of_the_gateway_never_reaches_the_upstream_which_gets_its_own():
+    async with gateway(HELLO, auth=KEYS) as site:
+        await site.chat(stream=True, headers={**bearer("key-of-everything-1"), "api-key": "key-of-everything-1"})
+        (asked,) = site.upstream.posts
+        assert "key-of-everything" not in str(asked.headers) + asked.body.decode()
+        assert asked.headers["authorization"] == f"Bearer {KEY}"
+
+
+async def test_a_backend_without_a_key_is_asked_without_one():
+    async with gateway(HELLO, backend={"api_key": ""}) as site:
+        await site.chat(stream=True)
+        assert "authorization" not in site.upstream.posts[0].headers
+
+
+# CORS
+
+
+async def test_other_origins_are_told_nothing_unless_configured():
+    async with gateway(HELLO) as site:
+        answer = await site.client.get("/health", headers={"origin": "https://chat.example"})
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+async def test_a_configured_origin_may_ask_and_read_the_labels():
+    origin = {"origin": "https://chat.example"}
+    async with gateway(HELLO, server={"cors": ["https://chat.example"]}, auth=KEYS) as site:
+        asking = {**origin, "access-control-request-method": "POST", "access-control-request-headers": "authorization"}
+        before = await site.client.options("/v1/chat/completions", headers=asking)
+        assert (before.status_code, before.headers["access-control-allow-origin"]) == (200, "https://chat.example")
+        for answer in (
+            await site.client.get("/health", headers=origin),
+            await site.client.get("/v1/models", headers=origin),
+        ):
+            assert answer.headers["access-control-allow-origin"] == "https://chat.example"
+            assert "x-request-id" in answer.headers["access-control-expose-headers"]
+        other = await site.client.get("/health", headers={"origin": "https://evil.example"})
+        assert "access-control-allow-origin" not in other.headers
+
+
+# Health
+
+
+async def test_health_says_ok_even_without_a_backend():
+    async with client_of(create_app(settings("http://127.0.0.1:1"))) as client:
+        answer = await client.get("/health")
+        assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+
+
+async def test_ready_is_200_as_long_as_one_backend_answers():
+    async with gateway(HELLO) as site:
+        answer = await site.client.get("/ready")
+        assert (answer.status_code, answer.json()) == (200, {"backends": {"up": "ok"}})
+
+
+@pytest.mark.parametrize("script", [whole({"error": "no"}, 500), whole(b"<html>"), whole(b"\xff")])
+async def test_a_backend_that_cannot_list_its_models_is_ready_all_the_same(script):
+    async with gateway(HELLO, models=script) as site:
+        assert (await site.client.get("/ready")).status_code == 200
+
+
+@pytest.mark.parametrize("script", [[HANG], [CLOSE]])
+async def test_ready_is_503_while_no_backend_answers(script):
+    async with gateway(HELLO, models=script) as site:
+        answer = await site.client.get("/ready")
+        assert (answer.status_code, answer.json()) == (503, {"backends": {"up": "unreachable"}})
+
+
+# Models
+
+
+async def test_a_key_sees_only_the_models_that_it_may_use():
+    keys = [{"name": "one", "key": "k1", "models": ["gpt-4o-mini"]}, {"name": "all", "key": "k2"}]
+    async with gateway(HELLO, model={"aliases": ["gpt-4o-mini"]}, auth={"keys": keys}) as site:
+        for key, seen in (("k1", ["gpt-4o-mini"]), ("k2", ["m", "gpt-4o-mini"])):
+            headers = {"authorization": f"Bearer {key}"}
+            listed = await site.client.get("/v1/models", headers=headers)
+            assert [entry["id"] for entry in listed.json()["data"]] == seen
+            one = await site.client.get("/v1/models/m", headers=headers)
+            assert one.status_code == (200 if "m" in seen else 404)
+
+
+async def test_a_list_that_was_known_outlives_its_backend():
+    now = 0.0
+    upstream = Upstream([HELLO], ["theirs"])
+    async with upstream.serving():
+        backend = Backend("up", settings(upstream.url).backends["up"], clock=lambda: now)
+        lists = await asyncio.gather(backend.models(), backend.models())
+        assert [[listed.id for listed in one] for one in lists] == [["theirs"]] * 2 and len(upstream.gets) == 1
+        upstream.answer_lists_with([CLOSE])
+        now = 100.0
+        assert [listed.id for listed in await backend.models()] == ["theirs"] and len(upstream.gets) == 2
+        assert backend.lists("theirs") and not backend.lists("mine")
+        await backend.close()
+
+
+async def test_the_models_are_those_of_the_config_with_their_aliases():
+    async with gateway(HELLO, model={"aliases": ["gpt-4o-mini", "org/m:1"]}, models=["unheard"]) as site:
+        body = (await site.client.get("/v1/models")).json()
+        entry = {"object": "model", "created": 0, "owned_by": "gateway"}
+        assert body == {"object": "list", "data": [{"id": id, **entry} for id in ("m", "gpt-4o-mini", "org/m:1")]}
+        assert site.upstream.gets == []
+        for id in ("m", "gpt-4o-mini", "org/m:1"):
+            assert (await site.client.get(f"/v1/models/{id}")).json() == {"id": id, **entry}
+
+
+async def test_a_backend_that_no_model_names_offers_what_it_lists():
+    async with gateway(HELLO, model=False, models=["a", "org/b"]) as site:
+        body = (await site.client.get("/v1/models")).json()
+        assert [(one["id"], one["created"]) for one in body["data"]] == [("a", 3), ("org/b", 3)]
+        assert (await site.client.get("/v1/models/org/b")).json()["id"] == "org/b"
+        answer = await site.chat(model="org/b", stream=True)
+        assert (answer.status_code, site.asked["model"]) == (200, "org/b")
+        assert payloads(answer.text)[0]["model"] == "org/b"
+        assert len(site.upstream.gets) == 1, "the list is kept for a while"
+        assert site.upstream.gets[0].path == "/v1/models"
+        assert site.upstream.gets[0].headers["authorization"] == f"Bearer {KEY}"
+
+
+@pytest.mark.parametrize(
+    ("body", "ids"),
+    [
+        ({"data": [{"id": "a"}, {"id": 7}, "b", None, {"created": 1}, {"id": "c", "created": "soon"}]}, ["a", "c"]),
+        ({"data": [{"id": "a"}, {"id": "a"}]}, ["a"]),
+        ({"data": "none"}, []),
+        (["a"], []),
+        ({"models": []}, []),
+    ],
+)
+async def test_only_what_can_be_read_of_a_list_counts(body, ids):
+    async with gateway(HELLO, model=False, models=whole(body)) as site:
+        assert [one["id"] for one in (await site.client.get("/v1/models")).json()["data"]] == ids
+
+
+async def test_a_name_of_the_config_wins_over_one_that_a_backend_lists():
+    async with Upstream([HELLO], ["m", "other"]).serving() as second:
+        more = {"also": {"url": second.url}}
+        async with gateway(HELLO, more_backends=more, model={"upstream_model": "theirs"}) as site:
+            ids = [one["id"] for one in (await site.client.get("/v1/models")).json()["data"]]
+            assert ids == ["m", "other"]
+            await site.chat(stream=True)
+            assert site.asked["model"] == "theirs"
+            await site.chat(model="other", stream=True)
+            assert second.posts[0].json["model"] == "other"
+
+
+@pytest.mark.parametrize("model", [None, False])
+async def test_an_unknown_model_is_a_404(model):
+    async with gateway(HELLO, model=model, models=["a"]) as site:
+        for answer in (await site.chat(model="none"), await site.client.get("/v1/models/none")):
+            assert problem(answer) == (404, "invalid_request_error", "model_not_found", "model")
+            text = "The model 'none' does not exist or you do not have access to it."
+            assert answer.json()["error"]["message"] == text
+
+
+@pytest.mark.parametrize(
+    ("script", "what"),
+    [(whole({"error": "x"}, 500), "HTTP 500"), (whole(b"<html>"), "JSONDecodeError"), ([CLOSE], "RemoteProtocolError")],
+)
+async def test_a_model_that_might_be_on_a_backend_that_cannot_be_asked_is_a_502(script, what):
+    async with gateway(HELLO, model=False, models=script) as site:
+        answer = await site.chat(model="a")
+        assert problem(answer) == (502, "server_error", "upstream_unreachable", None)
+        assert what in answer.json()["error"]["message"]
+        assert KEY not in answer.text
+        assert (await site.client.get("/v1/models")).json() == {"object": "list", "data": []}
+        assert len(site.upstream.gets) == 1, "it is not asked again for a while"
+
+
+async def test_an_alias_is_answered_under_its_own_name():
+    async with gateway(HELLO, model={"aliases": ["nickname"]}) as site:
+        answer = await site.chat(model="nickname", stream=True)
+        assert {chunk["model"] for chunk in payloads(answer.text) if chunk != "[DONE]"} == {"nickname"}
+        assert site.asked["model"] == "m"
+
+
+async def test_the_docs_show_the_chat_endpoint():
+    async with gateway(HELLO) as site:
+        assert "swagger" in (await site.client.get("/docs")).text
+        schema = (await site.client.get("/openapi.json")).json()
+        body = schema["paths"]["/v1/chat/completions"]["post"]["requestBody"]
+        assert body["content"]["application/json"]["schema"]["required"] == ["model", "messages"]
+
+
+# Headers of an answer
+
+
+@pytest.mark.parametrize(
+    ("format", "told"),
+    [
+        ("auto", "auto; its name is unknown, so what it writes decides"),
+        ("native", "native; configured"),
+        ("hermes", "hermes_json; configured"),
+    ],
+)
+async def test_debug_headers_tell_the_route_and_only_to_who_asks(format, told):
+    async with gateway(HELLO, model={"format": format, "aliases": ["nickname"]}) as site:
+        quiet = await site.chat(stream=True)
+        assert not [name for name in quiet.headers if name.startswith("x-gateway")]
+        for streamed in (True, False):
+            answer = await site.chat(model="nickname", stream=streamed, headers={"x-gateway-debug": "1"})
+            assert {name: value for name, value in answer.headers.items() if name.startswith("x-gateway-")} == {
+                "x-gateway-model": "m", "x-gateway-backend": "up", "x-gateway-format": told,
+            }  # fmt: skip
+
+
+async def test_a_model_whose_name_no_header_can_hold_is_named_escaped():
+    async with gateway(HELLO, model=False, models=["modèle\r\nx-evil: 1"]) as site:
+        answer = await site.chat(model="modèle\r\nx-evil: 1", stream=True, headers={"x-gateway-debug": "1"})
+        assert (answer.status_code, answer.headers.get("x-evil")) == (200, None)
+        assert answer.headers["x-gateway-model"] == "mod%C3%A8le%0D%0Ax-evil%3A%201"
+
+
+async def test_warnings_known_before_the_status_are_in_a_header_and_later_ones_in_a_comment():
+    twice = stream(chunk(tool_calls=call("f", "{}")), chunk(finish="tool_calls"))
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    async with gateway(twice, backend={"kind": "vllm"}) as site:
+        answer = await site.chat(stream=True, tools=tools, top_k=3, verbosity="low")
+        assert answer.headers["x-gateway-warnings"].split(", ")[:2] == ["forwarded:top_k", "dropped:verbosity"]
+        assert "estimated:usage" in comments(answer.text)[-1]
+        assert comments(answer.text)[-1].startswith(": gateway-warnings ")
+        *_, last = answer.text.strip().split("\n\n")
+        assert last == "data: [DONE]"
+
+
+async def test_all_warnings_of_a_whole_answer_are_in_the_header():
+    body = {**said(), "usage": None}
+    async with gateway(whole(body), backend={"kind": "vllm"}) as site:
+        answer = await site.chat(top_k=3)
+        assert answer.headers["x-gateway-warnings"] == "forwarded:top_k, estimated:usage"
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_a_field_with_any_name_cannot_add_a_header_or_an_event(streamed):
+    names = ["a\r\nx-evil: 1", "b\n\ndata: evil", "schön", "x" * 9000, *(f"n{i}" for i in range(3000))]
+    script = HELLO if streamed else whole(said())
+    async with listening(script) as site:
+        answer = await site.chat(stream=streamed, **dict.fromkeys(names, 1))
+        assert (answer.status_code, answer.headers.get("x-evil")) == (200, None)
+        assert len(answer.headers["x-gateway-warnings"]) < 5000
+        assert answer.headers["x-gateway-warnings"].startswith("forwarded:a")
+        assert "data: evil" not in answer.text
+        assert {*names} < {*site.asked}
+
+
+# Keeping in touch
+
+
+async def test_silence_is_filled_with_comments_once_the_status_is_out():
+    go = asyncio.Event()
+    script = [head(), chunk("Hi"), go, chunk(finish="stop"), DONE, END]
+    async with listening(script, stream={"grace_seconds": 5, "keepalive_seconds": 0.02}) as site:
+        lines = []
+        async with streamed(site) as answer:
+            async for line in answer.aiter_lines():
+                lines.append(line)
+                if lines.count(": keep-alive") == 3:
+                    go.set()
+        assert lines.count(": keep-alive") >= 3
+        assert text_of("\n".join(lines)) == "Hi"
+        assert [line for line in lines if line][-1] == "data: [DONE]"
+
+
+def streamed(site, **fields):
+    return site.client.stream(
+        "POST", "/v1/chat/completions", json={"model": "m", "messages": HELLO_MESSAGES, "stream": True, **fields}
+    )
+
+
+@pytest.mark.parametrize("before", [[], [head()], [head(), b": ping\n\n", chunk(role="assistant", content="")]])
+async def test_after_the_grace_the_status_goes_out_with_keep_alives_and_the_content_when_it_comes(before):
+    go = asyncio.Event()
+    after = [chunk("Hi"), chunk(finish="stop"), DONE, END]
+    script = [*before, go, *([] if before else [head()]), *after]
+    async with listening(script, stream={"grace_seconds": 0.03, "keepalive_seconds": 0.02}) as site:
+        async with streamed(site) as answer:
+            assert answer.status_code == 200
+            lines = []
+            async for line in answer.aiter_lines():
+                lines.append(line)
+                if ": keep-alive" in lines:
+                    go.set()
+        first = json.loads(next(line for line in lines if line.startswith("data: "))[6:])
+        assert first["choices"][0]["delta"]["role"] == "assistant"
+        assert text_of("\n".join(lines)) == "Hi"
+        assert sum('"role"' in line for line in lines) == 1
+
+
+@pytest.mark.parametrize("noise", [b": ping\n\n", chunk(role="assistant", content=""), b'data: {"choices":[]}\n\n'])
+async def test_noise_without_content_does_not_hold_the_status_back_beyond_the_grace(noise):
+    left = asyncio.Event()
+
+    async def chatter(writer):
+        while not left.is_set():
+            writer.write(b"%x\r\n%b\r\n" % (len(noise), noise))
+            await writer.drain()
+            await asyncio.sleep(0.005)
+
+    async with (
+        listening(
+            [head(), chatter, chunk("Hi"), chunk(finish="stop"), DONE, END], stream={"grace_seconds": 0.05}
+        ) as site,
+        asyncio.timeout(3),
+        streamed(site) as answer,
+    ):
+        assert answer.status_code == 200
+        left.set()
+        assert text_of(await text(answer)) == "Hi"
+
+
+async def text(answer):
+    return (await answer.aread()).decode()
+
+
+async def test_no_grace_at_all_sends_the_status_at_once():
+    go = asyncio.Event()
+    script = [go, head(), chunk("Hi"), chunk(finish="stop"), DONE, END]
+    async with listening(script, stream={"grace_seconds": 0}) as site, streamed(site) as answer:
+        go.set()
+        assert (answer.status_code, text_of(await text(answer))) == (200, "Hi")
+
+
+async def test_no_keep_alives_where_they_are_turned_off():
+    go = asyncio.Event()
+    script = [head(), chunk("Hi"), go, chunk(finish="stop"), DONE, END]
+    async with listening(script, stream={"grace_seconds": 0, "keepalive_seconds": 0}) as site, streamed(site) as answer:
+        await asyncio.sleep(0.05)
+        go.set()
+        assert comments(await text(answer)) == [": gateway-warnings estimated:usage"]
+
+
+async def test_a_failure_within_the_grace_is_an_honest_status_and_after_it_an_error_frame():
+    failure = whole({"error": {"message": "Too many", "code": 429}}, 429, retry_after="7")
+    async with gateway(failure, stream={"grace_seconds": 5}) as site:
+        answer = await site.chat(stream=True)
+        assert problem(answer) == (429, "rate_limit_error", "rate_limit_exceeded", None)
+        assert answer.headers["retry-after"] == "7"
+    go = asyncio.Event()
+    async with listening([go, *failure], stream={"grace_seconds": 0.02, "keepalive_seconds": 0.02}) as site:
+        async with streamed(site) as answer:
+            assert answer.status_code == 200
+            go.set()
+            *_, last = payloads(await text(answer))
+        error = {"message": "Too many", "type": "rate_limit_error", "param": None, "code": "rate_limit_exceeded"}
+        assert last == {"error": error}
+
+
+async def test_an_answer_is_a_stream_that_nobody_keeps_or_holds_back():
+    async with gateway(HELLO) as site:
+        answer = await site.chat(stream=True)
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        assert (answer.headers["cache-control"], answer.headers["x-accel-buffering"]) == ("no-cache", "no")
+
+
+async def test_connections_to_the_backend_are_used_again():
+    async with gateway(HELLO) as site:
+        ports = set()
+        for _ in range(3):
+            await site.chat(stream=True)
+        ports = {asked.peer for asked in site.upstream.posts}
+        assert (len(site.upstream.posts), len(ports)) == (3, 1)
+
+
+async def test_many_answers_at_once_do_not_mix():
+    async with listening(HELLO) as site:
+        answers = await asyncio.gather(*(site.chat(stream=True, user=str(i)) for i in range(40)))
+        assert [text_of(answer.text) for answer in answers] == ["Hi"] * 40
+        assert len({payloads(answer.text)[0]["id"] for answer in answers}) == 40
+
+
+async def test_a_request_sent_byte_by_byte_is_read():
+    async with Upstream([HELLO], ()).serving() as upstream, running(create_app(settings(upstream.url))) as url:
+        body = json.dumps({"model": "m", "messages": HELLO_MESSAGES, "stream": True}).encode()
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
+        reader, writer = await asyncio.open_connection("127.0.0.1", httpx.URL(url).port)
+        writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in head % len(body) + body:
+            writer.write(bytes([byte]))
+            await asyncio.sleep(0)
+        raw = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        assert raw.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert raw.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")

@@ -1,0 +1,222 @@
+"""Bodies that are encoded: what is read, what is refused, and what a bomb costs."""
+
+import asyncio
+import gzip
+import json
+import tracemalloc
+import zlib
+
+import pytest
+from backports import zstd
+from fastapi import Request
+
+from gateway.errors import BadRequest
+from gateway.server.body import read_body
+from gateway.server.encodings import ENCODINGS, STEP, Decoding
+from support.app import HELLO_MESSAGES, gateway, problem
+from support.upstream import HELLO
+
+ASKED = json.dumps({"model": "m", "messages": HELLO_MESSAGES}).encode()
+LIMIT = 1 << 20
+MEMBER, FRAME = gzip.compress(b""), zstd.compress(b"")
+SKIPPABLE = b"\x50\x2a\x4d\x18\x03\x00\x00\x00abc"
+
+
+def streamed(data, window=21):
+    """As Codex sends it: a frame that does not say how long it is."""
+    one = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: window})
+    return one.compress(data) + one.flush()
+
+
+GOOD = {
+    "gzip": ("gzip", gzip.compress(ASKED)),
+    "by its old name": ("x-gzip", gzip.compress(ASKED)),
+    "in capitals": (" GZip ", gzip.compress(ASKED)),
+    "deflate": ("deflate", zlib.compress(ASKED)),
+    "zstd": ("zstd", zstd.compress(ASKED)),
+    "zstd of no length": ("zstd", streamed(ASKED)),
+    "two members": ("gzip", gzip.compress(ASKED[:9]) + gzip.compress(ASKED[9:])),
+    "two frames": ("zstd", zstd.compress(ASKED[:9]) + zstd.compress(ASKED[9:])),
+    "what is to be skipped": ("zstd", SKIPPABLE + zstd.compress(ASKED) + SKIPPABLE),
+    "as it is": ("identity", ASKED),
+}
+DAMAGED = {
+    "half of it": ("gzip", gzip.compress(ASKED)[:-9]),
+    "no checksum": ("gzip", gzip.compress(ASKED)[:-4]),
+    "a wrong checksum": ("gzip", gzip.compress(ASKED)[:-8] + bytes(8)),
+    "half a frame": ("zstd", zstd.compress(ASKED)[:-1]),
+    "not encoded at all": ("gzip", ASKED),
+    "nor here": ("zstd", ASKED),
+    "something else": ("zstd", gzip.compress(ASKED)),
+    "deflate without its head": ("deflate", zlib.compress(ASKED)[2:-4]),
+    "more behind it": ("gzip", gzip.compress(ASKED) + b"GET / HTTP/1.1"),
+    "zeros behind it": ("gzip", gzip.compress(ASKED) + bytes(512)),
+    "more behind a frame": ("zstd", zstd.compress(ASKED) + b"GET / HTTP/1.1"),
+    "a great many members": ("gzip", gzip.compress(ASKED) + MEMBER * 16),
+    "a great many frames": ("zstd", zstd.compress(ASKED) + FRAME * 16),
+    "a window of 16 MB": ("zstd", streamed(ASKED, window=24)),
+}  # fmt: skip
+
+
+async def posted(site, encoding, body):
+    return await site.client.post("/v1/chat/completions", content=body, headers={"content-encoding": encoding})
+
+
+@pytest.mark.parametrize("case", GOOD)
+async def test_what_is_encoded_is_read(case):
+    async with gateway(HELLO) as site:
+        answer = await posted(site, *GOOD[case])
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["choices"][0]["message"]["content"] == "Hi"
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+async def test_what_is_damaged_is_refused(case):
+    async with gateway(HELLO) as site:
+        refused = problem(await posted(site, *DAMAGED[case]))
+        assert refused == (400, "invalid_request_error", "invalid_content_encoding", None)
+        assert not site.upstream.posts
+
+
+@pytest.mark.parametrize("encoding", ["br", "made-up", "gzip, gzip", "identity, zstd", "zstd;q=1", "gz\xe9p"])
+async def test_any_other_encoding_is_refused_by_its_name(encoding):
+    async with gateway(HELLO) as site:
+        answer = await posted(site, encoding.encode("latin-1"), gzip.compress(ASKED))
+        assert problem(answer) == (415, "invalid_request_error", "unsupported_content_encoding", None)
+        message = answer.json()["error"]["message"]
+        assert f"'{encoding}'" in message and "gzip, x-gzip, deflate, zstd or identity" in message
+
+
+async def test_several_lines_are_several_encodings():
+    async with gateway(HELLO) as site:
+        lines = [("content-encoding", "identity"), ("content-encoding", "gzip")]
+        answer = await site.client.post("/v1/chat/completions", content=ASKED, headers=lines)
+        assert answer.status_code == 415 and "'identity, gzip'" in answer.text
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/conversations", "/v1/tokenize"])
+async def test_every_endpoint_reads_it(path):
+    body = {"model": "m", "input": "Hello", "prompt": "Hello"} if path != "/v1/conversations" else {}
+    async with gateway(HELLO) as site:
+        plain = await site.client.post(path, json=body)
+        answer = await site.client.post(
+            path, content=zstd.compress(json.dumps(body).encode()), headers={"content-encoding": "zstd"}
+        )
+        assert answer.status_code == plain.status_code
+
+
+async def test_no_bytes_are_no_body_however_they_are_encoded():
+    async with gateway(HELLO) as site:
+        answer = await site.client.post("/v1/conversations", content=b"", headers={"content-encoding": "gzip"})
+        assert answer.status_code == 200
+
+
+async def test_one_body_is_the_same_request_however_it_is_encoded():
+    async with gateway(HELLO) as site:
+        answers = [
+            await site.client.post(
+                "/v1/chat/completions", content=body, headers={"content-encoding": encoding, "idempotency-key": "once"}
+            )
+            for encoding, body in GOOD.values()
+        ]
+        assert len({answer.text for answer in answers}) == 1 and len(site.upstream.posts) == 1
+
+
+# Bombs
+
+
+def gzip_bomb():
+    """10 GB of nothing in 10 MB."""
+    one = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+    mib = bytes(1 << 20)
+    one.compress(mib) + one.flush(zlib.Z_FULL_FLUSH)
+    piece = one.compress(mib) + one.flush(zlib.Z_FULL_FLUSH)
+    return MEMBER[:10], piece, 10_000
+
+
+def zstd_bomb():
+    """10 GB of nothing in 330 KB: blocks of one byte each, which is repeated."""
+    head = b"\x28\xb5\x2f\xfd\x00\x38"  # no length, a window of 128 KB
+    block = (1 << 1 | (128 << 10) << 3).to_bytes(3, "little") + b"\x00"
+    return head, block, 80_000
+
+
+@pytest.mark.parametrize("encoding, bomb", [("gzip", gzip_bomb), ("zstd", zstd_bomb)])
+async def test_a_bomb_is_never_held(encoding, bomb):
+    head, piece, times = bomb()
+
+    async def sent():
+        yield head
+        yield piece  # what is loaded at the first use is
+        most = (64 << 10) // len(piece)
+        for _ in range(times // most):
+            yield piece * most
+
+    async with gateway(HELLO, limits={"body_bytes": LIMIT}) as site:
+        zstd.decompress(FRAME)
+        await posted(site, encoding, b"")
+        tracemalloc.start()
+        try:
+            answer = await posted(site, encoding, sent())
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert problem(answer) == (413, "invalid_request_error", "request_too_large", None)
+        assert peak < 3 * LIMIT + STEP
+
+
+async def test_what_is_encoded_may_not_be_larger_either():
+    async with gateway(HELLO, limits={"body_bytes": 64}) as site:
+
+        async def sent():
+            yield MEMBER * 4
+
+        assert (await posted(site, "gzip", sent())).status_code == 413
+        assert (await posted(site, "gzip", MEMBER * 4)).status_code == 413
+
+
+def test_a_step_has_a_bound_whatever_comes():
+    body = bytes(5 * STEP + 1)
+    for encoding, packed in ("gzip", gzip.compress(body)), ("deflate", zlib.compress(body)), ("zstd", streamed(body)):
+        for size in (1, 7, len(packed)):
+            decoding = Decoding(ENCODINGS[encoding])
+            pieces = [p for at in range(0, len(packed), size) for p in decoding.feed(packed[at : at + size])]
+            decoding.close()
+            assert b"".join(pieces) == body and max(map(len, pieces)) <= STEP
+
+
+@pytest.mark.parametrize("case", ["gzip", "zstd of no length"])
+def test_nothing_that_is_cut_is_taken_for_a_whole(case):
+    encoding, packed = GOOD[case]
+    for end in range(1, len(packed)):
+        decoding = Decoding(ENCODINGS[encoding])
+        assert ASKED.startswith(b"".join(decoding.feed(packed[:end])))
+        with pytest.raises(BadRequest):
+            decoding.close()
+
+
+async def test_others_have_their_turn_between_steps():
+    body = json.dumps({"model": "m", "messages": HELLO_MESSAGES, "user": "x" * 31_000_000}).encode()
+    request = Request({"type": "http", "headers": [(b"content-encoding", b"gzip")]}, arriving(gzip.compress(body, 1)))
+    turns, over = 0, False
+
+    async def others():
+        nonlocal turns
+        while not over:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    assert await read_body(request, 32 << 20) == body
+    over = True
+    await task
+    assert turns >= len(body) // STEP
+
+
+def arriving(body):
+    """All of it at once."""
+
+    async def receive():
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receive

@@ -1,0 +1,536 @@
+"""Files become text for the model: what is text as it stands, a PDF by its pages, all else a note; nothing is lost unsaid."""
+
+import base64
+import json
+import logging
+import time
+import zlib
+from io import BytesIO
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pypdf import PdfReader, PdfWriter
+
+from gateway import config, documents
+from gateway.errors import BadRequest
+from gateway.ledger import Ledger
+from gateway.request import Request
+from gateway.server.documents import read as read_beside
+from support.app import gateway, problem
+from support.upstream import HELLO, whole
+from support.upstream import said as body
+from support.web import HERE, hanging, page, web
+
+NOTHING = "[no text could be read from this file]"
+NOWHERE = config.Fetching()
+CUT = "\n[the rest of this file was left out]"
+
+
+def never():
+    return False
+
+
+def encoded(data):
+    return base64.b64encode(data).decode()
+
+
+def uri(data, type="application/octet-stream"):
+    return f"data:{type};base64,{encoded(data)}"
+
+
+def file(data, name="x", **more):
+    return {"type": "file", "file": {"file_data": data, "filename": name, **more}}
+
+
+def asking(*parts, role="user"):
+    return Request(model="m", messages=({"role": role, "content": [*parts]},))
+
+
+def read(part, expired=never):
+    """The text of the one part, without what is around it, and what became of the file."""
+    request, outcomes = documents.read(asking(part), expired)
+    ((said,),) = (message["content"] for message in request.messages)
+    assert said["type"] == "text"
+    inner = said["text"].removeprefix(f'<file name="{part["file"]["filename"]}">').removesuffix("</file>")
+    assert len(inner) < len(said["text"]) - 20
+    (outcome,) = outcomes
+    return inner, outcome
+
+
+# Texts
+
+UMLAUT = "Grüße – “so”: 1 €"
+TEXTS = {
+    "plain": (uri(b"Hello", "text/plain"), "a.txt", "Hello"),
+    "bare base64": (encoded(b"Hello"), "a.txt", "Hello"),
+    "base64 in lines": (encoded(b"Hello " * 20)[:40] + "\r\n" + encoded(b"Hello " * 20)[40:], "a", "Hello " * 20),
+    "not base64": ("data:text/plain,Hello%20%C3%BC", "a.txt", "Hello ü"),
+    "no type": ("data:;base64," + encoded(b"Hello"), "a", "Hello"),
+    "capitals": ("DATA:text/plain;BASE64," + encoded(b"Hello"), "a", "Hello"),
+    "json": (uri(b'{"a": 1}', "application/json"), "a.json", '{"a": 1}'),
+    "csv": (uri(b"a;b\r\n1;2\r\n", "text/csv"), "a.csv", "a;b\r\n1;2\r\n"),
+    "markdown": (uri(b"# A\n"), "a.md", "# A\n"),
+    "xml": (uri(b"<a/>", "application/xml"), "a.xml", "<a/>"),
+    "source of an unknown language": (uri("sub ü;".encode()), "a.qqq", "sub ü;"),
+    "no name of a language": (encoded(b"FROM x"), "Dockerfile", "FROM x"),
+    "with a mark": (uri(b"\xef\xbb\xbfHello"), "a", "Hello"),
+    "UTF-8": (uri(UMLAUT.encode(), "text/plain"), "a", UMLAUT),
+    "UTF-16": (uri(UMLAUT.encode("utf-16")), "a", UMLAUT),
+    "Windows": (uri(UMLAUT.encode("windows-1252"), "text/plain"), "a", UMLAUT),
+    "Windows, by its name": (uri("print('ü')".encode("latin-1")), "a.PY", "print('ü')"),
+    "latin-1": (uri("\x81 ü".encode("latin-1"), "text/plain"), "a", "\x81 ü"),
+    "latin-1 in XML": (uri("<ü/>".encode("latin-1"), "image/svg+xml"), "a", "<ü/>"),
+    "a charset": (uri("Привет".encode("koi8-r"), "text/plain;charset=KOI8-R"), "a", "Привет"),
+    "a charset in quotes": (uri("日本".encode("shift-jis"), 'text/plain;charset="shift_jis"'), "a", "日本"),
+    "the wrong charset": (uri(UMLAUT.encode(), "text/plain;charset=ascii"), "a", UMLAUT),
+    "a charset that nobody knows": (uri(b"Hello", "text/plain;charset=latin-77"), "a", "Hello"),
+    "a charset that is a trap": (uri(b"\\xfc-", "text/plain;charset=unicode_escape"), "a", "\\xfc-"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TEXTS)
+def test_a_text_is_put_in_as_it_stands(case):
+    data, name, text = TEXTS[case]
+    assert read(file(data, name)) == (text, "translated")
+
+
+PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\xff\xfe"
+OTHERS = {
+    "an image": (uri(PNG, "image/png"), "x.png"),
+    "an image that is said to be a text": (uri(PNG, "text/plain"), "x.txt"),
+    "UTF-16 without a mark": (uri("a text".encode("utf-16-le")), "x"),
+    "UTF-16 cut in two": (uri("ab".encode("utf-16")[:-1]), "x"),
+    "an encoding that nobody names": (uri("ü".encode("latin-1")), "x.bin"),
+    "an archive": (uri(b"PK\3\4" + bytes(range(256))), "x.docx"),
+    "nothing": (uri(b""), "x.txt"),
+    "nothing at all": ("", "x.txt"),
+    "white space": (uri(b" \n\t"), "x.txt"),
+}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_a_file_without_text_becomes_a_note(case):
+    assert read(file(*OTHERS[case])) == (NOTHING, "dropped")
+
+
+def test_the_name_stays_inside_its_attribute():
+    for name, written in {
+        "a\"> <b>&'": "a&quot;&gt; &lt;b&gt;&amp;&#x27;",
+        "a\n\tb": "a b",
+        None: "file",
+        "n" * 300: "n" * 255,
+    }.items():
+        request, _ = documents.read(asking(file(uri(b"Hello"), name)), never)
+        assert request.messages[0]["content"][0]["text"] == f'<file name="{written}">Hello</file>'
+
+
+def test_only_files_are_changed_whoever_sends_them():
+    text, image = {"type": "text", "text": "q"}, {"type": "image_url", "image_url": {"url": "data:,"}}
+    done = {"type": "text", "text": '<file name="x">Hello</file>'}
+    messages = (
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "c"}]},
+        {"role": "tool", "tool_call_id": "c", "content": [text, file(uri(b"Hello"))]},
+        {"role": "user", "content": [file(uri(b"Hello")), image, file(uri(PNG), "p")], "name": "n"},
+    )
+    request = Request(model="m", messages=messages, stream=True)
+    assert documents.has_files(request)
+    got, outcomes = documents.read(request, never)
+    note = {"type": "text", "text": f'<file name="p">{NOTHING}</file>'}
+    assert got.messages == (
+        *messages[:2],
+        {**messages[2], "content": [text, done]},
+        {**messages[3], "content": [done, image, note]},
+    )
+    assert outcomes == {"translated", "dropped"} and got.stream and not documents.has_files(got)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=60), st.sampled_from(["text/plain", "application/pdf", "text/plain;charset=utf-7", ""]))
+def test_no_bytes_break_it(data, type):
+    for start in (b"", b"%PDF-1.7\n"):
+        text, outcome = read(file(uri(start + data, type)))
+        assert (outcome == "dropped") == (text == NOTHING)
+
+
+WRONG = {
+    "no base64": ({"file_data": "Hello!"}, "file_data", "invalid_value"),
+    "half a base64": ({"file_data": "data:text/plain;base64,SGVsb"}, "file_data", "invalid_value"),
+    "no ASCII": ({"file_data": "data:;base64,ü"}, "file_data", "invalid_value"),
+    "a stored file": ({"file_id": "file-1"}, "file_id", "unsupported_value"),
+    "nothing": ({"filename": "a"}, "file_data", "missing_required_parameter"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_no_file_is_refused_with_its_place(case):
+    said, member, code = WRONG[case]
+    messages = (
+        {"role": "user", "content": "q"},
+        *asking({"type": "text", "text": "q"}, {"type": "file", "file": said}).messages,
+    )
+    with pytest.raises(BadRequest) as caught:
+        documents.read(Request(model="m", messages=messages), never)
+    found = caught.value.problem
+    assert (found.status, found.code, found.param) == (400, code, f"messages[1].content[1].file.{member}")
+    assert "Hello" not in found.message
+
+
+def test_a_file_that_is_sent_as_well_as_stored_is_read():
+    assert read(file(uri(b"Hello"), file_id="file-1")) == ("Hello", "translated")
+
+
+# PDF
+
+
+def pdf(*pages, more=b"", count=None, kids=None):
+    """A document with these content streams, one a page."""
+    font = b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica/Encoding/WinAnsiEncoding>>"
+    places = kids or b" ".join(b"%d 0 R" % (4 + 2 * i) for i in range(len(pages)))
+    objects = [
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Kids[%b]/Count %d>>" % (places, len(pages) if count is None else count),
+        font,
+    ]
+    for i, content in enumerate(pages):
+        objects.append(
+            b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 600 800]/Resources<</Font<</F 3 0 R>>%b>>/Contents %d 0 R>>"
+            % (more, 5 + 2 * i)
+        )
+        objects.append(content if content.startswith(b"<<") else stream(content))
+    out, places = b"%PDF-1.7\n", []
+    for number, one in enumerate(objects, 1):
+        places.append(len(out))
+        out += b"%d 0 obj\n%b\nendobj\n" % (number, one)
+    table = b"".join(b"%010d 00000 n \n" % place for place in places)
+    return out + (
+        b"xref\n0 %d\n0000000000 65535 f \n%btrailer\n<</Size %d/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF"
+        % (len(objects) + 1, table, len(objects) + 1, len(out))
+    )
+
+
+def stream(content, extra=b""):
+    return b"<</Length %d%b>>\nstream\n%b\nendstream" % (len(content), extra, content)
+
+
+def words(text):
+    return b"BT /F 12 Tf 50 700 Td (%b) Tj ET" % text.encode("windows-1252")
+
+
+def locked(data, password, algorithm="AES-256"):
+    writer = PdfWriter(clone_from=PdfReader(BytesIO(data)))
+    writer.encrypt(password, "owner", algorithm=algorithm)
+    out = BytesIO()
+    writer.write(out)
+    return out.getvalue()
+
+
+TWO_PAGES = pdf(words("Hellö"), words("World"))
+
+
+@pytest.mark.parametrize("type", ["application/pdf", "application/octet-stream", "text/plain"])
+def test_a_pdf_is_read_by_its_pages(type):
+    assert read(file(uri(TWO_PAGES, type), "x.pdf")) == ("Hellö\n\nWorld", "translated")
+
+
+HOSTILE = {
+    "encrypted with a password": (locked(TWO_PAGES, "secret"), NOTHING, "dropped"),
+    "encrypted for rights only": (locked(TWO_PAGES, ""), "Hellö\n\nWorld", "translated"),
+    "encrypted long ago": (locked(TWO_PAGES, "", "RC4-40"), "Hellö\n\nWorld", "translated"),
+    "a scan": (pdf(b"", b""), NOTHING, "dropped"),
+    "an empty page": (pdf(words("a"), b"", words("b")), "a\n\nb", "translated"),
+    "no pages": (pdf(), NOTHING, "dropped"),
+    "only a head": (b"%PDF-1.7", NOTHING, "dropped"),
+    "white space before its head": (b"\r\n" + TWO_PAGES, "Hellö\n\nWorld", "translated"),
+    "a broken table": (TWO_PAGES.replace(b"0000000015", b"0000099999"), "Hellö\n\nWorld", "translated"),
+    "no table": (TWO_PAGES[: TWO_PAGES.index(b"xref")], NOTHING, "dropped"),
+    "cut": (TWO_PAGES[:200], NOTHING, "dropped"),
+    "a huge count": (pdf(words("a"), count=2_000_000_000), "a", "translated"),
+    "a tree that is a ring": (pdf(words("a"), kids=b"2 0 R 4 0 R"), NOTHING, "dropped"),
+    "a page that does not end": (pdf(words("a"), kids=b"4 0 R " * 600), "\n\n".join("a" * 500) + CUT, "truncated"),
+    "a bomb": (pdf(words("a"), stream(zlib.compress(bytes(64 << 20)), b"/Filter/FlateDecode")), "a" + CUT, "truncated"),
+    "a page that is no page": (pdf(words("a"), words("b")).replace(b"6 0 R", b"3 0 R"), "a", "translated"),
+    "a stream of another filter": (pdf(words("a"), stream(b"x", b"/Filter/Nonsense")), "a" + CUT, "truncated"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_no_pdf_breaks_it(case, caplog):
+    data, wanted, outcome = HOSTILE[case]
+    begun = time.process_time()
+    got = read(file(uri(data), "x.pdf"))
+    assert got == (wanted, outcome)
+    assert time.process_time() - begun < 5 and not [one for one in caplog.messages if "Hell" in one]
+
+
+def test_a_pdf_with_more_text_than_anybody_reads_is_cut():
+    line = b"(" + b"a" * 1000 + b") Tj "
+    many = pdf(*[b"BT /F 1 Tf 0 700 Td " + line * 110 + b"ET"] * 12)
+    operations = []
+    text, outcome = read(file(uri(many), "x.pdf"), lambda: operations.append(None))
+    assert outcome == "truncated" and text.endswith(CUT)
+    assert len(operations) < 11 * 115  # the last page is not looked at
+    assert 1_000_000 < len(text) <= (1 << 20) + len(CUT)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, len(TWO_PAGES) - 1), st.binary(max_size=8), st.integers(0, 20))
+def test_no_damage_breaks_it(place, patch, gone):
+    text, outcome = read(file(uri(TWO_PAGES[:place] + patch + TWO_PAGES[place + gone :]), "x.pdf"))
+    assert (outcome == "dropped") == (text == NOTHING)
+
+
+def test_time_is_up_between_two_operations_of_a_page():
+    asked = []
+
+    def expired():
+        asked.append(None)
+        return len(asked) > 10
+
+    pages = [words("a"), words("b") * 1000]
+    assert read(file(uri(pdf(*pages)), "x.pdf"), expired) == ("a" + CUT, "truncated")
+    assert len(asked) == 11
+    assert read(file(uri(pdf(*pages)), "x.pdf"), lambda: True) == (NOTHING, "dropped")
+    assert read(file(uri(b"Hello")), lambda: True) == ("Hello", "translated")
+
+
+def test_a_pdf_is_not_opened_when_time_is_up_already():
+    asked = []
+    assert read(file(uri(pdf(b"")), "x.pdf"), lambda: not asked.append(None)) == (NOTHING, "dropped")
+    assert len(asked) == 1
+
+
+# The server
+
+
+@pytest.mark.parametrize("content", ["q", None, [{"type": "text", "text": "q"}], ["file"]])
+def test_a_request_without_files_has_none_to_be_read(content):
+    assert not documents.has_files(Request(model="m", messages=({"role": "user", "content": content},)))
+
+
+async def test_a_request_without_files_is_the_same_one():
+    request, ledger = asking({"type": "text", "text": "q"}), Ledger()
+    assert await read_beside(request, NOWHERE, ledger) is request
+    assert ledger.entries() == []
+
+
+async def test_each_outcome_is_listed_once():
+    ledger = Ledger()
+    parts = [file(uri(data)) for data in (b"Hello", b"World", PNG, PNG, HOSTILE["a bomb"][0])]
+    request = await read_beside(asking(*parts), NOWHERE, ledger)
+    assert [part["text"][15:20] for part in request.messages[0]["content"]] == [
+        "Hello",
+        "World",
+        NOTHING[:5],
+        NOTHING[:5],
+        "a\n[th",
+    ]
+    assert ledger.entries() == ["dropped:file", "translated:file", "truncated:file"]
+
+
+async def test_a_file_that_takes_too_long_is_not_waited_for():
+    ledger = Ledger()
+    request = await read_beside(asking(file(uri(TWO_PAGES)), file(uri(b"Hello"))), NOWHERE, ledger, seconds=0)
+    assert [part["text"] for part in request.messages[0]["content"]] == [
+        f'<file name="x">{NOTHING}</file>',
+        '<file name="x">Hello</file>',
+    ]
+    assert ledger.entries() == ["dropped:file", "translated:file"]
+
+
+async def test_what_was_read_in_time_is_kept():
+    ledger = Ledger()
+    pages = [words("a"), *[b"BT /F 12 Tf " + b"(a) Tj " * 300] * 1000]  # each a small part of the time
+    request = await read_beside(asking(file(uri(pdf(*pages)))), NOWHERE, ledger, seconds=3)
+    assert request.messages[0]["content"][0]["text"].startswith('<file name="x">a')
+    assert ledger.entries() == ["truncated:file"]
+
+
+def test_the_log_does_not_tell_what_is_wrong_in_somebody_s_file():
+    assert logging.getLogger("pypdf._reader").getEffectiveLevel() == logging.CRITICAL
+
+
+KINDS = ["openai", "vllm", "llamacpp", "ollama", "lmstudio", "sglang", "transformers"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_every_kind_of_backend_gets_text(kind):
+    native = {"message": {"role": "assistant", "content": "Hi"}, "done": True, "prompt_eval_count": 7}
+    async with gateway(whole(native if kind == "ollama" else body("Hi")), backend={"kind": kind}) as site:
+        content = [{"type": "text", "text": "Read this."}, file(uri(TWO_PAGES, "application/pdf"), "a.pdf")]
+        answer = await site.chat(messages=[{"role": "user", "content": content}])
+        assert answer.status_code == 200 and answer.headers["x-gateway-warnings"] == "translated:file"
+        assert site.asked["messages"] == [{"role": "user", "content": 'Read this.\n<file name="a.pdf">Hellö\n\nWorld</file>'}]  # fmt: skip
+
+
+async def test_a_file_in_a_tool_s_result_is_read_while_the_answer_streams():
+    async with gateway(HELLO) as site:
+        called = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+        messages = [
+            {"role": "user", "content": "q"},
+            {"role": "assistant", "tool_calls": [called]},
+            {"role": "tool", "tool_call_id": "c", "content": [file(uri(PNG), "p.png")]},
+        ]
+        answer = await site.chat(messages=messages, stream=True)
+        assert answer.headers["x-gateway-warnings"] == "dropped:file"
+        assert site.asked["messages"][2]["content"] == f'<file name="p.png">{NOTHING}</file>'
+
+
+REFUSED = [
+    ({"file_data": "?"}, "invalid_value", ".file_data"),
+    ({"file_id": "file-1"}, "unsupported_value", ".file_id"),
+    ({"file_data": 5}, "invalid_type", ".file_data"),
+    ("x", "invalid_type", ""),
+    (None, "missing_required_parameter", ""),
+]
+
+
+@pytest.mark.parametrize(("said", "code", "member"), REFUSED)
+async def test_a_chat_completion_says_which_part_is_wrong(said, code, member):
+    async with gateway(whole(body("Hi"))) as site:
+        answer = await site.chat(messages=[{"role": "user", "content": [{"type": "file", "file": said}]}])
+        path = f"messages[0].content[0].file{member}"
+        assert problem(answer) == (400, "invalid_request_error", code, path)
+        assert not site.upstream.posts and json.loads(answer.content)["error"]["message"]
+
+
+async def test_strict_refuses_a_file_that_cannot_be_read():
+    async with gateway(whole(body("Hi"))) as site:
+        messages = [{"role": "user", "content": [file(uri(PNG))]}]
+        answer = await site.chat(messages=messages, headers={"x-gateway-strict": "1"})
+        assert problem(answer) == (400, "invalid_request_error", "unsupported_parameter", "file")
+
+
+# By URL
+
+
+def fetching(**more):
+    return {"files": {"fetch": True, "networks": [HERE], **more}}
+
+
+def by_url(url, **more):
+    return {"role": "user", "content": [{"type": "input_file", "file_url": url, **more}]}
+
+
+def file_of(site):
+    """The text that the server was sent."""
+    return site.asked["messages"][-1]["content"]
+
+
+FETCHED = {
+    "its name is its URL's": ("/d/gr%C3%BC%C3%9Fe.txt?a=/b.pdf#c", {}, page(b"Hello"), "grüße.txt", "Hello"),
+    "or the client's": ("/a.txt", {"filename": "b.txt"}, page(b"Hello"), "b.txt", "Hello"),
+    "its charset is its server's": (
+        "/a",
+        {},
+        page("ü".encode("latin-1"), content_type='text/x; charset="ISO-8859-1"'),
+        "a",
+        "ü",
+    ),
+    "its type is its server's": ("/a", {}, page(b"\x80", content_type="text/plain"), "a", "€"),
+    "which may say nothing": ("/a", {}, page(b"Hello", content_type=";, ;base64,x"), "a", "Hello"),
+    "a PDF": ("/a", {}, page(TWO_PAGES, content_type="text/html"), "a", "Hellö\n\nWorld"),
+    "no name at all": ("/", {}, page(b"Hello"), "127.0.0.1:{port}", "Hello"),
+    "nothing": ("/a", {}, page(b""), "a", NOTHING),
+    "packed": ("/a.txt", {}, page(zlib.compress(b"Hello"), content_encoding="deflate"), "a.txt", None),
+}
+
+
+@pytest.mark.parametrize("case", FETCHED)
+async def test_a_file_that_is_only_named_is_fetched_and_read(case):
+    path, more, said, name, text = FETCHED[case]
+    async with web({path.partition("#")[0]: said}) as there, gateway(HELLO, **fetching()) as site:
+        answer = await site.respond(input=[by_url(there.url + path, **more)], stream=True)
+        known = "translated" if text not in (NOTHING, None) else "dropped"
+        assert {"translated:file_url", f"{known}:file"} <= {*answer.headers["x-gateway-warnings"].split(", ")}
+        assert file_of(site) == f'<file name="{name.format(port=there.port)}">{text or NOTHING}</file>'
+        ((_, headers),) = there.asked
+    assert (headers["accept"], headers["accept-encoding"]) == ("*/*", "identity")
+
+
+async def test_files_are_fetched_wherever_they_are_named_and_each_once():
+    async with web({"/a": page(b"Hello")}) as there, gateway(HELLO, HELLO, **fetching()) as site:
+        named = by_url(f"{there.url}/a")["content"][0]
+        called = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"}
+        output = {"type": "function_call_output", "call_id": "c1", "output": [named]}
+        sent = {"type": "input_file", "file_data": uri(b"World"), "filename": "b"}
+        asked = [{"role": "user", "content": [named, sent]}, called, output, {"role": "user", "content": "q"}]
+        answer = await site.respond(input=asked, stream=True)
+        assert answer.status_code == 200 and [path for path, _ in there.asked] == ["/a"]
+        said = json.dumps(site.asked["messages"])
+        assert said.count("Hello") == 2 and said.count("World") == 1
+
+        chat = {"type": "file", "file": {"file_url": f"{there.url}/a"}}
+        answer = await site.chat(
+            messages=[{"role": "user", "content": [{"type": "text", "text": "q"}, chat]}], stream=True
+        )
+        assert answer.status_code == 200 and "Hello" in file_of(site)
+
+
+async def test_a_file_that_is_there_and_elsewhere_is_refused():
+    both = {"file_data": uri(b"World"), "file_url": "https://x/y"}
+    async with gateway() as site:
+        answer = await site.respond(input=[{"role": "user", "content": [{"type": "input_file", **both}]}])
+        named = "mutually_exclusive_parameters", "input[0].content[0]"
+        assert problem(answer) == (400, "invalid_request_error", *named)
+        answer = await site.chat(messages=[{"role": "user", "content": [{"type": "file", "file": both}]}])
+        named = "mutually_exclusive_parameters", "messages[0].content[0].file"
+        assert problem(answer) == (400, "invalid_request_error", *named)
+        assert "only one of 'file_data' and 'file_url'" in answer.json()["error"]["message"]
+
+
+async def test_without_leave_to_fetch_it_is_said_what_to_do():
+    async with (
+        web({"/a": page(b"Hello")}) as there,
+        gateway(HELLO, files={"networks": [HERE]}, images={"fetch": True}) as site,
+    ):
+        answer = await site.respond(input=[by_url(f"{there.url}/a")])
+        assert problem(answer) == (400, "invalid_request_error", "unsupported_value", "input")
+        assert (
+            "'files.fetch'" in answer.json()["error"]["message"] and "'file_data'" in answer.json()["error"]["message"]
+        )
+        assert there.asked == [] and site.upstream.posts == []
+
+
+@pytest.mark.parametrize(
+    "url", ["file:///etc/passwd", "ftp://example.com/a", "//example.com/a", "data:text/plain,x", ""]
+)
+async def test_a_file_is_fetched_from_the_web_only(url):
+    async with gateway(HELLO, **fetching()) as site:
+        answer = await site.chat(messages=[{"role": "user", "content": [{"type": "file", "file": {"file_url": url}}]}])
+        assert problem(answer) == (
+            400,
+            "invalid_request_error",
+            "invalid_value",
+            "messages[0].content[0].file.file_url",
+        )
+        assert site.upstream.posts == []
+
+
+async def test_a_file_is_fetched_within_limits_and_only_where_everybody_could():
+    pages = {"/large": page(b"x" * 101), "/slow": hanging, "/gone": page(b"", 404)}
+    async with web(pages) as there, gateway(HELLO, **fetching(max_bytes=100, seconds=1)) as site:
+        for url, code in (
+            (f"{there.url}/large", "file_too_large"),
+            (f"{there.url}/slow", "failed_to_download_file"),
+            (f"{there.url}/gone", "failed_to_download_file"),
+            ("http://169.254.169.254/latest/meta-data", "failed_to_download_file"),
+        ):
+            answer = await site.respond(input=[by_url(url)])
+            assert problem(answer) == (400, "invalid_request_error", code, "input")
+        assert site.upstream.posts == []
+
+
+async def test_what_is_stored_is_the_url_and_it_is_fetched_again_for_the_next_answer():
+    async with (
+        web({"/a": page(b"Hello")}) as there,
+        gateway(whole(body("Hi")), whole(body("Ho")), **fetching()) as site,
+    ):
+        asked = by_url(f"{there.url}/a")
+        first = (await site.respond(input=[asked])).json()
+        kept = (await site.client.get(f"/v1/responses/{first['id']}/input_items")).json()["data"]
+        assert kept[0]["content"][0]["file_url"] == f"{there.url}/a" and "Hello" not in json.dumps(kept)
+        there.pages["/a"] = page(b"World")
+        await site.respond(input="q", previous_response_id=first["id"])
+        assert "World" in json.dumps(site.asked["messages"]) and len(there.asked) == 2

@@ -1,0 +1,333 @@
+"""Past ASGI's messages: a whole answer is what uvicorn would have sent, and who leaves is noticed without a task."""
+
+import asyncio
+import json
+import logging
+import re
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import pytest
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from gateway.server.direct import Cycle, direct
+from gateway.server.labels import Labels
+from gateway.server.presence import Presence
+from gateway.server.protocols import Http, Settings
+from gateway.server.replies import EventStream
+from gateway.server.telemetry.telemetry import Telemetry
+from gateway.server.writing import Joining
+from support.app import HELLO_MESSAGES, listening, settings
+from support.upstream import HANG, SOON, said, whole
+
+FIELDS = [(b"content-length", b"2"), (b"content-type", b"application/json")]
+ANSWER = whole(said("Hi"))
+
+
+class Wire:
+    """What a transport is asked to do."""
+
+    def __init__(self):
+        self.written, self.closed = [], False
+
+    def write(self, data):
+        self.written.append(data)
+
+    def close(self):
+        self.closed = True
+
+    def pause_reading(self):
+        """Nothing is read of it here."""
+
+    resume_reading = pause_reading
+
+
+def uvicorns(*, keep_alive=True):
+    """A request that uvicorn has read, and the wire below it."""
+    wire = Wire()
+    logger = logging.getLogger("test")
+    return wire, RequestResponseCycle(
+        scope={"type": "http", "method": "POST", "http_version": "1.1"},
+        transport=Joining(wire, asyncio.get_running_loop()),
+        flow=FlowControl(wire),
+        logger=logger,
+        access_logger=logger,
+        access_log=False,
+        default_headers=[],
+        message_event=asyncio.Event(),
+        expect_100_continue=False,
+        keep_alive=keep_alive,
+        on_response=Mock(),
+    )
+
+
+def cycle(*, keep_alive=True):
+    """The same as ours, of a protocol that has what uvicorn's is given."""
+    wire, other = uvicorns()
+    protocol = SimpleNamespace(
+        **{name: getattr(other, name) for name in ("scope", "flow", "logger", "access_logger", "access_log")},
+        joining=other.transport,
+        server_state=SimpleNamespace(default_headers=[]),
+        on_response_complete=other.on_response,
+        expect_100_continue=False,
+    )
+    return wire, Cycle(protocol, keep_alive)
+
+
+async def begun(protocol, data):
+    """What a request has made of its connection, before anybody answers it."""
+
+    async def app(scope, receive, send):
+        await asyncio.Event().wait()
+
+    protocol = protocol(Settings(app, settings("http://x")), ServerState(), {}, asyncio.get_running_loop())
+    transport = Mock(is_closing=lambda: False, get_extra_info=lambda _: None)
+    protocol.connection_made(transport)
+    protocol.data_received(data)
+    tasks, cycle = [*protocol.tasks], protocol.cycle
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    protocol.connection_lost(None)
+    return len(tasks), cycle, vars(cycle)
+
+
+REQUESTS = {
+    "a question": b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}",
+    "half a body": b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{",
+    "no body": b"GET /a%20b/%2f?a=1&b=%20#c HTTP/1.1\r\nhost: x\r\nx-a: 1\r\nX-A: 2\r\n\r\n",
+    "at a whole address": b"GET http://y/a?b HTTP/1.1\r\nhost: x\r\n\r\n",
+    "the last one": b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
+    "an old one": b"GET / HTTP/1.0\r\nconnection: keep-alive\r\n\r\n",
+    "an upgrade to what nobody knows": b"GET / HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n",
+    "two": b"GET /a HTTP/1.1\r\nhost: x\r\n\r\nGET /b HTTP/1.1\r\nhost: x\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("data", REQUESTS.values(), ids=REQUESTS)
+async def test_a_request_begins_as_it_does_with_uvicorn(data):
+    (tasks, ours, _), (others, theirs, names) = await begun(Http, data), await begun(HttpToolsProtocol, data)
+    own = {"transport", "flow", "message_event", "on_response"}  # of their connections
+    assert all(getattr(ours, name) is not None for name in own)
+    ours.scope.pop("gateway.headers")
+    for name in names.keys() - own:
+        assert getattr(ours, name) == getattr(theirs, name), name
+    assert tasks == others
+
+
+async def by_messages(cycle, fields, body):
+    await cycle.send({"type": "http.response.start", "status": 200, "headers": fields})
+    await cycle.send({"type": "http.response.body", "body": body})
+
+
+@pytest.mark.parametrize("keep_alive", [True, False])
+async def test_a_whole_answer_is_byte_for_byte_what_messages_make_of_it(keep_alive):
+    wire, one = cycle(keep_alive=keep_alive)
+    assert one.whole(FIELDS, b"{}")
+    asked, other = uvicorns(keep_alive=keep_alive)
+    await by_messages(other, FIELDS, b"{}")
+    assert wire.written == asked.written and len(wire.written) == 1
+    assert wire.closed == asked.closed == (not keep_alive)
+    for each in (one, other):
+        assert each.response_started and each.response_complete and each.message_event.is_set()
+        each.on_response.assert_called_once_with()
+
+
+@pytest.mark.parametrize("keep_alive", [True, False])
+@pytest.mark.parametrize("last", [b"data: [DONE]\n\n", b""])
+async def test_a_stream_is_byte_for_byte_what_messages_make_of_it(last, keep_alive):
+    wire, one = cycle(keep_alive=keep_alive)
+    assert one.begin(FIELDS[1:]) and one.now(b"data: {}\n\n") and one.last(last)
+    asked, other = uvicorns(keep_alive=keep_alive)
+    await other.send({"type": "http.response.start", "status": 200, "headers": FIELDS[1:]})
+    await other.send({"type": "http.response.body", "body": b"data: {}\n\n", "more_body": True})
+    await other.send({"type": "http.response.body", "body": last})
+    assert wire.written == asked.written and len(wire.written) == 2
+    assert wire.closed == asked.closed == (not keep_alive)
+    for each in (one, other):
+        assert each.response_started and each.response_complete and each.message_event.is_set()
+        each.on_response.assert_called_once_with()
+    assert not one.begin(FIELDS[1:]) and not one.now(b"more") and not one.last(b"")
+
+
+async def test_who_ends_a_stream_that_has_ended_adds_nothing():
+    wire, one = cycle()
+    stream = EventStream(one.send)
+    await stream.begin({"x-a": "1"})
+    await stream.end(b"data: [DONE]\n\n")
+    await stream.end()
+    assert len(wire.written) == 1 and wire.written[0].endswith(b"[DONE]\n\n\r\n0\r\n\r\n")
+
+
+async def test_what_would_be_a_head_of_its_own_is_left_to_uvicorn_that_refuses_it():
+    wire, one = cycle()
+    bad = [*FIELDS, (b"x-a", b"1\r\nx-b: 2")]
+    assert not one.whole(bad, b"{}") and not one.begin(bad)
+    assert not one.response_started and not wire.written
+    with pytest.raises(RuntimeError, match="header value"):
+        await by_messages(one, bad, b"{}")
+
+
+@pytest.mark.parametrize("state", ["paused", "gone", "begun"])
+async def test_what_has_to_wait_or_cannot_be_is_not_given(state):
+    wire, one = cycle()
+    if state == "paused":
+        one.flow.pause_writing()
+    one.disconnected, one.response_started = state == "gone", state == "begun"
+    assert not one.whole(FIELDS, b"{}") and not one.begin(FIELDS[1:])
+    assert not one.now(b"data: {}\n\n") and not one.last(b"") and not wire.written
+
+
+async def test_nothing_goes_to_a_connection_that_is_not_ours():
+    wire, one = uvicorns()
+    for way in (direct(one.send), direct(by_messages)):
+        assert not way.whole(FIELDS, b"{}") and not way.begin(FIELDS[1:]) and not way.now(b"a") and not way.last(b"")
+        assert way.whole_body() is None and not way.watch(Mock())
+        way.unwatch()
+    assert not wire.written and direct(cycle()[1].send) is not direct(one.send)
+
+
+async def test_only_a_body_in_chunks_has_pieces():
+    wire, one = cycle()
+    await one.send({"type": "http.response.start", "status": 200, "headers": FIELDS})
+    assert not one.now(b"{}") and not one.last(b"{}")
+    wire, one = cycle()
+    await one.send({"type": "http.response.start", "status": 200, "headers": FIELDS[1:]})
+    assert one.now(b"{}") and b"".join(wire.written).endswith(b"\r\n\r\n2\r\n{}\r\n")
+
+
+async def test_who_watches_is_told_once_the_connection_is_lost_and_not_after_it_has_looked_away():
+    _, one = cycle()
+    gone = Mock()
+    assert one.watch(gone) and one.transport.lost is gone
+    one.unwatch()
+    assert one.transport.lost is None
+    one.disconnected = True
+    assert not one.watch(gone), "it is too late"
+
+
+async def test_who_looks_away_late_does_not_do_so_for_the_next_request():
+    (_, first), (_, second), gone = cycle(), cycle(), Mock()
+    second.transport = first.transport
+    first.watch(Mock())
+    second.watch(gone)
+    first.unwatch()
+    assert first.transport.lost is gone
+
+
+async def next_body(reader):
+    head = await reader.readuntil(b"\r\n\r\n")
+    return await reader.readexactly(int(re.search(rb"content-length: (\d+)", head)[1]))
+
+
+async def received(cycle):
+    """All that messages give of a body."""
+    message = await cycle.receive()
+    return message["body"] if not message["more_body"] else None
+
+
+@pytest.mark.parametrize("body", [b"{}", b"", b"x" * (HIGH_WATER_LIMIT + 1)])
+async def test_a_body_that_is_there_is_taken_as_a_message_would_give_it_and_once(body):
+    _, one = cycle()
+    _, other = uvicorns()
+    for each in (one, other):
+        each.body += body
+        each.more_body = False
+        each.message_event.set()
+        each.flow.pause_reading()
+    assert one.whole_body() == await received(other) == body
+    for each in (one, other):
+        assert each.body == b"" and not each.message_event.is_set() and not each.flow.read_paused
+    assert one.whole_body() is None, "a message tells what comes after it"
+
+
+@pytest.mark.parametrize("state", ["more to come", "wants a 100", "gone", "answered", "taken"])
+async def test_a_body_that_only_messages_can_tell_is_left_to_them(state):
+    _, one = cycle()
+    one.body += b"{}"
+    one.more_body, one.waiting_for_100_continue = state == "more to come", state == "wants a 100"
+    one.disconnected, one.response_complete = state == "gone", state == "answered"
+    if state != "taken":
+        one.message_event.set()
+    assert one.whole_body() is None and one.body == b"{}"
+
+
+@pytest.mark.parametrize("cut", [5, 70, 130, -1])
+async def test_a_request_means_the_same_however_its_bytes_come(cut):
+    async with listening(ANSWER) as site:
+        reader, writer = await asyncio.open_connection("127.0.0.1", site.client.base_url.port)
+        for one in (posted(), posted()[:cut], posted()[cut:]):
+            writer.write(one)
+            await asyncio.sleep(0.02)
+        async with asyncio.timeout(SOON):
+            told = [json.loads(await next_body(reader)) for _ in range(2)]
+        writer.close()
+    first, second = site.upstream.posts
+    assert first.json == second.json and told[0]["choices"] == told[1]["choices"]
+
+
+@pytest.mark.parametrize("cut", [0, 90], ids=["in one", "in two"])
+async def test_a_body_of_unknown_length_is_refused_where_it_is_too_large_however_it_comes(cut):
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+    request = b"%b65\r\n%b\r\n0\r\n\r\n" % (head, b" " * 101)
+    async with listening(limits={"body_bytes": 100}) as site:
+        reader, writer = await asyncio.open_connection("127.0.0.1", site.client.base_url.port)
+        for piece in (request[:cut], request[cut:]):
+            writer.write(piece)
+            await asyncio.sleep(0.02)
+        async with asyncio.timeout(SOON):
+            assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
+        writer.close()
+
+
+async def test_work_for_a_client_whose_going_a_message_tells_is_cancelled_once():
+    done = []
+
+    async def app(scope, receive, send):
+        with Presence(receive):
+            await asyncio.Event().wait()
+        done.append(asyncio.current_task().cancelling())
+
+    async def receive():
+        return {"type": "http.disconnect"}
+
+    scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": []}
+    await Labels(app, Telemetry())(scope, receive, Mock())
+    assert done == [0]
+
+
+def posted(*lines):
+    body = json.dumps({"model": "m", "messages": HELLO_MESSAGES}).encode()
+    head = [b"POST /v1/chat/completions HTTP/1.1", b"host: x", b"content-length: %d" % len(body), *lines]
+    return b"".join(line + b"\r\n" for line in head) + b"\r\n" + body
+
+
+async def test_the_client_of_the_second_of_two_requests_in_one_write_is_missed_as_well():
+    second = asyncio.Event()
+
+    async def come(_):
+        second.set()
+
+    async with listening(ANSWER, [come, HANG]) as site:
+        reader, writer = await asyncio.open_connection("127.0.0.1", site.client.base_url.port)
+        writer.write(posted() * 2)
+        assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+        async with asyncio.timeout(SOON):
+            await second.wait()
+        assert not site.upstream.gone.is_set()
+        writer.transport.abort()
+        async with asyncio.timeout(SOON):
+            await site.upstream.gone.wait()
+
+
+async def test_a_client_that_wants_no_other_answer_has_its_connection_closed_behind_this_one():
+    async with listening(ANSWER) as site:
+        reader, writer = await asyncio.open_connection("127.0.0.1", site.client.base_url.port)
+        writer.write(posted(b"connection: close"))
+        async with asyncio.timeout(SOON):
+            told = await reader.read()
+        writer.close()
+    head, _, body = told.partition(b"\r\n\r\n")
+    assert b"\r\nconnection: close" in head and json.loads(body)["choices"][0]["message"]["content"] == "Hi"

@@ -1,0 +1,491 @@
+"""What a client's URL leads to is fetched only where everybody could, whatever names, redirects and servers say."""
+
+import asyncio
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway import config
+from gateway.errors import BadRequest
+from gateway.server.addresses import allowed, is_public
+from gateway.server.fetching import Fetching, Sort
+from gateway.server.guard import Guard, Unreachable, resolved
+from support.app import on_both_loops
+from support.web import HERE, PNG, encrypted, endless, hanging, moved, names, page, web
+
+SORT = Sort("image", "image/*", "image_file_too_large")
+FAILED = "failed_to_download_image"
+PORTS = (80, 443)
+
+
+# Addresses
+
+PRIVATE = [
+    "0.0.0.0", "0.1.2.3", "10.0.0.1", "100.64.0.1", "100.100.100.200", "100.127.255.255", "127.0.0.1", "127.1.2.3",
+    "168.63.129.16", "169.254.169.254", "172.16.0.1", "172.31.255.255", "192.0.0.8", "192.0.0.170", "192.0.0.192",
+    "192.0.2.1", "192.88.99.1", "192.168.1.1", "198.18.0.1", "198.51.100.1", "203.0.113.1", "224.0.0.1", "239.1.1.1",
+    "240.0.0.1", "255.255.255.255",
+    "::", "::1", "::127.0.0.1", "::8.8.8.8", "::ffff:127.0.0.1", "::ffff:8.8.8.8", "::ffff:0:8.8.8.8", "64:ff9b::808:808",
+    "64:ff9b::7f00:1", "64:ff9b:1::1", "100::1", "2001::1", "2001:0:7f00:1::", "2001:2::1", "2001:10::1", "2001:20::1",
+    "2001:db8::1", "2002:7f00:1::1", "2002:808:808::1", "3fff::1", "4000::1", "5f00::1", "fc00::1", "fd00:ec2::254",
+    "fe80::1", "fe80::1%eth0", "fec0::1", "ff02::1", "ff0e::1",
+]  # fmt: skip
+PUBLIC = ["1.1.1.1", "8.8.8.8", "100.63.255.255", "100.128.0.0", "172.32.0.1", "193.0.0.1", "223.255.255.255",
+          "2001:200::1", "2001:4860:4860::8888", "2606:4700::1111", "2a00:1450::1"]  # fmt: skip
+
+
+@pytest.mark.parametrize("address", PRIVATE)
+def test_an_address_that_is_not_everybodys_is_refused(address):
+    assert not is_public(ip_address(address)) and not allowed([], PORTS)(address, 80)
+
+
+@pytest.mark.parametrize("address", PUBLIC)
+def test_an_address_of_the_internet_is_allowed(address):
+    assert is_public(ip_address(address)) and allowed([], PORTS)(address, 80)
+
+
+@given(st.ip_addresses())
+def test_no_address_is_public_that_is_not_global(address):
+    special = address.is_multicast or address.is_private or address.is_reserved or address.is_loopback
+    if not address.is_global or special or address.is_link_local or address.is_unspecified:
+        assert not is_public(address)
+
+
+@given(st.ip_addresses(v=4))
+def test_an_address_inside_of_another_is_not_public(address):
+    number = int(address)
+    for inside in (number, 0xFFFF << 32 | number, 0xFFFF << 48 | number, 0x64FF9B << 96 | number):
+        assert not is_public(IPv6Address(inside))
+    assert not is_public(IPv6Address(0x2002 << 112 | number << 80 | 1))
+    assert not is_public(IPv6Address(0x20010000 << 96 | number << 64 | number ^ 0xFFFFFFFF))
+
+
+@given(st.ip_addresses(v=6))
+def test_of_the_others_only_what_is_given_out_is_public(address):
+    if is_public(address):
+        assert address in ip_network("2000::/3") and not (address.teredo or address.sixtofour or address.ipv4_mapped)
+
+
+def test_networks_may_be_allowed_besides():
+    check = allowed(["10.1.0.0/16", "fd00::/8"], PORTS)
+    assert check("10.1.2.3", 80) and check("fd00::1", 80) and check("fd00::1%eth0", 80) and check("8.8.8.8", 80)
+    assert not (check("10.2.0.1", 80) or check("::ffff:10.1.2.3", 80) or check("fe80::1", 80))
+    assert not is_public(IPv4Address("10.1.2.3"))
+
+
+@pytest.mark.parametrize("port", [0, 22, 25, 79, 444, 6379, 8080, 65535])
+def test_a_public_address_has_few_ports_and_a_network_all(port):
+    check = allowed(["10.1.0.0/16"], PORTS)
+    assert check("8.8.8.8", 443) and not check("8.8.8.8", port) and check("10.1.2.3", port)
+    assert allowed([], [port])("8.8.8.8", port)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "169.254.169.254", "169.254.170.2", "169.254.170.23", "100.100.100.200", "168.63.129.16", "192.0.0.192",
+        "fd00:ec2::254", "fd00:ec2:0:0:0:0:0:254", "fd00:ec2::254%eth0", "fd00:ec2::23", "fd20:ce::254",
+    ],
+)  # fmt: skip
+def test_no_network_has_what_a_cloud_tells_its_machines(address):
+    assert not allowed(["0.0.0.0/0", "::/0", address.partition("%")[0]], PORTS)(address, 80)
+
+
+# Fetching
+
+
+async def fetch(*urls, resolve=None, tls=None, networks=(HERE,), **limits):
+    settings = config.Fetching(networks=networks, **limits)
+    guard = Guard(allowed(settings.networks, settings.ports), resolve, tls)
+    fetched = await Fetching(settings, SORT, guard).all({url: f"p{i}" for i, url in enumerate(urls)})
+    return [fetched[url].data for url in urls]
+
+
+async def refused(*urls, **how):
+    with pytest.raises(BadRequest) as caught:
+        await fetch(*urls, **how)
+    return caught.value.problem
+
+
+async def test_a_request_says_no_more_than_it_must(monkeypatch):
+    """No proxy of the environment is asked, nor does a netrc file have a say."""
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    async with web({"/a?b=%20c": page(PNG)}) as site:
+        await fetch(f"{site.url}/a?b=%20c#d")
+        ((_, headers),) = site.asked
+    assert headers.pop("user-agent").startswith("gateway/")
+    assert headers == {"host": f"127.0.0.1:{site.port}", "accept": "image/*", "accept-encoding": "identity"}
+
+
+@on_both_loops
+async def test_the_connection_goes_to_the_address_that_was_looked_at_under_the_urls_name():
+    looked = []
+
+    async def resolve(host, port):
+        looked.append((host, port))
+        return ["127.0.0.1"] if len(looked) == 1 else ["127.0.0.2"]
+
+    async with web() as site:
+        assert await fetch(f"http://bücher.test:{site.port}/a", resolve=resolve) == [PNG]
+        ((_, headers),) = site.asked
+    assert headers["host"] == f"xn--bcher-kva.test:{site.port}"
+    assert looked == [("xn--bcher-kva.test", site.port)]
+
+
+async def test_an_address_of_the_sixth_version_is_no_different():
+    async with web(host="::1") as site:
+        assert await fetch(f"http://[::1]:{site.port}/a", networks=("::1/128",)) == [PNG]
+        assert await fetch(f"http://six.test:{site.port}/a", networks=("::1/128",), resolve=names(six=["::1"])) == [PNG]
+        assert [headers["host"] for _, headers in site.asked] == [f"[::1]:{site.port}", f"six.test:{site.port}"]
+
+
+async def test_a_name_with_one_address_that_is_not_public_is_refused():
+    async with web() as site:
+        for others in (["10.0.0.1"], ["::1"], ["169.254.169.254", "127.0.0.1"]):
+            told = await refused(f"http://a.test:{site.port}/a", resolve=names(a=["127.0.0.1", *others]))
+            assert told.code == FAILED
+        assert site.asked == []
+
+
+async def test_of_several_addresses_the_first_that_takes_a_connection_answers():
+    async with web() as site:
+        resolve = names(a=["127.0.0.2", "127.0.0.1"], b=[])
+        assert await fetch(f"http://a.test:{site.port}/a", resolve=resolve, networks=("127.0.0.0/8",)) == [PNG]
+        assert (await refused(f"http://b.test:{site.port}/a", resolve=resolve)).code == FAILED
+
+
+@on_both_loops
+async def test_names_are_those_of_the_system():
+    assert "127.0.0.1" in await resolved("localhost", 80)
+    for odd in ("2130706433", "0x7f.1", "0177.0.0.1", "127.1"):
+        assert await resolved(odd, 80) == ["127.0.0.1"]
+
+
+ODD = [
+    "127.0.0.2", "127.2", "0x7f.2", "0x7f000002", "2130706434", "017700000002", "0177.0.0.2", "127.0.0.2.", "127。0。0。2",
+    "１２７.０.０.２", "①②⑦.⓪.⓪.②", "127.0.0.2%00.test", "[::ffff:127.0.0.2]", "[::ffff:7f00:2]", "[::127.0.0.2]",
+    "[64:ff9b::7f00:2]", "[2002:7f00:2::]", "[2001:0:7f00:2::]", "[::ffff:127.0.0.2%25lo]",
+]  # fmt: skip
+THIS = [
+    "127.0.0.1",
+    "localhost",
+    "LOCALHOST",
+    "0",
+    "0.0.0.0",
+    "[::]",
+    "[::1]",
+    "[::1%25lo]",
+    "[0:0:0:0:0:0:0:1]",
+    "[fe80::1%25lo]",
+]
+
+
+@pytest.mark.parametrize("host", [*THIS, *ODD])
+async def test_this_machine_is_not_to_be_reached_by_any_name(host):
+    async with web(host="127.0.0.2" if host in ODD else "127.0.0.1") as site:
+        assert (await refused(f"http://{host}:{site.port}/a", networks=())).code == FAILED
+        assert site.asked == []
+
+
+async def test_what_a_name_stands_for_decides_and_not_what_it_is_called():
+    hosts = {
+        "metadata.google.internal": "169.254.169.254",
+        "localhost.example.com": "127.0.0.1",
+        "a.nip.io": "10.0.0.1",
+    }
+
+    async def resolve(host, port):
+        return [hosts[host]]
+
+    for host in hosts:
+        assert (await refused(f"http://{host}/", networks=(), resolve=resolve)).code == FAILED
+
+
+@pytest.mark.parametrize(
+    ("url", "port"),
+    [
+        ("http://a.test/", 80),
+        ("https://a.test/", 443),
+        ("http://a.test:443/", 443),
+        ("https://a.test:0/", 0),
+        ("http://a.test:25/", 25),
+    ],
+)
+async def test_the_port_is_looked_at_with_the_address(url, port):
+    looked = []
+    guard = Guard(lambda *where: looked.append(where), names(a=["127.0.0.1"]))
+    with pytest.raises(Unreachable):
+        async with guard.answer(httpx.Request("GET", url)):
+            pass
+    assert looked == [("127.0.0.1", port)]
+
+
+async def test_a_user_in_a_url_is_refused():
+    async with web() as site:
+        for user in ("me", "me:secret", "1.2.3.4\\"):
+            assert (await refused(f"http://{user}@127.0.0.1:{site.port}/a")).code == FAILED
+        assert site.asked == []
+
+
+# Redirects
+
+
+async def test_three_redirects_are_followed_and_no_fourth():
+    hops = {f"/{i}": moved(f"/{i + 1}", status) for i, status in enumerate((301, 302, 307, 308))}
+    async with web({**hops, "/4": page(PNG)}) as site:
+        assert await fetch(f"{site.url}/1") == [PNG]
+        assert (await refused(f"{site.url}/0")).code == FAILED
+        assert [path for path, _ in site.asked] == ["/1", "/2", "/3", "/4", "/0", "/1", "/2", "/3"]
+
+
+async def test_each_redirect_is_looked_at_anew():
+    """The other server is there, and is not asked by any of the ways to name it."""
+    async with web() as site, web(host="127.0.0.2") as inside:
+        resolve = names(site=["127.0.0.1"], inside=["127.0.0.2"])
+        for location in (
+            f"http://inside.test:{inside.port}/a",
+            f"http://127.0.0.2:{inside.port}/a",
+            f"//inside.test:{inside.port}/a",
+            f"http://[::ffff:127.0.0.2]:{inside.port}/a",
+            "http://169.254.169.254/latest/meta-data",
+            "file:///etc/passwd",
+            f"ftp://site.test:{site.port}/a",
+            "data:image/png;base64,iVBORw0KGgo=",
+            f"http://me:secret@site.test:{site.port}/a",
+            "http://[::1",
+            "http://site.test:99999999/a",
+            *(f"http://{host}:{inside.port}/a" for host in ODD),
+        ):
+            site.pages["/to"] = moved(location)
+
+            async def both(host, port):
+                return await (resolve if host.endswith(".test") and "%" not in host else resolved)(host, port)
+
+            assert (await refused(f"http://site.test:{site.port}/to", resolve=both)).code == FAILED, location
+        assert inside.asked == [] and {path for path, _ in site.asked} == {"/to"}
+
+
+async def test_a_redirect_takes_nothing_along():
+    async with web({"/to": moved("/a").replace(b"\r\n\r\n", b"\r\nset-cookie: a=b\r\n\r\n"), "/a": page(PNG)}) as site:
+        assert await fetch(f"{site.url}/to") == [PNG]
+        _, (_, headers) = site.asked
+    assert not {"cookie", "referer", "authorization"} & headers.keys()
+
+
+async def test_a_redirect_leaves_no_encryption():
+    async with encrypted("safe.test") as (safe, tls), web() as plain:
+        resolve = names(safe=["127.0.0.1"], plain=["127.0.0.1"])
+        safe.pages |= {"/down": moved(f"http://plain.test:{plain.port}/a"), "/same": moved("/a")}
+        plain.pages["/up"] = moved(f"https://safe.test:{safe.port}/a")
+        above, below = f"https://safe.test:{safe.port}", f"http://plain.test:{plain.port}"
+        assert await fetch(f"{above}/same", f"{below}/up", resolve=resolve, tls=tls) == [PNG, PNG]
+        assert (await refused(f"{above}/down", resolve=resolve, tls=tls)).code == FAILED
+        assert [path for path, _ in plain.asked] == ["/up"]
+
+
+# TLS
+
+
+@on_both_loops
+async def test_a_certificate_has_to_be_that_of_the_name():
+    async with encrypted("pictures.test") as (site, trusting):
+        resolve = names(pictures=["127.0.0.1"], others=["127.0.0.1"])
+        assert await fetch(f"https://pictures.test:{site.port}/a", resolve=resolve, tls=trusting) == [PNG]
+        for url, tls in (
+            (f"https://others.test:{site.port}/a", trusting),
+            (f"https://127.0.0.1:{site.port}/a", trusting),
+            (f"https://pictures.test:{site.port}/a", None),
+        ):
+            assert (await refused(url, resolve=resolve if ".test" in url else None, tls=tls)).code == FAILED
+        assert len(site.asked) == 1
+
+
+# Limits
+
+
+@on_both_loops
+async def test_an_image_that_never_ends_is_let_go():
+    async with web({"/a": endless}) as site:
+        told = await refused(f"{site.url}/a", max_bytes=200_000)
+        assert (told.status, told.code, told.param) == (400, "image_file_too_large", "p0")
+        assert told.message == "Invalid 'p0': the images of a request may have 200000 bytes in all."
+        await asyncio.wait_for(site.left.wait(), 5)
+
+
+async def test_the_images_of_a_request_share_a_limit():
+    pages = {f"/{i}": page(PNG + bytes(100 - len(PNG))) for i in range(3)}
+    async with web(pages) as site:
+        urls = [f"{site.url}/{i}" for i in range(3)]
+        assert await fetch(*urls, max_bytes=300) == [PNG.ljust(100, b"\0")] * 3
+        assert (await refused(*urls, max_bytes=299)).code == "image_file_too_large"
+
+
+async def test_what_a_length_says_counts_for_nothing():
+    short = page(PNG).replace(b"content-length: %d" % len(PNG), b"content-length: 99999999999")
+    long = page(PNG + bytes(100)).replace(b"content-length: 116", b"content-length: %d" % len(PNG))
+    async with web({"/short": short, "/long": long}) as site:
+        assert (await refused(f"{site.url}/short")).code == FAILED
+        assert await fetch(f"{site.url}/long") == [PNG]
+
+
+async def test_a_few_are_fetched_at_once():
+    present, peak, enough = set(), [], asyncio.Event()
+
+    async def slow(reader, writer):
+        present.add(writer)
+        peak.append(len(present))
+        if len(present) == 4:
+            enough.set()
+        await enough.wait()
+        await asyncio.sleep(0.01)
+        present.discard(writer)
+        writer.write(page(PNG))
+
+    async with web({f"/{i}": slow for i in range(7)}) as site:
+        assert await fetch(*(f"{site.url}/{i}" for i in range(7))) == [PNG] * 7
+    assert max(peak) == 4
+
+
+@on_both_loops
+async def test_one_that_fails_ends_the_others():
+    async with web({"/good": hanging, "/bad": page(b"", 404)}) as site:
+        async with asyncio.timeout(5):
+            assert (await refused(f"{site.url}/good", f"{site.url}/bad")).param == "p1"
+        await asyncio.wait_for(site.left.wait(), 5)
+
+
+async def dripping(reader, writer):
+    writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")
+    while True:
+        writer.write(b"x")
+        await writer.drain()
+        await asyncio.sleep(0.01)
+
+
+async def babbling(reader, writer):
+    """Begins, and never comes to the point."""
+    while True:
+        writer.write(b"HTTP/1.1 102 Processing\r\n\r\n")
+        await writer.drain()
+
+
+async def boasting(reader, writer):
+    writer.write(b"HTTP/1.1 200 OK\r\n")
+    while True:
+        writer.write(b"x-more: %b\r\n" % (b"x" * 1000))
+        await writer.drain()
+
+
+@pytest.mark.parametrize("endless", [dripping, babbling, boasting])
+@on_both_loops
+async def test_nobody_takes_more_time_than_there_is(endless):
+    async with web({"/a": endless}) as site:
+        assert (await refused(f"{site.url}/a", seconds=1)).code == FAILED
+        await asyncio.wait_for(site.left.wait(), 5)
+
+
+@on_both_loops
+async def test_whatever_goes_wrong_is_told_in_the_same_words():
+    """Nobody learns from them whether there is a name, a machine or a port."""
+    pages = {"/404": page(PNG, 404), "/500": page(PNG, 500), "/204": page(b"", 204), "/302": page(b"", 302), "/loop": moved("/loop"),
+             "/junk": b"junk\r\n\r\n", "/nothing": b"", "/slow": hanging}  # fmt: skip
+    async with web(pages) as site:
+        closed = site.port
+        told = [await refused(f"{site.url}{path}", seconds=1 if path == "/slow" else 10) for path in pages]
+
+    async def unknown(host, port):
+        raise OSError(host)
+
+    told += [await refused(f"http://a.test:{closed}/", resolve=unknown), await refused(f"http://127.0.0.1:{closed}/")]
+    told += [await refused(url) for url in ("http://10.0.0.1/", "http://169.254.169.254/", "http://", "http://" + "a" * 70_000,
+                                            "http://" + "a" * 300 + "/", "http://\0/", "http://127.0.0.1:99999999/")]  # fmt: skip
+    (same,) = {(one.status, one.code, one.message, one.param) for one in told}
+    assert same == (400, FAILED, "Invalid 'p0': the image could not be downloaded.", "p0")
+
+
+# Other requests
+
+
+def here():
+    return Guard(allowed([HERE], PORTS))
+
+
+async def sent(request):
+    async with here().answer(request) as answer:
+        return answer.status_code, await answer.aread()
+
+
+async def test_a_request_of_any_method_goes_out_as_it_is():
+    heard = []
+
+    async def hear(reader, writer):
+        heard.append(await reader.readexactly(7))
+        writer.write(page(b"", 307, location="/else"))
+
+    async with web({"/a": hear}) as site:
+        request = httpx.Request("POST", f"{site.url}/a", headers={"authorization": "Bearer x"}, json={"a": 1})
+        assert await sent(request) == (307, b""), "nobody else gets what was meant for this one"
+        ((_, headers),) = site.asked
+    assert heard == [b'{"a":1}'] and (headers["authorization"], headers["content-type"]) == (
+        "Bearer x",
+        "application/json",
+    )
+
+
+async def test_a_header_goes_no_further_than_to_whom_it_was_sent():
+    async with web({"/to": moved("/a"), "/a": page(PNG)}) as site:
+        for accept in ({"accept": "image/*"}, {}):
+            request = httpx.Request(
+                "GET", f"{site.url}/to", headers={"authorization": "Bearer x", "cookie": "y", **accept}
+            )
+            assert await sent(request) == (200, PNG)
+            (_, first), (_, second) = site.asked[-2:]
+            assert (
+                first["authorization"] == "Bearer x"
+                and second.keys() & {"authorization", "cookie", "accept"} == accept.keys()
+            )
+
+
+@on_both_loops
+async def test_an_answer_can_be_read_as_it_comes_until_it_breaks_off():
+    go = asyncio.Event()
+
+    async def halting(reader, writer):
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\none")
+        await go.wait()
+        writer.write(b"two")
+
+    async with web({"/a": halting}) as site:
+        said = []
+        with pytest.raises(Unreachable):
+            async with here().answer(httpx.Request("GET", f"{site.url}/a")) as answer:
+                async for piece in answer.aiter_raw():
+                    said.append(piece)
+                    go.set()
+    assert said == [b"one", b"two"]
+
+
+# Configuration
+
+
+def test_ports_and_networks_are_checked():
+    parse = lambda text: config.parse(text, "gateway.yaml", {}, [])  # noqa: E731
+    both = "images: {networks: [10.1.0.0/16, '::1'], ports: [80, 8443]}\nfiles: {networks: [10.1.0.0/16, '::1'], ports: [80, 8443]}"
+    assert parse(both).images == parse(both).files
+    assert (parse(both).files.networks, parse(both).files.ports) == (("10.1.0.0/16", "::1/128"), (80, 8443))
+    for said, fault in (
+        ("networks: [10.1.0.1/16]", "networks[0]: not a network like 10.1.0.0/16: 10.1.0.1/16 has host bits set"),
+        (
+            "networks: [inside]",
+            "networks[0]: not a network like 10.1.0.0/16: 'inside' does not appear to be an IPv4 or IPv6 network",
+        ),
+        ("ports: [0]", "ports[0]: should be 1 or more, not 0"),
+        ("ports: [65536]", "ports[0]: should be 65535 or less, not 65536"),
+    ):
+        with pytest.raises(config.ConfigError) as caught:
+            parse(f"files: {{{said}}}")
+        assert f"files.{fault}" in str(caught.value)

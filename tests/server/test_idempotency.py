@@ -1,0 +1,255 @@
+"""Idempotency-Key: what is sent twice is asked once, and both get the same bytes."""
+
+import asyncio
+import json
+import sqlite3
+import time
+from contextlib import suppress
+
+import pytest
+
+from gateway.server.idempotency import Key
+from gateway.store import Database, keys
+from gateway.store.records import Begun
+from support.app import HELLO_MESSAGES, gateway, listening, overheard, problem
+from support.sse import text_of
+from support.upstream import CLOSE, DONE, END, HANG, HELLO, chunk, head, said, whole
+
+KEY = {"idempotency-key": "6f1c8a52-2f0e-4c7e-9a53-1b6f3c1f5b7e"}
+BAD = "invalid_request_error"
+NOWHERE = {"url": "postgresql://postgres@/gateway?host=/nowhere"}
+HI, HO = whole(said("Hi")), whole(said("Ho"))
+
+
+def same(first, again):
+    assert (again.status_code, again.content) == (first.status_code, first.content)
+    assert again.headers["content-type"] == first.headers["content-type"]
+    assert again.headers["idempotent-replayed"] == "true" and "idempotent-replayed" not in first.headers
+    assert again.headers["x-request-id"] != first.headers["x-request-id"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("api", ["chat", "respond"])
+async def test_what_is_sent_twice_is_asked_once(api, stream):
+    async with gateway(HELLO if stream else HI, HO) as site:
+        ask = getattr(site, api)
+        first = await ask(headers=KEY, stream=stream)
+        same(first, await ask(headers=KEY, stream=stream))
+        assert first.status_code == 200 and len(site.upstream.posts) == 1
+        other = await ask(headers={"idempotency-key": "another"})
+        assert "Ho" in other.text and "idempotent-replayed" not in other.headers
+
+
+async def test_without_a_key_it_is_asked_each_time():
+    async with gateway(HI, HO, store=NOWHERE) as site:
+        for headers in ({}, {"idempotency-key": ""}):
+            assert "x-gateway-warnings" not in (await site.chat(headers=headers)).headers
+        assert len(site.upstream.posts) == 2
+
+
+@pytest.mark.parametrize("api", ["chat", "respond"])
+async def test_a_key_is_for_one_request(api):
+    async with gateway(HI) as site:
+        await site.chat(headers=KEY, temperature=0)
+        other = await getattr(site, api)(headers=KEY)
+        assert problem(other) == (400, BAD, "idempotency_key_reused", None)
+        assert KEY["idempotency-key"] in other.json()["error"]["message"]
+        assert len(site.upstream.posts) == 1
+
+
+async def test_an_api_is_a_part_of_the_request():
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "a"}], "input": "a"}).encode()
+    async with gateway(HI) as site:
+        assert (await site.chat(body, headers=KEY)).status_code == 200
+        assert problem(await site.respond(body, headers=KEY))[2] == "idempotency_key_reused"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_who_has_all_of_it_gets_it_again(stream):
+    """A client that sends it once more while it hears the end."""
+    async with gateway(HELLO if stream else HI) as site:
+        ends, again = [], []
+
+        async def take(message):
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                ends.append(message)
+                again.append(await site.chat(body, headers=KEY))
+
+        body = json.dumps({"model": "m", "messages": HELLO_MESSAGES, "stream": stream}).encode()
+        first = await overheard(site, take, body, KEY)
+        assert len(ends) == 1
+        same(first, again[0])
+
+
+async def test_a_key_that_is_too_long():
+    async with gateway(HI) as site:
+        assert (await site.chat(headers={"idempotency-key": "k" * 255})).status_code == 200
+        long = await site.chat(headers={"idempotency-key": "k" * 256})
+        assert problem(long) == (400, BAD, "string_above_max_length", None)
+
+
+async def test_tenants_have_keys_of_their_own():
+    ann, bob = ({"authorization": f"Bearer {name}-{'k' * 20}", **KEY} for name in ("ann", "bob"))
+    keys = {"keys": [{"name": name, "key": f"{name}-{'k' * 20}"} for name in ("ann", "bob")]}
+    async with gateway(HI, HO, auth=keys) as site:
+        assert "Hi" in (await site.chat(headers=ann)).text
+        assert "Ho" in (await site.chat(headers=bob)).text
+        assert "Hi" in (await site.chat(headers=ann)).text
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_while_it_is_answered_it_is_not_asked_again(stream):
+    go_on = asyncio.Event()
+    begun = [head(), chunk("Hi")] if stream else [head(type="application/json"), json.dumps(said("Hi")).encode()[:20]]
+    rest = [chunk(finish="stop"), DONE, END] if stream else [json.dumps(said("Hi")).encode()[20:], END]
+    async with gateway([*begun, go_on, *rest]) as site:
+        first = asyncio.create_task(site.chat(headers=KEY, stream=stream))
+        await site.upstream.arrived.wait()
+        again = await site.chat(headers=KEY, stream=stream)
+        assert problem(again) == (409, BAD, "idempotency_key_in_use", None)
+        assert again.headers["retry-after"] == "1"
+        go_on.set()
+        same(await first, await site.chat(headers=KEY, stream=stream))
+        assert len(site.upstream.posts) == 1
+
+
+async def test_of_many_at_once_one_is_asked(store_url):
+    """By two gateways on one store."""
+    where = {"url": store_url}
+    async with gateway(HI, store=where) as one, gateway(HI, store=where) as other:
+        answers = await asyncio.gather(*(site.chat(headers=KEY) for site in (one, other) * 5))
+        assert {answer.status_code for answer in answers} <= {200, 409}
+        told = {answer.content for answer in answers if answer.status_code == 200}
+        again = await other.chat(headers=KEY)
+        assert told == {again.content} and again.headers["idempotent-replayed"] == "true"
+        assert len(one.upstream.posts) + len(other.upstream.posts) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("failing", "status"),
+    [
+        (whole({"error": "busy"}, status=503), 503),
+        (whole({"error": "too many"}, status=429), 429),
+        (whole({"error": "what?"}, status=400), 400),
+        ([CLOSE], 502),
+    ],
+)
+async def test_after_a_failure_it_is_tried_again(failing, status, stream):
+    async with gateway(failing, HELLO if stream else HI) as site:
+        assert (await site.chat(headers=KEY, stream=stream)).status_code == status
+        first = await site.chat(headers=KEY, stream=stream)
+        assert first.status_code == 200
+        same(first, await site.chat(headers=KEY, stream=stream))
+        assert len(site.upstream.posts) == 2
+
+
+@pytest.mark.parametrize("api", ["chat", "respond"])
+async def test_after_a_stream_that_failed_as_well(api):
+    async with gateway([head(), chunk("Hel"), CLOSE], HELLO) as site:
+        ask = getattr(site, api)
+        assert "upstream_lost" in (await ask(headers=KEY, stream=True)).text
+        first = await ask(headers=KEY, stream=True)
+        assert "upstream_lost" not in first.text
+        same(first, await ask(headers=KEY, stream=True))
+
+
+async def test_what_is_wrong_with_a_request_is_not_kept():
+    async with gateway(HI) as site:
+        for _ in range(2):
+            answer = await site.chat(headers=KEY, temperature="hot")
+            assert answer.status_code == 400 and "idempotent-replayed" not in answer.headers
+        assert (await site.chat(headers=KEY)).status_code == 200
+
+
+async def test_a_client_that_leaves_leaves_nothing_behind():
+    async with listening([head(), chunk("Hel"), HANG], HELLO) as site:
+        body = json.dumps({"model": "m", "messages": HELLO_MESSAGES, "stream": True}).encode()
+        async with site.client.stream("POST", "/v1/chat/completions", content=body, headers=KEY) as answer:
+            seen, texts = "", answer.aiter_text()
+            while "Hel" not in seen:
+                seen += await anext(texts)
+        await site.upstream.gone.wait()
+        async with asyncio.timeout(5):
+            while (answer := await site.chat(body, headers=KEY)).status_code == 409:  # noqa: ASYNC110 - nothing tells when
+                await asyncio.sleep(0.01)
+        assert text_of(answer.text) == "Hi" and "idempotent-replayed" not in answer.headers
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_that_is_too_large_is_not_kept(stream):
+    text = "a" * (1 << 20)
+    large = [head(), *[chunk(text)] * 9, chunk(finish="stop"), DONE, END] if stream else whole(said(text * 8))
+    limits = {"frame_bytes": 16 << 20}
+    async with gateway(large, HELLO if stream else HO, limits=limits) as site:
+        first = await site.chat(headers=KEY, stream=stream)
+        assert len(first.content) > 8 << 20
+        again = await site.chat(headers=KEY, stream=stream)
+        assert len(again.content) < 1000 and "idempotent-replayed" not in again.headers
+
+
+async def test_a_store_that_fails_has_no_effect_but_a_warning(caplog):
+    async with gateway(HI, HELLO, HI, store=NOWHERE) as site:
+        answer = await site.chat(headers=KEY)
+        assert "Hi" in answer.text and answer.headers["x-gateway-warnings"] == "dropped:idempotency_key"
+        answer = await site.chat(headers=KEY, stream=True, top_k=1)
+        assert text_of(answer.text) == "Hi"
+        assert answer.headers["x-gateway-warnings"] == "forwarded:top_k, dropped:idempotency_key"
+        assert len(site.upstream.posts) == 2
+    told = [record.getMessage().partition(":")[0] for record in caplog.records if record.name == "gateway"]
+    assert told == ["an idempotency key could not be looked up"] * 2
+
+
+async def test_a_store_that_fails_in_between_is_no_failure(tmp_path, caplog):
+    go_on, path = asyncio.Event(), tmp_path / "gateway.db"
+    async with gateway(
+        [head(), chunk("Hi"), go_on, chunk(finish="stop"), DONE, END], store={"url": f"sqlite:///{path}"}
+    ) as site:
+        first = asyncio.create_task(site.chat(headers=KEY, stream=True))
+        await site.upstream.arrived.wait()
+        with sqlite3.connect(path) as db:
+            db.execute("DROP TABLE keys")
+        db.close()
+        go_on.set()
+        assert (await first).text.endswith("data: [DONE]\n\n")
+    assert "an answer could not be kept for its idempotency key" in caplog.text
+
+
+async def test_a_server_that_gives_a_request_up_frees_its_key():
+    async with gateway([HANG], HI) as site:
+        first = asyncio.create_task(site.chat(headers=KEY))
+        await site.upstream.arrived.wait()
+        first.cancel()
+        assert (await first).status_code == 503
+        assert (await site.chat(headers=KEY)).status_code == 200
+
+
+async def held(key, seconds):
+    """Hold a key for so long."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await key.hold(0.01)
+
+
+async def test_a_key_is_held_for_as_long_as_it_takes(store):
+    first, second = (Key(store, "", "k", "digest", holder) for holder in ("one", "two"))
+    async with store.writing() as db:
+        assert await keys.begin(db, "", "k", "digest", "one", int(time.time()) - 59) is Begun.NEW
+    await held(first, 0.2)
+    async with store.writing() as db:
+        assert await keys.begin(db, "", "k", "digest", "two", int(time.time()) + 30) is Begun.RUNNING
+    await first.end(None)
+    assert await second.begin() is Begun.NEW
+
+
+async def test_a_key_that_cannot_be_held_for_a_moment_is_tried_again(tmp_path):
+    store = Database(f"sqlite:///{tmp_path}/later/gateway.db")
+    key = Key(store, "", "k", "digest", "one")
+    await held(key, 0.05)
+    (tmp_path / "later").mkdir()
+    async with store.writing() as db:
+        await keys.begin(db, "", "k", "digest", "one", int(time.time()) - 59)
+    await held(key, 0.2)
+    async with store.writing() as db:
+        assert await keys.begin(db, "", "k", "digest", "two", int(time.time()) + 30) is Begun.RUNNING
+    await store.close()

@@ -1,0 +1,264 @@
+"""The inspector: who sees which requests, step by step, and what they would be in another format."""
+
+import asyncio
+import json
+import sys
+
+import pytest
+
+from gateway.recording import Asked, Read, Recording, Wrote, read
+from gateway.server.console import exchanges, replaying
+from support.app import gateway, listening, problem
+from support.upstream import HELLO, KEY, chunk, head, stream, whole
+
+LIST = "/admin/exchanges"
+ON = {"inspector": {"enabled": True}}
+KEYS = [
+    {"name": "ann", "key": "ann-key"},
+    {"name": "eve", "key": "eve-key", "scopes": ["inference", "admin"]},
+]
+EVE = {"authorization": "Bearer eve-key"}
+CALLING = stream(
+    chunk('<tool_call>\n{"name": "f", "argu'), chunk('ments": {"a": 1}}\n</tool_call>'), chunk(finish="stop")
+)
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+
+
+async def look(site, path="", **query):
+    answer = await site.client.get(f"{LIST}{path}", params=query)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["cache-control"] == "no-store"
+    return answer.json()
+
+
+async def ids(site, **query):
+    return [one["id"] for one in (await look(site, **query))["exchanges"]]
+
+
+async def ask(site, id, **more):
+    return await site.chat(headers={"x-request-id": id}, **more)
+
+
+# Who sees it
+
+
+async def test_there_is_none_unless_it_is_enabled():
+    async with gateway(HELLO) as site:
+        await ask(site, "one")
+        for path in (LIST, f"{LIST}/one", f"{LIST}/one/entries", f"{LIST}/one/recording", "/inspector"):
+            assert (await site.client.get(path)).status_code == 404
+        assert (await site.client.post(f"{LIST}/one/replay", json={})).status_code == 404
+
+
+@pytest.mark.parametrize("path", ["", "/one", "/one/entries", "/one/recording", "/one/replay"])
+async def test_it_takes_a_key_of_the_scope_admin(path):
+    async with gateway(HELLO, auth={"keys": KEYS}, **ON) as site:
+        await site.chat(headers={**EVE, "x-request-id": "one"})
+        method = "POST" if path.endswith("replay") else "GET"
+        for headers, status in (({}, 401), ({"authorization": "Bearer ann-key"}, 403)):
+            answer = await site.client.request(method, f"{LIST}{path}", headers=headers, json={"format": "auto"})
+            assert problem(answer)[0] == status
+        if method == "GET":
+            assert (await site.client.get(f"{LIST}{path}", headers=EVE)).status_code == 200
+
+
+async def test_the_page_has_nothing_in_it_and_is_there_for_everybody():
+    async with gateway(HELLO, auth={"keys": KEYS}, **ON) as site:
+        before = (await site.client.get("/inspector")).text
+        await site.chat(headers={**EVE, "x-request-id": "of-a-request"})
+        answer = await site.client.get("/inspector")
+        assert answer.text == before and "hermes_json" in before
+        assert "script-src 'self'" in answer.headers["content-security-policy"]
+
+
+# The list
+
+
+async def test_what_goes_on_comes_first_then_what_is_new():
+    go = asyncio.Event()
+    script = [head(), chunk("Hi"), go, *HELLO[1:]]
+    async with listening(script, HELLO, **ON) as site:
+        asking = asyncio.create_task(ask(site, "live", stream=True))
+        await site.upstream.arrived.wait()
+        for name in ("old", "new"):
+            await ask(site, name)
+        assert await ids(site) == ["live", "new", "old"]
+        assert await ids(site, status="live") == ["live"]
+        go.set()
+        await asking
+        assert await ids(site, status="live") == []
+
+
+async def test_it_can_be_filtered():
+    more = {"other": {"backends": ["up"]}}
+    async with gateway(HELLO, HELLO, whole("no", 500), more_models=more, **ON) as site:
+        await ask(site, "noted", surprise=1)
+        await ask(site, "other", model="other")
+        await ask(site, "failed")
+        assert await ids(site) == ["failed", "other", "noted"]
+        assert await ids(site, model="m") == ["failed", "noted"] and await ids(site, model="the") == ["other"]
+        assert await ids(site, status="2xx") == ["other", "noted"]
+        assert await ids(site, status="502") == ["failed"]
+        assert await ids(site, code="forwarded", model="m", status="200") == ["noted"]
+        assert await ids(site, code="dropped") == []
+
+
+async def test_one_is_told_of_as_it_is_known():
+    async with gateway(HELLO, **ON) as site:
+        await ask(site, "one", surprise=1)
+        (one,) = (await look(site))["exchanges"]
+        known = await look(site, "/one")
+    assert (one["endpoint"], one["model"], one["backend"]) == ("/v1/chat/completions", "m", "up")
+    assert (one["live"], one["status"], one["error"], one["cut"]) == (False, 200, None, False)
+    assert one["ledger"] == ["forwarded:surprise"] and one["output_tokens"] == 2
+    assert 0 < one["first_byte"] <= one["duration"]
+    assert known.items() >= one.items()
+    assert {"<think>", "</think>", "<tool_call>", "[TOOL_CALLS]"} <= {*known["markers"]} and "list" not in known[
+        "markers"
+    ]
+    assert known["line"]["sent_bytes"] > 0 and known["reason"]
+
+
+async def test_what_never_got_to_a_model_is_there_too():
+    async with gateway(HELLO, **ON) as site:
+        await ask(site, "none", model="nobody-has-it")
+        known = await look(site, "/none")
+    assert (known["status"], known["error"], known["model"], known["first_byte"]) == (404, "model_not_found", "", None)
+    assert "nobody-has-it" in known["message"]
+
+
+async def test_what_has_no_entry_yet_is_not_listed_and_can_be_asked_for():
+    async with gateway(HELLO, **ON) as site:
+        site.app.state.telemetry.recorder.recent.append(Recording("empty", "", 1))
+        assert await ids(site) == []
+        assert (await look(site, "/empty/entries"))["entries"] == []
+
+
+async def test_of_one_id_the_newest_is_meant_unless_its_start_is_named():
+    async with gateway(HELLO, **ON) as site:
+        await ask(site, "a/b", model="m")
+        await ask(site, "a/b", model="nobody-has-it")
+        recent = site.app.state.telemetry.recorder.recent
+        recent[0].started = "earlier"
+        assert (await look(site, "/a%2Fb"))["status"] == 404
+        assert (await look(site, "/a%2Fb", started="earlier"))["status"] == 200
+        for path in ("/a%2Fc", "/a%2Fb?started=never"):
+            assert problem(await site.client.get(f"{LIST}{path}"))[0] == 404
+
+
+# Entries
+
+
+async def test_a_stream_is_followed_page_by_page(monkeypatch):
+    monkeypatch.setattr(exchanges, "_ENTRIES", 3)
+    go = asyncio.Event()
+    script = [head(), chunk("Hi"), go, chunk(finish="stop"), *stream()[1:]]
+    async with listening(script, **ON) as site:
+        asking = asyncio.create_task(ask(site, "one", stream=True))
+        kinds, after = [], -1
+        while "wrote" not in kinds:
+            page = await look(site, "/one/entries", after=after) if await ids(site) else {"entries": []}
+            kinds += [one["kind"] for one in page["entries"]]
+            after += len(page["entries"])
+        assert kinds == ["asked", "prepared", "put", "answered", "read", "began", "wrote"]
+        assert not page["over"] and not page["more"]
+        go.set()
+        await asking
+        first = await look(site, "/one/entries")
+        assert first["more"] and first["over"] and len(first["entries"]) == 3
+        while (page := await look(site, "/one/entries", after=after))["entries"]:
+            kinds += [one["kind"] for one in page["entries"]]
+            after = page["entries"][-1]["n"]
+        assert kinds[-1] == "over" and page == {"entries": [], "more": False, "over": True}
+
+
+async def test_what_is_said_is_in_them_and_what_is_secret_is_not():
+    more = {"type": "mcp", "server_label": "s", "server_url": "http://u:pass-1@h", "headers": {"x": "secret-1"}}
+    backend = {"api_key": KEY}
+    async with gateway(whole({"error": f"no {KEY}"}, 500), HELLO, backend=backend, **ON) as site:
+        body = {"model": "m", "input": "my words", "tools": [more]}
+        await site.client.post("/v1/responses", json=body, headers={"x-request-id": "one", "authorization": "mine-1"})
+        text = json.dumps(await look(site, "/one/entries"))
+    assert "my words" in text and "no ****" in text
+    for secret in (KEY, "pass-1", "secret-1", "mine-1"):
+        assert secret not in text
+
+
+@pytest.mark.parametrize("after", ["", "x", "-7"])
+async def test_a_number_that_is_none_is_the_beginning(after):
+    async with gateway(HELLO, **ON) as site:
+        await ask(site, "one")
+        assert (await look(site, "/one/entries", after=after))["entries"][0]["n"] == 0
+
+
+def recording_of(*sizes):
+    made = Recording("1", "", 1 << 30)
+    made.add(Asked(0.0, path="/", body=b"a" * sizes[0]))
+    for size in sizes[1:]:
+        made.add(Read(0.0, call=1, data=b"r" * size))
+    made.add(Wrote(0.0, data=b"w"))
+    return made
+
+
+def test_what_a_page_has_is_bounded(monkeypatch):
+    monkeypatch.setattr(exchanges, "_LONGEST", 10)
+    monkeypatch.setattr(exchanges, "_BYTES", 20)
+    page = exchanges.page(recording_of(11, 10, 1), -1, ())
+    assert [one.get("cut") for one in page.entries] == [11, None] and page.more and not page.over
+    assert page.entries[0]["body"] == {"text": "a" * 10}
+    page = exchanges.page(recording_of(1, 12, 1), 0, ())
+    assert [(one["n"], one.get("cut")) for one in page.entries] == [(1, 12), (2, None), (3, None)]
+    assert page.entries[0]["data"] == {"text": "r" * 10} and not page.more
+
+
+# The file
+
+
+@pytest.mark.parametrize("content", [True, False])
+async def test_it_can_be_had_as_a_recording_with_the_contents_if_files_may_have_them(content):
+    async with gateway(HELLO, recording={"content": content}, **ON) as site:
+        await site.client.post(
+            "/v1/responses", json={"model": "m", "input": "my words"}, headers={"x-request-id": "one"}
+        )
+        answer = await site.client.get(f"{LIST}/one/recording")
+    assert answer.headers["content-disposition"] == 'attachment; filename="recording.jsonl"'
+    assert read(answer.content).over and (b"my words" in answer.content) is content
+    assert json.loads(answer.text.partition("\n")[0])["redacted"] is not content
+
+
+# In another format
+
+
+async def replay(site, id, **body):
+    return await site.client.post(f"{LIST}/{id}/replay", json=body)
+
+
+async def test_it_can_be_replayed_in_another_format():
+    async with gateway(CALLING, model={"backends": ["up"], "format": "hermes_json"}, **ON) as site:
+        await ask(site, "one", stream=True, tools=TOOLS)
+        same, other = [(await replay(site, "one", format=format)).json() for format in ("hermes_json", "llama3_json")]
+    assert same == {"same": True, "report": "as it was"}
+    assert not other["same"] and other["report"].startswith("differs\n") and "+" in other["report"]
+
+
+async def test_what_cannot_be_replayed_says_why():
+    async with gateway(HELLO, **ON) as site:
+        await ask(site, "none", model="nobody-has-it")
+        report = (await replay(site, "none", format="auto")).json()
+        assert report == {"same": False, "report": "cannot be replayed: no backend was asked"}
+        assert problem(await replay(site, "none", format="nonsense"))[::3] == (400, "format")
+        assert problem(await replay(site, "none"))[::3] == (400, "format")
+        site.app.state.telemetry.recorder.recent[-1].over = False
+        assert "not over" in (await replay(site, "none", format="auto")).json()["error"]["message"]
+
+
+async def test_a_replay_that_takes_too_long_is_ended(monkeypatch, tmp_path):
+    monkeypatch.setattr(replaying, "_SECONDS", 0)
+    assert (await replaying.Replays().replay(b"", "auto")) == replaying.Replayed(
+        False, "It takes longer than 0 seconds."
+    )
+
+
+async def test_a_replay_that_says_nothing_is_none(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    assert (await replaying.Replays().replay(b"", "auto")).report == "It cannot be replayed."

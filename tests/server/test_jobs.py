@@ -1,0 +1,692 @@
+"""Jobs from within: what followers get, how logs are written, and jobs whose process is gone or late."""
+
+import asyncio
+import itertools
+import logging
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy import event, select, text, update
+
+from gateway.endpoints.responses import log
+from gateway.server.jobs.following import follow
+from gateway.server.jobs.scribe import Lost, Scribe
+from gateway.server.jobs.tail import Tail
+from gateway.store import Database, logs, responses
+from gateway.store.records import Row
+from gateway.store.tables import jobs
+from support.app import gateway, listening, problem
+from support.jobs import (
+    BAD,
+    RESUMED,
+    SAID,
+    accepted,
+    asking,
+    cancelled,
+    ended,
+    following,
+    get,
+    left_alone,
+    per_event,
+    rows,
+    slowly,
+    stopping,
+    until,
+    where,
+)
+from support.responses_events import checked
+from support.sse import events
+from support.upstream import DONE, END, HANG, HELLO, chunk, head
+
+LISTS = {"backend": {"kind": "llamacpp"}, "model": {"format": "auto"}}  # its server is asked for a template first
+
+
+# Followers
+
+_IDS = itertools.count()
+
+
+def row_of(first, sizes):
+    """A row of events of these sizes, with a comment before each that is even."""
+    data = b""
+    for number, size in enumerate(sizes, first):
+        comment = b": gateway-warnings x\n\n" if size % 2 == 0 else b""
+        data += comment + b'event: e\ndata: {"sequence_number":%d,"x":"%b"}\n\n' % (number, b"~" * size)
+    return Row(first, first + len(sizes) - 1, data)
+
+
+def written(sizes_of_rows):
+    said, first = [], 0
+    for sizes in sizes_of_rows:
+        said.append(row_of(first, sizes))
+        first = said[-1].last + 1
+    return said
+
+
+def behind(said, after):
+    """What a follower has to get that has the events up to this one."""
+    return b"".join(per_event(b"".join(row.data for row in said))[after + 1 :])
+
+
+class Log:
+    """The log of a response in a store, and its tail, to which rows are added as they are stored."""
+
+    def __init__(self, store, known=()):
+        self.store, self.id, self._known = store, f"resp_{next(_IDS)}", known
+        self.tail = Tail(known[-1].last if known else -1)
+
+    async def begin(self):
+        body = {"id": self.id, "status": "in_progress", "output": []}
+        async with self.store.writing() as db:
+            await responses.open(db, "", body, [{"id": "a"}], None, 0)
+            await logs.append(db, [(self.id, row) for row in self._known])
+
+    async def add(self, row):
+        async with self.store.writing() as db:
+            await logs.append(db, [(self.id, row)])
+        self.tail.add(row)
+
+    async def follow(self, after):
+        """All that a follower gets."""
+        return await Reader().read(self, after)
+
+
+class Reader:
+    """A follower that waits for so many steps of the loop before each piece."""
+
+    def __init__(self, steps=()):
+        self.got, self._steps = b"", iter(steps)
+
+    async def read(self, one, after):
+        async for piece in follow(one.store, one.id, one.tail, after, 0):
+            self.got += piece
+            for _ in range(next(self._steps, 0)):
+                await asyncio.sleep(0)
+        return self.got
+
+
+SIZES = st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=4), max_size=8)
+FOLLOWERS = st.lists(
+    st.tuples(st.integers(0, 8), st.integers(-1, 40), st.lists(st.integers(0, 60), max_size=6)), max_size=6
+)
+
+
+@given(SIZES, SIZES, FOLLOWERS, st.integers(0, 400), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_a_follower_gets_each_event_behind_its_own_once(tmp_path_factory, known, sizes, followers, most, whole):
+    """`known`: rows from before; `followers`: when each comes, what it has, and how slow it is; `most`: of a tail."""
+    path = tmp_path_factory.getbasetemp() / "followers.db"
+
+    async def run():
+        store = Database(f"sqlite:///{path}")
+        said = written(known + sizes)
+        one = Log(store, said[: len(known)])
+        await one.begin()
+        coming, tasks = sorted(followers, key=lambda follower: follower[0]), []
+        for number, row in enumerate([*said[len(known) :], None]):
+            while coming and (coming[0][0] <= number or row is None):
+                _, after, steps = coming.pop(0)
+                reader = Reader(steps)
+                tasks.append((after, reader, asyncio.create_task(reader.read(one, after))))
+            if row:
+                await one.add(row)
+        for after, reader, _ in tasks:
+            await until(lambda after=after, reader=reader: reader.got, behind(said, after))
+        one.tail.end(whole=whole)
+        for after, _, task in tasks:
+            assert await task == behind(said, after) + (log.DONE if whole else b"")
+        assert one.tail.followers == 0
+        await store.close()
+
+    with pytest.MonkeyPatch.context() as patch, asyncio.Runner() as runner:
+        patch.setattr("gateway.server.jobs.tail._MOST", most)
+        runner.run(run())
+
+
+async def test_who_is_behind_what_is_kept_gets_no_end(store):
+    said = written([[9], [9], [9]])
+    one = Log(store, said)
+    await one.begin()
+    async with store.writing() as db:
+        await logs.trim(db, one.id, len(said[2].data))
+    one.tail.end(whole=True)
+    assert await one.follow(1) == behind(said, 1) + log.DONE
+    assert await one.follow(0) == b""
+
+
+async def test_a_store_that_cannot_be_read_ends_a_stream_too_early(tmp_path, caplog):
+    """While it goes on it is waited for."""
+    store = Database(f"sqlite:///{tmp_path}/a.db")
+    said = written([[9], [9]])
+    one = Log(store, said[:1])
+    await one.begin()
+    async with store.writing() as db:
+        await db.execute(text("ALTER TABLE events RENAME TO gone"))
+    waiting = asyncio.create_task(one.follow(-1))
+    await until(lambda: "cannot be read" in caplog.text)
+    async with store.writing() as db:
+        await db.execute(text("ALTER TABLE gone RENAME TO events"))
+    assert not waiting.done()
+    await one.add(said[1])
+    await until(lambda: one.tail.followers, 1)
+    one.tail.end(whole=True)
+    assert await waiting == behind(said, -1) + log.DONE
+    async with store.writing() as db:
+        await db.execute(text("ALTER TABLE events RENAME TO gone"))
+    assert await one.follow(-1) == b"" and await one.follow(0) == behind(said, 0) + log.DONE
+    await store.close()
+
+
+def test_a_tail_keeps_the_newest(monkeypatch):
+    monkeypatch.setattr("gateway.server.jobs.tail._MOST", 1000)
+    asyncio.run(_kept())
+
+
+async def _kept():
+    tail, said = Tail(), written([[n % 300] for n in range(200)] + [[5000], [9]])
+    for row in said[:-2]:
+        tail.add(row)
+        held = [one for one in said if one.last <= row.last and (tail.behind(one.first - 1) is not None)]
+        assert sum(len(one.data) for one in held) <= 1000 and held[-1] == row
+    tail.add(said[-2])  # larger than all that it keeps
+    assert [*tail.behind(said[-3].last)] == [said[-2]] and tail.behind(said[-4].last) is None
+    tail.add(said[-1])
+    assert [*tail.behind(said[-2].last)] == [said[-1]] and tail.behind(said[-3].last) is None
+    tail.end(whole=True)
+    tail.end(whole=False)
+    assert tail.over and tail.whole
+
+
+# Logs that cannot be written
+
+
+async def test_of_what_cannot_be_stored_for_long_some_is_lost(tmp_path, monkeypatch, caplog):
+    """Those who follow get all of it, and who comes later only what is behind the gap."""
+    monkeypatch.setattr("gateway.server.jobs.scribe._MOST_LATE", 1000)
+    monkeypatch.setattr("gateway.server.jobs.scribe._AGAIN", 0.05)
+    script, gates = slowly(*SAID)
+    url = f"sqlite:///{tmp_path}/a.db"
+    store = Database(url)
+    async with listening(script, **where(url)) as site, asking(site, background=True) as first:
+        await first.reach(4, gates, 0.5)
+        before = len(per_event(first.data))
+        await _rename(store, "events", "gone")
+        await first.reach(16, gates, 0.5)
+        await until(lambda: "responses are lost" in caplog.text)
+        await _rename(store, "gone", "events")
+        for gate in gates:
+            gate.set()
+        data = await first.all()
+        assert (await ended(site, first.id)) == checked(data)
+        await until(lambda: site.app.state.asking.jobs._others, set())  # its log is put away
+        cut = (await get(site, f"{first.id}?stream=true")).content
+        assert data.startswith(cut) and before <= len(per_event(cut)) < 17 and not cut.endswith(DONE)
+        await _goes_on_behind_a_gap(site, first.id, data, len(per_event(cut)) - 1)
+    await store.close()
+
+
+async def _goes_on_behind_a_gap(site, id, data, after):
+    answer = await get(site, f"{id}?stream=true&starting_after={after}")
+    assert problem(answer) == (400, BAD, "events_expired", "starting_after")
+    oldest = int(re.search(r"up to (\d+)", answer.json()["error"]["message"])[1])
+    rest = (await get(site, f"{id}?stream=true&starting_after={oldest}")).content
+    assert oldest > after and rest == b"".join(per_event(data)[oldest + 1 :])
+
+
+async def _rename(store, table, name):
+    async with store.writing() as db:
+        await db.execute(text(f"ALTER TABLE {table} RENAME TO {name}"))
+
+
+async def test_a_mistake_of_ours_ends_a_stream_and_shows_in_the_log(postgres, caplog):
+    """PostgreSQL tells it from a failure: it is none of the store's."""
+    url = postgres.create("mistaken")
+    script, gates = slowly(chunk("Hi"), chunk(finish="stop"))
+    store = Database(url)
+    async with listening(script, **where(url)) as site, asking(site, background=True) as first:
+        await first.reach(5, gates, 0.5)
+        await _rename(store, "responses", "gone")
+        for gate in gates:
+            gate.set()
+        assert not (await first.all()).endswith(DONE)
+        await _rename(store, "gone", "responses")
+        assert (await get(site, first.id)).json()["status"] == "in_progress"
+    await store.close()
+    (record,) = [record for record in caplog.records if record.getMessage() == "a response failed"]
+    assert "responses" in str(record.exc_info[1])
+
+
+@pytest.mark.parametrize("asked", [{"background": True}, {"background": True, "stream": True}, {"stream": True}])
+async def test_a_mistake_of_ours_before_that_is_a_500(asked, monkeypatch, caplog):
+    """As without a job."""
+
+    def broken(*_):
+        raise RuntimeError("a secret of ours")
+
+    monkeypatch.setattr("gateway.server.heads.check", broken)
+    async with gateway(HELLO, **RESUMED) as site:
+        answer = await site.respond(**asked)
+    assert problem(answer)[0] == 500 and "secret" not in answer.text
+    assert [record.levelname for record in caplog.records if "failed" in record.getMessage()] == ["ERROR"]
+
+
+# A gateway that is told to stop
+
+
+async def test_who_comes_when_it_stops_gets_no_job(store_url, store):
+    async with gateway(HELLO, **RESUMED, **where(store_url)) as site:
+        site.app.state.asking.jobs._stopping.set()
+        assert problem(await site.respond(background=True))[0] == 503
+        answer = await site.respond(stream=True)
+        assert checked(answer.content)["store"] is True
+        assert problem(await get(site, f"{checked(answer.content)['id']}?stream=true"))[3] == "stream"
+    assert await rows(store) == {"threads": 1, "items": 2, "responses": 1}
+
+
+async def test_when_it_stops_its_followers_of_anothers_go_elsewhere(store_url):
+    async with (
+        listening(stopping(4), **where(store_url)) as site,
+        listening(HELLO, **where(store_url)) as elsewhere,
+        asking(site, background=True) as first,
+        following(elsewhere, await _id(first)) as second,
+    ):
+        await second.until(b'"delta":"Hel"')
+        elsewhere.app.state.asking.jobs._stopping.set()
+        seen = await second.all()
+        assert not seen.endswith(DONE) and first.data.startswith(seen)
+        assert site.app.state.asking.jobs._running
+
+
+async def _id(follower):
+    await follower.until(b'"delta":"Hel"')
+    return follower.id
+
+
+# Late, or taken by another one
+
+
+async def _late(store, id, **values):
+    """As if its process had said nothing for too long."""
+    async with store.writing() as db:
+        await db.execute(update(jobs).where(jobs.c.id == id).values(held_until=0, **values))
+
+
+@pytest.mark.parametrize("end", ["completed", "cancelled"])
+async def test_one_of_this_process_that_was_late_is_not_taken_over(end, store_url, store):
+    script, gates = slowly(*SAID)
+    async with listening(script, **where(store_url)) as site, asking(site, background=True) as first:
+        await first.reach(4, gates, 0.5)
+        await _late(store, first.id)
+        if end == "completed":
+            await site.app.state.asking.jobs._adopt([first.id])
+        else:
+            await cancelled(site, first.id)
+        for gate in gates:
+            gate.set()
+        data = await first.all()
+        response = checked(data)
+        assert response["status"] == end and (await get(site, first.id)).json() == response
+        assert (await get(site, f"{first.id}?stream=true")).content == data
+
+
+async def test_whoever_has_lost_it_stores_nothing_of_it(store_url, store, caplog):
+    """Another process has it: here it ends at once, and its followers have to come again."""
+    async with listening(stopping(4), **where(store_url)) as site, asking(site, background=True) as first:
+        await first.until(b'"delta":"Hel"')
+        before = await rows(store)
+        async with store.writing() as db:
+            await db.execute(update(jobs).values(holder="another"))
+        async with asyncio.timeout(5):
+            await site.upstream.gone.wait()
+        assert not (await first.all()).endswith(DONE)
+        assert await rows(store) == before
+        assert (await get(site, first.id)).json()["status"] == "in_progress"
+        await _late(store, first.id)
+        failed = await ended(site, first.id)
+        again = (await get(site, f"{first.id}?stream=true")).content
+        assert checked(again) == failed and again.startswith(first.data) and failed["status"] == "failed"
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_whoever_has_lost_it_finds_out_when_it_writes(streamed, store_url, store, monkeypatch):
+    """Be it a piece, or the end."""
+    monkeypatch.setattr("gateway.server.jobs.jobs._HELD", 60.0)
+    script, gates = slowly(chunk("Hi"), chunk(finish="stop"))
+    async with gateway(script, **where(store_url)) as site:
+        id = await (left_alone(site) if streamed else accepted(site))
+        running = site.app.state.asking.jobs._running
+        before = await rows(store)
+        await _late(store, id, holder="another")
+        for gate in gates:
+            gate.set()
+        await until(lambda: running, {})
+        assert (await rows(store), (await get(site, id)).json()["status"]) == (before, "in_progress")
+
+
+async def test_whoever_has_lost_it_does_not_end_it_either(tmp_path):
+    """Its backend has failed, and its last words are on their way to the store, which is busy."""
+    path = f"sqlite:///{tmp_path}/a.db"
+    store, gate = Database(path), asyncio.Event()
+    async with gateway([head(), chunk("Hi"), gate, END], **where(path)) as site:
+        id = await left_alone(site)
+        at_work = site.app.state.asking.jobs
+        job, task = at_work._running[id], at_work._tasks[id]
+        await until(lambda: any(b"Hi" in row.data for row in job.tail.behind(-1)))
+        before, told = await rows(store), job._told
+        async with store.writing() as db:
+            await db.execute(update(jobs).values(holder="another"))
+            gate.set()
+            await until(lambda: job._told > told)
+            at_work._lose(job)
+            await asyncio.wait((task,))
+        assert (await rows(store), (await get(site, id)).json()["status"]) == (before, "in_progress")
+    await store.close()
+
+
+async def test_whoever_has_lost_it_does_not_take_it_back_either(store_url, store, monkeypatch):
+    """Its client leaves, and another process has it."""
+    monkeypatch.setattr("gateway.server.jobs.jobs._HELD", 60.0)
+    async with listening([HANG], **LISTS, **where(store_url)) as site:
+        site.upstream.shown["/props"] = [HANG]
+        asked = {"model": "m", "input": "a", "background": True}
+        leaving = asyncio.create_task(site.client.post("/v1/responses", json=asked))
+        await until(lambda: bool(site.upstream.aside))
+        (id,) = site.app.state.asking.jobs._running
+        before = await rows(store)
+        await _late(store, id, holder="another")
+        leaving.cancel()
+        await until(lambda: site.app.state.asking.jobs._tasks, {})
+        assert await rows(store) == before and before["jobs"] == 1
+
+
+async def test_a_job_that_ends_while_its_process_says_that_it_lives(tmp_path):
+    """It is gone when that is answered; the others are held on."""
+    path = f"sqlite:///{tmp_path}/a.db"
+    store = Database(path)
+    async with listening([HANG], **LISTS, **where(path)) as site:
+        site.upstream.shown["/props"] = [HANG]
+        at_work = site.app.state.asking.jobs
+        asked = {"model": "m", "input": "a", "background": True}
+        leaving = asyncio.create_task(site.client.post("/v1/responses", json=asked))
+        await until(lambda: bool(site.upstream.aside))
+        async with store.writing() as db:
+            await db.execute(update(jobs).values(attempts=1))  # nobody else can write
+            holding = asyncio.create_task(at_work._hold())
+            await asyncio.sleep(0.05)
+            leaving.cancel()
+            await asyncio.sleep(0.1)
+        await holding
+        assert await rows(store) == {}
+    await store.close()
+
+
+# Taken over
+
+
+async def abandoned(site, store, id, **values):
+    """Its gateway has stopped working on it, and said nothing."""
+    at_work = site.app.state.asking.jobs
+    job = at_work._running[id]
+    task = at_work._tasks[id]
+    at_work._lose(job)
+    await asyncio.wait((task,))
+    await _late(store, id, holder="dead", **values)
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    """Gateways look for what they can do more often."""
+    monkeypatch.setattr("gateway.server.jobs.jobs._HELD", 0.05)
+
+
+async def orphan(site, store, *, streamed=False, **values):
+    """The id of a response in the background that this gateway has begun, before it died."""
+    id = await (left_alone(site) if streamed else accepted(site))
+    await site.upstream.arrived.wait()
+    await abandoned(site, store, id, **values)
+    return id
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_where_nothing_was_said_it_is_begun_again(streamed, store_url, store, soon):
+    async with gateway([HANG], **where(store_url)) as site:
+        id = await orphan(site, store, streamed=streamed)
+    async with gateway(HELLO, **where(store_url)) as site:
+        response = await ended(site, id)
+        assert (response["status"], response["id"], len(site.upstream.posts)) == ("completed", id, 1)
+        if streamed:
+            assert checked((await get(site, f"{id}?stream=true")).content) == response
+    left = {"events": 1} if streamed else {}
+    assert await rows(store) == {"threads": 1, "items": 2, "responses": 1, **left}
+
+
+@pytest.mark.parametrize(("attempts", "status"), [(2, "completed"), (3, "failed")])
+async def test_it_is_begun_three_times_at_most(attempts, status, store_url, store, soon):
+    async with gateway([HANG], **where(store_url)) as site:
+        id = await orphan(site, store, attempts=attempts)
+    async with gateway(HELLO, **where(store_url)) as site:
+        response = await ended(site, id)
+        assert (response["status"], len(site.upstream.posts)) == (status, status == "completed")
+        assert status == "completed" or response["error"]["code"] == "server_error"
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_what_cannot_be_begun_again_has_failed(streamed, store_url, store, soon):
+    """Its model is not there any more."""
+    async with gateway([HANG], **where(store_url)) as site:
+        id = await orphan(site, store, streamed=streamed)
+    async with gateway(HELLO, model=False, **where(store_url)) as site:
+        response = await ended(site, id)
+        assert (response["status"], response["error"]["code"]) == ("failed", "invalid_prompt")
+        assert "'m'" in response["error"]["message"]
+        if streamed:
+            assert checked((await get(site, f"{id}?stream=true")).content) == response
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_one_that_is_begun_again_is_known_to_its_client(streamed, store_url, store, soon):
+    """Whatever happens before it is accepted once more, it does not vanish."""
+    async with gateway([HANG], **where(store_url)) as site:
+        id = await orphan(site, store, streamed=streamed)
+    async with gateway([HANG], **LISTS, **where(store_url)) as site:
+        site.upstream.shown["/props"] = [HANG]
+        await until(lambda: bool(site.upstream.aside))
+        response = await cancelled(site, id)
+        assert (response["status"], response["output"], site.upstream.posts) == ("cancelled", [], [])
+        if streamed:
+            assert checked((await get(site, f"{id}?stream=true")).content) == response
+
+
+async def test_one_that_was_cancelled_is_not_begun_again(store_url, store, soon):
+    async with gateway([HANG], **where(store_url)) as site:
+        id = await orphan(site, store, streamed=True, cancelled=True)
+    async with gateway(HELLO, **where(store_url)) as site:
+        response = await ended(site, id)
+        assert (response["status"], site.upstream.posts) == ("cancelled", [])
+        assert checked((await get(site, f"{id}?stream=true")).content) == response
+
+
+async def test_whoever_cancels_it_need_not_wait_for_its_turn(store_url, store):
+    async with gateway([HANG], **where(store_url)) as site:
+        id = await orphan(site, store)
+        response = await cancelled(site, id)
+        assert (response["status"], response["output"]) == ("cancelled", [])
+
+
+async def test_its_conversation_goes_on_with_it(store_url, store, soon):
+    async with gateway([HANG], **where(store_url)) as site:
+        conversation = (await site.client.post("/v1/conversations", json={})).json()["id"]
+        id = await accepted(site, conversation=conversation)
+        await site.upstream.arrived.wait()
+        await abandoned(site, store, id)
+    async with gateway(HELLO, **where(store_url)) as site:
+        assert (await ended(site, id))["status"] == "completed"
+        listed = (await site.client.get(f"/v1/conversations/{conversation}/items")).json()["data"]
+        assert [item["content"][0]["text"] for item in listed] == ["Hi", "Hello"]
+        assert (await site.respond(conversation=conversation, stream=True)).status_code == 200
+
+
+async def test_its_conversation_is_free_when_it_has_failed(store_url, store, soon):
+    async with listening(stopping(4), HELLO, **where(store_url)) as site:
+        conversation = (await site.client.post("/v1/conversations", json={})).json()["id"]
+        async with asking(site, background=True, conversation=conversation) as first:
+            await first.until(b'"delta":"Hel"')
+            await abandoned(site, store, first.id)
+            assert (await ended(site, first.id))["status"] == "failed"
+        assert (await site.respond(conversation=conversation)).status_code == 200
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_where_only_its_end_was_not_told_it_is(streamed, store_url, store, soon, monkeypatch):
+    """Its process dies as soon as the response is stored."""
+    async with gateway(HELLO, **where(store_url)) as site:
+        write = Scribe.write
+
+        async def dying(*said, last=False):
+            if last:
+                raise Lost
+            await write(*said)
+
+        monkeypatch.setattr(Scribe, "write", dying)
+        id = await (left_alone(site) if streamed else accepted(site))
+        await until(lambda: site.app.state.asking.jobs._running, {})
+        monkeypatch.setattr(Scribe, "write", write)
+        assert (await rows(store))["jobs"] == 1
+        stored = await ended(site, id)
+        await _late(store, id, holder="dead")
+    async with gateway(HELLO, **where(store_url)) as site:
+        left = {"events": 1} if streamed else {}
+        await until(lambda: rows(store), {"threads": 1, "items": 2, "responses": 1, **left})
+        assert site.upstream.posts == [] and await ended(site, id) == stored and stored["status"] == "completed"
+        if streamed:
+            assert checked((await get(site, f"{id}?stream=true")).content) == stored
+
+
+async def test_of_one_in_the_foreground_that_had_not_begun_nothing_is_left(store_url, store, soon):
+    async with gateway([HANG], **RESUMED, **where(store_url)) as site:
+        asked = asyncio.create_task(site.respond(stream=True))
+        await site.upstream.arrived.wait()
+        (id,) = site.app.state.asking.jobs._running
+        await abandoned(site, store, id)
+        assert problem(await asked)[0] == 503
+    async with gateway(HELLO, **RESUMED, **where(store_url)):
+        await until(lambda: rows(store), {})
+
+
+async def test_where_the_store_fails_it_is_begun_again_later(tmp_path, soon):
+    """What it goes on from cannot be read for a while."""
+    url = f"sqlite:///{tmp_path}/a.db"
+    store = Database(url)
+    async with gateway(HELLO, [HANG], **where(url)) as site:
+        first = events((await site.respond(stream=True, input="a")).text)[-1]["response"]["id"]
+        site.upstream.arrived.clear()
+        id = await accepted(site, previous_response_id=first)
+        await site.upstream.arrived.wait()
+        await abandoned(site, store, id)
+    await _rename(store, "items", "gone")
+    async with gateway(HELLO, **where(url)) as site:
+        await until(lambda: _attempts(store), 2)
+        await asyncio.sleep(0.1)
+        assert site.upstream.posts == []
+        await _rename(store, "gone", "items")
+        await _late(store, id, holder="dead")
+        assert (await ended(site, id))["status"] == "completed"
+        assert [message["content"] for message in site.asked["messages"]] == ["a", "Hi", "Hello"]
+    await store.close()
+
+
+async def _attempts(store):
+    async with store.reading() as db:
+        return await db.scalar(select(jobs.c.attempts))
+
+
+async def test_one_in_the_foreground_that_had_begun_has_failed(store_url, store, soon):
+    async with listening(stopping(4), **RESUMED, **where(store_url)) as site, asking(site) as first:
+        await first.until(b'"delta":"Hel"')
+        await abandoned(site, store, first.id)
+        assert not (await first.all()).endswith(DONE)
+        failed = await ended(site, first.id)
+        assert (failed["status"], failed["error"]["code"]) == ("failed", "server_error")
+        async with following(site, first.id) as again:
+            data = await again.all()
+        assert checked(data) == failed and data.startswith(first.data)
+
+
+# Watched from elsewhere
+
+
+async def test_who_follows_elsewhere_shares_a_watch(store_url):
+    script, gates = slowly(*SAID)
+    async with (
+        listening(script, **where(store_url)) as site,
+        listening(HELLO, **where(store_url)) as elsewhere,
+        asking(site, background=True) as first,
+    ):
+        await first.reach(4, gates)
+        watches = elsewhere.app.state.asking.jobs._watches
+        async with following(elsewhere, first.id) as second:
+            async with following(elsewhere, first.id, 1) as third:
+                await third.until(b'"sequence_number":4,')
+                await second.until(b'"sequence_number":4,')
+                assert len(watches) == 1
+            await until(lambda: [watch.users for watch in watches.values()], [1])
+            for gate in gates:
+                gate.set()
+            assert await second.all() == await first.all()
+        await until(lambda: watches, {})
+        assert (await get(elsewhere, f"{first.id}?stream=true")).content == first.data
+
+
+async def test_a_watch_waits_for_a_store_that_fails(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("gateway.server.jobs.scribe._AGAIN", 0.05)
+    script, gates = slowly(*SAID)
+    url = f"sqlite:///{tmp_path}/a.db"
+    store = Database(url)
+    async with (
+        listening(script, **where(url)) as site,
+        listening(HELLO, **where(url)) as elsewhere,
+        asking(site, background=True) as first,
+    ):
+        await first.reach(4, gates)
+        async with following(elsewhere, first.id) as second:
+            await second.until(b'"sequence_number":4,')
+            await _rename(store, "events", "gone")
+            await until(lambda: "the log of a response cannot be read" in caplog.text)
+            await first.reach(9, gates)
+            await _rename(store, "gone", "events")
+            for gate in gates:
+                gate.set()
+            assert await second.all() == await first.all()
+    await store.close()
+
+
+async def test_what_is_wanted_of_a_job_elsewhere_is_heard(store_url, monkeypatch):
+    """Sooner than its process looks, where the database tells."""
+    monkeypatch.setattr("gateway.server.jobs.jobs._HELD", 0.5 if store_url.startswith("sqlite") else 15.0)
+    async with gateway([HANG], **where(store_url)) as site, gateway(HELLO, **where(store_url)) as elsewhere:
+        id = await accepted(site)
+        await site.upstream.arrived.wait()
+        async with asyncio.timeout(10):
+            response = await cancelled(elsewhere, id)
+        assert response["status"] == "cancelled" and site.upstream.gone.is_set()
+
+
+async def test_who_writes_does_not_hear_itself(postgres, monkeypatch):
+    """What is added to a log is no reason to look what others want of it."""
+    monkeypatch.setattr("gateway.server.jobs.jobs._HELD", 60.0)
+    url = postgres.create("unheard")
+    script, gates = slowly(*SAID)
+    async with listening(script, **where(url)) as site, asking(site, background=True) as first:
+        await first.reach(2, gates)
+        looks = []
+        engine = site.app.state.store._engines.writes.sync_engine
+        event.listen(engine, "before_cursor_execute", lambda *told: looks.append("wanted_until <" in told[2]))
+        await first.reach(20, gates)
+        await cancelled(site, first.id)
+        await until(lambda: looks.count(True), 1)
+        assert len(looks) > 20
+        for gate in gates:
+            gate.set()

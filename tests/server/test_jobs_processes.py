@@ -1,0 +1,964 @@
+"""Responses that outlive their clients' connections, among several gateways: processes that follow, cancel, die, sleep."""
+
+import asyncio
+import signal
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from functools import partial
+
+import httpx
+import pytest
+from sqlalchemy import select, update
+
+from gateway.errors import StoreFailed
+from gateway.server.jobs.desk import Desk
+from gateway.server.jobs.following import follow
+from gateway.server.jobs.lease import Lease
+from gateway.server.jobs.scribe import Lost, Scribe
+from gateway.server.jobs.tail import Tail
+from gateway.server.jobs.takeover import DIED, give_up, settle
+from gateway.server.jobs.watch import Watch
+from gateway.store import jobs as all_jobs
+from gateway.store import logs
+from gateway.store import responses as all_responses
+from gateway.store.records import Job, Row
+from gateway.store.tables import conversations, events, jobs, responses
+from support.app import problem
+from support.gateway_process import process
+from support.jobs import until
+from support.responses_events import checked, events_of
+from support.upstream import DONE, END, HANG, Upstream, chunk, head, said, whole
+
+OVER = b"data: [DONE]\n\n"
+BEGUN = [head(), chunk("Hel")]
+REST = [chunk("lo"), chunk(finish="stop"), DONE, END]
+HELLO = [("completed", "Hello")]
+HEL = [("incomplete", "Hel")]
+ANSWER = whole(said("Hello"))
+NOTHING = {}
+RESUMED = {"responses": {"resume_seconds": 60}}
+LATE = {"stream": {"grace_seconds": 60}}  # nobody is told anything before something is said
+QUICK = {"server": {"drain_seconds": 0.2}}
+OFTEN = {"eager": {"looks": 0.1}}
+
+on_sqlite = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+on_postgresql = pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
+
+
+class Reader:
+    """Reads a stream as it comes, until it ends or breaks off."""
+
+    def __init__(self, client, method, path, **asked):
+        self.data, self._more = b"", asyncio.Event()
+        self.task = asyncio.create_task(self._read(client, method, path, asked))
+
+    async def _read(self, client, method, path, asked):
+        try:
+            with suppress(httpx.RemoteProtocolError, httpx.ReadError):
+                async with client.stream(method, path, **asked) as answer:
+                    assert answer.status_code == 200, await answer.aread()
+                    async for piece in answer.aiter_bytes():
+                        self.data += piece
+                        self._tell()
+        finally:
+            self._tell()
+
+    def _tell(self):
+        self._more.set()
+        self._more = asyncio.Event()
+
+    async def until(self, text):
+        while text not in self.data:
+            assert not self.task.done() or self.task.result(), self.data
+            await self._more.wait()
+
+    async def end(self):
+        await self.task
+        return self.data
+
+
+class Life:
+    """A response as it is asked of one gateway, and seen through any; own: what its own client gets of its stream."""
+
+    def __init__(self, readers, **asked):
+        self._readers, self._asked = readers, asked
+
+    async def begin(self, client, **asked):
+        """Ask for it as a stream, and wait until it has a name."""
+        self.own = self.ask(client, **asked)
+        await self.own.until(b"response.in_progress")
+        first = self.own.data.partition(b"\n\n")[0] + b"\n\n" + OVER
+        self.path = f"/v1/responses/{events_of(first)[0]['response']['id']}"
+
+    def ask(self, client, **asked):
+        return self._reader(client, "POST", "/v1/responses", json=self._body(stream=True, **asked))
+
+    async def submit(self, client, **asked):
+        """Ask for it, and not as a stream."""
+        answer = await client.post("/v1/responses", json=self._body(**asked))
+        assert answer.status_code == 200, answer.text
+        self.path = f"/v1/responses/{answer.json()['id']}"
+
+    def follow(self, client, **after):
+        return self._reader(client, "GET", self.path, params={"stream": True, **after})
+
+    async def get(self, client):
+        return (await self.answer(client)).json()
+
+    async def answer(self, client, **asked):
+        return await client.get(self.path, params=asked)
+
+    async def ended(self, client):
+        """What it comes to."""
+        while (response := await self.get(client))["status"] in ("queued", "in_progress"):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        return response
+
+    async def cancel(self, client):
+        answer = await client.post(f"{self.path}/cancel")
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def _body(self, **asked):
+        return {"model": "m", "input": "a", **self._asked, **asked}
+
+    def _reader(self, *asked, **more):
+        self._readers.append(Reader(*asked, **more))
+        return self._readers[-1]
+
+
+@pytest.fixture
+async def readers():
+    begun = []
+    yield begun
+    for reader in begun:
+        reader.task.cancel()
+    await asyncio.gather(*(reader.task for reader in begun), return_exceptions=True)
+
+
+@pytest.fixture
+def life(readers):
+    """In the background."""
+    return Life(readers, background=True)
+
+
+@pytest.fixture
+def lives(readers):
+    """In the background, and not."""
+    return Life(readers, background=True), Life(readers)
+
+
+@pytest.fixture
+def gateways(store_url, tmp_path):
+    """Starts one more on the store: the process, and a client of it."""
+
+    def start(upstream, **options):
+        return process(upstream.url, store_url, tmp_path, **{"eager": {}, **options})
+
+    return start
+
+
+@pytest.fixture
+def two(gateways):
+    """Starts two at once: the process of the first, and clients of both; one, other: options for one of them alone.
+
+    The other one is told to stop at the end, and does.
+    """
+
+    @asynccontextmanager
+    async def start(upstream, *, one=NOTHING, other=NOTHING, **options):
+        async with AsyncExitStack() as running:
+            both = (running.enter_async_context(gateways(upstream, **{**options, **own})) for own in (one, other))
+            (child, first), (another, second) = await asyncio.gather(*both)
+            yield child, first, second
+            another.terminate()
+            await another.wait()
+
+    return start
+
+
+@pytest.fixture(autouse=True)
+async def bounded():
+    async with asyncio.timeout(90):
+        yield
+
+
+async def killed(child, store):
+    """Dead, and its leases are over as if their time had passed."""
+    child.kill()
+    await child.wait()
+    await leases_end(store)
+
+
+async def leases_end(store):
+    async with store.writing() as db:
+        await db.execute(update(jobs).values(held_until=0))
+
+
+async def found(store, query):
+    async with store.reading() as db:
+        return await db.scalar(query)
+
+
+async def nothing_is_left(store):
+    """No job, and no log that is not put away: packed, or kept for a time."""
+    loose = ~events.c.packed, events.c.valid_until.is_(None)
+    for query in (select(jobs.c.id), select(events.c.response).where(*loose)):
+        await until(partial(found, store, query), None)
+
+
+async def conversation_of(client):
+    return (await client.post("/v1/conversations", json={})).json()["id"]
+
+
+async def goes_on(client, conversation):
+    """What was said there, once more has been."""
+    answer = await client.post("/v1/responses", json={"model": "m", "input": "b", "conversation": conversation})
+    assert answer.status_code == 200, answer.text
+    return await spoken(client, conversation)
+
+
+async def spoken(client, conversation):
+    listed = await client.get(f"/v1/conversations/{conversation}/items", params={"order": "asc"})
+    return [item["content"][0]["text"] for item in listed.json()["data"]]
+
+
+async def is_locked(client, conversation):
+    ask = {"model": "m", "input": "b", "conversation": conversation}
+    assert problem(await client.post("/v1/responses", json=ask))[2] == "conversation_locked"
+
+
+def texts(response):
+    return [(item["status"], *(part["text"] for part in item["content"])) for item in response["output"]]
+
+
+def is_well(response):
+    assert (response["status"], texts(response)) == ("completed", HELLO)
+
+
+def is_cancelled(response, output=()):
+    assert (response["status"], texts(response)) == ("cancelled", [*output])
+
+
+def has_failed(response, output=(), why="has stopped"):
+    assert (response["status"], texts(response)) == ("failed", [*output])
+    assert response["error"]["code"] == "server_error" and why in response["error"]["message"]
+
+
+# Followed from another process
+
+
+async def test_followers_through_another_process_get_the_same(two, life):
+    """With PostgreSQL they do not look by themselves, but are told."""
+    go = asyncio.Event()
+    async with Upstream([[*BEGUN, go, *REST]], ()).serving() as upstream, two(upstream) as (_, one, other):
+        await life.begin(one)
+        followers = [life.follow(other), life.follow(other, starting_after=3), life.follow(one)]
+        for follower in (life.own, *followers):
+            await follower.until(b'"Hel"')
+        go.set()
+        told = await life.own.end()
+        is_well(response := checked(told))
+        every, behind, at_home = [await follower.end() for follower in followers]
+        assert every == at_home == told and told.endswith(behind)
+        assert events_of(behind)[0]["sequence_number"] == 4
+        for client in (one, other):
+            assert await life.get(client) == response
+            assert await life.follow(client).end() == told
+            assert await life.follow(client, starting_after=3).end() == behind
+            assert await life.follow(client, starting_after=1000).end() == OVER
+
+
+async def test_many_followers_through_another_process_cost_one_watch(two, life, tmp_path):
+    """It looks when it is told, or by itself from time to time; and not each of them."""
+    log, goes = tmp_path / "statements", [asyncio.Event() for _ in range(6)]
+    pieces = [step for number, go in enumerate(goes) for step in (go, chunk(f"piece {number}"))]
+    async with (
+        Upstream([[*BEGUN, *pieces, *REST]], ()).serving() as upstream,
+        two(upstream, other={"eager": {"statements": str(log)}}) as (_, one, other),
+    ):
+        await life.begin(one)
+        followers = [life.follow(other) for _ in range(20)]
+        await asyncio.gather(*(follower.until(b'"Hel"') for follower in followers))
+        before = len(log.read_text().splitlines())
+        for number, go in enumerate(goes):
+            go.set()
+            await asyncio.gather(*(follower.until(b'"piece %d"' % number) for follower in followers))
+        done = log.read_text().splitlines()[before:]
+        assert {await follower.end() for follower in followers} == {await life.own.end()}
+    looks, reads, holds = (
+        sum(statement.startswith(begin) for statement in done)
+        for begin in ("SELECT jobs.holder", "SELECT events.first", "WITH locked AS")
+    )
+    assert looks <= len(followers) * len(goes) / 2 + holds and reads <= 2 * looks
+
+
+async def test_who_follows_through_another_process_keeps_it_going(two, lives, store):
+    """As long as somebody does, and so long afterwards as it can be resumed."""
+    _, life = lives
+    async with (
+        Upstream([[*BEGUN, HANG]], ()).serving() as upstream,
+        two(upstream, responses={"resume_seconds": 3}) as (_, one, other),
+    ):
+        await life.begin(one)
+        follower = life.follow(other)
+        await follower.until(b'"Hel"')
+        life.own.task.cancel()
+        wanted = await found(store, select(jobs.c.wanted_until))
+        later = select(jobs.c.id).where(jobs.c.wanted_until > wanted + 1000)
+        await until(partial(found, store, later), life.path.rpartition("/")[-1])
+        assert not upstream.gone.is_set()
+        follower.task.cancel()
+        is_cancelled(await life.ended(other), HEL)
+        await upstream.gone.wait()
+
+
+# A process dies
+
+
+async def test_what_was_said_is_ended_where_it_broke_off(two, lives, readers, store):
+    """One in the foreground that has said nothing yet fails too, if its client knows of it."""
+    lives = (*lives, Life(readers))
+    async with (
+        Upstream([[*BEGUN, HANG], [*BEGUN, HANG], [HANG]], ()).serving() as upstream,
+        two(upstream, **RESUMED) as (child, one, other),
+    ):
+        for life, output in zip(lives, (HEL, HEL, []), strict=True):
+            await life.begin(one)
+            life.followers = [life.follow(other), life.follow(other, starting_after=1)]
+            for follower in (life.own, life.followers[0]):
+                await follower.until(b'"Hel"' if output else b"response.in_progress")
+        await killed(child, store)
+        for life, output in zip(lives, (HEL, HEL, []), strict=True):
+            told, behind = [await follower.end() for follower in life.followers]
+            has_failed(response := checked(told), output)
+            assert told.startswith(life.own.data) and told.endswith(behind)
+            await nothing_is_left(store)
+            assert await life.get(other) == response
+            assert await life.follow(other).end() == told
+    assert len(upstream.posts) == 3
+
+
+async def test_what_no_client_was_told_of_is_forgotten(two, readers, store):
+    async with (
+        Upstream([[HANG], ANSWER], ()).serving() as upstream,
+        two(upstream, **LATE, **RESUMED) as (child, one, other),
+    ):
+        conversation, life = await conversation_of(one), Life(readers)
+        own = life.ask(one, conversation=conversation)
+        await upstream.arrived.wait()
+        life.path = f"/v1/responses/{await found(store, select(jobs.c.id))}"
+        await killed(child, store)
+        assert await own.end() == b""
+        await nothing_is_left(store)
+        assert (await life.answer(other)).status_code == 404
+        assert await goes_on(other, conversation) == ["b", "Hello"]
+
+
+@pytest.mark.parametrize(
+    ("store_url", "stream"), [("sqlite", True), ("postgresql", True), ("postgresql", False)], indirect=["store_url"]
+)
+async def test_what_had_said_nothing_is_begun_again(stream, two, life, store):
+    answer = [*BEGUN, *REST] if stream else ANSWER
+    async with Upstream([[HANG], answer], ()).serving() as upstream, two(upstream) as (child, one, other):
+        await (life.begin if stream else life.submit)(one)
+        followers = [life.follow(other) for _ in range(stream)]
+        await upstream.arrived.wait()
+        await killed(child, store)
+        is_well(response := await life.ended(other))
+        followers += [life.follow(other) for _ in range(stream)]
+        for follower in followers:
+            told = await follower.end()
+            assert checked(told) == response and told.startswith(life.own.data)
+        await nothing_is_left(store)
+    first, second = upstream.posts
+    assert first.json == second.json
+
+
+@on_sqlite
+async def test_what_nobody_survives_fails(gateways, life, store):
+    """At the fourth attempt nobody tries any more."""
+    async with Upstream([[HANG]], ()).serving() as upstream:
+        for attempt in range(3):
+            upstream.arrived.clear()
+            async with gateways(upstream) as (child, client):
+                if not attempt:
+                    await life.submit(client)
+                await upstream.arrived.wait()
+                await killed(child, store)
+        async with gateways(upstream) as (_, client):
+            has_failed(await life.ended(client))
+            assert problem(await life.answer(client, stream=True))[::3] == (400, "stream")
+    assert len(upstream.posts) == 3
+
+
+async def test_a_gateway_that_is_started_again_sees_to_what_it_left(gateways, life, readers, store):
+    silent = Life(readers, background=True)
+    async with Upstream([[*BEGUN, HANG], [HANG], [*BEGUN, *REST]], ()).serving() as upstream:
+        async with gateways(upstream) as (child, client):
+            await life.begin(client)
+            await life.own.until(b'"Hel"')
+            await silent.begin(client)
+            await until(lambda: len(upstream.posts), 2)
+            await killed(child, store)
+        async with gateways(upstream) as (_, client):
+            has_failed(checked(await life.follow(client).end()), HEL)
+            is_well(checked(await silent.follow(client).end()))
+    assert len(upstream.posts) == 3
+
+
+async def test_nobody_has_to_help_when_a_lease_ends(two, life):
+    async with (
+        Upstream([[HANG], [*BEGUN, *REST]], ()).serving() as upstream,
+        two(upstream, eager={"lease": 3}) as (child, one, other),
+    ):
+        await life.begin(one)
+        follower = life.follow(other)
+        await upstream.arrived.wait()
+        child.kill()
+        is_well(checked(await follower.end()))
+    assert len(upstream.posts) == 2
+
+
+@pytest.mark.parametrize(
+    ("store_url", "point", "status"),
+    [
+        ("sqlite", "INSERT INTO events", "completed"),  # the first ones
+        ("sqlite", "UPDATE responses", "failed"),
+        ("sqlite", "DELETE FROM jobs", "completed"),  # the response is stored, and its end is not told
+        ("postgresql", "DELETE FROM jobs", "completed"),
+        ("postgresql", "DELETE FROM events", "completed"),  # which are going to be packed
+    ],
+    indirect=["store_url"],
+)
+async def test_at_whatever_point_it_dies_the_response_ends(point, status, two, life, store):
+    """All of its answer comes at once."""
+    at_once = [head(), b"".join((chunk("Hello"), *REST[1:3])), END]
+    async with (
+        Upstream([at_once], ()).serving() as upstream,
+        two(upstream, one={"dies_at": point}) as (child, one, other),
+    ):
+        own = life.ask(one)
+        await child.wait()
+        seen = await own.end()
+        life.path = f"/v1/responses/{await found(store, select(responses.c.id))}"
+        await leases_end(store)
+        response = await life.ended(other)
+        assert response["status"] == status
+        await until(partial(found, store, select(jobs.c.id)), None)
+        told = await life.follow(other).end()
+        assert checked(told) == response and told.startswith(seen.removesuffix(OVER))
+
+
+@on_sqlite
+async def test_at_whatever_point_it_dies_what_is_no_stream_has_no_events(two, life, store):
+    async with (
+        Upstream([ANSWER], ()).serving() as upstream,
+        two(upstream, one={"dies_at": "DELETE FROM jobs"}) as (child, one, other),
+    ):
+        await life.submit(one)
+        await child.wait()
+        await leases_end(store)
+        is_well(await life.ended(other))
+        await nothing_is_left(store)
+        assert problem(await life.answer(other, stream=True))[::3] == (400, "stream")
+
+
+@pytest.mark.parametrize(
+    ("store_url", "point"),
+    [("sqlite", "UPDATE responses"), ("postgresql", "DELETE FROM jobs")],
+    indirect=["store_url"],
+)
+async def test_at_whatever_point_another_dies_that_ends_it_the_response_ends(point, gateways, life, store):
+    async with Upstream([[*BEGUN, HANG]], ()).serving() as upstream:
+        async with gateways(upstream) as (child, client):
+            await life.begin(client)
+            await life.own.until(b'"Hel"')
+            await killed(child, store)
+        async with gateways(upstream, dies_at=point) as (child, _):
+            await child.wait()
+            await leases_end(store)
+        async with gateways(upstream) as (_, client):
+            told = await life.follow(client).end()
+            has_failed(response := checked(told), HEL)
+            assert told.startswith(life.own.data) and await life.ended(client) == response
+
+
+async def test_a_conversation_is_free_when_what_died_in_it_is_over(two, lives, store):
+    async with (
+        Upstream([[*BEGUN, HANG], [*BEGUN, HANG], ANSWER], ()).serving() as upstream,
+        two(upstream, **RESUMED) as (child, one, other),
+    ):
+        for life in lives:
+            life.conversation = await conversation_of(one)
+            await life.begin(one, conversation=life.conversation)
+            await life.own.until(b'"Hel"')
+        child.kill()
+        await child.wait()
+        await is_locked(other, life.conversation)
+        await leases_end(store)
+        for life in lives:
+            has_failed(await life.ended(other), HEL)
+            assert await goes_on(other, life.conversation) == ["b", "Hello"]
+
+
+async def test_what_is_begun_again_is_part_of_its_conversation(two, life, store):
+    go = asyncio.Event()
+    async with Upstream([[HANG], [go, *ANSWER]], ()).serving() as upstream, two(upstream) as (child, one, other):
+        conversation = await conversation_of(one)
+        await life.submit(one, conversation=conversation)
+        await upstream.arrived.wait()
+        upstream.arrived.clear()
+        await killed(child, store)
+        await upstream.arrived.wait()
+        await is_locked(other, conversation)
+        go.set()
+        is_well(await life.ended(other))
+        assert await goes_on(other, conversation) == ["a", "Hello", "b", "Hello"]
+
+
+@on_sqlite
+async def test_what_cannot_be_begun_again_says_why(two, life, store):
+    """Another one has its conversation meanwhile."""
+    async with Upstream([[HANG]], ()).serving() as upstream, two(upstream) as (child, one, other):
+        await life.begin(one, conversation=await conversation_of(one))
+        await upstream.arrived.wait()
+        child.kill()
+        await child.wait()
+        async with store.writing() as db:
+            await db.execute(update(conversations).values(holder="another"))
+        await leases_end(store)
+        response = checked(await life.follow(other).end())
+        assert response["status"] == "failed" and "operating on this conversation" in response["error"]["message"]
+        assert await life.get(other) == response
+    assert len(upstream.posts) == 1
+
+
+# Cancelled, deleted
+
+
+async def test_one_is_cancelled_through_another_process(two, life):
+    async with Upstream([[*BEGUN, HANG]], ()).serving() as upstream, two(upstream) as (_, one, other):
+        await life.begin(one)
+        follower = life.follow(other)
+        for reader in (life.own, follower):
+            await reader.until(b'"Hel"')
+        is_cancelled(response := await life.cancel(other), HEL)
+        await upstream.gone.wait()
+        for client in (one, other):
+            assert await life.get(client) == await life.cancel(client) == response
+        assert checked(await life.own.end()) == checked(await follower.end()) == response
+
+
+async def test_one_that_has_said_nothing_is_cancelled_through_another_process(two, life):
+    async with Upstream([[HANG]], ()).serving() as upstream, two(upstream, **LATE) as (_, one, other):
+        await life.begin(one)
+        follower = life.follow(other)
+        await upstream.arrived.wait()
+        is_cancelled(response := await life.cancel(other))
+        await upstream.gone.wait()
+        assert checked(await life.own.end()) == checked(await follower.end()) == response
+        assert await life.get(one) == response
+
+
+async def test_what_was_cancelled_is_not_begun_again(two, readers, store):
+    """Its process dies before it hears."""
+    lives = [Life(readers, background=True) for _ in range(2)]
+    async with Upstream([[*BEGUN, HANG], [HANG]], ()).serving() as upstream, two(upstream) as (child, one, other):
+        for life in lives:
+            await life.begin(one)
+        await lives[0].own.until(b'"Hel"')
+        await until(lambda: len(upstream.posts), 2)
+        await asleep(child, store)
+        cancelling = asyncio.gather(*(life.cancel(other) for life in lives))
+        await until(partial(found, store, select(jobs.c.id).where(~jobs.c.cancelled)), None)
+        await killed(child, store)
+        for life, response, output in zip(lives, await cancelling, (HEL, []), strict=True):
+            is_cancelled(response, output)
+            assert checked(await life.follow(other).end()) == response
+    assert len(upstream.posts) == 2
+
+
+@on_postgresql
+async def test_one_whose_process_is_dead_is_cancelled(two, life, store):
+    """Nobody looks for such ones just now."""
+    async with (
+        Upstream([[HANG]], ()).serving() as upstream,
+        two(upstream, other={"eager": None}) as (child, one, other),
+    ):
+        await life.submit(one)
+        await upstream.arrived.wait()
+        child.kill()
+        cancelling = asyncio.create_task(life.cancel(other))
+        await until(partial(found, store, select(jobs.c.cancelled)))
+        await leases_end(store)
+        is_cancelled(await cancelling)
+    assert len(upstream.posts) == 1
+
+
+async def test_what_is_deleted_through_another_process_stops(two, lives):
+    async with (
+        Upstream([[*BEGUN, HANG]], ()).serving() as upstream,
+        two(upstream, **OFTEN, **RESUMED) as (_, one, other),
+    ):
+        for life in lives:
+            await life.begin(one)
+            follower = life.follow(other)
+            for reader in (life.own, follower):
+                await reader.until(b'"Hel"')
+            assert (await other.delete(life.path)).json()["deleted"] is True
+            await upstream.gone.wait()
+            upstream.gone.clear()
+            for reader in (life.own, follower):
+                assert b"[DONE]" not in await reader.end()
+            for client in (one, other):
+                assert (await life.answer(client)).status_code == 404
+
+
+# A process sleeps
+
+
+async def asleep(child, store):
+    """Paused, but not in the midst of a transaction, for which others would have to wait."""
+    while True:
+        child.send_signal(signal.SIGSTOP)
+        try:
+            async with asyncio.timeout(7), store.writing() as db:
+                await db.execute(update(jobs).values(held_until=jobs.c.held_until))
+            return
+        except (TimeoutError, StoreFailed):
+            child.send_signal(signal.SIGCONT)
+            await asyncio.sleep(0.05)
+
+
+async def test_one_that_sleeps_too_long_has_lost_its_jobs(two, lives, store):
+    go = asyncio.Event()
+    async with (
+        Upstream([[*BEGUN, go, chunk("lo"), HANG]], ()).serving() as upstream,
+        two(upstream, **RESUMED) as (child, one, other),
+    ):
+        for life in lives:
+            await life.begin(one)
+            life.follower = life.follow(other)
+            for reader in (life.own, life.follower):
+                await reader.until(b'"Hel"')
+        await asleep(child, store)
+        await leases_end(store)
+        for life in lives:
+            life.told = await life.follower.end()
+            has_failed(checked(life.told), HEL)
+        go.set()
+        child.send_signal(signal.SIGCONT)
+        for life in lives:
+            seen = await life.own.end()
+            assert life.told.startswith(seen) and b"[DONE]" not in seen
+            for client in (one, other):
+                assert await life.get(client) == checked(life.told)
+                assert await life.follow(client).end() == life.told
+        await upstream.gone.wait()
+
+
+async def test_one_that_sleeps_alone_goes_on(gateways, lives, store):
+    go = asyncio.Event()
+    async with (
+        Upstream([[*BEGUN, go, *REST]], ()).serving() as upstream,
+        gateways(upstream, **RESUMED) as (child, client),
+    ):
+        for life in lives:
+            await life.begin(client)
+            await life.own.until(b'"Hel"')
+        await asleep(child, store)
+        await leases_end(store)
+        go.set()
+        child.send_signal(signal.SIGCONT)
+        for life in lives:
+            is_well(response := checked(await life.own.end()))
+            assert await life.get(client) == response
+
+
+async def test_what_one_that_slept_has_not_ended_another_ends(two, life, store):
+    """Both answer, and only one is heard."""
+    go = asyncio.Event()
+    async with (
+        Upstream([[go, *whole(said("Mine"))], ANSWER], ()).serving() as upstream,
+        two(upstream) as (child, one, other),
+    ):
+        await life.submit(one)
+        await upstream.arrived.wait()
+        await asleep(child, store)
+        await leases_end(store)
+        is_well(response := await life.ended(other))
+        go.set()
+        child.send_signal(signal.SIGCONT)
+        await nothing_is_left(store)
+        for client in (one, other):
+            assert await life.get(client) == response
+
+
+async def test_what_one_that_slept_lets_go_of_is_anothers(two, life, store):
+    """Both are at work in the same conversation."""
+    go = asyncio.Event()
+    async with Upstream([[HANG], [go, *ANSWER]], ()).serving() as upstream, two(upstream) as (child, one, other):
+        conversation = await conversation_of(one)
+        await life.submit(one, conversation=conversation)
+        await until(lambda: len(upstream.posts), 1)
+        await asleep(child, store)
+        await leases_end(store)
+        await until(lambda: len(upstream.posts), 2)
+        child.send_signal(signal.SIGCONT)
+        await upstream.gone.wait()
+        await one.get(f"/v1/conversations/{conversation}")  # by now it has let go of all
+        await is_locked(other, conversation)
+        go.set()
+        is_well(await life.ended(other))
+        assert await goes_on(other, conversation) == ["a", "Hello", "b", "Hello"]
+
+
+# A process stops
+
+
+@pytest.mark.parametrize(
+    ("store_url", "stream"), [("sqlite", True), ("postgresql", True), ("sqlite", False)], indirect=["store_url"]
+)
+async def test_when_one_stops_another_begins_again_what_has_said_nothing(stream, two, life):
+    answer = [*BEGUN, *REST] if stream else ANSWER
+    async with Upstream([[HANG], answer], ()).serving() as upstream, two(upstream, **QUICK) as (child, one, other):
+        await (life.begin if stream else life.submit)(one)
+        followers = [life.follow(other) for _ in range(stream)]
+        await upstream.arrived.wait()
+        child.terminate()
+        is_well(response := await life.ended(other))
+        for follower in followers:
+            assert checked(await follower.end()) == response
+            assert b"[DONE]" not in await life.own.end()
+        await child.wait()
+    assert len(upstream.posts) == 2
+
+
+@on_postgresql
+async def test_however_often_its_gateway_is_restarted_it_goes_on(gateways, life):
+    async with Upstream([*[[HANG]] * 4, ANSWER], ()).serving() as upstream:
+        for attempt in range(4):
+            async with gateways(upstream, **QUICK) as (child, client):
+                if not attempt:
+                    await life.submit(client)
+                await upstream.arrived.wait()
+                upstream.arrived.clear()
+                child.terminate()
+                await child.wait()
+        async with gateways(upstream) as (_, client):
+            is_well(await life.ended(client))
+    assert len(upstream.posts) == 5
+
+
+async def test_what_speaks_when_its_gateway_stops_has_time_to_end(two, lives):
+    go = asyncio.Event()
+    async with (
+        Upstream([[*BEGUN, go, *REST]], ()).serving() as upstream,
+        two(upstream, **RESUMED) as (child, one, other),
+    ):
+        for life in lives:
+            await life.begin(one)
+            life.follower = life.follow(other)
+            await life.follower.until(b'"Hel"')
+        child.terminate()
+        await refused(one)
+        go.set()
+        for life in lives:
+            told = await life.follower.end()
+            is_well(response := checked(told))
+            assert await life.own.end() == told and await life.get(other) == response
+        await child.wait()
+
+
+async def refused(client):
+    """Until it takes no connections any more."""
+    with suppress(httpx.ConnectError, httpx.RemoteProtocolError, httpx.ReadError):
+        while True:
+            async with httpx.AsyncClient(base_url=client.base_url, verify=False) as another:
+                await another.get("/health")
+
+
+async def test_when_one_stops_its_followers_of_anothers_go_elsewhere(two, life):
+    go = asyncio.Event()
+    async with (
+        Upstream([[*BEGUN, go, *REST]], ()).serving() as upstream,
+        two(upstream, **QUICK) as (child, other, one),
+    ):
+        await life.begin(one)
+        follower = life.follow(other)
+        await follower.until(b'"Hel"')
+        child.terminate()
+        seen = await follower.end()
+        await child.wait()
+        go.set()
+        told = await life.own.end()
+        is_well(checked(told))
+        assert told.startswith(seen) and b"[DONE]" not in seen
+
+
+async def test_what_does_not_end_when_its_gateway_stops_fails(two, lives, store):
+    async with (
+        Upstream([[*BEGUN, HANG]], ()).serving() as upstream,
+        two(upstream, **QUICK, **RESUMED) as (child, one, other),
+    ):
+        for life in lives:
+            await life.begin(one)
+            life.followers = [life.own, life.follow(one), life.follow(other)]
+            for follower in life.followers:
+                await follower.until(b'"Hel"')
+        child.terminate()
+        for life in lives:
+            (told,) = {await follower.end() for follower in life.followers}
+            has_failed(response := checked(told), HEL, why="was stopped")
+            await nothing_is_left(store)
+            assert await life.get(other) == response and await life.follow(other).end() == told
+        await child.wait()
+
+
+# The database stops
+
+
+@contextmanager
+def away(postgres):
+    postgres.stop()
+    try:
+        yield
+    finally:
+        postgres.start()
+
+
+@on_postgresql
+async def test_what_is_said_while_the_database_is_away_is_stored_afterwards(two, postgres, lives, store):
+    """Nobody takes it over, though its lease may have ended: nobody could say that he is at work.
+
+    What is told while there is no connection is not heard: so the other process looks often.
+    """
+    goes = [asyncio.Event() for _ in range(2)]
+    async with (
+        Upstream([[*BEGUN, goes[0], REST[0], goes[1], *REST[1:]]], ()).serving() as upstream,
+        two(upstream, **OFTEN, **RESUMED) as (_, one, other),
+    ):
+        for life in lives:
+            await life.begin(one)
+            life.follower = life.follow(other)
+            for reader in (life.own, life.follower):
+                await reader.until(b'"Hel"')
+        with away(postgres):
+            goes[0].set()
+            for life in lives:
+                await life.own.until(b'"lo"')
+                assert (await life.answer(other)).status_code == 503
+            await asyncio.sleep(1)  # ten times as long as either process needs to find out
+        await leases_end(store)
+        for life in lives:
+            await life.follower.until(b'"lo"')
+        goes[1].set()
+        for life in lives:
+            told = await life.follower.end()
+            is_well(response := checked(told))
+            assert await life.own.end() == told == await life.follow(other).end()
+            assert await life.get(other) == response
+
+
+@on_postgresql
+async def test_what_ends_while_the_database_is_away_is_stored_afterwards(two, postgres, lives, store):
+    """Its client is told that it is not stored, as nobody knows yet when it can be."""
+    go = asyncio.Event()
+    async with (
+        Upstream([[*BEGUN, go, *REST]], ()).serving() as upstream,
+        two(upstream, eager={"looks": 0.1, "lease": 3}, **RESUMED) as (_, one, other),
+    ):
+        for life in lives:
+            await life.begin(one)
+            life.follower = life.follow(other)
+            for reader in (life.own, life.follower):
+                await reader.until(b'"Hel"')
+        with away(postgres):
+            go.set()
+            for life in lives:
+                await life.own.end()
+        for life in lives:
+            told = await life.follower.end()
+            response = events_of(told)[-1]["response"]
+            is_well(response)
+            assert response["store"] is False and await life.ended(other) == {**response, "store": True}
+            assert await life.own.end() == told == await life.follow(other).end()
+
+
+@on_postgresql
+async def test_one_takes_up_again_what_it_could_not_store(gateways, postgres, life):
+    go = asyncio.Event()
+    async with (
+        Upstream([[*BEGUN, go, *REST]], ()).serving() as upstream,
+        gateways(upstream, eager={"lease": 1}) as (_, client),
+    ):
+        await life.begin(client)
+        await life.own.until(b'"Hel"')
+        with away(postgres):
+            go.set()
+            told = await life.own.end()
+        assert await life.ended(client) == {**events_of(told)[-1]["response"], "store": True}
+        assert await life.follow(client).end() == told
+
+
+# From within
+
+
+@asynccontextmanager
+async def desk_of(store, scribes="a"):
+    """That of the process `a`; scribes: who it writes logs as."""
+    scribe = Scribe(store, Lease(scribes))
+    writing = asyncio.create_task(scribe.run())
+    yield Desk(store, Lease("a"), scribe, 60, 1000)
+    writing.cancel()
+
+
+async def opened(store, holder):
+    """A response that has said nothing, and whose client has not been told of it."""
+    body = {"id": "r", "status": "in_progress", "background": False, "conversation": None, "output": []}
+    async with store.writing() as db:
+        await all_responses.open(db, "t", body, [], None, 0)
+        await all_jobs.begin(db, "t", "r", b"{}", holder, 0, 1000)
+    return Job("r", "t", b"{}", 1, False)
+
+
+async def test_a_follower_that_lags_is_told_nothing_twice(store):
+    """The log is packed before all that is known of it has been told."""
+    frames = [b"event: e\ndata: %d\n\n" % number for number in range(5)]
+    async with desk_of(store) as desk:
+        await opened(store, "a")
+        await desk.scribe.write("r", Tail(), Row(0, 1, b"".join(frames[:2])))
+        watch = Watch(desk, "r", -1)
+        await until(lambda: watch.tail.last, 1)
+        await desk.scribe.write("r", Tail(), Row(2, 4, b"".join(frames[2:])), last=True)
+        await logs.pack(store, "r")
+        watch.wake()
+        await until(lambda: watch.tail.over)
+        for after in range(-1, 5):
+            told = [piece async for piece in follow(store, "r", watch.tail, after, 0)]
+            assert b"".join(told) == b"".join(frames[after + 1 :]) + OVER
+
+
+async def test_what_somebody_said_who_has_gone_is_logged(store):
+    async with desk_of(store) as desk:
+        await opened(store, "a")
+        tail = Tail()
+        saying = asyncio.create_task(desk.scribe.write("r", tail, Row(0, 1, b"said")))
+        while not desk.scribe._waiting:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        saying.cancel()
+        await until(lambda: tail.last, 1)
+        assert await found(store, select(events.c.data)) == b"said"
+
+
+async def test_whoever_takes_too_long_over_ending_one_has_lost_it(store):
+    """Another one takes it as soon as its log has been read; or it is deleted."""
+    async with desk_of(store, scribes="b") as desk:
+        job = await opened(store, "b")
+        with pytest.raises(Lost):
+            await settle(desk, job, Tail())
+        assert await found(store, select(jobs.c.id)) == "r"
+        async with store.writing() as db:
+            await all_responses.remove(db, await all_responses.find(db, "t", "r"))
+        with pytest.raises(Lost):
+            await give_up(desk, job, Tail(), DIED)

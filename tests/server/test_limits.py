@@ -1,0 +1,424 @@
+"""What keys and models may use: the arithmetic, what is counted where, and what happens where nothing can be."""
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import select
+
+from gateway.config import Key, Model
+from gateway.config.schema import UseLimits
+from gateway.errors import RateLimited, StoreFailed
+from gateway.request import Request, Tool
+from gateway.server.limiting import Limits, counters, estimate
+from gateway.server.limiting.windows import Limit
+from gateway.store import Database, uses
+from gateway.store.records import Slot
+from gateway.store.sweep import sweep
+from gateway.store.tables import uses as table
+from support.app import settings
+
+pytest_plugins = ["support.counters"]
+DAY = 86_400
+NOON = 1_800_000_000 // DAY * DAY + DAY / 2  # a minute, and the half of a day, begins
+FREE = Model()
+
+
+def model(**limits):
+    return Model(limits=UseLimits(**limits))
+
+
+def key(name="k", **limits):
+    return Key(name=name, key="secret-secret-secret", limits=UseLimits(**limits))
+
+
+class Clock:
+    def __init__(self):
+        self.now = NOON
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+async def limits(counted, clock):
+    async with made(counted, clock) as one:
+        yield one
+
+
+@asynccontextmanager
+async def made(sections, clock=time.time):
+    config = settings("http://127.0.0.1:9", **sections)
+    store = Database(config.store.url.get_secret_value())
+    one = Limits(config, store, clock)
+    yield one
+    await one.close()
+    await store.close()
+
+
+async def ask(limits, who=None, of=FREE, tokens=0, name="m"):
+    return await limits.admit(who, name, of, lambda: tokens)
+
+
+async def refused(limits, *asked, **more):
+    with pytest.raises(RateLimited) as error:
+        await ask(limits, *asked, **more)
+    return error.value
+
+
+async def over(grant, used=None):
+    """The answer of a request that was let in has come to its end."""
+    if used is not None:
+        grant.used = lambda: used
+    async with grant:
+        pass
+
+
+def counts(grant):
+    """What is left, by unit."""
+    return {
+        unit: int(grant.headers[f"x-ratelimit-remaining-{unit}"])
+        for unit in ("requests", "tokens")
+        if f"x-ratelimit-remaining-{unit}" in grant.headers
+    }
+
+
+# Arithmetic
+
+NUMBERS = st.integers(0, 1000)
+LIMITS = st.builds(
+    Limit, st.just("it"), st.just("it"), st.just("tokens"), st.integers(1, 1000), st.sampled_from([60, DAY])
+)
+
+
+@given(LIMITS, NUMBERS, NUMBERS, NUMBERS, st.floats(0, 3 * DAY))
+def test_who_comes_back_when_told_to_is_let_in(limit, taken, before, cost, after):
+    now = NOON + after
+    counted = dict(zip(limit.slots(now), (taken + cost, before), strict=False))
+    standing = limit.standing(counted, cost, now)
+    if cost > limit.amount:
+        assert standing.wait == inf and not standing.fits
+        return
+    if standing.fits:
+        assert standing.left == limit.amount - standing.used - cost
+        return
+    assert 0 < standing.wait <= 2 * limit.seconds
+    later = now + standing.wait + 1e-3
+    slots = limit.slots(later)
+    counted[slots[0]] = counted.get(slots[0], cost) if slots[0] != limit.slot(now) else taken + cost
+    if slots[0] != limit.slot(now):
+        counted |= {slots[0]: cost, **({slots[1]: taken} if limit.slides and slots[1] == limit.slot(now) else {})}
+    assert limit.standing({slot: counted.get(slot, 0) for slot in slots}, cost, later).fits
+
+
+@given(LIMITS, NUMBERS, NUMBERS, st.floats(0, 3 * DAY))
+def test_all_is_there_again_after_the_reset(limit, taken, before, after):
+    now = NOON + after
+    standing = limit.standing(dict(zip(limit.slots(now), (taken, before), strict=False)), 0, now)
+    slots = limit.slots(now + standing.reset + 1e-3)
+    counted = dict(zip(limit.slots(now), (taken, before), strict=False))
+    assert limit.standing({slot: counted.get(slot, 0) for slot in slots}, 0, now + standing.reset + 1e-3).used == 0
+
+
+def test_a_day_is_one_of_utc():
+    day = Limit("it", "it", "tokens", 10, DAY)
+    midnight = time.strptime("2026-11-22 UTC", "%Y-%m-%d %Z")
+    assert time.gmtime(day.slot(NOON).start)[3:6] == (0, 0, 0)
+    assert midnight[3:6] == (0, 0, 0) and day.slots(NOON) == [day.slot(NOON)]
+    assert day.standing({day.slot(NOON): 11}, 1, NOON).wait == DAY / 2
+
+
+def test_a_request_takes_its_prompt_and_the_answer_that_it_allows():
+    said = (
+        {"role": "user", "content": "x" * 36},
+        {"role": "user", "content": [{"type": "image_url", "url": "data:" + "x" * 999}]},
+    )
+    plain = Request(model="m", messages=said)
+    assert estimate(plain) == -(-(36 + len("user" * 2 + "image_url")) // 4)
+    tool = Tool("f", {"name": "f", "strict": None, "parameters": {"maximum": 5}})
+    assert estimate(Request(model="m", messages=said, tools=(tool,), max_tokens=50, n=2)) == 15 + 2 * 50
+
+
+# Admission
+
+
+async def test_nothing_is_counted_where_there_are_no_limits(limits):
+    assert await ask(limits, key(), FREE) is None
+
+
+async def test_so_many_requests_a_minute(limits, clock):
+    who = key(requests_per_minute=3)
+    for left in (2, 1, 0):
+        grant = await ask(limits, who)
+        assert grant.headers == {
+            "x-ratelimit-limit-requests": "3",
+            "x-ratelimit-remaining-requests": str(left),
+            "x-ratelimit-reset-requests": "120s",
+        }
+    error = await refused(limits, who)
+    assert error.problem.error() == {
+        "message": "Rate limit reached for the key 'k': 3 requests per minute, used 3, requested 1. Try again in 80 s.",
+        "type": "rate_limit_error",
+        "param": None,
+        "code": "rate_limit_exceeded",
+    }
+    assert error.retry_after == "80" and error.headers["x-ratelimit-remaining-requests"] == "0"
+    await ask(limits, key("another", requests_per_minute=3))
+    clock.now += 79
+    await refused(limits, who)
+    clock.now += 1
+    assert counts(await ask(limits, who)) == {"requests": 0}
+    await refused(limits, who)
+    clock.now += 120
+    assert counts(await ask(limits, who)) == {"requests": 2}
+
+
+async def test_tokens_that_were_not_used_are_given_back_to_their_window(limits, clock):
+    who = key(tokens_per_minute=100)
+    first = await ask(limits, who, tokens=80)
+    assert (
+        await refused(limits, who, tokens=30)
+    ).retry_after == "68"  # 20 of 60 seconds into the next minute: 80 × 7/8
+    clock.now += 65  # the window of the first is the one before, and counts for 55 of 60 seconds
+    await refused(limits, who, tokens=30)
+    await over(first, used=20)
+    assert counts(await ask(limits, who, tokens=30)) == {"tokens": 100 - 19 - 30}
+
+
+async def test_tokens_that_were_used_beyond_count_when_they_are_known(limits, clock):
+    who = key(tokens_per_minute=100, tokens_per_day=1000)
+    first = await ask(limits, who, tokens=10)
+    clock.now += 600
+    await over(first, used=500)
+    error = await refused(limits, who, tokens=1)
+    assert "used 490, requested 1" in error.problem.message
+    clock.now += 120
+    assert counts(await ask(limits, who, tokens=1)) == {"tokens": 99}
+    day = key(tokens_per_day=1000)
+    assert counts(await ask(limits, day, tokens=1)) == {"tokens": 1000 - 500 - 2}
+
+
+async def test_without_a_count_the_estimate_stays_and_a_failure_takes_nothing(limits):
+    who = key(tokens_per_minute=100)
+    await over(await ask(limits, who, tokens=40))
+    with pytest.raises(StoreFailed):
+        async with await ask(limits, who, tokens=60):
+            raise StoreFailed("It is not there.")
+    assert counts(await ask(limits, who, tokens=60)) == {"tokens": 0}
+
+
+async def test_a_day_ends_at_midnight(limits, clock):
+    who = key(tokens_per_day=100)
+    await ask(limits, who, tokens=100)
+    error = await refused(limits, who, tokens=1)
+    assert error.retry_after == str(DAY // 2) and "tokens per day" in error.problem.message
+    clock.now += DAY / 2 - 1
+    await refused(limits, who, tokens=1)
+    clock.now += 1
+    grant = await ask(limits, who, tokens=1)
+    assert counts(grant) == {"tokens": 99} and grant.headers["x-ratelimit-reset-tokens"] == f"{DAY}s"
+
+
+async def test_who_is_refused_by_one_limit_uses_up_no_other(limits):
+    who = key(requests_per_minute=5, tokens_per_minute=100)
+    of = model(requests_per_minute=3, tokens_per_day=1000)
+    for _ in range(3):
+        grant = await ask(limits, who, of, tokens=10)
+    assert counts(grant) == {"requests": 0, "tokens": 70}
+    for _ in range(4):
+        error = await refused(limits, who, of, tokens=10)
+    assert "the model 'm': 3 requests per minute" in error.problem.message
+    assert counts(await ask(limits, who, tokens=10)) == {"requests": 1, "tokens": 60}
+    assert counts(await ask(limits, None, model(tokens_per_day=1000), tokens=1)) == {"tokens": 969}
+
+
+async def test_a_limit_that_was_changed_goes_on_with_what_was_used(limits):
+    for _ in range(3):
+        await ask(limits, key(requests_per_minute=3))
+    await refused(limits, key(requests_per_minute=3))
+    assert counts(await ask(limits, key(requests_per_minute=5))) == {"requests": 1}
+
+
+async def test_what_is_too_large_for_a_limit_never_comes_in(limits):
+    who = key(requests_per_minute=1, tokens_per_minute=100)
+    error = await refused(limits, who, tokens=101)
+    assert error.problem.message == "The request may take 101 tokens, and the key 'k' has 100 tokens per minute."
+    assert error.retry_after is None
+    await ask(limits, who, tokens=100)
+
+
+async def test_so_many_at_a_time(limits):
+    who, of = key(concurrent=2, requests_per_minute=4), model(concurrent=1)
+    first, second = await ask(limits, who), await ask(limits, who, of)
+    error = await refused(limits, key("another"), of)
+    assert "the model 'm': 1 requests at a time" in error.problem.message and error.retry_after == "1"
+    assert "the key 'k'" in (await refused(limits, who)).problem.message
+    await over(first)
+    third = await ask(limits, who)
+    await over(second)
+    await over(await ask(limits, who, of))
+    await refused(limits, who)  # its place is free again, for whoever may come
+    await over(third)
+    await refused(limits, who)
+    assert not limits._places._taken
+
+
+async def test_workers_share_what_there_is_at_a_time(clock):
+    async with made({"server": {"workers": 3}}, clock) as one:
+        for most in (1, 3, 7):
+            who = key(concurrent=most)
+            grants = [await ask(one, who) for _ in range(max(1, most // 3))]
+            await refused(one, who)
+            for grant in grants:
+                await over(grant)
+
+
+async def test_of_many_at_once_as_many_come_in_as_may(limits):
+    async def one(number):
+        try:
+            await ask(limits, key(requests_per_minute=20), model(tokens_per_minute=1000), tokens=10)
+        except RateLimited:
+            return False
+        return True
+
+    assert sum(await asyncio.gather(*map(one, range(60)))) == 20
+    assert counts(await ask(limits, None, model(tokens_per_minute=1000), tokens=1)) == {"tokens": 799}
+
+
+async def test_what_takes_no_tokens_needs_none(limits):
+    who = key(tokens_per_minute=100, requests_per_minute=5)
+    await over(await ask(limits, who, tokens=100), used=200)
+    await refused(limits, who, tokens=1)
+    assert counts(await ask(limits, who)) == {"requests": 3}
+    assert not (await ask(limits, key(tokens_per_minute=100))).headers
+
+
+# Cheap refusals
+
+
+class Asked:
+    """A counter that knows how often it was asked."""
+
+    def __init__(self, counter):
+        self._counter, self.times = counter, 0
+
+    async def take(self, *said):
+        self.times += 1
+        return await self._counter.take(*said)
+
+    async def add(self, amounts):
+        await self._counter.add(amounts)
+
+    async def close(self):
+        await self._counter.close()
+
+
+async def test_who_is_known_to_be_too_much_is_refused_without_a_question(limits, clock):
+    limits._counter = asked = Asked(limits._counter)
+    who = key(tokens_per_minute=100)
+    first = await ask(limits, who, tokens=90)
+    for _ in range(10):
+        assert (await refused(limits, who, tokens=20)).retry_after == "67"
+    assert asked.times == 2
+    assert (await refused(limits, who, tokens=95)).retry_after == "117"  # more than what was refused
+    assert asked.times == 2
+    await ask(limits, who, tokens=5)  # less
+    assert asked.times == 3
+    clock.now += 1  # others may have given something back
+    await refused(limits, who, tokens=20)
+    assert asked.times == 4
+    await over(first, used=50)
+    await ask(limits, who, tokens=20)
+    assert asked.times == 5
+
+
+# What fails
+
+
+async def test_where_nothing_can_be_counted_all_are_let_through_and_the_log_knows_once(caplog, tmp_path, monkeypatch):
+    store = {"url": f"sqlite:///{tmp_path}/no/such/folder.db"}
+    for sections in ({"store": store}, {"limits": {"url": "redis://127.0.0.1:1/0"}}):
+        async with made(sections) as one:
+            caplog.clear()
+            who = key(requests_per_minute=1, tokens_per_minute=1)
+            for _ in range(5):
+                grant = await ask(one, who, tokens=1)
+                assert not grant.headers
+                await over(grant, used=5)
+                one._counter._blind_until = 0.0
+            assert [record.message[:19] for record in caplog.records] == ["limits do not hold,"]
+            one._counter._silent_until = 0.0
+            await ask(one, who, tokens=1)
+            assert len(caplog.records) == 2
+
+
+async def test_after_a_failure_nobody_waits_for_the_next_one(tmp_path):
+    async with made({"store": {"url": f"sqlite:///{tmp_path}/no/such/folder.db"}}) as one:
+        one._counter._counter = asked = Asked(one._counter._counter)
+        for _ in range(5):
+            await ask(one, key(requests_per_minute=1))
+        assert asked.times == 1
+
+
+async def test_a_counter_that_takes_too_long_is_done_without(monkeypatch, clock, caplog):
+    monkeypatch.setattr(counters, "_PATIENCE", 0.01)
+
+    class Slow:
+        async def take(self, *_):
+            await asyncio.Event().wait()
+
+        async def close(self):
+            """There is nothing to be closed."""
+
+    async with made({}, clock) as one:
+        one._counter._counter = Slow()
+        assert not (await ask(one, key(requests_per_minute=1))).headers
+        assert "TimeoutError" in caplog.text
+
+
+async def test_redis_may_be_restarted(redis_server, clock):
+    async with made({"limits": {"url": redis_server.url}}, clock) as one:
+        who = key("restarted", requests_per_minute=2)
+        await ask(one, who)
+        redis_server.stop()
+        redis_server.start()
+        assert counts(await ask(one, who)) == {"requests": 1}  # what it knew is gone
+
+
+async def test_an_error_on_the_way_gives_the_place_back(limits):
+    def broken():
+        raise ZeroDivisionError
+
+    who = key(concurrent=1, tokens_per_minute=1)
+    with pytest.raises(ZeroDivisionError):
+        await limits.admit(who, "m", FREE, broken)
+    await ask(limits, who)
+
+
+# The store
+
+
+@pytest.mark.parametrize("name", ["k", "m" * 500])
+async def test_amounts_are_added_up_by_key_and_window(store, name):
+    one, next_one, other = Slot(name, 0, 120), Slot(name, 60, 180), Slot("other", 0, 120)
+    async with store.writing() as db:
+        assert await uses.add(db, {one: 5, next_one: 0}) == {one: 5, next_one: 0}
+        assert await uses.add(db, {other: 1, next_one: 7, one: -2}) == {other: 1, next_one: 7, one: 3}
+
+
+async def test_old_windows_are_swept(store):
+    old, new = Slot("k", 0, 120), Slot("k", 60, 180)
+    async with store.writing() as db:
+        await uses.add(db, {old: 5, new: 7})
+    await sweep(store, 121, 0, 0)
+    async with store.reading() as db:
+        assert [*await db.execute(select(table.c.start, table.c.amount))] == [(60, 7)]

@@ -1,0 +1,302 @@
+"""Limits as clients meet them: on every way of asking, in heads and in refusals, and what was used in the end."""
+
+import asyncio
+import json
+
+import pytest
+from sqlalchemy import func, select
+
+from gateway.store.tables import uses
+from support.app import HELLO_MESSAGES, gateway, listening, problem
+from support.jobs import accepted, ended, slowly, until
+from support.sse import payloads
+from support.upstream import CLOSE, COUNTS, HANG, HELLO, RESET, chunk, head, said, whole
+from support.websocket import connected, error, response
+
+NOON = 1_800_057_600 // 86_400 * 86_400 + 43_200
+SECRET = "ann-secret-0123456789"
+ANN = {"authorization": f"Bearer {SECRET}"}
+BOB = {"authorization": "Bearer bob-secret-0123456789"}
+LIMITED = (429, "rate_limit_error", "rate_limit_exceeded", None)
+ANSWER = whole(said("Hi"))  # 9 tokens
+EMBEDDED = whole(
+    {"object": "list", "data": [{"embedding": [1.0], "index": 0}], "usage": {"prompt_tokens": 4, "total_tokens": 4}}
+)
+RANKED = whole({"results": [{"index": 0, "relevance_score": 1}], "usage": {"prompt_tokens": 6, "total_tokens": 6}})
+NOWHERE = {"url": "sqlite:////nowhere/at/all/gateway.db"}
+
+
+def keys(**limits):
+    ann = {"name": "ann", "key": SECRET, "limits": limits}
+    return {"auth": {"keys": [ann, {"name": "bob", "key": BOB["authorization"].removeprefix("Bearer ")}]}}
+
+
+def limited(**limits):
+    return {"model": {"limits": limits}}
+
+
+def stopped(site, at=NOON):
+    """A gateway whose minute does not end within a test."""
+    site.app.state.limits._clock = lambda: at
+    return site
+
+
+async def used(site, rule="tokens_per_minute", of="model/m"):
+    async with site.app.state.store.reading() as db:
+        return await db.scalar(select(func.coalesce(func.sum(uses.c.amount), 0)).where(uses.c.key == f"{of}/{rule}"))
+
+
+async def post(site, path, headers=None, **body):
+    return await site.client.post(f"/v1/{path}", json={"model": "m", **body}, headers=headers)
+
+
+def told(answer, unit="requests"):
+    names = [f"x-ratelimit-{name}-{unit}" for name in ("limit", "remaining", "reset")]
+    return tuple(answer.headers.get(name) for name in names)
+
+
+async def test_a_key_has_so_many_requests_a_minute():
+    async with gateway(ANSWER, **keys(requests_per_minute=2)) as site:
+        stopped(site)
+        for left in ("1", "0"):
+            answer = await site.chat(headers=ANN)
+            assert answer.status_code == 200 and told(answer) == ("2", left, "120s")
+        answer = await site.chat(headers=ANN)
+        assert problem(answer) == LIMITED and answer.headers["retry-after"] == "90"
+        assert told(answer) == ("2", "0", "120s") and len(site.upstream.posts) == 2
+        assert "the key 'ann': 2 requests per minute, used 2" in answer.text and SECRET not in answer.text
+        answer = await site.chat(headers=BOB)
+        assert answer.status_code == 200 and told(answer) == (None, None, None)
+        stopped(site, NOON + 90)
+        assert (await site.chat(headers=ANN)).status_code == 200
+
+
+WAYS = {
+    "chat/completions": ({"messages": HELLO_MESSAGES}, ANSWER, 9),
+    "completions": ({"prompt": "Hello"}, ANSWER, 9),
+    "responses": ({"input": "Hello"}, ANSWER, 9),
+    "responses/compact": ({"input": "Hello"}, ANSWER, 9),
+    "responses/input_tokens": ({"input": "Hello" * 100}, ANSWER, 0),
+    "embeddings": ({"input": "Hello"}, EMBEDDED, 4),
+    "rerank": ({"query": "a", "documents": ["b"]}, RANKED, 6),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_every_way_of_asking_is_limited(way):
+    body, script, tokens = WAYS[way]
+    if way == "completions":
+        script = whole({"choices": [{"index": 0, "text": "Hi", "finish_reason": "stop"}], "usage": COUNTS})
+    limits = limited(requests_per_minute=1, tokens_per_minute=100)
+    async with gateway(script, backend={"kind": "vllm"}, **limits) as site:
+        stopped(site)
+        answer = await post(site, way, **body)
+        assert answer.status_code == 200, answer.text
+        assert told(answer) == ("1", "0", "120s") and await used(site) == tokens
+        answer = await post(site, way, **body)
+        assert problem(answer) == LIMITED and told(answer) == ("1", "0", "120s")
+        assert await used(site, "requests_per_minute") == 1
+
+
+async def test_an_alias_is_the_same_model():
+    async with gateway(ANSWER, model={"limits": {"requests_per_minute": 1}, "aliases": ["a"]}) as site:
+        stopped(site)
+        await site.chat()
+        assert problem(await site.chat(model="a")) == LIMITED
+
+
+@pytest.mark.parametrize("way", ["chat/completions", "responses"])
+async def test_a_stream_tells_what_is_left_and_uses_what_it_has_used(way):
+    async with gateway(HELLO, **limited(tokens_per_minute=1000, requests_per_minute=5)) as site:
+        stopped(site)
+        limit = "max_output_tokens" if way == "responses" else "max_tokens"
+        answer = await post(site, way, **WAYS[way][0], stream=True, **{limit: 500})
+        assert told(answer)[1] == "4" and told(answer, "tokens") == ("1000", "497", "120s")
+        assert await used(site) == 9
+
+
+async def test_what_may_be_used_counts_until_it_is_known_what_was():
+    go = asyncio.Event()
+    async with gateway([go, *ANSWER], **limited(tokens_per_minute=1000)) as site:
+        stopped(site)
+        first = asyncio.create_task(site.chat(max_tokens=600))
+        await site.upstream.arrived.wait()
+        answer = await site.chat(max_tokens=600)
+        assert problem(answer) == LIMITED and "used 603, requested 603" in answer.text
+        go.set()
+        assert (await first).status_code == 200
+        assert (await site.chat(max_tokens=600)).status_code == 200
+        assert await used(site) == 18
+
+
+async def test_a_request_beyond_the_limit_never_comes_in():
+    async with gateway(ANSWER, **limited(tokens_per_minute=100)) as site:
+        answer = await site.chat(max_tokens=101)
+        assert problem(answer) == LIMITED and "retry-after" not in answer.headers
+        assert "may take 104 tokens, and the model 'm' has 100 tokens per minute" in answer.text
+
+
+FAILURES = {
+    "refused": whole({"error": {"message": "no"}}, status=500),
+    "lost": [RESET],
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+async def test_a_failure_takes_a_request_and_no_tokens(failure):
+    async with gateway(FAILURES[failure], **limited(tokens_per_minute=1000, requests_per_minute=5)) as site:
+        stopped(site)
+        answer = await site.chat(max_tokens=500)
+        assert answer.status_code >= 500 and told(answer)[1] == "4"
+        assert (await used(site), await used(site, "requests_per_minute")) == (0, 1)
+
+
+@pytest.mark.parametrize("path", ["embeddings", "rerank"])
+async def test_a_service_that_fails_takes_no_tokens(path):
+    async with gateway(FAILURES["refused"], **limited(tokens_per_minute=1000)) as site:
+        stopped(site)
+        answer = await post(site, path, **WAYS[path][0])
+        assert answer.status_code >= 500 and told(answer, "tokens")[0] == "1000"
+        assert await used(site) == 0
+
+
+async def test_what_is_refused_before_it_is_asked_uses_nothing():
+    async with gateway(ANSWER, **limited(requests_per_minute=5)) as site:
+        assert (await site.chat(temperature="hot")).status_code == 400
+        assert (await post(site, "embeddings")).status_code == 400
+        assert not site.app.state.store.exists()
+
+
+async def test_an_answer_that_breaks_off_takes_what_it_has_said():
+    async with gateway([head(), chunk("x" * 400), CLOSE], **limited(tokens_per_minute=1000)) as site:
+        stopped(site)
+        answer = await site.chat(stream=True, max_tokens=500)
+        assert "error" in payloads(answer.text)[-1]
+        assert 100 < await used(site) < 120
+
+
+async def test_choices_are_one_request_and_their_tokens_are_added_up():
+    async with gateway(HELLO, backend={"kind": "transformers"}, **limited(tokens_per_minute=1000)) as site:
+        stopped(site)
+        answer = await site.chat(n=3, max_tokens=100)
+        assert answer.status_code == 200 and told(answer, "tokens")[1] == "697"
+        assert len(site.upstream.posts) == 3 and await used(site) == 7 + 3 * 2
+
+
+async def leave(site, script_says, **fields):
+    """A client that leaves as soon as it has been told this, or its backend has been asked."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", site.client.base_url.port)
+    body = json.dumps({"model": "m", "messages": HELLO_MESSAGES, "max_tokens": 500, **fields}).encode()
+    writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+    await site.upstream.arrived.wait()
+    if script_says:
+        await reader.readuntil(script_says)
+    writer.transport.abort()
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize("n", [1, 2])
+async def test_who_leaves_takes_what_was_said_so_far(streamed, n):
+    script = [head(), chunk("x" * 400), HANG] if streamed else [HANG]
+    limits = limited(tokens_per_minute=2000, concurrent=1)
+    async with listening(script, backend={"kind": "transformers"}, **limits) as site:
+        stopped(site)
+        await leave(site, b"x" * 400 if streamed else b"", stream=streamed, n=n)
+        await until(lambda: dict(site.app.state.limits._places._taken), {})
+
+        async def settled():
+            return await used(site) < 500
+
+        await until(settled)
+        least = 100 if streamed else 0
+        assert least < await used(site) < n * 120
+
+
+async def test_over_a_websocket():
+    async with (
+        listening(HELLO, **limited(requests_per_minute=2, tokens_per_minute=1000)) as site,
+        connected(site) as socket,
+    ):
+        stopped(site)
+        for _ in range(2):
+            response(await socket.respond(max_output_tokens=100))
+        assert error(await socket.respond()) == LIMITED
+
+        async def spent():
+            return await used(site)
+
+        assert await until(spent, 18)
+
+
+async def test_a_response_in_the_background_holds_its_place_until_it_ends():
+    script, gates = slowly(chunk("Hi"), chunk(finish="stop"))
+    limits = limited(concurrent=1, tokens_per_minute=1000)
+    async with gateway(script, **limits) as site:
+        stopped(site)
+        id = await accepted(site, max_output_tokens=500)
+        answer = await site.respond()
+        assert problem(answer) == LIMITED and answer.headers["retry-after"] == "1"
+        assert await used(site) > 500
+        for gate in gates:
+            gate.set()
+        assert (await ended(site, id))["status"] == "completed"
+        await until(lambda: dict(site.app.state.limits._places._taken), {})
+
+        async def settled():
+            return 0 < await used(site) < 60
+
+        await until(settled)
+
+
+async def test_the_head_of_a_response_in_the_background_tells_of_limits():
+    async with gateway(HELLO, **limited(requests_per_minute=5)) as site:
+        stopped(site)
+        answer = await site.respond(background=True)
+        assert told(answer) == ("5", "4", "120s")
+        await ended(site, answer.json()["id"])
+        answer = await site.respond(background=True, previous_response_id="resp_none")
+        assert answer.status_code == 400 and told(answer) == (None, None, None)
+
+
+async def test_a_response_that_fails_at_once_takes_no_tokens():
+    async with gateway(FAILURES["refused"], **limited(requests_per_minute=5, tokens_per_minute=1000)) as site:
+        stopped(site)
+        answer = await site.respond(stream=True)
+        assert answer.status_code >= 500 and told(answer)[1] == "4" and await used(site) == 0
+
+
+async def test_so_many_at_a_time():
+    go = asyncio.Event()
+    async with gateway([go, *ANSWER], **keys(concurrent=2)) as site:
+        running = [asyncio.create_task(site.chat(headers=ANN)) for _ in range(2)]
+        await until(lambda: len(site.upstream.posts), 2)
+        answer = await site.chat(headers=ANN)
+        assert problem(answer) == LIMITED and answer.headers["retry-after"] == "1"
+        assert "the key 'ann': 2 requests at a time" in answer.text
+        go.set()
+        assert [answer.status_code for answer in await asyncio.gather(*running)] == [200, 200]
+        assert (await site.chat(headers=ANN)).status_code == 200
+
+
+@pytest.mark.parametrize("sections", [{"store": NOWHERE}, {"limits": {"url": "redis://127.0.0.1:1"}}])
+async def test_where_nothing_can_be_counted_requests_are_let_through(sections, caplog):
+    async with gateway(ANSWER, **limited(requests_per_minute=1, tokens_per_minute=10), **sections) as site:
+        for _ in range(3):
+            answer = await site.chat()
+            assert answer.status_code == 200 and told(answer) == (None, None, None)
+    assert len([record for record in caplog.records if "limits do not hold" in record.message]) == 1
+
+
+async def test_a_request_that_is_sent_again_is_counted_once():
+    async with gateway(ANSWER, **limited(requests_per_minute=1)) as site:
+        stopped(site)
+        for _ in range(3):
+            assert (await site.chat(headers={"idempotency-key": "k"})).status_code == 200
+        assert problem(await site.chat()) == LIMITED
+
+
+async def test_pages_may_read_what_is_told():
+    async with gateway(ANSWER, server={"cors": ["*"]}, **limited(requests_per_minute=1)) as site:
+        answer = await site.chat(headers={"origin": "https://a.example"})
+        shown = answer.headers["access-control-expose-headers"]
+    assert "x-ratelimit-remaining-tokens" in shown and "retry-after" in shown

@@ -1,0 +1,603 @@
+"""What is counted: every way of asking, each request once, by labels that no client makes."""
+
+import asyncio
+import json
+import logging
+import subprocess
+import sys
+
+import pytest
+from starlette.routing import Route
+
+from gateway import config
+from gateway.server import logs
+from gateway.server.telemetry import counting, metrics
+from gateway.server.telemetry.endpoints import OTHER, endpoint
+from gateway.server.telemetry.observation import Pace
+from support.app import gateway, listening
+from support.backends import fleet
+from support.jobs import ended, until
+from support.metrics import scrape
+from support.paths import ROOT
+from support.upstream import CLOSE, COUNTS, DONE, END, HANG, HELLO, chunk, frame, head, said, stream, whole
+from support.websocket import connected
+
+CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
+WELL = (RESPONSES, "m", "up", "200")
+KEYS = [
+    {"name": "ann", "key": "ann-key"},
+    {"name": "eve", "key": "eve-key", "scopes": ["admin"]},
+]
+
+
+def bearer(key):
+    return {"authorization": f"Bearer {key}"}
+
+
+@pytest.fixture
+def lines():
+    heard = []
+    handler = logging.Handler()
+    handler.emit = lambda record: heard.append(record.getMessage())
+    logs.requests.addHandler(handler)
+    yield heard
+    logs.requests.removeHandler(handler)
+    logs.follow(config.Logs())
+
+
+# What is promised
+
+
+def test_the_names_are_the_promised_ones_and_follow_the_conventions():
+    named = {one.name: one.labels for one in metrics.METRICS}
+    promised = {
+        "gateway_requests_total": ("endpoint", "model", "backend", "status"),
+        "gateway_requests_in_flight": ("endpoint",),
+        "gateway_request_duration_seconds": (),
+        "gateway_time_to_first_token_seconds": (),
+        "gateway_inter_token_seconds": (),
+        "gateway_tokens_total": ("model", "kind"),
+        "gateway_ledger_total": ("code",),
+        "gateway_upstream_errors_total": ("backend", "kind"),
+        "gateway_backend_healthy": ("backend",),
+        "gateway_queue_depth": ("backend",),
+    }
+    assert promised.items() <= named.items() and len(named) == len(metrics.METRICS)
+    for one in metrics.METRICS:
+        assert (one.kind == "counter") == one.name.endswith("_total")
+        assert (one.kind == "histogram") == bool(one.buckets) and [*one.buckets] == sorted(set(one.buckets))
+        assert one.help.endswith(".") and all(len(labels) == len(one.labels) for labels in one.known)
+
+
+async def test_a_scrape_is_read_by_prometheus_and_has_all_that_there_is():
+    async with gateway(HELLO) as site:
+        await site.chat(stream=True)
+        got = await scrape(site)
+        for one in metrics.METRICS:
+            family = got.families[one.name.removesuffix("_total")]
+            assert (family.type, family.documentation) == (one.kind, one.help)
+        assert got.sum("gateway_ledger_total") == 0 and got.of("gateway_ledger_total", code="repaired") == 0
+
+
+@pytest.mark.parametrize(
+    ("accept", "type"),
+    [
+        ("", "text/plain; version=0.0.4; charset=utf-8"),
+        ("application/openmetrics-text;version=1.0.0,text/plain;q=0.5", "application/openmetrics-text; version=1.0.0"),
+    ],
+)
+async def test_it_speaks_the_format_that_is_asked_for(accept, type):
+    async with gateway(HELLO) as site:
+        answer = await site.client.get("/metrics", headers={"accept": accept})
+        assert answer.headers["content-type"].startswith(type)
+        assert answer.text.endswith("# EOF\n") == ("openmetrics" in type)
+
+
+# Who may ask
+
+
+async def test_without_keys_anybody_on_the_machine_may_ask():
+    async with gateway(HELLO) as site:
+        await scrape(site)
+        answer = await site.client.get("/metrics", headers={"origin": "https://evil.example.com"})
+        assert answer.status_code == 403, "but no page of a stranger"
+
+
+@pytest.mark.parametrize(("key", "status"), [(None, 401), ("ann-key", 403), ("eve-key", 200), ("no-key", 401)])
+async def test_where_there_are_keys_it_takes_one_for_admins(key, status):
+    async with gateway(HELLO, auth={"keys": KEYS}) as site:
+        answer = await site.client.get("/metrics", headers=bearer(key) if key else None)
+        assert answer.status_code == status
+
+
+async def test_open_metrics_need_no_key():
+    async with gateway(HELLO, auth={"keys": KEYS}, metrics={"open": True}) as site:
+        assert (await scrape(site)).requests() == {}
+
+
+# Every way is counted
+
+
+async def test_a_stream_is_counted_with_all_that_is_known_of_it():
+    usage = {
+        **COUNTS,
+        "prompt_tokens_details": {"cached_tokens": 4},
+        "completion_tokens_details": {"reasoning_tokens": 1},
+    }
+    go = asyncio.Event()
+    script = [head(), chunk("Hi"), go, chunk("!"), chunk(finish="stop"), frame(choices=[], usage=usage), DONE, END]
+    async with listening(script) as site:
+        asking = asyncio.create_task(site.chat(stream=True, surprise=1))
+        await site.upstream.arrived.wait()
+        assert (await scrape(site)).of("gateway_requests_in_flight", endpoint=CHAT) == 1
+        go.set()
+        answer = await asking
+        got = await scrape(site)
+    assert got.of("gateway_requests_in_flight", endpoint=CHAT) == 0
+    assert got.requests() == {(CHAT, "m", "up", "200"): 1}
+    kinds = {
+        kind: got.of("gateway_tokens_total", model="m", kind=kind)
+        for kind in ("input", "output", "cached", "reasoning")
+    }
+    assert kinds == {"input": 7, "output": 2, "cached": 4, "reasoning": 1}
+    assert got.of("gateway_formats_total", format="auto") == 1
+    assert got.of("gateway_ledger_total", code="forwarded") == 1
+    for histogram in "gateway_request_duration_seconds", "gateway_time_to_first_token_seconds":
+        assert got.of(f"{histogram}_count") == 1
+        assert 0 < got.of(f"{histogram}_sum") < 20
+    assert got.of("gateway_inter_token_seconds_count") >= 1
+    assert got.of("gateway_sent_bytes_total", endpoint=CHAT) == len(answer.content)
+    assert got.of("gateway_received_bytes_total", endpoint=CHAT) == len(answer.request.content)
+
+
+async def test_a_whole_answer_has_no_first_token():
+    async with gateway(whole(said())) as site:
+        await site.chat()
+        got = await scrape(site)
+    assert got.requests() == {(CHAT, "m", "up", "200"): 1}
+    assert got.of("gateway_request_duration_seconds_count") == 1
+    assert got.of("gateway_time_to_first_token_seconds_count") == got.of("gateway_inter_token_seconds_count") == 0
+    assert got.of("gateway_tokens_total", model="m", kind="input") == 7
+
+
+async def test_several_choices_of_one_request_are_one_request():
+    async with gateway(HELLO, backend={"kind": "transformers"}) as site:
+        await site.chat(stream=True, n=3)
+        got = await scrape(site)
+    assert len(site.upstream.posts) == 3
+    assert got.requests() == {(CHAT, "m", "up", "200"): 1}
+    assert got.of("gateway_tokens_total", model="m", kind="output") == 6
+
+
+async def test_aliases_are_counted_as_their_model_and_names_that_nobody_knows_as_none():
+    async with gateway(HELLO, model={"aliases": ["alias"]}) as site:
+        await site.chat(model="alias")
+        for number in range(20):
+            await site.chat(model=f"made-up-{number}")
+            await site.client.get(f"/made-up/{number}")
+            await site.client.request(f"MADE{number}", CHAT)
+        got = await scrape(site)
+    assert got.requests() == {
+        (CHAT, "m", "up", "200"): 1,
+        (CHAT, "", "", "404"): 20,
+        (OTHER, "", "", "404"): 20,
+        ("/v1/chat/completions/{id}", "", "", "405"): 20,
+    }
+    assert got.values("gateway_tokens_total", "model") == {"m"}
+
+
+async def test_models_that_a_backend_lists_are_known():
+    async with gateway(HELLO, models=["listed"], model=False) as site:
+        await site.chat(model="listed")
+        assert (await scrape(site)).requests() == {(CHAT, "listed", "up", "200"): 1}
+
+
+async def test_a_fallback_is_counted_as_the_model_that_answered():
+    async with fleet(
+        [whole("no", 503)],
+        [HELLO],
+        backends=[{}, {}],
+        model={"backends": ["b0"], "fallback": ["other"]},
+        more_models={"other": {"backends": ["b1"]}},
+    ) as site:
+        await site.chat()
+        got = await scrape(site)
+    assert got.requests() == {(CHAT, "other", "b1", "200"): 1}
+    assert got.of("gateway_ledger_total", code="translated") == 1
+    assert got.of("gateway_upstream_errors_total", backend="b0", kind="overloaded") == 1
+
+
+async def test_the_requests_own_faults_are_counted_before_a_model_is_known():
+    limits = {"body_bytes": 200}
+    async with gateway(HELLO, auth={"keys": [*KEYS, {"name": "few", "key": "few-key", "limits": {"requests_per_minute": 1}}]}, limits=limits) as site:  # fmt: skip
+        await site.chat(headers=bearer("wrong"))
+        await site.chat(headers=bearer("eve-key"))
+        await site.chat(b"{", headers=bearer("ann-key"))
+        await site.chat(b" " * 300, headers=bearer("ann-key"))
+        await site.chat(headers=bearer("few-key"))
+        await site.chat(headers=bearer("few-key"))
+        got = await scrape(site, "eve-key")
+    assert got.requests() == {
+        (CHAT, "", "", "401"): 1,
+        (CHAT, "", "", "403"): 1,
+        (CHAT, "", "", "400"): 1,
+        (CHAT, "", "", "413"): 1,
+        (CHAT, "m", "up", "200"): 1,
+        (CHAT, "m", "", "429"): 1,
+    }
+    assert got.of("gateway_request_duration_seconds_count") == 1
+
+
+async def test_who_is_refused_as_there_is_too_much_to_do_is_counted():
+    async with listening([head(), HANG], limits={"concurrent": 1}) as site:
+        first = asyncio.create_task(site.chat(stream=True))
+        await site.upstream.arrived.wait()
+        assert (await site.chat()).status_code == 503
+        first.cancel()
+        await until(site.upstream.gone.is_set)
+        await until_counted(site, {(CHAT, "", "", "503"): 1, (CHAT, "m", "up", "499"): 1})
+
+
+async def until_counted(site, wanted):
+    """Whoever leaves is counted when the gateway has seen it."""
+
+    async def requests():
+        return (await scrape(site)).requests()
+
+    await until(requests, wanted)
+
+
+@pytest.mark.parametrize("script", [[head(), HANG], [head(), chunk("Hi"), HANG]])
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_a_client_that_leaves_is_499(script, streamed):
+    async with listening(script) as site:
+        asking = asyncio.create_task(site.chat(stream=streamed))
+        await site.upstream.arrived.wait()
+        asking.cancel()
+        await until_counted(site, {(CHAT, "m", "up", "499"): 1})
+        assert (await scrape(site)).of("gateway_requests_in_flight", endpoint=CHAT) == 0
+
+
+async def test_a_client_that_leaves_before_it_has_said_what_it_wants_is_499():
+    async with gateway(HELLO) as site:
+        asked = [{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}]
+
+        async def receive():
+            return asked.pop(0)
+
+        async def send(message):
+            raise AssertionError(message)
+
+        scope = {"type": "http", "method": "POST", "path": CHAT, "query_string": b"", "headers": []}
+        await site.app(scope, receive, send)
+        got = await scrape(site)
+    assert got.requests() == {(CHAT, "", "", "499"): 1}
+    assert got.of("gateway_received_bytes_total", endpoint=CHAT) == 1
+
+
+async def test_a_stream_that_breaks_off_is_what_it_came_to():
+    async with gateway([head(), chunk("Hi"), CLOSE]) as site:
+        assert (await site.chat(stream=True)).status_code == 200
+        got = await scrape(site)
+    assert got.requests() == {(CHAT, "m", "up", "502"): 1}
+    assert got.of("gateway_upstream_errors_total", backend="up", kind="lost") == 1
+
+
+async def test_a_fault_of_ours_is_500(caplog):
+    async with gateway(HELLO) as site:
+        site.app.state.asking, asking = None, site.app.state.asking
+        assert (await site.chat()).status_code == 500
+        site.app.state.asking = asking
+        assert (await scrape(site)).requests() == {(CHAT, "", "", "500"): 1}
+
+
+async def test_services_are_counted():
+    embedded = {"data": [{"embedding": [1.0]}], "usage": {"prompt_tokens": 5, "total_tokens": 5}}
+    async with gateway(whole(embedded), backend={"kind": "vllm"}) as site:
+        await site.client.post("/v1/embeddings", json={"model": "m", "input": "Hi"})
+        await site.client.post("/v1/embeddings", json={"model": "no", "input": "Hi"})
+        await site.client.post("/v1/rerank", json={"model": "m", "query": "Hi", "documents": ["a"]})
+        got = await scrape(site)
+    assert got.requests() == {
+        ("/v1/embeddings", "m", "up", "200"): 1,
+        ("/v1/embeddings", "", "", "404"): 1,
+        ("/v1/rerank", "m", "up", "502"): 1,
+    }
+    assert got.of("gateway_tokens_total", model="m", kind="input") == 5
+    assert got.of("gateway_upstream_errors_total", backend="up", kind="error") == 1
+    assert got.labelled("gateway_formats_total") == []
+
+
+async def test_a_client_that_leaves_a_service_is_499():
+    async with listening([HANG], backend={"kind": "vllm"}) as site:
+        asking = asyncio.create_task(site.client.post("/v1/embeddings", json={"model": "m", "input": "Hi"}))
+        await site.upstream.arrived.wait()
+        asking.cancel()
+        await until_counted(site, {("/v1/embeddings", "m", "up", "499"): 1})
+
+
+async def test_a_count_of_tokens_uses_none():
+    async with gateway(HELLO) as site:
+        await site.client.post("/v1/responses/input_tokens", json={"model": "m", "input": "Hi"})
+        got = await scrape(site)
+    assert got.requests() == {("/v1/responses/input_tokens", "m", "", "200"): 1}
+    assert got.of("gateway_ledger_total", code="estimated") == 1
+    assert got.labelled("gateway_tokens_total") == []
+
+
+async def test_an_answer_that_is_given_again_asks_no_model():
+    async with gateway(HELLO) as site:
+        for _ in range(2):
+            await site.chat(headers={"idempotency-key": "one"})
+        got = await scrape(site)
+    assert got.requests() == {(CHAT, "m", "up", "200"): 1, (CHAT, "", "", "200"): 1}
+    assert got.of("gateway_tokens_total", model="m", kind="input") == 7
+
+
+async def test_a_response_in_the_background_is_one_request_that_ends_with_it():
+    go = asyncio.Event()
+    async with gateway(
+        [head(), go, chunk("Hi"), chunk(finish="stop"), frame(choices=[], usage=COUNTS), DONE, END]
+    ) as site:
+        id = (await site.respond(background=True)).json()["id"]
+        await site.upstream.arrived.wait()
+        got = await scrape(site)
+        assert (got.requests(), got.of("gateway_requests_in_flight", endpoint=RESPONSES)) == ({}, 1)
+        go.set()
+        assert (await ended(site, id))["status"] == "completed"
+        await until(site.app.state.asking.jobs.idle, None)
+        got = await scrape(site)
+    requests = got.requests()
+    assert requests.pop(WELL) == 1 and {one[0] for one in requests} == {"/v1/responses/{id}"}
+    assert got.of("gateway_tokens_total", model="m", kind="input") == 7
+    assert got.of("gateway_stored_total") == 1
+
+
+@pytest.mark.parametrize("script", [[head(), HANG], [head(), chunk("Hi"), HANG]])
+async def test_a_response_in_the_background_that_is_cancelled_is_499(script):
+    async with gateway(script) as site:
+        id = (await site.respond(background=True)).json()["id"]
+        await site.upstream.arrived.wait()
+        await site.client.post(f"/v1/responses/{id}/cancel")
+        await until(site.app.state.asking.jobs.idle, None)
+        got = await scrape(site)
+    assert got.of("gateway_requests_total", endpoint=RESPONSES, model="m", backend="up", status="499") == 1
+
+
+async def test_a_stream_that_goes_on_without_its_client_is_what_it_came_to():
+    go = asyncio.Event()
+    script = [head(), chunk("Hi"), go, chunk(finish="stop"), DONE, END]
+    async with listening(script, responses={"resume_seconds": 60}) as site:
+        async with site.client.stream("POST", RESPONSES, json={"model": "m", "input": "Hi", "stream": True}) as answer:
+            await anext(answer.aiter_raw())
+        go.set()
+        await until_counted(site, {WELL: 1})
+
+
+async def test_the_job_of_a_gateway_that_died_is_counted_by_the_one_that_goes_on(tmp_path):
+    where = {"store": {"url": f"sqlite:///{tmp_path}/gateway.db"}}
+    async with gateway([head(), HANG], **where, server={"drain_seconds": 0}) as site:
+        id = (await site.respond(background=True)).json()["id"]
+        await site.upstream.arrived.wait()
+    async with gateway(HELLO, **where) as site:
+        await ended(site, id)
+        await until(site.app.state.asking.jobs.idle, None)
+        got = await scrape(site)
+    assert got.of("gateway_requests_total", endpoint=RESPONSES, model="m", backend="up", status="200") == 1
+    assert got.of("gateway_tokens_total", model="m", kind="input") == 7
+
+
+async def test_each_turn_of_a_websocket_is_a_request():
+    async with listening(HELLO) as site, connected(site) as socket:
+        await socket.respond(store=False)
+        await socket.respond(store=False)
+        await socket.respond(model="no")
+        got = await scrape(site)
+        assert got.requests() == {WELL: 2, (RESPONSES, "", "", "404"): 1}
+        assert got.of("gateway_requests_in_flight", endpoint=RESPONSES) == 0
+        assert got.of("gateway_time_to_first_token_seconds_count") == 2
+        assert (
+            got.of("gateway_sent_bytes_total", endpoint=RESPONSES)
+            > 0
+            < got.of("gateway_received_bytes_total", endpoint=RESPONSES)
+        )
+
+
+@pytest.mark.parametrize("script", [[head(), HANG], [head(), chunk("Hi"), HANG]])
+async def test_a_client_of_a_websocket_that_leaves_is_499(script):
+    async with listening(script) as site:
+        async with connected(site) as socket:
+            await socket.create()
+            await site.upstream.arrived.wait()
+            if len(script) > 2:
+                await socket.until("response.output_text.delta")
+        await until_counted(site, {(RESPONSES, "m", "up", "499"): 1})
+
+
+async def test_a_summary_that_comes_before_an_answer_is_not_its_first_token():
+    """It costs tokens, and time until the first one."""
+    async with gateway(stream(chunk("Summary"), chunk(finish="stop"), frame(choices=[], usage=COUNTS)), HELLO) as site:
+        answer = await site.respond(
+            stream=True, context_management=[{"type": "compaction", "compact_threshold": 1000}], input="x" * 8000
+        )
+        assert answer.status_code == 200
+        got = await scrape(site)
+    assert len(site.upstream.posts) == 2 and got.requests() == {WELL: 1}
+    assert got.of("gateway_time_to_first_token_seconds_count") == 1
+    assert got.of("gateway_tokens_total", model="m", kind="input") == 14
+
+
+async def test_what_asks_after_the_gateway_itself_is_not_counted():
+    async with gateway(HELLO) as site:
+        for path in "/health", "/ready", "/metrics":
+            await site.client.get(path)
+        got = await scrape(site)
+    assert got.requests() == {} and got.labelled("gateway_requests_in_flight") == []
+
+
+async def test_every_endpoint_has_a_name_of_its_own():
+    async with gateway(HELLO) as site:
+        routes = [route for route in site.app.routes if isinstance(route, Route)]
+    found = {
+        endpoint(method, route.path) for route in routes for method in route.methods if route.path.startswith("/v1")
+    }
+    assert OTHER not in found and len(found) == 13
+    assert endpoint("GET", "/v1/modelsx") == endpoint("POST", "/v1") == OTHER
+
+
+@pytest.mark.parametrize("script", [[head(), HANG], [head(), chunk("Hi"), HANG]])
+async def test_a_turn_that_is_broken_off_with_the_gateway_is_503(script):
+    async with listening(script) as site, connected(site) as socket:
+        await socket.create()
+        await site.upstream.arrived.wait()
+        (one,) = site.app.state.sockets._open
+        for turn in one._running:
+            turn.cancel()
+        await until_counted(site, {(RESPONSES, "m", "up", "503"): 1})
+        assert (await scrape(site)).of("gateway_requests_in_flight", endpoint=RESPONSES) == 0
+
+
+async def test_a_turn_is_that_of_the_key_of_its_connection(lines):
+    async with listening(HELLO, auth={"keys": KEYS}, logs={"requests": True}) as site:
+        async with connected(site, headers=bearer("ann-key")) as socket:
+            await socket.respond(store=False)
+        await until(lambda: len(lines), 1)
+    assert [(line["key"], line["status"]) for line in map(json.loads, lines)] == [("ann", 200)]
+
+
+def test_a_gateway_begins_without_what_only_a_scrape_needs():
+    code = "import sys; from gateway.server import process; sys.exit('prometheus_client' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False, timeout=60).returncode == 0
+
+
+# Backends, and the store
+
+
+@pytest.mark.parametrize(
+    ("script", "kind"),
+    [
+        ([CLOSE], "lost"),
+        (whole("no", 500), "error"),
+        (whole("no", 503), "overloaded"),
+        (whole({"error": "Loading model"}, 503), "loading"),
+        (whole("no", 504), "timeout"),
+        (whole("no", 401), "auth"),
+        (whole("no", 429), "rate_limit"),
+        (stream(frame(error={"message": "out of memory"})), "error"),
+        (whole("no", 400), None),
+    ],
+    ids=str,
+)
+async def test_failures_of_a_backend_are_counted_by_their_kind(script, kind):
+    async with gateway(script, model={"retries": 0}) as site:
+        await site.chat(stream=True)
+        found = (await scrape(site)).labelled("gateway_upstream_errors_total")
+    assert found == ([{"backend": "up", "kind": kind}] if kind else [])
+
+
+async def test_a_backend_that_is_not_there_is_unreachable_and_then_left_alone():
+    async with gateway(HELLO, backend={"url": "http://127.0.0.1:1", "probe_seconds": 0}, model={"retries": 0}) as site:
+        assert (await scrape(site)).of("gateway_backend_healthy", backend="up") == 1
+        for _ in range(5):
+            await site.chat()
+        got = await scrape(site)
+    assert got.of("gateway_upstream_errors_total", backend="up", kind="unreachable") == 5
+    assert got.of("gateway_backend_healthy", backend="up") == 0
+    states = {labels["state"] for labels in got.labelled("gateway_backend_circuit")}
+    assert states == {"open"}
+
+
+async def test_who_waits_for_a_backend_is_seen():
+    go = asyncio.Event()
+    script = [head(), go, chunk("Hi"), chunk(finish="stop"), DONE, END]
+    async with listening(script, backend={"concurrent": 1}) as site:
+        asking = [asyncio.create_task(site.chat(stream=True)) for _ in range(3)]
+
+        async def waiting():
+            return (await scrape(site)).of("gateway_queue_depth", backend="up")
+
+        await until(waiting, 2)
+        go.set()
+        await asyncio.gather(*asking)
+        assert await waiting() == 0
+
+
+async def test_a_store_that_fails_is_counted(tmp_path):
+    async with gateway(HELLO, store={"url": f"sqlite:///{tmp_path}"}) as site:
+        await site.respond()
+        got = await scrape(site)
+    assert got.of("gateway_store_errors_total") >= 1 and got.of("gateway_stored_total") == 0
+    assert got.of("gateway_ledger_total", code="dropped") == 1
+
+
+def test_a_backend_that_is_ejected_is_not_well():
+    async def ejected():
+        async with fleet([HELLO], [HELLO], together=True) as site:
+            now = asyncio.get_running_loop().time()
+            site.backend("b0").gate.health.eject(now)
+            return counting.states(site.app.state.directory.backends, now)
+
+    states = asyncio.run(ejected())
+    assert states["gateway_backend_healthy"] == {("up",): [1], ("b0",): [0], ("b1",): [1]}
+
+
+# Times
+
+
+def test_the_time_between_pieces_is_counted_from_the_first_content_on():
+    pace = Pace()
+    pace.heard(False)
+    assert pace.first_byte is not None and pace.first_content is None
+    pace.heard(True)
+    assert pace.last == pace.first_content >= pace.first_byte and sum(pace.gaps) == 0
+    pace.heard(True)
+    pace.heard(True)
+    assert sum(pace.gaps) == 2 and len(pace.gaps) == len(metrics.GAPS) + 1 and pace.last > pace.first_content
+
+
+# The line
+
+
+async def test_there_is_no_line_unless_it_is_asked_for(lines):
+    async with gateway(HELLO) as site:
+        await site.chat()
+    assert lines == []
+
+
+async def test_a_request_is_one_line_of_json(lines):
+    keys = {"keys": KEYS}
+    async with gateway(HELLO, auth=keys, logs={"requests": True}) as site:
+        await site.chat(stream=True, surprise="secret", headers={**bearer("ann-key"), "x-request-id": "mine"})
+    (line,) = map(json.loads, lines)
+    times = [line.pop(name) for name in ("asked", "first_byte", "first_content", "duration")]
+    assert times == sorted(times) and times[0] > 0
+    assert line.pop("time").endswith("+00:00") and line.pop("received_bytes") and line.pop("sent_bytes")
+    assert line == {
+        "id": "mine", "endpoint": CHAT, "key": "ann", "model": "m", "backend": "up", "format": "auto", "status": 200,
+        "error": None, "streamed": True, "input_tokens": 7, "cached_tokens": 0, "output_tokens": 2, "reasoning_tokens": 0,
+        "ledger": {"forwarded": 1}, "stored": False,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "ledger"),
+    [
+        (False, "invalid_request_error", {"forwarded": 1}),
+        (True, "said_word: said it", ["forwarded:surprise"]),
+    ],
+)
+async def test_what_others_say_is_in_it_only_if_the_log_may_have_it(lines, content, error, ledger):
+    refused = whole({"error": {"message": "said it", "code": "said_word"}}, 400)
+    async with gateway(refused, logs={"requests": True, "content": content}) as site:
+        await site.chat(surprise=1)
+    (line,) = map(json.loads, lines)
+    assert (line["status"], line["error"], line["ledger"]) == (400, error, ledger)
+
+
+async def test_a_failure_is_told_by_its_code(lines):
+    async with gateway(whole("no", 500), model={"retries": 0}, logs={"requests": True}) as site:
+        await site.chat()
+        await site.client.get("/v1/models/none")
+        await site.client.get("/v1/none")
+    told = [(line["status"], line["error"], line["asked"] is None) for line in map(json.loads, lines)]
+    assert told == [(502, "upstream_error", False), (404, "model_not_found", True), (404, None, True)]

@@ -1,0 +1,312 @@
+"""A configuration that changes while it is served: new requests get the new one, and nobody else notices."""
+
+import asyncio
+import gc
+import signal
+import weakref
+from contextlib import asynccontextmanager
+
+import httpx
+import psutil
+import pytest
+from websockets.asyncio.client import connect
+
+from gateway.config import Config
+from gateway.server.app import create_app
+from gateway.server.generations import Generations
+from gateway.server.process import Server
+from gateway.server.protocols import Settings
+from gateway.server.source import Source
+from gateway.server.watching import Watch
+from support.app import HELLO_MESSAGES, on_both_loops, problem, running, settings
+from support.serve_process import PATIENCE, asked, config_of, first, living, rest, streaming
+from support.sse import text_of
+from support.upstream import DONE, END, HELLO, Upstream, chunk, head, stream
+from support.websocket import Socket, texts
+
+ELSE = stream(chunk("Hallo"), chunk(finish="stop"))
+
+
+def slow(go):
+    return [head(), chunk("Hel"), go, chunk("lo"), chunk(finish="stop"), DONE, END]
+
+
+@asynccontextmanager
+async def two_upstreams(*scripts):
+    async with asyncio.timeout(60), Upstream([*scripts], ()).serving() as a, Upstream([ELSE], ()).serving() as b:
+        yield a, b
+
+
+# As a process
+
+
+async def moved(gateway, key=None):
+    """Return when all workers answer from the other upstream."""
+    async with asyncio.timeout(PATIENCE):
+        right = 0
+        while right < 8:
+            headers = {"authorization": f"Bearer {key}"} if key else {}
+            async with httpx.AsyncClient(base_url=gateway.client.base_url, headers=headers, verify=False) as one:
+                told = await one.post("/v1/chat/completions", json={"model": "m", "messages": HELLO_MESSAGES})
+            right = right + 1 if "Hallo" in told.text else 0
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+async def test_streams_go_on_and_new_requests_get_what_is_new(workers, tmp_path):
+    go = asyncio.Event()
+    async with (
+        two_upstreams(slow(go)) as (one, other),
+        living(tmp_path, config_of(one.url, tmp_path, keys=["old"]), "--workers", workers) as gateway,
+        streaming(gateway, "old") as answer,
+    ):
+        pieces, said = await first(answer, "Hel")
+        gateway.write(config_of(other.url, tmp_path, keys=["new"], server={"workers": 7, "drain_seconds": 1}))
+        gateway.child.send_signal(signal.SIGHUP)
+        await gateway.says("server.drain_seconds: what is new holds when the gateway is started again")
+        await moved(gateway, "new")
+        assert problem(await asked(gateway, "old"))[0] == 401
+        assert len(gateway.workers()) == (0 if workers == "1" else 2), "the command line says how many"
+        go.set()
+        assert text_of(await rest(pieces, said)) == "Hello"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_a_file_that_changes_is_read_without_a_word(workers, tmp_path):
+    server = {"watch_seconds": 0.05, "workers": workers}
+    async with (
+        two_upstreams(HELLO) as (one, other),
+        living(tmp_path, config_of(one.url, tmp_path, server=server)) as gateway,
+    ):
+        assert text_of((await asked(gateway, stream=True)).text) == "Hi"
+        gateway.write("server: {prot: 1}\nmodels: {m: {format: morse}}")
+        await gateway.says("the configuration stays as it was, as the new one is not sound:\n")
+        await gateway.says("gateway.yaml:1: server.prot: unknown key; did you mean 'port'?")
+        await gateway.says("gateway.yaml:2: models.m.format: unknown format 'morse'")
+        assert text_of((await asked(gateway, stream=True)).text) == "Hi"
+        gateway.write(config_of(other.url, tmp_path, server=server))
+        await moved(gateway)
+        assert gateway.heard.count("what is new holds") == 1
+
+
+async def test_connections_and_jobs_stay_where_they_began(tmp_path):
+    """A WebSocket connection is answered as before; a job is found, and cancelled, from what is new."""
+    first_job, second_job = asyncio.Event(), asyncio.Event()
+    async with (
+        two_upstreams(slow(first_job), slow(second_job), HELLO) as (one, other),
+        living(tmp_path, config_of(one.url, tmp_path)) as gateway,
+        connect(f"ws://127.0.0.1:{gateway.client.base_url.port}/v1/responses") as ws,
+    ):
+        jobs = [await started(gateway, one, count) for count in (1, 2)]
+        await gateway.renew(config_of(other.url, tmp_path))
+        await moved(gateway)
+
+        assert texts(await Socket(ws).respond()) == ["Hi"]
+        assert (await found(gateway, jobs[0]))["status"] == "in_progress"
+        first_job.set()
+        async with asyncio.timeout(PATIENCE):
+            while (done := await found(gateway, jobs[0]))["status"] != "completed":  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        assert done["output"][0]["content"][0]["text"] == "Hello"
+        cancelled = await gateway.client.post(f"/v1/responses/{jobs[1]}/cancel")
+        assert cancelled.json()["status"] == "cancelled"
+        second_job.set()
+
+
+async def started(gateway, upstream, count):
+    """The id of a response in the background, when its model has been asked; it is the so-manieth."""
+    answer = await gateway.client.post("/v1/responses", json={"model": "m", "input": "Hi", "background": True})
+    async with asyncio.timeout(PATIENCE):
+        while len(upstream.posts) < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    return answer.json()["id"]
+
+
+async def found(gateway, id):
+    return (await gateway.client.get(f"/v1/responses/{id}")).json()
+
+
+async def test_several_at_once_and_none_that_is_new(tmp_path):
+    async with (
+        two_upstreams(HELLO) as (one, other),
+        living(tmp_path, config_of(one.url, tmp_path)) as gateway,
+    ):
+        gateway.child.send_signal(signal.SIGHUP)
+        await gateway.says("nothing is new")
+        for url in (other.url, one.url, other.url):
+            await gateway.renew(config_of(url, tmp_path))
+        await moved(gateway)
+
+
+# In this process
+
+
+@asynccontextmanager
+async def renewable(url):
+    """Generations on a socket, all that have ever been in them, and a client."""
+    made = []
+
+    def make(known):
+        app = create_app(known)
+        made.append(weakref.ref(app))
+        return app
+
+    generations = Generations(make, settings(url))
+    closing = {"connection": "close"}  # one that is kept remembers its last request for some seconds
+    async with (
+        running(generations) as root,
+        httpx.AsyncClient(base_url=root, headers=closing, verify=False) as client,
+    ):
+        yield generations, made, client
+
+
+def measured():
+    gc.collect()
+    return len(asyncio.all_tasks()), psutil.Process().num_fds()
+
+
+@on_both_loops
+async def test_many_of_them_leave_nothing_behind():
+    go = asyncio.Event()
+    async with Upstream([slow(go), HELLO], ()).serving() as upstream, renewable(upstream.url) as site:
+        generations, made, client = site
+        asking = {"model": "m", "messages": HELLO_MESSAGES, "stream": True}
+        async with client.stream("POST", "/v1/chat/completions", json=asking) as answer:
+            pieces, said = await first(answer, "Hel")
+            await generations.renew(settings(upstream.url))
+            counts = []
+            for _ in range(5):
+                told = await client.post("/v1/responses", json={"model": "m", "input": "Hi"})
+                assert told.json()["status"] == "completed"
+                await generations.renew(settings(upstream.url))
+                await gone(made, 2)
+                counts.append(measured())
+            assert counts[-1] == counts[0]
+            assert made[0]() is not None, "somebody is in it"
+            go.set()
+            assert text_of(await rest(pieces, said)) == "Hello"
+        await gone(made, 1)
+
+
+async def gone(made, most):
+    """Return when there are no more than so many."""
+    async with asyncio.timeout(PATIENCE):
+        while sum(one() is not None for one in made) > most:
+            await asyncio.sleep(0.01)
+            gc.collect()
+
+
+@on_both_loops
+async def test_one_that_cannot_begin_changes_nothing(caplog):
+    def make(known):
+        if known.server.drain_seconds == 1:
+            raise OSError("no room")
+        return create_app(known)
+
+    async with Upstream([HELLO], ()).serving() as upstream:
+        known = settings(upstream.url)
+        new = [
+            settings(upstream.url, server={"drain_seconds": 1}),
+            settings(upstream.url, stream={"client_seconds": 9}),
+        ]
+
+        async def news():
+            return new.pop(0) if new else None
+
+        generations = Generations(make, known)
+        async with running(generations, known) as url, httpx.AsyncClient(base_url=url, verify=False) as client:
+            at = Settings(generations, known)
+            server = Server(generations, at, news)
+            assert not await server.on_tick(1)
+            assert "the new configuration cannot be served; the one before it is" in caplog.text
+            assert at.client_seconds == 60
+            assert (await client.get("/health")).status_code == 200
+            assert not await server.on_tick(2)
+            assert at.client_seconds == 9
+            assert not await server.on_tick(3)
+
+
+@on_both_loops
+async def test_in_the_end_nobody_is_waited_for_who_does_not_go():
+    """As the server has given up on them."""
+    steps, told = asyncio.Queue(), asyncio.Queue()
+    scope = {"type": "http", "method": "POST", "path": "/v1/responses", "headers": []}
+    async with Upstream([HELLO], ()).serving() as upstream:
+        generations = Generations(create_app, settings(upstream.url))
+        life = asyncio.create_task(generations({"type": "lifespan", "state": {}}, steps.get, told.put))
+        steps.put_nowait({"type": "lifespan.startup"})
+        assert await told.get() == {"type": "lifespan.startup.complete"}
+        stays = asyncio.create_task(generations(scope, asyncio.Event().wait, told.put))
+        await asyncio.sleep(0)
+        steps.put_nowait({"type": "lifespan.shutdown"})
+        assert await told.get() == {"type": "lifespan.shutdown.complete"}
+        await life
+        assert not stays.done()
+        stays.cancel()
+        await stays
+
+
+# The file
+
+
+class Written:
+    """A file in a folder, and the watch of it."""
+
+    def __init__(self, folder, text="", **flags):
+        self.source = Source(folder / "gateway.yaml", flags)
+        self.source.file.write_text(text)
+        self.watch = Watch(self.source.read(), self.source)
+
+    def says(self, text):
+        self.source.file.write_text(text)
+
+
+def test_a_file_is_read_when_it_is_still(tmp_path):
+    file = Written(tmp_path, port=7000)
+    assert file.watch.news() is None
+    file.says("server: {watch_seconds: 1}")
+    assert file.watch.news() is None, "somebody may be writing it"
+    assert file.watch.news().server.watch_seconds == 1
+    assert file.watch.news() is None
+    file.says("server: {watch_seconds: 22}")
+    assert file.watch.news() is None
+    file.source.file.unlink()
+    assert file.watch.news() is None
+    file.says("server: {watch_seconds: 333}")
+    assert file.watch.news() is None
+    assert file.watch.news().server == Config(server={"watch_seconds": 333, "port": 7000}).server
+
+
+def test_a_file_is_looked_at_from_time_to_time(tmp_path):
+    file = Written(tmp_path, "server: {watch_seconds: 0.001}")
+    while not file.watch.due:
+        pass
+    assert not Written(tmp_path, "server: {watch_seconds: 3000}").watch.due
+    never = Written(tmp_path, "server: {watch_seconds: 0}").watch
+    assert not never.due
+    never.tell()
+    assert never.due and never.news() is None and not never.due
+
+
+def test_what_holds_as_long_as_the_gateway_runs_is_kept(tmp_path, caplog):
+    file = Written(tmp_path, "auth: {keys: [{name: a, key: b}]}\nserver: {host: 0.0.0.0, port: 1, workers: 2}")
+    file.says("auth: {keys: [{name: a, key: b}]}\nserver: {drain_seconds: 1, cors: ['*']}")
+    file.watch.tell()
+    assert file.watch.news().server == Config(server={"host": "0.0.0.0", "port": 1, "workers": 2, "cors": ["*"]}).server
+    names = "server.host, server.port, server.workers, server.drain_seconds"
+    assert f"{names}: what is new holds when the gateway is started again" in caplog.text
+
+
+def test_nobody_is_let_in_by_an_address_that_is_not_listened_on(tmp_path, caplog):
+    file = Written(tmp_path, "auth: {keys: [{name: a, key: b}]}\nserver: {host: 0.0.0.0}")
+    file.says("server: {host: 127.0.0.1}")
+    file.watch.tell()
+    assert file.watch.news() is None
+    assert "gateway.yaml: auth: without keys it would let in others than this machine, as it still" in caplog.text
+
+
+def test_without_a_file_there_is_nothing_to_read(caplog):
+    watch = Watch(Config(), None)
+    assert not watch.due
+    watch.tell()
+    assert watch.due and watch.news() is None
+    assert "there is no configuration file to read again" in caplog.text

@@ -1,0 +1,117 @@
+"""What is asked beyond what a process can bear is refused at once, and counted over all of its applications."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import httpx
+
+from gateway.server.app import create_app
+from gateway.server.crowd import Crowd
+from support.app import HELLO_MESSAGES, listening, problem, settings
+from support.jobs import get
+from support.upstream import DONE, END, HELLO, Upstream, chunk, head
+from support.websocket import connected, error, texts
+
+FULL = (503, "server_error", "server_is_overloaded", None)
+
+
+def slow(go):
+    return [head(), chunk("Hel"), go, chunk("lo"), chunk(finish="stop"), DONE, END]
+
+
+async def test_who_comes_when_it_is_full_is_refused_unread():
+    go = asyncio.Event()
+    async with listening(slow(go), HELLO, limits={"concurrent": 1}) as site:
+        one = asyncio.create_task(site.chat(stream=True))
+        await site.upstream.arrived.wait()
+        for path in ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/responses/compact"):
+            refused = await site.client.post(path, content=b"not even JSON")
+            assert problem(refused) == FULL
+            assert refused.headers["retry-after"] == "1" and refused.headers["x-request-id"]
+        assert await began_to_answer(site.client.base_url.port) == b"HTTP/1.1 503 Service Unavailable\r\n"
+        for path in ("/health", "/ready", "/v1/models"):
+            assert (await site.client.get(path)).status_code == 200
+        go.set()
+        assert (await one).status_code == 200
+        assert (await site.chat(stream=True)).status_code == 200
+        assert (await site.client.post("/v1/chat/completions", content=b"{}")).status_code == 400
+        assert (await site.chat(stream=True)).status_code == 200, "who was refused is not counted any more"
+
+
+async def began_to_answer(port):
+    """The first line of what somebody gets who has not sent his body."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"POST /v1/responses HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n")
+    try:
+        return await reader.readline()
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_any_number_may_come_where_there_is_no_limit():
+    go = asyncio.Event()
+    async with listening(slow(go), limits={"concurrent": 0}) as site:
+        all = [asyncio.create_task(site.chat(stream=True)) for _ in range(20)]
+        while len(site.upstream.posts) < 20:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        go.set()
+        assert {(await one).status_code for one in all} == {200}
+
+
+@asynccontextmanager
+async def client_of(app):
+    transport = httpx.ASGITransport(app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://gateway", verify=False) as client,
+    ):
+        yield client
+
+
+async def test_applications_of_a_process_count_together():
+    go, crowd, body = asyncio.Event(), Crowd(), {"model": "m", "messages": HELLO_MESSAGES, "stream": True}
+    async with Upstream([slow(go)], ()).serving() as upstream:
+        known = settings(upstream.url, limits={"concurrent": 1})
+        async with client_of(create_app(known, crowd)) as old, client_of(create_app(known, crowd)) as new:
+            one = asyncio.create_task(old.post("/v1/chat/completions", json=body))
+            await upstream.arrived.wait()
+            assert problem(await new.post("/v1/chat/completions", json=body)) == FULL
+            go.set()
+            assert (await one).status_code == 200
+
+
+async def test_what_is_answered_in_the_background_is_one_more_until_it_ends():
+    go = asyncio.Event()
+    async with listening(slow(go), HELLO, limits={"concurrent": 1}) as site:
+        job = await site.respond(background=True)
+        assert job.json()["status"] in ("queued", "in_progress")
+        await site.upstream.arrived.wait()
+        assert problem(await site.chat()) == FULL and problem(await site.respond(background=True)) == FULL
+        go.set()
+        await ended(site, job.json()["id"])
+        assert (await site.chat(stream=True)).status_code == 200
+
+
+async def ended(site, id):
+    async with asyncio.timeout(10):
+        while (await get(site, id)).json()["status"] != "completed":  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        while site.app.state.asking.jobs._tasks:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_so_is_what_is_asked_over_a_websocket():
+    go = asyncio.Event()
+    async with (
+        listening(slow(go), HELLO, limits={"concurrent": 1}) as site,
+        connected(site) as one,
+        connected(site) as two,
+    ):
+        await one.create()
+        await site.upstream.arrived.wait()
+        assert problem(await site.chat()) == FULL
+        assert error(await two.respond())[2] == "server_is_overloaded"
+        go.set()
+        assert texts((await one.events())[-1]) == ["Hello"]
+        assert texts(await two.respond()) == ["Hi"]

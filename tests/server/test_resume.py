@@ -1,0 +1,689 @@
+"""Streams that are taken up again: by followers from any event on, and by clients whose connection was lost."""
+
+import asyncio
+import hashlib
+import re
+import sqlite3
+import time
+import tracemalloc
+from contextlib import asynccontextmanager, closing
+
+import pytest
+from sqlalchemy import func, select, true, update
+
+from gateway.store import Database
+from gateway.store.sweep import sweep
+from gateway.store.tables import events as all_events
+from gateway.store.tables import jobs
+from support.app import gateway, listening, problem
+from support.jobs import (
+    BAD,
+    EVERYTHING,
+    RESUMED,
+    SAID,
+    accepted,
+    asking,
+    cancelled,
+    ended,
+    following,
+    get,
+    left_alone,
+    per_event,
+    rows,
+    slowly,
+    stopping,
+    until,
+    where,
+)
+from support.responses_events import checked, events_of
+from support.sse import comments, events
+from support.upstream import CLOSE, DONE, END, HANG, HELLO, SOON, call, chunk, head, whole
+
+EARLY = {"stream": {"grace_seconds": 0.02}}  # the head comes before any content, which clients here make come
+KINDS = {"background": ({"background": True}, {}), "foreground": ({}, {**RESUMED, **EARLY})}
+IDS = re.compile(rb"(resp|msg|rs|fc)_\w{24}")
+BRIEF = {"server": {"drain_seconds": 0.1}}  # what still runs is not waited for
+TIMES = re.compile(rb'"(created_at|completed_at)":\d+')
+
+
+def nameless(data):
+    """A stream but for its ids and times."""
+    return TIMES.sub(rb'"\1":0', IDS.sub(rb"\1_", data))
+
+
+async def tell_store(store, table, id=None, **values):
+    """Change all rows of a table, or one."""
+    which = true() if id is None else table.c.id == id
+    async with store.writing() as db:
+        await db.execute(update(table).where(which).values(**values))
+
+
+async def value(store, column, *which):
+    async with store.reading() as db:
+        return await db.scalar(select(column).where(*which))
+
+
+# From any event on
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_stream_can_be_followed_from_any_event_on(kind, store_url):
+    """While it runs, by many at once, and after its end: head and rest are what the first client got, byte for byte."""
+    asked, settings = KINDS[kind]
+    script, gates = slowly(*SAID)
+    async with listening(script, **settings, **where(store_url)) as site, asking(site, **asked) as first:
+        await first.reach(8, gates, 0.5)
+        told = len(per_event(first.data))
+        running = {}
+        async with asyncio.TaskGroup() as group:
+            for after in (None, *range(told + 3)):
+                running[after] = group.create_task(_rest(site, first.id, after))
+            await asyncio.sleep(0.05)
+            for gate in gates:
+                gate.set()
+        data = await first.all()
+        checked(data)
+        pieces = per_event(data)
+        assert data.count(b"[DONE]") == 1 and len(pieces) > told
+        for after in (None, *range(len(pieces) + 1)):
+            rest = b"".join(pieces[0 if after is None else after + 1 :]) or pieces[-1]
+            assert await _rest(site, first.id, after) == rest
+            assert after not in running or running[after].result() == rest
+        assert len(site.upstream.posts) == 1
+
+
+async def _rest(site, id, after):
+    async with following(site, id, after) as follower:
+        return await follower.all()
+
+
+async def test_how_a_stream_can_be_asked_for():
+    async with gateway(HELLO) as site:
+        data = (await site.respond(background=True, stream=True)).content
+        id = events(data.decode())[0]["response"]["id"]
+        padded = await get(site, f"{id}?stream=true&include_obfuscation=true")
+        assert padded.content == data and padded.headers["cache-control"] == "no-cache"
+        assert padded.headers["content-type"].startswith("text/event-stream")
+        for query, param in (("starting_after=-1", "starting_after"), ("starting_after=x", "starting_after")):
+            assert problem(await get(site, f"{id}?stream=true&{query}"))[3] == param
+        assert (await get(site, f"{id}?stream=false&starting_after=3")).json()["id"] == id
+        polled = await accepted(site)
+        await ended(site, polled)
+        for other in (polled, (await site.respond(stream=False, input="a", model="m")).json().get("id")):
+            if other:
+                assert problem(await get(site, f"{other}?stream=true"))[::3] == (400, "stream")
+
+
+async def test_who_leaves_takes_nobody_along(store_url):
+    script, gates = slowly(*SAID)
+    async with listening(script, **where(store_url)) as site, asking(site, background=True) as first:
+        await first.until(b"response.in_progress")
+        async with following(site, first.id) as second:
+            async with following(site, first.id, 1) as third:
+                await third.until(b"response.in_progress")
+                await second.until(b"response.in_progress")
+                tail = site.app.state.asking.jobs._running[first.id].tail
+                assert tail.followers == 3
+            await until(lambda: tail.followers, 2)
+            for gate in gates:
+                gate.set()
+            assert await second.all() == await first.all()
+        checked(first.data)
+
+
+async def test_in_silence_there_are_signs_of_life():
+    async with listening([HANG], stream={"keepalive_seconds": 0.05}) as site, asking(site, background=True) as first:
+        await first.until(b": keep-alive\n\n: keep-alive\n\n")
+        async with following(site, first.id, 2) as second:
+            await second.until(b": keep-alive\n\n")
+        response = await cancelled(site, first.id)
+        told = await first.all()
+    without = told.replace(b": keep-alive\n\n", b"")
+    assert checked(without) == response and len(events_of(without)) == 4
+
+
+async def test_signs_of_life_can_be_left_out():
+    async with listening([HANG], stream={"keepalive_seconds": 0}) as site, asking(site, background=True) as first:
+        await first.until(b"response.in_progress")
+        await cancelled(site, first.id)
+        assert not comments((await first.all()).decode())
+
+
+# A client whose connection was lost
+
+
+async def test_whatever_a_client_has_got_it_gets_the_rest(store_url, store):
+    """Its connection is cut behind each event once."""
+    async with gateway(EVERYTHING) as site:
+        answer = await site.respond(stream=True, tools=[{"type": "function", "name": "f"}])
+        plain = per_event(answer.content)
+    runs = [slowly(*SAID) for _ in plain]
+    async with listening(*(script for script, _ in runs), **RESUMED, **EARLY, **where(store_url)) as site:
+        for number, (_, gates) in enumerate(runs):
+            async with asking(site) as first:
+                await first.reach(number, gates)
+            had = per_event(first.data)[: number + 1]
+            async with following(site, first.id, number) as again:
+                for gate in gates:
+                    gate.set()
+                data = b"".join(had) + await again.all()
+            if had[-1].startswith(b"data: "):
+                data = b"".join(had)
+            assert nameless(data) == nameless(b"".join(plain))
+            response = checked(data)
+            assert (await get(site, first.id)).json() == response
+            assert (await get(site, f"{first.id}?stream=true")).content == data
+            assert len(site.upstream.posts) == number + 1
+    assert not {"jobs", "requests"} & (await rows(store)).keys()
+
+
+async def test_the_setting_changes_nothing_for_who_stays():
+    async with gateway(EVERYTHING) as site, gateway(EVERYTHING, **RESUMED) as other:
+        asked = {"stream": True, "top_k": 1, "tools": [{"type": "function", "name": "f"}]}
+        one, two = await site.respond(**asked), await other.respond(**asked)
+    ours = {"x-request-id", "openai-processing-ms"}
+    assert nameless(one.content) == nameless(two.content)
+    first, second = ({**answer.headers} for answer in (one, two))
+    assert {name: first[name] for name in first.keys() - ours} == {name: second[name] for name in second.keys() - ours}
+
+
+async def test_in_its_silence_a_resumed_answer_repeats_that_it_is_in_progress():
+    script, gates = slowly(*SAID[:4], chunk(finish="stop"))
+    async with listening(script, **RESUMED, stream={"keepalive_seconds": 0.1, "grace_seconds": 0.02}) as site:
+        for gate in gates[:4]:
+            gate.set()
+        async with asking(site) as first:
+            await first.until(b'"delta":"Hel"')
+            begun = first.data.count(b"event: response.in_progress")
+            await until(lambda: first.data.count(b"event: response.in_progress") > begun + 1)
+        for gate in gates:
+            gate.set()
+        async with following(site, first.id) as again:
+            whole = (await again.all()).replace(b": keep-alive\n\n", b"")
+        checked(whole)
+        assert whole.startswith(b"".join(per_event(first.data.replace(b": keep-alive\n\n", b""))))
+
+
+async def test_if_nobody_comes_back_it_is_given_up(store_url, store):
+    async with listening(stopping(4), **RESUMED, **where(store_url)) as site:
+        async with asking(site) as first:
+            await first.until(b'"delta":"Hel"')
+        left = await value(store, jobs.c.wanted_until) / 1000 - time.time()
+        assert 50 < left <= 60
+
+        async def in_vain():
+            await tell_store(store, jobs, wanted_until=1)  # as if that had passed
+            return site.upstream.gone.is_set()
+
+        await until(in_vain)
+        response = await ended(site, first.id)
+        assert (response["status"], response["output"][-1]["status"]) == ("cancelled", "incomplete")
+        assert response["output"][-1]["content"][0]["text"] == "Hel"
+        data = (await get(site, f"{first.id}?stream=true")).content
+        assert checked(data) == response and data.startswith(first.data)
+        assert problem(await site.client.post(f"/v1/responses/{first.id}/cancel"))[0] == 400
+
+
+async def test_its_time_is_the_operators():
+    async with listening(stopping(4), responses={"resume_seconds": 1}) as site:
+        async with asking(site) as first:
+            await first.until(b'"delta":"Hel"')
+            left = time.monotonic()
+        async with asyncio.timeout(60):
+            await site.upstream.gone.wait()
+        assert time.monotonic() - left > 0.9
+        assert (await ended(site, first.id))["status"] == "cancelled"
+
+
+async def test_as_long_as_somebody_follows_or_waits_it_is_wanted(store_url, store):
+    """By its client before its first content, by it after that, and by who comes back."""
+
+    async def wanted_again():
+        await until(lambda: _wanted(store))
+        # Not in the past: what has just been wanted would be given up if that were seen before it is wanted again.
+        await tell_store(store, jobs, wanted_until=int(time.time() * 1000) + 20_000)
+        await until(lambda: _wanted(store))
+
+    go, on, end = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    script = [head(), go, chunk("Hel"), on, chunk("lo"), end, chunk(finish="stop"), DONE, END]
+    async with listening(script, **RESUMED, **where(store_url)) as site:
+        answering = asyncio.create_task(_whole(site))
+        await site.upstream.arrived.wait()
+        await wanted_again()
+        go.set()
+        id = await until_one(lambda: [*site.app.state.asking.jobs._running])
+        await wanted_again()
+        answering.cancel()
+        async with following(site, id, 1) as again:
+            await wanted_again()
+            on.set()
+            await again.until(b'"delta":"lo"')
+            end.set()
+            data = await again.all()
+        assert data.endswith(b"[DONE]\n\n") and (await ended(site, id))["status"] == "completed"
+        assert len(site.upstream.posts) == 1
+
+
+async def _whole(site):
+    async with asking(site) as follower:
+        return await follower.all()
+
+
+async def _wanted(store):
+    return (await value(store, jobs.c.wanted_until) or 0) > time.time() * 1000 + 30_000
+
+
+async def until_one(found):
+    """The only one, as soon as there is one."""
+    await until(lambda: len(found()), 1)
+    return found()[0]
+
+
+@pytest.mark.parametrize(
+    ("script", "status"),
+    [(whole({"error": "busy"}, status=503), 503), (whole({"error": "?"}, status=400), 400), ([CLOSE], 502)],
+)
+async def test_a_failure_before_the_first_word_has_its_status(script, status, store_url, store):
+    async with gateway(script, **RESUMED, **where(store_url)) as site:
+        answer = await site.respond(stream=True)
+        assert problem(answer)[0] == answer.status_code == status
+        conversation = (await site.client.post("/v1/conversations", json={})).json()["id"]
+        before = await rows(store)
+        for _ in range(2):  # it is free again at once
+            assert (await site.respond(stream=True, conversation=conversation)).status_code == status
+        assert await rows(store) == before == {"conversations": 1, "threads": 1}
+
+
+async def test_who_leaves_before_the_first_word_leaves_nothing_behind(store_url, store):
+    async with listening([head(), HANG], **RESUMED, **where(store_url)) as site:
+        leaving = asyncio.create_task(_whole(site))
+        await site.upstream.arrived.wait()
+        leaving.cancel()
+        async with asyncio.timeout(SOON):
+            await site.upstream.gone.wait()
+        await until(lambda: rows(store), {})
+
+
+async def test_it_is_told_how_it_failed(store_url):
+    async with listening(stopping(7, CLOSE), **RESUMED, **where(store_url)) as site, asking(site) as first:
+        failed = checked(await first.all())
+        assert failed["status"] == "failed" and len(failed["output"]) == 3
+        async with following(site, first.id, 10) as again:
+            assert first.data.endswith(await again.all())
+
+
+async def test_it_can_be_a_part_of_a_conversation(store_url):
+    async with gateway(HELLO, HELLO, **RESUMED, **where(store_url)) as site:
+        conversation = (await site.client.post("/v1/conversations", json={})).json()["id"]
+        for said in ("a", "b"):  # the second one as soon as the first one has told its end
+            answer = await site.respond(stream=True, input=said, conversation=conversation)
+            assert checked(answer.content)["status"] == "completed"
+        listed = (await site.client.get(f"/v1/conversations/{conversation}/items?order=asc")).json()["data"]
+        assert [item["content"][0]["text"] for item in listed] == ["a", "Hi", "b", "Hi"]
+
+
+async def test_its_events_are_kept_for_as_long_as_one_may_come_back(store_url, store):
+    async with gateway(HELLO, **RESUMED, **where(store_url)) as site:
+        answer = await site.respond(stream=True)
+        id = checked(answer.content)["id"]
+        await until(lambda: _kept_for(store, 60))
+        assert (await get(site, f"{id}?stream=true")).content == answer.content
+        await tell_store(store, all_events, valid_until=int(time.time()) - 1)
+        assert problem(await get(site, f"{id}?stream=true&starting_after=2")) == (400, BAD, None, "stream")
+        assert (await get(site, id)).json() == checked(answer.content)
+        await sweep(store, int(time.time()), 0, 0)
+    assert await rows(store) == {"threads": 1, "items": 2, "responses": 1}
+
+
+async def _kept_for(store, seconds):
+    until = await value(store, func.min(all_events.c.valid_until))
+    return until is not None and -5 < until - time.time() - seconds <= 1
+
+
+async def test_the_events_of_one_in_the_background_are_kept_as_long_as_it(store_url, store):
+    async with gateway(HELLO, **RESUMED, **where(store_url)) as site:
+        answer = await site.respond(background=True, stream=True)
+        await until(lambda: value(store, all_events.c.packed))
+        assert await rows(store) == {"threads": 1, "items": 2, "responses": 1, "events": 1}
+        assert await value(store, all_events.c.valid_until) is None
+        id = checked(answer.content)["id"]
+        assert (await get(site, f"{id}?stream=true")).content == answer.content
+        await site.client.delete(f"/v1/responses/{id}")
+    assert "events" not in await rows(store)
+
+
+@pytest.mark.parametrize("asked", [{"stream": True, "store": False}, {"stream": False}])
+async def test_who_does_not_want_to_come_back_is_not_waited_for(asked, store_url, store):
+    script = stopping(4) if asked["stream"] else [HANG]
+    async with listening(script, **RESUMED, **where(store_url)) as site:
+        leaving = asyncio.create_task(site.client.post("/v1/responses", json={"model": "m", "input": "a", **asked}))
+        await site.upstream.arrived.wait()
+        assert "jobs" not in await rows(store)
+        leaving.cancel()
+        async with asyncio.timeout(SOON):
+            await site.upstream.gone.wait()
+
+
+async def test_with_an_idempotency_key():
+    """Who has all of it gets it again; who was cut off may ask again, or come back."""
+    async with listening(EVERYTHING, stopping(4), EVERYTHING, **RESUMED, **BRIEF) as site:
+        async with asking(site, headers={"idempotency-key": "a"}) as first:
+            await first.all()
+        async with asking(site, headers={"idempotency-key": "a"}) as again:
+            assert await again.all() == first.data and again.answer.headers["idempotent-replayed"] == "true"
+        assert len(site.upstream.posts) == 1
+        async with asking(site, headers={"idempotency-key": "b"}) as cut:
+            await cut.until(b'"delta":"Hel"')
+
+        async def asked_again():
+            try:
+                async with asking(site, headers={"idempotency-key": "b"}) as anew:
+                    return checked(await anew.all())["status"]
+            except AssertionError:  # the key is not free yet
+                return None
+
+        await until(asked_again, "completed")
+        assert len(site.upstream.posts) == 3
+        async with following(site, cut.id) as back:
+            await back.until(b'"delta":"Hel"')
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_failure_is_not_kept_for_an_idempotency_key(kind):
+    asked, settings = KINDS[kind]
+    async with gateway(stopping(4, CLOSE), EVERYTHING, **settings) as site:
+        asked |= {"stream": True, "headers": {"idempotency-key": "a"}}
+        tools = [{"type": "function", "name": "f"}]
+        answers = [await site.respond(tools=tools, **asked) for _ in range(3)]
+        assert [checked(answer.content)["status"] for answer in answers] == ["failed", "completed", "completed"]
+        assert len(site.upstream.posts) == 2 and answers[1].content == answers[2].content
+
+
+async def test_with_an_idempotency_key_in_the_background():
+    key = {"idempotency-key": "a"}
+    async with gateway([HANG]) as site:
+        first = await site.respond(background=True, headers=key)
+        again = await site.respond(background=True, headers=key)
+        assert first.content == again.content and again.headers["idempotent-replayed"] == "true"
+        assert len(site.upstream.posts) <= 1
+        await cancelled(site, first.json()["id"])
+
+
+# A store that fails
+
+
+@asynccontextmanager
+async def without(path, table):
+    """A database in which a table cannot be found for the time being."""
+    await asyncio.to_thread(_rename, path, table, "gone")
+    yield
+    await asyncio.to_thread(_rename, path, "gone", table)
+
+
+def _rename(path, table, name):
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(f"ALTER TABLE {table} RENAME TO {name}")
+
+
+@asynccontextmanager
+async def locked(path):
+    """A database in which nobody else can write for the time being."""
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as db:
+        await asyncio.to_thread(db.execute, "BEGIN IMMEDIATE")
+        yield
+        db.execute("ROLLBACK")
+
+
+async def test_where_nothing_can_be_stored_it_is_answered_as_ever():
+    async with gateway(HELLO, **RESUMED, store={"url": "sqlite:////nowhere/at/all/gateway.db"}) as site:
+        answer = await site.respond(stream=True)
+    assert checked_stored(answer.content) is False and comments(answer.text) == [": gateway-warnings dropped:store"]
+
+
+def checked_stored(data):
+    """Whether it says at its end that it is stored."""
+    told = events(data.decode())
+    assert [event["sequence_number"] for event in told] == [*range(len(told))]
+    return told[-1]["response"]["store"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_cannot_be_stored_in_between_is_stored_later(kind, tmp_path, monkeypatch, caplog):
+    """Who follows gets it all the same."""
+    monkeypatch.setattr("gateway.server.jobs.scribe._AGAIN", 0.05)
+    asked, settings = KINDS[kind]
+    script, gates = slowly(*SAID)
+    async with listening(script, **settings, **where(f"sqlite:///{tmp_path}/a.db")) as site:
+        async with asking(site, **asked) as first, following_soon(site, first, gates) as second:
+            async with without(tmp_path / "a.db", "events"):
+                await first.reach(14, gates)
+                await until(lambda: len(per_event(second.data)) > 14)
+                assert problem(await get(site, f"{first.id}?stream=true"))[2] == "store_unavailable"
+            for gate in gates:
+                gate.set()
+            data = await first.all()
+            assert await second.all() == data
+            checked(data)
+        assert (await get(site, f"{first.id}?stream=true")).content == data
+        assert (await get(site, first.id)).json() == checked(data)
+    assert "events of responses cannot be stored at the moment" in caplog.text
+
+
+@asynccontextmanager
+async def following_soon(site, first, gates):
+    """A second client, as soon as the first one knows whom to follow."""
+    await first.reach(3, gates)
+    async with following(site, first.id) as second:
+        await until(lambda: len(per_event(second.data)) > 3)
+        yield second
+
+
+async def test_what_is_not_stored_yet_is_not_told_twice(tmp_path, monkeypatch):
+    """Nobody can write for a while: who comes back has seen more than the store."""
+    monkeypatch.setattr("gateway.store.engines._WAIT", 0.1)
+    script, gates = slowly(*SAID)
+    async with listening(script, **where(f"sqlite:///{tmp_path}/a.db")) as site:
+        async with asking(site, background=True) as first:
+            await first.reach(4, gates)
+            async with locked(tmp_path / "a.db"):
+                await first.reach(14, gates, 1.0)
+                answer = await site.client.post(f"/v1/responses/{first.id}/cancel")
+                assert problem(answer)[2] == "store_unavailable"
+                again = asyncio.create_task(_rest(site, first.id, 12))
+                await first.reach(16, gates, 1.0)
+            for gate in gates:
+                gate.set()
+            data = await first.all()
+            assert await again == b"".join(per_event(data)[13:])
+        checked(data)
+        assert (await get(site, f"{first.id}?stream=true")).content == data
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "polled"])
+async def test_an_end_that_cannot_be_stored_is_stored_by_whoever_takes_it_over(kind, tmp_path, monkeypatch):
+    """Nobody holds it any more, although its process goes on with others; one that nobody followed is asked again."""
+    monkeypatch.setattr("gateway.server.jobs.jobs._HELD", 0.05)
+    asked, settings = KINDS.get(kind, ({"background": True, "stream": False}, {}))
+    script, gates = slowly(*SAID)
+    path = tmp_path / "a.db"
+    store = Database(f"sqlite:///{path}")
+    async with listening(script, stopping(1), EVERYTHING, **settings, **where(f"sqlite:///{path}")) as site:
+        answering = asyncio.create_task(_asked(site, **asked))
+        await until(lambda: len(site.upstream.posts), 1)
+        other = await accepted(site)
+        (id,) = {*site.app.state.asking.jobs._running} - {other}
+        async with without(path, "responses"):
+            for gate in gates:
+                gate.set()
+            await until(lambda: {*site.app.state.asking.jobs._running}, {other})
+        await _is_held_no_more(store, id, other)
+        await tell_store(store, jobs, held_until=0, id=id)
+        response, answer = await ended(site, id), await answering
+        assert (response["status"], response["store"], len(response["output"])) == ("completed", True, 4)
+        if kind == "polled":
+            assert len(site.upstream.posts) == 3
+        else:
+            assert checked_stored(answer) is False and len(site.upstream.posts) == 2
+            assert (await get(site, f"{id}?stream=true")).content == answer
+        await cancelled(site, other)
+    await store.close()
+
+
+async def _is_held_no_more(store, id, other):
+    """Its process goes on with another one, and lets the lease of this one end."""
+    held, others = await _held(store, id), await _held(store, other)
+    await until(lambda: _held(store, other, others))
+    assert await _held(store, id) == held
+
+
+async def _held(store, id, since=None):
+    """Until when it is; or whether that is later than it was."""
+    until = await value(store, jobs.c.held_until, jobs.c.id == id)
+    return until if since is None else until > since
+
+
+async def _asked(site, **asked):
+    answer = await site.client.post("/v1/responses", json={"model": "m", "input": "a", "stream": True, **asked})
+    return answer.content
+
+
+# Bounds
+
+
+async def called(site, path, take):
+    """GET as a server calls it; `take` is given each piece, and the next one comes when it has returned."""
+    path, _, query = path.partition("?")
+    scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": query.encode(),
+             "headers": [], "http_version": "1.1", "scheme": "http", "server": ("x", 80), "client": ("y", 1)}  # fmt: skip
+
+    async def send(message):
+        if message["type"] == "http.response.body" and message["body"]:
+            await take(message["body"])
+
+    await site.app(scope, asyncio.Event().wait, send)
+
+
+async def test_each_read_is_a_row_until_it_is_over(store_url, store):
+    script, gates = slowly(*SAID)
+    async with listening(script, **where(store_url)) as site, asking(site, background=True) as first:
+        await first.until(b"response.in_progress")
+        assert (await rows(store))["events"] == 1
+        seen = {1}
+        for number, gate in enumerate(gates[:-1]):
+            gate.set()
+            await until(lambda number=number: _spoken(first, number))
+            seen.add((await rows(store))["events"])
+            assert await value(store, func.max(all_events.c.last)) == len(per_event(first.data)) - 1
+        assert len(seen) > 8 and max(seen) <= len(gates)
+        gates[-1].set()
+        data = await first.all()
+        await until(lambda: value(store, all_events.c.packed))
+        assert (await rows(store))["events"] == 1
+        assert await value(store, func.length(all_events.c.data)) < len(data) / 3
+        assert (await get(site, f"{first.id}?stream=true")).content == data
+
+
+async def _spoken(first, number):
+    """Whether all has come that this piece of the upstream's brings."""
+    quiet = len(first.data)
+    await asyncio.sleep(0.05)
+    return len(first.data) == quiet
+
+
+def calling(times):
+    """An answer of so many calls, each in a piece of its own."""
+    calls = [chunk(tool_calls=call("f", '{"a": 1}', id=f"call_{n:04}", place=n)) for n in range(times)]
+    return [*calls, chunk(finish="tool_calls")]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_log_is_bounded(kind, store_url, store):
+    asked, settings = KINDS[kind]
+    responses = {**settings.get("responses", {}), "log_bytes": 80_000}
+    script = [head(), *calling(100), DONE, END]
+    async with listening(script, **{**settings, "responses": responses}, **where(store_url)) as site:
+        async with asking(site, **asked) as first:
+            data = await first.all()
+        assert len(data) > 100_000 and (await get(site, first.id)).json() == checked(data)
+        for after in ("", "&starting_after=0", "&starting_after=5"):
+            answer = await get(site, f"{first.id}?stream=true{after}")
+            assert problem(answer) == (400, BAD, "events_expired", "starting_after")
+        oldest = int(re.search(r"up to (\d+)", answer.json()["error"]["message"])[1])
+        pieces = per_event(data)
+        assert 5 < oldest < len(pieces)
+        assert await value(store, func.sum(func.length(all_events.c.data))) <= 80_000
+        rest = (await get(site, f"{first.id}?stream=true&starting_after={oldest}")).content
+        assert rest == b"".join(pieces[oldest + 1 :])
+
+
+async def test_a_log_of_which_nothing_is_left(store_url, store):
+    async with gateway(EVERYTHING, responses={"log_bytes": 1}, **where(store_url)) as site:
+        data = (await site.respond(background=True, stream=True, tools=[{"type": "function", "name": "f"}])).content
+        id = checked(data)["id"]
+        assert problem(await get(site, f"{id}?stream=true"))[::3] == (400, "stream")
+        assert (await get(site, id)).json() == checked(data)
+    assert "events" not in await rows(store)
+
+
+async def test_who_reads_too_slowly_loses_the_thread(store_url, monkeypatch):
+    """What it would get next is not kept any more: it has no end, and may ask again from where it was."""
+    monkeypatch.setattr("gateway.server.jobs.tail._MOST", 2_000)
+    script, gates = slowly(*calling(100))
+    async with gateway(script, responses={"log_bytes": 80_000}, **where(store_url)) as site:
+        id = await left_alone(site)
+        slow, quick = Reader(), Reader()
+        quick.goes_on.set()
+        async with asyncio.TaskGroup() as group:
+            for reader in (slow, quick):
+                group.create_task(called(site, f"/v1/responses/{id}?stream=true", reader.take))
+            await until(lambda: bool(slow.data and quick.data))
+            for gate in gates:
+                gate.set()
+            await until(lambda: quick.data.endswith(DONE))
+            slow.goes_on.set()
+        checked(quick.data)
+        assert quick.data.startswith(slow.data) and len(slow.data) < len(quick.data) / 2
+        last = len(per_event(slow.data)) - 1
+        assert problem(await get(site, f"{id}?stream=true&starting_after={last}"))[2] == "events_expired"
+
+
+class Reader:
+    """Takes no further piece before it may go on."""
+
+    def __init__(self):
+        self.data, self.goes_on = b"", asyncio.Event()
+
+    async def take(self, piece):
+        self.data += piece
+        await self.goes_on.wait()
+
+
+async def test_many_follow_one():
+    """What 200 get is in memory once, and asked for once."""
+    pieces = [chunk("~" * 10_000) for _ in range(100)]
+    script, gates = slowly(*pieces, chunk(finish="stop"))
+    async with gateway(script) as site:
+        id = await left_alone(site)
+        tail = site.app.state.asking.jobs._running[id].tail
+        digests, sizes = [hashlib.sha256() for _ in range(200)], [0] * 200
+
+        def reader(number):
+            async def take(piece):
+                digests[number].update(piece)
+                sizes[number] += len(piece)
+
+            return called(site, f"/v1/responses/{id}?stream=true", take)
+
+        async with asyncio.TaskGroup() as group:
+            for number in range(200):
+                group.create_task(reader(number))
+            await until(lambda: tail.followers, 200)
+            tracemalloc.start()
+            for gate in gates:
+                gate.set()
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert len({digest.digest() for digest in digests}) == 1 and min(sizes) > 2_000_000
+        assert hashlib.sha256((await get(site, f"{id}?stream=true")).content).digest() == digests[0].digest()
+        assert tail.followers == 0 and len(site.upstream.posts) == 1
+        assert peak < 40_000_000, "far less than 200 times two megabytes"

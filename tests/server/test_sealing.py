@@ -1,0 +1,226 @@
+"""Sealed reasoning: whoever sealed it can open it, for the same tenant, and nobody else."""
+
+import base64
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.config.schema import Store
+from gateway.request import Thought
+from gateway.server.sealing import Keyring, _make
+
+SECRET = "sealing-secret-0123456789"
+THOUGHT = Thought("Hm, a sécret thought.", ({"type": "thinking", "thinking": "Hm", "signature": "s"},), "claude")
+
+
+def ring(*secrets, **more):
+    return Keyring(Store(sealing_keys=secrets, **more))
+
+
+KNOWN = ring(SECRET)
+
+texts = st.text(max_size=40)
+blocks = st.dictionaries(
+    texts, st.recursive(st.none() | st.integers(0, 9) | texts, lambda inner: st.lists(inner, max_size=3))
+)
+thoughts = st.builds(Thought, texts, st.lists(blocks, max_size=3).map(tuple), texts)
+
+
+@settings(max_examples=200, deadline=None)
+@given(thoughts, st.text("abc.-_", max_size=5))
+def test_what_was_sealed_is_opened_as_it_was(thought, tenant):
+    sealed = KNOWN.sealer(tenant).seal(thought)
+    assert sealed.startswith("gw1.") and set(sealed[4:]) <= set(
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    )
+    assert KNOWN.sealer(tenant).open(sealed) == thought
+    assert ring(SECRET).sealer(tenant).open(sealed) == thought
+    assert ring(SECRET).sealer(f"{tenant}x").open(sealed) is None
+
+
+def test_the_same_thought_is_never_sealed_alike():
+    assert len({KNOWN.sealer("").seal(THOUGHT) for _ in range(20)}) == 20
+
+
+def test_all_keys_open_and_the_first_one_seals():
+    old, new = ring("old"), ring("new")
+    both = ring("new", "old").sealer("a")
+    assert both.open(old.sealer("a").seal(THOUGHT)) == THOUGHT
+    assert new.sealer("a").open(both.seal(THOUGHT)) == THOUGHT
+    assert old.sealer("a").open(both.seal(THOUGHT)) is None
+    assert ring("o").sealer("a").open(ring("o" * 5000).sealer("a").seal(THOUGHT)) is None
+
+
+def test_one_changed_character_makes_it_foreign():
+    sealer = KNOWN.sealer("a")
+    sealed = sealer.seal(Thought("Hm"))
+    for i, character in enumerate(sealed):
+        for other in {"A", "B", "g", "_", "=", " ", "\n", "é", ""} - {character}:
+            assert sealer.open(sealed[:i] + other + sealed[i + 1 :]) is None, (i, other)
+    for i in range(len(sealed)):
+        assert sealer.open(sealed[:i]) is None and sealer.open(f"{sealed[:i]}\n{sealed[i:]}") is None
+    for added in ("A", "=", "==", "\n", " "):
+        assert sealer.open(sealed + added) is None
+
+
+FOREIGN = ["", "gw1.", "gw1.=", "gw1.A", "gw1.AAAA", "gw2.AAAA", "gAAAAABo", "{}", "\ud83d", "gw1.\ud83d", "gw1.é", "gw1.\x00", "gw1." + "A" * 400]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", FOREIGN)
+def test_what_others_sealed_is_nothing(text):
+    assert KNOWN.sealer("a").open(text) is None
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.text(max_size=60)
+    | st.binary(max_size=60).map(lambda raw: "gw1." + base64.urlsafe_b64encode(raw).rstrip(b"=").decode())
+)
+def test_no_text_breaks_it(text):
+    assert KNOWN.sealer("a").open(text) is None
+
+
+def test_a_key_s_id_alone_opens_nothing():
+    sealer = KNOWN.sealer("a")
+    id = base64.urlsafe_b64decode(sealer.seal(THOUGHT)[4:16])[:8]
+    for length in range(60):
+        text = base64.urlsafe_b64encode(id + bytes(length)).rstrip(b"=").decode()
+        assert sealer.open(f"gw1.{text}") is None
+
+
+def test_what_is_too_long_to_be_ours_is_not_looked_at():
+    assert KNOWN.sealer("a").open("gw1." + "A" * (32 << 20)) is None
+
+
+def test_what_another_version_sealed_with_our_key_may_be_of_another_form():
+    assert KNOWN.sealer("a").open(KNOWN.sealer("a").seal({"text": 7})) is None
+
+
+# A key of its own
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+FILES = {
+    "sqlite:///./gateway.db": "gateway.db.key",
+    "sqlite+aiosqlite:///store.db?timeout=5": "store.db.key",
+    "sqlite://": "gateway.key",
+    "sqlite:///:memory:": "gateway.key",
+    "sqlite:///file:shared?mode=memory&uri=true": "gateway.key",
+    "postgresql://user:password@host/base": "gateway.key",
+    "postgresql:///base": "gateway.key",
+}
+
+
+@pytest.mark.parametrize("url", FILES)
+def test_where_none_is_given_one_is_made_and_kept_beside_the_store(url, here):
+    keyring = Keyring(Store(url=url))
+    sealer = keyring.sealer("a")
+    assert [*here.iterdir()] == []  # nobody has needed it
+    sealed = sealer.seal(THOUGHT)
+    (file,) = here.iterdir()
+    assert file.name == FILES[url] and file.stat().st_mode & 0o777 == 0o600
+    assert keyring.sealer("a").open(sealed) == Keyring(Store(url=url)).sealer("a").open(sealed) == THOUGHT
+    file.unlink()
+    assert Keyring(Store(url=url)).sealer("a").open(sealed) is None
+
+
+def test_a_store_elsewhere_has_its_key_there(here, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    assert Keyring(Store(url=f"sqlite:///{elsewhere}/g.db")).sealer("").open("gw1." + "A" * 60) is None
+    assert [one.name for one in elsewhere.iterdir()] == ["g.db.key"] and [*here.iterdir()] == []
+
+
+def test_with_keys_given_no_file_is_made(here):
+    sealer = ring(SECRET).sealer("a")
+    assert sealer.open(sealer.seal(THOUGHT)) == THOUGHT
+    assert [*here.iterdir()] == []
+
+
+def test_a_key_that_is_there_is_kept(here):
+    Path("gateway.db.key").write_text("0123456789" * 4 + "\n")
+    sealed = Keyring(Store()).sealer("a").seal(THOUGHT)
+    assert ring("0123456789" * 4).sealer("a").open(sealed) == THOUGHT
+    assert Path("gateway.db.key").read_text() == "0123456789" * 4 + "\n"
+
+
+WORKER = """
+import sys
+from gateway.config.schema import Store
+from gateway.request import Thought
+from gateway.server.sealing import Keyring, _make
+sealer = Keyring(Store()).sealer("a")
+print(end="ready\\n", flush=True)
+sys.stdin.readline()
+print(sealer.seal(Thought("Hm")), flush=True)
+"""
+
+
+def test_workers_that_need_it_at_once_get_the_same_one(here):
+    workers = [
+        subprocess.Popen([sys.executable, "-c", WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    for worker in workers:
+        assert worker.stdout.readline() == "ready\n"
+    for worker in workers:
+        worker.stdin.write("\n")
+        worker.stdin.flush()
+    for worker in workers:
+        sealed, _ = worker.communicate(timeout=60)
+        assert worker.returncode == 0
+        assert Keyring(Store()).sealer("a").open(sealed.strip()) == Thought("Hm")
+    assert [one.name for one in here.iterdir()] == ["gateway.db.key"]
+
+
+def unwritable(here):
+    return Store(url=f"sqlite:///{here}/missing/g.db")
+
+
+def empty(here):
+    (here / "g.db.key").touch()
+    return Store(url=f"sqlite:///{here}/g.db")
+
+
+def folder(here):
+    (here / "g.db.key").mkdir()
+    return Store(url=f"sqlite:///{here}/g.db")
+
+
+@pytest.mark.parametrize("made", [unwritable, empty, folder])
+def test_a_key_that_cannot_be_kept_is_of_this_process_and_the_log_says_what_to_do(made, here, caplog):
+    store = made(here)
+    keyring = Keyring(store)
+    sealed = keyring.sealer("a").seal(THOUGHT)
+    assert keyring.sealer("a").open(sealed) == THOUGHT
+    (warning,) = caplog.messages
+    assert "g.db.key" in warning and "set store.sealing_keys" in warning
+    assert Keyring(store).sealer("a").open(sealed) is None
+
+
+def test_nothing_shows_a_secret(here, caplog):
+    caplog.set_level("DEBUG")
+    kept = Keyring(Store())
+    given = ring(SECRET)
+    shown = [repr(one) for ring in (kept, given) for one in (ring, ring.sealer("a"), vars(ring))]
+    for keyring in (kept, given):
+        keyring.sealer("a").open(keyring.sealer("a").seal(THOUGHT))
+        shown += [repr(keyring), repr(vars(keyring)), keyring.sealer("a").seal(THOUGHT)]
+    Keyring(unwritable(here)).sealer("a").seal(THOUGHT)
+    secrets = [SECRET, Path("gateway.db.key").read_text().strip(), THOUGHT.text]
+    assert not [secret for secret in secrets for text in (*shown, caplog.text) if secret in text]
+
+
+def test_a_key_is_never_made_over_another(here):
+    _make(here / "k")
+    first = (here / "k").read_bytes()
+    _make(here / "k")
+    assert (here / "k").read_bytes() == first and [one.name for one in here.iterdir()] == ["k"]

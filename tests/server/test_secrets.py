@@ -1,0 +1,263 @@
+"""What is nobody else's business: in no log, and in no header that goes the other way."""
+
+import asyncio
+import io
+import json
+import logging
+from contextlib import contextmanager
+
+import pytest
+
+from gateway.config import Logs
+from gateway.server import logs
+from support.app import gateway, listening
+from support.upstream import (
+    CLOSE,
+    COUNTS,
+    DONE,
+    END,
+    HELLO,
+    KEY,
+    RESET,
+    call,
+    chunk,
+    frame,
+    head,
+    list_of,
+    said,
+    stream,
+    whole,
+)
+
+CLIENTS = "client-secret-0123456789"
+SEALING = "sealing-secret-0123456789-0123456789"
+ASKED, ANSWERED = "the patient in room seven", "has the measles"
+SECRETS = (KEY, CLIENTS, SEALING)
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "description": ASKED}}}
+FIELDS = {
+    "messages": [
+        {"role": "system", "content": ASKED},
+        {"role": "user", "content": ASKED, "name": "n"},
+    ],
+    "tools": [TOOL],
+    "metadata": {"note": ASKED},
+    "user": ASKED,
+}
+ERROR = {"error": {"message": f"cannot tell why {ASKED} {ANSWERED}: {KEY}", "code": 500}}
+ANSWERS = {
+    "well": HELLO,
+    "refused": whole(ERROR, 400),
+    "failed": whole(ERROR, 500),
+    "unauthorised": whole(ERROR, 401),
+    "html": whole(f"<html>{ASKED} {ANSWERED} {KEY}</html>".encode(), type="text/html"),
+    "no JSON": whole(f"{ASKED} {ANSWERED} {KEY}".encode()),
+    "an error in a stream": [head(), chunk(ANSWERED), frame(**ERROR), DONE, END],
+    "an error instead of a stream": [head(), frame(**ERROR), DONE, END],
+    "no JSON in a stream": [head(), f"data: {ANSWERED} {KEY}\n\n".encode(), DONE, END],
+    "lost": [head(), chunk(ANSWERED), CLOSE],
+    "reset": [head(), chunk(ANSWERED), RESET],
+    "broken arguments": stream(chunk(tool_calls=call("f", f'{{"a": "{ANSWERED}', id="c")), chunk(finish="tool_calls")),
+    "a header that is none": [f"HTTP/1.1 200 Said\r\n{ANSWERED}\r\n\r\n".encode(), CLOSE],
+}
+
+
+@contextmanager
+def written():
+    """What a process writes, as `logs.begin` has it, however little it matters."""
+    text, root = io.StringIO(), logging.getLogger()
+    handler = logging.StreamHandler(text)
+    handler.setFormatter(logs.Discreet("%(name)s: %(message)s"))
+    before = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    try:
+        yield text
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(before)
+        logs.follow(Logs())
+
+
+def site(script, **more):
+    keys = {"keys": [{"name": "ci", "key": CLIENTS}]}
+    where = {"sealing_keys": [SEALING]}
+    return gateway(script, auth=keys, store=where, responses={"reasoning_memory": True}, **more)
+
+
+async def asked_in_every_way(one):
+    """All of it, or as far as it comes."""
+    known = {"authorization": f"Bearer {CLIENTS}"}
+    for streamed in (True, False):
+        await one.chat(headers=known, stream=streamed, store=True, **FIELDS)
+        await one.respond(headers=known, stream=streamed, input=ASKED, instructions=ASKED, metadata={"a": ASKED})
+    job = await one.respond(headers=known, background=True, input=ASKED)
+    while job.status_code == 200 and job.json()["status"] in ("queued", "in_progress"):
+        await asyncio.sleep(0.01)
+        job = await one.client.get(f"/v1/responses/{job.json()['id']}", headers=known)
+    for path, field in (("completions", "prompt"), ("embeddings", "input"), ("tokenize", "prompt")):
+        body = {"model": "m", field: ASKED}
+        await one.client.post(f"/v1/{path}", json=body, headers={**known, "idempotency-key": ASKED})
+    await one.chat(headers={"authorization": f"Bearer {CLIENTS}x"}, **FIELDS)  # which is no key
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+async def test_nobody_reads_in_the_log_what_was_said(answer):
+    with written() as text:
+        async with site(ANSWERS[answer]) as one:
+            await asked_in_every_way(one)
+    for secret in (ASKED, ANSWERED, *SECRETS):
+        assert secret not in text.getvalue()
+
+
+@pytest.mark.parametrize("answer", ["failed", "html", "an error instead of a stream"])
+async def test_unless_it_is_asked_to_and_never_a_key(answer):
+    with written() as text:
+        async with site(ANSWERS[answer], logs={"content": True}) as one:
+            await asked_in_every_way(one)
+    assert ANSWERED in text.getvalue()
+    for secret in SECRETS:
+        assert secret not in text.getvalue()
+
+
+# Exceptions
+
+
+def raised():
+    """With a cause, and some beside it."""
+    try:
+        try:
+            json.loads(f"{{{ASKED}")
+        except ValueError as error:
+            raise KeyError(ASKED) from error
+    except KeyError:
+        raise ExceptionGroup(ASKED, [RuntimeError(ASKED), OSError(ASKED)]) from None
+
+
+def told(log):
+    with written() as text:
+        try:
+            raised()
+        except ExceptionGroup as error:
+            log(error)
+    return text.getvalue()
+
+
+def test_an_exception_is_told_by_its_kind_and_its_place():
+    text = told(lambda error: logging.getLogger("gateway").error("it failed", exc_info=error))
+    assert text.startswith("gateway: it failed\n")
+    assert [line for line in text.splitlines() if line.startswith("builtins.")] == [
+        "builtins.ExceptionGroup",
+        "builtins.RuntimeError",
+        "builtins.OSError",
+    ]
+    assert ", in raised\n" in text and ASKED not in text
+
+
+def test_what_has_led_to_an_exception_is_told_before_it():
+    error = KeyError(ASKED)
+    error.__cause__ = ValueError(ASKED)
+    error.__cause__.__context__ = OSError(ASKED)
+    with written() as text:
+        logging.getLogger("gateway").error("it failed", exc_info=error)
+    assert [line for line in text.getvalue().splitlines() if line] == [
+        "gateway: it failed",
+        "builtins.OSError",
+        "builtins.ValueError",
+        "builtins.KeyError",
+    ]
+
+
+def test_with_content_an_exception_says_what_it_always_says():
+    logs.follow(Logs(content=True))
+    text = told(lambda error: logging.getLogger("gateway").error("it failed", exc_info=error))
+    assert f"RuntimeError: {ASKED}" in text
+
+
+@pytest.mark.parametrize("content", [True, False])
+def test_asyncio_shows_no_results_of_tasks(content):
+    logs.follow(Logs(content=content))
+    with written() as text:
+        logging.getLogger("asyncio").error("Task exception was never retrieved\nfuture: <%s>", ASKED)
+    logs.follow(Logs())
+    assert text.getvalue().startswith("asyncio: Task exception was never retrieved\n")
+    assert (ASKED in text.getvalue()) is content
+
+
+# Headers
+
+
+TO_BACKENDS = {"host", "content-type", "content-length", "authorization", "accept", "user-agent"}
+TO_CLIENTS = {
+    "content-type", "content-length", "transfer-encoding", "cache-control", "connection", "x-accel-buffering",
+    "x-request-id", "openai-processing-ms", "openai-version", "x-gateway-warnings",
+}  # fmt: skip
+HEADERS = {
+    "authorization": f"Bearer {CLIENTS}",
+    "api-key": CLIENTS,
+    "cookie": f"session={CLIENTS}",
+    "proxy-authorization": f"Basic {CLIENTS}",
+    "x-api-key": CLIENTS,
+    "x-forwarded-for": "10.9.8.7",
+    "forwarded": "for=10.9.8.7",
+    "openai-organization": CLIENTS,
+    "openai-project": CLIENTS,
+    "x-stainless-lang": CLIENTS,
+    "user-agent": CLIENTS,
+    "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+    "x-made-up": CLIENTS,
+}
+THEIRS = {
+    "set_cookie": f"session={KEY}",
+    "server": "uvicorn",
+    "x_powered_by": "a model",
+    "www_authenticate": f"Bearer {KEY}",
+    "access_control_allow_origin": "*",
+    "location": "http://10.9.8.7/",
+    "x_request_id": "of the backend",
+    "openai_organization": KEY,
+    "x_made_up": KEY,
+    "link": "<http://10.9.8.7/>",
+}
+
+
+FIELD = {
+    "chat/completions": ("messages", [{"role": "user", "content": "Hello"}]),
+    "responses": ("input", "Hello"),
+    "completions": ("prompt", "Hello"),
+    "embeddings": ("input", "Hello"),
+    "tokenize": ("prompt", "Hello"),
+}
+
+
+@pytest.mark.parametrize("path", FIELD)
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_headers_stay_on_their_side(path, streamed):
+    answers = {
+        "embeddings": whole({"data": [{"index": 0, "embedding": [1.0]}], "usage": COUNTS}, **THEIRS),
+        "tokenize": whole({"tokens": [1, 2]}, **THEIRS),
+    }
+    chat = [head(**THEIRS), *HELLO[1:]] if streamed else whole(said(), **THEIRS)
+    field, given = FIELD[path]
+    body = {"model": "m", field: given, **({} if path in answers else {"stream": streamed})}
+    keys = {"keys": [{"name": "ci", "key": CLIENTS}]}
+    async with listening(answers.get(path, chat), models=("m",), auth=keys, backend={"kind": "vllm"}) as one:
+        one.upstream.shown["/tokenize"] = answers["tokenize"]
+        answer = await one.client.post(f"/v1/{path}", json=body, headers=HEADERS)
+        assert answer.status_code == 200, answer.text
+        asked = [*one.upstream.posts, *one.upstream.gets, *one.upstream.aside]
+    assert set(answer.headers) <= TO_CLIENTS and "of the backend" not in answer.headers["x-request-id"]
+    for request in asked:
+        assert {name.lower() for name in request.headers} <= {*TO_BACKENDS, "accept-encoding", "connection"}
+        assert not [value for value in request.headers.values() if CLIENTS in value or "10.9.8.7" in value]
+        assert request.headers.get("authorization") == f"Bearer {KEY}"
+
+
+async def test_a_clients_list_of_models_has_nothing_of_the_backends_head():
+    async with listening(HELLO, model=False) as one:
+        one.upstream.answer_lists_with(
+            [list_of("m")[0].replace(b"content-type", b"set-cookie: a=b\r\ncontent-type", 1)]
+        )
+        answer = await one.client.get("/v1/models", headers=HEADERS)
+        (request,) = one.upstream.gets
+    assert answer.status_code == 200 and "set-cookie" not in answer.headers
+    assert CLIENTS not in str(request.headers)

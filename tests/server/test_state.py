@@ -1,0 +1,393 @@
+"""What a response goes on from, and what is kept of it: chains, conversations, references; and a store that fails."""
+
+import asyncio
+import json
+
+import pytest
+
+from gateway.store import Database
+from support.app import gateway, listening, problem
+from support.sse import comments, events, payloads
+from support.upstream import CLOSE, DONE, END, HANG, HELLO, chunk, head, said, silent, stream, whole
+
+BAD = "invalid_request_error"
+ANN, BOB = ({"authorization": f"Bearer {name}-{'k' * 20}"} for name in ("ann", "bob"))
+TENANTS = {"keys": [{"name": name, "key": f"{name}-{'k' * 20}"} for name in ("ann", "bob")]}
+CALLS = {
+    "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+}
+F = {"type": "function", "name": "f"}
+
+
+def asked(site):
+    """What the upstream was shown last: who said what."""
+    return [(message["role"], message.get("content")) for message in site.asked["messages"]]
+
+
+async def told(site, **fields):
+    answer = await site.respond(**fields)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def get(site, path, **options):
+    return await site.client.get(f"/v1/responses/{path}", **options)
+
+
+async def test_a_chain_of_responses():
+    async with gateway(whole(said("one")), whole(said("two")), whole(said("three"))) as site:
+        first = await told(site, input="a", instructions="Be brief.")
+        second = await told(site, input="b", previous_response_id=first["id"])
+        assert asked(site) == [("user", "a"), ("assistant", "one"), ("user", "b")]  # the instructions are not inherited
+        third = await told(site, input="c", previous_response_id=second["id"], instructions="Be long.")
+        assert asked(site)[0] == ("system", "Be long.") and asked(site)[-2:] == [("assistant", "two"), ("user", "c")]
+        assert third["previous_response_id"] == second["id"] and third["store"] is True
+        kept = await get(site, third["id"])
+    assert kept.json() == third
+
+
+async def test_a_chain_branches():
+    async with gateway(*(whole(said(text)) for text in ("one", "two", "three", "four"))) as site:
+        first = await told(site, input="a")
+        left = await told(site, input="b", previous_response_id=first["id"])
+        right = await told(site, input="c", previous_response_id=first["id"])
+        await told(site, input="d", previous_response_id=right["id"])
+        assert asked(site) == [
+            ("user", "a"),
+            ("assistant", "one"),
+            ("user", "c"),
+            ("assistant", "three"),
+            ("user", "d"),
+        ]
+        assert (await get(site, left["id"])).json() == left
+
+
+async def test_a_call_is_answered_in_the_next_response_without_its_tools():
+    async with gateway(whole(said(None, **CALLS)), whole(said("done"))) as site:
+        first = await told(site, input="a", tools=[F], tool_choice={"type": "function", "name": "f"})
+        (call,) = first["output"]
+        output = {"type": "function_call_output", "call_id": call["call_id"], "output": "42"}
+        second = await told(site, input=[output], previous_response_id=first["id"])
+        assert [message["role"] for message in site.asked["messages"]] == ["user", "assistant", "tool"]
+        assert second["tools"] == [] and "tools" not in site.asked
+
+
+async def test_a_streamed_response_can_be_gone_on_from_as_soon_as_it_is_over():
+    async with gateway(HELLO, whole(said("two"))) as site:
+        ended = events((await site.respond(input="a", stream=True)).text)[-1]["response"]
+        assert (await get(site, ended["id"])).json() == ended
+        await told(site, input="b", previous_response_id=ended["id"])
+        assert asked(site) == [("user", "a"), ("assistant", "Hi"), ("user", "b")]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_is_not_to_be_stored_is_not(stream):
+    async with gateway(HELLO if stream else whole(said("one"))) as site:
+        answer = await site.respond(input="a", store=False, stream=stream)
+        id = events(answer.text)[-1]["response"]["id"] if stream else answer.json()["id"]
+        assert problem(await get(site, id))[0] == 404
+        answer = await site.respond(input="b", previous_response_id=id)
+        assert problem(answer) == (400, BAD, "previous_response_not_found", "previous_response_id")
+        assert len(site.upstream.posts) == 1
+
+
+async def test_a_chain_that_has_lost_a_link_goes_no_further():
+    async with gateway(*(whole(said(text)) for text in ("one", "two"))) as site:
+        first = await told(site, input="a")
+        second = await told(site, input="b", previous_response_id=first["id"])
+        assert (await site.client.delete(f"/v1/responses/{first['id']}")).status_code == 200
+        answer = await site.respond(input="c", previous_response_id=second["id"])
+        assert problem(answer) == (400, BAD, "previous_response_not_found", "previous_response_id")
+        assert (await get(site, second["id"])).json() == second
+
+
+async def test_a_failed_response_can_be_gone_on_from_but_not_from_what_broke_off():
+    thought = chunk(reasoning_content="Hm.")
+    for broken in ([], [thought]):
+        async with gateway([head(), *broken, chunk("Hel"), CLOSE], whole(said("two")), whole(said("three"))) as site:
+            failed = events((await site.respond(input="a", stream=True)).text)[-1]["response"]
+            assert failed["status"] == "failed" and (await get(site, failed["id"])).json() == failed
+            for _ in range(2):
+                await told(site, input="b", previous_response_id=failed["id"])
+                assert asked(site) == [("user", "a"), ("user", "b")]
+
+
+async def test_of_an_incomplete_response_a_call_that_was_cut_is_left_out():
+    cut = stream(
+        chunk("Hi"),
+        chunk(tool_calls=[{"index": 0, "id": "x", "function": {"name": "f", "arguments": '{"a'}}]),
+        chunk(finish="length"),
+    )
+    async with gateway(cut, whole(said("two"))) as site:
+        ended = events((await site.respond(input="a", stream=True, tools=[F])).text)[-1]["response"]
+        assert ended["output"][-1]["status"] == "incomplete"
+        await told(site, input="b", previous_response_id=ended["id"])
+        assert asked(site) == [("user", "a"), ("assistant", "Hi"), ("user", "b")]
+
+
+async def test_a_failure_that_is_a_status_leaves_nothing():
+    async with gateway(whole({"error": "busy"}, status=503), whole(said("two"))) as site:
+        assert (await site.respond(input="a")).status_code == 503
+        assert (await site.respond(input="a", stream=True, store=True)).status_code == 200
+
+
+async def test_references_stand_for_what_is_stored():
+    async with gateway(*(whole(said(text)) for text in ("one", "two"))) as site:
+        first = await told(site, input=[{"type": "message", "id": "msg_mine", "role": "user", "content": "a"}])
+        (message,) = first["output"]
+        question = {"role": "user", "content": "b"}
+        second = await told(site, input=[{"type": "item_reference", "id": "msg_mine"}, {"id": message["id"]}, question])
+        assert asked(site) == [("user", "a"), ("assistant", "one"), ("user", "b")]
+        listed = (await get(site, f"{second['id']}/input_items", params={"order": "asc"})).json()["data"]
+        assert [item["type"] for item in listed] == ["message"] * 3 and listed[1]["id"] == message["id"]
+        answer = await site.respond(input=[{"id": "msg_nobodys"}, question])
+    assert problem(answer)[0] == 404 and problem(answer)[3] == "input[0]"
+
+
+async def test_an_item_that_is_sent_again_is_another_one():
+    async with gateway(*(whole(said(text)) for text in ("one", "two"))) as site:
+        question = {"type": "message", "id": "msg_mine", "role": "user", "content": "a"}
+        first = await told(site, input=[question, question])
+        again = [question, *first["output"], {"role": "user", "content": "b"}]
+        second = await told(site, input=again, previous_response_id=first["id"])
+        assert len(asked(site)) == 6
+        found, page = [], {"has_more": True}
+        while page["has_more"]:
+            after = {"after": found[-1]["id"]} if found else {}
+            page = (await get(site, f"{second['id']}/input_items", params={"order": "asc", "limit": 1, **after})).json()
+            found += page["data"]
+    texts = [item["content"][0]["text"] for item in found]
+    assert texts == ["a", "a", "one", "a", "one", "b"] and len({item["id"] for item in found}) == 6
+    assert found[0]["id"] == "msg_mine" and found[2] == first["output"][0]
+
+
+async def test_tenants_do_not_see_each_other():
+    async with gateway(whole(said("one")), auth=TENANTS) as site:
+        first = (await site.respond(input="a", headers=ANN)).json()
+        created = (await site.client.post("/v1/conversations", json={}, headers=ANN)).json()
+        assert (await get(site, first["id"], headers=ANN)).status_code == 200
+        assert problem(await get(site, first["id"], headers=BOB))[0] == 404
+        answer = await site.respond(input="b", previous_response_id=first["id"], headers=BOB)
+        assert problem(answer)[2] == "previous_response_not_found"
+        answer = await site.respond(input="b", conversation=created["id"], headers=BOB)
+        assert problem(answer)[::3] == (404, "conversation")
+        answer = await site.respond(input=[{"id": first["output"][0]["id"]}], headers=BOB)
+        assert problem(answer)[0] == 404
+
+
+# Conversations
+
+
+async def conversation(site, *items):
+    return (await site.client.post("/v1/conversations", json={"items": [*items]})).json()["id"]
+
+
+async def items_of(site, id):
+    listed = (await site.client.get(f"/v1/conversations/{id}/items", params={"order": "asc"})).json()["data"]
+    return [(item.get("role"), item["content"][0]["text"]) for item in listed]
+
+
+@pytest.mark.parametrize("store", [True, False])
+async def test_a_conversation_grows(store):
+    async with gateway(*(whole(said(text)) for text in ("one", "two"))) as site:
+        id = await conversation(site, {"role": "developer", "content": "Be brief."})
+        first = await told(site, input="a", conversation=id, store=store)
+        await told(site, input="b", conversation={"id": id}, store=store)
+        assert asked(site) == [("system", "Be brief."), ("user", "a"), ("assistant", "one"), ("user", "b")]
+        assert first["conversation"] == {"id": id}
+        assert await items_of(site, id) == [
+            ("developer", "Be brief."), ("user", "a"), ("assistant", "one"), ("user", "b"), ("assistant", "two"),
+        ]  # fmt: skip
+        assert (await get(site, first["id"])).status_code == (200 if store else 404)
+
+
+@pytest.mark.parametrize("store", [True, False])
+async def test_a_turn_of_a_conversation_is_two_transactions_that_write(store, monkeypatch):
+    """It is held before the answer, and let go with what is stored of it."""
+    written, writing = [], Database.writing
+    monkeypatch.setattr(Database, "writing", lambda database: written.append(database) or writing(database))
+    async with gateway(whole(said("one"))) as site:
+        id = await conversation(site)
+        written.clear()
+        await told(site, input="a", conversation=id, store=store)
+        assert len(written) == 2
+
+
+@pytest.mark.parametrize("store", [True, False])
+async def test_a_failed_response_is_no_part_of_its_conversation(store):
+    async with gateway([head(), chunk("Hel"), CLOSE], whole(said("two"))) as site:
+        id = await conversation(site)
+        failed = events((await site.respond(input="a", conversation=id, stream=True, store=store)).text)[-1]["response"]
+        assert await items_of(site, id) == []
+        assert (await get(site, failed["id"])).status_code == (200 if store else 404)
+        await told(site, input="b", conversation=id)
+        assert asked(site) == [("user", "b")]
+
+
+async def test_a_failure_that_is_a_status_lets_its_conversation_go():
+    async with gateway(whole({"error": "busy"}, status=503), whole(said("two"))) as site:
+        id = await conversation(site)
+        assert (await site.respond(input="a", conversation=id)).status_code == 503
+        await told(site, input="b", conversation=id)
+        assert await items_of(site, id) == [("user", "b"), ("assistant", "two")]
+
+
+async def test_one_response_at_a_time_works_on_a_conversation():
+    go_on = asyncio.Event()
+    slow = [head(), chunk("Hi"), go_on, chunk(finish="stop"), DONE, END]
+    async with gateway(slow, whole(said("two"))) as site:
+        id = await conversation(site)
+        first = asyncio.create_task(site.respond(input="a", conversation=id, stream=True))
+        await site.upstream.arrived.wait()
+        answer = await site.respond(input="b", conversation=id)
+        assert problem(answer) == (400, BAD, "conversation_locked", "conversation")
+        go_on.set()
+        assert (await first).status_code == 200
+        await told(site, input="b", conversation=id)
+    assert asked(site) == [("user", "a"), ("assistant", "Hi"), ("user", "b")]
+
+
+async def test_a_conversation_stays_held_for_as_long_as_its_answer_takes(monkeypatch):
+    monkeypatch.setattr("gateway.server.state._LEASE", 0.3)
+    go_on = asyncio.Event()
+    slow = [head(), chunk("Hi"), go_on, chunk(finish="stop"), DONE, END]
+    async with gateway(slow, whole(said("two"))) as site:
+        id = await conversation(site)
+        first = asyncio.create_task(site.respond(input="a", conversation=id, stream=True))
+        await site.upstream.arrived.wait()
+        await asyncio.sleep(0.6)
+        assert problem(await site.respond(input="b", conversation=id))[2] == "conversation_locked"
+        go_on.set()
+        assert (await first).status_code == 200
+
+
+async def test_a_conversation_that_is_not_there():
+    async with gateway(HELLO) as site:
+        assert problem(await site.respond(conversation="conv_x"))[::3] == (404, "conversation")
+
+
+async def test_a_client_that_leaves_finds_what_had_come():
+    async with listening([head(), chunk("Hel"), HANG]) as site:
+        async with site.client.stream(
+            "POST", "/v1/responses", json={"model": "m", "input": "a", "stream": True}
+        ) as answer:
+            seen = ""
+            while "Hel" not in seen:
+                seen += await anext(answer.aiter_text())
+        await site.upstream.gone.wait()
+        id = events(seen)[0]["response"]["id"]
+        while (kept := await get(site, id)).status_code == 404:  # noqa: ASYNC110 - nothing tells when
+            await asyncio.sleep(0.01)
+    told = kept.json()
+    assert (told["status"], told["error"], told["output"][0]["status"]) == ("cancelled", None, "incomplete")
+    assert told["output"][0]["content"][0]["text"] == "Hel"
+
+
+async def test_a_client_that_leaves_while_it_gets_the_answer_has_it_stored_once():
+    async with gateway(whole(said("one"))) as site:
+        asked = [{"type": "http.request", "body": b'{"model": "m", "input": "a"}', "more_body": False}]
+        leaving, got = asyncio.Event(), []
+
+        async def receive():
+            if asked:
+                return asked.pop()
+            await leaving.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message):
+            if message["type"] == "http.response.body":
+                got.append(json.loads(message["body"]))
+                leaving.set()
+                await asyncio.Event().wait()  # nobody takes it
+
+        scope = {"type": "http", "method": "POST", "path": "/v1/responses", "query_string": b"", "headers": []}
+        await site.client._transport.app(scope, receive, send)
+        (answer,) = got
+        assert (answer["status"], (await get(site, answer["id"])).json()) == ("completed", answer)
+
+
+# A store that fails
+
+NOWHERE = {"url": "sqlite:////nowhere/at/all/gateway.db"}
+
+
+async def test_an_answer_that_cannot_be_stored_reaches_the_client_all_the_same():
+    async with gateway(whole(said("one")), HELLO, store=NOWHERE) as site:
+        answer = await site.respond(input="a")
+        assert (answer.status_code, answer.json()["store"]) == (200, False)
+        assert answer.headers["x-gateway-warnings"] == "dropped:store"
+        answer = await site.respond(input="a", stream=True)
+    assert events(answer.text)[0]["response"]["store"] is True and events(answer.text)[-1]["response"]["store"] is False
+    assert comments(answer.text) == [": gateway-warnings dropped:store"]
+
+
+async def test_what_has_to_be_looked_up_and_cannot_be_is_an_error():
+    async with gateway(HELLO, store=NOWHERE) as site:
+        for asked in ({"previous_response_id": "resp_1"}, {"conversation": "conv_1"}, {"input": [{"id": "a"}]}):
+            assert problem(await site.respond(**asked))[:3] == (503, "server_error", "store_unavailable")
+        assert problem(await get(site, "resp_1"))[0] == 503
+        assert site.upstream.posts == []
+
+
+async def test_a_store_that_is_there_again_is_used_again(tmp_path):
+    folder = tmp_path / "later"
+    async with gateway(whole(said("one")), store={"url": f"sqlite:///{folder}/gateway.db"}) as site:
+        assert (await told(site, input="a"))["store"] is False
+        folder.mkdir()
+        answer = await told(site, input="a")
+        assert answer["store"] is True and (await get(site, answer["id"])).json() == answer
+
+
+# Chat completions
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_chat_completion_is_stored_if_it_is_to_be(stream):
+    async with gateway(HELLO if stream else whole(said("Hi"))) as site:
+        answer = await site.chat(stream=stream, store=True, metadata={"a": "b"})
+        id = payloads(answer.text)[0]["id"] if stream else answer.json()["id"]
+        kept = (await site.client.get(f"/v1/chat/completions/{id}")).json()
+        assert "store" not in site.asked and "x-gateway-warnings" not in answer.headers
+        other = (await site.chat(stream=stream)).text
+    assert kept["choices"][0]["message"]["content"] == "Hi" and kept["metadata"] == {"a": "b"}
+    assert kept["usage"]["total_tokens"] == 9 and (stream or {**answer.json(), "metadata": {"a": "b"}} == kept)
+    assert "chatcmpl-" in other
+
+
+async def test_a_chat_completion_that_is_stored_is_kept_alive():
+    script = [head(), chunk("Hi"), silent(0.2), chunk(finish="stop"), DONE, END]
+    async with gateway(script, stream={"keepalive_seconds": 0.05}) as site:
+        answer = await site.chat(stream=True, store=True)
+    assert ": keep-alive" in comments(answer.text)
+
+
+async def test_a_chat_completion_that_fails_is_not_stored():
+    async with gateway([head(), chunk("Hel"), CLOSE]) as site:
+        answer = await site.chat(stream=True, store=True)
+        assert (await site.client.get(f"/v1/chat/completions/{payloads(answer.text)[0]['id']}")).status_code == 404
+
+
+async def test_who_leaves_when_all_has_been_said_has_it_in_the_store():
+    async with gateway(HELLO) as site:
+        body, left, told = json.dumps({"model": "m", "input": "a", "stream": True}).encode(), asyncio.Event(), []
+        messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+        async def receive():
+            if message := next(messages, None):
+                return message
+            await left.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message):
+            told.append(message.get("body", b""))
+            if b"response.output_item.done" in told[-1]:
+                left.set()
+                await asyncio.Event().wait()
+
+        scope = {"type": "http", "method": "POST", "path": "/v1/responses", "headers": [], "query_string": b""}
+        await site.app({**scope, "raw_path": b"/v1/responses", "http_version": "1.1", "scheme": "http"}, receive, send)
+        said = events(b"".join(told).decode())
+        assert (
+            said[-1]["type"] == "response.completed"
+            and (await get(site, said[-1]["response"]["id"])).json() == said[-1]["response"]
+        )

@@ -1,0 +1,606 @@
+"""What is stored, read and changed over HTTP: responses, conversations, chat completions, and pages of all of them."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+from sqlalchemy import delete
+
+from gateway.store import tables
+from support.app import gateway, problem
+from support.upstream import DONE, END, chunk, head, said, stream, whole
+
+BAD = "invalid_request_error"
+GONE = (404, BAD, None, None)
+USER = {"role": "user", "content": "Hi"}
+KEYS = {"keys": [{"name": name, "key": f"{name}-key"} for name in ("a", "b")]}
+LOGPROBS = {"content": [{"token": "Hi", "logprob": -0.5, "bytes": [72, 105], "top_logprobs": []}]}
+
+
+def as_(name):
+    return {"authorization": f"Bearer {name}-key"}
+
+
+class Client:
+    """Requests to a site, and what they come to."""
+
+    def __init__(self, site):
+        self.site = site
+
+    async def get(self, path, **params):
+        return await self.site.client.get(f"/v1/{path}", params=params)
+
+    async def post(self, path, **body):
+        return await self.site.client.post(f"/v1/{path}", json=body)
+
+    async def delete(self, path):
+        return await self.site.client.delete(f"/v1/{path}")
+
+    async def list(self, path, **params):
+        answer = await self.get(path, **params)
+        assert answer.status_code == 200, answer.text
+        listed = answer.json()
+        data = listed["data"]
+        assert (listed["object"], listed["first_id"], listed["last_id"]) == (
+            "list", data[0]["id"] if data else None, data[-1]["id"] if data else None,
+        )  # fmt: skip
+        return listed
+
+    async def made(self, path, **body):
+        answer = await self.post(path, **body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def respond(self, input, **fields):
+        return await self.made("responses", model="m", input=input, **fields)
+
+    async def complete(self, text="Hi", **fields):
+        messages = [{"role": "user", "content": text}]
+        return await self.made("chat/completions", model="m", messages=messages, store=True, **fields)
+
+
+@asynccontextmanager
+async def site(*scripts, **said_of_it):
+    async with gateway(*(scripts or [whole(said("Hello"))]), **said_of_it) as served:
+        yield Client(served)
+
+
+@pytest.fixture
+def serving(store_url):
+    """A client of a gateway on either database."""
+    return partial(site, store={"url": store_url})
+
+
+def texts(items):
+    return [part["text"] for item in items for part in item["content"]]
+
+
+# Responses
+
+
+async def test_a_response_is_what_its_client_got(serving):
+    async with serving(whole(said("<think>Hm.</think>Hello"))) as client:
+        told = await client.respond("Hi", metadata={"a": "b"}, instructions="Be brief.")
+        assert (await client.get(f"responses/{told['id']}")).json() == told
+    assert [item["type"] for item in told["output"]] == ["reasoning", "message"]
+
+
+async def test_a_response_is_there_until_it_is_deleted(serving):
+    async with serving() as client:
+        told = await client.respond("Hi")
+        path = f"responses/{told['id']}"
+        assert (await client.delete(path)).json() == {"id": told["id"], "object": "response", "deleted": True}
+        for answer in (await client.delete(path), await client.get(path), await client.get(f"{path}/input_items")):
+            assert problem(answer) == GONE
+            assert answer.json()["error"]["message"] == f"Response with id '{told['id']}' not found."
+
+
+async def test_no_response_goes_on_from_one_that_is_deleted(serving):
+    async with serving() as client:
+        first = await client.respond("one")
+        second = await client.respond("two", previous_response_id=first["id"])
+        await client.delete(f"responses/{first['id']}")
+        assert (await client.get(f"responses/{second['id']}")).json() == second
+        assert texts((await client.list(f"responses/{second['id']}/input_items"))["data"]) == ["two"]
+        answer = await client.post("responses", model="m", input="three", previous_response_id=second["id"])
+        assert problem(answer) == (400, BAD, "previous_response_not_found", "previous_response_id")
+
+
+async def test_only_what_runs_in_the_background_is_cancelled():
+    async with site() as client:
+        told = await client.respond("Hi")
+        answer = await client.post(f"responses/{told['id']}/cancel")
+        assert problem(answer) == (400, BAD, None, None)
+        assert answer.json()["error"]["message"] == "Cannot cancel a synchronous response."
+        assert problem(await client.post("responses/resp_none/cancel")) == GONE
+
+
+async def test_only_what_was_made_in_the_background_is_streamed_again():
+    async with site() as client:
+        path = f"responses/{(await client.respond('Hi'))['id']}"
+        assert problem(await client.get(path, stream="true")) == (400, BAD, None, "stream")
+        assert problem(await client.get("responses/resp_none", stream="true")) == GONE
+        told = await client.get(path, stream="false", starting_after=0, include_obfuscation="true")
+        assert told.status_code == 200
+
+
+@pytest.mark.parametrize("name", ["include[]", "include"])
+async def test_what_has_to_be_included_to_be_seen(name):
+    answered = said("Hi", reasoning_content="Hm.")
+    answered["choices"][0]["logprobs"] = LOGPROBS
+    wanted = ["message.output_text.logprobs", "reasoning.encrypted_content"]
+    async with site(whole(answered), whole(said("Bye"))) as client:
+        told = await client.respond("Hi", include=wanted)
+        full = (await client.get(f"responses/{told['id']}", **{name: wanted})).json()
+        less = (await client.get(f"responses/{told['id']}")).json()
+        follows = await client.respond("So?", previous_response_id=told["id"])
+        path = f"responses/{follows['id']}/input_items"
+        listed = (await client.list(path, order="asc", **{name: wanted}))["data"]
+        without = (await client.list(path, order="asc"))["data"]
+    assert full == told
+    assert full["output"][0]["encrypted_content"] and full["output"][1]["content"][0]["logprobs"]
+    assert listed[1:3] == full["output"] and without[1:3] == less["output"]
+    assert less["output"][0]["encrypted_content"] is None and less["output"][1]["content"][0]["logprobs"] == []
+
+
+async def test_the_input_of_a_response_is_all_that_the_model_was_given(serving):
+    """The chain before it and its own input, but for instructions; responses that go on from the same one differ."""
+    async with serving(whole(said("1")), whole(said("2")), whole(said("3")), whole(said("4"))) as client:
+        first = await client.respond("a", instructions="Be brief.")
+        second = await client.respond(
+            [{**USER, "id": "mine"}, {"role": "user", "content": "b"}], previous_response_id=first["id"]
+        )
+        other = await client.respond("c", previous_response_id=first["id"])
+        last = await client.respond("d", previous_response_id=other["id"])
+        lists = [
+            (await client.list(f"responses/{told['id']}/input_items", order="asc"))["data"]
+            for told in (first, second, other, last)
+        ]
+    assert [*map(texts, lists)] == [["a"], ["a", "1", "Hi", "b"], ["a", "1", "c"], ["a", "1", "c", "3", "d"]]
+    assert lists[1][2]["id"] == "mine" and lists[1][1] == first["output"][0]
+    assert all(item["status"] == "completed" and item["id"] for items in lists for item in items)
+
+
+async def test_a_response_whose_chain_was_swept_away_is_not_there(store_url, store):
+    async with site(store={"url": store_url}) as client:
+        first = await client.respond("a")
+        await client.respond("b", previous_response_id=first["id"])
+        branch = await client.respond("c", previous_response_id=first["id"])
+        async with store.writing() as db:
+            await db.execute(delete(tables.threads).where(tables.threads.c.id != branch["id"]))
+        assert problem(await client.get(f"responses/{branch['id']}/input_items")) == GONE
+
+
+# Conversations
+
+
+async def test_a_conversation_from_its_beginning_to_its_end(serving):
+    async with serving() as client:
+        made = await client.made("conversations", metadata={"a": "b"})
+        path = f"conversations/{made['id']}"
+        assert made["id"].startswith("conv_") and made["created_at"] > 1_700_000_000
+        assert (made["object"], made["metadata"]) == ("conversation", {"a": "b"})
+        assert (await client.get(path)).json() == made
+        changed = {**made, "metadata": {"c": "d"}}
+        assert (await client.post(path, metadata={"c": "d"})).json() == (await client.get(path)).json() == changed
+        gone = {"id": made["id"], "object": "conversation.deleted", "deleted": True}
+        assert (await client.delete(path)).json() == gone
+        for answer in (await client.get(path), await client.delete(path), await client.post(path, metadata={})):
+            assert problem(answer) == GONE
+            assert answer.json()["error"]["message"] == f"Conversation with id '{made['id']}' not found."
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b'{"items": null, "metadata": null}', b'{"items": []}'])
+async def test_a_conversation_may_be_empty(body):
+    async with site() as client:
+        made = (await client.site.client.post("/v1/conversations", content=body)).json()
+        assert made["metadata"] == {}
+        listed = await client.list(f"conversations/{made['id']}/items")
+        assert (listed["data"], listed["has_more"]) == ([], False)
+
+
+async def test_items_of_a_conversation(serving):
+    call = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "c1", "output": "fine"}
+    async with serving() as client:
+        made = await client.made("conversations", items=[USER, call])
+        path = f"conversations/{made['id']}/items"
+        added = await client.made(path, items=[output, {**USER, "id": "mine", "status": "incomplete"}])
+        listed = await client.list(path, order="asc")
+        assert added == {
+            "object": "list", "data": listed["data"][2:], "first_id": listed["data"][2]["id"], "last_id": "mine", "has_more": False,
+        }  # fmt: skip
+        assert [item["id"].partition("_")[0] for item in listed["data"]] == ["msg", "fc", "fco", "mine"]
+        assert [item["status"] for item in listed["data"]] == ["completed"] * 3 + ["incomplete"]
+        assert (await client.get(f"{path}/mine")).json() == listed["data"][3]
+        assert (await client.delete(f"{path}/mine")).json() == made
+        for answer in (await client.get(f"{path}/mine"), await client.delete(f"{path}/mine")):
+            assert problem(answer) == GONE
+            assert answer.json()["error"]["message"] == "Item with id 'mine' not found."
+        assert (await client.list(path))["data"] == listed["data"][2::-1]
+        await client.made(path, items=[{**USER, "id": "mine"}])
+
+
+async def test_a_response_in_a_conversation_is_among_its_items(serving):
+    async with serving() as client:
+        made = await client.made("conversations", items=[{"role": "developer", "content": "Be brief."}])
+        told = await client.respond("Hi", conversation=made["id"])
+        path = f"conversations/{made['id']}/items"
+        listed = (await client.list(path, order="asc"))["data"]
+        assert texts(listed) == ["Be brief.", "Hi", "Hello"] and listed[2] == told["output"][0]
+        assert texts((await client.list(f"responses/{told['id']}/input_items"))["data"]) == ["Hi", "Be brief."]
+        await client.delete(f"conversations/{made['id']}")
+        assert (await client.get(f"responses/{told['id']}")).json() == told
+
+
+async def test_items_that_are_referred_to_are_added_themselves(serving):
+    async with serving() as client:
+        told = await client.respond("Hi")
+        message = told["output"][0]
+        made = await client.made("conversations", items=[{"type": "item_reference", "id": message["id"]}, USER])
+        path = f"conversations/{made['id']}/items"
+        assert (await client.list(path, order="asc"))["data"][0] == message
+        answer = await client.post(path, items=[{"id": message["id"]}])
+        assert problem(answer) == (400, BAD, None, "items")
+        assert problem(await client.post(path, items=[USER, {"id": "msg_none"}])) == (404, BAD, None, "items[1]")
+        assert len((await client.list(path))["data"]) == 2, "all of it, or nothing"
+
+
+async def test_items_may_be_shown_without_what_was_not_asked_for():
+    spoken = {"type": "output_text", "text": "Hi", "annotations": [], "logprobs": LOGPROBS["content"]}
+    item = {"id": "mine", "type": "message", "status": "completed", "role": "assistant", "content": [spoken]}
+    less = {**item, "content": [{**spoken, "logprobs": []}]}
+    wanted = {"include[]": "message.output_text.logprobs"}
+    async with site() as client:
+        path = f"conversations/{(await client.made('conversations'))['id']}/items"
+        assert (await client.made(path, items=[item]))["data"] == [less]
+        for answer, expected in (
+            (await client.get(f"{path}/mine"), less),
+            (await client.get(f"{path}/mine", **wanted), item),
+        ):
+            assert answer.json() == expected
+        assert (await client.list(path))["data"] == [less]
+        assert (await client.list(path, **wanted))["data"] == [item]
+
+
+async def test_nothing_is_added_to_a_conversation_while_it_is_being_answered(serving):
+    go_on = asyncio.Event()
+    script = [head(), chunk("Hi"), go_on, chunk(finish="stop"), DONE, END]
+    async with serving(script) as client:
+        path = f"conversations/{(await client.made('conversations'))['id']}"
+        asked = {"model": "m", "input": "Hi", "stream": True, "conversation": path.partition("/")[2]}
+        answering = asyncio.create_task(client.post("responses", **asked))
+        await client.site.upstream.arrived.wait()
+        answer = await client.post(f"{path}/items", items=[USER])
+        assert problem(answer) == (400, BAD, "conversation_locked", None)
+        assert (await client.get(path)).status_code == (await client.get(f"{path}/items")).status_code == 200
+        go_on.set()
+        await answering
+        added = await client.made(f"{path}/items", items=[USER])
+        assert (await client.list(f"{path}/items"))["data"][0] == added["data"][0]
+        assert len((await client.list(f"{path}/items"))["data"]) == 3
+
+
+async def test_all_that_is_added_at_once_is_there(serving):
+    async with serving() as client:
+        path = f"conversations/{(await client.made('conversations'))['id']}/items"
+        added = await asyncio.gather(*(client.made(path, items=[USER, USER]) for _ in range(8)))
+        listed = (await client.list(path))["data"]
+        same = await asyncio.gather(*(client.post(path, items=[{**USER, "id": "mine"}]) for _ in range(4)))
+    assert {item["id"] for one in added for item in one["data"]} == {item["id"] for item in listed}
+    assert sorted(answer.status_code for answer in same) == [200, 400, 400, 400]
+
+
+MANY = [USER] * 21
+CONVERSATIONS = {
+    "too many items": ("conversations", {"items": MANY}, "array_above_max_length", "items"),
+    "items that are none": ("conversations", {"items": "Hi"}, "invalid_type", "items"),
+    "an item that is none": ("conversations", {"items": [USER, 1]}, "invalid_type", "items[1]"),
+    "an item of no type": ("conversations", {"items": [{"type": "x"}]}, "invalid_value", "items[0]"),
+    "metadata that is none": ("conversations", {"metadata": [1]}, "invalid_type", "metadata"),
+    "no metadata": ("conversations/{}", {}, "missing_required_parameter", "metadata"),
+    "metadata of numbers": ("conversations/{}", {"metadata": {"a": 1}}, "invalid_type", "metadata.a"),
+    "no items": ("conversations/{}/items", {}, "missing_required_parameter", "items"),
+    "not one item": ("conversations/{}/items", {"items": []}, "empty_array", "items"),
+    "too many to add": ("conversations/{}/items", {"items": MANY}, "array_above_max_length", "items"),
+    "an item without content": ("conversations/{}/items", {"items": [{"role": "user"}]}, "missing_required_parameter", "items[0].content"),
+}  # fmt: skip
+
+
+async def test_what_a_conversation_cannot_be_made_of():
+    async with site() as client:
+        made = await client.made("conversations")
+        for case, (path, body, code, param) in CONVERSATIONS.items():
+            assert problem(await client.post(path.format(made["id"]), **body)) == (400, BAD, code, param), case
+        assert (await client.list(f"conversations/{made['id']}/items"))["data"] == []
+
+
+async def test_what_is_nested_deeply_is_stored_and_shown():
+    deep = b'{"a":' * 500 + b"1" + b"}" * 500
+    item = b'{"id":"mine","type":"function_call_output","call_id":"c","output":"","deep":%b}' % deep
+    async with site() as client:
+        made = (await client.site.client.post("/v1/conversations", content=b'{"items":[%b]}' % item)).json()
+        for path in ("", "/mine"):
+            assert deep in (await client.get(f"conversations/{made['id']}/items{path}")).content
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b"\xff"])
+async def test_a_body_that_is_none(body):
+    async with site() as client:
+        assert problem(await client.site.client.post("/v1/conversations", content=body))[:2] == (400, BAD)
+
+
+async def test_a_body_that_is_too_large():
+    async with site(limits={"body_bytes": 100}) as client:
+        answer = await client.post("conversations", items=[{"role": "user", "content": "x" * 100}])
+        assert problem(answer) == (413, BAD, "request_too_large", None)
+
+
+# Chat completions
+
+
+async def test_a_completion_from_its_beginning_to_its_end(serving):
+    async with serving() as client:
+        told = await client.complete(metadata={"a": "b"})
+        path = f"chat/completions/{told['id']}"
+        kept = (await client.get(path)).json()
+        assert kept == {**told, "metadata": {"a": "b"}}
+        changed = {**kept, "metadata": {"c": "d"}}
+        assert (await client.post(path, metadata={"c": "d"})).json() == (await client.get(path)).json() == changed
+        assert problem(await client.post(path)) == (400, BAD, "missing_required_parameter", "metadata")
+        gone = {"id": told["id"], "object": "chat.completion.deleted", "deleted": True}
+        assert (await client.delete(path)).json() == gone
+        answers = [await client.get(path), await client.delete(path), await client.post(path, metadata={})]
+        for answer in (*answers, await client.get(f"{path}/messages")):
+            assert problem(answer) == GONE
+
+
+@pytest.mark.parametrize("fields", [{}, {"store": False}])
+async def test_a_completion_is_stored_only_if_it_is_wanted(fields):
+    async with site() as client:
+        told = await client.made("chat/completions", model="m", messages=[USER], **fields)
+        assert problem(await client.get(f"chat/completions/{told['id']}")) == GONE
+        assert (await client.list("chat/completions"))["data"] == []
+
+
+async def test_a_streamed_completion_is_stored_whole():
+    script = stream(chunk("Hel"), chunk("lo"), chunk(finish="stop"))
+    async with site(script) as client:
+        await client.post("chat/completions", model="m", messages=[USER], store=True, stream=True)
+        (kept,) = (await client.list("chat/completions"))["data"]
+    assert (kept["object"], kept["choices"][0]["message"]["content"]) == ("chat.completion", "Hello")
+
+
+WANTED = {
+    "all": ({}, "abc"),
+    "of a model": ({"model": "m"}, "abc"),
+    "of no model": ({"model": "x"}, ""),
+    "with some metadata": ({"metadata[kind]": "odd"}, "ac"),
+    "with all of the metadata": ({"metadata[kind]": "odd", "metadata[last]": "yes"}, "c"),
+    "with none such": ({"metadata[kind]": "yes"}, ""),
+    "what the list does not know": ({"metadata": "odd", "other": "x"}, "abc"),
+}
+
+
+async def test_completions_are_listed_by_what_they_are(serving):
+    labels = {"a": {"kind": "odd"}, "b": {"kind": "even"}, "c": {"kind": "odd", "last": "yes"}}
+    async with serving() as client:
+        ids = {(await client.complete(name, metadata=said))["id"]: name for name, said in labels.items()}
+        for case, (asked, names) in WANTED.items():
+            listed = (await client.list("chat/completions", **asked))["data"]
+            # Those of one second are in the order of their ids.
+            assert sorted(ids[one["id"]] for one in listed) == sorted(names), case
+
+
+async def test_the_messages_that_a_completion_answers():
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "What is it?"}, image], "name": "ann"},
+    ]
+    async with site() as client:
+        told = await client.made("chat/completions", model="m", messages=messages, store=True)
+        first, second = (await client.list(f"chat/completions/{told['id']}/messages"))["data"]
+    assert (first["role"], first["content"], first["content_parts"]) == ("system", "Be brief.", None)
+    assert (second["role"], second["content"], second["content_parts"]) == ("user", None, messages[1]["content"])
+    assert (first["name"], second["name"]) == (None, "ann") and first["id"] != second["id"]
+
+
+# Lists
+
+
+async def conversation_items(client):
+    made = await client.made("conversations", items=[{"role": "user", "content": f"{i}"} for i in range(7)])
+    return f"conversations/{made['id']}/items"
+
+
+async def input_items(client):
+    """Of a chain that branches, twice."""
+    first = await client.respond([USER, USER])
+    second = await client.respond("a", previous_response_id=first["id"])
+    third = await client.respond("b", previous_response_id=first["id"])
+    await client.respond("c", previous_response_id=third["id"])
+    last = await client.respond("d", previous_response_id=third["id"])
+    await client.delete(f"responses/{second['id']}")
+    return f"responses/{last['id']}/input_items"
+
+
+async def stored_completions(client):
+    for _ in range(7):
+        await client.complete()
+    return "chat/completions"
+
+
+async def messages(client):
+    turns = [{"role": ("user", "assistant")[i % 2], "content": f"{i}"} for i in range(7)]
+    told = await client.made("chat/completions", model="m", messages=turns, store=True)
+    return f"chat/completions/{told['id']}/messages"
+
+
+LISTS = {
+    "conversation items": (conversation_items, "desc", 7),
+    "input items": (input_items, "desc", 6),
+    "completions": (stored_completions, "asc", 7),
+    "messages": (messages, "asc", 7),
+}
+
+
+@pytest.mark.parametrize("case", LISTS)
+async def test_pages_come_to_the_whole_list(serving, case):
+    fill, order, size = LISTS[case]
+    async with serving() as client:
+        path = await fill(client)
+        everything = await client.list(path, limit=100)
+        assert len({one["id"] for one in everything["data"]}) == size and everything["has_more"] is False
+        other = await client.list(path, order="asc" if order == "desc" else "desc")
+        assert other["data"] == everything["data"][::-1]
+        assert await client.list(path, order=order) == everything
+        for limit in (1, 2, 3, size - 1, size):
+            for said in ("asc", "desc"):
+                paged, more, after = [], True, {}
+                while more:
+                    page = await client.list(path, limit=limit, order=said, **after)
+                    more, after = page["has_more"], {"after": page["last_id"]}
+                    paged += page["data"]
+                    assert len(page["data"]) == limit or not more
+                assert paged == (everything if said == order else other)["data"]
+                assert (await client.list(path, order=said, **after))["data"] == []
+
+
+async def test_a_page_has_twenty_things():
+    async with site() as client:
+        made = await client.made("conversations", items=[USER] * 20)
+        path = f"conversations/{made['id']}/items"
+        assert (await client.list(path))["has_more"] is False
+        await client.made(path, items=[USER])
+        listed = await client.list(path)
+    assert (len(listed["data"]), listed["has_more"]) == (20, True)
+
+
+QUERIES = {
+    "limit=0": "integer_below_min_value",
+    "limit=101": "integer_above_max_value",
+    "limit=many": "invalid_type",
+    "limit=": "invalid_type",
+    "limit=1.5": "invalid_type",
+    "order=newest": "invalid_value",
+    "after=msg_none": "invalid_value",
+    "after=": "invalid_value",
+}
+
+
+@pytest.mark.parametrize("case", LISTS)
+async def test_a_list_says_what_is_wrong_with_a_parameter(case):
+    async with site() as client:
+        path = await LISTS[case][0](client)
+        for query, code in QUERIES.items():
+            answer = await client.site.client.get(f"/v1/{path}?{query}")
+            assert problem(answer) == (400, BAD, code, query.partition("=")[0]), query
+
+
+VIEWS = {
+    "include=x": ("invalid_value", "include[0]"),
+    "include[]=reasoning.encrypted_content&include[]=x": ("invalid_value", "include[1]"),
+    "stream=1": ("invalid_type", "stream"),
+    "starting_after=x": ("invalid_type", "starting_after"),
+    "starting_after=-1": ("integer_below_min_value", "starting_after"),
+    "include_obfuscation=no": ("invalid_type", "include_obfuscation"),
+}
+
+
+async def test_a_view_says_what_is_wrong_with_a_parameter():
+    async with site() as client:
+        told = await client.respond("Hi")
+        for query, (code, param) in VIEWS.items():
+            answer = await client.site.client.get(f"/v1/responses/{told['id']}?{query}")
+            assert problem(answer) == (400, BAD, code, param), query
+
+
+async def test_the_members_of_another_list_are_not_behind_anything():
+    async with site() as client:
+        item = (await client.made("conversations", items=[{**USER, "id": "mine"}]))["id"]
+        assert (await client.list(f"conversations/{item}/items", after="mine"))["data"] == []
+        other = (await client.made("conversations", items=[USER]))["id"]
+        assert problem(await client.get(f"conversations/{other}/items", after="mine"))[3] == "after"
+        assert problem(await client.get(f"conversations/{other}/items/mine")) == GONE
+
+
+# All of them
+
+ROUTES = [
+    ("GET", "/v1/responses/{response}", None),
+    ("DELETE", "/v1/responses/{response}", None),
+    ("POST", "/v1/responses/{response}/cancel", None),
+    ("GET", "/v1/responses/{response}/input_items", None),
+    ("GET", "/v1/conversations/{conversation}", None),
+    ("POST", "/v1/conversations/{conversation}", {"metadata": {}}),
+    ("DELETE", "/v1/conversations/{conversation}", None),
+    ("GET", "/v1/conversations/{conversation}/items", None),
+    ("POST", "/v1/conversations/{conversation}/items", {"items": [USER]}),
+    ("GET", "/v1/conversations/{conversation}/items/mine", None),
+    ("DELETE", "/v1/conversations/{conversation}/items/mine", None),
+    ("GET", "/v1/chat/completions/{completion}", None),
+    ("POST", "/v1/chat/completions/{completion}", {"metadata": {}}),
+    ("DELETE", "/v1/chat/completions/{completion}", None),
+    ("GET", "/v1/chat/completions/{completion}/messages", None),
+]
+OPEN = [("POST", "/v1/conversations", {}), ("GET", "/v1/chat/completions", None)]
+
+
+async def test_what_another_tenant_stored_is_not_there(serving):
+    async with serving(auth=KEYS) as client:
+        http = client.site.client
+        http.headers.update(as_("a"))
+        named = {
+            "response": (await client.respond("Hi"))["id"],
+            "conversation": (await client.made("conversations", items=[{**USER, "id": "mine"}]))["id"],
+            "completion": (await client.complete())["id"],
+        }
+        before = [(await http.get(path.format(**named))).json() for method, path, _ in ROUTES if method == "GET"]
+        for method, path, body in ROUTES:
+            answer = await http.request(method, path.format(**named), json=body, headers=as_("b"))
+            unknown = dict.fromkeys(named, "none")
+            nothing = await http.request(method, path.format(**unknown), json=body, headers=as_("b"))
+            assert problem(answer) == problem(nothing) == GONE, path
+            hidden = answer.text
+            for id in named.values():
+                hidden = hidden.replace(id, "none")
+            assert hidden == nothing.text
+        assert (await http.get("/v1/chat/completions", headers=as_("b"))).json()["data"] == []
+        after = {"after": named["completion"]}
+        assert problem(await http.get("/v1/chat/completions", params=after, headers=as_("b")))[3] == "after"
+        reference = {"items": [{"id": "mine"}]}
+        assert problem(await http.post("/v1/conversations", json=reference, headers=as_("b"))) == (
+            404,
+            BAD,
+            None,
+            "items[0]",
+        )
+        after = [(await http.get(path.format(**named))).json() for method, path, _ in ROUTES if method == "GET"]
+    assert before == after
+
+
+async def test_nobody_comes_in_without_a_key():
+    async with site(auth=KEYS) as client:
+        for method, path, body in [*ROUTES, *OPEN]:
+            answer = await client.site.client.request(method, path, json=body)
+            assert problem(answer)[:3] == (401, BAD, "invalid_api_key"), path
+
+
+async def test_a_store_that_cannot_be_used_is_said_to_be(tmp_path):
+    (tmp_path / "store.db").write_bytes(b"This is no database. " * 100)
+    async with site(store={"url": f"sqlite:///{tmp_path}/store.db"}) as client:
+        for method, path, body in [*ROUTES, *OPEN]:
+            answer = await client.site.client.request(method, path, json=body)
+            assert problem(answer) == (503, "server_error", "store_unavailable", None), path
+
+
+async def test_the_documentation_has_a_line_for_each():
+    async with site() as client:
+        paths = (await client.site.client.get("/openapi.json")).json()["paths"]
+    said = {f"{method.upper()} {path}": route for path, routes in paths.items() for method, route in routes.items()}
+    for method, path, _ in [*ROUTES, *OPEN]:
+        parts = ("{item_id}" if part == "mine" else "{id}" if part[0] == "{" else part for part in path[1:].split("/"))
+        assert said[f"{method} /{'/'.join(parts)}"]["description"].endswith(".")
+    assert len({route["operationId"] for route in said.values()}) == len(said)

@@ -1,0 +1,209 @@
+"""Gateways that are killed in the midst of requests: what a client was told is there, and nothing is half there."""
+
+import asyncio
+import time
+from contextlib import suppress
+
+import httpx
+import pytest
+from sqlalchemy import func, select, update
+
+from gateway.store.tables import conversations, items, keys, responses, threads
+from support.app import HELLO_MESSAGES, gateway, problem
+from support.gateway_process import process
+from support.sse import events
+from support.upstream import DONE, END, HANG, Upstream, chunk, head, said, whole
+
+ANSWER = [head(), chunk("T"), chunk("wo"), chunk(finish="stop"), DONE, END]
+KEY = {"idempotency-key": "once"}
+LEASE_MS, KEY_LEASE = 30_000, 60
+
+
+class Life:
+    """What a client has of a gateway before one is killed: a response, and a conversation with another one in it."""
+
+    async def begin(self, client):
+        self.conversation = (await client.post("/v1/conversations", json={})).json()["id"]
+        self.first = await self.told(client, input="a")
+        self.spoken = await self.told(client, input="a", conversation=self.conversation)
+        self.asked = {
+            "chain": ("/v1/responses", {"input": "b", "previous_response_id": self.first["id"]}, KEY),
+            "conversation": ("/v1/responses", {"input": "b", "conversation": self.conversation}, {}),
+            "completion": ("/v1/chat/completions", {"messages": HELLO_MESSAGES, "store": True, "metadata": {"a": "b"}}, {}),
+        }  # fmt: skip
+        self.saw = dict.fromkeys(self.asked, "")  # by name, what came of the answer
+
+    async def told(self, client, **asked):
+        answer = await client.post("/v1/responses", json={"model": "m", **asked})
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def ask(self, client, name):
+        """As much of the answer as comes."""
+        path, body, headers = self.asked[name]
+        with suppress(httpx.RemoteProtocolError, httpx.ReadError):
+            async with client.stream(
+                "POST", path, json={"model": "m", "stream": True, **body}, headers=headers
+            ) as answer:
+                async for piece in answer.aiter_text():
+                    self.saw[name] += piece
+
+    def ended(self, name):
+        """The response in the event that ends it."""
+        return events(self.saw[name])[-1]["response"]
+
+
+@pytest.fixture
+async def life(store_url):
+    lived = Life()
+    async with gateway(whole(said("One")), store={"url": store_url}) as site:
+        await lived.begin(site.client)
+    return lived
+
+
+@pytest.fixture
+async def after(store_url, life):
+    """A client of another gateway, which opens the store with its first request: when the other one is dead."""
+    async with gateway(whole(said("Three")), store={"url": store_url}) as site:
+        yield site.client
+
+
+async def get(client, path, **params):
+    answer = await client.get(f"/v1/{path}", params=params)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def texts(client, path):
+    """What stands in a list of items."""
+    return [item["content"][0]["text"] for item in (await get(client, path, order="asc"))["data"]]
+
+
+async def is_whole(client, store, lived, kept):
+    """All that was there before is there, and of each answer that was to be stored all or, unless it is kept, nothing."""
+    async with store.reading() as db:
+        ids = [*await db.scalars(select(responses.c.id))]
+        length = await db.scalar(select(func.sum(threads.c.length)))
+        assert await db.scalar(select(func.count()).select_from(items)) == length
+    found = [await get(client, f"responses/{id}") for id in ids]
+    assert lived.first in found and lived.spoken in found
+    turns = [
+        [*await texts(client, f"responses/{one['id']}/input_items"), one["output"][0]["content"][0]["text"]]
+        for one in found
+    ]
+    both = ["a", "One", "b", "Two"]
+    answers = kept & {"chain", "conversation"}
+    assert sorted(turns) == sorted([both[:2], both[:2], *[both for _ in answers]])
+    spoken = both if "conversation" in kept else both[:2]
+    assert await texts(client, f"conversations/{lived.conversation}/items") == spoken
+    completions = [one["choices"][0]["message"]["content"] for one in (await get(client, "chat/completions"))["data"]]
+    assert completions == ["Two" for name in kept if name == "completion"]
+    return ids
+
+
+async def goes_on(client, lived, ids):
+    """Each response, and the conversation."""
+    for id in ids:
+        turn = [*await texts(client, f"responses/{id}/input_items")]
+        follows = await lived.told(client, input="c", previous_response_id=id)
+        assert (await texts(client, f"responses/{follows['id']}/input_items"))[: len(turn)] == turn
+    path = f"conversations/{lived.conversation}/items"
+    before = await texts(client, path)
+    await lived.told(client, input="c", conversation=lived.conversation)
+    assert (await texts(client, path))[:-1] == [*before, "c"]
+
+
+async def is_locked(client, store, lived):
+    """What a dead gateway holds is locked, but not for longer than its lease."""
+    ask = {"model": "m", "input": "c", "conversation": lived.conversation}
+    assert problem(await client.post("/v1/responses", json=ask))[2] == "conversation_locked"
+    async with store.reading() as db:
+        left = await db.scalar(select(conversations.c.held_until)) - time.time() * 1000
+    assert 0 < left <= LEASE_MS
+
+
+async def leases_end(store):
+    """As if their time had passed."""
+    async with store.writing() as db:
+        await db.execute(update(conversations).values(held_until=conversations.c.held_until - LEASE_MS))
+        await db.execute(update(keys).values(held_until=keys.c.held_until - KEY_LEASE))
+
+
+POINTS = {"asked": (0, ""), "begun": (1, "\n\n"), "speaking": (2, '"T"'), "said": (4, '"wo"')}
+
+
+@pytest.mark.parametrize(
+    ("store_url", "points"),
+    [
+        ("sqlite", {"chain": "asked", "conversation": "begun", "completion": "said"}),
+        ("sqlite", {"chain": "said", "conversation": "asked", "completion": "speaking"}),
+        ("postgresql", {"chain": "begun", "conversation": "said", "completion": "asked"}),
+    ],
+    indirect=["store_url"],
+)
+async def test_killed_before_the_answers_are_over(points, store_url, store, life, after, tmp_path):
+    """`points`: how far the backend's answer to each request has got, and been seen by the client."""
+    scripts = [[*ANSWER[: POINTS[point][0]], HANG] for point in points.values()]
+    async with (
+        asyncio.timeout(60),
+        Upstream(scripts, ()).serving() as upstream,
+        process(upstream.url, store_url, tmp_path) as (child, client),
+        asyncio.TaskGroup() as asking,
+    ):
+        for number, (name, point) in enumerate(points.items(), 1):
+            asking.create_task(life.ask(client, name))
+            while len(upstream.posts) < number or POINTS[point][1] not in life.saw[name]:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        child.kill()
+    ids = await is_whole(after, store, life, kept=set())
+    await is_locked(after, store, life)
+    path, body, headers = life.asked["chain"]
+    answer = await after.post(path, json={"model": "m", "stream": True, **body}, headers=headers)
+    assert problem(answer)[::2] == (409, "idempotency_key_in_use")
+    await leases_end(store)
+    answer = await after.post(path, json={"model": "m", "stream": True, **body}, headers=headers)
+    assert answer.status_code == 200 and "idempotent-replayed" not in answer.headers
+    await goes_on(after, life, ids)
+
+
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+async def test_killed_when_the_answers_are_over(store_url, store, life, tmp_path):
+    """The gateway that is started afterwards is a process, too."""
+    async with Upstream([ANSWER], ()).serving() as upstream:
+        async with process(upstream.url, store_url, tmp_path) as (child, client):
+            await asyncio.gather(*(life.ask(client, name) for name in life.asked))
+            child.kill()
+        async with process(upstream.url, store_url, tmp_path) as (_, client):
+            ids = await is_whole(client, store, life, kept={*life.asked})
+            for name in ("chain", "conversation"):
+                ended = life.ended(name)
+                assert await get(client, f"responses/{ended['id']}") == ended
+            path, body, headers = life.asked["chain"]
+            answer = await client.post(path, json={"model": "m", "stream": True, **body}, headers=headers)
+            assert answer.text == life.saw["chain"] and len(upstream.posts) == 3
+            await leases_end(store)
+            await goes_on(client, life, ids)
+
+
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    ("name", "point"),
+    [
+        ("conversation", "INSERT INTO responses"),
+        ("conversation", "COMMIT"),
+        ("conversation", "COMMITTED"),
+        ("completion", "INSERT INTO labels"),
+    ],
+)
+async def test_killed_while_the_answer_is_stored(name, point, store, life, after, tmp_path):
+    """Nobody has been told then that it is over."""
+    async with (
+        Upstream([ANSWER], ()).serving() as upstream,
+        process(upstream.url, f"sqlite:///{tmp_path}/gateway.db", tmp_path, dies_at=point) as (child, client),
+    ):
+        await life.ask(client, name)
+        assert await child.wait() == -9
+    assert "response.completed" not in life.saw[name] and "[DONE]" not in life.saw[name]
+    ids = await is_whole(after, store, life, kept={name} if point == "COMMITTED" else set())
+    await leases_end(store)
+    await goes_on(after, life, ids)

@@ -1,0 +1,401 @@
+"""The gateway over TLS: clients find it as without, certificates are renewed while it runs, and faults are told."""
+
+import asyncio
+import json
+import signal
+import socket
+import ssl
+from contextlib import asynccontextmanager, closing, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
+from openai import AsyncOpenAI
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from gateway.config import Backend as Said
+from gateway.config import Config, ConfigError
+from gateway.server.backend import Backend
+from gateway.server.certificates import Certificates
+from gateway.server.source import Source, greeting, read_config, settle
+from gateway.server.watching import Watch
+from support.app import HELLO_MESSAGES, listening, on_both_loops
+from support.cli import run
+from support.serve_process import PATIENCE, first, rest, streaming
+from support.sse import text_of
+from support.tls import CA, TRUSTING, issue, replace, serving, trusting, whole
+from support.upstream import DONE, END, HELLO, Upstream, chunk, head
+from support.websocket import Socket, texts
+
+
+def slow(go):
+    return [head(), chunk("Hel"), go, chunk("lo"), chunk(finish="stop"), DONE, END]
+
+
+async def shown(port, name="localhost", context=None):
+    """The serial number of the certificate that a new connection is shown, and how it is spoken to."""
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context or trusting(), server_hostname=name)
+    with closing(writer):
+        tls = writer.get_extra_info("ssl_object")
+        return tls.getpeercert()["serialNumber"], tls.version(), tls.selected_alpn_protocol()
+
+
+async def asked(url):
+    """With a connection of its own."""
+    async with httpx.AsyncClient(base_url=url, verify=TRUSTING, timeout=PATIENCE) as client:
+        return await client.post(
+            "/v1/chat/completions", json={"model": "m", "messages": HELLO_MESSAGES, "stream": True}
+        )
+
+
+# As a process
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_every_client_finds_it(workers, tmp_path):
+    async with (
+        asyncio.timeout(60),
+        Upstream([HELLO], ()).serving() as upstream,
+        serving(tmp_path, upstream, workers=workers) as gateway,
+    ):
+        port = gateway.client.base_url.port
+        assert text_of((await asked(gateway.client.base_url)).text) == "Hi"
+        async with (
+            httpx.AsyncClient(verify=TRUSTING) as http,
+            AsyncOpenAI(base_url=f"https://127.0.0.1:{port}/v1", api_key="x", http_client=http) as client,
+        ):
+            stream = await client.chat.completions.create(model="m", messages=HELLO_MESSAGES, stream=True)
+            assert "".join([one.choices[0].delta.content or "" async for one in stream if one.choices]) == "Hi"
+            assert (await client.responses.create(model="m", input="Hello", store=False)).output_text == "Hi"
+        headers = {"origin": f"https://localhost:{port}"}
+        async with connect(f"wss://localhost:{port}/v1/responses", ssl=TRUSTING, additional_headers=headers) as ws:
+            assert texts(await Socket(ws).respond()) == ["Hi"]
+        assert gateway.client.base_url.scheme == "https"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_a_renewed_certificate_is_shown_to_who_comes_then(workers, tmp_path):
+    go = asyncio.Event()
+    async with (
+        asyncio.timeout(60),
+        Upstream([slow(go), HELLO], ()).serving() as upstream,
+        serving(tmp_path, upstream, workers=workers, watch_seconds=0.05) as gateway,
+        streaming(gateway) as answer,
+    ):
+        port = gateway.client.base_url.port
+        pieces, said = await first(answer, "Hel")
+        old = await shown(port)
+        issue(tmp_path)
+        await renewed(port, old)
+        go.set()
+        assert text_of(await rest(pieces, said)) == "Hello"
+        assert text_of((await asked(gateway.client.base_url)).text) == "Hi"
+
+
+async def renewed(port, old):
+    """Return when all workers show another certificate, to those who name the server and those who do not."""
+    unnamed = trusting()
+    unnamed.check_hostname = False
+    async with asyncio.timeout(PATIENCE):
+        right = 0
+        while right < 8:
+            one, another = await shown(port), await shown(port, name="", context=unnamed)
+            right = right + 1 if old not in (one, another) else 0
+
+
+async def test_a_signal_has_a_certificate_read_again_and_one_that_does_not_fit_changes_nothing(tmp_path):
+    async with (
+        asyncio.timeout(60),
+        Upstream([HELLO], ()).serving() as upstream,
+        serving(tmp_path, upstream, watch_seconds=0, clean=False) as gateway,
+    ):
+        port = gateway.client.base_url.port
+        old, key = await shown(port), (tmp_path / "key.pem").read_bytes()
+        gateway.child.send_signal(signal.SIGHUP)
+        await gateway.says("nothing is new")
+        issue(tmp_path)
+        new_key = (tmp_path / "key.pem").read_bytes()
+        replace(tmp_path / "key.pem", key)
+        gateway.child.send_signal(signal.SIGHUP)
+        await gateway.says("server.tls.key: ")
+        await gateway.says("key.pem does not fit to the first certificate of ")
+        assert await shown(port) == old and (await asked(gateway.client.base_url)).status_code == 200
+        replace(tmp_path / "key.pem", new_key)
+        gateway.child.send_signal(signal.SIGHUP)
+        await gateway.says("what is new holds")
+        await renewed(port, old)
+
+
+# In this process
+
+
+@asynccontextmanager
+async def encrypted(folder, *scripts, **said):
+    """The port of a gateway over TLS, in this loop."""
+    issue(folder)
+    async with listening(*scripts, server={"tls": whole(folder).model_dump()}, **said) as site:
+        yield site.client.base_url.port
+
+
+@on_both_loops
+async def test_a_page_without_tls_is_no_page_of_this_server(tmp_path):
+    async with encrypted(tmp_path, HELLO) as port:
+        for origin in (f"http://localhost:{port}", "https://localhost", f"https://other:{port}", "https://[x"):
+            with pytest.raises(InvalidStatus, match="403"):
+                await connect(
+                    f"wss://localhost:{port}/v1/responses", ssl=trusting(), additional_headers={"origin": origin}
+                )
+
+
+@on_both_loops
+async def test_a_connection_is_tls_of_today_and_http_1(tmp_path):
+    older, choosing, old = trusting(), trusting(), trusting()
+    older.maximum_version = ssl.TLSVersion.TLSv1_2
+    choosing.set_alpn_protocols(["h2", "http/1.1"])
+    async with encrypted(tmp_path, HELLO) as port:
+        assert (await shown(port))[1:] == ("TLSv1.3", None)
+        assert (await shown(port, context=older))[1:] == ("TLSv1.2", None)
+        assert (await shown(port, context=choosing))[1:] == ("TLSv1.3", "http/1.1")
+        for name, context in (("localhost", ssl.create_default_context()), ("another.example", old)):
+            with pytest.raises(ssl.SSLError):
+                await shown(port, name, context)
+    assert Certificates(whole(tmp_path)).context.minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+@on_both_loops
+async def test_what_is_no_tls_is_closed_and_the_next_is_answered(tmp_path, caplog):
+    async with encrypted(tmp_path, HELLO) as port:
+        for said in (b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n", b"\x16\x03\x01\x00\x05hello", b"\0" * 5000, b""):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            with closing(writer):
+                writer.write(said)
+                writer.write_eof()
+                with suppress(ConnectionError):
+                    assert b"HTTP" not in await reader.read()
+            assert text_of((await asked(f"https://localhost:{port}")).text) == "Hi"
+    assert not [one for one in caplog.records if one.levelname in ("WARNING", "ERROR")]
+
+
+@on_both_loops
+async def test_who_reads_nothing_is_cut_off_over_tls_as_well(tmp_path):
+    over = asyncio.Event()
+
+    async def pour(writer):
+        frame = chunk("~" * 16_000)
+        try:
+            while True:
+                writer.write(b"%x\r\n%b\r\n" % (len(frame), frame))
+                await writer.drain()
+        finally:
+            over.set()
+
+    cut = {"stream": {"client_seconds": 0.3}, "model": {"format": "native"}}
+    async with encrypted(tmp_path, [head(), pour], **cut) as port:
+        body = json.dumps({"model": "m", "messages": HELLO_MESSAGES, "stream": True}).encode()
+        sock = socket.create_connection(("127.0.0.1", port))
+        sock.setblocking(False)
+        _, writer = await asyncio.open_connection(sock=sock, ssl=TRUSTING, server_hostname="localhost", limit=4096)
+        with closing(writer):
+            writer.write(
+                b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+            )
+            await over.wait()
+
+
+async def test_what_is_new_is_shown_and_what_is_broken_is_not(tmp_path, caplog):
+    issue(tmp_path)
+    certificates = Certificates(whole(tmp_path))
+    old = handshaken(certificates)
+    issue(tmp_path)
+    assert handshaken(certificates) == old
+    certificates.renew(whole(tmp_path))
+    new = handshaken(certificates)
+    assert new != old
+    (tmp_path / "key.pem").write_bytes(b"")
+    with pytest.raises(OSError, match="PEM"):
+        certificates.renew(whole(tmp_path))
+    assert handshaken(certificates) == new
+    assert not caplog.records
+
+
+def handshaken(certificates):
+    """The serial number of the certificate that a client is shown."""
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = TRUSTING.wrap_bio(back, there, server_hostname="localhost")
+    server = certificates.context.wrap_bio(there, back, server_side=True)
+    for one in (client, server, client):
+        with suppress(ssl.SSLWantReadError):
+            one.do_handshake()
+    return client.getpeercert()["serialNumber"]
+
+
+# The configuration
+
+
+def said_of(folder, tls, rest=""):
+    file = folder / "gateway.yaml"
+    file.write_text(
+        f"{rest}server:\n  tls:\n" + "".join(f"    {key}: {json.dumps(value)}\n" for key, value in tls.items())
+    )
+    return file
+
+
+def faults(folder, **tls):
+    with pytest.raises(ConfigError) as caught:
+        read_config(said_of(folder, tls))
+    return [str(fault).replace(f"{folder}/", "") for fault in caught.value.faults]
+
+
+def test_paths_are_those_beside_the_file_and_whole_ones(tmp_path):
+    tls = issue(tmp_path)
+    for one in (tls, {key: f"{tmp_path}/{path}" for key, path in tls.items()}):
+        assert read_config(said_of(tmp_path, one)).server.tls == whole(tmp_path)
+    assert read_config(said_of(tmp_path, {})).server.tls is None
+
+
+def test_a_key_may_have_a_password_and_be_in_the_same_file(tmp_path):
+    tls = issue(tmp_path, password="with a space")
+    known = read_config(said_of(tmp_path, tls)).server.tls
+    assert handshaken(Certificates(known)) and "space" not in repr(known)
+    both = tmp_path / "both.pem"
+    both.write_bytes((tmp_path / "key.pem").read_bytes() + (tmp_path / "cert.pem").read_bytes())
+    same = {"certificate": "both.pem", "key": "both.pem", "password": "with a space"}
+    assert handshaken(Certificates(read_config(said_of(tmp_path, same)).server.tls))
+    issue(tmp_path)
+    assert read_config(said_of(tmp_path, {**tls, "password": ""})), "one that is not needed does no harm"
+
+
+def weak(folder):
+    """A key that is as good as none."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.hashes import SHA256
+
+    key = rsa.generate_private_key(65537, 1024)
+    name, now = x509.Name([]), datetime.now(UTC)
+    made = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + timedelta(1)).sign(key, SHA256())
+    (folder / "weak.pem").write_bytes(
+        made.public_bytes(Encoding.PEM) + key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    )
+
+
+def test_what_is_wrong_with_the_files_is_told_with_its_line(tmp_path):
+    tls = issue(tmp_path)
+    replace(tmp_path / "other.pem", (tmp_path / "key.pem").read_bytes())
+    issue(tmp_path, password="p")
+    (tmp_path / "junk.pem").write_bytes(b"\xff")
+    weak(tmp_path)
+    assert faults(tmp_path, certificate="none.pem", key="nor.pem") == [
+        "gateway.yaml:3: server.tls.certificate: none.pem cannot be read: No such file or directory",
+        "gateway.yaml:4: server.tls.key: nor.pem cannot be read: No such file or directory",
+    ]
+    assert faults(tmp_path, certificate="junk.pem", key="junk.pem") == [
+        "gateway.yaml:3: server.tls.certificate: junk.pem has no certificate in PEM",
+        "gateway.yaml:4: server.tls.key: junk.pem has no private key in PEM",
+    ]
+    fault = "gateway.yaml:4: server.tls.key: other.pem does not fit to the first certificate of cert.pem"
+    assert faults(tmp_path, certificate="cert.pem", key="other.pem") == [fault]
+    fault = "gateway.yaml:4: server.tls.key: key.pem is encrypted; give its password in the key password beside"
+    assert faults(tmp_path, **tls) == faults(tmp_path, **tls, password="") == [fault]
+    assert faults(tmp_path, **tls, password="q") == ["gateway.yaml:5: server.tls.password: it does not open key.pem"]
+    (fault,) = faults(tmp_path, certificate="weak.pem", key="weak.pem")
+    assert (
+        fault.startswith("gateway.yaml:3: server.tls.certificate: weak.pem cannot be used: ") and "too small" in fault
+    )
+
+
+def test_what_is_wrong_with_the_section_is_told_as_everywhere(tmp_path):
+    tls = issue(tmp_path)
+    assert faults(tmp_path, certificate="cert.pem") == ["gateway.yaml:2: server.tls.key: is missing"]
+    assert faults(tmp_path, **tls, pasword="x") == [
+        "gateway.yaml:5: server.tls.pasword: unknown key; did you mean 'password'? one of: certificate, key, password"
+    ]
+    assert faults(tmp_path, certificate=["x"], key="key.pem") == [
+        "gateway.yaml:3: server.tls.certificate: should be a text; write it in quotes"
+    ]
+    with pytest.raises(ConfigError) as caught:
+        read_config(said_of(tmp_path, {**tls, "key": "nowhere.pem"}, rest="prot: 1\n"))
+    assert [(fault.line, fault.key) for fault in caught.value.faults] == [(1, "prot"), (5, "server.tls.key")]
+
+
+@pytest.mark.parametrize(("days", "valid"), [(-1, False), (1, True)])
+def test_one_that_has_expired_is_used_with_a_warning(days, valid, tmp_path, caplog):
+    until = datetime.now(UTC) + timedelta(days)
+    file = str(said_of(tmp_path, issue(tmp_path, not_after=until)))
+    code, out, err = run("check", "--config", file)
+    told = f"{tmp_path}/cert.pem is {'' if valid else 'not '}valid: from 2000-01-01 to {until:%Y-%m-%d}"
+    assert code == 0 and f"# server.tls.certificate: {told}\n" == (out.splitlines(keepends=True)[-1] if valid else err)
+    assert "    certificate: " in out
+    Certificates(whole(tmp_path))
+    assert [one.getMessage() for one in caplog.records] == ([] if valid else [f"server.tls.certificate: {told}"])
+
+
+def test_the_greeting_says_https(tmp_path):
+    file = said_of(tmp_path, issue(tmp_path))
+    with settle(Source(file), {}, None) as (_, greeted):
+        assert greeted.startswith("gateway listens on https://127.0.0.1:8900/v1 ")
+    assert "curl https://[::1]:1/v1/models" in greeting("::1", 1, None, scheme="https")
+
+
+# Watching
+
+
+def test_a_certificate_is_read_when_both_files_are_still_and_fit(tmp_path, caplog):
+    source = Source(said_of(tmp_path, issue(tmp_path)), {})
+    watch = Watch(source.read(), source)
+    assert watch.news() is None
+    (tmp_path / "cert.pem").rename(tmp_path / "away.pem")
+    for _ in range(3):
+        assert watch.news() is None
+    assert "cert.pem cannot be read" in caplog.text and caplog.text.count("ERROR") == 1, "it is told once"
+    issue(tmp_path)
+    assert watch.news() is None, "somebody may be writing it"
+    assert watch.news() == source.read()
+    assert watch.news() is None and watch.news() is None
+    assert caplog.text.count("ERROR") == 1
+
+
+def test_tls_begins_and_ends_with_the_process(tmp_path, caplog):
+    tls = issue(tmp_path)
+    source = Source(said_of(tmp_path, tls), {})
+    watch = Watch(source.read(), source)
+    source.file.write_text("server: {watch_seconds: 1}")
+    watch.tell()
+    assert watch.news().server == Config(server={"watch_seconds": 1, "tls": whole(tmp_path)}).server
+    assert "server.tls: what is new holds when the gateway is started again" in caplog.text
+    more = tmp_path / "more"
+    more.mkdir()
+    issue(more)
+    said_of(tmp_path, {key: f"more/{path}" for key, path in tls.items()})
+    watch.tell()
+    assert watch.news().server.tls == whole(more), "it may be elsewhere"
+    assert Path(watch.config.server.tls.key).parent == more
+
+
+async def test_a_backend_that_nobody_vouches_for_is_asked_nothing():
+    asked, context = [], ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    CA.issue_cert("127.0.0.1").configure_cert(context)
+
+    async def answer(reader, writer):
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+        writer.close()
+
+    async def alive(tls):
+        async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=tls) as server:
+            port = server.sockets[0].getsockname()[1]
+            backend = Backend("b", Said(url=f"{'https' if tls else 'http'}://127.0.0.1:{port}", api_key="sk-1"))
+            try:
+                return await backend.alive()
+            finally:
+                await backend.close()
+
+    assert not await alive(context) and not asked
+    assert await alive(None) and b"Bearer sk-1" in asked[0]

@@ -1,0 +1,265 @@
+"""Traces: what a collector gets, in the words of the conventions, and what goes along with requests."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
+from opentelemetry.semconv.attributes import error_attributes, http_attributes, server_attributes, url_attributes
+
+from gateway import config
+from gateway.server import logs
+from gateway.server.app import create_app
+from gateway.server.tracing import tracer
+from gateway.server.tracing.trace import Parent, parent
+from support.app import gateway, listening, settings
+from support.mcp_server import operators, toys
+from support.otlp_collector import collecting
+from support.upstream import CLOSE, HELLO, call, chunk, head, stream, whole
+from support.websocket import connected
+
+MODULES = (error_attributes, gen_ai_attributes, http_attributes, server_attributes, url_attributes)
+NAMES = {
+    value for module in MODULES for name, value in vars(module).items() if name.isupper() and isinstance(value, str)
+}
+TEMPLATED = http_attributes.HTTP_RESPONSE_HEADER_TEMPLATE
+TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+GIVEN = {"traceparent": f"00-{TRACE}-{SPAN}-01", "tracestate": "a=1,b=2"}
+
+
+@pytest.fixture
+def collector():
+    with collecting() as one:
+        yield one
+
+
+def traced(collector, **more):
+    return {"tracing": {"enabled": True, "url": collector.url, **more}}
+
+
+def checked(spans):
+    """All attributes have names of the conventions."""
+    for span in spans:
+        for name in span.attributes:
+            assert name in NAMES or name.rpartition(".")[0] == TEMPLATED, name
+        assert span.begun <= span.ended
+    return spans
+
+
+async def test_a_stream_is_a_span_with_one_of_the_attempt_below_it(collector):
+    async with gateway(HELLO, backend={"kind": "vllm"}, model={"upstream_model": "up-m"}, **traced(collector)) as site:
+        await site.chat(stream=True, headers={"x-request-id": "r1"})
+    ((request,), (attempt,)) = collector.of("server"), collector.of("client")
+    checked(collector.spans)
+    first = request.attributes.pop("gen_ai.response.time_to_first_chunk")
+    assert 0 < first < (request.ended - request.begun) / 1e9
+    assert (request.name, request.parent, request.error) == ("POST /v1/chat/completions", "", False)
+    assert request.attributes == {
+        "http.request.method": "POST",
+        "http.route": "/v1/chat/completions",
+        "http.response.status_code": 200,
+        "http.response.header.x-request-id": "r1",
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "m",
+        "gen_ai.request.stream": True,
+        "gen_ai.usage.input_tokens": 7,
+        "gen_ai.usage.output_tokens": 2,
+        "gen_ai.usage.cache_read.input_tokens": 0,
+        "gen_ai.usage.reasoning.output_tokens": 0,
+    }
+    assert (attempt.name, attempt.parent, attempt.trace) == ("chat up-m", request.id, request.trace)
+    port = int(site.upstream.url.rpartition(":")[2])
+    assert attempt.attributes == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "vllm",
+        "gen_ai.request.model": "up-m",
+        "http.request.method": "POST",
+        "http.response.status_code": 200,
+        "server.address": "127.0.0.1",
+        "server.port": port,
+        "url.path": "/v1/chat/completions",
+    }
+    assert site.upstream.posts[0].headers["traceparent"] == f"00-{request.trace}-{attempt.id}-01"
+    assert request.resource["service.name"] == "gateway"
+
+
+async def test_a_client_s_trace_goes_on(collector):
+    async with gateway(HELLO, **traced(collector, share=0)) as site:
+        await site.respond(headers=GIVEN)
+        asked = site.upstream.posts[0].headers
+    ((request,), (attempt,)) = collector.of("server"), collector.of("client")
+    assert (request.trace, request.parent, attempt.parent) == (TRACE, SPAN, request.id)
+    assert (asked["traceparent"], asked["tracestate"]) == (f"00-{TRACE}-{attempt.id}-01", "a=1,b=2")
+
+
+async def test_what_is_not_wanted_is_not_sent_and_the_trace_goes_on_all_the_same(collector):
+    async with gateway(HELLO, **traced(collector, share=0)) as site:
+        await site.chat()
+        await site.chat(headers={"traceparent": f"00-{TRACE}-{SPAN}-00"})
+        own, given = (post.headers["traceparent"] for post in site.upstream.posts)
+    assert collector.spans == []
+    assert own.endswith("-00") and given.startswith(f"00-{TRACE}-") and given.endswith("-00")
+
+
+async def test_without_tracing_nothing_goes_along():
+    async with gateway(HELLO) as site:
+        await site.chat(headers=GIVEN)
+        assert not {"traceparent", "tracestate"} & site.upstream.posts[0].headers.keys()
+
+
+async def test_each_attempt_is_a_span_and_says_why_it_failed(collector):
+    no = whole({"error": {"message": "s3cret"}}, 503, retry_after="0")
+    async with gateway(no, HELLO, **traced(collector)) as site:
+        assert (await site.chat()).status_code == 200
+    first, second = collector.of("client")
+    checked(collector.spans)
+    assert (first.error, first.attributes["error.type"], first.attributes["http.response.status_code"]) == (
+        True, "server_is_overloaded", 503,
+    )  # fmt: skip
+    assert not second.error and "error.type" not in second.attributes
+
+
+async def test_a_request_that_fails_says_why(collector):
+    async with gateway([head(), chunk("Hi"), CLOSE], model={"retries": 0}, **traced(collector)) as site:
+        await site.chat(stream=True)
+        await site.chat(b"{")
+    lost, wrong = collector.of("server")
+    assert (lost.error, lost.attributes["error.type"], lost.attributes["http.response.status_code"]) == (
+        True, "upstream_lost", 200,
+    )  # fmt: skip
+    assert not wrong.error and wrong.attributes["http.response.status_code"] == 400
+    assert "gen_ai.request.model" not in wrong.attributes and "error.type" not in wrong.attributes
+
+
+async def test_a_backend_that_is_not_there_has_no_status(collector):
+    async with gateway(HELLO, **traced(collector)) as site:
+        again = settings("https://127.0.0.1:1", **traced(collector))
+        app = create_app(again, telemetry=site.app.state.telemetry)
+        site.client._transport.app = app
+        async with app.router.lifespan_context(app):
+            assert (await site.chat()).status_code == 502
+    (attempt,) = collector.of("client")
+    assert attempt.attributes["error.type"] == "upstream_unreachable" and attempt.attributes["server.port"] == 1
+    assert "http.response.status_code" not in attempt.attributes
+
+
+async def test_tools_that_run_here_are_spans(collector):
+    called = stream(
+        chunk(tool_calls=call("toys__echo", '{"text": "a"}', id="c1")),
+        chunk(tool_calls=call("toys__fail", "{}", id="c2", place=1)),
+        chunk(finish="tool_calls"),
+    )
+    async with toys() as server, gateway(called, HELLO, tools=operators(server), **traced(collector)) as site:
+        await site.respond(tools=[{"type": "mcp", "server_label": "toys"}])
+    (request,) = collector.of("server")
+    echo, fail = sorted(checked(collector.of("internal")), key=lambda span: span.name)
+    assert (echo.name, echo.parent, echo.error, fail.error) == ("execute_tool echo", request.id, False, True)
+    assert echo.attributes == {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "echo",
+        "gen_ai.tool.call.id": "c1",
+        "gen_ai.tool.type": "extension",
+    }
+    assert fail.attributes["error.type"] == "tool_error"
+
+
+async def test_services_and_other_requests_have_traces_and_questions_after_the_gateway_none(collector):
+    vectors = whole({"data": [{"embedding": [0.5], "index": 0}], "usage": {"prompt_tokens": 3, "total_tokens": 3}})
+    async with gateway(vectors, **traced(collector)) as site:
+        await site.client.post("/v1/embeddings", json={"model": "m", "input": "a"})
+        await site.client.get("/v1/models")
+        await site.client.get("/favicon.ico")
+        await site.client.get("/health")
+    embeddings, models, other = checked(collector.of("server"))
+    assert (embeddings.name, embeddings.attributes["gen_ai.operation.name"]) == ("POST /v1/embeddings", "embeddings")
+    assert collector.of("client")[0].name == "embeddings m"
+    assert (models.name, models.attributes["http.route"]) == ("GET /v1/models", "/v1/models")
+    assert other.name == "GET" and "http.route" not in other.attributes
+
+
+async def test_turns_of_a_websocket_belong_to_the_trace_of_its_handshake(collector):
+    async with listening(HELLO, **traced(collector)) as site, connected(site, headers=GIVEN) as socket:
+        await socket.respond(store=False)
+    (turn,) = collector.of("server")
+    assert (turn.trace, turn.parent) == (TRACE, SPAN)
+
+
+async def test_headers_go_with_them_and_the_environment_says_the_rest(collector, monkeypatch):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url.removesuffix("/v1/traces"))
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
+    async with gateway(HELLO, tracing={"enabled": True, "headers": {"x-key": "k"}}) as site:
+        await site.chat()
+    assert collector.heads[0]["x-key"] == "k" and collector.spans[0].resource["service.name"] == "mine"
+
+
+async def test_tracing_can_be_switched_on_and_off(collector):
+    async with gateway(HELLO) as site:
+        known = site.app.state.telemetry
+        create_app(settings(site.upstream.url, **traced(collector)), telemetry=known)
+        await site.chat()
+        create_app(settings(site.upstream.url), telemetry=known)
+        await site.chat()
+    assert len(collector.of("server")) == 1
+
+
+async def test_a_request_whose_tracing_was_switched_off_meanwhile_is_not_sent(collector):
+    async with gateway(HELLO, **traced(collector)) as site:
+        seen = site.app.state.telemetry.begin("r", "/v1/responses")
+        create_app(settings(site.upstream.url), telemetry=site.app.state.telemetry)
+        seen.let_go()
+    assert collector.spans == []
+
+
+async def test_who_was_not_answered_has_no_status(collector):
+    async with gateway(HELLO, **traced(collector)) as site:
+        site.app.state.telemetry.begin("r", "/v1/responses").let_go()
+    (request,) = collector.of("server")
+    assert "http.response.status_code" not in request.attributes
+
+
+async def test_the_line_of_the_log_has_the_trace(collector, caplog):
+    async with gateway(HELLO, logs={"requests": True}, **traced(collector)) as site:
+        await site.chat(headers=GIVEN)
+    logs.follow(config.Logs())
+    lines = [json.loads(record.getMessage()) for record in caplog.records if record.name == "gateway.requests"]
+    assert [line["trace_id"] for line in lines] == [TRACE]
+
+
+def test_without_its_packages_the_log_says_what_to_install(caplog, monkeypatch):
+    monkeypatch.setitem(sys.modules, "gateway.server.tracing.export", None)
+    one = tracer.Tracer()
+    one.follow(config.Tracing(enabled=True))
+    assert "pip install 'gateway[otel]'" in caplog.text and one.begin("/v1/responses", []) is None
+
+
+def test_nothing_of_it_is_loaded_while_it_is_off():
+    code = (
+        "import sys; from gateway.config import Config; from gateway.server.app import create_app; create_app(Config());"
+        "print([name for name in sys.modules if name in ('opentelemetry.sdk', 'opentelemetry.exporter', 'google.protobuf', 'requests')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ([(b"traceparent", f"00-{TRACE}-{SPAN}-01")], Parent(TRACE, SPAN, True)),
+        ([(b"traceparent", f"00-{TRACE}-{SPAN}-02")], Parent(TRACE, SPAN, False)),
+        ([(b"traceparent", f"cc-{TRACE}-{SPAN}-01-more")], Parent(TRACE, SPAN, True)),
+        ([(b"traceparent", f"00-{TRACE}-{SPAN}-01"), (b"tracestate", "a=1"), (b"tracestate", "b=2")], Parent(TRACE, SPAN, True, "a=1,b=2")),
+        ([(b"traceparent", f"00-{TRACE}-{SPAN}-01"), (b"tracestate", "a" * 513)], Parent(TRACE, SPAN, True)),
+        ([(b"traceparent", f"00-{TRACE}-{SPAN}-01-more")], None),
+        ([(b"traceparent", f"ff-{TRACE}-{SPAN}-01")], None),
+        ([(b"traceparent", f"00-{'0' * 32}-{SPAN}-01")], None),
+        ([(b"traceparent", f"00-{TRACE}-{'0' * 16}-01")], None),
+        ([(b"traceparent", f"00-{TRACE.upper()}-{SPAN}-01")], None),
+        ([(b"traceparent", f"00-{TRACE}-{SPAN}-01")] * 2, None),
+        ([(b"tracestate", "a=1")], None),
+        ([], None),
+    ],
+)  # fmt: skip
+def test_only_a_sound_traceparent_is_one(said, found):
+    assert parent([(name, value.encode()) for name, value in said]) == found

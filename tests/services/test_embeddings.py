@@ -1,0 +1,249 @@
+"""/v1/embeddings: vectors in the encoding that the client asked for, whatever the server gives."""
+
+import asyncio
+import base64
+import json
+import struct
+
+import openai
+import pytest
+
+from support.app import gateway, listening, problem
+from support.upstream import CLOSE, END, HANG, KEY, SOON, head, whole
+
+BAD, LOST = "invalid_request_error", (502, "server_error", "upstream_error", None)
+COUNTS = {"prompt_tokens": 3, "total_tokens": 3}
+VECTORS = ([0.5, -0.25, 2.0], [1, 0, -1.5])
+
+
+def packed(numbers):
+    return base64.b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()
+
+
+def given(*vectors, **more):
+    data = [{"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(vectors)]
+    return whole({"object": "list", "data": data, "model": "theirs", "usage": COUNTS, **more})
+
+
+async def embed(site, *, headers=None, **fields):
+    return await site.client.post("/v1/embeddings", json={"model": "m", "input": "Hi", **fields}, headers=headers)
+
+
+def vectors(answer):
+    return [entry["embedding"] for entry in answer.json()["data"]]
+
+
+@pytest.mark.parametrize("kind", ["openai", "vllm", "llamacpp", "ollama", "lmstudio", "sglang"])
+async def test_an_answer_is_that_of_the_api(kind):
+    async with gateway(given(*VECTORS), backend={"kind": kind}, model={"upstream_model": "bge"}) as site:
+        answer = await embed(site, input=["Hi", "you"], user="me")
+        (asked,) = site.upstream.posts
+        assert asked.path == "/v1/embeddings" and asked.headers["authorization"] == f"Bearer {KEY}"
+        user = {"user": "me"} if kind == "openai" else {}
+        assert asked.json == {"model": "bge", "input": ["Hi", "you"], **user}
+    assert answer.json() == {
+        "object": "list",
+        "data": [{"object": "embedding", "index": i, "embedding": [*map(float, VECTORS[i])]} for i in range(2)],
+        "model": "m",
+        "usage": COUNTS,
+    }
+    assert "x-gateway-warnings" not in answer.headers
+
+
+@pytest.mark.parametrize("theirs", ["float", "base64"])
+@pytest.mark.parametrize("wanted", ["float", "base64", None])
+async def test_a_vector_has_the_encoding_that_was_asked_for(theirs, wanted):
+    script = given(*([packed(vector) for vector in VECTORS] if theirs == "base64" else VECTORS))
+    async with gateway(script) as site:
+        answer = await embed(site, input=["a", "b"], encoding_format=wanted)
+        assert site.asked.get("encoding_format") == wanted
+    shown = [packed(vector) for vector in VECTORS] if wanted == "base64" else [*map(list, VECTORS)]
+    assert vectors(answer) == shown
+
+
+@pytest.mark.parametrize("theirs", ["float", "base64"])
+@pytest.mark.parametrize("wanted", ["float", "base64"])
+async def test_dimensions_that_a_server_ignores_are_made(theirs, wanted):
+    vector = [3.0, 4.0, 100.0]
+    async with gateway(given(packed(vector) if theirs == "base64" else vector)) as site:
+        answer = await embed(site, dimensions=2, encoding_format=wanted)
+        assert site.asked["dimensions"] == 2
+        longer = await embed(site, dimensions=4)
+        exact = await embed(site, dimensions=3, encoding_format=wanted)
+    cut = [3 / 5, 4 / 5]
+    assert vectors(answer) == ([packed(cut)] if wanted == "base64" else [cut])
+    assert answer.headers["x-gateway-warnings"] == "emulated:dimensions"
+    assert vectors(longer) == [vector] and longer.headers["x-gateway-warnings"] == "unenforced:dimensions"
+    assert vectors(exact) == ([packed(vector)] if wanted == "base64" else [vector])
+    assert "x-gateway-warnings" not in exact.headers
+
+
+@pytest.mark.parametrize("wanted", ["float", "base64"])
+async def test_thousands_of_numbers_are_no_others(wanted):
+    many = [[i + k / 1024 for k in range(1024)] for i in range(200)]
+    async with gateway(given(*many)) as site:
+        answer = await embed(site, input=["a"] * 200, encoding_format=wanted)
+    assert vectors(answer) == (many if wanted == "float" else [packed(vector) for vector in many])
+
+
+async def test_a_vector_of_nothing_can_be_cut():
+    async with gateway(given([0.0, 0.0])) as site:
+        assert vectors(await embed(site, dimensions=1)) == [[0.0]]
+
+
+async def test_vectors_stand_in_the_order_of_their_texts():
+    data = [{"index": 1, "embedding": [1.0]}, {"index": 0, "embedding": [0.0]}]
+    async with gateway(whole({"data": data})) as site:
+        answer = await embed(site, input=["a" * 4, [1, 2]])
+    assert vectors(answer) == [[0.0], [1.0]]
+    assert answer.json()["usage"] == {"prompt_tokens": 3, "total_tokens": 3}
+    assert answer.headers["x-gateway-warnings"] == "estimated:usage"
+
+
+async def test_vectors_without_a_number_stand_as_they_came():
+    async with gateway(
+        whole({"data": [{"embedding": [0.0]}, {"embedding": [1.0]}], "usage": {"total_tokens": 2}})
+    ) as site:
+        answer = await embed(site, input=["a", "b"], truncate="END")
+        assert site.asked["truncate"] == "END"
+    assert vectors(answer) == [[0.0], [1.0]] and answer.json()["usage"]["prompt_tokens"] == 2
+    assert answer.headers["x-gateway-warnings"] == "forwarded:truncate"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"object": "list"},
+        {"data": ["x"]},
+        {"data": []},
+        {"data": [{"index": 0, "embedding": [0.0]}, {"index": 0, "embedding": [0.0]}]},
+        {"data": [{"index": 7, "embedding": [0.0]}]},
+        {"data": [{"embedding": None}]},
+        {"data": [{"embedding": [None]}]},
+        {"data": [{"embedding": [[0.0], [1.0]]}]},
+        {"data": [{"embedding": "no base64"}]},
+        {"data": [{"embedding": "QUJD"}]},
+        {"data": [{"embedding": [1e300]}]},
+        "text",
+        b"<html>",
+        {"error": "it broke"},
+    ],
+)
+async def test_an_answer_that_is_none_is_said_to_be_none(body):
+    async with gateway(whole(body)) as site:
+        answer = await embed(
+            site, encoding_format="base64" if "1e300" in str(body) or "1e+300" in str(body) else "float"
+        )
+    assert problem(answer) == LOST
+
+
+@pytest.mark.parametrize(
+    ("script", "known"),
+    [
+        (whole({"error": {"message": "This server does not support embeddings"}}, status=501), (400, BAD, "unsupported_value", None)),
+        (whole({"error": {"message": 'model "m" not found, try pulling it'}}, status=404), (404, BAD, "model_not_found", "model")),
+        (whole({"detail": "Not Found"}, status=404), (400, BAD, "unsupported_value", "model")),
+        (whole({"detail": "no"}, status=401), (502, "server_error", "upstream_auth_error", None)),
+        (whole({"error": {"message": "input is too long"}}, status=400), (400, BAD, "context_length_exceeded", "input")),
+        (whole({"error": {"code": 400, "message": "input is too long"}}), (400, BAD, "context_length_exceeded", "input")),
+        ([head(type="application/json"), b"{", CLOSE], (502, "server_error", "upstream_lost", None)),
+        ([CLOSE], (502, "server_error", "upstream_lost", None)),
+    ],
+)  # fmt: skip
+async def test_a_failure_is_told_in_the_words_of_the_api(script, known):
+    async with gateway(script) as site:
+        assert problem(await embed(site)) == known
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "param"),
+    [
+        ({"input": None}, "missing_required_parameter", "input"),
+        ({"input": ""}, "empty_string", "input"),
+        ({"input": ["a", ""]}, "empty_string", "input[1]"),
+        ({"input": []}, "empty_array", "input"),
+        ({"input": [[1, -1]]}, "integer_below_min_value", "input[0][1]"),
+        ({"input": 7}, "invalid_type", "input"),
+        ({"input": ["a"] * 2049}, "array_above_max_length", "input"),
+        ({"dimensions": 0}, "integer_below_min_value", "dimensions"),
+        ({"encoding_format": "hex"}, "invalid_value", "encoding_format"),
+        ({"model": None}, "missing_required_parameter", "model"),
+    ],
+)
+async def test_what_the_api_does_not_allow_is_refused(fields, code, param):
+    async with gateway(given([0.0])) as site:
+        assert problem(await embed(site, **fields)) == (400, BAD, code, param)
+        assert site.upstream.posts == []
+
+
+async def test_a_kind_without_embeddings_says_so():
+    async with gateway(given([0.0]), backend={"kind": "transformers"}) as site:
+        assert problem(await embed(site)) == (400, BAD, "unsupported_value", "model")
+
+
+async def test_keys_strictness_and_debugging_are_those_of_all_endpoints():
+    keys = {"keys": [{"name": "one", "key": "k1"}, {"name": "other", "key": "k2", "models": ["z"]}]}
+    async with gateway(given([0.0]), auth=keys) as site:
+        mine = {"authorization": "Bearer k1"}
+        assert problem(await embed(site))[0] == 401
+        assert problem(await embed(site, headers={"authorization": "Bearer k2"}))[2] == "model_not_allowed"
+        assert problem(await embed(site, odd=1, headers={**mine, "x-gateway-strict": "1"}))[2] == "unknown_parameter"
+        assert problem(await embed(site, model="none", headers=mine))[2] == "model_not_found"
+        answer = await embed(site, headers={**mine, "x-gateway-debug": "1"})
+    assert answer.headers["x-gateway-backend"] == "up"
+    async with gateway(given([0.0]), limits={"body_bytes": 20}) as site:
+        assert problem(await embed(site))[2] == "request_too_large"
+
+
+async def test_a_client_that_leaves_ends_it():
+    async with listening([head(type="application/json"), b"{", HANG]) as site:
+        asked = asyncio.create_task(embed(site))
+        await site.upstream.arrived.wait()
+        await asyncio.sleep(0.05)
+        asked.cancel()
+        await asyncio.wait_for(site.upstream.gone.wait(), SOON * 4)
+
+
+async def test_a_client_that_left_is_not_answered():
+    """Where nobody closes the connection: the application is told."""
+    async with gateway([head(type="application/json"), b"{", HANG]) as site:
+        body, sent = json.dumps({"model": "m", "input": "x"}).encode(), []
+        messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive():
+            if messages:
+                return messages.pop()
+            await site.upstream.arrived.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message):
+            sent.append(message)
+
+        scope = {
+            "type": "http", "method": "POST", "path": "/v1/embeddings", "raw_path": b"/v1/embeddings", "headers": [],
+            "query_string": b"", "http_version": "1.1", "scheme": "http", "server": ("g", 80), "root_path": "",
+        }  # fmt: skip
+        await site.app(scope, receive, send)
+        await asyncio.wait_for(site.upstream.gone.wait(), SOON * 4)
+    assert sent[0]["type"] == "http.response.start"
+
+
+@pytest.mark.parametrize("theirs", ["float", "base64"])
+async def test_the_sdk_gets_its_numbers(theirs):
+    """It asks for base64 and decodes that, unless it is told otherwise."""
+    script = given(*([packed(vector) for vector in VECTORS] if theirs == "base64" else VECTORS))
+    async with listening(script) as site:
+        url = f"{site.client.base_url}/v1"
+        async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
+            implied = await client.embeddings.create(model="m", input=["a", "b"])
+            assert site.asked["encoding_format"] == "base64"
+            plain = await client.embeddings.create(model="m", input=["a", "b"], encoding_format="float")
+    for answer in (implied, plain):
+        assert [entry.embedding for entry in answer.data] == [*map(list, VECTORS)]
+        assert (answer.model, answer.usage.prompt_tokens) == ("m", 3)
+
+
+async def test_an_answer_in_chunks_is_read_to_its_end():
+    body = json.dumps({"data": [{"embedding": [1.0]}]}).encode()
+    async with gateway([head(type="application/json"), body[:5], body[5:], END]) as site:
+        assert vectors(await embed(site)) == [[1.0]]

@@ -1,0 +1,119 @@
+"""/v1/rerank: the best documents first, in one shape, whatever the server's is."""
+
+import pytest
+
+from support.app import gateway, problem
+from support.upstream import whole
+
+BAD, LOST = "invalid_request_error", (502, "server_error", "upstream_error", None)
+COUNTS = {"prompt_tokens": 9, "total_tokens": 9}
+DOCUMENTS = ["Bananas are yellow.", "Oslo is the capital.", "Norway is cold."]
+RESULTS = [
+    {"index": 0, "relevance_score": -3.5},
+    {"index": 2, "relevance_score": 0},
+    {"index": 1, "relevance_score": 0.9},
+]
+
+
+async def rank(site, *, headers=None, **fields):
+    body = {"model": "m", "query": "Norway", "documents": DOCUMENTS, **fields}
+    return await site.client.post("/v1/rerank", json=body, headers=headers)
+
+
+def order(answer):
+    return [(one["index"], one["relevance_score"]) for one in answer.json()["results"]]
+
+
+@pytest.mark.parametrize("kind", ["openai", "vllm", "llamacpp", "sglang"])
+async def test_the_best_comes_first(kind):
+    async with gateway(whole({"results": RESULTS, "usage": COUNTS, "id": "x"}), backend={"kind": kind}) as site:
+        answer = await rank(site)
+        (asked,) = site.upstream.posts
+        assert (asked.path, asked.json) == ("/v1/rerank", {"model": "m", "query": "Norway", "documents": DOCUMENTS})
+    assert answer.json() == {
+        "object": "list",
+        "model": "m",
+        "results": [{"index": i, "relevance_score": score} for i, score in ((1, 0.9), (2, 0), (0, -3.5))],
+        "usage": COUNTS,
+    }
+    assert "x-gateway-warnings" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"data": [{"index": one["index"], "score": one["relevance_score"]} for one in RESULTS]},
+        [{"index": one["index"], "score": one["relevance_score"], "document": "x"} for one in RESULTS],
+    ],
+)
+async def test_other_shapes_are_read(body):
+    async with gateway(whole(body)) as site:
+        answer = await rank(site)
+    assert order(answer) == [(1, 0.9), (2, 0), (0, -3.5)]
+    assert answer.headers["x-gateway-warnings"] == "estimated:usage" and answer.json()["usage"]["total_tokens"] == 18
+
+
+async def test_no_more_than_the_best_are_shown_with_their_documents():
+    documents = [{"text": DOCUMENTS[0]}, DOCUMENTS[1], {"text": DOCUMENTS[2], "title": "N"}]
+    async with gateway(whole({"results": RESULTS, "usage": COUNTS})) as site:
+        answer = await rank(site, documents=documents, top_n=2, return_documents=True)
+        assert site.asked["documents"] == [DOCUMENTS[0], DOCUMENTS[1], documents[2]]
+        assert site.asked["top_n"] == 2 and "return_documents" not in site.asked
+    assert [one["document"] for one in answer.json()["results"]] == [{"text": DOCUMENTS[1]}, documents[2]]
+    assert answer.headers["x-gateway-warnings"] == "translated:documents"
+
+
+async def test_what_the_api_does_not_know_is_passed_on():
+    async with gateway(whole({"results": RESULTS, "usage": COUNTS})) as site:
+        answer = await rank(site, max_tokens_per_doc=5)
+        assert site.asked["max_tokens_per_doc"] == 5
+        strict = await rank(site, max_tokens_per_doc=5, headers={"x-gateway-strict": "1"})
+    assert answer.headers["x-gateway-warnings"] == "forwarded:max_tokens_per_doc"
+    assert problem(strict) == (400, BAD, "unknown_parameter", "max_tokens_per_doc")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"results": [{"index": 3, "relevance_score": 1}]},
+        {"results": [{"index": "0", "relevance_score": 1}]},
+        {"results": [{"index": 0}]},
+        {"results": [{"index": 0, "relevance_score": None}]},
+        {"results": [{"index": 0, "relevance_score": True}]},
+        {"results": [1]},
+        {"ranks": []},
+        7,
+    ],
+)
+async def test_an_answer_that_is_none_is_said_to_be_none(body):
+    async with gateway(whole(body)) as site:
+        assert problem(await rank(site)) == LOST
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "param"),
+    [
+        ({"query": None}, "missing_required_parameter", "query"),
+        ({"documents": []}, "empty_array", "documents"),
+        ({"documents": [1]}, "invalid_type", "documents[0]"),
+        ({"top_n": 0}, "integer_below_min_value", "top_n"),
+        ({"return_documents": 1}, "invalid_type", "return_documents"),
+    ],
+)
+async def test_what_makes_no_sense_is_refused(fields, code, param):
+    async with gateway(whole({"results": []})) as site:
+        assert problem(await rank(site, **fields)) == (400, BAD, code, param)
+
+
+@pytest.mark.parametrize("kind", ["ollama", "lmstudio", "transformers"])
+async def test_a_kind_that_cannot_says_so(kind):
+    async with gateway(whole({"results": []}), backend={"kind": kind}) as site:
+        assert problem(await rank(site)) == (400, BAD, "unsupported_value", "model")
+        assert site.upstream.posts == []
+
+
+async def test_a_server_that_was_not_started_for_it_says_so():
+    refusal = {"error": {"code": 501, "message": "Start it with `--reranking`", "type": "not_supported_error"}}
+    async with gateway(whole(refusal, status=501), backend={"kind": "llamacpp"}) as site:
+        answer = await rank(site)
+    assert problem(answer) == (400, BAD, "unsupported_value", None) and "--reranking" in answer.text

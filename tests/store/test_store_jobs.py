@@ -1,0 +1,484 @@
+"""Jobs: one process at a time is at work on a response, and what it writes of it counts only as long as that is so."""
+
+import asyncio
+import itertools
+from contextlib import asynccontextmanager
+
+import pytest
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import func, select, text
+
+from gateway.store import Database, conversations, jobs, logs, migrations, responses, threads
+from gateway.store.records import Broken, Held, Job, Place, Range, Row, State
+from gateway.store.tables import events, items, requests
+from gateway.store.tables import threads as all_threads
+from support.postgres import Postgres
+from support.store_jobs import LEASE, begin, counted, numbered
+
+
+async def finish(db, id, conversation=None, now=0):
+    body = {"id": id, "status": "completed", "model": "m", "output": numbered(f"{id}-out")}
+    assert await responses.finish(db, "t", body, conversation, now)
+    return await responses.find(db, "t", id)
+
+
+async def left(db):
+    """The rows that a response may leave behind."""
+    return [await db.scalar(select(func.count()).select_from(one)) for one in (jobs.jobs, requests, events)]
+
+
+async def said(db, response):
+    """All up to its end."""
+    return [item["id"] for item in await threads.read(db, await threads.ranges(db, response.behind))]
+
+
+# holding
+
+
+async def test_whoever_begins_it_has_it(store):
+    async with store.writing() as db:
+        await begin(db, "r", "a")
+        assert await jobs.state(db, "r") is State.RUNNING
+        assert await jobs.hold(db, "a", 50, LEASE) == {"r": Held(False, None)}
+        assert await jobs.hold(db, "b", 50, LEASE) == {}
+        assert await jobs.take(db, "b", 149, LEASE, 9) == []
+        assert not await jobs.end(db, "r", "b")
+        assert await jobs.end(db, "r", "a")
+        assert await jobs.state(db, "r") is None
+        assert await jobs.hold(db, "a", 50, LEASE) == {}
+        assert await left(db) == [0, 0, 0]
+
+
+async def test_a_lease_that_is_over_is_its_holders_until_another_takes_it(store):
+    async with store.writing() as db:
+        await begin(db, "r", "a")
+        assert await jobs.hold(db, "a", 500, LEASE, ["r"]) == {"r": Held(False, None)}
+        assert not await jobs.due(db, 599)
+        assert await jobs.take(db, "b", 599, LEASE, 9) == []
+        assert await jobs.due(db, 600)
+        assert await jobs.take(db, "b", 600, LEASE, 9) == [Job("r", "t", b"r \0", 2, False)]
+        assert await jobs.hold(db, "a", 600, LEASE) == await jobs.hold(db, "a", 600, LEASE, ["r"]) == {}
+        await jobs.let_go(db, "r", "a")
+        assert not await jobs.end(db, "r", "a")
+        assert await jobs.take(db, "a", 699, LEASE, 9) == []
+        assert await jobs.hold(db, "b", 699, LEASE) == {"r": Held(False, None)}
+
+
+async def test_what_is_let_go_may_be_taken_at_once(store):
+    """It has not been tried then."""
+    async with store.writing() as db:
+        await begin(db, "r", "a")
+        await jobs.let_go(db, "r", "a")
+        assert await jobs.state(db, "r") is State.QUEUED
+        assert await jobs.hold(db, "a", 1, LEASE) == {}
+        assert [job.attempts for job in await jobs.take(db, "b", 1, LEASE, 9)] == [1]
+        assert await jobs.state(db, "r") is State.RUNNING
+
+
+async def test_only_the_leases_that_are_asked_for_are_renewed(store):
+    async with store.writing() as db:
+        for id, holder in [("r", "a"), ("s", "a"), ("u", "b")]:
+            await begin(db, id, holder)
+        assert {*await jobs.hold(db, "a", 50, LEASE, {"r", "u", "none"})} == {"r"}
+        assert await jobs.hold(db, "a", 50, LEASE, []) == {}
+        assert {job.id for job in await jobs.take(db, "c", 100, LEASE, 9)} == {"s", "u"}
+        assert {*await jobs.hold(db, "c", 100, LEASE)} == {"s", "u"}
+
+
+async def test_those_that_wait_longest_are_taken_first_and_no_more_than_asked_for(store):
+    async with store.writing() as db:
+        for number in range(5):
+            await begin(db, f"r{number}", now=10 - number)
+        assert {job.id for job in await jobs.take(db, "b", 500, LEASE, 2)} == {"r4", "r3"}
+        assert [job.id for job in await jobs.take(db, "b", 500, LEASE, 9, ["r1", "r3", "none"])] == ["r1"]
+        assert await jobs.take(db, "b", 500, LEASE, 9, []) == []
+        assert {job.id for job in await jobs.take(db, "b", 500, LEASE, 9)} == {"r0", "r2"}
+
+
+async def test_a_job_is_cancelled_by_its_tenant(store):
+    async with store.writing() as db:
+        await begin(db, "r", "a")
+        assert not await jobs.cancel(db, "other", "r")
+        assert await jobs.hold(db, "a", 0, LEASE) == {"r": Held(False, None)}
+        assert await jobs.cancel(db, "t", "r") and await jobs.cancel(db, "t", "r")
+        assert await jobs.hold(db, "a", 0, LEASE) == {"r": Held(True, None)}
+        assert [job.cancelled for job in await jobs.take(db, "b", 500, LEASE, 9)] == [True]
+        assert not await jobs.cancel(db, "t", "none")
+
+
+async def test_what_is_wanted_for_longer_stays_so(store):
+    async def until():
+        return {id: held.wanted_until for id, held in (await jobs.hold(db, "a", 0, LEASE)).items()}
+
+    async with store.writing() as db:
+        await begin(db, "r", wanted_until=10)
+        await begin(db, "s", wanted_until=30)
+        await begin(db, "always")
+        await jobs.wanted(db, {"s", "r", "always", "none"}, 20)
+        assert await until() == {"r": 20, "s": 30, "always": None}
+        await jobs.wanted(db, [], 40)
+        await jobs.wanted(db, ["s", "s"], 40)
+        assert await until() == {"r": 20, "s": 40, "always": None}
+
+
+async def test_a_response_that_is_removed_takes_its_job_and_its_log_along(store):
+    async with store.writing() as db:
+        await begin(db, "r", "a")
+        await logs.append(db, [("r", Row(0, 2, b"abc"))])
+        assert await left(db) == [1, 1, 1]
+        await responses.remove(db, await responses.find(db, "t", "r"))
+        assert await left(db) == [0, 0, 0]
+        assert await jobs.hold(db, "a", 1, LEASE, ["r"]) == {}
+        assert not await responses.finish(db, "t", {"id": "r", "output": numbered("out")}, None, 1)
+        assert await db.scalar(select(func.count()).where(items.c.body.is_not(None))) == 0
+
+
+async def test_what_nobody_has_heard_of_leaves_no_trace(store):
+    async with store.writing() as db:
+        await begin(db, "r")
+        await logs.append(db, [("r", Row(0, 2, b"abc"))])
+        await responses.forget(db, "r")
+        assert await responses.find(db, "t", "r") is None
+        assert await left(db) == [0, 0, 0]
+        assert await db.scalar(select(func.count()).select_from(all_threads)) == 0
+
+
+# finishing
+
+
+async def test_an_open_response_is_shown_and_finished(store):
+    async with store.writing() as db:
+        await begin(db, "r")
+        found = await responses.find(db, "t", "r")
+        assert await responses.whole(db, found) == {"id": "r", "status": "queued", "output": []}
+        assert (found.input, found.own) == (Range("r", 0, 1), Range("r", 0, 1))
+        done = await finish(db, "r")
+        assert await responses.whole(db, done) == {
+            "id": "r", "status": "completed", "model": "m", "output": numbered("r-out"),
+        }  # fmt: skip
+        assert (done.input, done.own) == (Range("r", 0, 1), Range("r", 0, 2))
+        assert await threads.read(db, await responses.effective_input(db, done)) == numbered("r-in")
+        told, kept = await counted(db)
+        assert told == kept
+        assert await jobs.state(db, "r") is State.RUNNING
+
+
+async def test_nobody_else_adds_to_the_thread_of_one_that_is_not_finished(store):
+    async with store.writing() as db:
+        await begin(db, "r")
+        found = await responses.find(db, "t", "r")
+        assert await threads.append(db, found.behind, numbered("x"), 0) is None
+        done = await finish(db, "r")
+        await jobs.end(db, "r", "a")
+        assert await threads.append(db, done.behind, numbered("x"), 0) == Range("r", 2, 3)
+
+
+async def test_a_chain_of_jobs_is_one_thread(store):
+    """So a turn costs the same behind ten of them and behind ten thousand."""
+    async with store.writing() as db:
+        behind = None
+        for number in range(5):
+            await begin(db, f"r{number}", parent=behind)
+            await logs.append(db, [(f"r{number}", Row(0, 2, b"abc"))])
+            behind = (await finish(db, f"r{number}")).behind
+            assert await jobs.end(db, f"r{number}", "a")
+        last = await responses.find(db, "t", "r4")
+        assert await threads.ranges(db, last.behind) == [Range("r0", 0, 10)]
+        assert await said(db, last) == [f"r{number}-{end}" for number in range(5) for end in ("in", "out")]
+        assert [row.data for row in await logs.read(db, "r4", -1, 9)] == [b"abc"]
+        await responses.remove(db, await responses.find(db, "t", "r2"))
+        told, kept = await counted(db)
+        assert told == kept
+        with pytest.raises(Broken):
+            await said(db, last)
+
+
+async def test_where_another_one_goes_on_meanwhile_it_stays_a_branch(store):
+    async with store.writing() as db:
+        await begin(db, "first")
+        first = await finish(db, "first")
+        await jobs.end(db, "first", "a")
+        await begin(db, "slow", parent=first.behind)
+        await responses.save(db, "t", {"id": "quick", "output": []}, numbered("quick-in"), first.behind, 0)
+        slow, quick = await finish(db, "slow"), await responses.find(db, "t", "quick")
+        assert (slow.own, quick.own) == (Range("slow", 0, 2), Range("first", 2, 3))
+        assert await said(db, slow) == ["first-in", "first-out", "slow-in", "slow-out"]
+        assert await said(db, quick) == ["first-in", "first-out", "quick-in"]
+        told, kept = await counted(db)
+        assert told == kept
+
+
+async def converse(db):
+    await conversations.create(db, "t", "conv", {}, numbered("x"), 0)
+    return await conversations.find(db, "t", "conv")
+
+
+async def test_a_job_becomes_part_of_its_conversation_at_its_end(store):
+    async with store.writing() as db:
+        found = await converse(db)
+        await begin(db, "r", parent=found.behind)
+        await logs.append(db, [("r", Row(0, 2, b"abc"))])
+        assert await said(db, await responses.find(db, "t", "r")) == ["x", "r-in"]
+        assert await threads.read(db, [(await conversations.find(db, "t", "conv")).items]) == numbered("x")
+        await conversations.append(db, found, numbered("y"), 0)  # a client's, meanwhile
+        done = await finish(db, "r", found)
+        assert (done.input, done.own) == (Range("conv", 2, 3), Range("conv", 2, 4))
+        assert await said(db, done) == ["x", "y", "r-in", "r-out"]
+        assert await left(db) == [1, 1, 1]
+        assert [*await db.scalars(select(all_threads.c.id))] == ["conv"]
+        told, kept = await counted(db)
+        assert told == kept
+        assert await jobs.end(db, "r", "a")
+        await responses.save(db, "t", {"id": "s", "output": []}, numbered("s-in"), done.behind, 0)
+        assert await said(db, await responses.find(db, "t", "s")) == ["x", "y", "r-in", "r-out", "s-in"]
+        await responses.remove(db, done)
+        assert await threads.read(db, [(await conversations.find(db, "t", "conv")).items]) == numbered(
+            "x", "y", "r-in", "r-out"
+        )
+        told, kept = await counted(db)
+        assert told == kept
+
+
+async def test_one_that_failed_is_no_part_of_its_conversation(store):
+    async with store.writing() as db:
+        await begin(db, "r", parent=(await converse(db)).behind)
+        done = await finish(db, "r")
+        assert done.thread == "r"
+        assert await said(db, done) == ["x", "r-in", "r-out"]
+        assert (await conversations.find(db, "t", "conv")).end == 1
+
+
+async def test_what_it_goes_on_from_may_be_deleted_for_its_age(store):
+    """The response itself is kept: its client has waited for it."""
+    async with store.writing() as db:
+        found = await converse(db)
+        await begin(db, "r", parent=found.behind)
+        await begin(db, "s", parent=found.behind)
+        await db.execute(all_threads.delete().where(all_threads.c.id == "conv"))
+        for done in (await finish(db, "r", found), await finish(db, "s")):
+            assert (await responses.whole(db, done))["output"] == numbered(f"{done.id}-out")
+            with pytest.raises(Broken):
+                await responses.effective_input(db, done)
+
+
+# at once
+
+
+@asynccontextmanager
+async def processes(url, count=3):
+    """Several on one database, as good as as many processes."""
+    databases = [Database(url) for _ in range(count)]
+    async with databases[0].writing():  # the schema is there
+        pass
+    try:
+        yield databases
+    finally:
+        for one in databases:
+            await one.close()
+
+
+async def test_of_those_that_take_at_once_each_gets_others(store_url):
+    async def take(database, holder):
+        async with database.writing() as db:
+            await asyncio.sleep(0)
+            return [job.id for job in await jobs.take(db, holder, 1000, LEASE, 2)]
+
+    async with processes(store_url) as databases:
+        async with databases[0].writing() as db:
+            for number in range(30):
+                await begin(db, f"r{number}")
+        taken = []
+        for _ in range(30):
+            said = await asyncio.gather(*(take(one, str(number)) for number, one in enumerate(databases)))
+            assert all(len(one) <= 2 for one in said)
+            taken += itertools.chain(*said)
+        assert sorted(taken) == sorted(f"r{number}" for number in range(30))
+
+
+async def test_a_response_is_removed_while_its_job_writes(store_url):
+    """It waits for what is being written, and nothing of that stays."""
+
+    async def remove(database):
+        async with database.writing() as db:
+            await responses.remove(db, kept)
+
+    async with processes(store_url) as (one, other, third):
+        for finished in (False, True):
+            async with one.writing() as db:
+                await begin(db, "r", "a")
+                kept = await responses.find(db, "t", "r")
+            async with one.writing() as db:
+                assert await jobs.hold(db, "a", 1, LEASE, ["r"])
+                removing = [asyncio.create_task(remove(database)) for database in (other, third)]
+                await asyncio.sleep(0.2)
+                await logs.append(db, [("r", Row(0, 2, b"abc"))])
+                if finished:
+                    await finish(db, "r")
+                    await jobs.end(db, "r", "a")
+            await asyncio.gather(*removing)
+            async with one.writing() as db:
+                assert await responses.find(db, "t", "r") is None
+                assert await left(db) == [0, 0, 0]
+                assert await db.scalar(select(func.count()).where(items.c.body.is_not(None))) == 0
+                assert await counted(db) == (0, 0)
+                await db.execute(all_threads.delete())
+
+
+IDS = [f"r{number}" for number in range(12)]
+
+
+async def work(database, me, turn):
+    """All that processes do at the same time, with the same jobs in another order."""
+    start = (turn + me) % len(IDS)
+    ids = IDS[start:] + IDS[:start]
+
+    async def renew():
+        async with database.writing() as db:
+            assert {*await jobs.hold(db, str(me), turn, LEASE)} == {*IDS[me::3]}
+
+    async def write():
+        async with database.writing() as db:
+            held = await jobs.hold(db, str(me), turn, LEASE, ids)
+            assert {*held} == {*IDS[me::3]}
+            await logs.append(db, [(id, Row(turn, turn, b"abc")) for id in held])
+
+    async def want():
+        async with database.writing() as db:
+            await jobs.wanted(db, ids, turn)
+
+    async def cancel():
+        async with database.writing() as db:
+            await jobs.cancel(db, "t", ids[0])
+
+    async def take():
+        async with database.writing() as db:
+            assert await jobs.take(db, str(me), turn, LEASE, 3) == []
+
+    await asyncio.gather(renew(), write(), want(), cancel(), take())
+
+
+async def finish_and_remove(database, me):
+    async with database.writing() as db:
+        for id in await jobs.hold(db, str(me), 0, LEASE):
+            await finish(db, id)
+    for id in IDS:
+        async with database.writing() as db:
+            if kept := await responses.find(db, "t", id):
+                await responses.remove(db, kept)
+
+
+async def test_nobody_ever_waits_for_each_other(store_url):
+    """Whatever is done in whatever order: a deadlock would be a failure of the store."""
+    async with processes(store_url) as databases, asyncio.timeout(60):
+        async with databases[0].writing() as db:
+            for number, id in enumerate(IDS):
+                await begin(db, id, str(number % 3), wanted_until=0)
+        for turn in range(40):
+            await asyncio.gather(*(work(one, me, turn) for me, one in enumerate(databases)))
+        await asyncio.gather(*(finish_and_remove(one, me) for me, one in enumerate(databases)))
+        async with databases[0].writing() as db:
+            assert await left(db) == [0, 0, 0] and await counted(db) == (0, 0)
+
+
+# news
+
+
+async def test_processes_hear_each_other(store_url):
+    heard = asyncio.Queue()
+    async with processes(store_url, 2) as (one, other):
+        listening = asyncio.create_task(one.listening("news", heard.put_nowait))
+        if not one.notifies:
+            await listening
+            async with other.writing() as db:
+                await jobs.notify(db, "news", ["a"])
+            assert heard.empty()
+            return
+        async with asyncio.timeout(60):
+            while heard.empty():  # until it listens
+                async with other.writing() as db:
+                    await jobs.notify(db, "news", ["hello"])
+                await asyncio.sleep(0.02)
+            async with other.writing() as db:
+                await jobs.notify(db, "news", [])
+                await jobs.notify(db, "else", ["not for it"])
+                await jobs.notify(db, "news", {"a": 1, "b\n'": 2})
+                await asyncio.sleep(0.1)
+                assert {*drained(heard)} <= {"hello"}  # before it is certain
+            assert [await heard.get(), await heard.get()] == ["a", "b\n'"]
+        listening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await listening
+
+
+def drained(queue):
+    while not queue.empty():
+        yield queue.get_nowait()
+
+
+async def test_a_process_hears_again_once_the_server_is_back(monkeypatch):
+    monkeypatch.setattr("gateway.store.engines._AGAIN", 0.02)
+    heard = asyncio.Queue()
+    with Postgres.temporary() as server:
+        database = Database(server.create("one"))
+        listening = asyncio.create_task(database.listening("news", heard.put_nowait))
+
+        async def hears():
+            async with asyncio.timeout(60):
+                while heard.empty():
+                    async with database.writing() as db:
+                        await jobs.notify(db, "news", ["hello"])
+                    await asyncio.sleep(0.02)
+                [*drained(heard)]
+
+        await hears()
+        server.stop()
+        await asyncio.sleep(0.2)
+        assert not listening.done()
+        server.start()
+        await hears()
+        listening.cancel()
+        await database.close()
+
+
+async def test_a_file_is_there_once_something_is_stored(store_url):
+    assert Database("sqlite://").exists()
+    database = Database(store_url)
+    assert database.exists() == database.notifies  # a server may hold anything
+    async with database.writing():
+        assert database.exists()
+    await database.close()
+
+
+# from before
+
+
+def as_it_was(connection):
+    """The schema of the first release."""
+    config = Config()
+    config.set_main_option("script_location", str(migrations.Path(migrations.__file__).parent))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "0001")
+
+
+async def test_a_database_of_the_first_release_is_brought_up_to_date(store_url):
+    old = Database(store_url)
+    async with (await old._opened()).writes.begin() as db:
+        await db.run_sync(as_it_was)
+        for statement in (
+            "INSERT INTO threads VALUES ('r', 't', NULL, NULL, 2, 30, 7)",
+            "INSERT INTO responses VALUES ('r', 't', 'r', 0, 1, 2, :body)",
+            "INSERT INTO items VALUES ('r', 0, 't', 'a', :a), ('r', 1, 't', 'b', :b)",
+        ):
+            bodies = {"body": b'{"id":"r","output":[]}', "a": b'{"id":"a"}', "b": b'{"id":"b"}'}
+            await db.execute(text(statement), {name: body for name, body in bodies.items() if f":{name}" in statement})
+    await old.close()
+    database = Database(store_url)
+    async with database.writing() as db:
+        found = await responses.find(db, "t", "r")
+        assert await responses.whole(db, found) == {"id": "r", "output": numbered("b")}
+        await begin(db, "s", parent=found.behind)
+        done = await finish(db, "s")
+        assert await said(db, done) == ["a", "b", "s-in", "s-out"]
+        assert done.before == Place("r", 2)
+    await database.close()

@@ -1,0 +1,216 @@
+"""What the store does costs what it reads and writes: every statement goes by an index, and their number does not grow."""
+
+from contextlib import contextmanager
+
+import pytest
+from sqlalchemy import event
+
+from gateway.store import completions, conversations, jobs, keys, logs, responses, sweep, thoughts, threads
+from gateway.store.records import Wanted
+from support.statements import noted, plan
+
+CHAIN = 50  # responses in one thread
+
+
+def response(id):
+    return {"id": id, "output": [{"id": f"{id}-out"}]}
+
+
+async def fill(db, chain=CHAIN):
+    behind = None
+    for number in range(chain):
+        await responses.save(db, "t", response(f"r{number}"), [{"id": f"r{number}-in"}], behind, number)
+        behind = threads.Place("r0", 2 * number + 2)
+        made = {"id": f"c{number}", "created": number, "model": "m", "metadata": {"a": "b"}}
+        await completions.save(db, "t", made, [{"role": "user"}], 0)
+    await conversations.create(db, "t", "conv", {}, [{"id": "i"}], 0)
+    await responses.save(db, "t", response("branch"), [], threads.Place("r0", 4), 0)
+    for number in range(CHAIN):
+        await responses.open(db, "t", response(f"j{number}"), [{"id": f"j{number}-in"}], None, 0)
+        await jobs.begin(db, "t", f"j{number}", b"", "a", number, 1)
+        await logs.append(db, [(f"j{number}", logs.Row(at, at, b"abc")) for at in range(9)])
+
+
+async def extend(db, last=CHAIN - 1):
+    found = await responses.find(db, "t", f"r{last}")
+    await responses.save(db, "t", response("new"), [{"id": "new-in"}], found.behind, 1)
+
+
+async def branch(db):
+    await extend(db, 3)
+
+
+async def page(db, last=CHAIN - 1, newest_first=True):
+    ranges = await responses.effective_input(db, await responses.find(db, "t", f"r{last}"))
+    behind = await threads.find(db, "t", ranges, "r3-in", newest_first=newest_first)
+    assert len(await threads.page(db, ranges, 3, newest_first=newest_first, behind=behind)) == 3
+
+
+async def page_from_the_oldest(db, last=CHAIN - 1):
+    await page(db, last, newest_first=False)
+
+
+async def page_of_a_branch(db):
+    ranges = await responses.effective_input(db, await responses.find(db, "t", "branch"))
+    assert len(await threads.page(db, ranges, 3, newest_first=True)) == 3
+
+
+async def page_of_completions(db):
+    for newest_first in (False, True):
+        behind = await completions.find(db, "t", "c20")
+        assert len(await completions.page(db, "t", Wanted(), 3, newest_first=newest_first, behind=behind)) == 3
+        assert len(await completions.page(db, "t", Wanted("m", {"a": "b"}), 3, newest_first=newest_first)) == 3
+
+
+async def describe(db):
+    await completions.describe(db, await completions.find(db, "t", "c20"), {"c": "d"})
+
+
+async def items(db):
+    await threads.by_id(db, "t", ["r3-in", "r4-in"])
+
+
+async def converse(db):
+    found = await conversations.find(db, "t", "conv")
+    await conversations.hold(db, "conv", "a", 1, 2)
+    await conversations.append(db, found, [{"id": "j"}], 1)
+    await conversations.describe(db, "conv", {})
+    await threads.remove(db, threads.Place("conv", 0))
+    await conversations.let_go(db, "conv", "a")
+    await conversations.remove(db, "conv")
+
+
+async def delete(db):
+    await responses.remove(db, await responses.find(db, "t", "r3"))
+    await completions.remove(db, "c20")
+
+
+async def repeat(db):
+    await keys.begin(db, "t", "k", "d", "a", 0)
+    await keys.renew(db, "t", "k", "a", 0)
+    await keys.finish(db, "t", "k", "a", keys.Answer(200, "", b""))
+
+
+async def remember(db):
+    await thoughts.save(db, "t", [("a", "b")], 0)
+    await thoughts.find(db, "t", ["a"])
+    await thoughts.touch(db, "t", ["a"], 9999)
+
+
+async def hold(db):
+    await jobs.hold(db, "a", 1, 2)
+    await jobs.hold(db, "a", 1, 2, ["j3", "j4"])
+    await jobs.wanted(db, ["j3", "j4"], 9)
+    assert await jobs.cancel(db, "t", "j3")
+    assert await jobs.state(db, "j3")
+
+
+async def take(db):
+    assert await jobs.due(db, 20)
+    assert len(await jobs.take(db, "b", 20, 2, 3)) == 3
+
+
+async def finish(db):
+    assert await responses.finish(db, "t", response("j3"), await conversations.find(db, "t", "conv"), 1)
+    assert await responses.finish(db, "t", response("j4"), None, 1)
+    assert await jobs.end(db, "j3", "a")
+
+
+async def follow(db):
+    assert len(await logs.read(db, "j3", 4, 3)) == 3
+    assert await logs.newest(db, "j3", 0)
+    assert await logs.newest(db, "j3", 0) == 8
+
+
+async def put_away(db):
+    await logs.expire(db, "j3", 9)
+    await logs.trim(db, "j4", 9)
+    await responses.locked(db, "j5")
+    await responses.remove(db, await responses.find(db, "t", "j5"))
+
+
+async def sweep_away(db):
+    for kind in (sweep._THREADS, sweep._THOUGHTS, sweep._KEYS, sweep._EVENTS):
+        await sweep._unused(db, kind, 1)
+
+
+def walks(plan):
+    """What a plan reads as a whole, but for lists that the statement brings or makes itself."""
+    lines = [line.strip() for line in plan.splitlines()]
+    whole = [line for line in lines if line.startswith("SCAN") or "Seq Scan" in line]
+    made = ("line", "CONSTANT", "LIST", "older", "Values", "locked", "subquery")
+    return [line for line in whole if not any(word in line for word in made)]
+
+
+JOBS = [
+    extend, branch, page, page_from_the_oldest, page_of_a_branch, page_of_completions, describe, items, converse, delete,
+    repeat, remember, hold, take, finish, follow, put_away, sweep_away,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.__name__)
+async def test_nothing_is_read_but_by_an_index(store, job):
+    async with store.writing() as db:
+        await fill(db)
+    with noted(store) as sent:
+        async with store.writing() as db:
+            await job(db)
+    asked = [one for one in sent if one[0].startswith(("SELECT", "UPDATE", "DELETE", "WITH"))]
+    assert asked
+    async with store.writing() as db:
+        for statement, parameters in asked:
+            how = await plan(db, statement, parameters)
+            assert not walks(how), f"{statement}\n{how}"
+            if "LIMIT" in statement:
+                assert "TEMP B-TREE" not in how and "Sort" not in how, f"{statement}\n{how}"
+
+
+@contextmanager
+def executed(database):
+    """The statements that are executed meanwhile, as the code has them."""
+    found, engine = [], database._engines.writes.sync_engine
+
+    def note(connection, statement, *_):
+        found.append(statement)
+
+    event.listen(engine, "before_execute", note)
+    yield found
+    event.remove(engine, "before_execute", note)
+
+
+BUILT = [page_of_completions, take, sweep_away]  # anew each time, as they depend on what is asked for, or are seldom
+
+
+@pytest.mark.parametrize("job", [job for job in JOBS if job not in BUILT], ids=lambda job: job.__name__)
+async def test_no_request_builds_its_statements_anew(store, job):
+    """To build one, and to know it again, takes several times as long as to execute it."""
+    async with store.writing() as db:
+        await fill(db)
+        turns = []
+        for _ in range(2):
+            async with db.begin_nested() as undone:
+                with executed(store) as found:
+                    await job(db)
+                await undone.rollback()
+            turns.append(found)
+        assert turns[0] and all(one is other for one, other in zip(*turns, strict=True))
+
+
+@pytest.mark.parametrize("job", [extend, page, page_from_the_oldest], ids=lambda job: job.__name__)
+async def test_the_length_of_a_chain_makes_no_statement_more(store, job):
+    counts = set()
+    async with store.writing() as db:
+        for chain in (10, CHAIN):
+            async with db.begin_nested() as undone:
+                await fill(db, chain)
+                with noted(store) as sent:
+                    await job(db, chain - 1)
+                await undone.rollback()
+            counts.add(len(sent))
+    assert len(counts) == 1
+
+
+async def test_a_plan_tells_what_is_read_as_a_whole(store):
+    async with store.writing() as db:
+        for statement in ("SELECT * FROM items WHERE body IS NULL", "DELETE FROM threads WHERE bytes = 0"):
+            assert walks(await plan(db, statement, ()))

@@ -1,0 +1,166 @@
+"""A gateway in this process, in front of a scripted upstream, and a client of it.
+
+    async with gateway([*head(), chunk("Hi"), chunk(finish="stop"), DONE, END]) as site:
+        answer = await site.chat(stream=True)
+
+`gateway` calls the application without a socket; `listening` serves it on one.
+"""
+
+import asyncio
+import atexit
+import inspect
+import itertools
+import json
+import socket
+import tempfile
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+import uvicorn
+import uvloop
+
+from gateway import config, formats
+from gateway.server.app import create_app
+from gateway.server.protocols import STOPPING, Settings
+from support.upstream import KEY, Upstream
+
+STORES, NUMBERS = tempfile.TemporaryDirectory(), itertools.count()
+atexit.register(STORES.cleanup)
+
+
+def settings(url, *, backend=None, model=None, more_backends=None, more_models=None, store=None, **sections):
+    """A config with the backend `up`, the model `m` on it unless `model` is False, and a new store."""
+    models = {} if model is False else {"m": {"backends": ["up"], **(model or {})}}
+    backends = {"up": {"url": url, "api_key": KEY, **(backend or {})}, **(more_backends or {})}
+    url = f"sqlite:///{STORES.name}/{next(NUMBERS)}.db"
+    store = {"url": url, "sealing_keys": ["s" * 32], **(store or {})}
+    known = {"backends": backends, "models": {**models, **(more_models or {})}, "store": store}
+    return config.parse(json.dumps({**known, **sections}), "test.yaml", {}, formats.names())
+
+
+HELLO_MESSAGES = [{"role": "user", "content": "Hello"}]
+
+
+class Site:
+    """A gateway with one upstream, and a client of it."""
+
+    def __init__(self, upstream, client, app=None):
+        self.upstream, self.client, self.app = upstream, client, app
+
+    async def chat(self, body=None, *, headers=None, **fields):
+        """POST a chat completion: `body` as it is, or the smallest one with these fields."""
+        if body is None:
+            body = json.dumps({"model": "m", "messages": HELLO_MESSAGES, **fields}).encode()
+        return await self._post("/v1/chat/completions", body, headers)
+
+    async def respond(self, body=None, *, headers=None, **fields):
+        """POST a response, likewise."""
+        if body is None:
+            body = json.dumps({"model": "m", "input": "Hello", **fields}).encode()
+        return await self._post("/v1/responses", body, headers)
+
+    async def _post(self, path, body, headers):
+        said = {"content-type": "application/json", **(headers or {})}
+        return await self.client.post(path, content=body, headers=said)
+
+    @property
+    def asked(self):
+        """The body of the last request that reached the upstream."""
+        return self.upstream.posts[-1].json
+
+
+@asynccontextmanager
+async def gateway(*scripts, models=(), **said):
+    """A Site without a socket in front: its client calls the application itself."""
+    async with Upstream(scripts, models).serving() as upstream:
+        app = create_app(settings(upstream.url, **said))
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://gateway", timeout=20, verify=False) as client,
+        ):
+            yield Site(upstream, client, app)
+
+
+async def overheard(site, take, body, headers=None):
+    """POST a chat completion; `take` is given each message of the answer before the client is."""
+    app = site.client._transport.app
+
+    async def watched(scope, receive, send):
+        async def tell(message):
+            await take(message)
+            await send(message)
+
+        await app(scope, receive, tell)
+
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(watched), base_url="http://gateway", verify=False
+    ) as one:
+        return await one.post("/v1/chat/completions", content=body, headers=headers)
+
+
+@asynccontextmanager
+async def listening(*scripts, models=(), **said):
+    """A Site behind a real socket, at `site.client.base_url`."""
+    async with Upstream(scripts, models).serving() as upstream:
+        known = settings(upstream.url, **said)
+        app = create_app(known)
+        async with running(app, known) as url, httpx.AsyncClient(base_url=url, timeout=20, verify=False) as client:
+            yield Site(upstream, client, app)
+
+
+@asynccontextmanager
+async def running(app, said=None, request_seconds=60, idle_seconds=5):
+    """The url of a gateway that runs in this loop as it runs in production; said: its config.
+
+    request_seconds: without a byte of a request that has no end yet; idle_seconds: between two.
+    """
+    sock = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(Settings(app, said or config.Config()))
+    server.config.request_seconds, server.config.timeout_keep_alive = request_seconds, idle_seconds
+    server.config.load()
+    server.lifespan = server.config.lifespan_class(server.config)
+    await server.startup([sock])
+    server.lifespan.state.setdefault(STOPPING, lambda: None)  # an application that is no gateway does not mind
+    try:
+        yield f"http://127.0.0.1:{sock.getsockname()[1]}"
+    finally:
+        for listener in server.servers:
+            listener.close()
+        state = server.server_state
+        for connection in [*state.connections]:
+            connection.shutdown()
+        async with asyncio.timeout(5):
+            while state.connections or state.tasks:  # noqa: ASYNC110 (nothing tells when they have gone)
+                await asyncio.sleep(0.001)
+        await server.lifespan.shutdown()
+        sock.close()
+
+
+def problem(answer):
+    """Status, type, code and param of an answer that is an error in the shape of the API."""
+    error = answer.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    return answer.status_code, error["type"], error["code"], error["param"]
+
+
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
+
+def on_both_loops(test):
+    """Turn an async test into a plain one that runs on a new loop of either kind, for 60 seconds at most."""
+
+    async def bounded(arguments):
+        async with asyncio.timeout(60):
+            await test(**arguments)
+
+    def run(loop, **arguments):
+        with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+            runner.run(bounded(arguments))
+
+    run.__name__, run.__doc__, run.__module__ = test.__name__, test.__doc__, test.__module__
+    run.pytestmark = getattr(test, "pytestmark", [])
+    own = inspect.Parameter("loop", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    run.__signature__ = inspect.Signature([own, *inspect.signature(test).parameters.values()])
+    return pytest.mark.parametrize("loop", LOOPS)(run)

@@ -1,0 +1,241 @@
+"""What every kind of server is asked: for the requests of real clients, for all that messages hold, for each field.
+
+The requests are in upstream/, each with what comes of it; kinds of which the same is to be said stand together.  A body
+is told by how it differs from another one: in clients/ and messages.json from that for `openai`, which is there as a
+whole; in fields.json and responses.json from the same kind's for a request without these fields.
+
+    asks      the client's request, or the fields that it has besides a question
+    path      where it is sent to; without one it is a chat completion, in responses.json a response
+    model     how the model is configured, where that matters
+    before    a response that this one goes on from
+    body      what the server is asked, but for the model's name
+    says      the members of the body that are others or more, by their paths
+    lacks     the paths of those that are missing
+    listed    the ledger
+    refused   status, code and param of the error; the server is asked nothing
+"""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from functools import cache
+from hashlib import sha256
+from typing import Any
+
+from msgspec import field
+
+from gateway.backends import KINDS
+from support.app import HELLO_MESSAGES, gateway, problem
+from support.ollama import NAME, Turn, ollama, says
+from support.paths import TESTS
+from support.upstream import HELLO, Upstream, said, whole
+
+UPSTREAM = TESTS / "backends" / "requests"
+CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
+WHOLE = (*sorted(UPSTREAM.glob("clients/*.json")), UPSTREAM / "messages.json")
+FIELDS = UPSTREAM / "fields.json"
+BY_FIELD = {FIELDS: CHAT, UPSTREAM / "responses.json": RESPONSES}
+_BARE = {CHAT: {"messages": HELLO_MESSAGES}, RESPONSES: {"input": "Hello"}}
+_OF_THE_CLIENT = ("path", "asks", "model", "before")
+_FORMATS = {"format", "guided_json", "json_schema", "response_format", "structured_outputs", "text"}
+_OBJECT = '{"city": "", "days": 0}'  # as every schema in the files has it
+_WIDTH = 140
+
+
+@cache
+def cases(file):
+    """By name; one without a name is called by its fields, and by its model if that matters."""
+    said = json.loads(file.read_text("utf-8"))
+    return said if isinstance(said, dict) else {json.dumps([*map(case.get, ("asks", "model"))]): case for case in said}
+
+
+# What is asked
+
+
+@cache
+def outcomes(file):
+    """Name → kind → what is asked and listed, or the refusal; "" is the name of what asks nothing but a question."""
+    return asyncio.run(_outcomes({"": {"asks": {}}, **cases(file)}, BY_FIELD.get(file, CHAT)))
+
+
+async def _outcomes(cases, path):
+    models = {
+        _model(case, kind): {**case.get("model", {}), "backends": [kind], "upstream_model": NAME}
+        for case in cases.values()
+        for kind in KINDS
+    }
+    async with _Servers().serving() as servers:
+        backends = {kind: {"kind": kind, "url": servers.url(kind)} for kind in KINDS}
+        async with gateway(HELLO, more_backends=backends, more_models=models) as site:
+            return {
+                name: {kind: await _outcome(site, kind, {"path": path, **case}, servers) for kind in KINDS}
+                for name, case in cases.items()
+            }
+
+
+def _model(case, kind):
+    """A name that says nothing of a model's family."""
+    return sha256(f"{kind}{case.get('model')}".encode()).hexdigest()
+
+
+async def _outcome(site, kind, case, servers):
+    path, model, bodies = case["path"], _model(case, kind), servers.bodies(kind)
+    ask = {**_BARE[path], **case["asks"], "model": model}
+    servers.say("Hi")
+    if before := case.get("before"):
+        ask["previous_response_id"] = (await site.client.post(path, json={**before, "model": model})).json()["id"]
+    if _FORMATS & ask.keys():
+        servers.say(_OBJECT)
+    known = len(bodies)
+    answer = await site.client.post(path, json=ask)
+    if len(bodies) == known:
+        status, _, code, param = problem(answer)
+        return {"refused": [status, code, param]}
+    assert answer.status_code == 200, answer.text
+    body = bodies[-1]
+    assert body.pop("model") == NAME
+    warnings = answer.headers.get("x-gateway-warnings")
+    return {"body": body, "listed": warnings.split(", ") if warnings else []}
+
+
+class _Servers:
+    """An Ollama, and one for all other kinds.  What they answer is what was asked for, so nothing is listed of it."""
+
+    def __init__(self):
+        self._turn, self._asked = _Obliging([says("Hi")]), []
+        self._other = Upstream([[self._answer]], ())
+
+    @asynccontextmanager
+    async def serving(self):
+        async with ollama(self._turn) as self._ollama, self._other.serving():
+            self._turn.asked = self._ollama.asked
+            yield self
+
+    def url(self, kind):
+        return self._ollama.url if kind == "ollama" else self._other.url
+
+    def bodies(self, kind):
+        """What it was asked so far."""
+        return self._ollama.asked if kind == "ollama" else self._asked
+
+    def say(self, text):
+        self._turn.lines = [says(text)]
+
+    async def _answer(self, writer):
+        """So many choices, and a call where there has to be one."""
+        self._asked.append(body := self._other.posts[-1].json)
+        answer = said(_demanded(body) or self._turn.lines[0]["message"]["content"])
+        choice = answer["choices"][0]
+        if body.get("tool_choice") not in (None, "auto", "none"):
+            message = {"role": "assistant", "tool_calls": [_call(body["tools"][0]["function"])]}
+            choice = {"message": message, "finish_reason": "tool_calls"}
+        choices = [{**choice, "index": i} for i in range(body.get("n", 1))]
+        writer.write(b"".join(whole({**answer, "choices": choices})))
+
+
+class _Obliging(Turn):
+    """Of a model that calls when it is told to."""
+
+    asked: list[Any] = field(default_factory=list)
+
+    def answers(self, model=NAME):
+        call = _demanded(self.asked[-1])
+        return Turn([says(call)] if call else self.lines).answers(model)
+
+
+def _demanded(body):
+    """The call that the messages demand, as a model writes it; None if they do not."""
+    if not any("Answer with a call of" in str(message.get("content")) for message in body["messages"]):
+        return None
+    called = _call(body["tools"][0]["function"])["function"]
+    return json.dumps({**called, "arguments": json.loads(called["arguments"])})
+
+
+def _call(function):
+    """With the least that it has to be given."""
+    known, required = function["parameters"].get("properties", {}), function["parameters"].get("required", ())
+    least = {name: [] if known[name]["type"] == "array" else "" for name in required}
+    called = {"name": function["name"], "arguments": json.dumps(least)}
+    return {"id": "call_1", "type": "function", "function": called}
+
+
+# How it is told
+
+
+def golden(file, name):
+    """A case with all that comes of it."""
+    found, case = outcomes(file)[name], cases(file)[name]
+    told = {member: case[member] for member in _OF_THE_CLIENT if member in case}
+    bare = {kind: outcome["body"] for kind, outcome in outcomes(file)[""].items()}
+    if file not in BY_FIELD:
+        told["openai"] = found["openai"]
+        bare = dict.fromkeys(KINDS, found["openai"].get("body", {}))
+    alike = {}
+    for kind, outcome in found.items():
+        if kind not in told:
+            alike.setdefault(json.dumps(_by_difference(bare[kind], outcome)), []).append(kind)
+    return {**told, **{", ".join(kinds): json.loads(outcome) for outcome, kinds in alike.items()}}
+
+
+def _by_difference(other, outcome):
+    if "refused" in outcome:
+        return outcome
+    says, lacks = difference(other, outcome["body"])
+    members = {"says": says, "lacks": lacks, "listed": outcome["listed"]}
+    return {name: value for name, value in members.items() if value}
+
+
+def difference(one, other, path=""):
+    """What has to be said, by its path, and what has to be left out to make one object, or list, the other."""
+    says, lacks = {}, []
+    before, after = _members(one), _members(other)
+    for name in {**before, **after}:
+        here, was, now = f"{path}{name}", before.get(name), after.get(name)
+        if name not in after:
+            lacks.append(here)
+        elif type(was) is type(now) and isinstance(now, dict | list):
+            more, less = difference(was, now, f"{here}.")
+            says, lacks = {**says, **more}, [*lacks, *less]
+        elif name not in before or type(was) is not type(now) or was != now:
+            says[here] = now
+    return says, lacks
+
+
+def applied(says, lacks, one):
+    """The object that differs so from this one."""
+    made = json.loads(json.dumps(one))
+    for path in reversed(lacks):
+        place, name = _place(made, path)
+        del place[name]
+    for path, value in says.items():
+        place, name = _place(made, path)
+        if name == len(place) and isinstance(place, list):
+            place.append(value)
+        else:
+            place[name] = value
+    return made
+
+
+def _members(value):
+    return value if isinstance(value, dict) else {str(i): one for i, one in enumerate(value)}
+
+
+def _place(value, path):
+    """Where a path leads: the object or list, and the name or number in it."""
+    *most, last = path.split(".")
+    for name in most:
+        value = value[int(name) if isinstance(value, list) else name]
+    return value, int(last) if isinstance(value, list) else last
+
+
+def written(value, indent="", head=""):
+    """JSON, a value on one line if that is short, or if it is one of a list, like a message or a tool."""
+    line = indent + head + json.dumps(value, ensure_ascii=False)
+    if len(line) <= _WIDTH or (len(indent) > 1 and not head) or not value or not isinstance(value, dict | list):
+        return line
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    inner = [
+        written(one, f"{indent} ", f"{json.dumps(name)}: " if opening == "{" else "")
+        for name, one in _members(value).items()
+    ]
+    return f"{indent}{head}{opening}\n" + ",\n".join(inner) + f"\n{indent}{closing}"

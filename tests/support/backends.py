@@ -1,0 +1,52 @@
+"""Several model servers that say what a test has written, and a gateway that has a model on all of them.
+
+    async with fleet([whole("no", 503)], [HELLO]) as site:
+        answer = await site.chat(stream=True)
+        assert site.asked() == ["b0", "b1"]
+
+The backends are b0, b1, …, in groups of their own unless `together`: so b0 is asked first.
+"""
+
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import httpx
+
+from gateway.server.app import create_app
+from support.app import Site, running, settings
+from support.upstream import KEY, Upstream
+
+
+class Fleet(Site):
+    """`upstreams` by the name of the backend; `order`: the names of those that were asked."""
+
+    def __init__(self, upstreams, client, app):
+        super().__init__(upstreams["b0"], client, app)
+        self.upstreams = upstreams
+
+    def posts(self):
+        """How many requests each has got."""
+        return [len(upstream.posts) for upstream in self.upstreams.values()]
+
+    def backend(self, name):
+        return self.app.state.directory.backends[name]
+
+
+@asynccontextmanager
+async def fleet(*scripts, together=False, backends=(), model=None, **said):
+    """`scripts`: of each server; `backends`: what is said of each, if anything."""
+    async with AsyncExitStack() as stack:
+        upstreams = {
+            f"b{i}": await stack.enter_async_context(Upstream(one, ()).serving()) for i, one in enumerate(scripts)
+        }
+        of_each = dict(zip(upstreams, backends, strict=False))
+        more = {
+            name: {"url": upstream.url, "api_key": KEY, "probe_seconds": 0, **of_each.get(name, {})}
+            for name, upstream in upstreams.items()
+        }
+        targets = [{"name": name, "priority": 0 if together else i} for i, name in enumerate(upstreams)]
+        app = create_app(
+            settings("http://127.0.0.1:1", model={"backends": targets, **(model or {})}, more_backends=more, **said)
+        )
+        url = await stack.enter_async_context(running(app))
+        client = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=20, verify=False))
+        yield Fleet(upstreams, client, app)

@@ -1,0 +1,172 @@
+"""Calls as text between tags, one for each argument."""
+
+import re
+
+from support.encoders.turn import Encoder, dumps, plain
+
+JSON_TYPES = {bool: "boolean", int: "number", float: "number", dict: "object", list: "array", str: "string"}
+
+
+def fitting(opening, keys, value_ends, call_ends, *, trim=False):
+    """Whether a string can stand as a value between such tags: nothing in it may be the end of the value or the call."""
+    keys, value_ends, call_ends = ("|".join(map(re.escape, tags)) for tags in (keys, value_ends, call_ends))
+    opening = "|".join(map(re.escape, opening))
+    broken = re.compile(rf"{keys}|(?:{value_ends})\s*(?:{call_ends}|{opening})|(?:{call_ends})\s*(?:{opening}|\Z)")
+    return lambda value: not broken.search(value)
+
+
+def qwen(line="\n", outer="tool_call"):
+    def calls(calls):
+        return "\n".join(
+            f"<{outer}>\n<function={call.name}>\n{parameters(call)}</function>\n</{outer}>" for call in calls
+        )
+
+    def parameters(call):
+        return "".join(f"<parameter={key}>{line}{plain(value)}{line}</parameter>\n" for key, value in call.args.items())
+
+    return calls
+
+
+QWEN_TAGS = {"keys": ("<parameter=",), "value_ends": ("</parameter>",), "call_ends": ("</function>", "</tool_call>")}
+fits_qwen = fitting(opening=("<function=", "<tool_call>"), **QWEN_TAGS)
+QWEN = Encoder(calls=qwen(), typed=True, strings=fits_qwen)
+fits_seed = fitting(
+    opening=("<function=", "<seed:tool_call>"), **(QWEN_TAGS | {"call_ends": ("</function>", "</seed:tool_call>")})
+)
+
+
+def inline(fits):
+    """Strings that lose nothing where a line end on either side belongs to the tags."""
+    return lambda value: fits(value) and not re.match(r"\r?\n", value) and value[-1:] not in ("\r", "\n")
+
+
+def invokes(calls, before, mark="", after=""):
+    """Invocations, each parameter with a name."""
+    return "\n".join(
+        f'{before}<{mark}invoke name="{call.name}">\n'
+        + "".join(
+            f'<{mark}parameter name="{key}">{plain(value)}</{mark}parameter>\n' for key, value in call.args.items()
+        )
+        + f"</{mark}invoke>{after}"
+        for call in calls
+    )
+
+
+def block(tag):
+    return Encoder(
+        calls=lambda calls: f"<{tag}>\n{invokes(calls, '')}\n</{tag}>",
+        typed=True,
+        strings=inline(
+            fitting(("<invoke name=", f"<{tag}>"), ("<parameter name=",), ("</parameter>",), ("</invoke>", f"</{tag}>"))
+        ),
+    )
+
+
+STEP3_OUTER = (
+    "<｜tool_calls_begin｜>",
+    "<｜tool_calls_end｜>",
+    "<｜tool_call_begin｜>function<｜tool_sep｜>",
+    "<｜tool_call_end｜>",
+)
+
+
+def step3(calls):
+    begin, end, before, after = STEP3_OUTER
+    return f"{begin}\n{invokes(calls, before, 'steptml:', after)}\n{end}"
+
+
+STEP3_STRINGS = fitting(
+    ("<steptml:invoke name=", STEP3_OUTER[0], STEP3_OUTER[2]),
+    ("<steptml:parameter name=",),
+    ("</steptml:parameter>",),
+    ("</steptml:invoke>", STEP3_OUTER[1], STEP3_OUTER[3]),
+)
+
+
+def minicpm5(calls):
+    return "<tool_sep>".join(
+        f'<function name="{call.name}">'
+        + "".join(f'<param name="{key}">{cdata(plain(value))}</param>' for key, value in call.args.items())
+        + "</function>"
+        for call in calls
+    )
+
+
+def cdata(text):
+    return f"<![CDATA[{text}]]>" if re.search(r"[<&\r\n]", text) else text
+
+
+def dsml(mark, outer, *spellings):
+    def calls(calls):
+        made = "\n".join(f'<{mark}invoke name="{call.name}">\n{parameters(call)}</{mark}invoke>' for call in calls)
+        return f"<{mark}{outer}>\n{made}\n</{mark}{outer}>"
+
+    def parameters(call):
+        return "".join(
+            f'<{mark}parameter name="{key}" string="{dumps(isinstance(value, str))}">{plain(value)}</{mark}parameter>\n'
+            for key, value in call.args.items()
+        )
+
+    return Encoder(
+        calls=calls,
+        thought=lambda text: f"<think>{text}</think>",
+        strings=fitting(
+            [f"<{mark}invoke name=", *(f"<{mark}{name}>" for name in (outer, *spellings))],
+            (f"<{mark}parameter name=",),
+            (f"</{mark}parameter>",),
+            [f"</{mark}{name}>" for name in ("invoke", outer, *spellings)],
+        ),
+    )
+
+
+def opened(tag, inside, **attributes):
+    said = "".join(f' {key}="{escaped(str(value))}"' for key, value in attributes.items())
+    return f"<|open|>{tag}{said}<|sep|>{inside}<|close|>{tag}<|sep|>"
+
+
+def escaped(text):
+    return text.replace("&", "&amp;").replace('"', "&quot;")
+
+
+def kimi_k3(calls):
+    made = ""
+    for index, call in enumerate(calls, 1):
+        arguments = "".join(
+            opened("argument", plain(value), key=key, type=JSON_TYPES.get(type(value), "null"))
+            for key, value in call.args.items()
+        )
+        made += opened("call", arguments, tool=call.name, index=index)
+    return opened("tools", made)
+
+
+ENCODERS = {
+    **dict.fromkeys(("qwen_xml", "nemotron3_xml", "step3p5_xml", "granite_thinking_xml", "minicpmv_xml"), QWEN),
+    "mimo_xml": Encoder(calls=qwen(line=""), typed=True, strings=fits_qwen),
+    "seed_oss_xml": Encoder(
+        calls=qwen(line="", outer="seed:tool_call"),
+        thought=lambda text: f"<seed:think>{text}</seed:think>\n",
+        typed=True,
+        strings=inline(fits_seed),
+        after="<seed:eos>",
+    ),
+    "step3": Encoder(calls=step3, typed=True, strings=inline(STEP3_STRINGS)),
+    "minicpm5_xml": Encoder(calls=minicpm5, typed=True, strings=lambda value: "]]>" not in value),
+    "minimax_m2": block("minimax:tool_call"),
+    "dots": block("dots_function_call"),
+    "dsml_v32": dsml("｜DSML｜", "function_calls"),
+    "dsml_v4": dsml("｜DSML｜", "tool_calls", "toolcalls", "tool"),
+    "dsml_v41": dsml("｜DSML｜ ", "calls"),
+    "gigachat35": dsml("｜GCML｜", "tool_calls"),
+    "kimi_k3": Encoder(
+        calls=kimi_k3,
+        thought=lambda text: opened("think", text),
+        text=lambda text: opened("response", text),
+        strings=fitting(
+            ("<|open|>call tool=", "<|open|>tools<|sep|>"),
+            ("<|open|>argument key=",),
+            ("<|close|>argument<|sep|>",),
+            ("<|close|>call<|sep|>", "<|close|>tools<|sep|>"),
+        ),
+        after="<|close|>message<|sep|><|end_of_msg|>",
+    ),
+}

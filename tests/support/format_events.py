@@ -1,0 +1,67 @@
+"""What a text means in a format, as data: the way from pieces of text to events that case files can hold."""
+
+import os
+import sys
+from functools import wraps
+
+from hypothesis import settings
+from msgspec.structs import replace
+
+from gateway.events import Finish, Reasoning, Text, ToolArgs, ToolEnd, ToolStart
+from gateway.formats.format import Context
+from gateway.normaliser import Normaliser
+from support.pipeline import TOOLS, merge, setting
+
+OFFERED = Context(TOOLS)
+EXAMPLES = int(os.environ.get("EXAMPLES", "25"))  # of each format, for each property; more of them for a long hunt
+# The same texts in every run, so that what a change breaks is the change's; a hunt looks for others.
+settings.register_profile("formats", derandomize="EXAMPLES" not in os.environ)
+settings.load_profile("formats")
+
+
+def untraced(test):
+    """A test that coverage does not see: its many texts reach nothing that cases do not, and would take four times as long."""
+
+    @wraps(test)
+    def run(*args, **options):
+        tracer = sys.gettrace()
+        sys.settrace(None)
+        try:
+            return test(*args, **options)
+        finally:
+            sys.settrace(tracer)
+
+    return run
+
+
+def said(pieces, format="hermes_json", context=OFFERED, finish="stop", ledger=None, limit=8 << 20):
+    """The events of a text that came in these pieces."""
+    normaliser = Normaliser(replace(setting(format, ledger=ledger, limit=limit), context=context))
+    events = [event for piece in pieces if piece for event in normaliser.feed(Text(0, piece))]
+    return merge([*events, *normaliser.feed(Finish(0, finish))])
+
+
+def written(events):
+    """Events as a case file has them."""
+    out = []
+    for event in events:
+        match event:
+            case Text() | Reasoning():
+                out.append([type(event).__name__.lower(), event.text])
+            case ToolStart():
+                out.append(["call", event.name, ""])
+            case ToolArgs():
+                out[-1][2] += event.json
+            case ToolEnd(complete=False):
+                out[-1].append("incomplete")
+    return out
+
+
+def strings(events, kind):
+    """All text, or all reasoning, of written events."""
+    return "".join(event[1] for event in events if event[0] == kind)
+
+
+def calls(events):
+    """Name and arguments of each call of written events."""
+    return [tuple(event[1:3]) for event in events if event[0] == "call"]

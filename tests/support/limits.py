@@ -1,0 +1,54 @@
+"""Keys with limits, and the check that they hold across gateways."""
+
+import asyncio
+import time
+
+import httpx
+
+from support.app import HELLO_MESSAGES
+
+REQUESTS, TOKENS = 100, 1350  # a minute
+
+USED = 9  # tokens of a request, which may take up to 20
+
+CONNECTIONS = 8  # of each key
+
+PATIENCE = 30  # refusals until a client gives up: 3 s; what one worker gives back another hears of within a second
+
+ANN, BOB = ({"authorization": f"Bearer {name}-{'k' * 20}"} for name in ("ann", "bob"))
+
+LIMITS = {"ann": {"requests_per_minute": REQUESTS}, "bob": {"tokens_per_minute": TOKENS}}
+
+KEYS = {"keys": [{"name": name, "key": f"{name}-{'k' * 20}", "limits": limits} for name, limits in LIMITS.items()]}
+
+BODY = {"model": "m", "messages": HELLO_MESSAGES, "max_tokens": 17}
+
+
+async def ask_on(root, headers, admitted):
+    """Until it has been refused so often that nothing can be left; on new connections, so that all workers get some."""
+    refused = 0
+    anew = httpx.Limits(max_keepalive_connections=0)
+    async with httpx.AsyncClient(base_url=root, headers=headers, timeout=20, verify=False, limits=anew) as client:
+        while refused < PATIENCE:
+            answer = await client.post("/v1/chat/completions", json=BODY)
+            if answer.status_code == 200:
+                admitted.append(answer)
+            else:
+                assert answer.status_code == 429 and int(answer.headers["retry-after"]) <= 120
+                refused += 1
+                await asyncio.sleep(0.1)
+
+
+async def check(roots, who, cost, limit):
+    """All that may come in does, and nothing beyond; where a minute begins meanwhile, a part of it is free again."""
+    admitted, begun = [], time.time()
+    await asyncio.gather(*(ask_on(root, who, admitted) for root in roots for _ in range(CONNECTIONS // len(roots))))
+    ended, used = time.time(), len(admitted) * cost
+    minute = ended // 60 * 60
+    more = limit * (ended - minute) / 60 if begun < minute else 0
+    assert 0.98 * limit <= used <= 1.02 * limit + more, f"{len(admitted)} came in within {ended - begun:.1f} s"
+
+
+async def check_all(*roots):
+    async with asyncio.timeout(80):
+        await asyncio.gather(check(roots, ANN, 1, REQUESTS), check(roots, BOB, USED, TOKENS))

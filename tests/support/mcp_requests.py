@@ -1,0 +1,25 @@
+"""Requests with tools of MCP servers, and models that call them."""
+
+import json
+
+from support.upstream import COUNTS, call, chunk, frame, stream
+
+MCP = {"type": "mcp", "server_label": "toys"}
+
+
+def calling(*made, text=None):
+    """A model that calls these, each a name and its arguments."""
+    said = [chunk(text)] if text else []
+    for place, (name, arguments) in enumerate(made):
+        said.append(chunk(tool_calls=call(name, json.dumps(arguments), place=place, id=f"call_{place}")))
+    return stream(*said, chunk(finish="tool_calls"), frame(choices=[], usage=COUNTS))
+
+
+ECHO, ADD = ("toys__echo", {"text": "a"}), ("toys__add", {"a": 1, "b": 2})
+
+
+def of_type(response, type):
+    return [item for item in response["output"] if item["type"] == type]
+
+
+ASKING = {**MCP, "require_approval": "always", "allowed_tools": ["echo"]}

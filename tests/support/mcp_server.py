@@ -1,0 +1,172 @@
+"""A real server of the Model Context Protocol, the SDK's own, and what a test wants to know of it.
+
+    async with toys() as server:
+        async with gateway(..., tools=operators(server)) as site: ...
+
+As a program (`python mcp_server.py`) it speaks over standard input and output.
+"""
+
+import asyncio
+import inspect
+import json
+import os
+from contextlib import asynccontextmanager
+
+from mcp.server import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import EmbeddedResource, ImageContent, ResourceLink, TextContent, TextResourceContents, ToolAnnotations
+from sse_starlette.sse import AppStatus
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from support.app import running
+
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+TOOL = {"name": "echo", "inputSchema": {"type": "object"}}
+
+
+class Toys:
+    """begun, broken: calls of `wait` that have begun, and those that were broken off; heads: of all requests."""
+
+    def __init__(self):
+        self.begun, self.broken, self.go = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.calls, self.heads = [], []
+        self.server = MCPServer("toys", log_level="CRITICAL")
+        self.server.tool(description="Says it again.", annotations=ToolAnnotations(read_only_hint=True))(self.echo)
+        for tool in (self.add, self.fail, self.wait, self.show, self.much, self.leave):
+            self.server.tool()(tool)
+
+    def echo(self, text: str) -> str:
+        self.calls.append(("echo", text))
+        return f"heard {text}"
+
+    def add(self, a: int, b: int) -> dict[str, int]:
+        self.calls.append(("add", a, b))
+        return {"sum": a + b}
+
+    def fail(self) -> str:
+        raise ToolError("no such thing")
+
+    async def wait(self, text: str = "") -> str:
+        """Until it is told to go on."""
+        self.begun.set()
+        try:
+            await self.go.wait()
+        except asyncio.CancelledError:
+            self.broken.set()
+            raise
+        return f"waited {text}".strip()
+
+    def show(self) -> list[TextContent | ImageContent | EmbeddedResource | ResourceLink]:
+        note = TextResourceContents(uri="file:///note.txt", mime_type="text/plain", text="a note")
+        return [
+            TextContent(text="a picture"),
+            ImageContent(data=PIXEL, mime_type="image/png"),
+            EmbeddedResource(resource=note),
+            ResourceLink(name="more", uri="https://example.com/more"),
+        ]
+
+    def much(self, size: int) -> str:
+        return "x" * size
+
+    def leave(self) -> str:
+        os._exit(1)
+
+    @asynccontextmanager
+    async def listening(self, sse=False, **said):
+        AppStatus.should_exit = False  # of the whole process: another test's server has been told to stop
+        app = self.server.sse_app() if sse else self.server.streamable_http_app(**said)
+
+        async def heard(scope, receive, send):
+            if scope["type"] == "http":
+                self.heads.append({name.decode(): value.decode() for name, value in scope["headers"]})
+            await app(scope, receive, send)
+
+        async with running(heard) as url:
+            self.url = f"{url}/sse" if sse else f"{url}/mcp"
+            yield self
+
+
+class Liar:
+    """A server that answers what a test wants: by method, a result, a Response, something to be awaited for one, or None: nothing.
+
+    asked: by method; begun, broken: it has been asked what it does not answer, and is not any more.
+    obeys: it ends a call that was cancelled, as it should; its client can always leave.
+    """
+
+    def __init__(self, *, obeys=False, **answers):
+        self._answers = {
+            "initialize": {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "l", "version": "1"},
+            },
+            "tools_list": {"tools": [TOOL]},
+            "tools_call": {"content": [{"type": "text", "text": "yes"}]},
+            **answers,
+        }
+        self.asked, self.begun, self.broken = [], asyncio.Event(), asyncio.Event()
+        self._obeys, self._cancelled = obeys, asyncio.Event()
+
+    async def __call__(self, scope, receive, send):
+        if scope["type"] == "lifespan":
+            return await self._live(receive, send)
+        request = Request(scope, receive)
+        answer = await self._answer(request) if scope["method"] == "POST" else Response(status_code=405)
+        answer.headers["connection"] = "close"
+        return await answer(scope, receive, send)
+
+    async def _answer(self, request):
+        said = json.loads(await request.body())
+        self.asked.append(said["method"])
+        if "id" not in said:
+            if said["method"] == "notifications/cancelled" and self._obeys:
+                self._cancelled.set()
+            return Response(status_code=202)
+        if said["method"] not in ("initialize", "tools/list", "tools/call"):
+            return JSONResponse({"jsonrpc": "2.0", "id": said["id"], "error": {"code": -32601, "message": "no"}}, 200)
+        answer = self._answers[said["method"].replace("/", "_")]
+        answer = await answer(said) if inspect.iscoroutinefunction(answer) else answer
+        if answer is None:
+            return await self._nothing(request)
+        if isinstance(answer, Response):
+            return answer
+        body = answer if "error" in answer else {"result": answer}
+        session = {"mcp-session-id": "one"} if said["method"] == "initialize" else {}
+        return JSONResponse({"jsonrpc": "2.0", "id": said["id"], **body}, headers=session)
+
+    async def _nothing(self, request):
+        self.begun.set()
+        self._cancelled.clear()
+        over = [asyncio.create_task(request.receive()), asyncio.create_task(self._cancelled.wait())]
+        _, waits = await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
+        for task in waits:
+            task.cancel()
+        self.broken.set()
+        return Response()
+
+    async def _live(self, receive, send):
+        for answer in ("lifespan.startup.complete", "lifespan.shutdown.complete"):
+            await receive()
+            await send({"type": answer})
+
+    @asynccontextmanager
+    async def listening(self):
+        async with running(self) as url:
+            self.url = f"{url}/mcp"
+            yield self
+
+
+@asynccontextmanager
+async def toys(**said):
+    async with Toys().listening(**said) as server:
+        yield server
+
+
+def operators(server, label="toys", **said):
+    """A section `tools` with the server of an operator who trusts it."""
+    return {"mcp": {"servers": {label: {"url": server.url, "require_approval": "never", **said}}}}
+
+
+if __name__ == "__main__":
+    Toys().server.run()

@@ -1,0 +1,223 @@
+"""An Ollama with a model: as the real one, it has llama.cpp's server underneath, which does the work.
+
+    with live_ollama(url_of_a_llama_cpp) as url: ...
+
+What it takes, refuses and leaves out is as in ollama.py.  From the server underneath come thoughts and text as they are
+written, and all calls at the end, if their arguments are JSON.
+"""
+
+import json
+from contextlib import contextmanager
+
+from starlette.responses import JSONResponse, StreamingResponse
+
+from gateway.backends.gbnf import grammar
+from support.ollama import MADE, Ollama, Refusal, whole, written
+from support.threaded_gateway import listening, underneath
+
+# Options by their names underneath.
+OPTIONS = {
+    "num_predict": "max_tokens", "repeat_penalty": "repeat_penalty", "typical_p": "typical_p",
+    **{name: name for name in ("frequency_penalty", "min_p", "presence_penalty", "repeat_last_n", "seed", "stop",
+                               "temperature", "top_k", "top_p")},
+}  # fmt: skip
+TOO_LONG = "exceed_context_size_error"
+
+
+class LiveOllama(Ollama):
+    """`url`: of the llama.cpp, which parses thoughts and calls itself."""
+
+    def __init__(self, url, window):
+        super().__init__([], able=("completion", "tools", "thinking"), window=window)
+        self._below = underneath(url)
+        self.app.add_route("/v1/completions", self.completions, methods=["POST"])
+        self.app.add_route("/v1/embeddings", self.embeddings, methods=["POST"])
+
+    async def native(self, http):
+        body = await http.json()
+        try:
+            self.check(body)
+            lines = self._lines(body)
+            first = await anext(lines)
+        except Refusal as error:
+            return JSONResponse({"error": error.message}, error.status)
+        if body.get("stream") is False:
+            return whole([first, *[line async for line in lines]])
+        return StreamingResponse(self._stream(first, lines), media_type="application/x-ndjson")
+
+    async def completions(self, http):
+        """A text, which is put into the template as what a user says."""
+        body = await http.json()
+        options = {"num_predict": body["max_tokens"]} if "max_tokens" in body else {}
+        options |= {name: body[name] for name in ("stop", "temperature", "top_p", "seed") if name in body}
+        asked = {"model": body["model"], "messages": [{"role": "user", "content": body["prompt"]}], "options": options}
+        lines = [line async for line in self._lines(asked)]
+        if body.get("stream"):
+            return StreamingResponse(completion_chunks(lines, body), media_type="text/event-stream")
+        said = "".join(line["message"]["content"] for line in lines)
+        return JSONResponse(completion(body, said, lines[-1]["done_reason"], usage=counts(lines[-1])))
+
+    async def embeddings(self, http):
+        """The server underneath has been started without them."""
+        answer = await self._below.post("/v1/embeddings", json=await http.json())
+        said = {"message": answer.json()["error"]["message"], "type": "api_error", "param": None, "code": None}
+        return JSONResponse({"error": said}, 500)
+
+    async def _stream(self, first, lines):
+        yield written(first)
+        async for line in lines:
+            yield written(line)
+
+    async def _lines(self, body):
+        """What the model says; the oldest messages are left out until the rest fits, unless that is forbidden."""
+        head, asked = {"model": body["model"], "created_at": MADE}, below(body)
+        try:
+            async for line in self._said(asked):
+                yield {**head, **line}
+        except Refusal as error:
+            if TOO_LONG not in error.message or body.get("truncate") is False or len(body["messages"]) == 1:
+                raise
+            async for line in self._lines({**body, "messages": body["messages"][1:]}):
+                yield line
+
+    async def _said(self, asked):
+        calls, reason, usage = {}, "stop", {}
+        async with self._below.stream("POST", "/v1/chat/completions", json=asked) as answer:
+            if answer.status_code != 200:
+                raise Refusal(answer.status_code, (await answer.aread()).decode())
+            async for chunk in chunks_of(answer):
+                usage = chunk.get("usage") or usage
+                for choice in chunk["choices"]:
+                    collect(calls, choice["delta"])
+                    reason = choice["finish_reason"] or reason
+                    if line := line_of(choice):
+                        yield line
+        try:
+            if calls:
+                yield called(calls)
+        except json.JSONDecodeError:
+            yield {"error": "llama-server returned invalid tool call arguments"}
+            return
+        yield end(reason, usage)
+
+
+def below(body):
+    """What is asked of the server underneath."""
+    options = {OPTIONS[name]: value for name, value in (body.get("options") or {}).items() if name in OPTIONS}
+    if options.get("max_tokens", 0) < 0:
+        del options["max_tokens"]
+    said = {name: body[name] for name in ("tools", "logprobs", "top_logprobs") if name in body}
+    if "think" in body:
+        said["chat_template_kwargs"] = {"enable_thinking": bool(body["think"])}
+    if form := body.get("format"):  # a grammar from the first token on, whatever the model would rather begin with
+        said |= {"grammar": grammar({"type": "object"} if form == "json" else form), "tool_choice": "none"}
+    streamed = {"stream": True, "stream_options": {"include_usage": True}}
+    return {"messages": [*map(message, body["messages"])], **options, **said, **streamed}
+
+
+def message(said):
+    """A message as the server underneath takes it."""
+    given = {name: said[name] for name in ("role", "content", "tool_call_id") if name in said}
+    if said.get("thinking"):
+        given["reasoning_content"] = said["thinking"]
+    if images := said.get("images"):
+        urls = [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{image}"}} for image in images]
+        given["content"] = [{"type": "text", "text": said.get("content", "")}, *urls]
+    if calls := said.get("tool_calls"):
+        given["tool_calls"] = [
+            {
+                "id": call.get("id", ""),
+                "type": "function",
+                "function": {"name": call["function"]["name"], "arguments": json.dumps(call["function"]["arguments"])},
+            }
+            for call in calls
+        ]
+    return given
+
+
+async def chunks_of(answer):
+    async for line in answer.aiter_lines():
+        if line.startswith("data: {"):
+            yield json.loads(line[6:])
+
+
+def collect(calls, delta):
+    """Calls in pieces: id, name and arguments by index."""
+    for piece in delta.get("tool_calls", ()):
+        call = calls.setdefault(piece["index"], {"id": "", "name": "", "arguments": ""})
+        call["id"] += piece.get("id", "")
+        for name, text in piece["function"].items():
+            call[name] += text
+
+
+def line_of(choice):
+    """A line with the text or thought of a chunk, None where it has neither."""
+    delta, message = choice["delta"], {"role": "assistant", "content": choice["delta"].get("content") or ""}
+    if thought := delta.get("reasoning_content"):
+        message["thinking"] = thought
+    chances = [
+        {**token_of(one), "top_logprobs": [*map(token_of, one["top_logprobs"])]}
+        for one in (choice.get("logprobs") or {}).get("content") or ()
+    ]
+    if not (message["content"] or thought):
+        return None
+    return {"message": message, **({"logprobs": chances} if chances else {}), "done": False}
+
+
+def token_of(chance):
+    return {name: chance[name] for name in ("token", "logprob", "bytes")}
+
+
+def called(calls):
+    """A line with all calls; raises JSONDecodeError where arguments are none."""
+    made = [
+        {
+            "id": call["id"],
+            "function": {"index": index, "name": call["name"], "arguments": json.loads(call["arguments"])},
+        }
+        for index, call in sorted(calls.items())
+    ]
+    return {"message": {"role": "assistant", "content": "", "tool_calls": made}, "done": False}
+
+
+def end(reason, usage):
+    """The last line; a model that calls has stopped."""
+    spent = {"total_duration": 5000, "load_duration": 1000, "prompt_eval_duration": 1, "eval_duration": 2}
+    numbers = {"prompt_eval_count": usage["prompt_tokens"], "eval_count": usage["completion_tokens"]}
+    message = {"role": "assistant", "content": ""}
+    return {
+        "message": message,
+        "done": True,
+        "done_reason": "length" if reason == "length" else "stop",
+        **spent,
+        **{name: number for name, number in numbers.items() if number},
+    }
+
+
+# /v1/completions
+
+
+def counts(last):
+    prompt, written = last["prompt_eval_count"], last["eval_count"]
+    return {"prompt_tokens": prompt, "completion_tokens": written, "total_tokens": prompt + written}
+
+
+def completion(body, text, finish, **more):
+    choice = {"text": text, "index": 0, "finish_reason": finish}
+    head = {"id": "cmpl-7", "object": "text_completion", "created": 1, "system_fingerprint": "fp_ollama"}
+    return {**head, "model": body["model"], "choices": [choice], **more}
+
+
+async def completion_chunks(lines, body):
+    said = [completion(body, line["message"]["content"], line.get("done_reason")) for line in lines]
+    if (body.get("stream_options") or {}).get("include_usage"):
+        said.append({**completion(body, "", None), "choices": [], "usage": counts(lines[-1])})
+    for chunk in said:
+        yield b"data: " + json.dumps(chunk).encode() + b"\n\n"
+    yield b"data: [DONE]\n\n"
+
+
+@contextmanager
+def live_ollama(url, window=4096):
+    with listening(LiveOllama(url, window).app) as own:
+        yield own

@@ -1,0 +1,47 @@
+"""The compliance cases of Open Responses: requests, and the model behind them."""
+
+import json
+
+import openresponses_types as types
+
+from support.upstream import COUNTS, chunk, frame, said, stream, whole
+
+THOUGHT = "<think>Let me see.</think>\n\n"
+
+CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"location": "Oslo"}}\n</tool_call>'
+
+WEATHER = {
+    "type": "function",
+    "name": "get_weather",
+    "description": "The weather of a place",
+    "parameters": {"type": "object", "properties": {"location": {"type": "string"}}, "required": ["location"]},
+}
+
+EVENTS = {
+    kind.value: event
+    for name, event in vars(types).items()
+    if name.endswith("StreamingEvent")
+    for kind in event.model_fields["type"].annotation
+}
+
+
+def user(*content):
+    """A message of text, or of parts."""
+    return {"type": "message", "role": "user", "content": content[0] if isinstance(content[0], str) else [*content]}
+
+
+def script(answer, streamed):
+    raw = THOUGHT + answer
+    if not streamed:
+        return whole(said(raw))
+    pieces = [chunk(raw[i : i + 4]) for i in range(0, len(raw), 4)]
+    return stream(*pieces, chunk(finish="stop"), frame(choices=[], usage=COUNTS))
+
+
+def response(body):
+    """A response that is complete; all its items have an id, a type and a status."""
+    types.ResponseResource.model_validate_json(json.dumps(body), strict=True)
+    assert (body["status"], body["error"], body["incomplete_details"]) == ("completed", None, None)
+    assert all(item["id"] and item["type"] and item["status"] == "completed" for item in body["output"])
+    assert body["output"][0]["type"] == "reasoning"
+    return body

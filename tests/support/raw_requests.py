@@ -1,0 +1,33 @@
+"""Requests as bytes."""
+
+import asyncio
+import json
+import socket
+from contextlib import asynccontextmanager
+
+from support.app import HELLO_MESSAGES
+
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
+
+
+def port_of(site):
+    return site.client.base_url.port
+
+
+async def narrow(port):
+    """A socket that takes little at a time."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+    sock.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
+    return sock
+
+
+@asynccontextmanager
+async def asking(site):
+    """A client with a stream on its way that it reads by itself."""
+    sock = await narrow(port_of(site))
+    body = json.dumps({"model": "m", "messages": HELLO_MESSAGES, "stream": True}).encode()
+    await asyncio.get_running_loop().sock_sendall(sock, HEAD % len(body) + body)
+    with sock:
+        yield sock

@@ -1,0 +1,227 @@
+"""Recorded answers of real servers, and what the core makes of them.
+
+recordings/SERVER.txt has what one server sent.  Its first line says which server it was and how its text is read; after
+that each answer has a line with its name and what belongs to it, and then its body: one line if it is whole, one line
+for each event if it is a stream.  What begins with a brace there is a choice, in the server's usual `chunk`.  Ids, dates
+and names of models are made equal, what goes on and on is shortened, and prompts and templates are left out.
+
+recordings/SERVER.golden.json has what must come of them.  An answer `like` another is there only if its golden is not.
+"""
+
+import json
+from functools import partial
+from itertools import count
+
+import msgspec
+from msgspec.structs import replace
+
+from gateway.backends.openai.body import wanted
+from gateway.backends.openai.decode import Decoder
+from gateway.backends.openai.failures import problem
+from gateway.calls import Setting
+from gateway.endpoints import chat, completions
+from gateway.errors import Problem
+from gateway.events import Event
+from gateway.formats import FORMATS
+from gateway.formats.format import Context
+from gateway.ledger import Ledger
+from gateway.translate import translate
+from gateway.translate.promises import Terms, promised
+from gateway.turn import Keep, Send, Turn
+from gateway.upstream import Upstream
+from support.paths import TESTS
+from support.pipeline import merge
+from support.responses import new_encoder
+
+RECORDINGS = TESTS / "recordings"
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+BROKEN = Problem(502, "The connection broke.", "upstream_lost")
+_EVENTS = "text/event-stream"
+_TOOLS = {
+    "get_weather": {"city": {"type": "string"}, "unit": {"type": "string", "enum": ["celsius", "fahrenheit"]}},
+    "get_time": {"timezone": {"type": "string"}},
+    "f": {},
+}
+
+
+class Server(msgspec.Struct, frozen=True, kw_only=True):
+    """chunk: a streamed event, with … for its choices.  format, thought: how its text is read."""
+
+    server: str
+    chunk: str
+    format: str
+    thought: str = "closed"
+
+
+class Exchange(msgspec.Struct, frozen=True, kw_only=True):
+    """request: the fields that matter, tools by their names.  broken: the body did not come to its end.
+
+    like: the name of an answer that has the same body.  unread: why nobody reads it; then there is no body here.
+    """
+
+    path: str = CHAT
+    status: int = 200
+    content_type: str = ""
+    request: dict = {}
+    broken: bool = False
+    like: str = ""
+    unread: str = ""
+    server: Server | None = None
+    body: bytes = b""
+
+    @property
+    def streamed(self):
+        return self.content_type.startswith(_EVENTS)
+
+    @property
+    def answers(self):
+        """True for what a model said."""
+        return self.status == 200 and self.path in (CHAT, COMPLETIONS) and not self.unread
+
+
+class Told(msgspec.Struct):
+    """What came of an answer: the events, what was listed, and what the client got."""
+
+    events: list[Event]
+    ledger: list[str]
+    data: bytes
+    problem: Problem | None
+
+
+def _read(file):
+    """What one server sent, by names."""
+    head, *sections = file.read_text("utf-8").rstrip("\n").split("\n\n== ")
+    server, found = msgspec.json.decode(head, type=Server), {}
+    for section in sections:
+        line, *lines = section.split("\n")
+        name, _, row = line.partition(" ")
+        said = msgspec.json.decode(row, type=Exchange)
+        same = f"{file.stem}/{said.like}" if said.like else ""
+        body = found[same].body if same else _body(server, said, lines)
+        found[f"{file.stem}/{name}"] = replace(said, server=server, like=same, body=body)
+    return found
+
+
+def _body(server, exchange, lines):
+    if not exchange.streamed:
+        return "\n".join(lines).encode()
+    events = (server.chunk.replace("…", line) if line.startswith("{") else line for line in lines)
+    return "".join(f"{event}\n\n" for event in events).encode()
+
+
+SERVERS = sorted(file.stem for file in RECORDINGS.glob("*.txt"))
+EXCHANGES = {name: one for server in SERVERS for name, one in _read(RECORDINGS / f"{server}.txt").items()}
+
+
+def asked(name, **fields):
+    """The client's request, `fields` instead of its own."""
+    exchange = EXCHANGES[name]
+    if exchange.path == COMPLETIONS:
+        return completions.parse(json.dumps({"model": "m", "prompt": "Hello", **exchange.request, **fields}).encode())
+    said = {"model": "m", "messages": [{"role": "user", "content": "Hello"}], **exchange.request, **fields}
+    said["tools"] = [
+        {"type": "function", "function": {"name": tool, "parameters": {"type": "object", "properties": _TOOLS[tool]}}}
+        for tool in said.get("tools", ())
+    ]
+    return chat.parse(json.dumps(said).encode())
+
+
+def replay(name, pieces=None, *, broken=None, format=None, **fields):
+    """What comes of an answer that comes in these pieces, `broken` or not, for a request with these fields.
+
+    format: what its text is read in, if not what the server's is.
+    """
+    return _told(name, asked(name, **fields), _encoder, pieces, broken, format)
+
+
+def responded(name):
+    """The same as a streamed Response, which has one choice."""
+    return _told(name, asked(name, n=1, stream=True), lambda _, ledger: new_encoder(ledger=ledger, kept=True))
+
+
+def _encoder(question, ledger):
+    if isinstance(question, completions.Asked):
+        return completions.encoder(completions.Head("cmpl-1", 1, "m"), question, ledger)
+    return chat.encoder(chat.Head("chatcmpl-1", 1, "m"), question, ledger, str)
+
+
+def _told(name, question, encoder_of, pieces=None, broken=None, format=None):
+    exchange, ledger, events = EXCHANGES[name], Ledger(), []
+    encoder = encoder_of(question, ledger)
+
+    def told(*said, encode=encoder.encode):
+        events.extend(said)
+        return encode(*said)
+
+    encoder.encode = told
+    turn = Turn(*_round(name, question.request, ledger, format), encoder)
+    turn.start()
+    turn.answered(exchange.content_type)
+    data = b"".join(turn.feed(piece) for piece in (pieces if pieces is not None else [exchange.body]))
+    actions = turn.fail(BROKEN) if (exchange.broken if broken is None else broken) else turn.close()
+    if any(isinstance(action, Keep) for action in actions):
+        actions += turn.kept(well=True)
+    data += b"".join(action.data for action in actions if isinstance(action, Send))
+    return Told(merge(events), ledger.entries(), data, turn.problem)
+
+
+def _round(name, question, ledger, format):
+    """The request as the server gets it, and how its answer is read; a completed text is read as it is."""
+    exchange = EXCHANGES[name]
+    request, filters = translate(question, ledger)
+    tools = {tool.name: tool.definition["parameters"] for tool in request.callable_tools}
+    context = Context(tools, exchange.server.thought == "open")
+    own = "native" if exchange.path == COMPLETIONS else exchange.server.format
+    setting = Setting(FORMATS[format or own].parse, context, map("call_{}".format, count()).__next__, ledger)
+    decoder = Decoder(ledger, request.n, wanted(request))
+    if promise := promised(question, Terms, ledger):
+        filters.append(promise)
+    return request, lambda _: Upstream(decoder, setting, lambda: 40, filters)
+
+
+def golden(name):
+    """What must come of an answer, as plain data; None if it is none of a model."""
+    exchange = EXCHANGES[name]
+    if exchange.status != 200:
+        return {"problem": msgspec.to_builtins(problem(exchange.status, exchange.body))}
+    if not exchange.answers:
+        return None
+    whole = replay(name, stream=False, stream_options=None)
+    result = {"events": [_plain(event) for event in whole.events], "ledger": whole.ledger}
+    if whole.problem:
+        return {**result, "problem": msgspec.to_builtins(whole.problem)}
+    said = json.loads(whole.data)
+    return {**result, "choices": said["choices"], "usage": said["usage"]}
+
+
+def goldens(server):
+    """All of one server by name, without those that are as the one they are like."""
+    results = {name: golden(name) for name in EXCHANGES if name.startswith(f"{server}/")}
+    return {name: one for name, one in results.items() if one and one != results.get(EXCHANGES[name].like)}
+
+
+def written(goldens):
+    """Goldens as their file has them: one line for each member, event and choice, so that a change shows as one."""
+    entries = (f' "{name}": {{\n{_members(result)}\n }}' for name, result in goldens.items())
+    return "{\n" + ",\n".join(entries) + "\n}\n"
+
+
+def golden_file(server):
+    return RECORDINGS / f"{server}.golden.json"
+
+
+def _members(result):
+    return ",\n".join(f'  "{name}": {_lines(value)}' for name, value in result.items())
+
+
+def _lines(value):
+    dumped = partial(json.dumps, ensure_ascii=False)
+    if not isinstance(value, list) or not value or isinstance(value[0], str):
+        return dumped(value)
+    return "[\n" + ",\n".join(f"   {dumped(one)}" for one in value) + "\n  ]"
+
+
+def _plain(event):
+    """An event without the members that say nothing."""
+    members = json.loads(msgspec.json.encode(msgspec.structs.asdict(event)))
+    return [type(event).__name__, {name: value for name, value in members.items() if value not in ("", [], None)}]

@@ -1,0 +1,64 @@
+"""Recordings for tests: of answers that other servers gave, and of what a gateway was seen to do."""
+
+import json
+from pathlib import Path
+
+import msgspec
+
+from gateway.recording import Answered, Asked, Ended, Over, Prepared, Put, Read, Recording, read
+from support.recorded_servers import CHAT, COMPLETIONS, EXCHANGES, asked
+
+MODEL = "m"
+
+
+def recording_of(name, stream=False):
+    """An exchange of tests/recordings, as if a gateway had written it down."""
+    exchange, question = EXCHANGES[name], asked(name).request
+    said = {"model": MODEL, **exchange.request, "stream": stream}
+    said |= (
+        {"prompt": "Hello"} if exchange.path == COMPLETIONS else {"messages": [{"role": "user", "content": "Hello"}]}
+    )
+    if not stream:
+        said.pop("stream_options", None)
+    if exchange.path == CHAT and question.tools:
+        said["tools"] = [{"type": "function", "function": tool.definition} for tool in question.tools]
+    settings = {"format": exchange.server.format, "thought": exchange.server.thought}
+    recording = Recording("1", "2026-11-22T10:00:00.000+00:00", 1 << 30)
+    add(recording, Asked, path=exchange.path, headers={}, body=json.dumps(said).encode())
+    add(
+        recording,
+        Prepared,
+        model=MODEL,
+        backend="up",
+        upstream_model=MODEL,
+        server={"kind": "openai"},
+        settings=settings,
+        format="",
+        reason="",
+    )
+    add(recording, Put, call=1, backend="up", path=exchange.path, body=b"{}")
+    add(recording, Answered, call=1, content_type=exchange.content_type)
+    add(recording, Read, call=1, data=exchange.body)
+    if not exchange.broken:
+        add(recording, Read, call=1, data=b"")
+    add(recording, Ended)
+    recording.end(Over(t=0.0, status=200, cut=False))
+    return recording
+
+
+def events(entry):
+    """As data."""
+    return json.loads(entry.events or "[]")
+
+
+def add(recording, kind, **members):
+    """events: as they are, or as data."""
+    if "events" in members:
+        members["events"] = msgspec.json.encode(members["events"])
+    size = len(members.get("body", members.get("data", b"")))
+    recording.add(kind(t=0.0, **members), size)
+
+
+def recordings(folder):
+    """All that are in a folder, in the order in which they began."""
+    return [read(file.read_bytes()) for file in sorted(Path(folder).glob("*.jsonl"))]

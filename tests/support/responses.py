@@ -1,0 +1,125 @@
+"""Answers for the tests of /v1/responses: an encoder, what it is given, and what it makes of that."""
+
+import json
+from collections import Counter
+
+from msgspec import Raw
+
+from gateway import events as ev
+from gateway.endpoints.responses import Asked, Edge, Head, encoder
+from gateway.errors import Problem
+from gateway.events import Candidate, Finish, Logprob, ToolArgs, ToolEnd, ToolInput, ToolStart
+from gateway.ledger import Ledger
+from gateway.request import Request
+from support.responses_events import checked, checked_whole
+
+OFFERED = {"type": "function", "name": "f", "description": None, "parameters": None, "strict": None}
+ECHO = {
+    "background": False, "conversation": None, "frequency_penalty": 0.0, "instructions": None,
+    "max_output_tokens": None, "max_tool_calls": None, "metadata": {}, "parallel_tool_calls": True,
+    "presence_penalty": 0.0, "previous_response_id": None, "prompt_cache_key": None,
+    "reasoning": {"effort": None, "summary": None}, "safety_identifier": None, "service_tier": "default", "store": True,
+    "temperature": 1.0, "text": {"format": {"type": "text"}, "verbosity": "medium"}, "tool_choice": "auto",
+    "tools": [OFFERED], "top_logprobs": 0, "top_p": 1.0, "truncation": "disabled", "user": None,
+}  # fmt: skip
+BEGUN = {
+    "id": "resp_1", "object": "response", "created_at": 1790000000, "completed_at": None, "status": "in_progress",
+    "error": None, "incomplete_details": None, "model": "m", "output": [], "usage": None, **ECHO,
+}  # fmt: skip
+KEEP_ALIVE = object()
+BROKE = ev.Failure(Problem(502, "Upstream connection lost.", "upstream_lost"))
+STOP, LENGTH, FILTER = (Finish(0, reason) for reason in ("stop", "length", "content_filter"))
+
+
+def sealed(thought):
+    return json.dumps([thought.text, *thought.blocks, thought.model])
+
+
+def counted(prompt, completion, reasoning=0):
+    return ev.Usage(prompt, completion, 0, reasoning)
+
+
+def new_encoder(
+    stream=True, *, operator="summary", ledger=None, seal=sealed, told=0, generates=True, background=False, **asked
+):
+    """One whose ids count, each prefix by itself."""
+    counted = Counter()
+
+    def new_id(prefix):
+        counted[prefix] += 1
+        return f"{prefix}{counted[prefix]}"
+
+    request = Request(model="m", messages=(), stream=stream, generates=generates)
+    question = Asked(request=request, echo={**ECHO, "background": background}, background=background, **asked)
+    edge = Edge(new_id, lambda: 1790000002, seal, lambda: "xx")
+    return encoder(Head("resp_1", 1790000000, "m", operator, told), question, ledger or Ledger(), edge)
+
+
+def encoded(events, stream=True, **options):
+    out = new_encoder(stream, **options)
+    said = out.start()
+    said += b"".join(out.keep_alive() if event is KEEP_ALIVE else out.encode(event) for event in events)
+    return said + out.close(kept=True)
+
+
+def answered(*events, **options):
+    """The response that these events come to: a stream that all checks agree on, and the same as a whole."""
+    response = checked(encoded(events, **options))
+    whole = encoded(events, stream=False, **options)
+    if response["status"] == "failed":
+        assert whole == b""
+    else:
+        assert checked_whole(whole) == response
+    return response
+
+
+def call(*pieces, n=0, id="call_1", complete=True, **start):
+    """The events of a call."""
+    kind = ToolInput if start.get("kind") == "custom" else ToolArgs
+    begin = ToolStart(0, n, id, start.pop("name", "f"), **start)
+    return [begin, *(kind(0, n, piece) for piece in pieces), ToolEnd(0, n, complete)]
+
+
+# By kind of call: the id and the fields of an item.
+FIELDS = {
+    "local_shell": ("lsh_1", {"action": {"type": "exec", "command": ["ls"], "env": {}}}),
+    "shell": ("sh_1", {"action": {"commands": ["ls"], "timeout_ms": None, "max_output_length": None}, "environment": None}),
+    "apply_patch": ("apc_1", {"operation": {"type": "delete_file", "path": "a"}}),
+    "tool_search": ("tsc_1", {"arguments": {"query": "a"}, "execution": "client"}),
+}  # fmt: skip
+
+
+def entry(token, logprob, *others):
+    return Logprob(token, logprob, None, tuple(Candidate(other, -9.0, tuple(other.encode())) for other in others))
+
+
+CITED = {"start_index": 0, "end_index": 1, "title": "t", "url": "http://a"}
+FLAT = {"type": "url_citation", **CITED}
+NESTED = ev.Annotation(0, Raw(json.dumps({"type": "url_citation", "url_citation": CITED}).encode()))
+
+
+# What is done on our side, by type: its item as it begins, and the members that tell how it ended.
+HERE = {
+    "mcp_call": (
+        {"status": "in_progress", "approval_request_id": None, "server_label": "s", "name": "f", "arguments": "", "output": None, "error": None},
+        {"output": "yes"},
+    ),
+    "mcp_list_tools": (
+        {"server_label": "s", "tools": [], "error": None},
+        {"tools": [{"name": "f", "input_schema": {}, "description": None, "annotations": None}]},
+    ),
+    "web_search_call": (
+        {"status": "in_progress", "action": {"type": "search", "query": ""}},
+        {"action": {"type": "search", "query": "q"}},
+    ),
+    "file_search_call": ({"status": "in_progress", "queries": [], "results": None}, {}),
+}  # fmt: skip
+
+
+def done_here(type, id, *pieces, run=True, status="completed"):
+    """All that is said of it; without a status it does not come to its end."""
+    item, end = HERE[type]
+    events = [ev.HostedStart(0, Raw(json.dumps({"id": id, "type": type, **item}).encode()))]
+    events += [ev.HostedArgs(0, piece) for piece in pieces]
+    events += [ev.HostedRun(0)] * run
+    return [*events, ev.HostedEnd(0, Raw(json.dumps({**end, "status": status}).encode()))] if status else events

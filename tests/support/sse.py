@@ -1,0 +1,33 @@
+"""Read Server-Sent Events as a client does."""
+
+import json
+
+
+def payloads(text):
+    """The `data:` of each event, decoded; comments are left out."""
+    said = [block[6:] for block in text.strip().split("\n\n") if block.startswith("data: ")]
+    return [one if one == "[DONE]" else json.loads(one) for one in said]
+
+
+def events(text):
+    """The events of a response, decoded; each has to be what its `event:` line says."""
+    blocks = [block.split("\n") for block in text.strip().split("\n\n") if block.startswith("event: ")]
+    told = [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in blocks]
+    assert all(name == event["type"] for name, event in told)
+    return [event for _, event in told]
+
+
+def comments(text):
+    return [block for block in text.split("\n\n") if block.startswith(":")]
+
+
+def text_of(text, field="content", index=0):
+    """The deltas of one field, joined."""
+    deltas = [
+        choice["delta"].get(field) or ""
+        for chunk in payloads(text)
+        if isinstance(chunk, dict)
+        for choice in chunk.get("choices", ())
+        if choice["index"] == index
+    ]
+    return "".join(deltas)

@@ -1,0 +1,61 @@
+"""Certificates, and gateways over TLS."""
+
+import ssl
+from contextlib import asynccontextmanager
+
+import httpx
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from gateway.config import Tls
+from support.serve_process import PATIENCE, config_of, living
+
+CA = trustme.CA()
+
+
+def trusting():
+    context = ssl.create_default_context()
+    CA.configure_trust(context)
+    return context
+
+
+TRUSTING = trusting()
+
+
+def issue(folder, *, password=None, **more):
+    """A new certificate for this machine, with its key, in the place of the one before; the section for them."""
+    made = CA.issue_cert("localhost", "127.0.0.1", **more)
+    pem = made.private_key_pem.bytes()
+    if password:
+        locked = BestAvailableEncryption(password.encode())
+        pem = load_pem_private_key(pem, None).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, locked)
+    replace(folder / "key.pem", pem)
+    replace(folder / "cert.pem", b"".join(one.bytes() for one in made.cert_chain_pems))
+    return {"certificate": "cert.pem", "key": "key.pem", **({"password": password} if password else {})}
+
+
+def replace(file, data):
+    new = file.with_suffix(".new")
+    new.write_bytes(data)
+    new.replace(file)
+
+
+def whole(folder, **more):
+    """The section with whole paths, as it is once it was read."""
+    return Tls(certificate=f"{folder}/cert.pem", key=f"{folder}/key.pem", **more)
+
+
+@asynccontextmanager
+async def serving(folder, upstream, clean=True, **server):
+    """A gateway that is a process, over TLS, and a client that trusts it."""
+    said = config_of(upstream.url, folder, server={"tls": issue(folder), **server})
+    async with living(folder, said) as one:
+        url = f"https://localhost:{one.client.base_url.port}"
+        async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, verify=TRUSTING) as one.client:
+            yield one
+    assert not clean or "ERROR" not in one.heard, one.heard

@@ -1,0 +1,39 @@
+"""Turns of the pipeline, for tests."""
+
+import json
+
+from gateway.endpoints import chat
+from gateway.ledger import Ledger
+from gateway.translate import translate
+from gateway.turn import Turn
+from support.pipeline import setting, upstream
+
+FUNCTION = {"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {"type": "string"}}}}}
+
+
+def asked(**fields):
+    body = {"model": "m", "messages": [{"role": "user", "content": "q"}], "stream": True, **fields}
+    return chat.parse(json.dumps(body).encode())
+
+
+def make_turn(
+    question=None,
+    *,
+    format="hermes_json",
+    ledger=None,
+    reasoning=("reasoning_content",),
+    wanted=frozenset(),
+    again=lambda: None,
+    limit=8 << 20,
+):
+    question, ledger = question or asked(tools=[FUNCTION]), ledger or Ledger()
+    request, filters = translate(question.request, ledger)
+    schemas = {tool.name: tool.definition.get("parameters") or {} for tool in request.callable_tools}
+    settings = setting(format, tools=schemas, ledger=ledger)
+    encoder = chat.encoder(chat.Head("chatcmpl-1", 7, "m", reasoning), question, ledger, lambda: "xx")
+    return Turn(
+        request,
+        lambda _: upstream(settings, filters=filters, n=request.n, wanted=wanted, limit=limit),
+        encoder,
+        again=again,
+    )

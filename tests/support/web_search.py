@@ -1,0 +1,37 @@
+"""Models that search the web, and what they are told."""
+
+import json
+
+from support.upstream import COUNTS, call, chunk, frame, stream
+
+SEARCH = {"type": "web_search"}
+
+ASK = ("web_search__search", {"query": "capitals"})
+
+
+def calling(*made):
+    said = [
+        chunk(tool_calls=call(name, json.dumps(arguments), place=place, id=f"call_{place}"))
+        for place, (name, arguments) in enumerate(made)
+    ]
+    return stream(*said, chunk(finish="tool_calls"), frame(choices=[], usage=COUNTS))
+
+
+def saying(*pieces):
+    return stream(*map(chunk, pieces), chunk(finish="stop"), frame(choices=[], usage=COUNTS))
+
+
+CITED = saying("Oslo", " [1] is one, ", "[Ro", "me](https://it.example.com/rome) another, `x[2]` none.")
+
+
+def told(site):
+    """What the model was told of its calls."""
+    return [message["content"] for message in site.asked["messages"] if message["role"] == "tool"]
+
+
+def opening(web, path="/page", **said):
+    return ("web_search__open_page", {"url": f"{web.url}{path}", **said})
+
+
+def asking(web, path="/page"):
+    return f"What is at {web.url}{path}?"

@@ -1,0 +1,18 @@
+"""A gateway of several worker processes."""
+
+from contextlib import asynccontextmanager
+
+import httpx
+
+from gateway.server.app import create_app
+from gateway.server.telemetry.telemetry import Telemetry
+from support.app import Site, running, settings
+from support.upstream import HELLO, Upstream
+
+
+@asynccontextmanager
+async def gateway_with(shared):
+    async with Upstream([HELLO], ()).serving() as upstream:
+        app = create_app(settings(upstream.url), telemetry=Telemetry(shared))
+        async with running(app) as url, httpx.AsyncClient(base_url=url, timeout=20, verify=False) as client:
+            yield Site(upstream, client, app)

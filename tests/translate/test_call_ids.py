@@ -1,0 +1,197 @@
+"""Past calls have the ids that a family's templates take, results the ids of their calls, and clients their own."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.formats import FORMATS
+from gateway.ledger import Ledger
+from gateway.request import Request
+from gateway.translate.call_ids import translate
+from support.app import gateway
+from support.format_events import untraced
+from support.upstream import call, chunk, said, stream, whole
+
+USER = {"role": "user", "content": "Go"}
+RENAMED = "renamed:messages.tool_calls.id"
+
+
+def calls(*given):
+    """The assistant's message with a call of each (id, name); a name alone is that of f."""
+    return {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {"id": id, "type": "function", "function": {"name": name, "arguments": "{}"}}
+            for id, name in (one if isinstance(one, tuple) else (one, "f") for one in given)
+        ],
+    }
+
+
+def result(id):
+    return {"role": "tool", "tool_call_id": id, "content": "x"}
+
+
+def ids_of(messages):
+    return [[one["id"] for one in message.get("tool_calls", ())] or message.get("tool_call_id") for message in messages]
+
+
+def lowered(ids, *messages):
+    """Ids as the server gets them, and what is listed."""
+    ledger = Ledger()
+    request = translate(Request(model="m", messages=messages), ids, ledger)
+    return [one for one in ids_of(request.messages) if one], ledger.entries()
+
+
+def test_the_formats_say_which_ids_they_take():
+    assert {name: row.ids for name, row in FORMATS.items() if row.ids != "call"} == {
+        "mistral": "nine",
+        "kimi_k2": "counted",
+    }
+
+
+def test_counted_ids_name_the_tool_and_count_all_calls():
+    messages = [
+        USER, calls("call_a", ("call_b", "g")), result("call_b"), result("call_a"), USER, calls("call_c"), result("call_c"),
+    ]  # fmt: skip
+    assert lowered("counted", *messages) == (
+        [["functions.f:0", "functions.g:1"], "functions.g:1", "functions.f:0", ["functions.f:2"], "functions.f:2"],
+        [RENAMED],
+    )
+
+
+def test_nine_letters_stand_for_any_id():
+    (((one, other), again), entries) = lowered("nine", calls("call_a", "call_b"), result("call_a"))
+    assert re.fullmatch("[A-Za-z0-9]{9}", one) and re.fullmatch("[A-Za-z0-9]{9}", other)
+    assert one == again != other and entries == [RENAMED]
+
+
+KEPT = [
+    ("nine", [calls("aB3aB3aB3", "aB3aB3aB4"), result("aB3aB3aB3"), result("aB3aB3aB4")]),
+    ("counted", [calls("functions.f:0", "functions.f:7"), result("functions.f:7"), result("functions.f:0")]),
+    ("counted", [calls(("functions.a.b:c:12", "a.b:c"))]),
+    ("call", [calls("x", "x"), result("x")]),
+    ("nine", [USER]),
+    ("counted", []),
+]
+
+
+@pytest.mark.parametrize(("ids", "messages"), KEPT)
+def test_what_fits_is_passed_as_it_is(ids, messages):
+    request, ledger = Request(model="m", messages=tuple(messages)), Ledger()
+    assert translate(request, ids, ledger) is request and ledger.entries() == []
+
+
+RENEWED = [
+    # ids of the family that are those of another tool, or of no place
+    (["functions.g:0"], ["functions.f:0"]),
+    (["functions.f:"], ["functions.f:0"]),
+    (["functions.f:x"], ["functions.f:0"]),
+    # what fits is kept, and what does not makes way
+    (["x", "functions.f:0"], ["functions.f:0", "functions.f:1"]),
+    (["functions.f:1", "x"], ["functions.f:1", "functions.f:2"]),
+    # one id for two calls
+    (["functions.f:0", "functions.f:0"], ["functions.f:0", "functions.f:1"]),
+]
+
+
+@pytest.mark.parametrize(("given", "expected"), RENEWED)
+def test_every_call_has_an_id_of_its_own(given, expected):
+    assert lowered("counted", calls(*given)) == ([expected], [RENAMED])
+
+
+@pytest.mark.parametrize("ids", ["nine", "counted"])
+def test_a_result_is_that_of_the_last_call_before_it_with_its_id(ids):
+    ((first,), one, (second,), other), _ = lowered(ids, calls("c"), result("c"), calls("c"), result("c"))
+    assert (first, second) == (one, other) and one != other
+
+
+def test_a_result_without_a_call_keeps_its_id():
+    assert lowered("nine", calls("c"), result("d"))[0][1] == "d"
+
+
+ID = st.text("ab1", min_size=1, max_size=2) | st.sampled_from(["functions.f:0", "functions.f:1", "functions.g:1", "aaaaaaaaa", "aaaaaaaab"])  # fmt: skip
+TURN = st.lists(st.tuples(ID, st.sampled_from("fg")), min_size=1, max_size=3).map(
+    lambda given: [calls(*given), *(result(id) for id, _ in given)]
+)
+
+
+@given(st.lists(TURN, max_size=4), st.sampled_from(["nine", "counted"]))
+@untraced
+def test_a_conversation_that_goes_on_begins_as_it_was(turns, ids):
+    """Ids fit, are unique and are stable: what was sent for the beginning is the beginning of what is sent."""
+    sent = ()
+    for n in range(len(turns) + 1):
+        messages = tuple(message for turn in turns[:n] for message in turn)
+        now = translate(Request(model="m", messages=messages), ids, Ledger()).messages
+        assert now[: len(sent)] == sent
+        sent = now
+    given = [one for message in sent for one in message.get("tool_calls", ())]
+    form = {"nine": "[A-Za-z0-9]{9}", "counted": r"functions\.[fg]:[0-9]+"}[ids]
+    assert all(re.fullmatch(form, one["id"]) for one in given)
+    assert len({one["id"] for one in given}) == len(given)
+    assert {one["tool_call_id"] for one in sent if one["role"] == "tool"} <= {one["id"] for one in given}
+    again = translate(Request(model="m", messages=sent), ids, Ledger())
+    assert again.messages == sent
+
+
+@pytest.mark.parametrize("ids", ["nine", "counted"])
+def test_ids_that_are_all_taken_are_found_in_one_go(ids):
+    n = 30_000
+    taken = [f"functions.f:{i}" for i in range(n, 2 * n)]
+    sent, _ = lowered(ids, calls(*taken), calls(*["x"] * n))
+    assert len({*sent[0], *sent[1]}) == 2 * n
+
+
+# Through the gateway
+
+TOOL = {"type": "function", "function": {"name": "f"}}
+PAST = [USER, calls("call_1"), result("call_1")]
+MODELS = [
+    ("mistral-small", {}, "nine"),
+    ("mistral-small", {"format": "native"}, "nine"),
+    ("any", {"format": "mistral"}, "nine"),
+    ("kimi-k2-instruct", {}, "counted"),
+    ("kimi-k2-instruct", {"format": "native"}, "counted"),
+    ("qwen3", {}, "call"),
+    ("any", {"format": "native"}, "call"),
+]
+
+
+@pytest.mark.parametrize(("model", "settings", "ids"), MODELS)
+async def test_the_model_decides_whoever_parses(model, settings, ids):
+    async with gateway(whole(said()), model={"upstream_model": model, **settings}, backend={"kind": "vllm"}) as site:
+        answer = await site.chat(messages=PAST, tools=[TOOL])
+        (sent,), received = [one for one in ids_of(site.asked["messages"]) if one]
+        assert sent == received and (answer.headers.get("x-gateway-warnings") or "").count(RENAMED) == (ids != "call")
+        form = {"nine": "[A-Za-z0-9]{9}", "counted": "functions.f:0", "call": "call_1"}[ids]
+        assert re.fullmatch(form, sent)
+
+
+async def test_a_new_call_gets_no_id_that_either_side_has_already():
+    """The first is the client's for an old call, the second is what that became, the third is new."""
+    past = [USER, calls(("functions.f:5", "g"), "a"), result("a"), result("functions.f:5")]
+    new = ["functions.f:5", "functions.g:0", "functions.f:1", "functions.f:9"]
+    frames = [chunk(tool_calls=call("f", "{}", place=i, id=id)) for i, id in enumerate(new)]
+    script = stream(*frames, chunk(finish="tool_calls"))
+    async with gateway(script, model={"upstream_model": "kimi-k2"}) as site:
+        answer = await site.chat(messages=past, tools=[TOOL])
+        assert next(filter(None, ids_of(site.asked["messages"]))) == ["functions.g:0", "functions.f:1"]
+        given = [one["id"] for one in answer.json()["choices"][0]["message"]["tool_calls"]]
+        assert given[3] == "functions.f:9" and all(id.startswith("call_") for id in given[:3])
+
+
+async def test_ids_are_those_of_flat_names():
+    """What comes from the other API has names in namespaces, and custom tools."""
+    called = {"type": "custom_tool_call", "call_id": "c1", "name": "edit", "namespace": "code", "input": "x"}
+    output = {"type": "custom_tool_call_output", "call_id": "c1", "output": "ok"}
+    tools = [{"type": "namespace", "name": "code", "description": "d", "tools": [{"type": "custom", "name": "edit"}]}]
+    async with gateway(whole(said()), model={"upstream_model": "kimi-k2"}) as site:
+        answer = await site.respond(input=[{"role": "user", "content": "x"}, called, output], tools=tools)
+        assert answer.status_code == 200
+        assert [one for one in ids_of(site.asked["messages"]) if one] == [
+            ["functions.code__edit:0"],
+            "functions.code__edit:0",
+        ]

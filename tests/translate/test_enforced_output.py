@@ -1,0 +1,327 @@
+"""A call or a form that has to come, from servers that cannot be told so: what they are asked, and what is made of it."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.backends import KINDS
+from gateway.ledger import Ledger
+from gateway.request import Named, Request, Tool
+from gateway.translate import enforced
+from gateway.translate.promises import Terms, promised
+from support.app import gateway, problem
+from support.ollama import Turn, says
+from support.ollama_gateway import site
+from support.responses_events import checked
+from support.sse import payloads, text_of
+from support.upstream import CLOSE, call, chunk, frame, head, said, stream, whole
+
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+WEATHER = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
+CLOCK = {"type": "function", "function": {"name": "clock"}}
+TOOLS = [WEATHER, CLOCK]
+NAMED = {"type": "function", "function": {"name": "weather"}}
+FORM = {"type": "json_schema", "json_schema": {"name": "city", "schema": CITY}}
+JSON = '{"name": "weather", "arguments": {"city": "Oslo"}}'
+CALLED = stream(chunk(tool_calls=call("weather", '{"city": "Oslo"}', id="c1")), chunk(finish="tool_calls"))
+PROSE = stream(
+    chunk("I cannot"),
+    chunk(" see."),
+    chunk(finish="stop"),
+    frame(choices=[], usage={"prompt_tokens": 7, "completion_tokens": 2}),
+)
+
+
+def test_by_which_means_a_call_is_forced():
+    def means(kind, *, mute=False, raw=False):
+        one = KINDS[kind].parsing_nothing() if raw else KINDS[kind]
+        return [enforced.means(one, mute=mute, again=again) for again in (False, True)]
+
+    assert means("openai") == means("vllm") == means("sglang") == means("lmstudio") == ["own", "schema"]
+    assert means("llamacpp") == ["own", "schema"] and means("llamacpp", raw=True) == ["schema", "schema"]
+    assert means("vllm", mute=True) == means("ollama") == ["schema", "schema"]
+    assert means("transformers") == means("transformers", mute=True) == ["words", "words"]
+
+
+CHOICES = st.sampled_from([None, "auto", "none", "required", Named("f")])
+RESTS = st.sampled_from(
+    [{}, {"temperature": 1}, {"response_format": {"type": "text"}}, {"response_format": FORM}, {"format": "json"}]
+)
+
+
+@given(st.sampled_from([(), (Tool("f", {"name": "f"}),)]), CHOICES, RESTS, st.sampled_from(list(KINDS)))
+def test_nothing_is_done_where_every_answer_will_do(tools, choice, rest, kind):
+    messages = ({"role": "user", "content": "Hi"},)
+    request, ledger = Request(model="m", messages=messages, tools=tools, tool_choice=choice, rest=rest), Ledger()
+    done = [enforced.translate(request, KINDS[kind], how, ledger) is not request for how in ("own", "schema", "words")]
+    promise = promised(request, Terms, ledger)
+    assert enforced.bound(request) or not (any(done) or promise or ledger.entries())
+
+
+def lowered(*tools, choice="required", kind="ollama", how="schema", **fields):
+    ledger = Ledger()
+    request = Request(model="m", messages=(), tools=tools, tool_choice=choice, **fields)
+    return enforced.translate(request, KINDS[kind], how, ledger), ledger.entries()
+
+
+def schema(*tools, **fields):
+    return lowered(*tools, **fields)[0].rest["response_format"]["json_schema"]["schema"]
+
+
+F, G = Tool("f", {"name": "f", "parameters": CITY}), Tool("g", {"name": "g"})
+
+
+def one(name, arguments):
+    properties = {"name": {"const": name}, "arguments": arguments}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": ["name", "arguments"],
+        "additionalProperties": False,
+    }
+
+
+def test_a_call_as_a_form():
+    assert schema(F) == one("f", CITY)
+    assert schema(F, G) == {"anyOf": [one("f", CITY), one("g", {"type": "object"})]}
+    assert schema(F, G, choice=Named("g")) == one("g", {"type": "object"})
+    several = {"rest": {"parallel_tool_calls": True}}
+    assert schema(F, **several) == {"type": "array", "items": one("f", CITY), "minItems": 1}
+    assert schema(F, choice=Named("f"), **several) == one("f", CITY)
+
+
+def test_definitions_of_parameters_are_found_where_they_are_looked_for():
+    node = {"type": "object", "properties": {"next": {"anyOf": [{"$ref": "#/$defs/Node"}, {"type": "null"}]}}}
+    tree = {
+        "type": "object",
+        "properties": {"top": {"$ref": "#/$defs/Node"}, "odd": {"$ref": "#/other"}},
+        "$defs": {"Node": node},
+    }
+    old = {"type": "object", "properties": {"a": {"$ref": "#/definitions/A"}}, "definitions": {"A": {"type": "string"}}}
+    made = schema(Tool("t", {"name": "t", "parameters": tree}), Tool("o", {"name": "o", "parameters": old}))
+    first, second = (option["properties"]["arguments"] for option in made["anyOf"])
+    assert first["properties"] == {"top": {"$ref": "#/$defs/tool0_defs_Node"}, "odd": {"$ref": "#/other"}}
+    assert second["properties"] == {"a": {"$ref": "#/$defs/tool1_definitions_A"}} and not {"$defs", "definitions"} & {
+        *first,
+        *second,
+    }
+    there = {"$ref": "#/$defs/tool0_defs_Node"}
+    assert made["$defs"]["tool0_defs_Node"]["properties"]["next"] == {"anyOf": [there, {"type": "null"}]}
+    assert made["$defs"]["tool1_definitions_A"] == {"type": "string"}
+
+
+def test_definitions_may_be_deep_or_none():
+    deep = {"type": "string"}
+    for _ in range(400):
+        deep = {"type": "object", "properties": {"a": deep}}
+    made = schema(Tool("t", {"name": "t", "parameters": {"$ref": "#/$defs/x", "$defs": {"x": deep}, "definitions": 7}}))
+    assert made["$defs"] == {"tool0_defs_x": deep}
+    assert made["properties"]["arguments"] == {"$ref": "#/$defs/tool0_defs_x", "definitions": 7}
+
+
+def test_a_form_of_the_clients_own_makes_way():
+    for how in ("schema", "words"):
+        request, entries = lowered(F, how=how, rest={"guided_json": CITY, "seed": 1})
+        assert "guided_json" not in request.rest and request.rest["seed"] == 1
+        assert entries == ["emulated:tool_choice", "dropped:response_format"]
+
+
+def chunks(answer):
+    return [said for said in payloads(answer.text) if said != "[DONE]"]
+
+
+def choices(answer):
+    return [choice for said in chunks(answer) for choice in said["choices"]]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_ollama_is_given_the_form_of_a_call(streamed):
+    pieces = Turn([says(JSON[i : i + 9]) for i in range(0, len(JSON), 9)])
+    async with site(pieces) as one_site:
+        answer = await one_site.chat(tools=TOOLS, tool_choice=NAMED, stream=streamed)
+        (asked,) = one_site.server.asked
+    assert asked["format"] == one("weather", CITY) and asked["tools"] == [WEATHER]
+    assert answer.headers["x-gateway-warnings"] == "emulated:tool_choice"
+    if streamed:
+        parts = [call["function"] for choice in choices(answer) for call in choice["delta"].get("tool_calls", ())]
+        assert parts[0]["name"] == "weather" and len(parts) > 2
+        assert "".join(part.get("arguments", "") for part in parts) == '{"city": "Oslo"}'
+    else:
+        (choice,) = answer.json()["choices"]
+        assert choice["finish_reason"] == "tool_calls" and not choice["message"]["content"]
+        assert choice["message"]["tool_calls"][0]["function"] == {"name": "weather", "arguments": '{"city": "Oslo"}'}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_who_does_not_call_is_asked_once_more(streamed):
+    """By the other means; what was said first is told to nobody, and counted."""
+    again = stream(
+        *map(chunk, (JSON[:20], JSON[20:])),
+        chunk(finish="stop"),
+        frame(choices=[], usage={"prompt_tokens": 20, "completion_tokens": 9}),
+    )
+    async with gateway(PROSE, again) as site:
+        answer = await site.chat(
+            tools=TOOLS,
+            tool_choice="required",
+            stream=streamed,
+            stream_options={"include_usage": True} if streamed else None,
+        )
+        first, second = (post.json for post in site.upstream.posts)
+    assert first["tool_choice"] == "required" and "response_format" not in first
+    assert "tool_choice" not in second and second["response_format"]["type"] == "json_schema"
+    assert [message["role"] for message in second["messages"]] == ["system", "user", "assistant", "user"]
+    assert second["messages"][2]["content"] == "I cannot see."
+    assert "I cannot" not in answer.text
+    assert answer.headers["x-gateway-warnings"] == "emulated:tool_choice"
+    usage = chunks(answer)[-1]["usage"] if streamed else answer.json()["usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (27, 11)
+    assert '\\"city\\"' in answer.text and answer.text.count("tool_calls") >= 2
+
+
+async def test_a_response_is_asked_once_more_likewise():
+    async with gateway(PROSE, CALLED) as site:
+        tools = [{"type": "function", **WEATHER["function"]}]
+        answer = await site.respond(stream=True, tools=tools, tool_choice="required")
+        response = checked(answer.content)
+    assert [item["type"] for item in response["output"]] == ["function_call"]
+    assert len(site.upstream.posts) == 2
+
+
+async def test_nothing_is_asked_again_once_the_client_has_heard_something():
+    usage = {"prompt_tokens": 7, "completion_tokens": 2, "completion_tokens_details": {"reasoning_tokens": 1}}
+    thought = stream(chunk(reasoning_content="Hm"), chunk("No."), chunk(finish="stop"), frame(choices=[], usage=usage))
+    async with gateway(
+        [thought[0], b"".join(thought[1:-1]), thought[-1]]
+    ) as site:  # at once, so that the head can tell of it
+        answer = await site.chat(tools=TOOLS, tool_choice="required", stream=True)
+        assert len(site.upstream.posts) == 1
+    assert text_of(answer.text) == "No."
+    assert answer.headers["x-gateway-warnings"] == "unenforced:tool_choice"
+
+
+async def test_the_third_time_nobody_is_asked():
+    async with gateway(PROSE) as site:
+        answer = await site.chat(tools=TOOLS, tool_choice="required")
+        assert len(site.upstream.posts) == 2
+    assert answer.json()["choices"][0]["message"]["content"] == "I cannot see."
+    assert answer.headers["x-gateway-warnings"] == "emulated:tool_choice, unenforced:tool_choice"
+
+
+async def test_an_operator_may_want_no_second_question():
+    async with gateway(PROSE, model={"enforce": {"tool_choice": "warn"}}) as site:
+        answer = await site.chat(tools=TOOLS, tool_choice="required")
+        assert len(site.upstream.posts) == 1
+    assert answer.headers["x-gateway-warnings"] == "unenforced:tool_choice"
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_or_an_error_rather_than_anything_else(streamed):
+    async with gateway(PROSE, model={"enforce": {"tool_choice": "refuse", "response_format": "refuse"}}) as site:
+        answer = await site.chat(tools=TOOLS, tool_choice="required", stream=streamed)
+        assert problem(answer) == (400, "invalid_request_error", "unsupported_value", "tool_choice")
+        answer = await site.chat(response_format=FORM, stream=streamed)
+        assert problem(answer) == (400, "invalid_request_error", "unsupported_value", "response_format")
+        assert len(site.upstream.posts) == 4
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_strict_mode_is_such_a_wish_where_there_are_only_words(streamed):
+    strict = {"headers": {"x-gateway-strict": "1"}, "stream": streamed}
+    async with gateway(PROSE, backend={"kind": "transformers"}) as site:
+        answer = await site.chat(tools=TOOLS, tool_choice="required", **strict)
+        assert problem(answer) == (400, "invalid_request_error", "unsupported_value", "tool_choice")
+        answer = await site.chat(response_format=FORM, **strict)
+        assert problem(answer) == (400, "invalid_request_error", "unsupported_value", "response_format")
+    async with gateway(
+        stream(chunk('{"city": "Oslo"}'), chunk(finish="stop")), backend={"kind": "transformers"}
+    ) as site:
+        assert '\\"city\\"' in (await site.chat(response_format=FORM, **strict)).text
+
+
+async def test_a_second_question_that_is_refused_leaves_the_first_answer():
+    refused = whole({"error": {"message": "No such thing.", "type": "invalid_request_error", "code": 400}}, 400)
+    for second in (refused, [head(), chunk("On"), CLOSE]):
+        async with gateway(PROSE, second) as site:
+            answer = await site.chat(tools=TOOLS, tool_choice="required", stream=True)
+        assert text_of(answer.text) == "I cannot see." and answer.text.endswith("[DONE]\n\n")
+        assert "unenforced:tool_choice" in answer.headers["x-gateway-warnings"]
+
+
+async def test_a_form_is_mended_where_that_is_wanted():
+    right = whole(said('{"city": "Oslo"}'))
+    async with gateway(whole(said('{"town": "Oslo"}')), right, model={"enforce": {"response_format": "retry"}}) as site:
+        answer = await site.chat(response_format=FORM)
+        *_, last = site.asked["messages"]
+    assert answer.json()["choices"][0]["message"]["content"] == '{"city": "Oslo"}'
+    assert last["role"] == "user" and '"city" is a required property' in last["content"]
+    assert "x-gateway-warnings" not in answer.headers
+
+
+async def test_who_knows_no_forms_is_asked_in_words():
+    async with gateway(whole(said('{"city": "Oslo"}')), backend={"kind": "transformers"}) as site:
+        answer = await site.chat(response_format=FORM)
+        (word, _) = site.asked["messages"]
+        assert (
+            answer.headers["x-gateway-warnings"] == "emulated:response_format" and "response_format" not in site.asked
+        )
+        assert word["role"] == "system" and json.dumps(CITY, separators=(",", ":")) in word["content"]
+        answer = await site.chat(response_format={"type": "json_object"}, tools=TOOLS)
+        assert site.asked["messages"][0]["content"].startswith("Unless you call a tool, answer with nothing but JSON")
+
+
+async def test_a_llamacpp_that_parses_nothing_is_given_a_grammar():
+    raw = {"backend": {"kind": "llamacpp"}, "model": {"format": "hermes_json"}}
+    async with gateway(whole(said('{"city": "Oslo"}')), **raw) as site:
+        assert (await site.chat(response_format=FORM)).headers["x-gateway-warnings"] == "translated:response_format"
+        assert "city" in site.asked["grammar"] and "response_format" not in site.asked
+        await site.chat(response_format={"type": "json_object"})
+        assert "root ::= space object\n" in site.asked["grammar"]
+        answer = await site.chat(response_format=FORM, tools=TOOLS)
+        assert "grammar" not in site.asked and "dropped:response_format" in answer.headers["x-gateway-warnings"]
+        await site.chat(response_format={"type": "text"})
+        assert "grammar" not in site.asked
+    async with gateway(whole(said(JSON)), **raw) as site:
+        answer = await site.chat(tools=TOOLS, tool_choice=NAMED)
+        assert site.asked["tool_choice"] == "none" and site.asked["tools"] == [WEATHER]
+        assert "weather" in site.asked["grammar"]
+    assert answer.headers["x-gateway-warnings"] == "emulated:tool_choice"
+    assert answer.json()["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "weather"
+
+
+async def test_chances_beside_tools_come_as_a_stream_of_one_piece():
+    chances = {"content": [{"token": "Hi", "logprob": -0.5, "bytes": [72, 105], "top_logprobs": []}]}
+    body = said()
+    body["choices"][0]["logprobs"] = chances
+    async with gateway(whole(body), backend={"kind": "llamacpp"}) as site:
+        answer = await site.chat(tools=TOOLS, logprobs=True, stream=True)
+        assert site.asked["stream"] is False and site.asked["logprobs"] is True
+        assert answer.headers["x-gateway-warnings"].startswith("emulated:logprobs")
+        assert text_of(answer.text) == "Hi"
+        told = [choice["logprobs"]["content"] for choice in choices(answer) if choice.get("logprobs")]
+        assert [one["token"] for content in told for one in content] == ["Hi"]
+        await site.chat(tools=TOOLS, tool_choice="none", logprobs=True, stream=True)
+        assert site.asked["stream"] is True
+
+
+@pytest.mark.parametrize("cut", range(1, 9))
+async def test_an_answer_ends_where_a_server_would_have_stopped(cut):
+    """Whatever it says after that, and however it is cut."""
+    text = "One.\n##Two.##"
+    frames = [chunk(text[i : i + cut]) for i in range(0, len(text), cut)]
+    after = [chunk(tool_calls=call("weather", "{}", id="c1")), chunk(finish="length")]
+    async with gateway(stream(*frames, *after), backend={"kind": "transformers"}) as site:
+        answer = await site.chat(stop=["##"], stream=True, tools=TOOLS)
+    assert text_of(answer.text) == "One.\n"
+    reasons = [choice["finish_reason"] for choice in choices(answer) if choice["finish_reason"]]
+    assert reasons == ["stop"] and "weather" not in answer.text
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_choices_that_never_came_are_listed(streamed):
+    async with gateway(PROSE) as site:
+        answer, one_alone = [await site.chat(n=n, stream=streamed) for n in (2, 1)]
+    assert "unenforced:n" in (answer.text if streamed else answer.headers["x-gateway-warnings"])
+    assert "unenforced:n" not in one_alone.text and "x-gateway-warnings" not in one_alone.headers

@@ -1,0 +1,170 @@
+"""Tools that are told of in the prompt (`tools: prompt`): what the model is shown, and what becomes of its answer."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.ledger import Ledger
+from gateway.request import Request, Tool
+from gateway.translate import prompted
+from support.app import gateway
+from support.responses_events import checked
+from support.upstream import HELLO, chunk, said, stream, whole
+
+WEATHER = {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
+CLOCK = {"name": "clock"}
+TOOLS = [{"type": "function", "function": WEATHER}, {"type": "function", "function": CLOCK}]
+CALL = '<tool_call>\n{"name": "weather", "arguments": {"city":"Oslo"}}\n</tool_call>'
+USER = {"role": "user", "content": "Is it cold?"}
+OFFER = """# Tools
+
+You may call functions. Their signatures, one a line:
+<tools>
+{"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}
+{"type": "function", "function": {"name": "clock"}}
+</tools>
+
+Write each call as a JSON object with its name and arguments, between tags:
+<tool_call>
+{"name": <function-name>, "arguments": <arguments-object>}
+</tool_call>"""
+
+
+def call(id, arguments='{"city":"Oslo"}', name="weather"):
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def output(id, content="rain"):
+    return {"role": "tool", "tool_call_id": id, "content": content}
+
+
+def told(*messages, **fields):
+    """The messages without the offer, and what is listed."""
+    ledger = Ledger()
+    request = prompted.translate(Request(model="m", messages=messages, **fields), ledger)
+    return [*request.messages], ledger.entries()
+
+
+def test_a_request_without_tools_is_left_alone():
+    assert told(USER) == ([USER], [])
+
+
+@pytest.mark.parametrize("leading", [(), ({"role": "system", "content": "Be brief."},)])
+def test_the_tools_are_told_of_behind_the_systems_words(leading):
+    tools = (Tool("weather", WEATHER), Tool("clock", CLOCK))
+    assert told(*leading, USER, tools=tools) == (
+        [*leading, {"role": "system", "content": OFFER}, USER],
+        ["emulated:tools"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("message", "content"),
+    [
+        ({"content": None}, CALL),
+        ({"content": ""}, CALL),
+        ({"content": "I look."}, f"I look.\n{CALL}"),
+        ({"content": [{"type": "text", "text": "I look."}]}, f"I look.\n{CALL}"),
+        ({}, CALL),
+    ],
+)
+def test_past_calls_stand_behind_what_was_said(message, content):
+    past = {"role": "assistant", "reasoning_content": "Hm.", "tool_calls": [call("a")], **message}
+    then = {"role": "assistant", "reasoning_content": "Hm.", "content": content}
+    assert told(USER, past, output("a")) == (
+        [USER, then, {"role": "user", "content": "Result: rain"}],
+        ["emulated:tools"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"), [("", "{}"), (" ", "{}"), ("{broken", "{broken"), ('{"a":1}', '{"a":1}')]
+)
+def test_past_arguments_are_shown_as_they_were(arguments, shown):
+    ((message,), _) = told({"role": "assistant", "content": None, "tool_calls": [call("a", arguments, 'say "é"')]})
+    assert message["content"] == f'<tool_call>\n{{"name": "say \\"é\\"", "arguments": {shown}}}\n</tool_call>'
+
+
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        ("", "Result: "),
+        ([{"type": "text", "text": "rain"}, {"type": "text", "text": "wind"}], "Result: rain\nwind"),
+        ([], "Result:"),
+        ([IMAGE], [{"type": "text", "text": "Result:"}, IMAGE]),
+        ([{"type": "text", "text": "See:"}, IMAGE], [{"type": "text", "text": "Result: See:"}, IMAGE]),
+    ],
+)
+def test_an_output_is_the_users(content, shown):
+    assert told(output("a", content))[0] == [{"role": "user", "content": shown}]
+
+
+def test_outputs_are_in_the_order_of_their_calls():
+    """Of two turns, so that a later one does not go before."""
+    calls = [{"role": "assistant", "content": None, "tool_calls": [call(a), call(b)]} for a, b in ("ab", "cd")]
+    said = told(calls[0], output("b", "2"), output("a", "1"), calls[1], output("d", "4"), output("c", "3"))[0]
+    assert [message["content"] for message in said[1::2]] == ["Result: 1\nResult: 2", "Result: 3\nResult: 4"]
+
+
+MARKUP = stream(*map(chunk, (CALL[:9], CALL[9:30], CALL[30:])), chunk(finish="stop"))
+PROMPTED = {"backend": {"kind": "llamacpp"}, "model": {"tools": "prompt"}}
+
+
+@pytest.mark.parametrize("kind", ["openai", "vllm", "llamacpp", "transformers"])
+async def test_a_call_in_the_text_is_a_call_whatever_the_server_is(kind):
+    async with gateway(MARKUP, backend={"kind": kind}, model={"tools": "prompt"}) as site:
+        answer = await site.chat(stream=True, tools=TOOLS)
+        assert site.asked["messages"][0] == {"role": "system", "content": OFFER}
+        assert "tools" not in site.asked and "tool_choice" not in site.asked
+    assert answer.headers["x-gateway-warnings"] == "emulated:tools"
+    assert '"name":"weather"' in answer.text and "tool_call>" not in answer.text
+
+
+async def test_a_whole_answer_is_read_likewise():
+    async with gateway(whole(said(f"I look.\n{CALL}")), **PROMPTED) as site:
+        (choice,) = (await site.chat(tools=TOOLS)).json()["choices"]
+    assert choice["finish_reason"] == "tool_calls" and choice["message"]["content"] == "I look."
+    assert choice["message"]["tool_calls"][0]["function"] == {"name": "weather", "arguments": '{"city":"Oslo"}'}
+
+
+async def test_a_response_likewise():
+    async with gateway(MARKUP, **PROMPTED) as site:
+        tools = [{"type": "function", **tool["function"]} for tool in TOOLS]
+        response = checked((await site.respond(stream=True, tools=tools)).content)
+    assert [(item["type"], item["name"]) for item in response["output"]] == [("function_call", "weather")]
+
+
+async def test_a_call_that_has_to_come_is_a_form_of_the_answer():
+    async with gateway(MARKUP, **PROMPTED) as site:
+        answer = await site.chat(stream=True, tools=TOOLS, tool_choice="required")
+        (system, _), form = site.asked["messages"], site.asked["response_format"]
+    assert system["content"].startswith(OFFER) and "with a call of one of the tools" in system["content"]
+    names = [one["properties"]["name"] for one in form["json_schema"]["schema"]["anyOf"]]
+    assert names == [{"const": "weather"}, {"const": "clock"}]
+    assert answer.headers["x-gateway-warnings"] == "emulated:tools, emulated:tool_choice"
+
+
+async def test_where_none_may_be_called_none_is_told_of():
+    async with gateway(HELLO, **PROMPTED) as site:
+        await site.chat(stream=True, tools=TOOLS, tool_choice="none")
+        assert [message["role"] for message in site.asked["messages"]] == ["user"]
+
+
+@given(st.lists(st.sampled_from(["user", "assistant", "calls", "tool"]), max_size=9))
+def test_no_words_are_lost(roles):
+    messages = []
+    for i, role in enumerate(roles):
+        if role == "calls":
+            messages.append(
+                {"role": "assistant", "content": f"<{i}>", "tool_calls": [call(f"c{i}", f'{{"n":"<{i}!>"}}')]}
+            )
+        elif role == "tool":
+            messages.append(output(f"c{i - 1}", f"<{i}>"))
+        else:
+            messages.append({"role": role, "content": f"<{i}>"})
+    text = "".join(message["content"] for message in told(*messages)[0])
+    assert all(f"<{i}>" in text for i in range(len(roles)))
+    assert all(f"<{i}!>" in text for i, role in enumerate(roles) if role == "calls")

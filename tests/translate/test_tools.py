@@ -1,0 +1,547 @@
+"""What a backend cannot do is offered to it in another shape, and turned back: names, kinds of tools, what is allowed."""
+
+import json
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+from msgspec.structs import replace
+from openai.types.responses import ResponseApplyPatchToolCall, ResponseFunctionShellToolCall, ResponseToolSearchCall
+from openai.types.responses.response_output_item import LocalShellCall
+
+from gateway.errors import Problem
+from gateway.events import (
+    Annotation,
+    Extra,
+    Failure,
+    Finish,
+    HostedTool,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolArgs,
+    ToolEnd,
+    ToolInput,
+    ToolStart,
+    Usage,
+)
+from gateway.ledger import Ledger
+from gateway.request import Named, Request, Tool
+from gateway.translate import close, custom_input, feed, naming, shims, translate
+from support.format_events import EXAMPLES
+from support.pipeline import chunk, cut, events_of, grammatical, merge, singly
+
+FUNCTION = {"name": "f", "parameters": {"type": "object", "properties": {}}}
+
+
+def offer(*tools, calls=(), **fields):
+    """A request for these tools, and with these calls in its past."""
+    called = [{"role": "assistant", "content": None, "tool_calls": [*calls]}] if calls else []
+    return Request(model="m", messages=({"role": "user", "content": "q"}, *called), tools=tools, **fields)
+
+
+def tool(name, kind="function", namespace="", **said):
+    return Tool(name, {"name": name, **said}, kind, namespace)
+
+
+def past_call(kind="function", **said):
+    return {"id": "c", "type": kind, kind: said}
+
+
+def call(name, *pieces, number=0, choice=0, complete=True):
+    """The events of a call that came in these pieces."""
+    start = ToolStart(choice, number, f"call_{choice}_{number}", name, signature="s")
+    return [start, *(ToolArgs(choice, number, piece) for piece in pieces), ToolEnd(choice, number, complete)]
+
+
+def answered(request, events, ledger=None):
+    """The events as the client's endpoint gets them."""
+    _, filters = translate(request, ledger or Ledger())
+    return merge([*feed(filters, events), *close(filters)])
+
+
+def called(request, name, arguments, complete=True, ledger=None):
+    """Kind, namespace, name and arguments, or input, of a call of the backend's."""
+    events = [*call(name, *singly(arguments), complete=complete), Finish(0, "tool_calls")]
+    start, said, end, _ = answered(request, events, ledger)
+    assert (start.id, start.signature, end.complete) == ("call_0_0", "s", complete)
+    return start.kind, start.namespace, start.name, said.text if start.kind == "custom" else said.json
+
+
+def names(request):
+    lowered, _ = translate(request, Ledger())
+    assert all(tool.definition["name"] == tool.name and not tool.namespace for tool in lowered.tools)
+    return [tool.name for tool in lowered.tools]
+
+
+# The onion
+
+
+def test_a_request_of_plain_functions_is_passed_as_it_is():
+    request = offer(
+        tool("f"), tool("g"), calls=[past_call(name="f", arguments="{}"), past_call(name="h", arguments="")]
+    )
+    ledger = Ledger()
+    assert translate(request, ledger) == (request, [])
+    assert translate(request, ledger)[0] is request and ledger.entries() == []
+
+
+def test_what_is_lowered_first_is_raised_last():
+    request = offer(tool("edit", "custom", "code"), tool("shell", "shell"), tool("f", namespace="code"))
+    lowered, filters = translate(request, Ledger())
+    assert [(one.name, one.kind) for one in lowered.tools] == [
+        ("code__edit", "function"), ("shell", "function"), ("code__f", "function"),
+    ]  # fmt: skip
+    assert len(filters) == 3
+    assert called(request, "code__edit", '{"input": "x"}') == ("custom", "code", "edit", "x")
+    assert called(request, "code__f", '{"a": 1}') == ("function", "code", "f", '{"a": 1}')
+    assert called(request, "shell", '{"commands": []}')[:3] == ("shell", "", "shell")
+
+
+def test_what_is_not_passed_as_it_came_is_listed():
+    ledger = Ledger()
+    translate(offer(tool("e", "custom"), tool("shell", "shell"), tool("f" * 65, namespace="n")), ledger)
+    assert ledger.entries() == [
+        "translated:tools.namespace", "renamed:tools.name", "emulated:tools.custom", "emulated:tools.shell",
+    ]  # fmt: skip
+
+
+# Names
+
+LONG = "n" * 62
+NAMES = [  # tools as (namespace, name), their flat names
+    ([("", "f"), ("a", "f")], ["f", "a__f"]),
+    ([("a", "f"), ("b", "f")], ["a__f", "b__f"]),
+    ([("a", "f"), ("", "a__f")], ["a__f_078b5e44", "a__f"]),
+    ([("a", "b__c"), ("a__b", "c")], ["a__b__c", "a__b__c_a92700ce"]),
+    ([("", "x" * 65), ("", "a.b/c é")], ["x" * 65, "a.b/c é"]),
+    ([("n", "x" * 61)], ["n__" + "x" * 61]),
+    ([(LONG, "f"), (LONG, "g")], [LONG[:55] + "_c7179584", LONG[:55] + "_97a5b5e4"]),
+    ([("n", "a.b/c é")], ["n__a_b_c___1c2a7d0d"]),
+]
+
+
+@pytest.mark.parametrize(("tools", "flat"), NAMES)
+def test_names_are_flat_and_differ(tools, flat):
+    assert names(offer(*(tool(name, namespace=namespace) for namespace, name in tools))) == flat
+
+
+NAMED = st.builds(Named, st.text("ab_-.é", min_size=1, max_size=3) | st.sampled_from(["x" * 70, "y" * 64]), st.sampled_from(["", "a", "a_", "b" * 63]))  # fmt: skip
+
+
+@settings(max_examples=4 * EXAMPLES)
+@given(st.lists(NAMED, unique=True, min_size=1, max_size=6), st.lists(NAMED, max_size=3))
+def test_any_names_become_flat_ones_and_come_back(offered, past):
+    tools = [tool(named.name, namespace=named.namespace) for named in offered]
+    calls = [past_call(name=named.name, namespace=named.namespace, arguments="{}") for named in [*offered, *past]]
+    request = offer(*tools, calls=calls, tool_choice=offered[0], allowed=frozenset(offered))
+    lowered, _ = translate(request, Ledger())
+    flat = [tool.name for tool in lowered.tools]
+    assert len({*flat}) == len(flat)
+    assert lowered.tool_choice == Named(flat[0]) and lowered.allowed == frozenset(map(Named, flat))
+    shown = [one["function"] for one in lowered.messages[1]["tool_calls"]]
+    assert [one["name"] for one in shown[: len(flat)]] == flat
+    for name, named in zip([one["name"] for one in shown], [*offered, *past], strict=True):
+        assert re.fullmatch("[a-zA-Z0-9_-]{1,64}", name) if named.namespace else name == named.name
+    for name, named in zip(flat, offered, strict=True):
+        assert called(request, name, "{}") == ("function", named.namespace, named.name, "{}")
+
+
+def test_a_name_that_nobody_offered_stays():
+    assert called(offer(tool("f", namespace="a")), "f", "{}") == ("function", "", "f", "{}")
+
+
+def test_past_calls_are_flattened_though_no_tools_are_offered_any_more():
+    calls = [past_call(name="echo", namespace="mcp__toy", arguments="{}"), past_call(name="f", arguments="{}")]
+    lowered, filters = translate(offer(calls=calls), Ledger())
+    assert [one["function"] for one in lowered.messages[1]["tool_calls"]] == [
+        {"name": "mcp__toy__echo", "arguments": "{}"}, {"name": "f", "arguments": "{}"},
+    ]  # fmt: skip
+    assert filters == []
+
+
+def test_a_past_call_by_the_flat_name_leaves_the_name_to_the_tool():
+    request = offer(tool("f", namespace="a"), calls=[past_call(name="a__f", arguments="{}")])
+    lowered, _ = translate(request, Ledger())
+    assert lowered.tools[0].name == lowered.messages[1]["tool_calls"][0]["function"]["name"] == "a__f"
+
+
+FUNCTIONS = st.builds(tool, st.sampled_from(["f", "g", "x" * 70, "é", "shell"]))
+CALLED = st.builds(lambda name: past_call(name=name, arguments="{}"), st.sampled_from(["f", "h", "shell"]))
+
+
+@settings(max_examples=4 * EXAMPLES)
+@given(st.lists(FUNCTIONS, max_size=4), st.lists(CALLED, max_size=3), st.sampled_from([None, "required", Named("f")]))
+def test_functions_are_what_they_are(tools, calls, choice):
+    """So that nobody need look for what they stand for."""
+    request, ledger = offer(*tools, calls=calls, tool_choice=choice), Ledger()
+    for one in (naming, custom_input, shims):
+        assert one.translate(request, ledger) == (request, [])
+    assert translate(request, ledger) == (request, []) and ledger.entries() == []
+
+
+# Kinds of tools
+
+EXEC = {"type": "exec", "env": {}, "timeout_ms": None, "user": None, "working_directory": None}
+RUN = {"timeout_ms": None, "max_output_length": None}
+FITTING = [  # kind, arguments, the fields of the item
+    ("local_shell", {"command": ["ls", "-l"]}, {"action": {**EXEC, "command": ["ls", "-l"]}}),
+    ("local_shell", {"command": [], "workdir": "/w", "timeout_ms": 5, "env": {"A": "b"}},
+     {"action": {**EXEC, "command": [], "working_directory": "/w", "timeout_ms": 5, "env": {"A": "b"}}}),
+    ("shell", {"commands": ["ls", "pwd"]}, {"action": {**RUN, "commands": ["ls", "pwd"]}, "environment": None}),
+    ("shell", {"commands": ["ls"], "timeout_ms": 5, "max_output_length": 9},
+     {"action": {"commands": ["ls"], "timeout_ms": 5, "max_output_length": 9}, "environment": None}),
+    ("apply_patch", {"type": "create_file", "path": "a", "diff": "+x"},
+     {"operation": {"type": "create_file", "path": "a", "diff": "+x"}}),
+    ("apply_patch", {"type": "update_file", "path": "a", "diff": "-x"},
+     {"operation": {"type": "update_file", "path": "a", "diff": "-x"}}),
+    ("apply_patch", {"type": "delete_file", "path": "a"}, {"operation": {"type": "delete_file", "path": "a"}}),
+    ("tool_search", {"query": "x", "most": [1]}, {"arguments": {"query": "x", "most": [1]}, "execution": "client"}),
+]  # fmt: skip
+REPAIRED = [
+    ("local_shell", {"command": "ls | wc"}, {"action": {**EXEC, "command": ["bash", "-lc", "ls | wc"]}}),
+    ("shell", {"commands": "ls"}, {"action": {**RUN, "commands": ["ls"]}, "environment": None}),
+    ("shell", {"commands": ["ls"], "timeout_ms": "5"}, {"action": {**RUN, "commands": ["ls"], "timeout_ms": 5}, "environment": None}),
+    ("shell", {"commands": ["ls"], "why": "so"}, {"action": {**RUN, "commands": ["ls"]}, "environment": None}),
+    ("apply_patch", {"type": "delete_file", "path": "a", "diff": "-x"}, {"operation": {"type": "delete_file", "path": "a"}}),
+]  # fmt: skip
+UNFIT = [
+    ("local_shell", "{}"), ("local_shell", '{"command": 5}'), ("local_shell", '{"command": ["ls"], "env": {"A": 1}}'),
+    ("shell", '{"commands": [1]}'), ("shell", '{"commands": ["ls"], "timeout_ms": "soon"}'), ("shell", '["ls"]'),
+    ("apply_patch", '{"type": "update_file", "path": "a"}'), ("apply_patch", '{"type": "move", "path": "a"}'),
+    ("apply_patch", "*** Begin Patch"), ("tool_search", '"x"'), ("tool_search", '{"query": ' + "[" * 5000),
+]  # fmt: skip
+ITEMS = {
+    "local_shell": LocalShellCall,
+    "shell": ResponseFunctionShellToolCall,
+    "apply_patch": ResponseApplyPatchToolCall,
+    "tool_search": ResponseToolSearchCall,
+}
+
+
+@pytest.mark.parametrize(("kind", "arguments", "fields"), [*FITTING, *REPAIRED])
+def test_a_call_of_a_shim_is_an_item_that_the_sdk_takes(kind, arguments, fields):
+    ledger = Ledger()
+    *named, said = called(offer(tool(kind, kind)), kind, json.dumps(arguments), ledger=ledger)
+    assert (named, json.loads(said)) == ([kind, "", kind], fields)
+    item = {"id": "i", "call_id": "c", "status": "completed", "type": f"{kind}_call", **json.loads(said)}
+    ITEMS[kind].model_validate_json(json.dumps(item), strict=True)
+    repaired = ["repaired:tool_calls.function.arguments"] if (kind, arguments, fields) in REPAIRED else []
+    assert ledger.entries() == [f"emulated:tools.{kind}", *repaired]
+
+
+@pytest.mark.parametrize(("kind", "arguments"), UNFIT)
+def test_a_call_that_does_not_fit_is_a_plain_one(kind, arguments):
+    ledger = Ledger()
+    assert called(offer(tool(kind, kind)), kind, arguments, ledger=ledger) == ("function", "", kind, arguments)
+    assert ledger.entries() == [f"emulated:tools.{kind}", "forwarded:tool_calls.function.arguments"]
+
+
+def test_a_call_that_was_cut_is_a_plain_one():
+    ledger = Ledger()
+    for arguments in ('{"commands": ["ls', '{"commands": ["ls"]}'):
+        said = called(offer(tool("shell", "shell")), "shell", arguments, complete=False, ledger=ledger)
+        assert said == ("function", "", "shell", arguments)
+    assert ledger.entries() == ["emulated:tools.shell"]
+
+
+@pytest.mark.parametrize(("kind", "arguments", "fields"), FITTING)
+@pytest.mark.parametrize("offered", [True, False])
+def test_a_past_call_of_a_shim_is_the_function_call_that_it_was(kind, arguments, fields, offered):
+    signed = {"provider_specific_fields": {"thought_signature": "s"}}
+    calls = [{**past_call(kind, name=kind, arguments=json.dumps(fields)), **signed}]
+    lowered, filters = translate(offer(*[tool(kind, kind)][:offered], calls=calls), Ledger())
+    (one,) = lowered.messages[1]["tool_calls"]
+    function = one.pop("function")
+    assert one == {"id": "c", "type": "function", **signed} and len(filters) == offered
+    assert (function["name"], json.loads(function["arguments"])) == (kind, arguments)
+
+
+def test_past_arguments_of_a_search_may_be_any_json():
+    calls = [past_call("tool_search", name="tool_search", arguments='{"arguments": "x", "execution": "client"}')]
+    lowered, _ = translate(offer(calls=calls), Ledger())
+    assert lowered.messages[1]["tool_calls"][0]["function"] == {"name": "tool_search", "arguments": '"x"'}
+
+
+def test_what_the_client_says_of_a_shim_is_told():
+    lowered, _ = translate(
+        offer(tool("tool_search", "tool_search", description="More.", parameters={"p": 1})), Ledger()
+    )
+    (one,) = lowered.tools
+    assert one.kind == "function" and one.definition["parameters"] == {"p": 1}
+    assert one.definition["description"].endswith(".\n\nMore.")
+
+
+@pytest.mark.parametrize("kind", ITEMS)
+def test_a_shim_is_described(kind):
+    (one,) = translate(offer(tool(kind, kind)), Ledger())[0].tools
+    assert one.name == kind and one.definition["description"]
+    assert {*one.definition["parameters"]["required"]} <= {*one.definition["parameters"]["properties"]}
+
+
+def test_a_shim_that_gave_way_to_a_function_keeps_its_past_calls():
+    fields = json.dumps({"action": {"commands": ["ls"]}})
+    calls = [past_call("shell", name="shell", arguments=fields), past_call(name="shell", arguments="{}")]
+    lowered, _ = translate(offer(tool("shell"), tool("shell_1", "shell"), calls=calls), Ledger())
+    assert [one["function"]["name"] for one in lowered.messages[1]["tool_calls"]] == ["shell_1", "shell"]
+
+
+# Custom input
+
+ODD = [  # arguments, the input that they are
+    ('{"input": "a\\"b\\\\c\\n\\t\\u0000\\u00e9\\/"}', 'a"b\\c\n\t\0é/'),
+    ('{"input": "a\nb"}', "a\nb"),
+    ('{"input":"\\ud83d\\ude00😀"}', "😀😀"),
+    ('{"input": "\\ud83d"}', "\ufffd"),
+    ('{"input": "\\ude00\\ud83d!\\ud83dA"}', "\ufffd\ufffd!\ufffdA"),
+    ('{"input": "x", "why": 1}', "x"),
+    ('{"why": {"input": ["}", "input"]}, "so": "\\"", "input": "x"}', "x"),
+    ('{"input": ""}', ""),
+    ('{"input": "cut', "cut"),
+    ('{"input": "cut \\ud83d\\', "cut \ufffd"),
+    *((raw, raw) for raw in (
+        "*** Begin Patch\n+\\u00e9", '"input"', '{"code": "x"}', '{"input": 5}', '{"input": {"a": 1}}', "", '{"inp',
+        '{"a": 1', '{"a" 1}', '{"a": 1 "input": "x"}', "{}", '["input"]', " ",
+    )),
+]  # fmt: skip
+
+
+def inputs(pieces):
+    """The text of a custom call after each of its pieces."""
+    _, filters = translate(offer(tool("edit", "custom")), Ledger())
+    said, text = [], ""
+    for event in call("edit", *pieces):
+        text += "".join(after.text for after in feed(filters, [event]) if type(after) is ToolInput)
+        said.append(text)
+    return said
+
+
+@pytest.mark.parametrize(("arguments", "wanted"), ODD)
+def test_custom_input_is_the_same_however_it_is_cut(arguments, wanted):
+    for pieces in (singly(arguments), *((arguments[:i], arguments[i:]) for i in range(len(arguments) + 1))):
+        said = inputs(pieces)
+        assert said[-1] == wanted and all(wanted.startswith(text) for text in said)
+
+
+OTHERS = st.dictionaries(st.text(max_size=3).filter(lambda name: name != "input"), st.recursive(st.none() | st.text(max_size=3), st.lists, max_leaves=3), max_size=2)  # fmt: skip
+
+
+@settings(max_examples=4 * EXAMPLES)
+@given(st.text(max_size=30), OTHERS, OTHERS, st.booleans(), st.data())
+def test_any_text_is_passed_by_a_custom_tool(text, before, after, escaped, data):
+    arguments = json.dumps({**before, "input": text, **after}, ensure_ascii=escaped)
+    assert inputs(cut(data, arguments))[-1] == text
+
+
+@settings(max_examples=4 * EXAMPLES)
+@given(st.text('{}[]":,\\ud83 inpt'), st.data())
+def test_any_arguments_are_the_same_input_however_they_are_cut(arguments, data):
+    assert inputs(cut(data, arguments))[-1] == inputs([arguments])[-1]
+
+
+PATTERNS = [  # a regex, what all of the input has to match
+    ("[0-9]+", "^([0-9]+)$"),
+    ("^[0-9]+$", "^([0-9]+)$"),
+    ("yes|no", "^(yes|no)$"),
+    (r"(a\.b)?[x-z_.-]{2,3}é{2}", r"^((a\.b)?[x-z_.-]{2,3}é{2})$"),
+    *((regex, None) for regex in (
+        "", "(a", "a)", "[z-a]", "[a", "a{3,1}", "a{1}{2}", "a+?", "a++", r"\d", r"\bx", r"a\$$b", "a\\", ".*", "[^a]",
+        "(?:a)", "(?i)a", "(?=a)", '"', "a\n", r"[\]]", "[a--b]", "[a&&b]", "[[a]]", "(" * 5000 + ")" * 5000,
+        "a{9999999999}",
+    )),
+]  # fmt: skip
+
+
+def custom(syntax, definition, ledger):
+    format = {"type": "grammar", "grammar": {"syntax": syntax, "definition": definition}}
+    lowered, _ = translate(offer(tool("edit", "custom", description="Edits.", format=format)), ledger)
+    return lowered.tools[0].definition
+
+
+@pytest.mark.parametrize(("regex", "pattern"), PATTERNS)
+def test_a_regex_that_every_engine_knows_is_a_pattern(regex, pattern):
+    ledger = Ledger()
+    said = custom("regex", regex, ledger)
+    assert said["parameters"]["properties"]["input"].get("pattern") == pattern
+    assert said["description"] == f"Edits.\n\nThe input has to match this regex grammar:\n{regex[:8192]}"
+    assert "unenforced:tools.custom.format" in ledger.entries()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "entries"),
+    [
+        ('{"input": "x"}', []),
+        ('{"input": "x"} \n', []),
+        ('{"why": {}, "input": "x"}', ["dropped:tool_calls.function.arguments"]),
+        ('{"input": "x", "why": ""}', ["dropped:tool_calls.function.arguments"]),
+        ("x", []),
+    ],
+)
+def test_what_stands_beside_the_input_is_dropped_and_listed(arguments, entries):
+    ledger = Ledger()
+    _, filters = translate(offer(tool("edit", "custom")), ledger)
+    told = [one for event in call("edit", arguments) for one in feed(filters, [event])]
+    assert "".join(event.text for event in told if type(event) is ToolInput) == "x"
+    assert ledger.entries()[1:] == entries
+
+
+@settings(max_examples=8 * EXAMPLES)
+@given(st.text("ab0|()[]{}^$.*+?\\-&,"))
+def test_a_pattern_is_a_regex_of_the_same_meaning(regex):
+    if pattern := custom_input._pattern(regex):
+        assert re.compile(pattern).pattern == f"^({regex.removeprefix('^').removesuffix('$')})$"
+
+
+def test_a_grammar_is_told_as_text_and_listed():
+    ledger = Ledger()
+    said = custom("lark", "start: x" + "y" * 9000, ledger)
+    assert said["description"].endswith("lark grammar:\nstart: x" + "y" * 8184)
+    assert ledger.entries() == ["emulated:tools.custom", "unenforced:tools.custom.format"]
+
+
+@pytest.mark.parametrize("format", [None, {"type": "text"}, {"type": "grammar", "grammar": "x"}])
+def test_a_format_that_says_nothing_is_none(format):
+    lowered, _ = translate(offer(tool("edit", "custom", format=format)), Ledger())
+    assert lowered.tools[0].definition["description"] == ""
+
+
+def test_past_custom_calls_are_lowered():
+    signed = {"provider_specific_fields": {"thought_signature": "s"}}
+    edit = past_call("custom", name="edit", namespace="a", input='"x"')
+    lowered, filters = translate(offer(calls=[{**edit, **signed}, past_call(name="f", arguments="{}")]), Ledger())
+    assert {*lowered.messages[1]["tool_calls"][0]} == {"id", "type", "function", *signed}
+    assert [one["function"] for one in lowered.messages[1]["tool_calls"]] == [
+        {"name": "a__edit", "arguments": '{"input":"\\"x\\""}'}, {"name": "f", "arguments": "{}"},
+    ]  # fmt: skip
+    assert filters == []
+
+
+# Which calls count
+
+
+def counted(events):
+    return [(event.call, event.name) for event in events if type(event) is ToolStart]
+
+
+def test_a_call_that_is_not_allowed_does_not_count():
+    request = offer(tool("f"), tool("g", namespace="n"), tool("h"), allowed=frozenset([Named("h")]))
+    lowered, _ = translate(request, Ledger())
+    assert [tool.name for tool in lowered.callable_tools] == ["h"]
+    events = [*call("f", "{}"), *call("h", "{}", number=1), *call("n__g", "{}", number=2), *call("x", "{}", number=3)]
+    ledger = Ledger()
+    said = answered(request, [*events, Finish(0, "tool_calls")], ledger)
+    assert grammatical(said) and counted(said) == [(0, "h"), (1, "x")] and said[-1] == Finish(0, "tool_calls")
+    assert "dropped:tool_calls" in ledger.entries()
+
+
+@pytest.mark.parametrize(("reason", "wanted"), [("tool_calls", "stop"), ("length", "length"), ("stop", "stop")])
+def test_an_answer_without_a_call_that_counts_just_stops(reason, wanted):
+    request = offer(tool("f"), tool("h"), allowed=frozenset([Named("h")]))
+    assert answered(request, [*call("f", "{}"), Text(0, "a"), Finish(0, reason)]) == [Text(0, "a"), Finish(0, wanted)]
+
+
+def test_all_that_are_allowed_need_no_filter():
+    request = offer(tool("f"), tool("h"), allowed=frozenset([Named("h"), Named("f")]))
+    assert translate(request, Ledger()) == (request, [])
+
+
+def test_the_first_call_that_is_allowed_is_the_one_that_is_kept():
+    request = offer(tool("f"), tool("h"), allowed=frozenset([Named("h")]), rest={"parallel_tool_calls": False})
+    events = [*call("f", "{}"), *call("h", "1", number=1), *call("h", "2", number=2), Finish(0, "tool_calls")]
+    assert answered(request, events) == [
+        ToolStart(0, 0, "call_0_1", "h", signature="s"), ToolArgs(0, 0, "1"), ToolEnd(0, 0), Finish(0, "tool_calls"),
+    ]  # fmt: skip
+
+
+# A prompt that is only read
+
+
+def test_a_prompt_that_is_only_read_is_shown_whole_and_asked_one_token():
+    request = offer(tool("f"), tool_choice="required", max_tokens=50, rest={"parallel_tool_calls": False})
+    lowered, filters = translate(replace(request, generates=False), Ledger())
+    assert lowered == replace(request, generates=False, max_tokens=1) and len(filters) == 2
+    assert translate(request, Ledger())[0] is request
+
+
+@pytest.mark.parametrize("end", ["length", "tool_calls", "content_filter", "stop"])
+def test_nothing_of_what_is_said_comes_through(end):
+    remark = Extra(None, "prompt_token_ids", Raw(b"[1]"))
+    said = [
+        remark, Extra(0, "token_ids", Raw(b"[2]")), Reasoning(0, "h"), Text(0, "a"), Refusal(0, "n"), Annotation(0, Raw(b"{}")),
+        HostedTool(0, Raw(b"{}")), *call("edit", '{"input": "', complete=False), Finish(0, end), Usage(9, 4, 5, 2),
+    ]  # fmt: skip
+    request = offer(tool("edit", "custom"), generates=False)
+    assert answered(request, said) == [remark, Finish(0, "stop"), Usage(9, 0, 5)]
+
+
+def test_a_prompt_that_cannot_be_read_is_a_failure():
+    failure = Failure(Problem(400, "Too long.", "context_length_exceeded"))
+    assert answered(offer(generates=False), [Text(0, "a"), failure]) == [failure]
+
+
+def test_an_estimate_counts_nothing_that_was_not_to_be_said():
+    request = offer(generates=False)
+    _, filters = translate(request, Ledger())
+    assert events_of([chunk(content="a word"), chunk("length")], filters=filters) == [Finish(0, "stop"), Usage(10, 0)]
+
+
+# Any of it
+
+EVERYTHING = offer(
+    tool("f"), tool("edit", "custom", "code"), tool("shell", "shell"), tool("apply_patch", "apply_patch"),
+    tool("f", namespace="code"), tool("no"), tool("no", namespace="code"),
+)  # fmt: skip
+CALLABLE = frozenset(Named(tool.name, tool.namespace) for tool in EVERYTHING.tools if tool.name != "no")
+CALLED = st.sampled_from(["f", "code__edit", "shell", "apply_patch", "code__f", "no", "code__no", "unknown"])
+ARGUMENTS = st.sampled_from(["{}", '{"input": "a\\n"}', '{"commands": ["ls"]}', '{"type": "delete_file", "path": "a"}', '{"a'])  # fmt: skip
+
+
+@st.composite
+def answers(draw):
+    """What a normaliser may say of one choice, and the same cut otherwise."""
+    one, other, number = [], [], 0
+    for text, name, arguments in draw(st.lists(st.tuples(st.booleans(), CALLED, ARGUMENTS), max_size=5)):
+        if text:
+            one.append(Text(0, "a"))
+            other.append(Text(0, "a"))
+            continue
+        complete = arguments.endswith("}")
+        one += call(name, arguments, number=number, complete=complete)
+        other += call(name, *cut(draw(st.data()), arguments), number=number, complete=complete)
+        number += 1
+    end = [Finish(0, "tool_calls" if number else "stop")]
+    return one + end, other + end
+
+
+@settings(max_examples=6 * EXAMPLES)
+@given(answers(), st.booleans(), st.booleans())
+def test_the_filters_keep_the_grammar_and_see_no_cuts(answer, allowed, single):
+    request = replace(EVERYTHING, allowed=CALLABLE if allowed else None, rest={"parallel_tool_calls": not single})
+    whole, pieces = (answered(request, events) for events in answer)
+    assert whole == pieces and grammatical(whole)
+    calls = [event for event in whole if type(event) is ToolStart]
+    assert (whole[-1].reason == "tool_calls") is bool(calls)
+    assert not allowed or all(start.name != "no" for start in calls)
+    assert not single or len(calls) <= 1
+    assert all(not start.name.startswith("code__") for start in calls)
+
+
+@settings(max_examples=2 * EXAMPLES)
+@given(answers(), answers(), st.randoms(use_true_random=False))
+def test_choices_do_not_see_each_other(first, second, random):
+    queues = [[*first[1]], [Usage(1, 1)], [_of_choice(event, 1) for event in second[1]]]
+    events = []
+    while any(queues):
+        events.append(random.choice([queue for queue in queues if queue]).pop(0))
+    request = replace(EVERYTHING, allowed=CALLABLE)
+    said = answered(request, events)
+    for choice, (whole, _) in enumerate((first, second)):
+        mine = merge([event for event in said if getattr(event, "choice", None) == choice])
+        assert mine == answered(request, [_of_choice(event, choice) for event in whole])
+    assert Usage(1, 1) in said
+
+
+def _of_choice(event, choice):
+    return replace(event, choice=choice)
