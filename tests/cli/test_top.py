@@ -28,8 +28,8 @@ from gateway.server.console.document import Model, Overview, Pace, Place, Server
 from gateway.server.console.tables import plain, tables
 from gateway.server.console.top import Gateway, Unseen, keyboard, show, watch
 from gateway.server.telemetry.sight import Failure
-from support.app import gateway
-from support.overview import KEYS, PATH, bearer, seen
+from support.app import bearer, gateway
+from support.overview import KEYS, PATH, seen
 from support.upstream import HELLO, whole
 
 ROOT = "http://gateway:8900"

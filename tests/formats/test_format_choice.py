@@ -15,10 +15,10 @@ from gateway.normaliser import Normaliser
 from gateway.server.learning import Learner
 from support import ollama
 from support.app import gateway
-from support.jobs import until
 from support.pipeline import merge, setting
 from support.sse import payloads
 from support.upstream import HANG, HELLO, SOON, chunk, frame, said, stream, whole
+from support.wait import until
 
 TOOLS = [{"type": "function", "function": {"name": "clock", "parameters": {"type": "object", "properties": {}}}}]
 CALL = "<tool_call>\n<function=clock>\n</function>\n</tool_call>"

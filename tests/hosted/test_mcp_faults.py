@@ -12,12 +12,13 @@ from gateway import config
 from gateway.server.tools.sessions import Session
 from gateway.server.tools.target import ServerFailed, Target
 from support.app import gateway, listening
-from support.jobs import ended, get, until, where
+from support.jobs import ended, get, where
 from support.mcp_requests import ASKING, ECHO, MCP, calling, of_type
 from support.mcp_server import TOOL, Liar, operators, toys
 from support.responses_events import checked, checked_whole
 from support.sse import events
 from support.upstream import CLOSE, HELLO, KEY, SOON, chunk, head, whole
+from support.wait import until
 
 WAIT = ("toys__wait", {})
 

@@ -15,12 +15,13 @@ from gateway.server.app import create_app
 from gateway.server.recording import recorder, writer
 from gateway.server.recording.tape import Tape, opening
 from support.app import HELLO_MESSAGES, gateway, listening, settings
-from support.jobs import ended, until
+from support.jobs import ended
 from support.mcp_server import operators, toys
 from support.pipeline import chunk as piece
 from support.pipeline import setting, upstream
 from support.recordings import events, recordings
 from support.upstream import CLOSE, COUNTS, HANG, HELLO, KEY, call, chunk, frame, head, stream, whole
+from support.wait import until
 from support.websocket import connected
 
 THOUGHT = stream(chunk("<think>I am B"), chunk("ob</think>Hi"), chunk(finish="stop"), frame(choices=[], usage=COUNTS))

@@ -22,9 +22,9 @@ from gateway.server.recording.order import Folder, Order, packed, unpacked
 from gateway.server.recording.writer import Writer
 from support.app import gateway
 from support.gateway_process import process
-from support.jobs import until
 from support.recordings import add, events, recordings
 from support.upstream import HELLO, Upstream
+from support.wait import until
 
 
 def order(folder, *said, id="1", files=9, size=1 << 20):

@@ -9,9 +9,9 @@ from gateway.config import Queue
 from gateway.server.admission import Asker, Gate, Place
 from support.app import problem
 from support.backends import fleet
-from support.jobs import until
 from support.sse import comments, text_of
 from support.upstream import HELLO, chunk, head, said, whole
+from support.wait import until
 
 FULL = (503, "server_error", "server_is_overloaded", None)
 

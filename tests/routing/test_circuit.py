@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from support.backends import fleet
-from support.jobs import until
 from support.sse import text_of
 from support.upstream import CLOSE, END, HANG, HELLO, chunk, frame, head, said, stream, whole
+from support.wait import until
 
 HTML = whole(b"<html>no</html>", type="text/html")
 EMPTY = [head(), END]

@@ -13,9 +13,9 @@ from gateway.server.ways import Ways
 from gateway.turn import Turn
 from support.app import problem
 from support.backends import fleet
-from support.jobs import until
 from support.sse import comments, events, payloads, text_of
 from support.upstream import CLOSE, END, HANG, HELLO, RESET, chunk, frame, head, said, silent, stream, whole
+from support.wait import until
 
 OF_A_REQUEST = Answer, Attempts, Exchange, Question, Turn, Ways
 OVERLONG = whole({"error": {"message": "maximum context length is 8 tokens", "code": "context_length_exceeded"}}, 400)

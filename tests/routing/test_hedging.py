@@ -7,9 +7,9 @@ import pytest
 from gateway.server.hedging import Hedged, Second
 from support.app import problem
 from support.backends import fleet
-from support.jobs import until
 from support.sse import text_of
 from support.upstream import CLOSE, HANG, HELLO, chunk, head, said, silent, stream, whole
+from support.wait import until
 
 HEDGED = {"hedge_seconds": 0.05}
 B = stream(chunk("B"), chunk(finish="stop"))

@@ -3,9 +3,9 @@
 import asyncio
 
 from support.backends import fleet
-from support.jobs import until
 from support.sse import text_of
 from support.upstream import CLOSE, HELLO, whole
+from support.wait import until
 
 OFTEN = {"probe_seconds": 0.05}
 

@@ -10,7 +10,7 @@ import pytest
 
 import gateway as gateway_package
 from gateway.server.console import page
-from support.app import gateway, problem
+from support.app import bearer, gateway, problem
 from support.backends import fleet
 from support.paths import ROOT
 from support.upstream import HELLO, whole
@@ -22,10 +22,6 @@ KEYS = [
 ]
 ON = {"inspector": {"enabled": True}}
 EVIL = "<img/src=x/onerror=alert(1)>\"'"
-
-
-def bearer(key):
-    return {"authorization": f"Bearer {key}"}
 
 
 class Read(HTMLParser):

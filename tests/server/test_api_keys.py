@@ -22,18 +22,14 @@ from gateway.config import Config, ConfigError, effective, parse
 from gateway.server.app import create_app
 from gateway.server.auth import Doorkeeper
 from gateway.server.strangers import Strangers
-from support.app import HELLO_MESSAGES, gateway, listening, problem, settings
+from support.app import HELLO_MESSAGES, bearer, gateway, listening, problem, settings
 from support.serve_process import PATIENCE, asked, config_of, first, living, rest, streaming
 from support.sse import text_of
-from support.upstream import DONE, END, HELLO, Upstream, chunk, head
+from support.upstream import HELLO, Upstream, paused
 
 RIGHT, WRONG = "gw-right-and-long-enough", "gw-wrong-and-long-enough"
 DIGEST = f"sha256:{sha256(RIGHT.encode()).hexdigest()}"
 VISIBLE = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1)
-
-
-def bearer(key):
-    return {"authorization": f"Bearer {key}"}
 
 
 def auth_of(key, **more):
@@ -499,10 +495,6 @@ def test_one_among_many_is_found_by_its_digest_without_looking_at_the_others():
 # While it runs
 
 
-def slow(go):
-    return [head(), chunk("Hel"), go, chunk("lo"), chunk(finish="stop"), DONE, END]
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_a_key_in_a_file_is_changed_without_a_restart_or_a_gap(workers, tmp_path):
     """A folder is swapped by its link, as Kubernetes does; a stream that runs goes on."""
@@ -515,7 +507,7 @@ async def test_a_key_in_a_file_is_changed_without_a_restart_or_a_gap(workers, tm
         (tmp_path / "next").replace(link)
 
     swap("one", "key-1\n")
-    async with Upstream([slow(go), HELLO], ()).serving() as upstream:
+    async with Upstream([paused(go), HELLO], ()).serving() as upstream:
         said = config_of(
             upstream.url,
             tmp_path,

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.server.app import create_app
 from gateway.server.backend import Backend
-from support.app import HELLO_MESSAGES, gateway, listening, problem, running, settings
+from support.app import HELLO_MESSAGES, bearer, gateway, listening, problem, running, settings
 from support.sse import comments, payloads, text_of
 from support.upstream import CLOSE, DONE, END, HANG, HELLO, KEY, Upstream, call, chunk, head, said, stream, whole
 
@@ -26,10 +26,6 @@ KEYS = {
         {"name": "odd", "key": "~!key"},
     ]
 }
-
-
-def bearer(key):
-    return {"authorization": f"Bearer {key}"}
 
 
 # What there is not

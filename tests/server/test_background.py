@@ -24,12 +24,12 @@ from support.jobs import (
     rows,
     slowly,
     stopping,
-    until,
     where,
 )
 from support.responses_events import checked, checked_whole
 from support.sse import events
 from support.upstream import CLOSE, COUNTS, DONE, END, HANG, HELLO, SOON, call, chunk, frame, head, stream, whole
+from support.wait import until
 
 HI = [chunk("Hi"), chunk(finish="stop"), frame(choices=[], usage=COUNTS)]
 TOO_LONG = whole({"error": {"message": "This model's maximum context length is 9 tokens.", "code": 400}}, status=400)

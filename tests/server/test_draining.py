@@ -14,14 +14,10 @@ from gateway.server.run import run
 from support.app import problem
 from support.serve_process import asked, config_of, first, living, refused, rest, streaming
 from support.sse import text_of
-from support.upstream import DONE, END, HANG, HELLO, Upstream, chunk, head
+from support.upstream import HANG, HELLO, Upstream, chunk, head, paused
 
 BOTH = pytest.mark.parametrize("workers", ["1", "2"])
 STOPPED = (503, "server_error", "server_is_overloaded", None)
-
-
-def slow(go):
-    return [head(), chunk("Hel"), go, chunk("lo"), chunk(finish="stop"), DONE, END]
 
 
 @BOTH
@@ -29,7 +25,7 @@ async def test_a_stream_ends_in_its_own_time_and_nobody_new_is_taken(workers, tm
     go = asyncio.Event()
     async with (
         asyncio.timeout(60),
-        Upstream([slow(go)], ()).serving() as upstream,
+        Upstream([paused(go)], ()).serving() as upstream,
         living(tmp_path, config_of(upstream.url, tmp_path), "--workers", workers) as gateway,
         streaming(gateway) as answer,
     ):
@@ -95,7 +91,7 @@ async def test_who_asks_meanwhile_on_a_connection_of_before_is_told(tmp_path):
     go = asyncio.Event()
     async with (
         asyncio.timeout(60),
-        Upstream([slow(go)], ()).serving() as upstream,
+        Upstream([paused(go)], ()).serving() as upstream,
         living(tmp_path, config_of(upstream.url, tmp_path)) as gateway,
     ):
         reader, writer = await asyncio.open_connection("127.0.0.1", gateway.client.base_url.port)

@@ -19,9 +19,9 @@ from gateway.ledger import Ledger
 from gateway.server.fanning import FanCall
 from gateway.upstream import Upstream
 from support.app import gateway, listening, problem
-from support.jobs import until
 from support.sse import payloads
 from support.upstream import CLOSE, DONE, END, HANG, HELLO, SOON, chunk, frame, head, said, silent, stream, whole
+from support.wait import until
 
 ONE = {"backend": {"kind": "transformers"}, "model": {"format": "native"}}
 

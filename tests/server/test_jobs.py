@@ -33,12 +33,12 @@ from support.jobs import (
     rows,
     slowly,
     stopping,
-    until,
     where,
 )
 from support.responses_events import checked
 from support.sse import events
 from support.upstream import DONE, END, HANG, HELLO, chunk, head
+from support.wait import until
 
 LISTS = {"backend": {"kind": "llamacpp"}, "model": {"format": "auto"}}  # its server is asked for a template first
 

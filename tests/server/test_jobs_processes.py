@@ -24,9 +24,9 @@ from gateway.store.records import Job, Row
 from gateway.store.tables import conversations, events, jobs, responses
 from support.app import problem
 from support.gateway_process import process
-from support.jobs import until
 from support.responses_events import checked, events_of
 from support.upstream import DONE, END, HANG, Upstream, chunk, head, said, whole
+from support.wait import until
 
 OVER = b"data: [DONE]\n\n"
 BEGUN = [head(), chunk("Hel")]

@@ -8,9 +8,10 @@ from sqlalchemy import func, select
 
 from gateway.store.tables import uses
 from support.app import HELLO_MESSAGES, gateway, listening, problem
-from support.jobs import accepted, ended, slowly, until
+from support.jobs import accepted, ended, slowly
 from support.sse import payloads
 from support.upstream import CLOSE, COUNTS, HANG, HELLO, RESET, chunk, head, said, whole
+from support.wait import until
 from support.websocket import connected, error, response
 
 NOON = 1_800_057_600 // 86_400 * 86_400 + 43_200

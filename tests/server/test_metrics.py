@@ -14,12 +14,13 @@ from gateway.server import logs
 from gateway.server.telemetry import counting, metrics
 from gateway.server.telemetry.endpoints import OTHER, endpoint
 from gateway.server.telemetry.observation import Pace
-from support.app import gateway, listening
+from support.app import bearer, gateway, listening
 from support.backends import fleet
-from support.jobs import ended, until
+from support.jobs import ended
 from support.metrics import scrape
 from support.paths import ROOT
 from support.upstream import CLOSE, COUNTS, DONE, END, HANG, HELLO, chunk, frame, head, said, stream, whole
+from support.wait import until
 from support.websocket import connected
 
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
@@ -28,10 +29,6 @@ KEYS = [
     {"name": "ann", "key": "ann-key"},
     {"name": "eve", "key": "eve-key", "scopes": ["admin"]},
 ]
-
-
-def bearer(key):
-    return {"authorization": f"Bearer {key}"}
 
 
 @pytest.fixture

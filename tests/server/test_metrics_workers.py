@@ -11,15 +11,11 @@ from gateway.server.telemetry.tally import Tally, together
 from support.metrics import scrape
 from support.serve_process import asked, config_of, first, living, rest, streaming
 from support.sse import text_of
-from support.upstream import DONE, END, HELLO, Upstream, chunk, head
+from support.upstream import HELLO, Upstream, paused
 from support.worker_processes import gateway_with
 
 CHAT = "/v1/chat/completions"
 WELL = (CHAT, "m", "up", "200")
-
-
-def slow(go):
-    return [head(), chunk("Hel"), go, chunk("lo"), chunk(finish="stop"), DONE, END]
 
 
 async def seen_by_all(gateway, times=8):
@@ -31,7 +27,7 @@ async def test_every_worker_tells_of_all_and_of_those_that_have_died(tmp_path):
     go = asyncio.Event()
     async with (
         asyncio.timeout(90),
-        Upstream([slow(go), slow(go), HELLO], ()).serving() as upstream,
+        Upstream([paused(go), paused(go), HELLO], ()).serving() as upstream,
         living(tmp_path, config_of(upstream.url, tmp_path), "--workers", "2") as gateway,
         streaming(gateway) as one,
         streaming(gateway) as two,

@@ -19,9 +19,9 @@ from gateway.server.telemetry.observation import Observation
 from gateway.server.telemetry.rates import rates
 from gateway.server.telemetry.recent import Recent
 from gateway.server.telemetry.sight import Condition, Failure, Rate, Sight
-from support.app import gateway, listening
+from support.app import bearer, gateway, listening
 from support.backends import fleet
-from support.overview import CHAT, KEYS, PATH, bearer, seen
+from support.overview import CHAT, KEYS, PATH, seen
 from support.upstream import HANG, HELLO, KEY, chunk, head, list_of, said, whole
 
 NOTHING = {"in_flight": 0, "requests_per_second": 0.0, "tokens_per_second": 0.0}

@@ -21,14 +21,10 @@ from gateway.server.watching import Watch
 from support.app import HELLO_MESSAGES, on_both_loops, problem, running, settings
 from support.serve_process import PATIENCE, asked, config_of, first, living, rest, streaming
 from support.sse import text_of
-from support.upstream import DONE, END, HELLO, Upstream, chunk, head, stream
+from support.upstream import HELLO, Upstream, chunk, paused, stream
 from support.websocket import Socket, texts
 
 ELSE = stream(chunk("Hallo"), chunk(finish="stop"))
-
-
-def slow(go):
-    return [head(), chunk("Hel"), go, chunk("lo"), chunk(finish="stop"), DONE, END]
 
 
 @asynccontextmanager
@@ -55,7 +51,7 @@ async def moved(gateway, key=None):
 async def test_streams_go_on_and_new_requests_get_what_is_new(workers, tmp_path):
     go = asyncio.Event()
     async with (
-        two_upstreams(slow(go)) as (one, other),
+        two_upstreams(paused(go)) as (one, other),
         living(tmp_path, config_of(one.url, tmp_path, keys=["old"]), "--workers", workers) as gateway,
         streaming(gateway, "old") as answer,
     ):
@@ -92,7 +88,7 @@ async def test_connections_and_jobs_stay_where_they_began(tmp_path):
     """A WebSocket connection is answered as before; a job is found, and cancelled, from what is new."""
     first_job, second_job = asyncio.Event(), asyncio.Event()
     async with (
-        two_upstreams(slow(first_job), slow(second_job), HELLO) as (one, other),
+        two_upstreams(paused(first_job), paused(second_job), HELLO) as (one, other),
         living(tmp_path, config_of(one.url, tmp_path)) as gateway,
         connect(f"ws://127.0.0.1:{gateway.client.base_url.port}/v1/responses") as ws,
     ):
@@ -167,7 +163,7 @@ def measured():
 @on_both_loops
 async def test_many_of_them_leave_nothing_behind():
     go = asyncio.Event()
-    async with Upstream([slow(go), HELLO], ()).serving() as upstream, renewable(upstream.url) as site:
+    async with Upstream([paused(go), HELLO], ()).serving() as upstream, renewable(upstream.url) as site:
         generations, made, client = site
         asking = {"model": "m", "messages": HELLO_MESSAGES, "stream": True}
         async with client.stream("POST", "/v1/chat/completions", json=asking) as answer:

@@ -9,19 +9,15 @@ from gateway.server.app import create_app
 from gateway.server.crowd import Crowd
 from support.app import HELLO_MESSAGES, listening, problem, settings
 from support.jobs import get
-from support.upstream import DONE, END, HELLO, Upstream, chunk, head
+from support.upstream import HELLO, Upstream, paused
 from support.websocket import connected, error, texts
 
 FULL = (503, "server_error", "server_is_overloaded", None)
 
 
-def slow(go):
-    return [head(), chunk("Hel"), go, chunk("lo"), chunk(finish="stop"), DONE, END]
-
-
 async def test_who_comes_when_it_is_full_is_refused_unread():
     go = asyncio.Event()
-    async with listening(slow(go), HELLO, limits={"concurrent": 1}) as site:
+    async with listening(paused(go), HELLO, limits={"concurrent": 1}) as site:
         one = asyncio.create_task(site.chat(stream=True))
         await site.upstream.arrived.wait()
         for path in ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/responses/compact"):
@@ -51,7 +47,7 @@ async def began_to_answer(port):
 
 async def test_any_number_may_come_where_there_is_no_limit():
     go = asyncio.Event()
-    async with listening(slow(go), limits={"concurrent": 0}) as site:
+    async with listening(paused(go), limits={"concurrent": 0}) as site:
         all = [asyncio.create_task(site.chat(stream=True)) for _ in range(20)]
         while len(site.upstream.posts) < 20:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -71,7 +67,7 @@ async def client_of(app):
 
 async def test_applications_of_a_process_count_together():
     go, crowd, body = asyncio.Event(), Crowd(), {"model": "m", "messages": HELLO_MESSAGES, "stream": True}
-    async with Upstream([slow(go)], ()).serving() as upstream:
+    async with Upstream([paused(go)], ()).serving() as upstream:
         known = settings(upstream.url, limits={"concurrent": 1})
         async with client_of(create_app(known, crowd)) as old, client_of(create_app(known, crowd)) as new:
             one = asyncio.create_task(old.post("/v1/chat/completions", json=body))
@@ -83,7 +79,7 @@ async def test_applications_of_a_process_count_together():
 
 async def test_what_is_answered_in_the_background_is_one_more_until_it_ends():
     go = asyncio.Event()
-    async with listening(slow(go), HELLO, limits={"concurrent": 1}) as site:
+    async with listening(paused(go), HELLO, limits={"concurrent": 1}) as site:
         job = await site.respond(background=True)
         assert job.json()["status"] in ("queued", "in_progress")
         await site.upstream.arrived.wait()
@@ -104,7 +100,7 @@ async def ended(site, id):
 async def test_so_is_what_is_asked_over_a_websocket():
     go = asyncio.Event()
     async with (
-        listening(slow(go), HELLO, limits={"concurrent": 1}) as site,
+        listening(paused(go), HELLO, limits={"concurrent": 1}) as site,
         connected(site) as one,
         connected(site) as two,
     ):

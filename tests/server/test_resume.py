@@ -32,12 +32,12 @@ from support.jobs import (
     rows,
     slowly,
     stopping,
-    until,
     where,
 )
 from support.responses_events import checked, events_of
 from support.sse import comments, events
 from support.upstream import CLOSE, DONE, END, HANG, HELLO, SOON, call, chunk, head, whole
+from support.wait import until
 
 EARLY = {"stream": {"grace_seconds": 0.02}}  # the head comes before any content, which clients here make come
 KINDS = {"background": ({"background": True}, {}), "foreground": ({}, {**RESUMED, **EARLY})}

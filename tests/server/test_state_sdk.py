@@ -4,7 +4,6 @@ Each story is told once, in terms of a `client` whose calls may have to be await
 """
 
 import asyncio
-import inspect
 from functools import partial
 
 import openai
@@ -15,14 +14,11 @@ from openai.types.responses import Response, ResponseFunctionToolCallItem
 
 from support.app import listening
 from support.upstream import said, whole
+from support.wait import settled
 
 USER = {"type": "message", "role": "user", "content": "Hi"}
 CALL = {"type": "function_call", "call_id": "call_1", "name": "weather", "arguments": "{}"}
 OUTPUT = {"type": "function_call_output", "call_id": "call_1", "output": "fine"}
-
-
-async def settled(value):
-    return await value if inspect.isawaitable(value) else value
 
 
 async def everything(pages):

@@ -32,12 +32,8 @@ from support.cli import run
 from support.serve_process import PATIENCE, first, rest, streaming
 from support.sse import text_of
 from support.tls import CA, TRUSTING, issue, replace, serving, trusting, whole
-from support.upstream import DONE, END, HELLO, Upstream, chunk, head
+from support.upstream import HELLO, Upstream, chunk, head, paused
 from support.websocket import Socket, texts
-
-
-def slow(go):
-    return [head(), chunk("Hel"), go, chunk("lo"), chunk(finish="stop"), DONE, END]
 
 
 async def shown(port, name="localhost", context=None):
@@ -86,7 +82,7 @@ async def test_a_renewed_certificate_is_shown_to_who_comes_then(workers, tmp_pat
     go = asyncio.Event()
     async with (
         asyncio.timeout(60),
-        Upstream([slow(go), HELLO], ()).serving() as upstream,
+        Upstream([paused(go), HELLO], ()).serving() as upstream,
         serving(tmp_path, upstream, workers=workers, watch_seconds=0.05) as gateway,
         streaming(gateway) as answer,
     ):

@@ -4,7 +4,6 @@ Each story is told once, in terms of a `connection` whose calls may have to be a
 """
 
 import asyncio
-import inspect
 from functools import partial
 
 import openai
@@ -19,6 +18,7 @@ from openai.types.responses import Response
 
 from support.app import listening
 from support.upstream import CLOSE, COUNTS, chunk, frame, head, stream
+from support.wait import settled
 
 KEYS = {"keys": [{"name": "ann", "key": f"ann-{'k' * 20}"}]}
 HELLO = stream(chunk("Hel"), chunk("lo"), chunk(finish="stop"), frame(choices=[], usage=COUNTS))
@@ -28,10 +28,6 @@ LIMITS = ResponsesWebSocketLimits(
     max_lanes=8, max_events_per_lane=100, max_events=500, max_bytes_per_lane=1 << 20, max_bytes=1 << 22,
     max_response_bytes=None,
 )  # fmt: skip
-
-
-async def settled(value):
-    return await value if inspect.isawaitable(value) else value
 
 
 async def heard(connection):

@@ -8,11 +8,7 @@ import psutil
 
 from support.serve_process import PATIENCE, asked, config_of, first, living, refused, rest, streaming
 from support.sse import text_of
-from support.upstream import DONE, END, HELLO, Upstream, chunk, head
-
-
-def slow(go):
-    return [head(), chunk("Hel"), go, chunk("lo"), chunk(finish="stop"), DONE, END]
+from support.upstream import HELLO, Upstream, paused
 
 
 async def test_a_worker_that_dies_takes_only_its_own_with_it(tmp_path):
@@ -20,7 +16,7 @@ async def test_a_worker_that_dies_takes_only_its_own_with_it(tmp_path):
     async with (
         asyncio.timeout(60),
         Upstream([HELLO], ()).serving() as other,
-        Upstream([slow(go)], ()).serving() as upstream,
+        Upstream([paused(go)], ()).serving() as upstream,
         living(tmp_path, config_of(upstream.url, tmp_path), "--workers", "2") as gateway,
         streaming(gateway) as one,
         streaming(gateway) as two,
@@ -47,7 +43,7 @@ async def test_without_the_one_that_keeps_them_workers_end_when_they_are_done(tm
     go = asyncio.Event()
     async with (
         asyncio.timeout(60),
-        Upstream([slow(go)], ()).serving() as upstream,
+        Upstream([paused(go)], ()).serving() as upstream,
         living(tmp_path, config_of(upstream.url, tmp_path), "--workers", "2") as gateway,
         streaming(gateway) as answer,
     ):

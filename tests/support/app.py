@@ -42,6 +42,11 @@ def settings(url, *, backend=None, model=None, more_backends=None, more_models=N
 HELLO_MESSAGES = [{"role": "user", "content": "Hello"}]
 
 
+def bearer(key):
+    """Return the header that authenticates with a key."""
+    return {"authorization": f"Bearer {key}"}
+
+
 class Site:
     """A gateway with one upstream, and a client of it."""
 

@@ -1,7 +1,6 @@
 """What the tests of responses that outlive their client share: answers that can be stopped anywhere, and what is left of them."""
 
 import asyncio
-import inspect
 from contextlib import asynccontextmanager, suppress
 from itertools import pairwise
 
@@ -10,6 +9,7 @@ from sqlalchemy import func, select
 from gateway.store.tables import metadata
 from support.sse import events
 from support.upstream import COUNTS, DONE, END, HANG, call, chunk, frame, head
+from support.wait import until
 
 BAD = "invalid_request_error"
 F = [{"type": "function", "name": "f"}]
@@ -83,18 +83,6 @@ async def left_alone(site):
     scope = {"type": "http", "method": "POST", "path": "/v1/responses", "query_string": b"", "headers": []}
     await site.app(scope, receive, send)
     return events(got[0].decode())[0]["response"]["id"]
-
-
-async def until(found, wanted=True):
-    """Ask again and again until the answer is this, as nothing tells when."""
-    async with asyncio.timeout(60):
-        while (got := await _settled(found())) != wanted:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-    return got
-
-
-async def _settled(value):
-    return await value if inspect.isawaitable(value) else value
 
 
 async def ended(site, id, **options):

@@ -10,10 +10,6 @@ KEYS = [
 ]
 
 
-def bearer(key):
-    return {"authorization": f"Bearer {key}"}
-
-
 def seen(**said):
     known = {
         "id": "r", "endpoint": CHAT, "key": "", "model": "m", "backend": "up", "format": "", "live": False, "status": 200,

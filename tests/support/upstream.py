@@ -16,6 +16,8 @@ import termios
 from contextlib import asynccontextmanager, suppress
 from enum import Enum
 
+from support.wait import idle
+
 
 class Step(Enum):
     """What an upstream does, apart from sending bytes."""
@@ -80,6 +82,11 @@ def call(name=None, arguments=None, *, place=0, id=None):
 def stream(*frames):
     """A whole streamed answer."""
     return [head(), *frames, DONE, END]
+
+
+def paused(gate):
+    """Return a streamed answer, "Hello", that waits for the gate in its middle."""
+    return [head(), chunk("Hel"), gate, chunk("lo"), chunk(finish="stop"), DONE, END]
 
 
 def said(content="Hi", **more):
@@ -215,8 +222,8 @@ class Upstream:
 
 
 def silent(seconds):
-    """A step that says nothing for so long."""
-    return lambda _: asyncio.sleep(seconds)
+    """Return a step that sends nothing for so long."""
+    return lambda _: idle(seconds)
 
 
 async def arrived(writer):

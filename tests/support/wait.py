@@ -1,0 +1,42 @@
+"""Wait for conditions.  No other module of the tests sleeps.
+
+A deadline only ends a test that hangs: a condition that holds later on a slow machine is a condition that holds.
+"""
+
+import asyncio
+import inspect
+import time
+
+DEADLINE = 60  # seconds
+_PAUSE = 0.005  # seconds between two looks
+
+
+async def until(found, wanted=True):
+    """Call `found` until it returns `wanted`, and return that; it may return an awaitable."""
+    async with asyncio.timeout(DEADLINE):
+        while (got := await settled(found())) != wanted:  # noqa: ASYNC110 - nothing else tells
+            await asyncio.sleep(_PAUSE)
+    return got
+
+
+def until_blocking(found, wanted=True):
+    """Do what `until` does in a thread without an event loop; raises TimeoutError at the deadline."""
+    end = time.monotonic() + DEADLINE
+    while (got := found()) != wanted:
+        if time.monotonic() > end:
+            raise TimeoutError(f"{got!r} instead of {wanted!r}")
+        time.sleep(_PAUSE)
+    return got
+
+
+async def settled(value):
+    """Return a value, or the result of an awaitable."""
+    return await value if inspect.isawaitable(value) else value
+
+
+async def idle(seconds):
+    """Let time pass, where time is the subject or where nothing may happen meanwhile.
+
+    A longer pause on a slow machine must not change the outcome.
+    """
+    await asyncio.sleep(seconds)
