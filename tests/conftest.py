@@ -1,24 +1,18 @@
-"""The two databases of the store.  PostgreSQL is started when a test needs it first, once in a run."""
+"""Fixtures of all tests; support/plugin.py derives the tier of each test."""
 
 import itertools
 
 import pytest
 
 from gateway.store import Database
-from support.postgres import Postgres
 
+pytest_plugins = ["support.services", "support.plugin"]
 _NUMBERS = itertools.count()
 
 
-@pytest.fixture(scope="session")
-def postgres(tmp_path_factory):
-    with Postgres.temporary() as server:
-        yield server
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.system)])
 def store_url(request, tmp_path):
-    """A new, empty database."""
+    """Return the URL of a new, empty database."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/gateway.db"
     return request.getfixturevalue("postgres").create(f"test{next(_NUMBERS)}")

@@ -22,7 +22,6 @@ from gateway.store.sweep import sweep
 from gateway.store.tables import uses as table
 from support.app import settings
 
-pytest_plugins = ["support.counters"]
 DAY = 86_400
 NOON = 1_800_000_000 // DAY * DAY + DAY / 2  # a minute, and the half of a day, begins
 FREE = Model()
@@ -385,12 +384,12 @@ async def test_a_counter_that_takes_too_long_is_done_without(monkeypatch, clock,
         assert "TimeoutError" in caplog.text
 
 
-async def test_redis_may_be_restarted(redis_server, clock):
-    async with made({"limits": {"url": redis_server.url}}, clock) as one:
+async def test_redis_may_be_restarted(own_redis, clock):
+    async with made({"limits": {"url": own_redis.url}}, clock) as one:
         who = key("restarted", requests_per_minute=2)
         await ask(one, who)
-        redis_server.stop()
-        redis_server.start()
+        own_redis.stop()
+        own_redis.start()
         assert counts(await ask(one, who)) == {"requests": 1}  # what it knew is gone
 
 

@@ -10,8 +10,6 @@ from support.gateway_process import process
 from support.limits import KEYS, check_all
 from support.upstream import Upstream, said, whole
 
-pytest_plugins = ["support.counters"]
-
 
 @asynccontextmanager
 async def serving(upstream, store, folder, *, workers=1, **sections):

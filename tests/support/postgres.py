@@ -16,23 +16,13 @@ _QUICK = ("fsync=off", "full_page_writes=off", "synchronous_commit=off")  # it n
 
 
 class Postgres:
-    def __init__(self, folder):
+    """A server whose data and socket lie in a folder; names: what the names of its schemas begin with."""
+
+    def __init__(self, folder, names=""):
         self.folder = folder
+        self._names = names
         # PostgreSQL refuses to run as root.
         self._as = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.geteuid() == 0 else {}
-        self._run(
-            "initdb",
-            "-D",
-            folder / "data",
-            "-A",
-            "trust",
-            "-U",
-            "postgres",
-            "-E",
-            "UTF8",
-            "--locale=C.UTF-8",
-            "--no-sync",
-        )
         self._server = None
 
     @classmethod
@@ -43,12 +33,17 @@ class Postgres:
             nobody = pwd.getpwnam("nobody")
             os.chown(folder, nobody.pw_uid, nobody.pw_gid)
         server = cls(folder)
+        server.initialise()
         server.start()
         try:
             yield server
         finally:
             server.stop()
             shutil.rmtree(folder)
+
+    def initialise(self):
+        options = ("-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync")
+        self._run("initdb", "-D", self.folder / "data", *options)
 
     def start(self):
         options = ("listen_addresses=", f"unix_socket_directories={self.folder}", *_QUICK)
@@ -66,6 +61,7 @@ class Postgres:
 
     def create(self, name):
         """The URL of a new schema, which is as good as a database and made much faster."""
+        name = f"{self._names}{name}"
         self._run("psql", "-q", "-h", self.folder, "-U", "postgres", "-c", f"CREATE SCHEMA {name}")
         return f"{self.url()}&search_path={name}"
 

@@ -43,7 +43,7 @@ class RedisServer:
             "--save",
             "",
             "--databases",
-            "1000",
+            "16000",
             "--dir",
             self._folder,
         ]

@@ -1,0 +1,43 @@
+"""Remember how long each test takes, to run the long ones first."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+FILE = Path(__file__).with_name("durations.json")
+_LEAST = 0.02  # seconds; what takes less is not worth a line
+
+
+def function_of(nodeid: str) -> str:
+    """Return the id of a test without its parameters, relative to tests/."""
+    return nodeid.partition("[")[0].removeprefix("tests/")
+
+
+class Durations:
+    """Seconds by test function, over all its parameters."""
+
+    def __init__(self, file: Path = FILE) -> None:
+        self._file = file
+        self._known: dict[str, float] = json.loads(file.read_text()) if file.exists() else {}
+        self._measured: Counter[str] = Counter()
+
+    def longest_first(self, nodeids: list[str]) -> list[int]:
+        """Return the places of tests in the order to run them: files by their time, each file in its own order."""
+        files: Counter[str] = Counter()
+        for function in {function_of(nodeid) for nodeid in nodeids}:
+            files[function.partition("::")[0]] += self.seconds(function)
+        ranks = {file: rank for rank, (file, _) in enumerate(files.most_common())}
+        return sorted(range(len(nodeids)), key=lambda at: ranks[function_of(nodeids[at]).partition("::")[0]])
+
+    def seconds(self, nodeid: str) -> float:
+        """Return how long the function of a test took, over all its parameters."""
+        return self._known.get(function_of(nodeid), _LEAST)
+
+    def add(self, nodeid: str, seconds: float) -> None:
+        self._measured[function_of(nodeid)] += seconds
+
+    def write(self) -> None:
+        """Replace the times of the tests that have run, and keep the others."""
+        known = {**self._known, **self._measured}
+        lines = {name: round(seconds, 2) for name, seconds in sorted(known.items()) if seconds >= _LEAST}
+        self._file.write_text(json.dumps(lines, indent=1) + "\n")

@@ -1,0 +1,81 @@
+"""Fail a unit test that opens a socket, starts a process, opens a store file or sleeps.
+
+CPython reports each of these to audit hooks, also where the code under test does it: https://docs.python.org/3/library/audit_events.html
+"""
+
+import asyncio
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+FORBIDDEN = {
+    "os.exec",
+    "os.fork",
+    "os.forkpty",
+    "os.posix_spawn",
+    "os.system",
+    "socket.bind",
+    "socket.connect",
+    "socket.getaddrinfo",
+    "sqlite3.connect",
+    "subprocess.Popen",
+}
+
+
+class NotPure(RuntimeError):
+    """A unit test did what a unit test does not do."""
+
+
+class _Guard:
+    """Record what a test did, since code under test may catch the error that it is told by."""
+
+    def __init__(self) -> None:
+        self.on = False
+        self.done: list[str] = []
+
+    def hear(self, event: str, args: tuple[object, ...]) -> None:
+        if self.on and event in FORBIDDEN:
+            self.fail(f"{event}{args!r:.100}")
+
+    def fail(self, what: str) -> None:
+        self.done.append(what)
+        raise NotPure(what)
+
+
+_GUARD = _Guard()
+_sleep, _asyncio_sleep = time.sleep, asyncio.sleep
+
+
+def _guarded_sleep(seconds):
+    if seconds and _GUARD.on:
+        _GUARD.fail(f"time.sleep({seconds})")
+    _sleep(seconds)
+
+
+async def _guarded_asyncio_sleep(delay, result=None):
+    if delay and _GUARD.on:
+        _GUARD.fail(f"asyncio.sleep({delay})")
+    return await _asyncio_sleep(delay, result)
+
+
+@contextmanager
+def pure(test: str) -> Iterator[None]:
+    """Raise NotPure if the block does what no unit test does, even where something catches the first error."""
+    _GUARD.on = True
+    _GUARD.done.clear()
+    try:
+        yield
+    finally:
+        _GUARD.on = False
+    if _GUARD.done:
+        raise NotPure(
+            f"{test} is a unit test by what it imports, but did {_GUARD.done[0]}: test at the seam below that, or add what "
+            "it uses to USES in tests/support/tiers.py"
+        )
+
+
+def install() -> None:
+    """Install the guard in this process.  Sleeping is no event in all versions of Python, so it is replaced."""
+    sys.addaudithook(_GUARD.hear)
+    time.sleep, asyncio.sleep = _guarded_sleep, _guarded_asyncio_sleep

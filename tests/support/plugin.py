@@ -1,0 +1,138 @@
+"""Select tests by tier, guard the unit tests, run long tests first, and configure the depth of the run.
+
+`pytest --tiers unit,edge` loads no module that has tests of higher tiers alone.
+"""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from support import guard, sampling
+from support.durations import Durations
+from support.services import Services
+from support.tiers import Tier, named_tests, tier_of
+
+_TIERS = pytest.StashKey[set[str]]()
+_DURATIONS = pytest.StashKey[Durations]()
+_SERVICES = pytest.StashKey[Services]()
+SMOKE = "smoke"  # system tests that belong to every change
+
+
+def pytest_addoption(parser):
+    group = parser.getgroup("gateway")
+    group.addoption("--tiers", default="", help="comma-separated: unit, edge, system, smoke; all by default")
+    group.addoption("--thorough", action="store_true", help="cut every text everywhere, generate all examples")
+    group.addoption("--seed", type=int, help="moves the cuts; the number of the day by default")
+    group.addoption("--shuffle", type=int, metavar="SEED", help="run the files, and the tests of each, in random order")
+    group.addoption("--contexts", action="store_true", help="tell coverage which test runs")
+    group.addoption("--outcomes-file", type=Path, help="write the outcome of each test, as JSON")
+    group.addoption("--write-durations", action="store_true", help="write tests/support/durations.json anew")
+
+
+def pytest_configure(config):
+    for tier in Tier:
+        config.addinivalue_line("markers", f"{tier.name}: derived from what a test uses, see tests/support/tiers.py")
+    config.addinivalue_line("markers", f"{SMOKE}: a system test that belongs to every change")
+    asked = {one for one in config.getoption("tiers").split(",") if one}
+    if unknown := asked - {*Tier.__members__, SMOKE}:
+        raise pytest.UsageError(f"--tiers: there is no {', '.join(sorted(unknown))}")
+    config.stash[_TIERS] = asked
+    config.stash[_DURATIONS] = Durations()
+    told = getattr(config, "workerinput", {})
+    config.option.seed = told.get("seed", config.option.seed or datetime.now(UTC).toordinal())
+    sampling.configure(thorough=config.option.thorough, seed=config.option.seed)
+    guard.install()
+    if not told:
+        config.pluginmanager.register(_Recorder(config))
+    if config.getoption("numprocesses", None) and (not asked or asked & {"system", SMOKE}):
+        config.stash[_SERVICES] = Services()
+        config.stash[_SERVICES].begin("postgres", "llama", "redis")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node):
+    node.workerinput["seed"] = node.config.option.seed
+    if services := node.config.stash.get(_SERVICES, None):
+        node.workerinput["services"] = str(services.folder)
+
+
+def pytest_unconfigure(config):
+    if services := config.stash.get(_SERVICES, None):
+        services.stop()
+
+
+def pytest_report_header(config):
+    depth = "all cuts and examples" if config.option.thorough else "some cuts and examples"
+    return f"tiers: {config.option.tiers or 'all'}; {depth}; seed {config.option.seed}"
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Ignore a module all of whose tests are above the tiers of this run."""
+    asked = config.stash[_TIERS]
+    if not asked or "system" in asked or not collection_path.match("test_*.py"):
+        return None
+    if SMOKE in asked and b"mark.smoke" in collection_path.read_bytes():
+        return None
+    most = max((Tier[one] for one in asked - {SMOKE}), default=Tier.unit)
+    return all(tier_of(collection_path, name) > most for name in named_tests(collection_path)) or None
+
+
+def pytest_itemcollected(item):
+    if item.get_closest_marker("system") is None:
+        name = item.nodeid.split("::")[1].partition("[")[0]  # of a function, or of the class that it is in
+        item.add_marker(tier_of(item.path, name).name)
+
+
+def pytest_collection_modifyitems(config, items):
+    asked = config.stash[_TIERS]
+    if asked:
+        unwanted = [item for item in items if not any(item.get_closest_marker(one) for one in asked)]
+        config.hook.pytest_deselected(items=unwanted)
+        items[:] = [item for item in items if any(item.get_closest_marker(one) for one in asked)]
+    if (seed := config.option.shuffle) is None:
+        items[:] = [items[at] for at in config.stash[_DURATIONS].longest_first([item.nodeid for item in items])]
+    else:
+        # The tests of a file stay together, or else its fixtures would be made for each of them.
+        keys = {
+            nodeid: Random(f"{seed} {nodeid}").random() for item in items for nodeid in (item.nodeid, item.location[0])
+        }
+        items.sort(key=lambda item: (keys[item.location[0]], keys[item.nodeid]))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    if item.config.option.contexts:
+        from coverage import Coverage  # only a run with contexts needs it
+
+        Coverage.current().switch_context(item.nodeid)
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    if item.get_closest_marker("unit") is None:
+        return (yield)
+    with guard.pure(item.nodeid):
+        return (yield)
+
+
+class _Recorder:
+    """Write how long the tests of a run took, and what came of them, where that is asked for."""
+
+    def __init__(self, config):
+        self._config = config
+        self._outcomes = {}
+
+    def pytest_runtest_logreport(self, report):
+        self._config.stash[_DURATIONS].add(report.nodeid, report.duration)
+        if report.when == "call" or report.outcome != "passed":
+            self._outcomes[report.nodeid] = report.outcome
+
+    def pytest_sessionfinish(self):
+        if self._config.option.write_durations:
+            self._config.stash[_DURATIONS].write()
+        if file := self._config.option.outcomes_file:
+            file.write_text(json.dumps(self._outcomes, indent=0))

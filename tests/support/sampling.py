@@ -1,0 +1,39 @@
+"""Choose how much of a large set of cases a run tries.
+
+A run tries a part: cuts at an even spread that moves from day to day, and fewer generated examples.  A thorough run
+(`pytest --thorough`, `make test-all`) tries all.  EXAMPLES=1000 in the environment is a hunt with random examples.
+"""
+
+import os
+from random import Random
+
+from hypothesis import settings
+
+EXAMPLES = int(os.environ.get("EXAMPLES", "25"))  # of each format, for each property
+_SPREAD = 24  # cuts of a text that is not cut everywhere
+_SHARE = 5  # a run tries one in so many generated examples, and at least as many as that
+
+
+class _Run:
+    thorough = True
+    seed = 0
+
+
+def configure(*, thorough: bool, seed: int) -> None:
+    """Set the depth of this run; the seed moves the cuts."""
+    _Run.thorough, _Run.seed = thorough, seed
+    # The same examples in every run, so that what a change breaks is the change's; a hunt looks for others.
+    settings.register_profile("tests", derandomize="EXAMPLES" not in os.environ, deadline=None)
+    settings.load_profile("tests")
+
+
+def places(length: int, *, everywhere: bool = False, most: int = 400) -> range:
+    """Return where to cut a text: `most` places at an even distance, or a few in a run that is not thorough."""
+    count = most if everywhere or _Run.thorough else _SPREAD
+    step = 1 + length // count
+    return range(Random(_Run.seed).randrange(step) if step > 1 else 0, length, step)
+
+
+def examples(count: int) -> int:
+    """Return how many examples of a property a run generates."""
+    return count if _Run.thorough or "EXAMPLES" in os.environ else max(count // _SHARE, _SHARE)

@@ -1,0 +1,182 @@
+"""Derive the tier of each test from what it uses.
+
+unit    pure code: no socket, process, store file or sleep
+edge    the gateway in this process, SQLite, scripted backends over loopback
+system  other processes, PostgreSQL, Redis, llama.cpp, real clients, faults, soak
+
+`tier_of` follows the names that a test function uses, through helpers and fixtures, to the modules that they come from.
+`USES` says which of those need a tier above unit.  Nothing is imported for this, so that a run of one tier loads only its
+modules.
+"""
+
+import ast
+from enum import IntEnum
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from support.paths import TESTS
+
+
+class Tier(IntEnum):
+    unit = 0
+    edge = 1
+    system = 2
+
+
+# A dotted name, or the beginning of one → the tier of a test that uses it.
+USES = {
+    "asyncio.create_subprocess_exec": Tier.system,
+    "asyncio.open_connection": Tier.edge,
+    "asyncio.start_server": Tier.edge,
+    "bench": Tier.system,
+    "conformance.parts": Tier.system,
+    "faults": Tier.system,
+    "gateway.demo.start": Tier.system,
+    "gateway.server.app": Tier.edge,
+    "gateway.store.Database": Tier.edge,
+    "httpx.AsyncClient": Tier.edge,
+    "httpx.Client": Tier.edge,
+    "httpx.get": Tier.edge,
+    "multiprocessing": Tier.system,
+    "openai.AsyncOpenAI": Tier.system,
+    "openai.OpenAI": Tier.system,
+    "os.fork": Tier.system,
+    "psutil": Tier.system,
+    "pty": Tier.system,
+    "runpy": Tier.system,
+    "schemathesis": Tier.system,
+    "soak": Tier.system,
+    "socket": Tier.edge,
+    "sqlite3": Tier.edge,
+    "starlette.testclient": Tier.edge,
+    "subprocess": Tier.system,
+    "support.wait.idle": Tier.edge,
+    "support.wait.until": Tier.edge,
+    "support.wait.until_blocking": Tier.edge,
+    "uvicorn": Tier.edge,
+    "wire": Tier.system,
+}
+
+Place = tuple[Path, str]  # a module of the tests, and a name in it
+
+
+def tier_of(file: Path, function: str) -> Tier:
+    """Return the tier of a test function by what it uses, its fixtures included."""
+    tier, seen, todo = Tier.unit, {(file, function)}, [(file, function)]
+    while todo:
+        uses = _uses_of(*todo.pop())
+        tier = max(tier, uses.tier)
+        todo += uses.places - seen
+        seen |= uses.places
+    return tier
+
+
+def named_tests(file: Path) -> list[str]:
+    """Return the names of the test functions and classes of a module."""
+    return [name for name in _module(file).names if name.startswith(("test_", "Test"))]
+
+
+def imports_of(file: Path) -> set[str]:
+    """Return the dotted names that a module imports."""
+    return {*_module(file).imports.values()}
+
+
+class Uses(NamedTuple):
+    tier: Tier  # of what is not in the tests
+    places: frozenset[Place]
+
+
+@cache
+def _uses_of(file: Path, name: str) -> Uses:
+    """Return what a definition uses by itself."""
+    tier, places, module = Tier.unit, set(), _module(file)
+    for used in module.names.get(name, ()):
+        head, _, rest = used.partition(".")
+        if head in module.names:
+            places.add((file, head))
+        elif head in module.imports:
+            dotted = f"{module.imports[head]}.{rest}" if rest else module.imports[head]
+            tier = max(tier, _tier_of_name(dotted))
+            places.add(_in_tests(dotted))
+        else:
+            places |= {(fixtures, used) for fixtures in _FIXTURES if used in _module(fixtures).names}
+    return Uses(tier, frozenset(places - {None}))
+
+
+@cache
+def _tier_of_name(dotted: str) -> Tier:
+    parts = dotted.split(".")
+    return max(USES.get(".".join(parts[:count]), Tier.unit) for count in range(1, len(parts) + 1))
+
+
+@cache
+def _in_tests(dotted: str) -> Place | None:
+    """Return the module of the tests, and the name in it, for which a dotted name stands."""
+    parts = dotted.split(".")
+    if not (TESTS / parts[0]).is_dir():
+        return None
+    for count in range(len(parts) - 1, 0, -1):
+        base = TESTS.joinpath(*parts[:count])
+        for file in (base.with_suffix(".py"), base / "__init__.py"):
+            if file.is_file():
+                return file, parts[count]
+    return None
+
+
+class Module(NamedTuple):
+    names: dict[str, set[str]]  # a name that the module binds → the dotted names that its definition uses
+    imports: dict[str, str]  # a name → the dotted name that it stands for
+
+
+@cache
+def _module(file: Path) -> Module:
+    names: dict[str, set[str]] = {}
+    imports: dict[str, str] = {}
+    for node in ast.parse(file.read_bytes()).body:
+        found = _Names()
+        found.visit(node)
+        imports |= found.imports
+        for name in {node.name} if isinstance(node, _DEFINITIONS) else found.stored:
+            names.setdefault(name, set()).update(found.used)
+    return Module(names, imports)
+
+
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+class _Names(ast.NodeVisitor):
+    """Collect the names in a statement: dotted ones that it uses, those that it stores, and its imports."""
+
+    def __init__(self) -> None:
+        self.used: set[str] = set()
+        self.stored: set[str] = set()
+        self.imports: dict[str, str] = {}
+
+    def visit_Name(self, node: ast.Name) -> None:
+        (self.stored if isinstance(node.ctx, ast.Store) else self.used).add(node.id)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        parts, one = [node.attr], node.value
+        while isinstance(one, ast.Attribute):
+            parts.append(one.attr)
+            one = one.value
+        if isinstance(one, ast.Name):
+            self.used.add(".".join([one.id, *reversed(parts)]))
+        else:
+            self.visit(one)
+
+    def visit_arg(self, node: ast.arg) -> None:
+        self.used.add(node.arg)  # it may be a fixture
+        self.generic_visit(node)
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for one in node.names:
+            top = one.name.partition(".")[0]
+            self.imports[one.asname or top] = one.name if one.asname else top
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        self.imports |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
+
+
+_FIXTURES = (TESTS / "conftest.py", TESTS / "support" / "services.py")
