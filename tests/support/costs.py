@@ -6,7 +6,8 @@ Counted are calls of Python and of C, of the gateway's own code and of the frame
 loop and the test itself do is not.  Of the pure core each chunk is alone in its read; of the edge a chunk is sent when
 the one before it has come out, so no count depends on the machine.
 
-One set of figures serves every Python: those of 3.11, 3.12 and 3.13 are within 4 per cent of each other.
+The stored figures are ceilings: one may be exceeded by 3 per cent of its calls.  They are written anew at the end of a
+change that moves them.
 """
 
 import asyncio
@@ -35,7 +36,9 @@ from support.turns import make_turn
 from support.upstream import DONE, END, HELLO, head
 
 STORED = TESTS / "project" / "costs.json"
-CLOSE = 0.1  # how far a figure may be from the stored one
+SHARES = {"calls": 0.03, "bytes": 0.1}  # how far a figure may be above the stored one
+OTHER_PYTHON = 0.04  # how far 3.11, 3.12 and 3.13 are from each other
+VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 WARM, TIMES = 20, 100  # chunks
 REQUESTS = 8  # the cheapest is taken: the others may have met a timer
 OWN = tuple(str(Path(package.__file__).parent) for package in (gateway, fastapi, starlette, uvicorn))
@@ -224,17 +227,23 @@ def cost(sort):
 
 
 def stored():
-    """The figures by sort."""
-    return json.loads(STORED.read_text())
+    """Return the stored figures by sort."""
+    return json.loads(STORED.read_text())["costs"]
+
+
+def ceiling(what, wanted, python=VERSION):
+    """Return how high a figure may be; other versions of Python than that of the stored ones are a little apart."""
+    share = SHARES[what] + (0 if python == json.loads(STORED.read_text())["python"] else OTHER_PYTHON)
+    return max(wanted * (1 + share), wanted + 1)
 
 
 def judged(sort, found, wanted):
-    """What is to be said of figures that are too far from the stored ones; nothing if they are close."""
+    """Yield what is wrong with figures: those above their ceilings."""
     for what, value in found.items():
-        if abs(value - wanted[what]) > CLOSE * wanted[what]:
-            word = "dearer" if value > wanted[what] else "cheaper, which is to be stored"
-            yield f"{sort}: {what} {value:g}, stored {wanted[what]:g}: {word}; `make costs` stores what is so now."
+        if value > (most := ceiling(what, wanted[what])):
+            yield f"{sort}: {what} {value:g}, stored {wanted[what]:g}, ceiling {most:.4g}; if it is worth that: make regenerate"
 
 
 if __name__ == "__main__":
-    STORED.write_text(json.dumps({sort: cost(sort) for sort in SORTS}, indent=1) + "\n")
+    costs = {sort: cost(sort) for sort in SORTS}
+    STORED.write_text(json.dumps({"python": VERSION, "costs": costs}, indent=1) + "\n")
