@@ -1,0 +1,177 @@
+"""Test what keeps the tests fast and steady: rules, cuts, durations, the comparison of runs, and mutants."""
+
+import ast
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from support import check, flaky, mutants, sampling
+from support.durations import Durations, function_of
+from support.paths import ROOT, TESTS
+from support.rules import violations
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("await asyncio.sleep(0.1)", "sleeps"),
+        ("time.sleep(delay)", "sleeps"),
+        ("socket.create_server(('127.0.0.1', 8900))", "binds a fixed port"),
+        ("asyncio.start_server(act, '127.0.0.1', 8900)", "binds a fixed port"),
+        ("time.time()", "reads a wall clock"),
+        ("@pytest.mark.parametrize('name', {'a', 'b'})\ndef test_it(name): pass", "has the order of a set"),
+        ("pytest.mark.parametrize('name', set(NAMES))", "has the order of a set"),
+    ],
+)
+def test_rules_find_what_is_unsteady(line, fault):
+    source = f"async def f():\n    {line}" if line.startswith("await") else line
+    ((_, found),) = violations(source)
+    assert found.startswith(fault)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "await_ = asyncio.sleep(0)",
+        "time.sleep(1)  # steady: it is what is tested",
+        "socket.create_server(('127.0.0.1', 0))",
+        "time.monotonic()",
+        "pytest.mark.parametrize('name', sorted({'a', 'b'}))",
+        "parametrize()",
+    ],
+)
+def test_rules_allow_what_is_steady(line):
+    assert [*violations(line)] == []
+
+
+# Cuts and examples
+
+
+@pytest.fixture
+def run_of():
+    """Return a function that configures another run; this one's configuration comes back."""
+    before = sampling._Run.thorough, sampling._Run.seed
+    yield lambda thorough, seed: sampling.configure(thorough=thorough, seed=seed)
+    sampling.configure(thorough=before[0], seed=before[1])
+
+
+def test_cuts_are_everywhere_in_a_thorough_run(run_of):
+    run_of(True, 5)
+    assert [*sampling.places(30)] == [*range(30)]
+    assert sampling.examples(300) == 300
+
+
+def test_cuts_are_a_spread_that_moves_with_the_seed(run_of):
+    spreads = set()
+    for seed in range(40):
+        run_of(False, seed)
+        found = [*sampling.places(1000)]
+        assert len(found) in (23, 24) and {b - a for a, b in pairwise(found)} == {42}
+        spreads.add(found[0])
+    assert len(spreads) > 10
+
+
+def test_cuts_of_a_row_that_once_failed_are_everywhere(run_of):
+    run_of(False, 3)
+    assert [*sampling.places(300, everywhere=True)] == [*range(300)]
+    assert [*sampling.places(7)] == [*range(7)]
+
+
+# Durations
+
+
+def test_durations_put_the_longest_files_first(tmp_path):
+    file = tmp_path / "durations.json"
+    durations = Durations(file)
+    for nodeid, seconds in (("tests/a/test_a.py::test_x[1]", 1.0), ("tests/a/test_a.py::test_x[2]", 2.0)):
+        durations.add(nodeid, seconds)
+    durations.add("tests/b/test_b.py::test_y", 9.0)
+    durations.add("tests/b/test_b.py::test_z", 0.001)
+    durations.write()
+    assert json.loads(file.read_text()) == {"a/test_a.py::test_x": 3.0, "b/test_b.py::test_y": 9.0}
+    nodeids = ["tests/a/test_a.py::test_x[1]", "tests/a/test_a.py::test_w", "tests/b/test_b.py::test_y"]
+    known = Durations(file)
+    assert known.longest_first(nodeids) == [2, 0, 1]
+    assert known.seconds("tests/a/test_a.py::test_x[2]") == 3.0
+
+
+def test_durations_are_of_tests_that_exist():
+    known = json.loads((TESTS / "support" / "durations.json").read_text())
+    gone = [one for one in known if not _exists(one)]
+    assert not gone, "make test-all ARGS=--write-durations"
+
+
+def _exists(function):
+    path, _, name = function.partition("::")
+    file = TESTS / path
+    return file.is_file() and name.partition("::")[0] in file.read_text("utf-8")
+
+
+def test_function_of_a_test_leaves_out_its_parameters():
+    assert function_of("tests/a/test_a.py::test_x[a::b]") == "a/test_a.py::test_x"
+
+
+# Repeated runs
+
+
+def test_differences_between_runs_are_named():
+    runs = [{"a": "passed", "b": "passed"}, {"a": "passed", "b": "failed"}, {"a": "passed"}]
+    assert flaky.differences(runs) == {"b": {"passed": [1], "failed": [2], "": [3]}}
+    assert flaky.counted(runs[1]) == "1 failed, 1 passed"
+
+
+# Mutants
+
+
+@pytest.mark.parametrize(
+    ("source", "what", "changed"),
+    [
+        ("a == b", "Eq -> NotEq", "a != b"),
+        ("a and b", "And -> Or", "a or b"),
+        ("x = a + 1", "Add -> Sub", "x = a - 1"),
+        ("if a:\n    b()", "not the condition", "if not a:\n    b()"),
+        ("x = True", "True -> False", "x = False"),
+        ("x = 7", "7 -> 8", "x = 8"),
+        ("def f():\n    return x", "return None", "def f():\n    return None"),
+        ("f(x)", "leave out f(x)", "None"),
+    ],
+)
+def test_mutant_differs_in_one_place(source, what, changed):
+    found = [
+        mutants.Mutant("f.py", 1, number, change[0])
+        for number, node in enumerate(ast.walk(ast.parse(source)))
+        for change in mutants.changes(node)
+    ]
+    (mutant,) = [one for one in found if one.what == what]
+    assert mutants.mutated(source, mutant) == changed
+
+
+def test_mutants_report_names_what_make_test_misses(capsys):
+    assert mutants.report({"a": "noticed by make test", "b": "survived 3 + 0 tests"}) == 0
+    assert mutants.report({"a": "noticed by make test", "b": "system tests alone"}) == 1
+    assert "2 mutants: 1 noticed by make test" in capsys.readouterr().out
+
+
+# make check
+
+
+def test_check_finds_the_tests_that_import_a_module():
+    found = check.tests_of(ROOT / "gateway" / "framing.py")
+    assert TESTS / "pipeline" / "test_framing.py" in found
+    assert check.tests_of(TESTS / "pipeline" / "test_framing.py") == [TESTS / "pipeline" / "test_framing.py"]
+    assert check.tests_of(ROOT / "gateway" / "store" / "sqlite_or_other.py") == sorted(
+        (TESTS / "store").glob("test_*.py")
+    )
+
+
+def test_check_leaves_out_what_exceeds_the_budget(monkeypatch):
+    times = {Path("a"): 1.0, Path("b"): 20.0, Path("c"): 2.0}
+    monkeypatch.setattr(check, "seconds", times.get)
+    assert check.within_budget([*times]) == ([Path("a"), Path("c")], [Path("b")])
+
+
+def test_check_needs_a_file_that_is_there(capsys):
+    assert check.main(["gateway/nowhere.py"]) == 2
+    assert "names a module that is there" in capsys.readouterr().out

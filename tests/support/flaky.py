@@ -1,0 +1,109 @@
+"""Run tiers again and again in random order, and name the tests whose outcome was not always the same.
+
+    make flaky ARGS="--tiers unit,edge --runs 20"
+    make flaky ARGS="--tiers unit,edge,smoke --runs 5 --load 4"
+
+--one-core pins each run to one core; --load N keeps N processes busy beside it.  Results are in build/flaky, one file a
+run; a run that is there is not repeated, so that an ended call goes on.  Status 1: a test failed in some run.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from support.paths import ROOT
+
+FOLDER = ROOT / "build" / "flaky"
+
+
+def main() -> int:
+    asked = _parser().parse_args()
+    folder = asked.folder / f"{asked.tiers.replace(',', '+')}{'-one-core' * asked.one_core}-load{asked.load}"
+    folder.mkdir(parents=True, exist_ok=True)
+    results = []
+    for number in range(1, asked.runs + 1):
+        file = folder / f"{number}.json"
+        if not file.exists():
+            began = time.monotonic()
+            with _busy(asked.load):
+                run(file, asked, number)
+            say(f"run {number}: {time.monotonic() - began:.0f} s, {counted(json.loads(file.read_text()))}")
+        results.append(json.loads(file.read_text()))
+    differing = differences(results)
+    for test, outcomes in sorted(differing.items()):
+        say(f"{test}: {outcomes}")
+    failed = [test for result in results for test, outcome in result.items() if outcome == "failed"]
+    say(f"{len(results)} runs, {len(differing)} tests differed, {len(set(failed))} failed")
+    return bool(failed or differing)
+
+
+def run(file: Path, asked: argparse.Namespace, seed: int) -> None:
+    """Run the tiers once; the outcomes are in the file afterwards."""
+    command = [sys.executable, "-m", "pytest", "-q", "--tiers", asked.tiers, "--shuffle", str(seed)]
+    command += [
+        "--outcomes-file",
+        str(file.with_suffix(".new")),
+        "-n",
+        "1" if asked.one_core else "2",
+        "--dist",
+        "worksteal",
+    ]
+    if asked.one_core:
+        command = ["taskset", "--cpu-list", "0", *command]
+    with file.with_suffix(".log").open("wb") as log:
+        subprocess.run(command, check=False, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
+    file.with_suffix(".new").rename(file)
+
+
+def differences(results: list[dict[str, str]]) -> dict[str, dict[str, list[int]]]:
+    """Return the tests whose outcomes differ: test → outcome → numbers of runs; "" is the outcome of a test that is missing."""
+    found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for test in {test for result in results for test in result}:
+        for number, result in enumerate(results, 1):
+            found[test][result.get(test, "")].append(number)
+    return {test: {**outcomes} for test, outcomes in found.items() if len(outcomes) > 1}
+
+
+def counted(result: dict[str, str]) -> str:
+    outcomes = [*result.values()]
+    return ", ".join(f"{outcomes.count(one)} {one}" for one in sorted(set(outcomes)))
+
+
+@contextmanager
+def _busy(count: int) -> Iterator[None]:
+    if not count:
+        yield
+        return
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
+    command = [sys.executable, "-m", "support.load", str(count)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as process:
+        try:
+            yield
+        finally:
+            process.communicate()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="make flaky", description=__doc__.splitlines()[0])
+    parser.add_argument("--tiers", default="unit,edge")
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--load", type=int, default=0, help="busy processes beside the tests")
+    parser.add_argument("--one-core", action="store_true")
+    parser.add_argument("--folder", type=Path, default=FOLDER)
+    return parser
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
