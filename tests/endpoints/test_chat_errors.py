@@ -180,7 +180,7 @@ OVERFLOWS = [case for case, (_, expected) in REFUSALS.items() if expected == OVE
 
 
 @pytest.mark.parametrize("case", OVERFLOWS)
-async def test_a_prompt_that_is_too_long_is_the_same_in_the_middle_of_an_answer(case):
+async def test_prompt_too_long_has_the_same_error_before_and_within_a_stream(case):
     (_, said), _ = REFUSALS[case]
     said = {"error": said["detail"]} if "detail" in said else said
     for before in ([], [chunk("Hi")]):
@@ -192,7 +192,7 @@ async def test_a_prompt_that_is_too_long_is_the_same_in_the_middle_of_an_answer(
 
 
 @pytest.mark.parametrize("case", OVERFLOWS)
-async def test_a_prompt_that_is_too_long_is_input_in_the_responses_api(case):
+async def test_prompt_too_long_names_input_as_the_param_in_the_responses_api(case):
     (status, said), _ = REFUSALS[case]
     async with gateway(whole(said, status)) as site:
         assert problem(await site.respond(input="Hello")) == (400, BAD, "context_length_exceeded", "input")
@@ -200,7 +200,7 @@ async def test_a_prompt_that_is_too_long_is_input_in_the_responses_api(case):
 
 @pytest.mark.parametrize("streamed", [True, False])
 @pytest.mark.parametrize("case", REFUSALS)
-async def test_a_refusal_has_an_honest_status_in_the_shape_of_the_api(case, streamed):
+async def test_backend_error_becomes_its_status_in_the_shape_of_the_api(case, streamed):
     (status, body), expected = REFUSALS[case]
     async with gateway(whole(body, status)) as site:
         answer = await site.chat(stream=streamed)
@@ -222,14 +222,14 @@ async def test_a_refusal_has_an_honest_status_in_the_shape_of_the_api(case, stre
         (b"", "The backend answered 400 without an error that can be read."),
     ],
 )
-async def test_the_words_of_a_backend_are_passed_on_but_no_pages(body, message):
+async def test_backend_error_message_reaches_the_client_but_no_page_does(body, message):
     async with gateway(whole(body, 400)) as site:
         assert (await site.chat()).json()["error"]["message"] == message
 
 
 @pytest.mark.parametrize(("after", "expected"), [("7", "7"), ("Wed, 21 Oct 2026 07:28:00 GMT",) * 2, (None, None)])
 @pytest.mark.parametrize("status", [429, 503])
-async def test_the_backends_word_for_when_to_come_back_is_passed_on(status, after, expected):
+async def test_backend_error_keeps_its_retry_after_header(status, after, expected):
     more = {"retry_after": after} if after else {}
     async with gateway(whole({"error": "busy"}, status, **more)) as site:
         answer = await site.chat(stream=True)
@@ -237,7 +237,7 @@ async def test_the_backends_word_for_when_to_come_back_is_passed_on(status, afte
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_an_excerpt_of_a_failure_is_in_the_log_and_only_there_and_never_the_key(streamed, caplog):
+async def test_backend_error_excerpt_is_only_in_the_log_and_without_the_key(streamed, caplog):
     page = b"<html>inner secret " + KEY.encode() + b" " + b"x" * 1000
     async with gateway(whole(page, 500), logs={"content": True}) as site:
         answer = await site.chat(stream=streamed)
@@ -250,7 +250,7 @@ async def test_an_excerpt_of_a_failure_is_in_the_log_and_only_there_and_never_th
 
 
 @pytest.mark.parametrize("status", [401, 403])
-async def test_a_refused_key_is_the_operators_business_and_not_shown_to_the_client(status, caplog):
+async def test_backend_error_about_its_key_is_logged_and_hidden_from_the_client(status, caplog):
     refusal = whole({"error": {"message": f"Incorrect API key provided: {KEY}"}}, status)
     async with gateway(refusal, logs={"content": True}) as site:
         answer = await site.chat()
@@ -261,7 +261,7 @@ async def test_a_refused_key_is_the_operators_business_and_not_shown_to_the_clie
     assert KEY not in record
 
 
-async def test_what_is_the_clients_fault_is_not_in_the_log(caplog):
+async def test_backend_error_400_logs_nothing(caplog):
     async with gateway(whole({"error": "no"}, 400)) as site:
         await site.chat()
     assert warnings(caplog) == []
@@ -276,7 +276,7 @@ def warnings(caplog):
 
 
 @pytest.mark.parametrize("end", [CLOSE, RESET])
-async def test_a_refusal_that_breaks_off_keeps_its_status(end):
+async def test_backend_error_cut_in_its_body_keeps_its_status(end):
     half = head(status=429, type="application/json", retry_after="3")
     async with gateway([half, b'{"error": {"mess', end]) as site:
         answer = await site.chat()
@@ -284,7 +284,7 @@ async def test_a_refusal_that_breaks_off_keeps_its_status(end):
         assert answer.headers["retry-after"] == "3"
 
 
-async def test_a_refusal_of_any_size_is_read_to_a_limit_and_let_go_of():
+async def test_backend_error_of_endless_size_is_read_to_a_limit():
     async def endless(writer):
         while not writer.transport.is_closing():
             writer.write(b"4000\r\n%b\r\n" % (b"x" * 0x4000))
@@ -317,7 +317,7 @@ NOT_AN_ANSWER = {
 
 @pytest.mark.parametrize("streamed", [True, False])
 @pytest.mark.parametrize("case", NOT_AN_ANSWER)
-async def test_what_is_no_answer_is_a_502(case, streamed, caplog):
+async def test_upstream_response_that_cannot_be_read_is_a_502(case, streamed, caplog):
     script, code = NOT_AN_ANSWER[case]
     async with gateway(script) as site:
         answer = await site.chat(stream=streamed)
@@ -327,7 +327,7 @@ async def test_what_is_no_answer_is_a_502(case, streamed, caplog):
     assert warnings(caplog) == [f"backend up: {code}"]
 
 
-async def test_what_stands_behind_a_failure_in_the_same_chunk_is_not_told():
+async def test_chunk_content_behind_a_failure_is_dropped():
     choices = [{"index": 0, "delta": {}, "finish_reason": "abort"}, {"index": 1, "delta": {"content": "more"}}]
     async with gateway([head(), chunk("Hel"), frame(choices=choices), DONE, END]) as site:
         answer = await site.chat(stream=True, n=2)
@@ -335,7 +335,7 @@ async def test_what_stands_behind_a_failure_in_the_same_chunk_is_not_told():
     assert payloads(answer.text)[-1]["error"]["code"] == "upstream_error"
 
 
-async def test_the_log_shows_how_something_that_is_no_answer_began(caplog):
+async def test_upstream_response_that_cannot_be_read_is_excerpted_in_the_log(caplog):
     page = whole(b"<html>Who are you, " + KEY.encode() + b"?" + b"x" * 5000, type="text/html")
     async with gateway(page, logs={"content": True}) as site:
         await site.chat()
@@ -361,7 +361,7 @@ async def test_the_log_shows_how_something_that_is_no_answer_began(caplog):
         (True, (502, FAULT, "upstream_error", None)),
     ],
 )
-async def test_an_error_inside_a_200_is_the_error_it_is(error, expected, wrapped, streamed):
+async def test_error_in_a_response_with_status_200_gets_its_own_status(error, expected, wrapped, streamed):
     body = {"error": error} if error else {"object": "error", "message": ""}
     script = [head(), b"data: %b\n\n" % json.dumps(body).encode(), DONE, END] if wrapped else whole(body)
     async with gateway(script) as site:
@@ -370,7 +370,7 @@ async def test_an_error_inside_a_200_is_the_error_it_is(error, expected, wrapped
         assert answer.json()["error"]["message"]
 
 
-async def test_an_error_object_without_a_wrapper_is_known_by_its_name():
+async def test_error_object_without_a_wrapper_is_recognized():
     body = {"object": "error", "message": "Only one choice, please", "type": "BadRequestError", "code": 400}
     async with gateway(whole(body)) as site:
         answer = await site.chat()
@@ -378,13 +378,13 @@ async def test_an_error_object_without_a_wrapper_is_known_by_its_name():
         assert answer.json()["error"]["message"] == "Only one choice, please"
 
 
-async def test_a_whole_answer_where_a_stream_was_asked_for_is_streamed():
+async def test_stream_is_built_from_a_whole_upstream_response():
     async with gateway(whole(said("Hello"))) as site:
         answer = await site.chat(stream=True)
         assert (text_of(answer.text), payloads(answer.text)[-1]) == ("Hello", "[DONE]")
 
 
-async def test_a_stream_where_a_whole_answer_was_asked_for_is_folded():
+async def test_whole_response_is_built_from_an_upstream_stream():
     async with gateway(HELLO) as site:
         answer = (await site.chat()).json()
         assert answer["choices"][0]["message"]["content"] == "Hi"
@@ -427,7 +427,7 @@ LATE = {
 
 @pytest.mark.parametrize("case", LATE)
 @on_both_loops
-async def test_after_content_a_failure_is_the_last_frame_and_the_body_ends_well(case, caplog):
+async def test_stream_error_after_content_is_the_last_frame_of_a_complete_body(case, caplog):
     script, code = LATE[case]
     more = {"backend": {"timeouts": {"idle": 0.1}}, "limits": {"frame_bytes": 100_000}}
     async with listening(script, logs={"content": True}, **more) as site:
@@ -445,7 +445,7 @@ async def test_after_content_a_failure_is_the_last_frame_and_the_body_ends_well(
 
 
 @pytest.mark.parametrize("case", LATE)
-async def test_a_whole_answer_that_breaks_off_is_an_error_and_nothing_else(case):
+async def test_whole_response_that_breaks_off_is_only_an_error(case):
     script, code = LATE[case]
     more = {"backend": {"timeouts": {"idle": 0.1}}, "limits": {"frame_bytes": 100_000}}
     async with gateway(script, **more) as site:
@@ -455,7 +455,7 @@ async def test_a_whole_answer_that_breaks_off_is_an_error_and_nothing_else(case)
 
 
 @on_both_loops
-async def test_everything_that_came_before_a_reset_is_delivered_even_if_the_client_was_slow():
+async def test_stream_delivers_all_that_came_before_a_reset_to_a_slow_client():
     pieces = [f"{i:06d} " * 100 for i in range(300)]
     sent = asyncio.Event()
 
@@ -473,7 +473,7 @@ async def test_everything_that_came_before_a_reset_is_delivered_even_if_the_clie
 
 @pytest.mark.parametrize("end", [CLOSE, RESET, HANG])
 @pytest.mark.parametrize("last", [[chunk(finish="stop")], [chunk(finish="stop"), DONE], [DONE]])
-async def test_a_connection_that_breaks_after_the_end_of_the_answer_is_no_failure(last, end):
+async def test_connection_lost_after_the_end_of_the_response_is_no_error(last, end):
     patience = {"timeouts": {"idle": 0.2}} if end is HANG else {}
     async with gateway([*BEGUN, *last, end], backend=patience) as site:
         answer = await site.chat(stream=True)
@@ -484,14 +484,14 @@ async def test_a_connection_that_breaks_after_the_end_of_the_answer_is_no_failur
 
 @pytest.mark.parametrize("streamed", [True, False])
 @pytest.mark.parametrize("ask", ["chat", "respond"])
-async def test_nobody_waits_for_the_end_of_a_body_after_done(ask, streamed):
+async def test_response_does_not_wait_for_the_end_of_a_body_after_done(ask, streamed):
     async with gateway([*BEGUN, chunk(finish="stop"), DONE, HANG], backend={"timeouts": {"idle": 0}}) as site:
         answer = await getattr(site, ask)(stream=streamed)
         assert answer.status_code == 200 and "lo" in answer.text and '"error":{' not in answer.text
         await site.upstream.gone.wait()
 
 
-async def test_a_late_end_of_a_body_keeps_its_connection():
+async def test_connection_is_kept_if_the_body_ends_late():
     """Behind [DONE], in a read of its own."""
     async with gateway([*BEGUN, chunk(finish="stop"), DONE, silent(0.05), END], HELLO) as site:
         for said in ("Hello", "Hi"):
@@ -499,7 +499,7 @@ async def test_a_late_end_of_a_body_keeps_its_connection():
         assert len({asked.peer for asked in site.upstream.posts}) == 1
 
 
-async def test_a_call_that_breaks_off_is_delivered_as_far_as_it_came():
+async def test_tool_call_that_breaks_off_is_delivered_as_far_as_it_came():
     script = [head(), chunk(tool_calls=call("get", '{"city": "Ber', id="call_1")), RESET]
     tools = [{"type": "function", "function": {"name": "get"}}]
     async with gateway(script) as site:
@@ -509,7 +509,7 @@ async def test_a_call_that_breaks_off_is_delivered_as_far_as_it_came():
         assert last["error"]["code"] == "upstream_lost"
 
 
-async def test_markup_that_was_held_back_is_delivered_before_the_failure():
+async def test_stream_delivers_held_back_markup_before_the_error():
     async with gateway([head(), chunk("a <thi"), RESET]) as site:
         answer = await site.chat(stream=True)
         assert text_of(answer.text) == "a <thi"
@@ -520,7 +520,7 @@ async def test_markup_that_was_held_back_is_delivered_before_the_failure():
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_a_backend_that_refuses_connections_is_a_502(streamed, caplog):
+async def test_backend_that_refuses_connections_is_a_502(streamed, caplog):
     with closing(socket.create_server(("127.0.0.1", 0))) as sock:
         free = f"http://127.0.0.1:{sock.getsockname()[1]}"
     async with gateway(HELLO, backend={"url": free}) as site:
@@ -530,19 +530,19 @@ async def test_a_backend_that_refuses_connections_is_a_502(streamed, caplog):
     assert len(warnings(caplog)) == 1
 
 
-async def test_a_backend_whose_name_nobody_knows_is_a_502():
+async def test_backend_with_an_unknown_host_name_is_a_502():
     async with gateway(HELLO, backend={"url": "http://no-such-host.invalid"}) as site:
         assert problem(await site.chat()) == (502, FAULT, "upstream_unreachable", None)
 
 
 @pytest.mark.parametrize("end", [CLOSE, RESET])
 @pytest.mark.parametrize("before", [[], [b"HTTP/1.1 200 OK\r\n"], [head()]])
-async def test_a_connection_that_ends_before_content_is_a_502(before, end):
+async def test_connection_that_ends_before_content_is_a_502(before, end):
     async with gateway([*before, end]) as site:
         assert problem(await site.chat(stream=True)) == (502, FAULT, "upstream_lost", None)
 
 
-async def test_what_is_no_http_is_a_502():
+async def test_upstream_response_that_is_not_http_is_a_502():
     async with gateway([b"SSH-2.0-OpenSSH_9.2\r\n", HANG]) as site:
         assert problem(await site.chat(stream=True)) == (502, FAULT, "upstream_error", None)
 
@@ -559,7 +559,7 @@ SILENT = {
 @pytest.mark.parametrize("streamed", [True, False])
 @pytest.mark.parametrize("case", SILENT)
 @on_both_loops
-async def test_a_backend_that_says_nothing_for_too_long_is_a_504(case, streamed):
+async def test_timeout_of_a_silent_backend_is_a_504(case, streamed):
     script, limits = SILENT[case]
     async with gateway(script, backend={"timeouts": limits}) as site:
         assert problem(await site.chat(stream=streamed)) == (504, FAULT, "upstream_timeout", None)
@@ -567,7 +567,7 @@ async def test_a_backend_that_says_nothing_for_too_long_is_a_504(case, streamed)
             await site.upstream.gone.wait()
 
 
-async def test_the_limit_of_the_whole_answer_holds_while_it_talks():
+async def test_timeout_total_ends_a_stream_that_still_arrives():
     async def chatter(writer):
         said = chunk("a ")
         while not writer.transport.is_closing():
@@ -580,7 +580,7 @@ async def test_the_limit_of_the_whole_answer_holds_while_it_talks():
         assert payloads(answer.text)[-1]["error"]["code"] == "upstream_timeout"
 
 
-async def test_a_pause_shorter_than_the_limits_is_no_failure():
+async def test_timeout_is_not_reached_by_a_shorter_pause():
     go = asyncio.Event()
     script = [head(), chunk("Hi"), go, chunk(finish="stop"), DONE, END]
     async with listening(script, backend={"timeouts": {"idle": 5, "total": 0, "first_byte": 0}}) as site:
@@ -590,7 +590,7 @@ async def test_a_pause_shorter_than_the_limits_is_no_failure():
         assert payloads((await asked).text)[-1] == "[DONE]"
 
 
-async def test_a_backend_that_takes_no_connection_is_a_504():
+async def test_timeout_connect_is_a_504():
     with ExitStack() as stack:
         full = stack.enter_context(closing(socket.socket()))
         full.bind(("127.0.0.1", 0))
@@ -605,19 +605,19 @@ async def test_a_backend_that_takes_no_connection_is_a_504():
             assert problem(answer) == (504, FAULT, "upstream_timeout", None)
 
 
-async def test_a_kept_connection_that_the_backend_gave_up_is_replaced_unseen():
+async def test_connection_closed_by_the_backend_is_replaced():
     async with gateway([*HELLO, CLOSE], HELLO) as site:
         for _ in range(2):
             assert text_of((await site.chat(stream=True)).text) == "Hi"
 
 
-async def test_after_a_failure_the_next_request_is_answered():
+async def test_request_after_a_failed_one_succeeds():
     async with gateway([RESET], whole(b"", 500), HELLO) as site:
         statuses = [(await site.chat(stream=True)).status_code for _ in range(3)]
         assert statuses == [502, 502, 200]
 
 
-async def test_a_stream_that_says_more_after_its_failure_says_it_in_vain():
+async def test_stream_ignores_chunks_after_an_error_frame():
     script = [*BEGUN, ERROR_FRAME, chunk("never"), chunk(finish="stop"), DONE, END]
     async with gateway(script) as site:
         answer = await site.chat(stream=True)
@@ -625,7 +625,7 @@ async def test_a_stream_that_says_more_after_its_failure_says_it_in_vain():
         assert set(payloads(answer.text)[-1]) == {"error"}
 
 
-async def test_a_client_that_speaks_http_1_0_gets_its_error_too():
+async def test_error_reaches_a_client_of_http_1_0():
     async with listening(whole(b"", 503)) as site:
         reader, writer = await asyncio.open_connection("127.0.0.1", site.client.base_url.port)
         body = json.dumps({"model": "m", "messages": HELLO_MESSAGES}).encode()

@@ -53,14 +53,14 @@ def found(check, value, place):
 
 
 @given(MESSAGES)
-def test_messages_mean_the_same_with_something_beside_that_takes_a_longer_look(messages):
+def test_message_is_read_alike_by_the_short_and_the_full_check(messages):
     longer = [{**one, "beside": 1} if isinstance(one, dict) else one for one in messages]
     assert not plain(longer) or not longer
     assert read(messages) == read(longer)
 
 
 @pytest.mark.parametrize("name", OPTIONAL)
-def test_a_member_that_is_known_by_its_type_is_what_its_check_finds(name):
+def test_field_check_by_type_finds_what_the_full_check_finds(name):
     check = OPTIONAL[name]
     for value in VALUES:
         expected = None if value is None else found(check, value, name)

@@ -199,7 +199,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
-async def test_what_the_api_does_not_allow_is_refused_in_its_words():
+async def test_request_not_allowed_by_the_api_gets_its_error_message():
     async with gateway(HELLO) as site:
         for fields, text, code, param in REFUSED:
             answer = await site.chat(**fields)
@@ -215,7 +215,7 @@ async def test_what_the_api_does_not_allow_is_refused_in_its_words():
      b"[" * 100_000, b'{"user": "\\ud800"}', b"\xef\xbb\xbf{}"],
     ids=["empty", "cut", "quotes", "broken", "utf-16", "latin", "nan", "huge", "deep", "half a surrogate", "bom"],
 )  # fmt: skip
-async def test_what_is_no_json_is_a_400(body):
+async def test_request_body_that_is_not_json_is_a_400(body):
     async with gateway(HELLO) as site:
         answer = await site.chat(body)
         assert problem(answer) == (400, BAD, None, None)
@@ -225,7 +225,7 @@ async def test_what_is_no_json_is_a_400(body):
 @pytest.mark.parametrize(
     ("body", "got"), [(b"[]", "an array"), (b'"x"', "a string"), (b"null", "null"), (b"1.5", "a decimal")]
 )
-async def test_a_body_that_is_no_object_is_a_400(body, got):
+async def test_request_body_that_is_not_an_object_is_a_400(body, got):
     async with gateway(HELLO) as site:
         answer = await site.chat(body)
         assert problem(answer) == (400, BAD, "invalid_type", "body")
@@ -278,7 +278,7 @@ NULLABLE = (
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_null_counts_as_absent(kind):
+async def test_field_null_counts_as_absent(kind):
     assert await sent(dict.fromkeys(NULLABLE), kind) == ({}, None)
 
 
@@ -321,7 +321,7 @@ NOT_DONE = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_a_backend_understands_is_passed_as_it_is(kind):
+async def test_field_that_a_kind_supports_is_sent_unchanged(kind):
     asked, warnings = await sent(PASSED, kind)
     if kind in NOT_PASSED:
         names, translated, listed = NOT_PASSED[kind]
@@ -332,12 +332,12 @@ async def test_what_a_backend_understands_is_passed_as_it_is(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_only_concerns_the_apis_own_service_is_left_out_without_a_word(kind):
+async def test_field_of_the_openai_service_is_left_out_without_a_warning(kind):
     assert await sent(OWN_SERVICE, kind) == (OWN_SERVICE if kind == "openai" else {}, None)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_no_local_server_does_is_left_out_and_listed(kind):
+async def test_field_that_no_local_backend_supports_is_dropped_with_a_warning(kind):
     asked, warnings = await sent(NOT_DONE, kind)
     if kind == "openai":
         assert (asked, warnings) == (NOT_DONE, None)
@@ -346,14 +346,14 @@ async def test_what_no_local_server_does_is_left_out_and_listed(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_defaults_of_the_api_are_left_out_without_a_word(kind):
+async def test_field_with_its_default_value_is_left_out_without_a_warning(kind):
     text = {"response_format": {"type": "text"}}
     assert await sent({"stop": "a", **text}, kind) == ({"stop": "a", **(text if kind != "transformers" else {})}, None)
     assert await sent({"verbosity": "medium", "store": False, "modalities": ["text"], "n": 1}, kind) == ({}, None)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_unknown_fields_are_forwarded_and_listed(kind):
+async def test_field_unknown_to_the_api_is_forwarded_with_a_warning(kind):
     fields = {"chat_template_kwargs": {"enable_thinking": False}, "made_up": 5, "made up, too": 6}
     warnings = "forwarded:chat_template_kwargs, forwarded:made_up, forwarded:made?up?too"
     if kind == "transformers":  # which refuses what it does not know
@@ -378,12 +378,12 @@ LIMITS = {
     ],
 )
 @pytest.mark.parametrize("kind", KINDS)
-async def test_the_limit_has_the_name_that_the_kind_knows_or_the_clients_own(kind, fields, word, limit):
+async def test_field_for_the_token_limit_has_the_name_of_the_kind(kind, fields, word, limit):
     assert await sent(fields, kind) == ({LIMITS[kind] or word: limit}, None)
 
 
 @pytest.mark.parametrize("n", [2, 128])
-async def test_n_is_passed_and_what_does_not_come_is_listed(n):
+async def test_choice_count_is_sent_and_a_missing_choice_is_a_warning(n):
     async with gateway(HELLO, whole(said())) as site:
         answer = await site.chat(stream=True, n=n)
         assert site.asked["n"] == n
@@ -400,7 +400,7 @@ STREAM_OPTIONS = [
 
 
 @pytest.mark.parametrize(("given", "expected"), STREAM_OPTIONS)
-async def test_usage_is_always_asked_for_and_shown_to_who_asked(given, expected):
+async def test_usage_is_always_requested_and_shown_only_on_request(given, expected):
     async with gateway(HELLO) as site:
         answer = await site.chat(stream=True, stream_options=given)
         assert site.asked["stream_options"] == expected
@@ -416,7 +416,7 @@ async def test_usage_is_always_asked_for_and_shown_to_who_asked(given, expected)
         assert bool(padded) == bool(given.get("include_obfuscation"))
 
 
-async def test_a_service_tier_is_answered_to_who_named_one():
+async def test_service_tier_is_in_the_response_only_if_requested():
     async with gateway(HELLO, whole(said()), HELLO, backend={"kind": "vllm"}) as site:
         assert payloads((await site.chat(stream=True, service_tier="auto")).text)[0]["service_tier"] == "default"
         assert (await site.chat(service_tier="flex")).json()["service_tier"] == "default"
@@ -432,7 +432,7 @@ EXTRAS = [
 
 
 @pytest.mark.parametrize(("asked", "of_answer", "of_choice"), EXTRAS)
-async def test_what_a_backend_adds_comes_to_who_asked_for_it_and_to_nobody_else(asked, of_answer, of_choice):
+async def test_field_added_by_a_backend_is_shown_only_if_requested(asked, of_answer, of_choice):
     body = said()
     body |= of_answer
     body["choices"][0] |= of_choice
@@ -454,7 +454,7 @@ async def test_what_a_backend_adds_comes_to_who_asked_for_it_and_to_nobody_else(
     assert asked_for == {name: False for name in asked}
 
 
-async def test_token_ids_of_text_that_is_held_back_come_with_it_and_are_all_there():
+async def test_token_ids_of_held_back_text_come_with_it_complete():
     pieces = [("a <th", [1, 2]), ("ou", [3]), (">", [4])]
     frames = [frame(choices=[{"index": 0, "delta": {"content": text}, "token_ids": ids}]) for text, ids in pieces]
     async with gateway(stream(*frames, chunk(finish="stop"))) as site:
@@ -464,7 +464,7 @@ async def test_token_ids_of_text_that_is_held_back_come_with_it_and_are_all_ther
         assert [id for one in choices for id in one.get("token_ids", ())] == [1, 2, 3, 4]
 
 
-async def test_progress_is_streamed_to_who_asked_for_it():
+async def test_prompt_progress_is_streamed_if_requested():
     progress = {"total": 10, "processed": 5}
     script = stream(
         frame(choices=[{"index": 0, "delta": {"role": "assistant"}}], prompt_progress=progress),
@@ -477,7 +477,7 @@ async def test_progress_is_streamed_to_who_asked_for_it():
         assert sum("role" in one["delta"] for chunk in chunks[:-1] for one in chunk["choices"]) == 1
 
 
-async def test_an_answer_that_continues_the_clients_message_has_its_role():
+async def test_response_that_continues_a_message_of_the_client_has_its_role():
     messages = [USER, {"role": "user", "content": "And"}]
     async with gateway(HELLO, whole(said()), HELLO) as site:
         more = {"messages": messages, "add_generation_prompt": False}
@@ -528,7 +528,7 @@ IN_WORDS = "Answer with a call of {}, and with nothing else."
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_tool_choice_reaches_each_kind_in_the_form_it_understands(kind):
+async def test_tool_choice_is_sent_in_the_form_that_the_kind_understands(kind):
     for kinds, choice, tools, expected, warnings in CHOICES:
         if kind not in kinds:
             continue
@@ -543,7 +543,7 @@ async def test_a_tool_choice_reaches_each_kind_in_the_form_it_understands(kind):
 @pytest.mark.parametrize("format", ["auto", "native", "hermes_json"])
 @pytest.mark.parametrize("choice", [None, "auto"])
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_server_that_refuses_tools_without_a_parser_is_given_them_where_the_calls_are_found_here(
+async def test_tool_choice_is_none_where_the_gateway_parses_the_tool_calls(
     kind, choice, format
 ):
     asked, warnings = await sent({"tools": BOTH, "tool_choice": choice}, kind, format=format)
@@ -552,7 +552,7 @@ async def test_a_server_that_refuses_tools_without_a_parser_is_given_them_where_
     assert (asked, warnings) == ({"tools": BOTH, **expected}, None)
 
 
-async def test_nulls_in_a_tool_are_not_sent():
+async def test_tool_definition_is_sent_without_nulls():
     bare = {"type": "function", "function": {"name": "f", "description": None, "parameters": None}}
     asked, warnings = await sent({"tools": [bare]})
     (tool,) = asked["tools"]
@@ -561,11 +561,11 @@ async def test_nulls_in_a_tool_are_not_sent():
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("choice", [None, "none", "auto"])
-async def test_no_tools_are_none_however_they_are_written(choice, kind):
+async def test_tool_list_that_is_empty_is_not_sent(choice, kind):
     assert await sent({"tools": [], "tool_choice": choice, "parallel_tool_calls": False}, kind) == ({}, None)
 
 
-async def test_markup_is_text_where_no_tool_may_be_called():
+async def test_tool_call_markup_is_text_if_no_tool_may_be_called():
     text = 'Look: <tool_call>{"name": "clock", "arguments": {}}</tool_call>'
     async with gateway(whole(said(text))) as site:
         for fields in ({}, {"tools": []}, {"tools": BOTH, "tool_choice": "none"}):
@@ -576,7 +576,7 @@ async def test_markup_is_text_where_no_tool_may_be_called():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_custom_tool_is_lowered_and_its_calls_are_raised(kind):
+async def test_custom_tool_is_sent_as_a_function_and_its_calls_become_custom(kind):
     script = stream(chunk(tool_calls=call("shell", '{"input": "ls -l"}', id="call_9")), chunk(finish="tool_calls"))
     body = said(None, tool_calls=[{**CALLED, "function": {"name": "shell", "arguments": '{"input": "ls -l"}'}}])
     async with gateway(script, whole(body), backend={"kind": kind}) as site:
@@ -596,14 +596,14 @@ async def test_a_custom_tool_is_lowered_and_its_calls_are_raised(kind):
         ]
 
 
-async def test_a_named_custom_tool_is_forced_as_the_function_it_became():
+async def test_custom_tool_named_in_tool_choice_is_forced_as_a_function():
     fields = {"tools": [SHELL, TOOL], "tool_choice": {"type": "custom", "custom": {"name": "shell"}}}
     forced = {"type": "function", "function": {"name": "shell"}}
     assert await sent(fields, "vllm") == ({"tools": [SHIM, TOOL], "tool_choice": forced}, EMULATED)
     assert await sent(fields, "llamacpp") == ({"tools": [SHIM], "tool_choice": "required"}, EMULATED)
 
 
-async def test_the_grammar_of_a_custom_tool_is_shown_and_listed_as_unenforced():
+async def test_custom_tool_grammar_is_described_with_an_unenforced_warning():
     format = {"type": "grammar", "grammar": {"syntax": "lark", "definition": "start: /[0-9]+/"}}
     tool = {"type": "custom", "custom": {"name": "shell", "format": format}}
     asked, warnings = await sent({"tools": [tool]})
@@ -611,7 +611,7 @@ async def test_the_grammar_of_a_custom_tool_is_shown_and_listed_as_unenforced():
     assert warnings == f"{EMULATED}, unenforced:tools.custom.format"
 
 
-async def test_past_custom_calls_are_lowered_with_their_tools():
+async def test_custom_tool_call_of_the_past_is_sent_as_a_function_call():
     called = {"id": "c", "type": "custom", "custom": {"name": "shell", "input": 'say "hi"'}}
     messages = [
         USER,
@@ -622,7 +622,7 @@ async def test_past_custom_calls_are_lowered_with_their_tools():
     assert json.loads(asked["messages"][1]["tool_calls"][0]["function"]["arguments"]) == {"input": 'say "hi"'}
 
 
-async def test_only_the_first_call_is_kept_where_the_client_wants_one_at_a_time():
+async def test_tool_call_beyond_the_first_is_dropped_if_not_parallel():
     calls = chunk(tool_calls=[*call("clock", "{}", id="a"), *call("get_weather", "{}", place=1, id="b")])
     script = stream(calls, chunk(finish="tool_calls"))
     async with gateway(script) as site:
@@ -632,7 +632,7 @@ async def test_only_the_first_call_is_kept_where_the_client_wants_one_at_a_time(
         assert "dropped:tool_calls" in told(answer)
 
 
-async def test_logprobs_beside_tools_are_asked_for_whole_where_a_backend_has_no_stream_of_them():
+async def test_logprobs_with_tools_are_requested_unstreamed_from_llamacpp():
     fields = {"logprobs": True, "top_logprobs": 2, "tools": [TOOL]}
     assert await sent(fields, "vllm") == (fields, None)
     async with gateway(whole(said()), backend={"kind": "llamacpp"}) as site:
@@ -643,7 +643,7 @@ async def test_logprobs_beside_tools_are_asked_for_whole_where_a_backend_has_no_
 
 @pytest.mark.parametrize(("fields", "most"), [({}, 0), ({"top_logprobs": 0}, 0), ({"top_logprobs": 2}, 2)])
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_no_more_other_tokens_are_told_of_than_were_asked_for(fields, most, streamed):
+async def test_logprobs_show_no_more_alternatives_than_requested(fields, most, streamed):
     others = [{"token": token, "logprob": -1.0, "bytes": None} for token in "xyz"]
     chances = {"content": [{"token": "Hi", "logprob": -0.5, "bytes": None, "top_logprobs": others}]}
     said = frame(choices=[{"index": 0, "delta": {"content": "Hi"}, "logprobs": chances}])
@@ -669,7 +669,7 @@ async def test_functions_become_tools(choice, expected):
     assert await sent(fields) == ({"tools": BOTH, **({"tool_choice": expected} if expected else {})}, None)
 
 
-async def test_no_function_may_be_called_means_none_is_sent():
+async def test_functions_are_not_sent_if_none_may_be_called():
     assert await sent({"functions": [CLOCK], "function_call": "none"}) == ({}, None)
     assert await sent({"function_call": "auto"}) == ({}, None), "a choice among nothing"
     assert await sent({"functions": [CLOCK], "tools": [], "tool_choice": "auto"}) == (
@@ -681,7 +681,7 @@ async def test_no_function_may_be_called_means_none_is_sent():
 TWO_CALLS = [*call("get_weather", '{"city":', id="a"), *call(None, '"Oslo"}'), *call("clock", "{}", place=1, id="b")]
 
 
-async def test_an_answer_to_functions_has_the_one_function_call_of_old():
+async def test_function_call_is_the_only_one_in_a_response_to_functions():
     whole_calls = [CALLED, {**CALLED, "id": "call_2"}]
     body = said(None, tool_calls=whole_calls)
     body["choices"][0]["finish_reason"] = "tool_calls"
@@ -711,13 +711,13 @@ async def test_an_answer_to_functions_has_the_one_function_call_of_old():
         assert (await site.chat(functions=[CLOCK])).json()["choices"][0]["finish_reason"] == "stop"
 
 
-async def test_a_function_call_that_was_cut_is_still_cut():
+async def test_function_call_that_was_cut_has_finish_reason_length():
     script = stream(chunk(tool_calls=call("clock", '{"a"', id="a")), chunk(finish="length"))
     async with gateway(script) as site:
         assert (await site.chat(functions=[CLOCK])).json()["choices"][0]["finish_reason"] == "length"
 
 
-async def test_past_function_calls_and_results_become_calls_with_ids():
+async def test_function_call_of_the_past_becomes_a_tool_call_with_an_id():
     called = {"name": "get_weather", "arguments": "{}"}
     messages = [
         USER,
@@ -790,7 +790,7 @@ POLICIES = [
 
 
 @pytest.mark.parametrize(("roles", "given", "expected", "listed"), POLICIES)
-async def test_system_and_developer_messages_follow_the_policy_of_the_model(roles, given, expected, listed):
+async def test_message_of_system_or_developer_follows_the_policy_of_the_model(roles, given, expected, listed):
     asked, warnings = await sent({"messages": given}, roles=roles)
     assert (asked["messages"], warnings) == (expected, listed)
 
@@ -830,7 +830,7 @@ CONTENTS = [
 
 
 @pytest.mark.parametrize(("given", "expected"), CONTENTS)
-async def test_content_becomes_what_templates_can_take_and_no_text_is_lost(given, expected):
+async def test_message_content_becomes_plain_text_or_parts_without_loss(given, expected):
     asked, warnings = await sent({"messages": given})
     assert (asked["messages"], warnings) == (expected, None)
 
@@ -849,7 +849,7 @@ REASONED = [
 
 @pytest.mark.parametrize(("given", "thought"), REASONED)
 @pytest.mark.parametrize("kind", KINDS)
-async def test_past_reasoning_goes_back_in_the_one_field_that_the_kind_reads(kind, given, thought):
+async def test_reasoning_of_the_past_is_sent_in_the_field_of_the_kind(kind, given, thought):
     field = "reasoning" if kind == "vllm" else "reasoning_content"
     asked, warnings = await sent({"messages": [USER, {**SPOKEN, **given}]}, kind)
     if kind == "transformers" and thought:
@@ -871,7 +871,7 @@ ARGUMENTS = [
 
 
 @pytest.mark.parametrize(("given", "expected", "warnings"), ARGUMENTS, ids=lambda value: str(value)[:9])
-async def test_past_arguments_are_always_an_object(given, expected, warnings):
+async def test_tool_call_arguments_of_the_past_become_an_object(given, expected, warnings):
     called = {**CALLED, "function": {"name": "get_weather", "arguments": given}}
     asked, told = await sent({"messages": [USER, {"role": "assistant", "tool_calls": [called]}, ANSWERED]})
     arguments = asked["messages"][1]["tool_calls"][0]["function"]["arguments"]
@@ -879,7 +879,7 @@ async def test_past_arguments_are_always_an_object(given, expected, warnings):
     assert told == warnings
 
 
-async def test_ids_of_the_conversation_are_not_given_again():
+async def test_tool_call_id_of_the_conversation_is_not_used_again():
     body = said(None, tool_calls=[CALLED])
     messages = [USER, {"role": "assistant", "tool_calls": [CALLED]}, ANSWERED]
     async with gateway(whole(body)) as site:
@@ -900,7 +900,7 @@ LOSSES = [
 
 
 @pytest.mark.parametrize(("fields", "kind", "code", "param"), LOSSES)
-async def test_strict_mode_refuses_what_would_be_lost(fields, kind, code, param):
+async def test_strict_mode_refuses_a_field_that_would_be_lost(fields, kind, code, param):
     async with gateway(HELLO, backend={"kind": kind}, model={"strict": True}) as site:
         answer = await site.chat(stream=True, **fields)
         assert problem(answer) == (400, BAD, code, param)
@@ -912,13 +912,13 @@ async def test_strict_mode_refuses_what_would_be_lost(fields, kind, code, param)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_strict_mode_lets_everything_pass_that_is_honoured(kind):
+async def test_strict_mode_accepts_fields_that_the_kind_honors(kind):
     async with gateway(HELLO, backend={"kind": kind}, model={"strict": True}) as site:
         fields = {"user": "u", "max_tokens": 5, "tools": [TOOL], "tool_choice": "auto", "temperature": 1, "seed": 1}
         assert (await site.chat(stream=True, **fields)).status_code == 200
 
 
-async def test_strict_mode_does_not_mind_a_repair():
+async def test_strict_mode_accepts_a_repair():
     called = {**CALLED, "function": {"name": "get_weather", "arguments": "{"}}
     messages = [USER, {"role": "assistant", "tool_calls": [called]}, ANSWERED]
     async with gateway(HELLO, model={"strict": True}) as site:
@@ -986,14 +986,14 @@ TOLD = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_the_whole_body_for_each_kind(kind):
+async def test_request_body_is_complete_for_each_kind(kind):
     async with gateway(a_call(CLOCK_TOOL), backend={"kind": kind}, model={"upstream_model": "theirs"}) as site:
         answer = await site.chat(**EVERYTHING)
         assert site.asked == GOLDEN[kind]
         assert answer.headers["x-gateway-warnings"] == TOLD[kind]
 
 
-async def test_a_request_is_sent_to_the_path_of_the_backend_as_json():
+async def test_request_is_sent_as_json_to_the_path_of_the_backend():
     async with gateway(HELLO) as site:
         await site.chat(stream=True)
         (asked,) = site.upstream.posts
@@ -1003,7 +1003,7 @@ async def test_a_request_is_sent_to_the_path_of_the_backend_as_json():
 
 
 @pytest.mark.parametrize("text", ["", "é ☃ 😀", "\u2028\0\x7f", '"quotes" \\ and \n lines', "x" * 100_000])
-async def test_text_is_passed_exactly(text):
+async def test_text_is_sent_and_returned_unchanged(text):
     async with gateway(whole(said(text or "-"))) as site:
         answer = await site.chat(messages=[{"role": "user", "content": text}])
         assert site.asked["messages"][0]["content"] == text

@@ -130,7 +130,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_each_way_of_the_sdk_gives_the_same_answer(case):
+async def test_sdk_reads_the_same_response_in_each_way(case):
     case = CASES[case]
     length_raises = case.reason in ("length", "content_filter")
     for name, (streamed, ask) in WAYS.items():
@@ -143,7 +143,7 @@ async def test_each_way_of_the_sdk_gives_the_same_answer(case):
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_a_stream_and_a_whole_answer_may_each_come_where_the_other_was_asked_for(case):
+async def test_sdk_reads_a_response_that_upstream_sent_in_the_other_form(case):
     case = CASES[case]
     for script, (_, ask) in ((case.streamed, WAYS["create"]), (case.whole, WAYS["chunks"])):
         async with listening(script) as site:
@@ -155,7 +155,7 @@ def sdk(site, **more):
     return openai.AsyncOpenAI(base_url=f"{site.client.base_url}/v1", api_key="k", max_retries=0, **more)
 
 
-async def test_the_helper_raises_for_an_answer_that_was_cut():
+async def test_sdk_helper_raises_for_a_response_that_was_cut():
     for case, error in (("cut", openai.LengthFinishReasonError), ("filtered", openai.ContentFilterFinishReasonError)):
         async with listening(CASES[case].streamed) as site, sdk(site) as client:
             with pytest.raises(error):
@@ -169,7 +169,7 @@ class Weather(BaseModel):
     degrees: int
 
 
-async def test_an_answer_in_json_is_parsed_whole_and_streamed():
+async def test_sdk_parses_a_json_response_whole_and_streamed():
     text = '{"city": "Oslo", "degrees": 7}'
     more = {"model": "m", "messages": QUESTION, "response_format": Weather}
     async with listening(finished({"content": text}, "stop"), letters(text)) as site, sdk(site) as client:
@@ -191,7 +191,7 @@ class City(BaseModel):
     city: str
 
 
-async def test_arguments_of_a_call_are_parsed_and_their_pieces_are_events():
+async def test_tool_call_arguments_are_parsed_and_streamed_as_events():
     tools = [openai.pydantic_function_tool(City, name="weather")]
     async with listening(letters(TAGGED), finished({"content": TAGGED}, "stop")) as site, sdk(site) as client:
         async with client.chat.completions.stream(model="m", messages=QUESTION, tools=tools) as events:
@@ -205,7 +205,7 @@ async def test_arguments_of_a_call_are_parsed_and_their_pieces_are_events():
         assert one.function.parsed_arguments == City(city="Oslo")
 
 
-async def test_two_choices_stay_apart_whichever_comes_first():
+async def test_choices_stay_apart_in_any_order():
     script = stream(
         chunk("B", index=1), chunk("A", index=0), chunk("b", index=1), chunk("a", index=0),
         chunk(index=1, finish="stop"), chunk(index=0, finish="stop"), USAGE,
@@ -228,7 +228,7 @@ async def test_two_choices_stay_apart_whichever_comes_first():
         ]
 
 
-async def test_log_probabilities_come_with_their_text():
+async def test_logprobs_come_with_their_text():
     parts = {"content": [LOGPROB]}
     choice = {"index": 0, "delta": {"content": "Hi"}, "logprobs": parts, "finish_reason": None}
     body = said("Hi")
@@ -246,7 +246,7 @@ async def test_log_probabilities_come_with_their_text():
             assert (one.token, one.logprob, one.bytes, one.top_logprobs[0].token) == ("Hi", -0.25, [72, 105], "Hi")
 
 
-async def test_a_refusal_is_a_refusal_with_its_log_probabilities():
+async def test_refusal_comes_with_its_logprobs():
     parts = {"refusal": [{**LOGPROB, "token": "No"}]}
     choice = {"index": 0, "delta": {"refusal": "No"}, "logprobs": parts, "finish_reason": None}
     body = said(None, refusal="No")
@@ -276,7 +276,7 @@ async def test_annotations_are_kept():
         assert [delta["annotations"] for delta in deltas if "annotations" in delta] == [[REMARK]]
 
 
-async def test_usage_is_counted_in_detail_and_with_each_chunk_for_who_wants_that():
+async def test_usage_has_details_and_comes_with_each_chunk_on_request():
     counts = {
         **COUNTS,
         "prompt_tokens_details": {"cached_tokens": 3},
@@ -298,7 +298,7 @@ async def test_usage_is_counted_in_detail_and_with_each_chunk_for_who_wants_that
         assert [chunk.usage.total_tokens for chunk in chunks if chunk.usage].count(9) >= 3
 
 
-async def test_the_reasoning_field_is_the_models_choice():
+async def test_reasoning_field_has_the_name_that_the_model_configures():
     async with (
         listening(CASES["tagged thought"].streamed, model={"reasoning": {"field": "both"}}) as site,
         sdk(site) as client,
@@ -313,7 +313,7 @@ async def test_the_reasoning_field_is_the_models_choice():
         assert "reasoning_content" not in message
 
 
-async def test_functions_from_before_tools_are_called():
+async def test_function_call_of_the_deprecated_api_reaches_the_sdk():
     old = {"model": "m", "messages": QUESTION, "functions": [TOOLS[0]["function"]]}
     case = CASES["native call"]
     async with listening(case.whole, case.streamed) as site, sdk(site) as client:
@@ -335,7 +335,7 @@ async def test_models_are_listed_and_retrieved():
 
 @pytest.mark.parametrize("streamed", [True, False])
 @pytest.mark.parametrize(("script", "error", "code"), ERRORS)
-async def test_a_failure_is_the_exception_that_it_should_be(script, error, code, streamed):
+async def test_sdk_raises_the_exception_of_a_backend_error(script, error, code, streamed):
     async with listening(script) as site, sdk(site) as client:
         with pytest.raises(error) as caught:
             await client.chat.completions.create(model="m", messages=QUESTION, stream=streamed)
@@ -343,7 +343,7 @@ async def test_a_failure_is_the_exception_that_it_should_be(script, error, code,
         assert caught.value.request_id.startswith("req_")
 
 
-async def test_refusals_of_the_gateway_itself_are_the_exceptions_that_they_should_be():
+async def test_sdk_raises_the_exception_of_a_gateway_error():
     keys = {"keys": [{"name": "a", "key": "right-key", "models": ["m"]}]}
     async with listening(whole(said()), auth=keys, more_models={"z": {}}) as site, sdk(site) as client:
         ask = client.with_options(api_key="right-key").chat.completions.create
@@ -368,7 +368,7 @@ async def test_refusals_of_the_gateway_itself_are_the_exceptions_that_they_shoul
             assert (caught.value.code, caught.value.param) == (code, param)
 
 
-async def test_a_failure_in_the_middle_is_raised_after_what_came_before_it():
+async def test_sdk_raises_for_an_error_in_a_stream_after_its_content():
     async with listening([head(), chunk("Hel"), chunk("lo"), RESET]) as site, sdk(site) as client:
         got = ""
         with pytest.raises(openai.APIError, match=r"closed|broke") as caught:
@@ -377,7 +377,7 @@ async def test_a_failure_in_the_middle_is_raised_after_what_came_before_it():
         assert (got, caught.value.code) == ("Hello", "upstream_lost")
 
 
-async def test_the_sdk_tries_again_what_may_be_tried_again():
+async def test_sdk_retries_after_a_503():
     async with listening(whole({"error": "busy"}, 503, retry_after="0"), whole(said("Hi"))) as site:
         async with openai.AsyncOpenAI(base_url=f"{site.client.base_url}/v1", api_key="k", max_retries=1) as client:
             answer = await client.chat.completions.create(model="m", messages=QUESTION)
@@ -385,7 +385,7 @@ async def test_the_sdk_tries_again_what_may_be_tried_again():
         assert len(site.upstream.posts) == 2
 
 
-async def test_a_conversation_goes_on_with_what_the_sdk_gave():
+async def test_sdk_message_is_accepted_back_with_its_tool_results():
     script = [head(), chunk("Both are fine."), chunk(finish="stop"), USAGE, DONE, END]
     async with listening(CASES["tagged parallel calls"].whole, script) as site, sdk(site) as client:
         message = (await client.chat.completions.create(**fields())).choices[0].message

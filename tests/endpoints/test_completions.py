@@ -59,7 +59,7 @@ def texts_of(text):
 # What the client gets
 
 
-async def test_a_stream_is_that_of_the_api():
+async def test_stream_has_the_shape_of_the_api():
     async with gateway(OSLO) as site:
         answer = await complete(site, stream=True)
         assert site.upstream.posts[0].path == "/v1/completions"
@@ -76,7 +76,7 @@ async def test_a_stream_is_that_of_the_api():
     assert {(chunk["object"], chunk["model"]) for chunk in chunks} == {("text_completion", "m")}
 
 
-async def test_a_whole_answer_is_that_of_the_api():
+async def test_whole_response_has_the_shape_of_the_api():
     async with gateway(body(" Oslo")) as site:
         answer = await complete(site, user="me", metadata={"a": "b"})
         assert site.asked["user"] == "me"
@@ -95,7 +95,7 @@ async def test_a_whole_answer_is_that_of_the_api():
     assert answer.headers["x-gateway-warnings"] == "forwarded:metadata"
 
 
-async def test_a_count_comes_at_the_end_if_it_is_asked_for():
+async def test_usage_comes_at_the_end_if_requested():
     async with gateway(OSLO) as site:
         answer = await complete(site, stream=True, stream_options={"include_usage": True, "include_obfuscation": True})
         assert site.asked["stream_options"] == {"include_usage": True}
@@ -104,7 +104,7 @@ async def test_a_count_comes_at_the_end_if_it_is_asked_for():
     assert last["choices"] == [] and last["usage"]["total_tokens"] == 9
 
 
-async def test_a_count_may_come_with_every_chunk():
+async def test_usage_comes_with_every_chunk_if_requested():
     counted = {"usage": {"prompt_tokens": 1, "completion_tokens": 1}}
     script = stream(frame(choices=[{"text": "a", "index": 0}], **counted), piece("b"), piece(finish="length"))
     async with gateway(script) as site:
@@ -112,7 +112,7 @@ async def test_a_count_may_come_with_every_chunk():
     assert [chunk["usage"]["total_tokens"] for chunk in payloads(answer.text)[:-1]] == [2, 2, 2]
 
 
-async def test_a_count_that_nobody_took_is_estimated():
+async def test_usage_is_estimated_if_the_backend_sends_none():
     async with gateway(stream(piece("x" * 8), piece(finish="stop"))) as site:
         answer = await complete(site, prompt=["x" * 12, [1, 2, 3]], stream=True, stream_options={"include_usage": True})
     usage = payloads(answer.text)[-2]["usage"]
@@ -124,14 +124,14 @@ async def test_a_count_that_nobody_took_is_estimated():
     ("said", "told"),
     [("stop", "stop"), ("length", "length"), ("max_tokens", "length"), ("eos", "stop"), ("odd", "stop")],
 )
-async def test_a_finish_reason_is_one_of_the_api(said, told):
+async def test_finish_reason_becomes_one_of_the_api(said, told):
     async with gateway(stream(piece("a"), piece(finish=said)), body("a", finish=said)) as site:
         streamed, at_once = await complete(site, stream=True), await complete(site)
     assert payloads(streamed.text)[-2]["choices"][0]["finish_reason"] == told
     assert at_once.json()["choices"][0]["finish_reason"] == told
 
 
-async def test_an_end_that_nobody_announced_is_one():
+async def test_finish_reason_that_is_missing_is_synthesized_with_a_warning():
     async with gateway(stream(piece("a"))) as site:
         answer = await complete(site, stream=True)
     assert payloads(answer.text)[-2]["choices"][0]["finish_reason"] == "stop"
@@ -146,7 +146,7 @@ async def test_text_is_not_parsed():
     assert answer.headers["x-gateway-format"] == "native; a completed text is not parsed"
 
 
-async def test_what_a_server_adds_reaches_the_client():
+async def test_field_added_by_a_backend_reaches_the_client():
     script = stream(
         frame(choices=[], prompt_token_ids=[1, 2]), piece("a", token_ids=[1]), piece(finish="stop", stop_reason="x")
     )
@@ -160,7 +160,7 @@ async def test_what_a_server_adds_reaches_the_client():
     assert choice["token_ids"] == [3] and choice["stop_reason"] == "x"
 
 
-async def test_what_is_said_of_a_whole_answer_stays_beside_it():
+async def test_field_beside_the_choices_stays_in_the_whole_response():
     odd = {"id": "up", "choices": [{"text": "a", "index": 0, "finish_reason": "stop"}], "prompt_token_ids": [1]}
     async with gateway(whole(odd)) as site:
         answer = await complete(site, return_token_ids=True)
@@ -168,7 +168,7 @@ async def test_what_is_said_of_a_whole_answer_stays_beside_it():
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 64])
-async def test_how_the_bytes_are_cut_changes_nothing(size):
+async def test_stream_is_the_same_for_any_split_of_its_bytes(size):
     cut = b"".join(step for step in OSLO[1:-1])
     pieces = [cut[i : i + size] for i in range(0, len(cut), size)]
     async with gateway([head(), *pieces, END], OSLO) as site:
@@ -179,7 +179,7 @@ async def test_how_the_bytes_are_cut_changes_nothing(size):
 # Several prompts, several choices
 
 
-async def test_each_prompt_has_its_choices():
+async def test_choices_of_several_prompts_keep_their_index():
     script = stream(
         b"data: null\n\n",
         piece("c", index=1),
@@ -197,14 +197,14 @@ async def test_each_prompt_has_its_choices():
     assert [choice["text"] for choice in at_once.json()["choices"]] == ["a", "b", "c", "d"]
 
 
-async def test_choices_that_did_not_come_are_missed():
+async def test_choices_that_are_missing_are_a_warning():
     async with gateway(OSLO, body("a")) as site:
         streamed, at_once = await complete(site, n=2, stream=True), await complete(site, n=2)
     assert "unenforced:n" in comments(streamed.text)[0]
     assert at_once.headers["x-gateway-warnings"] == "unenforced:n"
 
 
-async def test_a_token_list_is_one_prompt():
+async def test_prompt_of_tokens_is_one_prompt():
     async with gateway(body("a")) as site:
         assert (await complete(site, prompt=[1, 2, 3])).status_code == 200
         assert site.asked["prompt"] == [1, 2, 3]
@@ -212,7 +212,7 @@ async def test_a_token_list_is_one_prompt():
 
 @pytest.mark.parametrize("kind", ["ollama", "lmstudio", "transformers"])
 @pytest.mark.parametrize("prompt", [["a", "b"], [1, 2], [[1], [2]]])
-async def test_what_a_server_with_one_text_cannot_do_is_refused(kind, prompt):
+async def test_prompt_list_is_refused_by_a_kind_that_takes_one_text(kind, prompt):
     async with gateway(body("a"), **of(kind)) as site:
         assert problem(await complete(site, prompt=prompt)) == (400, BAD, "unsupported_value", "prompt")
         assert (await complete(site, prompt=["alone"])).status_code == 200
@@ -247,7 +247,7 @@ LOST = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_every_field_is_sent_or_listed(kind):
+async def test_field_is_sent_or_named_in_a_warning(kind):
     lost, told = LOST[kind]
     async with gateway(body("a"), **of(kind)) as site:
         answer = await complete(site, **EVERYTHING)
@@ -257,14 +257,14 @@ async def test_every_field_is_sent_or_listed(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_says_nothing_is_not_sent(kind):
+async def test_field_with_its_default_value_is_not_sent(kind):
     async with gateway(body("a"), **of(kind)) as site:
         answer = await complete(site, n=1, best_of=1, echo=False, suffix="", stop="x")
         assert site.asked == {"model": "m", "prompt": "Hi", "stream": False, "max_tokens": 16, "stop": "x"}
     assert answer.headers.get("x-gateway-warnings") == ("translated:prompt" if kind == "ollama" else None)
 
 
-async def test_extensions_have_the_names_of_the_kind():
+async def test_extension_field_is_renamed_for_the_kind():
     async with gateway(body("a"), **of("llamacpp")) as site:
         answer = await complete(site, repetition_penalty=1.5, unheard_of=1)
         assert (site.asked["repeat_penalty"], site.asked["unheard_of"]) == (1.5, 1)
@@ -274,7 +274,7 @@ async def test_extensions_have_the_names_of_the_kind():
     assert problem(strict) == (400, BAD, "unsupported_parameter", "suffix")
 
 
-async def test_what_a_kind_takes_with_chat_only_is_not_sent():
+async def test_field_that_a_kind_takes_only_for_chat_is_not_sent():
     async with gateway(body("a"), **of("transformers")) as site:
         answer = await complete(site, chat_template_kwargs={"enable_thinking": False}, generation_config="{}")
         assert "chat_template_kwargs" not in site.asked and site.asked["generation_config"] == "{}"
@@ -301,7 +301,7 @@ async def test_what_a_kind_takes_with_chat_only_is_not_sent():
         ({"best_of": 2, "stream": True}, "invalid_value", "best_of"),
     ],
 )  # fmt: skip
-async def test_what_the_api_does_not_allow_is_refused(fields, code, param):
+async def test_request_not_allowed_by_the_api_is_refused(fields, code, param):
     async with gateway(body("a")) as site:
         assert problem(await complete(site, **fields)) == (400, BAD, code, param)
         assert site.upstream.posts == []
@@ -310,7 +310,7 @@ async def test_what_the_api_does_not_allow_is_refused(fields, code, param):
 # Echo and suffix
 
 
-async def test_a_prompt_is_said_where_the_server_does_not():
+async def test_echo_is_emulated_if_the_backend_cannot():
     script = stream(piece(" b", index=1), piece(" a"), piece(finish="stop"), piece(finish="stop", index=1))
     async with gateway(script, body("", " b"), **of("llamacpp")) as site:
         streamed = await complete(site, prompt=["A", "B"], echo=True, stream=True)
@@ -321,13 +321,13 @@ async def test_a_prompt_is_said_where_the_server_does_not():
     assert "emulated:echo" in streamed.headers["x-gateway-warnings"]
 
 
-async def test_a_prompt_of_tokens_cannot_be_said():
+async def test_echo_of_a_prompt_of_tokens_is_dropped():
     async with gateway(body(" a"), **of("llamacpp")) as site:
         answer = await complete(site, prompt=[1, 2], echo=True)
     assert answer.json()["choices"][0]["text"] == " a" and answer.headers["x-gateway-warnings"] == "dropped:echo"
 
 
-def test_a_prompt_is_said_once_for_each_of_its_choices():
+def test_echo_comes_once_for_each_choice():
     echo = Echo(["A", "B"], 2)
     usage = ev.Usage(1, 1)
     said = [echo.feed(event) for event in (ev.Text(3, "x"), usage, ev.Text(3, "y"), ev.Finish(3, "stop"))]
@@ -346,7 +346,7 @@ def test_a_prompt_is_said_once_for_each_of_its_choices():
         ("<|file_sep|>", ""),
     ],
 )
-async def test_the_text_between_two_ends_where_the_model_ended_it(said, text, size):
+async def test_suffix_completion_ends_at_the_end_marker_of_the_model(said, text, size):
     pieces = [piece(said[i : i + size]) for i in range(0, len(said), size)]
     async with gateway(stream(*pieces, piece(finish="stop")), **of("vllm")) as site:
         answer = await complete(site, suffix="end", stream=True)
@@ -354,12 +354,12 @@ async def test_the_text_between_two_ends_where_the_model_ended_it(said, text, si
     assert texts_of(answer.text) == {0: text}
 
 
-async def test_the_same_marks_are_text_where_nothing_is_filled_in():
+async def test_suffix_marker_is_text_if_no_suffix_is_requested():
     async with gateway(body("a<EOT>"), **of("vllm")) as site:
         assert (await complete(site)).json()["choices"][0]["text"] == "a<EOT>"
 
 
-def test_what_was_held_back_comes_before_a_failure():
+def test_text_held_back_comes_before_an_error():
     until, failure = Until(["<|pad|>"]), ev.Failure(None)
     assert until.feed(ev.Text(0, "a<|")) == (ev.Text(0, "a"),)
     assert until.feed(ev.Usage(1, 1)) == (ev.Usage(1, 1),)
@@ -376,7 +376,7 @@ def test_what_was_held_back_comes_before_a_failure():
         ("", "a", "a"),
     ],
 )
-async def test_a_stop_sequence_that_the_server_left_in_the_text_is_cut_off(stop, said, text, size):
+async def test_stop_sequence_left_in_the_text_is_cut_off(stop, said, text, size):
     pieces = [piece(said[i : i + size]) for i in range(0, len(said), size)]
     async with gateway(stream(*pieces, piece(finish="stop")), **of("transformers")) as site:
         answer = await complete(site, stop=stop, stream=True)
@@ -397,7 +397,7 @@ def entry(token, logprob, **top):
     return {"token": token, "logprob": logprob, "bytes": None, "top_logprobs": tops}
 
 
-async def test_log_probabilities_have_the_old_shape():
+async def test_logprobs_have_the_shape_of_completions():
     streamed = stream(
         piece("Hi Os", logprobs={name: column[:2] for name, column in OLD.items()}),
         piece("lo", logprobs={name: column[2:] for name, column in OLD.items()}),
@@ -416,7 +416,7 @@ async def test_log_probabilities_have_the_old_shape():
     assert {name: chunks[0][name] + chunks[1][name] for name in at_once} == at_once
 
 
-async def test_the_new_shape_becomes_the_old_one():
+async def test_logprobs_of_chat_become_the_shape_of_completions():
     content = [entry(" Os", -0.5, **{" Os": -0.5, " Ro": -1.0}), entry("lo", -0.25)]
     async with gateway(body(" Oslo", logprobs={"content": content}), **of("llamacpp")) as site:
         answer = await complete(site, logprobs=0)
@@ -427,7 +427,7 @@ async def test_the_new_shape_becomes_the_old_one():
     }  # fmt: skip
 
 
-async def test_log_probabilities_that_nobody_asked_for_are_not_shown():
+async def test_logprobs_are_hidden_if_not_requested():
     script = stream(piece("a", logprobs=-0.5), piece(finish="stop"))
     async with gateway(script, body("a", logprobs=-0.5)) as site:
         streamed, at_once = await complete(site, stream=True), await complete(site)
@@ -454,13 +454,13 @@ async def test_log_probabilities_that_nobody_asked_for_are_not_shown():
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_a_refusal_is_an_honest_status(script, known, streamed):
+async def test_backend_error_becomes_a_status_of_the_api(script, known, streamed):
     async with gateway(script) as site:
         answer = await complete(site, stream=streamed)
     assert problem(answer) == known and KEY not in answer.text
 
 
-async def test_a_failure_in_the_middle_comes_after_what_was_said():
+async def test_stream_error_comes_after_the_text():
     async with gateway([head(), piece("half"), RESET], stream(piece("a"), frame(error={"message": "x"}))) as site:
         lost, failed = await complete(site, stream=True), await complete(site, stream=True)
     for answer, code in ((lost, "upstream_lost"), (failed, "upstream_error")):
@@ -470,7 +470,7 @@ async def test_a_failure_in_the_middle_comes_after_what_was_said():
         assert problem(await complete(site)) == (502, "server_error", "upstream_lost", None)
 
 
-async def test_a_silent_server_is_waited_for():
+async def test_keep_alive_fills_a_silence_before_the_first_chunk():
     go = asyncio.Event()
     script = [head(), go, piece("a"), piece(finish="stop"), DONE, END]
     async with gateway(script, stream={"grace_seconds": 0.01, "keepalive_seconds": 0.02}) as site:
@@ -482,7 +482,7 @@ async def test_a_silent_server_is_waited_for():
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_a_client_that_leaves_ends_it(streamed):
+async def test_client_disconnect_ends_the_upstream_call(streamed):
     script = [head(type="text/event-stream" if streamed else "application/json"), piece("a"), HANG]
     async with listening(script) as site:
         asked = asyncio.create_task(complete(site, stream=streamed))
@@ -492,7 +492,7 @@ async def test_a_client_that_leaves_ends_it(streamed):
         await asyncio.wait_for(site.upstream.gone.wait(), SOON * 4)
 
 
-async def test_a_key_is_for_its_models_only():
+async def test_api_key_is_limited_to_its_models():
     keys = {"keys": [{"name": "one", "key": "k1", "models": ["z"]}, {"name": "boss", "key": "k2", "scopes": ["admin"]}]}
     async with gateway(body("a"), auth=keys) as site:
         assert (await complete(site)).status_code == 401
@@ -501,7 +501,7 @@ async def test_a_key_is_for_its_models_only():
             assert problem(answer)[0] == 403 and (code is None or problem(answer)[2] == code)
 
 
-async def test_a_question_sent_again_is_answered_once():
+async def test_idempotency_key_replays_the_first_response():
     async with gateway(body("a")) as site:
         first, second = [await complete(site, headers={"idempotency-key": "k"}) for _ in range(2)]
         assert len(site.upstream.posts) == 1
@@ -509,7 +509,7 @@ async def test_a_question_sent_again_is_answered_once():
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-def test_an_encoder_knows_every_event(streamed):
+def test_encoder_handles_every_event(streamed):
     asked = completions.parse(json.dumps({"model": "m", "prompt": "x", "stream": streamed}).encode())
     encoder = completions.encoder(completions.Head("c", 1, "m"), asked, Ledger())
     for event in (ev.Reasoning(0, "so"), ev.Refusal(0, "no"), ev.ToolStart(0, 0, "i", "f"), ev.ToolEnd(0, 0)):

@@ -38,7 +38,7 @@ def dot(one, other):
     return sum(a * b for a, b in zip(one, other, strict=True))
 
 
-def test_a_text_goes_on_streamed_and_whole(client):
+def test_completion_is_the_same_streamed_and_whole(client):
     asked = {"model": "m", "prompt": PROMPT, "max_tokens": 3, "temperature": 0}
     whole = client.completions.create(**asked)
     (choice,) = whole.choices
@@ -50,11 +50,11 @@ def test_a_text_goes_on_streamed_and_whole(client):
     assert {chunk.id for chunk in chunks} == {chunks[0].id} and chunks[0].id.startswith("cmpl-")
 
 
-def test_the_api_s_limit_holds_where_the_client_names_none(client):
+def test_completion_has_the_default_token_limit_of_the_api(client):
     assert client.completions.create(model="m", prompt=PROMPT, temperature=0).usage.completion_tokens <= 16
 
 
-def test_several_prompts_have_an_answer_each(client):
+def test_completion_of_several_prompts_has_a_choice_each(client):
     asked = {"model": "m", "prompt": ["One two", "Three four"], "max_tokens": 3, "temperature": 0}
     whole = [choice.text for choice in client.completions.create(**asked).choices]
     streamed = {0: "", 1: ""}
@@ -63,7 +63,7 @@ def test_several_prompts_have_an_answer_each(client):
     assert [*streamed.values()] == whole and all(whole)
 
 
-def test_log_probabilities_and_the_prompt(client):
+def test_completion_has_logprobs_and_echo(client):
     asked = {"model": "m", "prompt": PROMPT, "max_tokens": 2, "temperature": 0}
     chances = client.completions.create(**asked, logprobs=2).choices[0].logprobs
     assert chances.tokens[0] == " Paris" and chances.text_offset == [0, 6]
@@ -71,14 +71,14 @@ def test_log_probabilities_and_the_prompt(client):
     assert client.completions.create(**asked, echo=True).choices[0].text.startswith(PROMPT + " Paris")
 
 
-def test_a_prompt_that_is_too_long_is_refused(client):
+def test_prompt_too_long_is_refused(client):
     for streamed in (False, True):
         with pytest.raises(BadRequestError) as refusal:
             client.completions.create(model="m", prompt="a b " * 6000, stream=streamed)
         assert (refusal.value.code, refusal.value.param) == ("context_length_exceeded", "prompt")
 
 
-def test_vectors_are_the_same_in_either_encoding(client):
+def test_embedding_is_the_same_in_both_encodings(client):
     texts = ["Oslo is a city.", "Rome is a city.", "x = y + 1"]
     packed = client.embeddings.create(model="m", input=texts)
     plain = client.embeddings.create(model="m", input=texts, encoding_format="float")
@@ -91,7 +91,7 @@ def test_vectors_are_the_same_in_either_encoding(client):
     assert len(short) == 8 and math.hypot(*short) == pytest.approx(1, abs=1e-3)
 
 
-def test_tokens_there_and_back_and_what_is_known_of_the_model(url):
+def test_tokenize_round_trip_and_the_context_length_of_the_model(url):
     with httpx.Client(base_url=url, timeout=60) as client:
         tokens = client.post("/v1/tokenize", json={"model": "m", "prompt": PROMPT}).json()
         assert tokens["count"] == len(tokens["tokens"]) == 5

@@ -63,7 +63,7 @@ def shaped(answer):
 
 
 @pytest.mark.parametrize("path", BODIES)
-async def test_what_is_no_json_is_refused(path):
+async def test_request_body_that_is_not_json_is_refused(path):
     async with gateway(HELLO) as site:
         for more in REFUSED.values():
             answer = await posted(site, path, more)
@@ -74,7 +74,7 @@ async def test_what_is_no_json_is_refused(path):
 
 
 @pytest.mark.parametrize("path", BODIES)
-async def test_what_is_odd_is_taken_as_what_it_is(path):
+async def test_request_body_with_unusual_json_is_accepted(path):
     async with gateway(HELLO) as site:
         plain = await posted(site, path, "")
         for more in TAKEN.values():
@@ -82,7 +82,7 @@ async def test_what_is_odd_is_taken_as_what_it_is(path):
             assert answer.status_code == plain.status_code, (more[:40], answer.text)
 
 
-async def test_the_last_of_two_members_counts_for_the_gateway_and_for_the_backend():
+async def test_request_member_given_twice_has_its_last_value_everywhere():
     async with gateway(HELLO) as site:
         for path in ("/v1/chat/completions", "/v1/responses"):
             body = json.dumps(BODIES[path])[:-1].replace("{", '{"temperature":9,"model":"other",', 1)
@@ -97,7 +97,7 @@ async def test_the_last_of_two_members_counts_for_the_gateway_and_for_the_backen
         assert site.upstream.posts[-1].body.count(b'"content"') == 1
 
 
-async def test_what_is_stored_may_say_anything():
+async def test_store_keeps_text_with_a_null_character():
     odd = "a\0b"
     call = {"id": odd, "type": "function", "function": {"name": odd, "arguments": odd}}
     messages = [
@@ -130,7 +130,7 @@ async def test_what_is_stored_may_say_anything():
 @pytest.mark.parametrize(
     "odd", ["%00", "%ff", "%ed%a0%80", "%0d%0ax-evil:%201", "a" * 5000, "%2e%2e", "%25", "9" * 5000]
 )
-async def test_a_name_in_an_address_may_be_anything(odd):
+async def test_url_with_any_name_is_answered_without_a_server_error(odd):
     lists = [
         f"/v1/chat/completions?{name}={odd}"
         for name in ("after", "limit", "order", "model", "metadata[a]", f"metadata[{odd}]", odd)

@@ -65,7 +65,7 @@ ASKED = [
 
 @pytest.mark.parametrize("path, asked", ASKED)
 @pytest.mark.parametrize("evil", [EVIL, *ENDS[:-1]])
-async def test_what_a_backend_says_is_data(path, asked, evil):
+async def test_backend_text_adds_no_line_to_a_stream_and_no_header(path, asked, evil):
     tools = [{"type": "function", "function": {"name": "f"}}]
     asked = asked | ({"tools": tools} if "chat" in path else {})
     script = [head(), *backend(evil), DONE, END]
@@ -81,14 +81,14 @@ async def test_what_a_backend_says_is_data(path, asked, evil):
 
 
 @given(HOSTILE)
-def test_a_name_in_the_ledger_is_visible_ascii_without_a_comma(name):
+def test_warning_name_is_visible_ascii_without_a_comma(name):
     ledger = Ledger()
     ledger.note("forwarded", name)
     assert re.fullmatch(r"forwarded:[!-+\--~]{1,64}", ledger.known())
     assert subject(subject(name)) == subject(name)
 
 
-async def test_what_clients_invent_stays_in_the_head_of_their_answer():
+async def test_field_name_of_a_client_adds_no_header_and_no_line():
     async with gateway([head(), chunk("x"), chunk(finish="stop"), DONE, END]) as site:
         for name in (EVIL, "x\r\nx-evil: 1", "é\u2028", "a, forwarded:b", "x" * 9000):
             part = {"role": "user", "content": [{"type": "text", "text": "x"}], name: 1}

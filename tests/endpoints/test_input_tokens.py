@@ -34,7 +34,7 @@ async def count(site, *, headers=None, **fields):
 
 
 @pytest.mark.parametrize("name", COUNTERS)
-async def test_a_server_that_counts_is_asked_with_the_body_that_would_be_answered(name):
+async def test_input_tokens_are_counted_by_the_backend_for_the_same_body(name):
     path, answer = COUNTERS[name]
     fields = {"input": [{"role": "user", "content": "q"}], "instructions": "Be brief.", "tools": [TOOL]}
     async with gateway(whole(said("Hi")), **kind(name)) as site:
@@ -50,7 +50,7 @@ async def test_a_server_that_counts_is_asked_with_the_body_that_would_be_answere
 
 
 @pytest.mark.parametrize("name", MISCOUNTS)
-async def test_where_nobody_counts_it_is_estimated_and_said_so(name):
+async def test_input_tokens_are_estimated_with_a_warning_if_not_counted(name):
     async with gateway(HELLO, **kind("llamacpp")) as site:
         if MISCOUNTS[name]:
             site.upstream.shown[LLAMACPP] = MISCOUNTS[name]
@@ -59,14 +59,14 @@ async def test_where_nobody_counts_it_is_estimated_and_said_so(name):
     assert 0 < short.json()["input_tokens"] < 20 and 125 < long.json()["input_tokens"] < 200
 
 
-async def test_a_kind_that_cannot_count_is_not_asked():
+async def test_input_tokens_are_not_requested_from_a_kind_that_cannot_count():
     async with gateway(HELLO, **kind("ollama")) as site:
         counted = await count(site)
         assert site.upstream.aside == site.upstream.posts == []
     assert counted.headers["x-gateway-warnings"] == "estimated:input_tokens"
 
 
-async def test_what_the_input_goes_on_from_is_counted():
+async def test_input_tokens_include_the_previous_response():
     async with gateway(whole(said("Hello you")), **kind("llamacpp")) as site:
         site.upstream.shown[LLAMACPP] = whole({"input_tokens": 7})
         first = (await site.respond(input="Hello")).json()
@@ -80,7 +80,7 @@ async def test_what_the_input_goes_on_from_is_counted():
     assert again["previous_response_id"] == first["id"]
 
 
-async def test_a_conversation_is_counted_while_it_is_answered():
+async def test_input_tokens_of_a_conversation_are_counted_during_a_response():
     async with gateway([head(), HANG], **kind("llamacpp")) as site:
         site.upstream.shown[LLAMACPP] = whole({"input_tokens": 7})
         items = [{"role": "user", "content": "Hello"}]
@@ -109,33 +109,33 @@ async def test_a_conversation_is_counted_while_it_is_answered():
         ({"tools": [{"type": "web_search"}]}, (400, BAD, "unsupported_parameter", "tools.web_search")),
     ],
 )
-async def test_what_would_not_be_answered_is_not_counted(fields, expected):
+async def test_input_tokens_of_an_invalid_request_are_refused(fields, expected):
     async with gateway(HELLO) as site:
         assert problem(await count(site, **fields, headers={"x-gateway-strict": "1"})) == expected
 
 
-async def test_the_place_of_a_mistake_is_told_in_the_terms_of_the_input():
+async def test_input_tokens_error_has_input_as_its_param():
     part = {"type": "input_file", "filename": "a.txt", "file_data": "data:text/plain;base64,###"}
     async with gateway(HELLO) as site:
         status, _, _, param = problem(await count(site, input=[{"role": "user", "content": [part]}]))
     assert status == 400 and param == "input"
 
 
-async def test_a_key_is_asked_for():
+async def test_input_tokens_require_an_api_key():
     keys = [{"name": "ann", "key": "k" * 20, "models": ["other"]}]
     async with gateway(HELLO, auth={"keys": keys}) as site:
         assert (await count(site)).status_code == 401
         assert problem(await count(site, headers={"authorization": f"Bearer {'k' * 20}"}))[0] == 403
 
 
-async def test_only_a_post_counts():
+async def test_input_tokens_require_a_post():
     async with gateway(HELLO) as site:
         assert (await site.client.delete("/v1/responses/input_tokens")).status_code == 404
         paths = (await site.client.get("/openapi.json")).json()["paths"]
     assert "post" in paths["/v1/responses/input_tokens"]
 
 
-async def test_the_sdk_counts():
+async def test_input_tokens_are_counted_for_the_sdk():
     async with listening(HELLO, **kind("llamacpp")) as site:
         site.upstream.shown[LLAMACPP] = whole({"input_tokens": 42})
         async with openai.AsyncOpenAI(base_url=f"{site.client.base_url}/v1", api_key="none") as client:

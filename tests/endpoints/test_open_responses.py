@@ -123,7 +123,7 @@ def case_fields(case, streamed):
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("name", CASES)
-async def test_a_case_of_the_compliance_suite_passes(name, streamed):
+async def test_compliance_case_passes(name, streamed):
     case = CASES[name]
     async with listening(script(case.answer, streamed), model={"format": "hermes_json"}) as site:
         answer, events = await ask(site, **case_fields(case, streamed))
@@ -145,7 +145,7 @@ async def test_a_case_of_the_compliance_suite_passes(name, streamed):
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("stored", [False, True])
-async def test_a_function_call_and_its_result_go_back_without_the_tools(stored, streamed):
+async def test_tool_call_and_its_result_are_accepted_back_without_tools(stored, streamed):
     scripts = script(CALL, streamed), script("It is cold.", streamed)
     async with listening(*scripts, model={"format": "hermes_json"}) as site:
         named = {"type": "function", "name": "get_weather"}
@@ -166,7 +166,7 @@ async def test_a_function_call_and_its_result_go_back_without_the_tools(stored, 
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_response_goes_on_from_the_one_before(streamed):
+async def test_previous_response_is_continued(streamed):
     scripts = script("Hello Ann.", streamed), script("You are Ann.", streamed)
     async with listening(*scripts, model={"format": "hermes_json"}) as site:
         first, _ = await ask(site, input=[user("I am Ann.")], stream=streamed)
@@ -178,7 +178,7 @@ async def test_a_response_goes_on_from_the_one_before(streamed):
 
 
 @pytest.mark.parametrize("carrier", ["summary", "text"])
-async def test_only_the_default_carrier_of_reasoning_keeps_to_the_set_of_events(carrier):
+async def test_reasoning_carrier_by_default_keeps_to_the_open_responses_events(carrier):
     """The API's own names for raw reasoning are not those of Open Responses."""
     async with listening(script("Hi.", True), model={"format": "hermes_json", "reasoning": {"as": carrier}}) as site:
         answer = await site.client.post("/v1/responses", json={"model": "m", "input": "Hi", "stream": True})

@@ -30,7 +30,7 @@ def goes_on(told, events, **options):
 # In the background
 
 
-def test_an_answer_in_the_background_waits_first():
+def test_background_response_is_queued_first():
     response, frames = opened()
     assert response == {**BEGUN, "background": True, "status": "queued"}
     created, queued, begun = events_of(frames + log.DONE)
@@ -40,7 +40,7 @@ def test_an_answer_in_the_background_waits_first():
     assert begun == {"type": "response.in_progress", "sequence_number": 2, "response": in_progress}
 
 
-def test_an_answer_in_the_foreground_does_not_wait():
+def test_foreground_response_is_not_queued():
     response, frames = opened(background=False)
     assert response == BEGUN and frames == new_encoder().start()
 
@@ -49,14 +49,14 @@ def test_an_answer_in_the_foreground_does_not_wait():
     ("end", "status"),
     [(STOP, "completed"), (LENGTH, "incomplete"), (BROKE, "failed"), (Failure(CANCELLED), "cancelled")],
 )
-def test_an_answer_goes_on_behind_what_was_told(end, status):
+def test_background_response_resumes_after_its_first_events(end, status):
     _, frames = opened()
     events = [KEEP_ALIVE, Text(0, "a"), KEEP_ALIVE, end]
     data = frames + goes_on(3, events)
     assert checked(data)["status"] == status and data == encoded(events, background=True)
 
 
-def test_what_starts_behind_something_counts_as_started():
+def test_encoder_behind_earlier_events_still_has_to_be_started():
     out = new_encoder(told=3, background=True, kept=True)
     out.encode(Text(0, "a"))
     assert out.record() is None
@@ -66,7 +66,7 @@ def test_what_starts_behind_something_counts_as_started():
     assert out.record()["status"] == "completed"
 
 
-def test_an_answer_may_be_begun_again_as_long_as_nothing_was_said():
+def test_response_may_begin_again_until_content_was_sent():
     queued, frames = opened()
     frames += new_encoder(told=3, background=True).keep_alive()
     fold = Fold(queued)
@@ -81,14 +81,14 @@ def test_an_answer_may_be_begun_again_as_long_as_nothing_was_said():
 SILENT = [Extra(None, "prompt_token_ids", Raw(b"[1]")), Finish(0, "stop"), counted(7, 0)]
 
 
-def test_a_prompt_that_was_only_read_has_no_output():
+def test_prewarm_response_has_no_output():
     response = checked(encoded(SILENT, generates=False), {"prompt_token_ids"}, silent=True)
     assert (response["status"], response["output"]) == ("completed", [])
     assert response["usage"]["input_tokens"] == response["usage"]["total_tokens"] == 7
     assert checked_whole(encoded(SILENT, stream=False, generates=False), {"prompt_token_ids"}) == response
 
 
-def test_a_prompt_that_could_not_be_read_is_a_failure():
+def test_prewarm_error_is_a_failed_response_without_output():
     assert checked(encoded([BROKE], generates=False))["output"] == []
 
 
@@ -98,7 +98,7 @@ WHOLE = whole(said("I", tool_calls=[{"id": "a", "type": "function", "function": 
 
 @pytest.mark.parametrize("asked", [{"generate": False}, {"prompt_cache_options": {"prewarm": True}, "generate": True}])
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_prompt_is_read_ahead_and_gone_on_from(asked, streamed):
+async def test_prewarm_reads_a_prompt_that_a_later_response_continues(asked, streamed):
     tools = [{"type": "function", "name": "f"}]
     async with gateway(READ if streamed else WHOLE, HELLO) as site:
         answer = await site.respond(input="Read this.", stream=streamed, tools=tools, max_output_tokens=50, **asked)
@@ -113,14 +113,14 @@ async def test_a_prompt_is_read_ahead_and_gone_on_from(asked, streamed):
         assert "max_completion_tokens" not in site.asked and events(told.text)[-1]["response"]["output"]
 
 
-async def test_what_nobody_counted_is_estimated_of_the_prompt_alone():
+async def test_prewarm_usage_is_estimated_for_the_prompt_alone():
     async with gateway(stream(chunk("a word or two"), chunk(finish="length"))) as site:
         answer = await site.respond(stream=True, generate=False)
         usage = events(answer.text)[-1]["response"]["usage"]
         assert usage["output_tokens"] == 0 and usage["input_tokens"] == usage["total_tokens"] > 0
 
 
-async def test_a_summary_is_written_whatever_else_is_not():
+async def test_compaction_writes_a_summary_despite_generate_false():
     async with gateway(whole(said("They spoke."))) as site:
         answer = await site.client.post("/v1/responses/compact", json={"model": "m", "input": "q", "generate": False})
         assert answer.json()["output"][-1]["type"] == "compaction" and "max_completion_tokens" not in site.asked

@@ -36,7 +36,7 @@ def shortened(event):
 
 
 @pytest.mark.parametrize("exchange", TURN, ids=["calls", "tells"])
-async def test_a_recorded_exchange_is_what_it_was(exchange):
+async def test_codex_exchange_matches_the_recording(exchange):
     model = {"format": "hermes_json", "upstream_model": "smollm2", "aliases": ["hermes"]}
     async with listening(script(exchange["answer"]), model=model, backend={"kind": "llamacpp"}) as site:
         answer = await site.client.post("/v1/responses", json=exchange["request"])

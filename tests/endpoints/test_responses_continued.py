@@ -23,7 +23,7 @@ ASKED = {"continue_final_message": True, "add_generation_prompt": False}
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
-async def test_what_a_server_cannot_go_on_from_it_answers(prompt, fields, messages, warnings, stream):
+async def test_final_message_is_continued_only_if_the_prompt_leaves_it_open(prompt, fields, messages, warnings, stream):
     async with gateway(HELLO, backend={"kind": "llamacpp"}) as site:
         if prompt is not None:
             site.upstream.shown["/apply-template"] = whole({"prompt": prompt})
@@ -34,7 +34,7 @@ async def test_what_a_server_cannot_go_on_from_it_answers(prompt, fields, messag
         assert passed == (set(fields) if messages is BEGUN else set())
 
 
-async def test_a_server_whose_kind_does_not_go_on_is_not_asked():
+async def test_final_message_is_not_checked_for_a_kind_that_cannot_continue():
     async with gateway(HELLO, backend={"kind": "sglang"}) as site:
         await site.chat(messages=BEGUN)
         assert site.asked["messages"] == BEGUN and not site.upstream.aside

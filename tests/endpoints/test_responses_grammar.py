@@ -30,7 +30,7 @@ def joined(events, kind, field="text"):
 @settings(max_examples=300, deadline=None)
 @given(events=answers(), options=OPTIONS)
 @untraced
-def test_any_answer_is_a_good_stream_and_says_what_was_said(events, options):
+def test_stream_of_any_events_is_valid_and_complete(events, options):
     ledger = Ledger()
     response = checked(encoded(events, ledger=ledger, **options), {"token_ids"})
     whole = encoded(events, stream=False, **options)
@@ -90,7 +90,7 @@ def renumbered(events):
 
 @pytest.mark.parametrize("end", [STOP, LENGTH, BROKE])
 @pytest.mark.parametrize("operator", ["summary", "text"])
-def test_no_event_can_be_missing_or_doubled_or_early(end, operator):
+def test_stream_check_finds_a_missing_doubled_or_early_event(end, operator):
     good = events_of(encoded([*ONE_OF_EACH, end], operator=operator))
     assert checked(renumbered(good)) == good[-1]["response"]
     bad = [good[:i] + good[i + 1 :] for i in range(len(good))]

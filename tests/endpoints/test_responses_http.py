@@ -25,7 +25,7 @@ def text_of(answer):
     return [part["text"] for item in answer["output"] if item["type"] == "message" for part in item["content"]]
 
 
-async def test_a_whole_answer():
+async def test_whole_response_has_the_shape_of_the_api():
     async with gateway(whole(said("Hello"))) as site:
         answer = await site.respond()
         told = answer.json()
@@ -36,7 +36,7 @@ async def test_a_whole_answer():
     assert site.asked == {"model": "m", "messages": [{"role": "user", "content": "Hello"}], "stream": False}
 
 
-async def test_a_streamed_answer():
+async def test_stream_has_the_events_of_the_api():
     async with gateway(HELLO) as site:
         answer = await site.respond(stream=True)
     assert answer.headers["content-type"].startswith("text/event-stream")
@@ -49,14 +49,14 @@ async def test_a_streamed_answer():
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_failure_before_the_first_word_has_its_status(stream):
+async def test_error_before_the_first_event_has_its_status(stream):
     async with gateway(whole({"error": "busy"}, status=503, retry_after="7")) as site:
         answer = await site.respond(stream=stream)
     assert problem(answer) == (503, "server_error", "server_is_overloaded", None)
     assert answer.headers["retry-after"] == "7"
 
 
-async def test_a_failure_in_the_middle_closes_what_is_open():
+async def test_stream_error_closes_open_items_and_the_response_fails():
     async with gateway([head(), chunk("Hel"), RESET]) as site:
         answer = await site.respond(stream=True)
     told = events(answer.text)
@@ -70,12 +70,12 @@ async def test_a_failure_in_the_middle_closes_what_is_open():
     assert answer.text.endswith("data: [DONE]\n\n")
 
 
-async def test_a_whole_answer_that_fails_is_an_error():
+async def test_whole_response_that_breaks_off_is_an_error():
     async with gateway([head(type="application/json"), b'{"choices": [', CLOSE]) as site:
         assert problem(await site.respond())[0] == 502
 
 
-async def test_silence_is_filled_with_events_that_clients_count():
+async def test_keep_alive_events_fill_a_silence():
     script = [head(), chunk("Hi"), silent(0.4), chunk(finish="stop"), DONE, END]
     async with gateway(script, stream={"keepalive_seconds": 0.1}) as site:
         told = events((await site.respond(stream=True)).text)
@@ -84,14 +84,14 @@ async def test_silence_is_filled_with_events_that_clients_count():
     assert [event["sequence_number"] for event in told] == [*range(len(told))]
 
 
-async def test_a_prompt_that_is_too_long_is_an_error():
+async def test_prompt_too_long_is_an_error_in_both_apis():
     async with gateway(TOO_LONG) as site:
         assert problem(await site.respond()) == (400, BAD, "context_length_exceeded", "input")
         assert problem(await site.chat()) == (400, BAD, "context_length_exceeded", "messages")
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_prompt_that_may_be_shortened_is(stream):
+async def test_truncation_shortens_the_prompt_until_it_fits(stream):
     history = [{"role": ("user", "assistant")[i % 2], "content": f"{i}"} for i in range(5)]
     good = HELLO if stream else whole(said("Hello"))
     async with gateway(TOO_LONG, TOO_LONG, good) as site:
@@ -103,20 +103,20 @@ async def test_a_prompt_that_may_be_shortened_is(stream):
     assert answer.headers["x-gateway-warnings"] == "truncated:input"
 
 
-async def test_a_prompt_that_cannot_be_shortened_enough_is_an_error():
+async def test_truncation_that_is_not_enough_is_an_error():
     async with gateway(TOO_LONG) as site:
         answer = await site.respond(input=[{"role": "user", "content": f"{i}"} for i in range(9)], truncation="auto")
         assert problem(answer) == (400, BAD, "context_length_exceeded", "input")
         assert len(site.upstream.posts) <= 6 and len(site.asked["messages"]) == 1
 
 
-async def test_another_failure_is_not_met_with_a_shorter_prompt():
+async def test_truncation_is_not_used_for_another_error():
     async with gateway(whole({"error": "no"}, status=400)) as site:
         answer = await site.respond(input=[{"role": "user", "content": f"{i}"} for i in range(9)], truncation="auto")
         assert answer.status_code == 400 and len(site.upstream.posts) == 1
 
 
-async def test_warnings_go_into_the_header_and_later_ones_before_the_end():
+async def test_warnings_known_late_come_before_the_last_event():
     script = [head(), chunk("Hi"), silent(0.1), chunk(finish="odd"), frame(choices=[]), DONE, END]
     async with gateway(script) as site:
         answer = await site.respond(stream=True, tools=[{"type": "web_search"}], top_k=1)
@@ -124,13 +124,13 @@ async def test_warnings_go_into_the_header_and_later_ones_before_the_end():
     assert comments(answer.text) == [": gateway-warnings repaired:finish_reason, estimated:usage"]
 
 
-async def test_strict_mode_refuses_what_would_be_dropped():
+async def test_strict_mode_refuses_a_tool_that_would_be_dropped():
     async with gateway(HELLO) as site:
         answer = await site.respond(tools=[{"type": "web_search"}], headers={"x-gateway-strict": "1"})
     assert problem(answer) == (400, BAD, "unsupported_parameter", "tools.web_search")
 
 
-async def test_a_thought_comes_back_to_who_was_given_it_and_to_nobody_else():
+async def test_reasoning_is_unsealed_only_for_the_api_key_that_received_it():
     keys = [{"name": name, "key": f"{name}-{'k' * 20}"} for name in ("ann", "bob")]
     ann, bob = ({"authorization": f"Bearer {key['key']}"} for key in keys)
     settings = {"auth": {"keys": keys}, "model": {"format": "think"}}
@@ -154,14 +154,14 @@ async def test_a_thought_comes_back_to_who_was_given_it_and_to_nobody_else():
 
 
 @pytest.mark.parametrize(("carrier", "wanted"), [("text", "content"), ("summary", "summary"), ("hidden", None)])
-async def test_reasoning_goes_where_the_operator_wants_it(carrier, wanted):
+async def test_reasoning_is_in_the_field_that_the_operator_configures(carrier, wanted):
     async with gateway(THOUGHT, model={"format": "think", "reasoning": {"as": carrier}}) as site:
         thought = (await site.respond()).json()["output"][0]
     found = {name: thought[name][0]["text"] for name in ("summary", "content") if thought.get(name)}
     assert found == ({wanted: "Hm."} if wanted else {})
 
 
-async def test_a_file_is_read_for_both_apis():
+async def test_input_file_is_read_in_both_apis():
     data = "data:text/plain;base64," + base64.b64encode(b"Forty-two.").decode()
     async with gateway(whole(said("Hi"))) as site:
         part = {"type": "input_file", "filename": "a.txt", "file_data": data}
@@ -176,21 +176,21 @@ async def test_a_file_is_read_for_both_apis():
     assert answer.headers["x-gateway-warnings"] == "translated:file"
 
 
-async def test_a_file_that_is_no_base64_is_the_input_s_fault():
+async def test_input_file_that_is_not_base64_is_an_error_of_the_input():
     part = {"type": "input_file", "filename": "a.txt", "file_data": "data:text/plain;base64,###"}
     async with gateway(HELLO) as site:
         status, type, _, param = problem(await site.respond(input=[{"role": "user", "content": [part]}]))
     assert (status, type) == (400, BAD) and param.startswith("input")
 
 
-async def test_what_the_operator_allows():
+async def test_config_min_output_tokens_and_repair_dangling_calls_apply():
     call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
     async with gateway(HELLO, responses={"min_output_tokens": 1, "repair_dangling_calls": True}) as site:
         answer = await site.respond(input=[{"role": "user", "content": "q"}, call], max_output_tokens=1, stream=True)
     assert answer.status_code == 200 and site.asked["messages"][-1]["role"] == "tool"
 
 
-async def test_nothing_else_than_a_post():
+async def test_method_other_than_post_is_refused():
     async with gateway(HELLO) as site:
         answer = await site.client.get("/v1/responses")
         assert problem(answer) == (405, BAD, "method_not_supported", None) and answer.headers["allow"] == "POST"
@@ -202,7 +202,7 @@ async def test_nothing_else_than_a_post():
     assert schema["required"] == ["model", "input"] and "get" not in paths["/v1/responses"]
 
 
-async def test_a_body_that_cannot_be_read_and_a_model_that_is_not_there():
+async def test_request_with_an_unreadable_body_or_unknown_model_is_refused():
     async with gateway(HELLO) as site:
         assert problem(await site.respond(b"{")) == (400, BAD, None, None)
         assert problem(await site.respond(model="other")) == (404, BAD, "model_not_found", "model")

@@ -431,7 +431,7 @@ CASES |= {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_each_type_of_item_becomes_what_the_api_means_by_it(name):
+def test_item_of_each_type_becomes_its_messages(name):
     items, messages, listed = CASES[name]
     # compaction makes everything that is not an instruction forgotten, so nothing else is put before it
     first = [] if name == "compaction" else [USER]
@@ -446,14 +446,14 @@ def literals(type):
         yield from (name for one in get_args(type) for name in literals(one))
 
 
-def test_every_type_that_the_api_knows_has_a_row_and_no_other():
+def test_item_types_are_those_of_the_sdk():
     members = get_args(ResponseInputItemParam)
     known = {name for member in members for name in literals(get_type_hints(member)["type"])}
     assert len(members) == 33
     assert set(ITEMS) == known
 
 
-def test_every_row_is_seen_here():
+def test_item_types_all_have_a_case():
     seen = {item.get("type", "message") for items, _, _ in CASES.values() for item in items}
     refused = {
         item.get("type") for input, *_ in REFUSED if isinstance(input, list) for item in input if isinstance(item, dict)
@@ -464,7 +464,7 @@ def test_every_row_is_seen_here():
 # What else an input says
 
 
-def test_a_text_is_a_message_and_instructions_come_first():
+def test_input_text_is_a_message_and_instructions_come_first():
     assert said("Hello") == ([{"role": "user", "content": "Hello"}], [])
     assert said("", instructions="") == ([{"role": "user", "content": ""}], [])
     assert said([SYSTEM, USER], instructions="Be kind.") == (
@@ -500,7 +500,7 @@ def test_tools_that_come_as_items_keep_their_order_and_their_paths():
     ]
 
 
-def test_the_latest_word_on_a_setting_holds():
+def test_settings_of_later_updates_override_earlier_ones():
     updates = [
         {"reasoning": {"effort": "low"}, "text": None},
         {"text": {"format": {"type": "json_object"}}},
@@ -514,7 +514,7 @@ def test_the_latest_word_on_a_setting_holds():
     assert conversation([USER]).settings == {}
 
 
-def test_all_turns_keeps_what_was_thought_before_the_last_question():
+def test_reasoning_of_all_turns_is_kept_if_requested():
     items = [reasoning("a", [], "?"), spoken("x"), USER, reasoning("b"), spoken("y")]
     assert said([USER, *items], all_turns=True) == (
         [USER, assistant("x", reasoning_content="a"), USER, assistant("y", reasoning_content="b")],
@@ -522,7 +522,7 @@ def test_all_turns_keeps_what_was_thought_before_the_last_question():
     )
 
 
-def test_a_call_that_nobody_answered_can_be_repaired():
+def test_tool_call_without_output_can_be_repaired():
     custom = {"type": "custom_tool_call", "call_id": "c2", "name": "exec", "input": ""}
     assert said([fc("c1"), custom, fc("c3"), out("c3"), USER], repair_dangling_calls=True) == (
         [
@@ -536,7 +536,7 @@ def test_a_call_that_nobody_answered_can_be_repaired():
     )
 
 
-def test_a_call_under_the_id_of_another_is_never_a_crash():
+def test_tool_call_id_given_twice_is_no_error():
     """Two calls share a call_id, but each has an id of its own to be answered by."""
     outputs = [{"type": "local_shell_call_output", "id": id, "output": id} for id in ("lsh_1", "c1")]
     assert said([LOCAL_CALL, {**LOCAL_CALL, "id": "lsh_2"}, *outputs])[0][1:] == [tool("c1", "lsh_1"), tool("c1", "c1")]
@@ -565,11 +565,11 @@ PARTS = [
 
 
 @pytest.mark.parametrize(("part", "expected"), PARTS)
-def test_each_type_of_part_becomes_one_of_chat(part, expected):
+def test_part_of_each_type_becomes_a_part_of_chat(part, expected):
     assert said([{"role": "user", "content": [part, part]}]) == ([{"role": "user", "content": [expected] * 2}], [])
 
 
-def test_every_type_of_part_is_seen_here():
+def test_part_types_all_have_a_case():
     assert {part["type"] for part, _ in PARTS} == set(parts.MESSAGE)
     assert set(parts.OUTPUT) < set(parts.MESSAGE)
     assert set(parts.SPOKEN) - set(parts.MESSAGE) == {"refusal"}
@@ -714,7 +714,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
-def test_what_the_api_does_not_allow_is_refused_in_its_words():
+def test_input_not_allowed_by_the_api_gets_its_error_message():
     for input, message, code, param in REFUSED:
         with pytest.raises(BadRequest) as caught:
             conversation(input)
@@ -723,7 +723,7 @@ def test_what_the_api_does_not_allow_is_refused_in_its_words():
         assert message in (None, problem.message)
 
 
-def test_instructions_are_checked_as_an_input_is_and_are_no_input():
+def test_instructions_are_validated_like_input_but_are_no_input():
     for input, instructions, param in (
         ([USER], [{"role": "user"}], "instructions[0].content"),
         ([], "Be kind.", "input"),
@@ -734,7 +734,7 @@ def test_instructions_are_checked_as_an_input_is_and_are_no_input():
         assert caught.value.problem.param == param
 
 
-def test_a_long_input_is_read_in_one_go():
+def test_input_of_many_items_takes_linear_work():
     """Each output names its call by nothing but a name that all calls share, or by none that another has."""
     n = 20_000
     alternating = [item for i in range(n) for item in (fc(f"c{i}"), out(None, name="f"))]
@@ -758,7 +758,7 @@ def upstream(messages, kind, ledger=None, **policy):
 
 @pytest.mark.parametrize("kind", REASONING)
 @pytest.mark.parametrize("name", CONVERSATIONS)
-def test_what_clients_replay_reaches_each_kind_of_backend(name, kind):
+def test_input_replayed_by_clients_becomes_the_body_of_each_kind(name, kind):
     case, ledger = CONVERSATIONS[name], Ledger()
     read = conversation(case["input"], case.get("instructions"), ledger)
     messages = [
@@ -774,14 +774,14 @@ def test_what_clients_replay_reaches_each_kind_of_backend(name, kind):
     assert [list(tool) for tool in read.tools] == case.get("tools", [])
 
 
-def test_a_fresh_answer_is_not_the_rest_of_the_last_message():
+def test_response_that_is_fresh_does_not_continue_the_last_message():
     for kind in KINDS.values():
         request = Request(model="m", messages=(USER, assistant("x")), fresh=True)
         assert continued(request, kind) is None
     assert continued(Request(model="m", messages=(USER, assistant("x"))), KINDS["llamacpp"])
 
 
-def test_a_question_that_may_be_continued_is_left_alone():
+def test_request_that_may_be_continued_is_left_unchanged():
     ledger = Ledger()
     request = Request(model="m", messages=(USER, assistant("x")))
     target = Target("m", KINDS["llamacpp"], Policy())
@@ -812,13 +812,13 @@ ALTERNATING = [
 
 
 @pytest.mark.parametrize(("messages", "expected"), ALTERNATING)
-def test_where_a_template_wants_alternation_the_users_messages_are_one(messages, expected):
+def test_alternation_joins_consecutive_messages_of_the_user(messages, expected):
     ledger = Ledger()
     assert upstream(messages, "vllm", ledger, alternate=True)["messages"] == expected
     assert ("translated:messages" in ledger.entries()) == (expected != messages)
 
 
-def test_alternation_is_a_choice_of_the_operator():
+def test_config_roles_alternate_is_off_by_default():
     model = "models: {m: {backends: [b], roles: {alternate: true}}}\nbackends: {b: {url: 'http://127.0.0.1:8000'}}"
     assert config.parse(model, "gateway.yaml", {}, FORMATS, {}).models["m"].roles.alternate
     assert not config.Model().roles.alternate
@@ -886,14 +886,14 @@ def conversations(draw):
 
 @untraced
 @given(conversations())
-def test_what_a_client_replays_is_what_was_said(case):
+def test_input_replayed_by_a_client_gives_the_same_messages(case):
     messages, items = case
     assert said(items, all_turns=True) == (messages, [])
 
 
 @untraced
 @given(conversations())
-def test_thoughts_are_kept_from_the_last_question_on(case):
+def test_reasoning_is_kept_from_the_last_user_message_on(case):
     messages, items = case
     last = max((i for i, message in enumerate(messages) if message["role"] == "user"), default=-1)
     kept = [
@@ -931,7 +931,7 @@ ASKED = assistant(None, call("mcpr_1", name="find", namespace="crm", arguments="
         ([REQUEST], [USER], "This call was not made: the user has not approved it.", 0),
     ],
 )  # fmt: skip
-def test_a_call_is_made_once_it_is_approved_and_once_only(before, input, told, approved):
+def test_tool_call_runs_once_after_its_approval(before, input, told, approved):
     said = read(
         [USER, *input] if not before else input,
         None,
@@ -942,13 +942,13 @@ def test_a_call_is_made_once_it_is_approved_and_once_only(before, input, told, a
     assert len(said.approved) == approved
 
 
-def test_items_that_are_added_may_decide_on_what_is_not_here():
+def test_approval_may_be_added_without_its_request():
     rules = Rules(SEALED.get, Ledger(), "m", approves=True)
     assert excerpt([YES], "items", rules).approved == {}
     assert excerpt([REQUEST, YES], "items", rules).approved.keys() == {"mcpr_1"}
 
 
-def test_a_list_that_failed_is_none():
+def test_tool_list_of_a_failed_mcp_server_is_ignored():
     listed = {"type": "mcp_list_tools", "id": "l", "server_label": "crm", "tools": [], "error": "down"}
     assert conversation([USER, listed]).lists == {}
     assert conversation([USER, {**listed, "error": None}]).lists == {"crm": []}

@@ -88,7 +88,7 @@ def told(frames):
 @settings(max_examples=300, deadline=None)
 @given(data=st.data(), events=answers(), options=OPTIONS, background=st.booleans())
 @untraced
-def test_wherever_a_log_breaks_off_it_gets_a_good_end(data, events, options, background):
+def test_log_cut_anywhere_gets_a_valid_end(data, events, options, background):
     options["background"] = background
     frames = logged(events, **options)
     frames = frames[: data.draw(st.integers(0, len(frames)))]
@@ -108,7 +108,7 @@ def test_wherever_a_log_breaks_off_it_gets_a_good_end(data, events, options, bac
 
 @pytest.mark.parametrize("operator", ["summary", "text", "both", "hidden"])
 @pytest.mark.parametrize("end", [STOP, LENGTH, BROKE])
-def test_what_was_whole_before_the_end_stays_as_it_was(operator, end):
+def test_log_end_keeps_complete_items_unchanged(operator, end):
     frames = logged([*EVERYTHING, end], operator=operator, logprobs=True)
     *_, last = events_of(b"".join(frames) + log.DONE)
     whole = last["response"]["output"]
@@ -120,19 +120,19 @@ def test_what_was_whole_before_the_end_stays_as_it_was(operator, end):
     assert folded(frames).ended == last["response"]
 
 
-def test_what_was_open_is_closed_as_incomplete():
+def test_log_end_closes_an_open_message_as_incomplete():
     (message,) = broken_off(logged([Text(0, "Hel"), Text(0, "lo"), STOP])[:5])["output"]
     part = {"type": "output_text", "text": "Hel", "annotations": [], "logprobs": []}
     assert message == {"id": "msg_1", "type": "message", "role": "assistant", "status": "incomplete", "content": [part]}
 
 
 @pytest.mark.parametrize(("frames", "wanted"), [(2, None), (3, []), (4, [""]), (5, ["a"]), (6, ["a"]), (7, ["a"])])
-def test_an_open_message_has_the_parts_that_were_begun(frames, wanted):
+def test_log_end_keeps_the_parts_that_an_open_message_began(frames, wanted):
     output = broken_off(logged([Text(0, "a"), STOP])[:frames])["output"]
     assert [[part["text"] for part in item["content"]] for item in output] == ([] if wanted is None else [wanted])
 
 
-def test_half_a_thought_is_shown_and_not_sealed():
+def test_log_end_shows_partial_reasoning_unsealed():
     frames = logged([Reasoning(0, "a"), Reasoning(0, "b"), STOP], operator="both", sealed=True)
     (item,) = broken_off(frames[:5])["output"]
     assert item["encrypted_content"] is None and item["status"] == "incomplete"
@@ -141,21 +141,21 @@ def test_half_a_thought_is_shown_and_not_sealed():
     assert whole["encrypted_content"]
 
 
-def test_a_call_that_had_only_begun_has_no_arguments():
+def test_log_end_keeps_a_begun_tool_call_with_empty_arguments():
     frames = logged([ToolStart(0, 0, "call_1", "f"), BROKE])
     (item,) = broken_off(frames[:3])["output"]
     assert (item["name"], item["arguments"], item["status"]) == ("f", "", "incomplete")
 
 
 @pytest.mark.parametrize("kind", FIELDS)
-def test_a_call_that_is_told_at_once_is_whole_as_soon_as_it_is_told(kind):
+def test_log_end_keeps_a_tool_call_of_a_single_event_complete(kind):
     frames = logged([*call(json.dumps(FIELDS[kind][1]), kind=kind), STOP])
     assert told(frames[:3]) == "response.output_item.added"
     assert broken_off(frames[:3])["output"] == folded(frames).ended["output"]
 
 
 @pytest.mark.parametrize("place", [3, 4])
-def test_a_compaction_that_is_told_is_whole(place):
+def test_log_end_keeps_a_compaction_complete(place):
     item = {"id": "cmp_1", "type": "compaction", "status": "completed", "encrypted_content": "gw1.A"}
     frames = logged([HostedTool(0, Raw(json.dumps(item).encode())), Text(0, "a"), STOP])
     ResponseCompactionCompactingEvent.model_validate(events_of(frames[3] + log.DONE)[0], strict=True)
@@ -168,7 +168,7 @@ def test_a_compaction_that_is_told_is_whole(place):
 
 @pytest.mark.parametrize("status", ["completed", "failed", None])
 @pytest.mark.parametrize("type", HERE)
-def test_what_is_done_here_is_as_far_as_it_was_told(type, status):
+def test_log_end_keeps_the_last_status_of_a_hosted_item(type, status):
     pieces = ['{"a":', "1}"] if type == "mcp_call" else []
     frames = logged([*done_here(type, "ours_1", *pieces, run=type != "mcp_list_tools", status=status), BROKE])
     for place in range(3, len(frames) - 1):
@@ -178,7 +178,7 @@ def test_what_is_done_here_is_as_far_as_it_was_told(type, status):
         assert item.get("status", "incomplete") in wanted.get(last, {"incomplete"}) | {"incomplete"}
 
 
-def test_a_failure_is_told_once():
+def test_log_end_does_not_repeat_an_error():
     frames = logged([Text(0, "a"), Failure(Problem(429, "Slowly.", "slow_down", "input"))])[:-1]
     assert told(frames) == "error"
     for problem in (DIED, CANCELLED):
@@ -187,19 +187,19 @@ def test_a_failure_is_told_once():
         assert response["error"] == {"code": "rate_limit_exceeded", "message": "Slowly."}
 
 
-def test_one_that_was_cancelled_has_no_error():
+def test_log_end_of_a_cancelled_response_has_no_error():
     response = broken_off(logged([Text(0, "a"), STOP])[:5], CANCELLED)
     assert (response["status"], response["error"], len(response["output"])) == ("cancelled", None, 1)
 
 
 @pytest.mark.parametrize("background", [False, True])
-def test_a_log_without_events_gets_all_of_them(background):
+def test_log_without_events_gets_a_complete_end(background):
     fold = folded([], background=background)
     assert (fold.told, fold.said, fold.ended) == (0, False, None)
     assert broken_off([], background=background)["output"] == []
 
 
-def test_a_response_may_not_be_there_any_more_at_its_end():
+def test_log_end_of_a_deleted_response_has_store_false():
     frames = logged([Text(0, "a"), STOP])[:5]
     fold = folded(frames)
     record, said = fold.broken_off(DIED)
@@ -208,7 +208,7 @@ def test_a_response_may_not_be_there_any_more_at_its_end():
     assert fold.told == 5 + log.count(said)
 
 
-def test_of_a_log_whose_beginning_is_gone_the_rest_is_kept():
+def test_log_without_its_beginning_keeps_its_complete_items():
     frames = logged([*EVERYTHING, STOP], logprobs=True)
     whole = folded(frames).ended["output"]
     ends = [place for place, frame in enumerate(frames) if frame.startswith(b"event: response.output_item.done")]
@@ -222,7 +222,7 @@ def test_of_a_log_whose_beginning_is_gone_the_rest_is_kept():
 
 
 @pytest.mark.parametrize("status", ["completed", "incomplete", "failed", "cancelled"])
-def test_the_last_event_of_a_response_that_is_over(status):
+def test_ending_event_has_the_status_of_the_response(status):
     (event,) = events_of(ending({"id": "resp_1", "status": status}, 7) + log.DONE)
     name = "failed" if status == "cancelled" else status
     assert event == {"type": f"response.{name}", "sequence_number": 7, "response": {"id": "resp_1", "status": status}}
@@ -232,14 +232,14 @@ def test_the_last_event_of_a_response_that_is_over(status):
 
 
 @pytest.mark.parametrize("frames", range(1, 5))
-def test_whether_anything_was_said(frames):
+def test_log_records_whether_content_was_sent(frames):
     log_of = logged([KEEP_ALIVE, Text(0, "a"), STOP])
     assert folded(log_of[:frames]).said is (frames == 4)
 
 
 @settings(max_examples=200, deadline=None)
 @given(data=st.data(), events=answers())
-def test_what_is_behind_a_number(data, events):
+def test_log_behind_a_number_has_only_later_events(data, events):
     frames = logged(events)
     first = data.draw(st.integers(0, len(frames)))
     some = frames[first : data.draw(st.integers(first, len(frames)))]
@@ -249,7 +249,7 @@ def test_what_is_behind_a_number(data, events):
         assert log.behind(joined, first, after) == b"".join(some[max(after + 1 - first, 0) :])
 
 
-def test_a_comment_belongs_to_the_event_behind_it():
+def test_log_comment_belongs_to_the_event_after_it():
     *_, last = logged([STOP])
     number = json.loads(*log.payloads(last))["sequence_number"]
     comment, _ = last.split(b"event:")

@@ -29,7 +29,7 @@ def stream(*events, **options):
     return data
 
 
-def test_each_event_is_a_message_but_for_what_the_last_one_says_again():
+def test_websocket_has_a_message_for_each_event_except_error():
     for data in (stream(*EVERYTHING), encoded([*EVERYTHING, BROKE]), stream(background=True)):
         told = [event for event in events_of(data) if event["type"] != "error"]
         assert [json.loads(message) for message in messages(data)] == told
@@ -39,7 +39,7 @@ def test_each_event_is_a_message_but_for_what_the_last_one_says_again():
 
 
 @pytest.mark.parametrize("lane", ["main", "", 'a"b\n'])
-def test_a_message_names_its_lane(lane):
+def test_websocket_message_names_its_lane(lane):
     data = stream(*EVERYTHING)
     said = [json.loads(message) for message in messages(data, lane)]
     assert said == [{**event, "stream_id": lane} for event in events_of(data)]
@@ -47,7 +47,7 @@ def test_a_message_names_its_lane(lane):
         assert SERVER_EVENT.validate_json(message, strict=True).stream_id == lane
 
 
-def test_pieces_of_a_stream_are_the_same_messages():
+def test_websocket_messages_are_the_same_for_single_frames():
     data = stream(*EVERYTHING)
     frames = [frame + b"\n\n" for frame in data.split(b"\n\n")[:-1]]
     assert [message for frame in frames for message in messages(frame)] == messages(data)
@@ -55,7 +55,7 @@ def test_pieces_of_a_stream_are_the_same_messages():
 
 @pytest.mark.parametrize("lane", [None, "main"])
 @pytest.mark.parametrize("problem", [Problem(400, "No.", "invalid_value", "input"), Problem(503, "Later.")])
-def test_an_error_is_a_message(problem, lane):
+def test_websocket_error_is_a_message(problem, lane):
     message = error_message(problem, lane)
     named = {"stream_id": lane} if lane else {}
     assert json.loads(message) == {"type": "error", "status": problem.status, **named, "error": problem.error()}
@@ -64,13 +64,13 @@ def test_an_error_is_a_message(problem, lane):
 
 @pytest.mark.parametrize("lane", [None, "main"])
 @pytest.mark.parametrize("input", ["Stop.", [{"type": "message", "role": "user", "content": "Stop."}]])
-def test_what_cannot_be_steered_is_given_back(input, lane):
+def test_websocket_steer_event_is_returned_as_failed(input, lane):
     event = {"type": "response.steer", "previous_response_id": "resp_1", "input": input, "more": 1}
     failed = ResponseSteerFailedEvent.model_validate_json(steer_failed(event, lane), strict=True)
     assert (failed.error.code, failed.sequence_number, failed.stream_id) == ("steering_not_supported", 0, lane)
     assert json.loads(steer_failed(event, lane))["steer"] == {"input": input, "previous_response_id": "resp_1"}
 
 
-def test_what_steers_nothing_is_told_so_as_well():
+def test_websocket_steer_event_without_input_is_returned_as_failed():
     failed = ResponseSteerFailedEvent.model_validate_json(steer_failed({"type": "response.steer"}), strict=True)
     assert (failed.steer.input, failed.steer.previous_response_id) == ("", "")

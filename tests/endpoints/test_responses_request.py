@@ -45,7 +45,7 @@ def refused(settings=SETTINGS, **body):
     return problem.code, problem.param
 
 
-def test_a_string_is_one_user_message():
+def test_input_text_is_one_user_message():
     request = asked().request
     assert request.messages == ({"role": "user", "content": "q"},)
     assert (request.model, request.tools, request.tool_choice, request.max_tokens, request.n) == (
@@ -58,7 +58,7 @@ def test_a_string_is_one_user_message():
     assert request.fresh and not request.stream and not request.shorten and request.rest == {}
 
 
-def test_what_a_response_repeats_when_nothing_was_said():
+def test_response_echo_has_the_defaults():
     assert asked().echo == {
         "background": False, "conversation": None, "frequency_penalty": 0.0, "instructions": None, "max_output_tokens": None,
         "max_tool_calls": None, "metadata": {}, "parallel_tool_calls": True, "presence_penalty": 0.0,
@@ -77,7 +77,7 @@ SAID = {
 }  # fmt: skip
 
 
-def test_what_was_said_is_repeated():
+def test_response_echo_repeats_the_requested_fields():
     echo = asked(
         **SAID, service_tier="flex", text={"verbosity": "low"}, reasoning={"effort": "low", "context": "auto"}
     ).echo
@@ -87,7 +87,7 @@ def test_what_was_said_is_repeated():
     assert echo["reasoning"] == {"effort": "low", "summary": None, "context": "auto"}
 
 
-def test_an_old_name_of_the_summary_is_repeated_under_its_new_one():
+def test_response_echo_has_the_new_name_of_the_reasoning_summary():
     told = asked(reasoning={"generate_summary": "detailed", "summary": None})
     assert told.echo["reasoning"] == {"effort": None, "summary": "detailed"}
     assert told.carrier == "summary"
@@ -118,11 +118,11 @@ def test_an_old_name_of_the_summary_is_repeated_under_its_new_one():
         ({"temperature": None, "unknown": None}, {}),
     ],
 )  # fmt: skip
-def test_what_goes_to_the_backend(body, wanted):
+def test_field_is_translated_for_the_backend(body, wanted):
     assert rest(**body) == wanted
 
 
-def test_limits_choices_and_streams():
+def test_request_has_token_limit_tool_choice_stream_and_truncation():
     request = asked(
         max_output_tokens=16,
         stream=True,
@@ -141,7 +141,7 @@ def test_instructions_come_first():
     assert [message["role"] for message in request.messages] == ["system", "developer", "user"]
 
 
-def test_an_item_may_change_settings_and_bring_tools():
+def test_input_item_may_change_settings_and_add_tools():
     update = {
         "type": "configuration_update",
         "reasoning": {"effort": "high"},
@@ -160,13 +160,13 @@ def test_an_item_may_change_settings_and_bring_tools():
     assert told.echo["tools"] == []
 
 
-def test_a_setting_that_an_item_brings_is_checked_like_any_other():
+def test_input_item_setting_is_validated():
     update = {"type": "configuration_update", "reasoning": {"effort": "huge"}}
     code, param = refused(input=[{"role": "user", "content": "q"}, update])
     assert code == "invalid_value" and param.startswith("input")
 
 
-def test_sealed_reasoning_is_opened_with_what_was_given():
+def test_sealed_reasoning_is_opened_with_the_configured_function():
     opened = responses.Settings(open=lambda text: Thought(text[::-1]))
     items = [
         {"role": "user", "content": "q"},
@@ -191,12 +191,12 @@ def test_sealed_reasoning_is_opened_with_what_was_given():
         ),
     ],
 )
-def test_what_has_to_be_looked_up(body, previous, conversation, references):
+def test_request_lists_the_ids_to_look_up(body, previous, conversation, references):
     found = drafted(**body)
     assert (found.previous, found.conversation, found.references) == (previous, conversation, references)
 
 
-def test_what_was_said_before_comes_first_and_references_stand_for_items():
+def test_previous_items_come_first_and_references_are_replaced():
     draft = drafted(input=[{"id": "a"}, {"type": "item_reference", "id": "b"}])
     said = {name: {"type": "message", "id": name, "role": "user", "content": name} for name in "ab"}
     context = responses.Context([{"role": "assistant", "content": "before"}], said)
@@ -215,7 +215,7 @@ def test_what_was_said_before_comes_first_and_references_stand_for_items():
         ({"store": False, "conversation": "conv_1"}, True, {"id": "conv_1"}),
     ],
 )
-def test_what_is_kept(body, kept, echoed):
+def test_response_is_stored_by_default_or_for_a_conversation(body, kept, echoed):
     told = asked(**body)
     assert (told.kept, told.echo["conversation"]) == (kept, echoed)
 
@@ -232,7 +232,7 @@ def test_what_is_kept(body, kept, echoed):
         ({"stream": True, "stream_options": {}}, None, False, False, False),
     ],
 )
-def test_what_the_encoder_is_told(body, carrier, sealed, logprobs, obfuscation):
+def test_encoder_options_come_from_the_request(body, carrier, sealed, logprobs, obfuscation):
     told = asked(**body)
     assert (told.carrier, told.sealed, told.logprobs, told.obfuscation) == (carrier, sealed, logprobs, obfuscation)
 
@@ -255,7 +255,7 @@ def test_what_the_encoder_is_told(body, carrier, sealed, logprobs, obfuscation):
         ({"stream_id": "s"}, ["dropped:stream_id"]),
     ],
 )  # fmt: skip
-def test_what_is_not_done_is_listed(body, entries):
+def test_warning_names_a_field_that_is_dropped(body, entries):
     assert listed(**body) == entries
 
 
@@ -269,7 +269,7 @@ def test_what_is_not_done_is_listed(body, entries):
         ({"background": True, "stream": False, "conversation": "conv_1"}, True, False, True),
     ],
 )
-def test_an_answer_in_the_background_is_a_stream_whoever_reads_it(body, background, streamed, stream):
+def test_background_request_is_always_a_stream_internally(body, background, streamed, stream):
     told = asked(**body)
     assert (told.background, told.streamed, told.request.stream) == (background, streamed, stream)
     assert told.echo["background"] is background
@@ -288,16 +288,16 @@ PREWARM = {"prompt_cache_options": {"prewarm": True}}
         ({"generate": False, **PREWARM}, False, ["emulated:prompt_cache_options.prewarm"]),
     ],
 )
-def test_a_prompt_may_be_one_that_is_only_read(body, generates, entries):
+def test_prewarm_request_generates_nothing(body, generates, entries):
     assert asked(**body).request.generates is generates and listed(**body) == entries
 
 
-def test_a_prompt_that_is_only_read_may_be_empty():
+def test_prewarm_request_may_have_an_empty_input():
     """A client opens its session so, before anybody has said anything; backends want a message."""
     assert [message["content"] for message in asked(generate=False, input=[]).request.messages] == [""]
 
 
-def test_nothing_is_compacted_for_a_prompt_that_is_only_read():
+def test_prewarm_request_is_not_compacted():
     managed = {"context_management": [{"type": "compaction", "compact_threshold": 5}]}
     assert asked(**managed).compact_above == 5
     assert asked(generate=False, **managed).compact_above is None
@@ -347,15 +347,15 @@ def test_nothing_is_compacted_for_a_prompt_that_is_only_read():
         ({"prompt": {"id": "p"}}, "unsupported_parameter", "prompt"),
     ],
 )  # fmt: skip
-def test_what_is_refused(body, code, param):
+def test_request_not_allowed_by_the_api_is_refused(body, code, param):
     assert refused(**body) == (code, param)
 
 
-def test_the_least_number_of_tokens_is_the_operators():
+def test_config_sets_the_minimum_of_output_tokens():
     assert asked(responses.Settings(lambda _: None, min_output_tokens=1), max_output_tokens=1).request.max_tokens == 1
 
 
-def test_a_body_that_is_no_object():
+def test_request_body_that_is_not_an_object_is_refused():
     for raw, param in ((b"[]", "body"), (b"{", None)):
         with pytest.raises(BadRequest) as error:
             decoded(raw)

@@ -138,7 +138,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_each_way_of_the_sdk_gives_the_same_answer(case):
+async def test_sdk_reads_the_same_response_in_each_way(case):
     case = CASES[case]
     for name, (streamed, ask) in WAYS.items():
         if case.reason in STATUS and "helper" in name:
@@ -148,7 +148,7 @@ async def test_each_way_of_the_sdk_gives_the_same_answer(case):
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_a_stream_and_a_whole_answer_may_each_come_where_the_other_was_asked_for(case):
+async def test_sdk_reads_a_response_that_upstream_sent_in_the_other_form(case):
     case = CASES[case]
     for script, (_, ask) in ((case.streamed, WAYS["create"]), (case.whole, WAYS["events"])):
         async with listening(script) as site:
@@ -156,7 +156,7 @@ async def test_a_stream_and_a_whole_answer_may_each_come_where_the_other_was_ask
 
 
 @pytest.mark.parametrize("case", ["cut", "filtered"])
-async def test_the_helper_raises_for_an_answer_that_was_cut_after_all_its_events(case):
+async def test_sdk_helper_raises_for_a_cut_response_after_all_its_events(case):
     async with listening(CASES[case].streamed) as site, sdk(site) as client, client.responses.stream(**fields()) as all:
         events = [event async for event in all]
         assert events[-1].type == "response.incomplete"
@@ -195,7 +195,7 @@ class Weather(BaseModel):
     degrees: int
 
 
-async def test_an_answer_in_json_is_parsed_whole_and_streamed():
+async def test_sdk_parses_a_json_response_whole_and_streamed():
     script = raw('{"city": "Oslo", "degrees": 7}')
     asked = {"model": "m", "input": QUESTION, "text_format": Weather}
     async with listening(script.whole, script.streamed) as site, sdk(site) as client:
@@ -217,7 +217,7 @@ class City(BaseModel):
     city: str
 
 
-async def test_arguments_of_a_call_are_parsed_and_their_pieces_are_events():
+async def test_tool_call_arguments_are_parsed_and_streamed_as_events():
     asked = {"model": "m", "input": QUESTION, "tools": [openai.pydantic_function_tool(City, name="weather")]}
     asked["tools"] = [{"type": "function", **asked["tools"][0]["function"]}]
     whole, streamed, seen = await both(raw(TAGGED), asked)
@@ -232,7 +232,7 @@ async def test_arguments_of_a_call_are_parsed_and_their_pieces_are_events():
 PATCH = '*** Begin\n-"old" \\ line\n+né 😀\ttab\n*** End'
 
 
-async def test_the_input_of_a_custom_tool_is_plain_text():
+async def test_custom_tool_input_is_plain_text():
     asked = {
         "model": "m",
         "input": QUESTION,
@@ -246,7 +246,7 @@ async def test_the_input_of_a_custom_tool_is_plain_text():
         assert (item.type, item.name, item.input) == ("custom_tool_call", "patch", PATCH)
 
 
-async def test_a_tool_of_a_namespace_is_called_in_its_namespace():
+async def test_tool_call_of_a_namespace_has_its_namespace():
     asked = {"model": "m", "input": QUESTION}
     asked["tools"] = [
         {"type": "namespace", "name": "geo", "description": "Places.", "tools": [function("weather", "city")]}
@@ -262,7 +262,7 @@ async def test_a_tool_of_a_namespace_is_called_in_its_namespace():
         assert (item.name, item.namespace, json.loads(item.arguments)) == ("weather", "geo", {"city": "Oslo"})
 
 
-async def test_a_refusal_is_a_refusal():
+async def test_refusal_is_the_same_whole_and_streamed():
     script = Script(
         whole(said(None, refusal="No.")), stream(chunk(refusal="N"), chunk(refusal="o."), chunk(finish="stop"), USAGE)
     )
@@ -273,7 +273,7 @@ async def test_a_refusal_is_a_refusal():
         assert (response.status, part.type, part.refusal, response.output_text) == ("completed", "refusal", "No.", "")
 
 
-async def test_log_probabilities_come_with_their_text():
+async def test_logprobs_come_with_their_text():
     parts = {"content": [LOGPROB]}
     body = said("Hi")
     body["choices"][0]["logprobs"] = parts
@@ -313,7 +313,7 @@ async def test_usage_is_counted_in_detail():
         assert (usage.input_tokens_details.cached_tokens, usage.output_tokens_details.reasoning_tokens) == (3, 1)
 
 
-async def test_what_was_left_out_stands_in_a_header():
+async def test_warning_of_a_dropped_tool_is_in_a_header():
     tools = [*TOOLS, {"type": "web_search"}]
     async with listening(raw("Hi").whole, raw("Hi").streamed) as site, sdk(site) as client:
         for more in ({}, {"stream": True}):
@@ -335,7 +335,7 @@ CARRIERS = [
 
 
 @pytest.mark.parametrize(("setting", "asked", "summary", "content"), CARRIERS)
-async def test_a_thought_is_where_the_operator_or_the_client_wants_it(setting, asked, summary, content):
+async def test_reasoning_is_in_the_fields_that_operator_and_client_choose(setting, asked, summary, content):
     model = {"reasoning": {"as": setting}}
     whole, streamed, seen = await both(CASES["tagged thought"], {"model": "m", "input": QUESTION, **asked}, model=model)
     for response in (whole, streamed):
@@ -350,7 +350,7 @@ async def test_a_thought_is_where_the_operator_or_the_client_wants_it(setting, a
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("setting", ["summary", "text", "hidden"])
-async def test_a_conversation_goes_on_with_what_the_sdk_gave(setting, streamed):
+async def test_conversation_continues_with_the_output_of_the_sdk(setting, streamed):
     """A thought comes back to the model, also one that the client could not read."""
     first = CASES["a thought, a word and a call"]
     answer = raw("Both are fine.")
@@ -382,7 +382,7 @@ async def test_a_conversation_goes_on_with_what_the_sdk_gave(setting, streamed):
 
 @pytest.mark.parametrize("streamed", [True, False])
 @pytest.mark.parametrize(("script", "error", "code"), ERRORS)
-async def test_a_failure_is_the_exception_that_it_should_be(script, error, code, streamed):
+async def test_sdk_raises_the_exception_of_a_backend_error(script, error, code, streamed):
     async with listening(script) as site, sdk(site) as client:
         with pytest.raises(error) as caught:
             await client.responses.create(model="m", input=QUESTION, stream=streamed)
@@ -390,7 +390,7 @@ async def test_a_failure_is_the_exception_that_it_should_be(script, error, code,
         assert caught.value.request_id.startswith("req_")
 
 
-async def test_refusals_of_the_gateway_itself_are_the_exceptions_that_they_should_be():
+async def test_sdk_raises_the_exception_of_a_gateway_error():
     keys = {"keys": [{"name": "a", "key": "right-key", "models": ["m"]}]}
     async with listening(whole(said()), auth=keys, more_models={"z": {}}) as site, sdk(site) as client:
         ask = client.with_options(api_key="right-key").responses.create
@@ -420,14 +420,14 @@ async def test_refusals_of_the_gateway_itself_are_the_exceptions_that_they_shoul
 
 
 @pytest.mark.parametrize("more", [{"background": True, "store": False}, {"prompt": {"id": "pmpt_1"}}])
-async def test_what_cannot_be_done_is_refused(more):
+async def test_request_with_unsupported_fields_is_refused(more):
     async with listening(whole(said())) as site, sdk(site) as client:
         with pytest.raises(openai.BadRequestError) as caught:
             await client.responses.create(model="m", input="Hi", **more)
         assert caught.value.param == next(iter(more)) and not site.upstream.posts
 
 
-async def test_a_failure_in_the_middle_is_raised_after_what_came_before_it():
+async def test_sdk_raises_for_an_error_in_a_stream_after_its_content():
     async with listening([head(), chunk("Hel"), chunk("lo"), RESET]) as site, sdk(site) as client:
         got = ""
         with pytest.raises(openai.APIError, match=r"closed|broke") as caught:
@@ -436,7 +436,7 @@ async def test_a_failure_in_the_middle_is_raised_after_what_came_before_it():
         assert (got, caught.value.code) == ("Hello", "upstream_lost")
 
 
-async def test_a_failure_in_the_middle_is_an_error_and_a_response_that_failed():
+async def test_stream_error_is_an_error_event_and_a_failed_response():
     """For clients that read on after an error."""
     async with listening([head(), chunk("Hel"), chunk("lo"), RESET]) as site:
         answer = await site.client.post("/v1/responses", json={"model": "m", "input": QUESTION, "stream": True})
@@ -450,7 +450,7 @@ async def test_a_failure_in_the_middle_is_an_error_and_a_response_that_failed():
     assert failed["response"]["error"]["message"] == error["message"]
 
 
-async def test_the_sdk_tries_again_what_may_be_tried_again():
+async def test_sdk_retries_after_a_503():
     async with listening(whole({"error": "busy"}, 503, retry_after="0"), whole(said("Hi"))) as site:
         async with openai.AsyncOpenAI(base_url=f"{site.client.base_url}/v1", api_key="k", max_retries=1) as client:
             answer = await client.responses.create(model="m", input=QUESTION)
@@ -458,7 +458,7 @@ async def test_the_sdk_tries_again_what_may_be_tried_again():
         assert len(site.upstream.posts) == 2
 
 
-async def test_a_silence_is_filled_with_events_that_every_client_knows():
+async def test_keep_alive_events_are_known_to_the_sdk():
     go, seen = asyncio.Event(), []
     script = [head(), chunk("Hel"), go, chunk("lo"), chunk(finish="stop"), USAGE, DONE, END]
     async with (

@@ -87,7 +87,7 @@ def written_sequences():
 
 
 @pytest.mark.parametrize(("name", "wanted"), [*written_sequences()], ids=SEQUENCES)
-def test_the_worked_sequences_event_by_event(name, wanted):
+def test_stream_of_a_worked_example_has_the_expected_events(name, wanted):
     events, asked = SEQUENCES[name]
     data = encoded(events, seal=lambda _: "gw1.AAA", **asked)
     checked(data)
@@ -167,7 +167,7 @@ def test_events_become_items(events, wanted):
         ([Refusal(0, "no"), LENGTH], "incomplete", "max_output_tokens"),
     ],
 )
-def test_a_finish_reason_is_a_status(events, status, reason):
+def test_finish_reason_becomes_a_status(events, status, reason):
     response = answered(*events)
     assert response["status"] == status and response["incomplete_details"] == (reason and {"reason": reason})
     assert response["completed_at"] == (1790000002 if status == "completed" else None)
@@ -186,7 +186,7 @@ def test_a_finish_reason_is_a_status(events, status, reason):
         ([A, ev.Annotation(0, Raw(b'"so they say"')), STOP], {}, ["dropped:annotations"]),
     ],
 )
-def test_what_is_left_out_is_listed(events, asked, entries):
+def test_warning_names_dropped_parts_before_the_last_event(events, asked, entries):
     ledger = Ledger()
     data = encoded(events, ledger=ledger, **asked)
     checked(data)
@@ -199,7 +199,7 @@ def test_what_is_left_out_is_listed(events, asked, entries):
     assert whole.untold() == ", ".join(entries)
 
 
-def test_log_probabilities_alone_are_no_message():
+def test_logprobs_without_text_make_no_message():
     alone = Text(0, "", (Logprob("</s>", -1.0, None),))
     assert outline(answered(*CALLED, alone, STOP, logprobs=True)) == [["function_call", "call_1", "{}"]]
 
@@ -208,7 +208,7 @@ def test_log_probabilities_alone_are_no_message():
 
 
 @pytest.mark.parametrize("kind", FIELDS)
-def test_a_call_of_a_kind_of_its_own_is_told_at_once(kind):
+def test_tool_call_of_a_built_in_tool_is_added_and_done_at_once(kind):
     id, fields = FIELDS[kind]
     data = encoded([A, *call(json.dumps(fields), kind=kind, name=kind), STOP])
     checked(data)
@@ -221,7 +221,7 @@ def test_a_call_of_a_kind_of_its_own_is_told_at_once(kind):
 
 
 @pytest.mark.parametrize("kind", ["function", "custom"])
-def test_a_call_has_its_namespace_and_its_signature(kind):
+def test_tool_call_has_its_namespace_and_signature(kind):
     (item,) = answered(*call("{}", kind=kind, namespace="mcp", signature="sig"), STOP)["output"]
     assert item["namespace"] == "mcp" and item["provider_specific_fields"] == {"thought_signature": "sig"}
     (plain,) = answered(*call("{}", kind=kind), STOP)["output"]
@@ -229,13 +229,13 @@ def test_a_call_has_its_namespace_and_its_signature(kind):
 
 
 @pytest.mark.parametrize("kind", FIELDS)
-def test_a_signature_is_on_whatever_was_signed(kind):
+def test_tool_call_of_a_built_in_tool_has_its_signature(kind):
     _, fields = FIELDS[kind]
     (item,) = answered(*call(json.dumps(fields), kind=kind, signature="sig"), STOP)["output"]
     assert item["provider_specific_fields"] == {"thought_signature": "sig"} and "namespace" not in item
 
 
-def test_a_hosted_tools_item_is_passed_as_it_is():
+def test_hosted_tool_item_is_passed_unchanged():
     item = {"id": "ws_1", "type": "web_search_call", "status": "completed", "action": {"type": "search", "query": "q"}}
     hosted = ev.HostedTool(0, Raw(json.dumps(item).encode()))
     response = answered(THINK, BLANK, hosted, A, STOP)
@@ -269,7 +269,7 @@ SHOWN = {
         ("hidden", "summary", "hidden"),
     ],
 )
-def test_reasoning_goes_where_operator_and_client_want_it(operator, client, carrier):
+def test_reasoning_is_in_the_field_that_operator_and_client_choose(operator, client, carrier):
     response = answered(THINK, KEEP_ALIVE, THINK, STOP, operator=operator, carrier=client)
     assert outline(response) == [["reasoning", *SHOWN[carrier]]]
     assert response["output"][0]["encrypted_content"] is None
@@ -284,11 +284,11 @@ def encrypted(*events, **asked):
 
 
 @pytest.mark.parametrize("operator", SHOWN)
-def test_reasoning_is_sealed_for_who_wants_to_send_it_back(operator):
+def test_reasoning_is_sealed_if_requested(operator):
     assert encrypted(THINK, THINK, operator=operator, sealed=True) == ["hmhm", "m"]
 
 
-def test_what_was_signed_is_sealed_for_everybody():
+def test_reasoning_that_was_signed_is_always_sealed():
     signed, hidden = {"type": "thinking", "signature": "s"}, {"type": "redacted_thinking", "data": "d"}
     events = [
         Reasoning(0, "a"), Reasoning(0, "b", json.dumps(signed)), Reasoning(0, "", json.dumps(hidden)),
@@ -301,7 +301,7 @@ def test_what_was_signed_is_sealed_for_everybody():
 # What stands beside text
 
 
-def test_log_probabilities_go_where_they_were_asked_for():
+def test_logprobs_are_shown_only_if_requested():
     events = [
         Text(0, "he", (entry("h", -0.5, "x"), entry("e", -0.25))),
         Text(0, "y"),
@@ -328,7 +328,7 @@ def test_log_probabilities_go_where_they_were_asked_for():
     assert message["content"][0]["logprobs"] == []
 
 
-def test_a_citation_is_flat_and_of_the_text_before_it():
+def test_annotation_is_flattened_and_belongs_to_the_text_before_it():
     other = {**FLAT, "url": "http://b"}
     flat = ev.Annotation(0, Raw(json.dumps(other).encode()))
     (message,) = answered(A, NESTED, B, flat, STOP)["output"]
@@ -336,7 +336,7 @@ def test_a_citation_is_flat_and_of_the_text_before_it():
     assert outline(answered(BLANK, NESTED, STOP)) == [["message", "\n\n"]]
 
 
-def test_a_citation_that_comes_after_its_message_is_not_lost():
+def test_annotation_after_its_message_is_not_lost():
     response = answered(A, *CALLED, NESTED, STOP)
     assert outline(response) == [["message", "a"], ["function_call", "call_1", "{}"], ["message", ""]]
     assert response["output"][2]["content"][0]["annotations"] == [FLAT]
@@ -344,7 +344,7 @@ def test_a_citation_that_comes_after_its_message_is_not_lost():
     assert [part.get("annotations") for part in message["content"]] == [[], None, [FLAT]]
 
 
-def test_padding_is_on_deltas_where_it_was_asked_for():
+def test_obfuscation_is_on_deltas_if_requested():
     every = [THINK, A, Refusal(0, "no"), *CALLED, *call("in", kind="custom", n=1, id="call_2"), STOP]
     padded = [event for event in events_of(encoded(every, obfuscation=True)) if event["type"].endswith(".delta")]
     assert [event.pop("obfuscation") for event in padded] == ["xx"] * 5
@@ -364,7 +364,7 @@ def test_usage_is_the_last_count():
     assert answered(A, STOP)["usage"] is None
 
 
-def test_a_keep_alive_says_that_nothing_changed():
+def test_keep_alive_repeats_the_response_in_progress():
     data = encoded([KEEP_ALIVE, counted(1, 1), A, KEEP_ALIVE, B, STOP, KEEP_ALIVE])
     checked(data)
     assert [event["type"] for event in events_of(data)].count("response.in_progress") == 4
@@ -385,7 +385,7 @@ def test_a_keep_alive_says_that_nothing_changed():
         (404, "model_not_found", "invalid_prompt"),
     ],
 )
-def test_a_failure_has_a_code_that_tells_whether_to_try_again(status, code, wanted):
+def test_error_gets_a_code_that_tells_whether_to_retry(status, code, wanted):
     problem = Problem(status, "why", code, "input")
     data = encoded([A, counted(1, 1), ev.Failure(problem)])
     response = checked(data)
@@ -395,7 +395,7 @@ def test_a_failure_has_a_code_that_tells_whether_to_try_again(status, code, want
     assert encoded([A, ev.Failure(problem)], stream=False) == b""
 
 
-def test_extra_fields_are_the_responses_own():
+def test_extra_fields_belong_to_the_response():
     events = [
         ev.Extra(None, "prompt_token_ids", Raw(b"[1]")), ev.Extra(0, "token_ids", Raw(b"[2]")), A,
         ev.Extra(0, "token_ids", Raw(b"[3]")), B, ev.Extra(0, "stop_reason", Raw(b'"x"')), STOP,
@@ -406,5 +406,5 @@ def test_extra_fields_are_the_responses_own():
     assert checked_whole(encoded(events, stream=False), extras) == response
 
 
-def test_every_event_has_an_arm():
+def test_encoder_handles_every_event():
     assert set(ev.Event.__args__) == set(Answer._arms)

@@ -86,14 +86,14 @@ OFFERED = [
 
 
 @pytest.mark.parametrize(("definitions", "tools", "listed"), OFFERED)
-def test_what_is_offered(definitions, tools, listed):
+def test_tool_definition_becomes_a_tool_or_a_warning(definitions, tools, listed):
     ledger = Ledger()
     found = offered(at(*definitions), ledger)
     assert [*found.tools] == tools and ledger.entries() == listed
     assert found.dropped == {entry.removeprefix("dropped:tools.") for entry in listed}
 
 
-def test_a_later_list_takes_the_place_of_an_earlier_one():
+def test_tool_list_later_in_the_input_replaces_earlier_definitions():
     first, found, added = (function("f", description=description, defer_loading=True) for description in "123")
     tools = [SEARCH, first, function("g")]
     later = [*at(*tools), *at(found, path="input[2].tools"), *at(added, function("h"), path="input[4].tools")]
@@ -101,7 +101,7 @@ def test_a_later_list_takes_the_place_of_an_earlier_one():
     assert said == [("tool_search", None), ("f", "3"), ("g", None), ("h", None)]
 
 
-def test_the_definitions_of_the_client_stay_as_they_are():
+def test_tool_definitions_of_the_client_are_not_changed():
     definitions = [custom("c", format={"type": "text"}), namespace("n", function("f"), description="N."), {"type": "mcp", "server_label": "s", "headers": {"a": "b"}}]  # fmt: skip
     before = json.dumps(definitions)
     offer(*definitions)
@@ -141,7 +141,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("definitions", "code", "param"), WRONG)
-def test_a_definition_that_cannot_be_is_refused(definitions, code, param):
+def test_tool_definition_that_is_invalid_is_refused(definitions, code, param):
     with pytest.raises(BadRequest) as raised:
         offer(*definitions)
     assert (raised.value.problem.code, raised.value.problem.param) == (code, param)
@@ -153,11 +153,11 @@ def types(union):
     return {value for one in objects for value in get_args(get_type_hints(one)["type"])}
 
 
-def test_every_type_of_tool_that_the_sdk_knows_has_a_row():
+def test_tool_types_of_the_sdk_are_all_known():
     assert types(ToolParam) == {*TOOLS}
 
 
-def test_every_type_of_choice_that_the_sdk_knows_is_understood():
+def test_tool_choice_types_of_the_sdk_are_all_handled():
     """By a tool, or by an error that says that it cannot be."""
     known = types(SdkToolChoice)
     assert len(known) == 15
@@ -188,7 +188,7 @@ ECHOED = [
 
 
 @pytest.mark.parametrize(("definition", "wanted"), ECHOED)
-def test_a_tool_is_repeated_with_all_its_fields_and_without_a_secret(definition, wanted):
+def test_tool_is_echoed_with_all_fields_and_without_secrets(definition, wanted):
     (said,) = echoed([definition])
     assert said == wanted and SECRET not in json.dumps(said)
     TypeAdapter(SdkTool).validate_json(json.dumps(said), strict=True)
@@ -230,13 +230,13 @@ CHOSEN = [  # tool_choice, what it comes to, what is listed
 
 
 @pytest.mark.parametrize(("choice", "wanted", "listed"), CHOSEN)
-def test_what_is_chosen(choice, wanted, listed):
+def test_tool_choice_is_resolved_against_the_tools(choice, wanted, listed):
     ledger = Ledger()
     assert chosen(choice, OFFER, ledger) == wanted and ledger.entries() == listed
 
 
 @pytest.mark.parametrize("choice", [None, "auto", "none", allowed()])
-def test_without_tools_there_is_no_choice(choice):
+def test_tool_choice_is_absent_without_tools(choice):
     assert chosen(choice, offer(), Ledger())[0] is None
     assert chosen(choice, offer(WEB), Ledger())[0] is None
 
@@ -271,19 +271,19 @@ WRONG_CHOICES = [  # tool_choice, what is offered, the code and the param of the
 
 
 @pytest.mark.parametrize(("choice", "offer", "code", "param"), WRONG_CHOICES)
-def test_a_choice_that_cannot_be_is_refused(choice, offer, code, param):
+def test_tool_choice_that_is_invalid_is_refused(choice, offer, code, param):
     with pytest.raises(BadRequest) as raised:
         chosen(choice, offer, Ledger())
     assert (raised.value.problem.code, raised.value.problem.param) == (code, param)
 
 
-def test_an_allowed_tool_that_was_dropped_is_left_out():
+def test_tool_choice_leaves_out_an_allowed_tool_that_was_dropped():
     ledger = Ledger()
     some = offer(function("f"), {"type": "shell", "environment": {"type": "container_auto"}})
     assert chosen(allowed({"type": "shell"}, function("f")), some, ledger) == ("auto", frozenset([Named("f")]))
     assert ledger.entries() == ["dropped:tool_choice.tools"]
 
 
-def test_a_name_of_two_tools_says_so():
+def test_tool_choice_of_an_ambiguous_name_is_refused():
     with pytest.raises(BadRequest, match="there are 2 tools of the name 'h'"):
         chosen(function("h"), OFFER, Ledger())

@@ -55,7 +55,7 @@ def memory(out, delta):
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("what", DELTAS)
 @untraced
-def test_a_delta_costs_the_same_however_many_came_before_it(what, stream):
+def test_encoder_work_per_delta_does_not_grow_with_the_response(what, stream):
     before, delta = DELTAS[what]
     (few, small), (many, large) = (
         work(new_encoder(stream, logprobs=True), before, delta, times) for times in (SMALL, LARGE)

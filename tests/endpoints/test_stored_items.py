@@ -99,35 +99,35 @@ def rules(**items):
 
 
 @pytest.mark.parametrize("case", FULL)
-def test_items_are_stored_in_their_long_form(case):
+def test_item_is_stored_in_its_long_form(case):
     short, long = FULL[case]
     assert full(short, numbered()) == long
 
 
 @pytest.mark.parametrize("case", FULL)
-def test_the_long_form_of_the_long_form_is_itself(case):
+def test_item_in_long_form_is_unchanged(case):
     assert full(FULL[case][1], numbered()) == FULL[case][1]
 
 
 @pytest.mark.parametrize("case", sorted({*FULL} - {"an extension, as it is"}))
 @pytest.mark.parametrize("list", [response_item_list.ResponseItemList, conversation_item_list.ConversationItemList])
-def test_the_sdk_knows_the_long_form(case, list):
+def test_item_in_long_form_is_valid_for_the_sdk(case, list):
     TypeAdapter(list).validate_python({**LIST, "data": [FULL[case][1]]}, strict=False)
 
 
 @pytest.mark.parametrize("type", ITEMS)
-def test_every_type_has_ids_of_its_own_kind(type):
+def test_item_of_each_type_gets_an_id(type):
     item = full({"type": type, "role": "user", "content": "", "tools": []}, numbered())
     assert item["id"].endswith("_1") and item["type"] == type
 
 
-def test_new_ids_differ():
+def test_item_ids_are_unique():
     new_id = numbered()
     items = [full({**short, "id": None}, new_id) for short, _ in FULL.values()]
     assert len({item["id"] for item in items}) == len(FULL)
 
 
-def test_a_reference_is_what_it_stands_for():
+def test_item_reference_is_replaced_by_its_item():
     known = message("user", text("Hello"), id="msg_7")
     given = [{"type": "item_reference", "id": "msg_7"}, USER, {"id": "msg_7"}]
     assert resolved(given, {"msg_7": known}) == [known, USER, known]
@@ -164,18 +164,18 @@ HIDDEN = {
 
 
 @pytest.mark.parametrize("name", HIDDEN)
-def test_what_has_to_be_included_to_be_seen(name):
+def test_item_field_is_hidden_unless_included(name):
     item, without = HIDDEN[name]
     assert shown(item, {name}) == item
     assert shown(item, {*HIDDEN} - {name}) == without
 
 
 @pytest.mark.parametrize("case", FULL)
-def test_nothing_else_is_hidden(case):
+def test_item_has_no_other_hidden_fields(case):
     assert shown(FULL[case][1], ()) == FULL[case][1]
 
 
-def test_items_may_go_on_from_those_that_are_there_already():
+def test_item_added_may_answer_an_item_that_is_already_stored():
     """Their call may have been added before them; what is among themselves is checked as in an input."""
     call = {"type": "function_call", **CALLED, "arguments": "{}"}
     assert [item["id"] for item in added([OUTPUT], "items", rules(), numbered())] == ["fco_1"]
@@ -203,14 +203,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_no_input_may_have_cannot_be_added(case):
+def test_item_that_is_invalid_cannot_be_added(case):
     items, code, param = REFUSED[case]
     with pytest.raises(BadRequest) as caught:
         added(items, "items", rules(), numbered())
     assert (caught.value.problem.code, caught.value.problem.param) == (code, param)
 
 
-def test_a_reference_to_nothing_is_not_found():
+def test_item_reference_to_an_unknown_id_is_not_found():
     with pytest.raises(NotFound) as caught:
         added([{"id": "msg_9"}], "items", rules(), numbered())
     assert caught.value.problem.param == "items[0]"

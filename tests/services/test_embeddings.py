@@ -34,7 +34,7 @@ def vectors(answer):
 
 
 @pytest.mark.parametrize("kind", ["openai", "vllm", "llamacpp", "ollama", "lmstudio", "sglang"])
-async def test_an_answer_is_that_of_the_api(kind):
+async def test_embedding_response_has_the_shape_of_the_api(kind):
     async with gateway(given(*VECTORS), backend={"kind": kind}, model={"upstream_model": "bge"}) as site:
         answer = await embed(site, input=["Hi", "you"], user="me")
         (asked,) = site.upstream.posts
@@ -52,7 +52,7 @@ async def test_an_answer_is_that_of_the_api(kind):
 
 @pytest.mark.parametrize("theirs", ["float", "base64"])
 @pytest.mark.parametrize("wanted", ["float", "base64", None])
-async def test_a_vector_has_the_encoding_that_was_asked_for(theirs, wanted):
+async def test_embedding_has_the_requested_encoding(theirs, wanted):
     script = given(*([packed(vector) for vector in VECTORS] if theirs == "base64" else VECTORS))
     async with gateway(script) as site:
         answer = await embed(site, input=["a", "b"], encoding_format=wanted)
@@ -63,7 +63,7 @@ async def test_a_vector_has_the_encoding_that_was_asked_for(theirs, wanted):
 
 @pytest.mark.parametrize("theirs", ["float", "base64"])
 @pytest.mark.parametrize("wanted", ["float", "base64"])
-async def test_dimensions_that_a_server_ignores_are_made(theirs, wanted):
+async def test_embedding_dimensions_are_emulated_if_the_backend_ignores_them(theirs, wanted):
     vector = [3.0, 4.0, 100.0]
     async with gateway(given(packed(vector) if theirs == "base64" else vector)) as site:
         answer = await embed(site, dimensions=2, encoding_format=wanted)
@@ -79,19 +79,19 @@ async def test_dimensions_that_a_server_ignores_are_made(theirs, wanted):
 
 
 @pytest.mark.parametrize("wanted", ["float", "base64"])
-async def test_thousands_of_numbers_are_no_others(wanted):
+async def test_embedding_numbers_are_kept_exactly(wanted):
     many = [[i + k / 1024 for k in range(1024)] for i in range(200)]
     async with gateway(given(*many)) as site:
         answer = await embed(site, input=["a"] * 200, encoding_format=wanted)
     assert vectors(answer) == (many if wanted == "float" else [packed(vector) for vector in many])
 
 
-async def test_a_vector_of_nothing_can_be_cut():
+async def test_embedding_of_zeros_can_be_shortened():
     async with gateway(given([0.0, 0.0])) as site:
         assert vectors(await embed(site, dimensions=1)) == [[0.0]]
 
 
-async def test_vectors_stand_in_the_order_of_their_texts():
+async def test_embeddings_are_in_the_order_of_their_inputs():
     data = [{"index": 1, "embedding": [1.0]}, {"index": 0, "embedding": [0.0]}]
     async with gateway(whole({"data": data})) as site:
         answer = await embed(site, input=["a" * 4, [1, 2]])
@@ -100,7 +100,7 @@ async def test_vectors_stand_in_the_order_of_their_texts():
     assert answer.headers["x-gateway-warnings"] == "estimated:usage"
 
 
-async def test_vectors_without_a_number_stand_as_they_came():
+async def test_embeddings_without_an_index_keep_their_order():
     async with gateway(
         whole({"data": [{"embedding": [0.0]}, {"embedding": [1.0]}], "usage": {"total_tokens": 2}})
     ) as site:
@@ -129,7 +129,7 @@ async def test_vectors_without_a_number_stand_as_they_came():
         {"error": "it broke"},
     ],
 )
-async def test_an_answer_that_is_none_is_said_to_be_none(body):
+async def test_embedding_response_that_is_malformed_is_a_502(body):
     async with gateway(whole(body)) as site:
         answer = await embed(
             site, encoding_format="base64" if "1e300" in str(body) or "1e+300" in str(body) else "float"
@@ -150,7 +150,7 @@ async def test_an_answer_that_is_none_is_said_to_be_none(body):
         ([CLOSE], (502, "server_error", "upstream_lost", None)),
     ],
 )  # fmt: skip
-async def test_a_failure_is_told_in_the_words_of_the_api(script, known):
+async def test_backend_error_becomes_an_error_of_the_api(script, known):
     async with gateway(script) as site:
         assert problem(await embed(site)) == known
 
@@ -170,18 +170,18 @@ async def test_a_failure_is_told_in_the_words_of_the_api(script, known):
         ({"model": None}, "missing_required_parameter", "model"),
     ],
 )
-async def test_what_the_api_does_not_allow_is_refused(fields, code, param):
+async def test_request_not_allowed_by_the_api_is_refused(fields, code, param):
     async with gateway(given([0.0])) as site:
         assert problem(await embed(site, **fields)) == (400, BAD, code, param)
         assert site.upstream.posts == []
 
 
-async def test_a_kind_without_embeddings_says_so():
+async def test_kind_without_embeddings_is_an_error():
     async with gateway(given([0.0]), backend={"kind": "transformers"}) as site:
         assert problem(await embed(site)) == (400, BAD, "unsupported_value", "model")
 
 
-async def test_keys_strictness_and_debugging_are_those_of_all_endpoints():
+async def test_embedding_request_obeys_keys_strict_mode_debug_and_body_limit():
     keys = {"keys": [{"name": "one", "key": "k1"}, {"name": "other", "key": "k2", "models": ["z"]}]}
     async with gateway(given([0.0]), auth=keys) as site:
         mine = {"authorization": "Bearer k1"}
@@ -195,7 +195,7 @@ async def test_keys_strictness_and_debugging_are_those_of_all_endpoints():
         assert problem(await embed(site))[2] == "request_too_large"
 
 
-async def test_a_client_that_leaves_ends_it():
+async def test_client_disconnect_ends_the_upstream_call():
     async with listening([head(type="application/json"), b"{", HANG]) as site:
         asked = asyncio.create_task(embed(site))
         await site.upstream.arrived.wait()
@@ -204,7 +204,7 @@ async def test_a_client_that_leaves_ends_it():
         await asyncio.wait_for(site.upstream.gone.wait(), SOON * 4)
 
 
-async def test_a_client_that_left_is_not_answered():
+async def test_client_disconnect_message_ends_the_upstream_call():
     """Where nobody closes the connection: the application is told."""
     async with gateway([head(type="application/json"), b"{", HANG]) as site:
         body, sent = json.dumps({"model": "m", "input": "x"}).encode(), []
@@ -229,7 +229,7 @@ async def test_a_client_that_left_is_not_answered():
 
 
 @pytest.mark.parametrize("theirs", ["float", "base64"])
-async def test_the_sdk_gets_its_numbers(theirs):
+async def test_sdk_gets_embeddings_in_both_encodings(theirs):
     """It asks for base64 and decodes that, unless it is told otherwise."""
     script = given(*([packed(vector) for vector in VECTORS] if theirs == "base64" else VECTORS))
     async with listening(script) as site:
@@ -243,7 +243,7 @@ async def test_the_sdk_gets_its_numbers(theirs):
         assert (answer.model, answer.usage.prompt_tokens) == ("m", 3)
 
 
-async def test_an_answer_in_chunks_is_read_to_its_end():
+async def test_embedding_response_in_chunks_is_read_to_its_end():
     body = json.dumps({"data": [{"embedding": [1.0]}]}).encode()
     async with gateway([head(type="application/json"), body[:5], body[5:], END]) as site:
         assert vectors(await embed(site)) == [[1.0]]

@@ -25,7 +25,7 @@ def order(answer):
 
 
 @pytest.mark.parametrize("kind", ["openai", "vllm", "llamacpp", "sglang"])
-async def test_the_best_comes_first(kind):
+async def test_rerank_results_are_sorted_by_score(kind):
     async with gateway(whole({"results": RESULTS, "usage": COUNTS, "id": "x"}), backend={"kind": kind}) as site:
         answer = await rank(site)
         (asked,) = site.upstream.posts
@@ -46,14 +46,14 @@ async def test_the_best_comes_first(kind):
         [{"index": one["index"], "score": one["relevance_score"], "document": "x"} for one in RESULTS],
     ],
 )
-async def test_other_shapes_are_read(body):
+async def test_rerank_response_in_another_shape_is_read(body):
     async with gateway(whole(body)) as site:
         answer = await rank(site)
     assert order(answer) == [(1, 0.9), (2, 0), (0, -3.5)]
     assert answer.headers["x-gateway-warnings"] == "estimated:usage" and answer.json()["usage"]["total_tokens"] == 18
 
 
-async def test_no_more_than_the_best_are_shown_with_their_documents():
+async def test_rerank_returns_top_n_with_their_documents():
     documents = [{"text": DOCUMENTS[0]}, DOCUMENTS[1], {"text": DOCUMENTS[2], "title": "N"}]
     async with gateway(whole({"results": RESULTS, "usage": COUNTS})) as site:
         answer = await rank(site, documents=documents, top_n=2, return_documents=True)
@@ -63,7 +63,7 @@ async def test_no_more_than_the_best_are_shown_with_their_documents():
     assert answer.headers["x-gateway-warnings"] == "translated:documents"
 
 
-async def test_what_the_api_does_not_know_is_passed_on():
+async def test_rerank_field_unknown_to_the_api_is_forwarded_with_a_warning():
     async with gateway(whole({"results": RESULTS, "usage": COUNTS})) as site:
         answer = await rank(site, max_tokens_per_doc=5)
         assert site.asked["max_tokens_per_doc"] == 5
@@ -85,7 +85,7 @@ async def test_what_the_api_does_not_know_is_passed_on():
         7,
     ],
 )
-async def test_an_answer_that_is_none_is_said_to_be_none(body):
+async def test_rerank_response_that_is_malformed_is_a_502(body):
     async with gateway(whole(body)) as site:
         assert problem(await rank(site)) == LOST
 
@@ -100,19 +100,19 @@ async def test_an_answer_that_is_none_is_said_to_be_none(body):
         ({"return_documents": 1}, "invalid_type", "return_documents"),
     ],
 )
-async def test_what_makes_no_sense_is_refused(fields, code, param):
+async def test_rerank_request_that_is_invalid_is_refused(fields, code, param):
     async with gateway(whole({"results": []})) as site:
         assert problem(await rank(site, **fields)) == (400, BAD, code, param)
 
 
 @pytest.mark.parametrize("kind", ["ollama", "lmstudio", "transformers"])
-async def test_a_kind_that_cannot_says_so(kind):
+async def test_kind_without_rerank_is_an_error(kind):
     async with gateway(whole({"results": []}), backend={"kind": kind}) as site:
         assert problem(await rank(site)) == (400, BAD, "unsupported_value", "model")
         assert site.upstream.posts == []
 
 
-async def test_a_server_that_was_not_started_for_it_says_so():
+async def test_rerank_of_a_backend_not_started_for_it_is_an_error():
     refusal = {"error": {"code": 501, "message": "Start it with `--reranking`", "type": "not_supported_error"}}
     async with gateway(whole(refusal, status=501), backend={"kind": "llamacpp"}) as site:
         answer = await rank(site)

@@ -19,7 +19,7 @@ async def put(site, path, **fields):
 
 
 @pytest.mark.parametrize("kind", BODIES)
-async def test_a_text_becomes_tokens(kind):
+async def test_tokenize_text_returns_tokens(kind):
     async with gateway(whole({}), backend={"kind": kind}) as site:
         site.upstream.shown["/tokenize"] = whole(BODIES[kind])
         answer = await put(site, "/v1/tokenize", prompt="Hello")
@@ -37,7 +37,7 @@ async def test_a_text_becomes_tokens(kind):
     assert bare.headers["x-gateway-warnings"] == "dropped:odd"
 
 
-async def test_a_conversation_becomes_tokens_where_the_server_can():
+async def test_tokenize_messages_works_if_the_kind_can():
     messages = [{"role": "user", "content": "Hi"}]
     async with gateway(whole({}), backend={"kind": "vllm"}) as site:
         site.upstream.shown["/tokenize"] = whole(BODIES["vllm"])
@@ -50,7 +50,7 @@ async def test_a_conversation_becomes_tokens_where_the_server_can():
 
 
 @pytest.mark.parametrize("kind", TEXTS)
-async def test_tokens_become_a_text(kind):
+async def test_detokenize_returns_the_text(kind):
     async with gateway(whole(TEXTS[kind]), backend={"kind": kind}) as site:
         answer = await put(site, "/v1/detokenize", tokens=[1, 2])
         (asked,) = site.upstream.posts
@@ -59,7 +59,7 @@ async def test_tokens_become_a_text(kind):
 
 
 @pytest.mark.parametrize("kind", ["openai", "ollama", "lmstudio", "transformers"])
-async def test_a_kind_that_cannot_says_so(kind):
+async def test_kind_without_tokenize_is_an_error(kind):
     async with gateway(whole({}), backend={"kind": kind}) as site:
         for path, fields in (("/v1/tokenize", {"prompt": "x"}), ("/v1/detokenize", {"tokens": [1]})):
             answer = await put(site, path, **fields)
@@ -77,13 +77,13 @@ async def test_a_kind_that_cannot_says_so(kind):
         ("/v1/detokenize", {"tokens": [-1]}, "integer_below_min_value", "tokens[0]"),
     ],
 )
-async def test_what_makes_no_sense_is_refused(path, fields, code, param):
+async def test_tokenize_request_that_is_invalid_is_refused(path, fields, code, param):
     async with gateway(whole({}), backend={"kind": "vllm"}) as site:
         assert problem(await put(site, path, **fields)) == (400, BAD, code, param)
 
 
 @pytest.mark.parametrize("body", [{}, [], {"tokens": "x"}, {"tokens": [{"id": 1}]}])
-async def test_an_answer_that_is_none_is_said_to_be_none(body):
+async def test_tokenize_response_that_is_malformed_is_a_502(body):
     async with gateway(whole(body), backend={"kind": "vllm"}) as site:
         site.upstream.shown["/tokenize"] = whole(body)
         assert problem(await put(site, "/v1/tokenize", prompt="x")) == LOST
