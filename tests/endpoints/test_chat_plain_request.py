@@ -1,4 +1,4 @@
-"""What is seen at a glance of a chat completion means what a longer look at it would have found."""
+"""Test that the short check of a plain chat request accepts and refuses the same as the full check."""
 
 import pytest
 from hypothesis import given
@@ -35,16 +35,17 @@ MESSAGES = st.lists(
 VALUES = (True, 1, -1.5, "", "x" * 200, [], [1], {}, {"type": 1}, None)
 
 
-def read(messages):
-    """What they come to, or what is wrong with them."""
+def messages_or_problem(messages):
+    """Return the messages of the parsed request, or the problem of a refused one."""
     try:
-        said = parse(json.encode({"model": "m", "messages": messages})).request.messages
+        parsed = parse(json.encode({"model": "m", "messages": messages})).request.messages
     except BadRequest as error:
         return error.problem
-    return [{name: value for name, value in message.items() if name != "beside"} for message in said]
+    return [{name: value for name, value in message.items() if name != "beside"} for message in parsed]
 
 
-def found(check, value, place):
+def problem_of(check, value, place):
+    """Return the problem that a check finds with a value, or None."""
     try:
         check(value, place)
     except BadRequest as error:
@@ -56,14 +57,14 @@ def found(check, value, place):
 def test_message_is_read_alike_by_the_short_and_the_full_check(messages):
     longer = [{**one, "beside": 1} if isinstance(one, dict) else one for one in messages]
     assert not plain(longer) or not longer
-    assert read(messages) == read(longer)
+    assert messages_or_problem(messages) == messages_or_problem(longer)
 
 
 @pytest.mark.parametrize("name", OPTIONAL)
 def test_field_check_by_type_finds_what_the_full_check_finds(name):
     check = OPTIONAL[name]
     for value in VALUES:
-        expected = None if value is None else found(check, value, name)
-        assert found(fields({}, {name: check}), {name: value}, "") == expected
-        inside = None if value is None else found(check, value, f"body.{name}")
-        assert found(fields({}, {name: check}), {name: value}, "body") == inside
+        expected = None if value is None else problem_of(check, value, name)
+        assert problem_of(fields({}, {name: check}), {name: value}, "") == expected
+        inside = None if value is None else problem_of(check, value, f"body.{name}")
+        assert problem_of(fields({}, {name: check}), {name: value}, "body") == inside

@@ -1,4 +1,7 @@
-"""What a client may ask, how it is told what it may not, and what each kind of backend is asked for it."""
+"""Test requests of the chat API: which are refused, with which message, and what each kind of backend is sent.
+
+https://platform.openai.com/docs/api-reference/chat/create
+"""
 
 import json
 import re
@@ -21,10 +24,10 @@ TOOL, CLOCK_TOOL = {"type": "function", "function": WEATHER}, {"type": "function
 SHELL = {"type": "custom", "custom": {"name": "shell", "description": "Runs a command"}}
 CALLED = {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city":"Oslo"}'}}
 ANSWERED = {"role": "tool", "tool_call_id": "call_1", "content": "rain"}
-KINDS = ("openai", "vllm", "llamacpp", "lmstudio", "sglang", "transformers")  # that are asked for chat completions
+KINDS = ("openai", "vllm", "llamacpp", "lmstudio", "sglang", "transformers")  # with an API for chat completions
 
 
-# What is refused
+# Requests that are refused
 
 
 def kind_of(value):
@@ -206,7 +209,7 @@ async def test_request_not_allowed_by_the_api_gets_its_error_message():
             assert problem(answer) == (400, BAD, code, param), fields
             if text:
                 assert answer.json()["error"]["message"] == text
-        assert site.upstream.posts == [], "the backend is not bothered"
+        assert site.upstream.posts == [], "the backend gets no request"
 
 
 @pytest.mark.parametrize(
@@ -234,10 +237,10 @@ async def test_request_body_that_is_not_an_object_is_a_400(body, got):
         )
 
 
-# What is allowed, and what becomes of it
+# Requests that are sent to the backend
 
 
-# Whatever was asked for has come.
+# A response that fits a request without a forced tool call.
 AN_OBJECT = stream(chunk("{}"), chunk(finish="stop"), frame(choices=[], usage=COUNTS))
 
 
@@ -247,24 +250,37 @@ def a_call(tool):
 
 
 async def sent(fields, kind="openai", **model):
-    """What the upstream is asked, without what every request has; and the ledger."""
+    """Send a request; return the body that the upstream got, without the fields of every request, and the warnings."""
+    (found,) = await all_sent([fields], kind, **model)
+    return found
+
+
+async def all_sent(requests, kind="openai", **model):
+    """Do the same with several requests, one after the other, at one gateway."""
+    found = []
+    async with gateway(*map(fitting_script, requests), backend={"kind": kind}, model=model) as site:
+        for fields in requests:
+            answer = await site.chat(stream=True, **fields)
+            assert answer.status_code == 200, answer.text
+            body = site.asked
+            assert body.pop("stream") is True
+            assert body.pop("model") == "m"
+            if body.get("stream_options") == {"include_usage": True}:
+                del body["stream_options"]
+            if body["messages"] == HELLO_MESSAGES:
+                del body["messages"]
+            found.append((body, answer.headers.get("x-gateway-warnings")))
+        assert len(site.upstream.posts) == len(requests)
+    return found
+
+
+def fitting_script(fields):
     forced = fields.get("tool_choice") not in (None, "auto", "none")
-    script = a_call(fields["tools"][-1]) if forced else AN_OBJECT
-    async with gateway(script, backend={"kind": kind}, model=model) as site:
-        answer = await site.chat(stream=True, **fields)
-        assert answer.status_code == 200, answer.text
-        asked = site.asked
-        assert asked.pop("stream") is True
-        assert asked.pop("model") == "m"
-        if asked.get("stream_options") == {"include_usage": True}:
-            del asked["stream_options"]
-        if asked["messages"] == HELLO_MESSAGES:
-            del asked["messages"]
-        return asked, answer.headers.get("x-gateway-warnings")
+    return a_call(fields["tools"][-1]) if forced else AN_OBJECT
 
 
-def told(answer):
-    """All warnings, whether they were known before the status went out or after."""
+def all_warnings(answer):
+    """Return the warnings of the header and those of the comments in the stream."""
     return " ".join([answer.headers.get("x-gateway-warnings", ""), *comments(answer.text)])
 
 
@@ -348,15 +364,18 @@ async def test_field_that_no_local_backend_supports_is_dropped_with_a_warning(ki
 @pytest.mark.parametrize("kind", KINDS)
 async def test_field_with_its_default_value_is_left_out_without_a_warning(kind):
     text = {"response_format": {"type": "text"}}
-    assert await sent({"stop": "a", **text}, kind) == ({"stop": "a", **(text if kind != "transformers" else {})}, None)
-    assert await sent({"verbosity": "medium", "store": False, "modalities": ["text"], "n": 1}, kind) == ({}, None)
+    defaults = {"verbosity": "medium", "store": False, "modalities": ["text"], "n": 1}
+    assert await all_sent([{"stop": "a", **text}, defaults], kind) == [
+        ({"stop": "a", **(text if kind != "transformers" else {})}, None),
+        ({}, None),
+    ]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_field_unknown_to_the_api_is_forwarded_with_a_warning(kind):
     fields = {"chat_template_kwargs": {"enable_thinking": False}, "made_up": 5, "made up, too": 6}
     warnings = "forwarded:chat_template_kwargs, forwarded:made_up, forwarded:made?up?too"
-    if kind == "transformers":  # which refuses what it does not know
+    if kind == "transformers":  # it refuses unknown fields
         kept = {"chat_template_kwargs": {"enable_thinking": False}}
         assert await sent(fields, kind) == (kept, warnings.replace("forwarded:made", "dropped:made"))
     else:
@@ -369,17 +388,17 @@ LIMITS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("fields", "word", "limit"),
-    [
-        ({"max_tokens": 5}, "max_tokens", 5),
-        ({"max_completion_tokens": 6}, "max_completion_tokens", 6),
-        ({"max_tokens": 5, "max_completion_tokens": 6}, "max_completion_tokens", 6),
-    ],
-)
+REQUESTED_LIMITS = [  # fields, name that the client uses, limit
+    ({"max_tokens": 5}, "max_tokens", 5),
+    ({"max_completion_tokens": 6}, "max_completion_tokens", 6),
+    ({"max_tokens": 5, "max_completion_tokens": 6}, "max_completion_tokens", 6),
+]
+
+
 @pytest.mark.parametrize("kind", KINDS)
-async def test_field_for_the_token_limit_has_the_name_of_the_kind(kind, fields, word, limit):
-    assert await sent(fields, kind) == ({LIMITS[kind] or word: limit}, None)
+async def test_field_for_the_token_limit_has_the_name_of_the_kind(kind):
+    found = await all_sent([fields for fields, _, _ in REQUESTED_LIMITS], kind)
+    assert found == [({LIMITS[kind] or name: limit}, None) for _, name, limit in REQUESTED_LIMITS]
 
 
 @pytest.mark.parametrize("n", [2, 128])
@@ -387,7 +406,7 @@ async def test_choice_count_is_sent_and_a_missing_choice_is_a_warning(n):
     async with gateway(HELLO, whole(said())) as site:
         answer = await site.chat(stream=True, n=n)
         assert site.asked["n"] == n
-        assert "unenforced:n" in told(answer)
+        assert "unenforced:n" in all_warnings(answer)
         assert (await site.chat(n=n)).headers["x-gateway-warnings"] == "unenforced:n"
 
 
@@ -529,27 +548,24 @@ IN_WORDS = "Answer with a call of {}, and with nothing else."
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_tool_choice_is_sent_in_the_form_that_the_kind_understands(kind):
-    for kinds, choice, tools, expected, warnings in CHOICES:
-        if kind not in kinds:
-            continue
-        fields = {"tools": BOTH, **({"tool_choice": choice} if choice else {})}
+    cases = [case for kinds, *case in CHOICES if kind in kinds]
+    requests = [{"tools": BOTH, **({"tool_choice": choice} if choice else {})} for choice, *_ in cases]
+    found = await all_sent(requests, kind)
+    for (choice, tools, expected, warnings), got in zip(cases, found, strict=True):
         wanted = {**({"tools": tools} if tools else {}), **({"tool_choice": expected} if expected else {})}
         if warnings == IN_OTHER_WORDS:
             which = "the tool 'clock'" if choice == NAMED else "one of the tools"
             wanted["messages"] = [{"role": "system", "content": IN_WORDS.format(which)}, *HELLO_MESSAGES]
-        assert await sent(fields, kind) == (wanted, warnings), choice
+        assert got == (wanted, warnings), choice
 
 
 @pytest.mark.parametrize("format", ["auto", "native", "hermes_json"])
-@pytest.mark.parametrize("choice", [None, "auto"])
 @pytest.mark.parametrize("kind", KINDS)
-async def test_tool_choice_is_none_where_the_gateway_parses_the_tool_calls(
-    kind, choice, format
-):
-    asked, warnings = await sent({"tools": BOTH, "tool_choice": choice}, kind, format=format)
+async def test_tool_choice_is_none_where_the_gateway_parses_the_tool_calls(kind, format):
+    found = await all_sent([{"tools": BOTH, "tool_choice": choice} for choice in (None, "auto")], kind, format=format)
     here = kind in ("vllm", "llamacpp") and format == "hermes_json"
-    expected = {"tool_choice": "none"} if here else {"tool_choice": choice} if choice else {}
-    assert (asked, warnings) == ({"tools": BOTH, **expected}, None)
+    unset, auto = [{"tool_choice": "none"}] * 2 if here else ({}, {"tool_choice": "auto"})
+    assert found == [({"tools": BOTH, **unset}, None), ({"tools": BOTH, **auto}, None)]
 
 
 async def test_tool_definition_is_sent_without_nulls():
@@ -560,9 +576,10 @@ async def test_tool_definition_is_sent_without_nulls():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("choice", [None, "none", "auto"])
-async def test_tool_list_that_is_empty_is_not_sent(choice, kind):
-    assert await sent({"tools": [], "tool_choice": choice, "parallel_tool_calls": False}, kind) == ({}, None)
+async def test_tool_list_that_is_empty_is_not_sent(kind):
+    none = {"tools": [], "parallel_tool_calls": False}
+    found = await all_sent([{**none, "tool_choice": choice} for choice in (None, "none", "auto")], kind)
+    assert found == [({}, None)] * 3
 
 
 async def test_tool_call_markup_is_text_if_no_tool_may_be_called():
@@ -629,7 +646,7 @@ async def test_tool_call_beyond_the_first_is_dropped_if_not_parallel():
         answer = await site.chat(stream=True, tools=BOTH, parallel_tool_calls=False)
         assert site.asked["parallel_tool_calls"] is False
         assert "get_weather" not in answer.text
-        assert "dropped:tool_calls" in told(answer)
+        assert "dropped:tool_calls" in all_warnings(answer)
 
 
 async def test_logprobs_with_tools_are_requested_unstreamed_from_llamacpp():
@@ -653,7 +670,7 @@ async def test_logprobs_show_no_more_alternatives_than_requested(fields, most, s
         assert site.asked["top_logprobs"] == max(most, 1)
 
 
-# Functions, from before there were tools
+# Functions, which tools replaced
 
 
 FUNCTIONS = [
@@ -670,12 +687,13 @@ async def test_functions_become_tools(choice, expected):
 
 
 async def test_functions_are_not_sent_if_none_may_be_called():
-    assert await sent({"functions": [CLOCK], "function_call": "none"}) == ({}, None)
-    assert await sent({"function_call": "auto"}) == ({}, None), "a choice among nothing"
-    assert await sent({"functions": [CLOCK], "tools": [], "tool_choice": "auto"}) == (
-        {"tools": [CLOCK_TOOL], "tool_choice": "auto"},
-        None,
-    )
+    requests = [
+        {"functions": [CLOCK], "function_call": "none"},
+        {"function_call": "auto"},
+        {"functions": [CLOCK], "tools": [], "tool_choice": "auto"},
+    ]
+    tools = {"tools": [CLOCK_TOOL], "tool_choice": "auto"}
+    assert await all_sent(requests) == [({}, None), ({}, None), (tools, None)]
 
 
 TWO_CALLS = [*call("get_weather", '{"city":', id="a"), *call(None, '"Oslo"}'), *call("clock", "{}", place=1, id="b")]
@@ -695,7 +713,7 @@ async def test_function_call_is_the_only_one_in_a_response_to_functions():
         assert sum("name" in piece for piece in pieces) == 1
         assert choices[-1]["finish_reason"] == "function_call"
         assert 'tool_calls"' not in answer.text
-        assert "dropped:tool_calls" in told(answer)
+        assert "dropped:tool_calls" in all_warnings(answer)
 
         answer = await site.chat(functions=[WEATHER])
         (choice,) = answer.json()["choices"]
@@ -847,17 +865,17 @@ REASONED = [
 ]
 
 
-@pytest.mark.parametrize(("given", "thought"), REASONED)
 @pytest.mark.parametrize("kind", KINDS)
-async def test_reasoning_of_the_past_is_sent_in_the_field_of_the_kind(kind, given, thought):
+async def test_reasoning_of_the_past_is_sent_in_the_field_of_the_kind(kind):
     field = "reasoning" if kind == "vllm" else "reasoning_content"
-    asked, warnings = await sent({"messages": [USER, {**SPOKEN, **given}]}, kind)
-    if kind == "transformers" and thought:
-        assert (asked["messages"][1], warnings) == (SPOKEN, "dropped:messages.reasoning_content")
-        return
-    lost = given.get("reasoning_details") and not thought
-    assert warnings == ("dropped:messages.reasoning_details" if lost else None)
-    assert asked["messages"][1] == {**SPOKEN, **({field: thought} if thought else {})}
+    found = await all_sent([{"messages": [USER, {**SPOKEN, **given}]} for given, _ in REASONED], kind)
+    for (given, thought), (body, warnings) in zip(REASONED, found, strict=True):
+        if kind == "transformers" and thought:
+            assert (body["messages"][1], warnings) == (SPOKEN, "dropped:messages.reasoning_content"), given
+            continue
+        lost = given.get("reasoning_details") and not thought
+        assert warnings == ("dropped:messages.reasoning_details" if lost else None), given
+        assert body["messages"][1] == {**SPOKEN, **({field: thought} if thought else {})}, given
 
 
 ARGUMENTS = [
@@ -873,10 +891,10 @@ ARGUMENTS = [
 @pytest.mark.parametrize(("given", "expected", "warnings"), ARGUMENTS, ids=lambda value: str(value)[:9])
 async def test_tool_call_arguments_of_the_past_become_an_object(given, expected, warnings):
     called = {**CALLED, "function": {"name": "get_weather", "arguments": given}}
-    asked, told = await sent({"messages": [USER, {"role": "assistant", "tool_calls": [called]}, ANSWERED]})
+    asked, found = await sent({"messages": [USER, {"role": "assistant", "tool_calls": [called]}, ANSWERED]})
     arguments = asked["messages"][1]["tool_calls"][0]["function"]["arguments"]
     assert arguments == (expected or json.dumps({"__raw": given}, separators=(",", ":")))
-    assert told == warnings
+    assert found == warnings
 
 
 async def test_tool_call_id_of_the_conversation_is_not_used_again():
@@ -925,7 +943,7 @@ async def test_strict_mode_accepts_a_repair():
         assert (await site.chat(stream=True, messages=messages)).status_code == 200
 
 
-# Whole bodies, as they go out
+# Whole bodies, as the backend gets them
 
 EVERYTHING = {
     "messages": [DEVELOPER, USER, {**SPOKEN, "reasoning_content": "Hm.", "tool_calls": [CALLED]}, ANSWERED],

@@ -1,4 +1,7 @@
-"""/v1/completions: a text goes on, as the server says it, and cleaned of what servers do to it."""
+"""Test /v1/completions: its shape, the fields that each kind is sent, echo, suffix, log probabilities and errors.
+
+https://platform.openai.com/docs/api-reference/completions
+"""
 
 import asyncio
 import json
@@ -10,16 +13,17 @@ from gateway.backends.services import SERVICES
 from gateway.endpoints import completions
 from gateway.ledger import Ledger
 from gateway.translate.texts import Echo, Until
-from support.app import gateway, listening, problem
-from support.sse import comments, payloads
-from support.upstream import COUNTS, DONE, END, HANG, KEY, RESET, SOON, head, stream, whole
+from support.app import bearer, gateway, listening, problem
+from support.sse import comments, payloads, text_of_stream
+from support.upstream import COUNTS, DONE, END, HANG, KEY, RESET, head, stream, whole
+from support.wait import until
 
 BAD = "invalid_request_error"
 KINDS = tuple(SERVICES)
 
 
 def piece(text="", *, index=0, finish=None, logprobs=None, **more):
-    """A frame of a streamed completion."""
+    """Return a frame of a streamed completion."""
     choice = {"text": text, "index": index, "logprobs": logprobs, "finish_reason": finish, **more}
     return frame(choices=[choice])
 
@@ -30,7 +34,7 @@ def frame(**said):
 
 
 def body(*texts, finish="stop", usage=COUNTS, **more):
-    """A whole completion with these choices."""
+    """Return a whole completion with these choices."""
     choices = [
         {"text": text, "index": i, "logprobs": None, "finish_reason": finish, **more} for i, text in enumerate(texts)
     ]
@@ -49,14 +53,14 @@ def of(kind):
 
 
 def texts_of(text):
-    said = {}
+    texts = {}
     for chunk in payloads(text):
         for choice in chunk["choices"] if isinstance(chunk, dict) else ():
-            said[choice["index"]] = said.get(choice["index"], "") + choice["text"]
-    return said
+            texts[choice["index"]] = texts.get(choice["index"], "") + choice["text"]
+    return texts
 
 
-# What the client gets
+# Responses
 
 
 async def test_stream_has_the_shape_of_the_api():
@@ -121,14 +125,14 @@ async def test_usage_is_estimated_if_the_backend_sends_none():
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("given", "expected"),
     [("stop", "stop"), ("length", "length"), ("max_tokens", "length"), ("eos", "stop"), ("odd", "stop")],
 )
-async def test_finish_reason_becomes_one_of_the_api(said, told):
-    async with gateway(stream(piece("a"), piece(finish=said)), body("a", finish=said)) as site:
+async def test_finish_reason_becomes_one_of_the_api(given, expected):
+    async with gateway(stream(piece("a"), piece(finish=given)), body("a", finish=given)) as site:
         streamed, at_once = await complete(site, stream=True), await complete(site)
-    assert payloads(streamed.text)[-2]["choices"][0]["finish_reason"] == told
-    assert at_once.json()["choices"][0]["finish_reason"] == told
+    assert payloads(streamed.text)[-2]["choices"][0]["finish_reason"] == expected
+    assert at_once.json()["choices"][0]["finish_reason"] == expected
 
 
 async def test_finish_reason_that_is_missing_is_synthesized_with_a_warning():
@@ -384,7 +388,7 @@ async def test_stop_sequence_left_in_the_text_is_cut_off(stop, said, text, size)
     assert texts_of(answer.text) == {0: text}
 
 
-# Log-probabilities
+# Log probabilities
 
 OLD = {
     "tokens": ["Hi", " Os", "lo"], "token_logprobs": [None, -0.5, -0.25], "text_offset": [0, 2, 5],
@@ -420,7 +424,7 @@ async def test_logprobs_of_chat_become_the_shape_of_completions():
     content = [entry(" Os", -0.5, **{" Os": -0.5, " Ro": -1.0}), entry("lo", -0.25)]
     async with gateway(body(" Oslo", logprobs={"content": content}), **of("llamacpp")) as site:
         answer = await complete(site, logprobs=0)
-        assert site.asked["logprobs"] == 1, "0 would be none"
+        assert site.asked["logprobs"] == 1, "0 would turn them off"
     assert answer.json()["choices"][0]["logprobs"] == {
         "tokens": [" Os", "lo"], "token_logprobs": [-0.5, -0.25], "text_offset": [0, 3],
         "top_logprobs": [{" Os": -0.5}, {"lo": -0.25}],
@@ -435,7 +439,7 @@ async def test_logprobs_are_hidden_if_not_requested():
     assert at_once.json()["choices"][0]["logprobs"] is None
 
 
-# Failures
+# Errors
 
 
 @pytest.mark.parametrize(
@@ -473,23 +477,24 @@ async def test_stream_error_comes_after_the_text():
 async def test_keep_alive_fills_a_silence_before_the_first_chunk():
     go = asyncio.Event()
     script = [head(), go, piece("a"), piece(finish="stop"), DONE, END]
-    async with gateway(script, stream={"grace_seconds": 0.01, "keepalive_seconds": 0.02}) as site:
-        asked = asyncio.create_task(complete(site, stream=True))
-        await asyncio.sleep(0.1)
-        go.set()
-        answer = await asked
-    assert ": keep-alive" in comments(answer.text) and texts_of(answer.text) == {0: "a"}
+
+    def on_text(text):
+        if ": keep-alive" in comments(text):
+            go.set()
+
+    async with listening(script, stream={"grace_seconds": 0.01, "keepalive_seconds": 0.02}) as site:
+        _, text = await text_of_stream(site, "/v1/completions", on_text, prompt="Hi")
+    assert ": keep-alive" in comments(text) and texts_of(text) == {0: "a"}
 
 
 @pytest.mark.parametrize("streamed", [True, False])
 async def test_client_disconnect_ends_the_upstream_call(streamed):
     script = [head(type="text/event-stream" if streamed else "application/json"), piece("a"), HANG]
     async with listening(script) as site:
-        asked = asyncio.create_task(complete(site, stream=streamed))
-        await site.upstream.arrived.wait()
-        await asyncio.sleep(0.05)
-        asked.cancel()
-        await asyncio.wait_for(site.upstream.gone.wait(), SOON * 4)
+        request = asyncio.create_task(complete(site, stream=streamed))
+        await until(lambda: site.upstream.sent, sum(map(len, script[:-1])))
+        request.cancel()
+        await until(site.upstream.gone.is_set)
 
 
 async def test_api_key_is_limited_to_its_models():
@@ -497,7 +502,7 @@ async def test_api_key_is_limited_to_its_models():
     async with gateway(body("a"), auth=keys) as site:
         assert (await complete(site)).status_code == 401
         for key, code in (("k1", "model_not_allowed"), ("k2", None)):
-            answer = await complete(site, headers={"authorization": f"Bearer {key}"})
+            answer = await complete(site, headers=bearer(key))
             assert problem(answer)[0] == 403 and (code is None or problem(answer)[2] == code)
 
 
@@ -513,7 +518,7 @@ def test_encoder_handles_every_event(streamed):
     asked = completions.parse(json.dumps({"model": "m", "prompt": "x", "stream": streamed}).encode())
     encoder = completions.encoder(completions.Head("c", 1, "m"), asked, Ledger())
     for event in (ev.Reasoning(0, "so"), ev.Refusal(0, "no"), ev.ToolStart(0, 0, "i", "f"), ev.ToolEnd(0, 0)):
-        assert encoder.encode(event) == b"", "a server that completes a text sends none of these"
+        assert encoder.encode(event) == b"", "a backend that completes text sends none of these"
     assert encoder.start() == b"" and encoder.record() is None
     assert encoder.keep_alive() == (b": keep-alive\n\n" if streamed else b"")
     if streamed:

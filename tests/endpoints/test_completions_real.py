@@ -1,4 +1,4 @@
-"""Completions, embeddings and tokens for real: the openai SDK, the gateway on a socket, a llama.cpp with a model."""
+"""Test completions, embeddings and tokens with the openai SDK and a llama.cpp server that runs a small model."""
 
 import io
 import math

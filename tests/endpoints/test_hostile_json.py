@@ -1,4 +1,4 @@
-"""JSON that is made to break its reader, at every endpoint that takes a body, and names that no store expects."""
+"""Test hostile JSON in the body of every endpoint that takes one, and hostile names in URLs."""
 
 import json
 
@@ -24,7 +24,7 @@ BODIES = {
     "/v1/conversations/conv_x/items": {"items": [{"role": "user", "content": "hi"}]},
     "/v1/chat/completions/chatcmpl-x": {"metadata": {}},
 }
-# Behind the last member of a sound body.
+# Text that is added after the last member of a valid body.
 REFUSED = {
     **{f"the number {one[:20]}": f',"x":{one}' for one in ("1e999", "-1e999", "9" * 5000, "9" * 100_000, "NaN", "Infinity", "-Infinity", "01", "+1", "0x1", "1e", "--1")},
     **{f"the text {one}": f',"x":"{one}"' for one in (r"\ud800", r"\udc00", r"\ud800x", r"\ud800\ud800", r"\u12", "\0", "\x1f", "\n")},
@@ -52,13 +52,13 @@ NOT_UTF8 = [
 ]
 
 
-async def posted(site, path, more):
+async def post_with(site, path, more):
     body = json.dumps(BODIES[path]).encode()
     return await site.client.post(path, content=body[:-1] + more.encode() + body[-1:])
 
 
-def shaped(answer):
-    """True for an error in the shape of the API that is the client's fault."""
+def is_client_error(answer):
+    """Return True for an error with a status of 4xx in the shape of the API."""
     return 400 <= answer.status_code < 500 and set(answer.json()["error"]) == {"message", "type", "param", "code"}
 
 
@@ -66,19 +66,19 @@ def shaped(answer):
 async def test_request_body_that_is_not_json_is_refused(path):
     async with gateway(HELLO) as site:
         for more in REFUSED.values():
-            answer = await posted(site, path, more)
-            assert shaped(answer) and answer.status_code == 400, more[:40]
+            answer = await post_with(site, path, more)
+            assert is_client_error(answer) and answer.status_code == 400, more[:40]
         for body in NOT_UTF8:
-            assert shaped(await site.client.post(path, content=body)), body
+            assert is_client_error(await site.client.post(path, content=body)), body
         assert not site.upstream.posts
 
 
 @pytest.mark.parametrize("path", BODIES)
 async def test_request_body_with_unusual_json_is_accepted(path):
     async with gateway(HELLO) as site:
-        plain = await posted(site, path, "")
+        plain = await post_with(site, path, "")
         for more in TAKEN.values():
-            answer = await posted(site, path, more)
+            answer = await post_with(site, path, more)
             assert answer.status_code == plain.status_code, (more[:40], answer.text)
 
 
@@ -110,17 +110,17 @@ async def test_store_keeps_text_with_a_null_character():
         {"type": "function_call_output", "call_id": odd, "output": odd},
         {"type": "message", "id": f"msg_{odd}", "role": "user", "content": odd},
     ]
-    kept = {"store": True, "metadata": {odd: odd}}
+    stored = {"store": True, "metadata": {odd: odd}}
     async with gateway(HELLO) as site:
         get = site.client.get
-        chat = (await site.client.post("/v1/chat/completions", json={**CHAT, "messages": messages, **kept})).json()
+        chat = (await site.client.post("/v1/chat/completions", json={**CHAT, "messages": messages, **stored})).json()
         assert (await get(f"/v1/chat/completions/{chat['id']}")).json()["metadata"] == {odd: odd}
         assert odd in json.dumps(
             (await get(f"/v1/chat/completions/{chat['id']}/messages")).json(), ensure_ascii=False
         ).replace("\\u0000", "\0")
         found = (await get("/v1/chat/completions", params={f"metadata[{odd}]": odd})).json()["data"]
         assert [one["id"] for one in found] == [chat["id"]]
-        answer = (await site.client.post("/v1/responses", json={**INPUT, "input": items, **kept})).json()
+        answer = (await site.client.post("/v1/responses", json={**INPUT, "input": items, **stored})).json()
         assert (await get(f"/v1/responses/{answer['id']}")).json()["metadata"] == {odd: odd}
         assert len((await get(f"/v1/responses/{answer['id']}/input_items")).json()["data"]) == 3
         again = await site.client.post("/v1/responses", json={**INPUT, "previous_response_id": answer["id"]})
@@ -142,7 +142,9 @@ async def test_url_with_any_name_is_answered_without_a_server_error(odd):
         for path in [*lists, *(f"/v1/{name.format(odd)}" for name in names)]:
             for method in ("GET", "DELETE"):
                 answer = await site.client.request(method, path)
-                assert answer.status_code == 200 or shaped(answer), (method, path[:60])
+                assert answer.status_code == 200 or is_client_error(answer), (method, path[:60])
                 assert "x-evil" not in answer.headers
         for path in ("responses/{}/cancel", "conversations/{}", "conversations/{}/items", "chat/completions/{}"):
-            assert shaped(await site.client.post(f"/v1/{path.format(odd)}", json={"metadata": {}, "items": []}))
+            assert is_client_error(
+                await site.client.post(f"/v1/{path.format(odd)}", json={"metadata": {}, "items": []})
+            )

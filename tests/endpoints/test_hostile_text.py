@@ -1,4 +1,4 @@
-"""What models and backends say makes no line of its own in a stream of ours, nor in a header."""
+"""Test that hostile text of models, backends and clients adds no line to a stream and no header to a response."""
 
 import json
 import re
@@ -13,17 +13,16 @@ from support.upstream import DONE, END, call, chunk, frame, head
 
 ENDS = ["\n", "\r", "\r\n", "\n\n", "\u2028", "\u2029", "\u0085", "\0", "\x0b", "\x0c", "\x1b[2J", "\ufeff", "\ud800"]
 EVIL = "\n\ndata: evil\r\revent: evil\r\n\r\n: evil\u2028\u0085\0"
-# A name of a field: what is known, as the start of our own lines; blank for a comment's line.
+# A line of a stream of the gateway: an event's name, its data, a comment, or nothing.
 LINE = re.compile(rb"(?:data: (?:\{.*\}|\[DONE\])|event: [a-z_.]+|: (?:keep-alive|gateway-warnings [!-~ ]+))?")
 
 
-def sound(body):
-    """True if each line is one of ours, and each event JSON, wherever a client sees the end of a line."""
+def checked_events(body):
+    """Check each line, wherever a client sees the end of one; return the decoded data of the events."""
     lines = re.split(rb"\r\n|\n|\r", body)
     assert all(LINE.fullmatch(line) for line in lines), body
     assert b"evil" not in re.sub(rb"data: \{.*\}", b"", body) or b": gateway-warnings" in body
-    said = [line[6:] for line in lines if line.startswith(b"data: {")]
-    return [json.loads(one) for one in said]
+    return [json.loads(line[6:]) for line in lines if line.startswith(b"data: {")]
 
 
 HOSTILE = st.lists(
@@ -31,8 +30,8 @@ HOSTILE = st.lists(
 ).map("".join)
 
 
-def backend(evil):
-    """An answer with it in every member that there is; ids, names and reasons are told on."""
+def hostile_frames(evil):
+    """Return the frames of a response with the hostile text in every member."""
     logprobs = {
         "content": [
             {
@@ -43,11 +42,11 @@ def backend(evil):
             }
         ]
     }
-    remark = {"type": "url_citation", "url_citation": {"url": evil, "title": evil, "start_index": 0, "end_index": 1}}
+    citation = {"type": "url_citation", "url_citation": {"url": evil, "title": evil, "start_index": 0, "end_index": 1}}
     first = {"index": 0, "delta": {"role": evil, "content": evil, "reasoning_content": evil}, "logprobs": logprobs}
     return [
         frame(choices=[first], id=evil, model=evil, system_fingerprint=evil, service_tier=evil, object=evil),
-        chunk(annotations=[remark]),
+        chunk(annotations=[citation]),
         chunk(thinking_blocks=[{"type": "thinking", "thinking": evil, "signature": evil}]),
         chunk(tool_calls=call(evil, '{"a', id=evil)),
         chunk(tool_calls=call(None, evil)),
@@ -68,16 +67,18 @@ ASKED = [
 async def test_backend_text_adds_no_line_to_a_stream_and_no_header(path, asked, evil):
     tools = [{"type": "function", "function": {"name": "f"}}]
     asked = asked | ({"tools": tools} if "chat" in path else {})
-    script = [head(), *backend(evil), DONE, END]
+    script = [head(), *hostile_frames(evil), DONE, END]
     refused = [head(), frame(error={"message": evil, "code": evil, "type": evil, "param": evil}), END]
     late = [head(), chunk("x"), frame(error={"message": evil, "code": evil}), END]
-    for said in script, refused, late:
-        async with gateway(said, stream={"grace_seconds": 0}) as site:
+    scripts = [steps for steps in (script, refused, late) for _ in range(2)]
+    async with gateway(*scripts, stream={"grace_seconds": 0}) as site:
+        for _ in range(3):
             answer = await site.client.post(path, json={"model": "m", "stream": True, **asked})
-            assert sound(answer.content)
+            assert checked_events(answer.content)
             whole = await site.client.post(path, json={"model": "m", **asked})
             assert isinstance(whole.json(), dict)
             assert not {"evil", "x-evil"} & {*whole.headers, *answer.headers}
+        assert len(site.upstream.posts) == len(scripts)
 
 
 @given(HOSTILE)
@@ -101,4 +102,4 @@ async def test_field_name_of_a_client_adds_no_header_and_no_line():
                     assert answer.status_code == 200, answer.text
                     assert "x-evil" not in answer.headers
                     assert all(re.fullmatch("[ -~]*", value) for value in answer.headers.values())
-                    assert not stream or sound(answer.content)
+                    assert not stream or checked_events(answer.content)

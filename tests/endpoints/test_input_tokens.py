@@ -1,4 +1,7 @@
-"""/v1/responses/input_tokens: the tokens of the prompt that an answer would be made of, counted by whoever has it."""
+"""Test /v1/responses/input_tokens: the backend counts the prompt if it can, otherwise the gateway estimates.
+
+https://platform.openai.com/docs/api-reference/responses/input-tokens
+"""
 
 import asyncio
 import json
@@ -6,7 +9,7 @@ import json
 import openai
 import pytest
 
-from support.app import gateway, listening, problem
+from support.app import bearer, gateway, listening, problem
 from support.upstream import CLOSE, HANG, HELLO, KEY, head, said, whole
 
 BAD = "invalid_request_error"
@@ -125,7 +128,7 @@ async def test_input_tokens_require_an_api_key():
     keys = [{"name": "ann", "key": "k" * 20, "models": ["other"]}]
     async with gateway(HELLO, auth={"keys": keys}) as site:
         assert (await count(site)).status_code == 401
-        assert problem(await count(site, headers={"authorization": f"Bearer {'k' * 20}"}))[0] == 403
+        assert problem(await count(site, headers=bearer("k" * 20)))[0] == 403
 
 
 async def test_input_tokens_require_a_post():
@@ -139,7 +142,7 @@ async def test_input_tokens_are_counted_for_the_sdk():
     async with listening(HELLO, **kind("llamacpp")) as site:
         site.upstream.shown[LLAMACPP] = whole({"input_tokens": 42})
         async with openai.AsyncOpenAI(base_url=f"{site.client.base_url}/v1", api_key="none") as client:
-            counted = await client.responses.input_tokens.count(
+            result = await client.responses.input_tokens.count(
                 model="m",
                 input=[{"role": "user", "content": "q"}],
                 instructions="Be brief.",
@@ -151,5 +154,5 @@ async def test_input_tokens_are_counted_for_the_sdk():
                 text={"verbosity": "low"},
                 truncation="auto",
             )
-    assert (counted.object, counted.input_tokens) == ("response.input_tokens", 42)
+    assert (result.object, result.input_tokens) == ("response.input_tokens", 42)
     assert json.loads(site.upstream.aside[-1].body)["messages"][0]["content"] == "Be brief."

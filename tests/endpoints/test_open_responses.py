@@ -1,7 +1,7 @@
-"""The compliance cases of Open Responses, whole and streamed, over a model that thinks first.
+"""Test the compliance cases of Open Responses, whole and streamed, with a model that reasons first.
 
-Requests, answers and events are validated with the specification's own types; its set of events is closed.
-Those of compaction are in test_compaction.py.
+The types of https://www.openresponses.org validate requests, responses and events, and allow no other events.
+The cases of compaction are in test_compaction.py.
 """
 
 import base64
@@ -18,7 +18,7 @@ PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgG
 
 
 def page(text):
-    """A PDF with one line of text."""
+    """Return a PDF with one line of text."""
     content = f"BT /F1 12 Tf 20 100 Td ({text}) Tj ET"
     fonts = "<< /Font << /F1 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >> >>"
     objects = [
@@ -39,8 +39,8 @@ def assistant(text, **more):
     return {"type": "message", "role": "assistant", "content": text, **more}
 
 
-def text(said):
-    return {"type": "input_text", "text": said}
+def text(content):
+    return {"type": "input_text", "text": content}
 
 
 def data(media, content):
@@ -48,7 +48,7 @@ def data(media, content):
 
 
 class Case(NamedTuple):
-    """What is asked, what the model says to it, and what it was asked in the end."""
+    """The input of a request, the messages that the backend gets, its answer, and the tools."""
 
     input: list
     messages: list
@@ -94,7 +94,7 @@ CASES = {
 
 
 async def ask(site, **fields):
-    """The answer to a request that the specification allows, and the types of the events that it came by."""
+    """Send a valid request; return the response and the types of its events."""
     body = {"model": "m", **fields}
     types.CreateResponseBody.model_validate_json(json.dumps(body), strict=True)
     answer = await site.client.post("/v1/responses", json=body)
@@ -106,7 +106,7 @@ async def ask(site, **fields):
 
 
 def validated(text):
-    """The events of a stream that ends as it must."""
+    """Yield the valid events of a stream that ends with [DONE]."""
     *blocks, last = text.removesuffix("\n\n").split("\n\n")
     assert last == "data: [DONE]"
     for number, block in enumerate(block for block in blocks if not block.startswith(":")):
@@ -179,7 +179,7 @@ async def test_previous_response_is_continued(streamed):
 
 @pytest.mark.parametrize("carrier", ["summary", "text"])
 async def test_reasoning_carrier_by_default_keeps_to_the_open_responses_events(carrier):
-    """The API's own names for raw reasoning are not those of Open Responses."""
+    """OpenAI's events of raw reasoning are not among those of Open Responses."""
     async with listening(script("Hi.", True), model={"format": "hermes_json", "reasoning": {"as": carrier}}) as site:
         answer = await site.client.post("/v1/responses", json={"model": "m", "input": "Hi", "stream": True})
     assert "event: response.completed" in answer.text

@@ -1,4 +1,4 @@
-"""An answer that goes on where another left off, one that waits for its turn, and one that says nothing."""
+"""Test responses in the background, responses that resume after their first events, and those that generate nothing."""
 
 import pytest
 from msgspec import Raw
@@ -20,9 +20,9 @@ def opened(background=True):
     return opening(Head("resp_1", 1790000000, "m"), asked)
 
 
-def goes_on(told, events, **options):
-    """What an answer says behind so many events."""
-    out = new_encoder(told=told, background=True, **options)
+def resumed(number, events, **options):
+    """Return the stream of a response that resumes after this number of events."""
+    out = new_encoder(told=number, background=True, **options)
     beats = (out.keep_alive() if event is KEEP_ALIVE else out.encode(event) for event in events)
     return out.start() + b"".join(beats) + out.close(kept=True)
 
@@ -52,7 +52,7 @@ def test_foreground_response_is_not_queued():
 def test_background_response_resumes_after_its_first_events(end, status):
     _, frames = opened()
     events = [KEEP_ALIVE, Text(0, "a"), KEEP_ALIVE, end]
-    data = frames + goes_on(3, events)
+    data = frames + resumed(3, events)
     assert checked(data)["status"] == status and data == encoded(events, background=True)
 
 
@@ -72,10 +72,10 @@ def test_response_may_begin_again_until_content_was_sent():
     fold = Fold(queued)
     fold.feed(frames)
     assert (fold.told, fold.said) == (4, False)
-    assert checked(frames + goes_on(fold.told, [Text(0, "a"), STOP]))["status"] == "completed"
+    assert checked(frames + resumed(fold.told, [Text(0, "a"), STOP]))["status"] == "completed"
 
 
-# Nothing to be said
+# Nothing to generate
 
 
 SILENT = [Extra(None, "prompt_token_ids", Raw(b"[1]")), Finish(0, "stop"), counted(7, 0)]
@@ -108,9 +108,9 @@ async def test_prewarm_reads_a_prompt_that_a_later_response_continues(asked, str
         first = events(answer.text)[-1]["response"] if streamed else answer.json()
         assert (first["status"], first["output"], first["usage"]["output_tokens"]) == ("completed", [], 0)
         assert first["usage"]["input_tokens"] == first["usage"]["total_tokens"] == COUNTS["prompt_tokens"]
-        told = await site.respond(input="And?", stream=True, previous_response_id=first["id"])
+        second = await site.respond(input="And?", stream=True, previous_response_id=first["id"])
         assert [message["content"] for message in site.asked["messages"]] == ["Read this.", "And?"]
-        assert "max_completion_tokens" not in site.asked and events(told.text)[-1]["response"]["output"]
+        assert "max_completion_tokens" not in site.asked and events(second.text)[-1]["response"]["output"]
 
 
 async def test_prewarm_usage_is_estimated_for_the_prompt_alone():

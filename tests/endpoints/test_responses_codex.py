@@ -1,7 +1,7 @@
-"""A turn of Codex CLI over the real small model, as it was recorded: it runs a command and tells what came of it.
+"""Replay a recorded turn of Codex CLI over a small model: it runs a command and reports the result.
 
-recordings/codex.json has its two requests, and for each what the model was asked, what it answered, and what Codex got.
-Texts are our own or shortened, ids and times made equal, and of the conversation before there is one example left.
+recordings/codex.json has its two requests: each with the body for the backend, the answer, and the events for Codex.
+Texts are shortened, ids and times are made equal, and only one example of the earlier conversation is left.
 """
 
 import json
@@ -20,8 +20,8 @@ def script(answer):
     return [head(), *(f"data: {line}\n\n".encode() for line in answer), END]
 
 
-def told(text):
-    """The events, of their responses only what changes; ids are numbered."""
+def shortened_events(text):
+    """Return the events with numbered ids; their responses have only the fields that change."""
     ids = {}
     known = re.sub(r"\b(resp|msg|fc|call)_\w{24}\b", lambda id: ids.setdefault(id[0], f"{id[1]}_{len(ids)}"), text)
     *events, last = [line.removeprefix("data: ") for line in known.splitlines() if line.startswith("data: ")]
@@ -41,4 +41,4 @@ async def test_codex_exchange_matches_the_recording(exchange):
     async with listening(script(exchange["answer"]), model=model, backend={"kind": "llamacpp"}) as site:
         answer = await site.client.post("/v1/responses", json=exchange["request"])
         assert site.asked == exchange["asked"]
-    assert told(answer.text) == exchange["told"]
+    assert shortened_events(answer.text) == exchange["told"]

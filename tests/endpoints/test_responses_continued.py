@@ -1,4 +1,4 @@
-"""An answer that the client has begun, before servers that go on from it and before those that do not."""
+"""Test a final message of the assistant, before backends that continue it and before backends that do not."""
 
 import pytest
 
@@ -19,7 +19,7 @@ ASKED = {"continue_final_message": True, "add_generation_prompt": False}
         (OPEN + "<|im_end|>\n", {}, AFTER, "translated:messages"),
         (OPEN + "<|im_end|>\n", ASKED, AFTER, "unenforced:continue_final_message, translated:messages"),
         ("", {"continue_final_message": False}, AFTER, "translated:messages"),
-        (None, {}, BEGUN, None),  # it does not say
+        (None, {}, BEGUN, None),  # the backend has no such path
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])

@@ -1,4 +1,4 @@
-"""Whatever a model says, in any order that events.py allows: the stream is a good one, and says that."""
+"""Test that the stream of any order of events that events.py allows is valid and loses no content."""
 
 import json
 from itertools import pairwise
@@ -36,20 +36,20 @@ def test_stream_of_any_events_is_valid_and_complete(events, options):
     whole = encoded(events, stream=False, **options)
     assert json.loads(whole or "null") == (None if BROKE in events else response)
     parts = [part for item in response["output"] if item["type"] == "message" for part in item["content"]]
-    said, wanted = "".join(part.get("text", "") for part in parts), joined(events, Text)
+    text, wanted = "".join(part.get("text", "") for part in parts), joined(events, Text)
     if "dropped:content" in ledger.entries():
-        said, wanted = "".join(said.split()), "".join(wanted.split())
-    assert said == wanted and "".join(part.get("refusal", "") for part in parts) == joined(events, Refusal)
+        text, wanted = "".join(text.split()), "".join(wanted.split())
+    assert text == wanted and "".join(part.get("refusal", "") for part in parts) == joined(events, Refusal)
     thoughts = [item for item in response["output"] if item["type"] == "reasoning"]
     for name in ("summary", "content"):
         shown = "".join(part["text"] for item in thoughts for part in item.get(name, ()))
         assert shown in ("", joined(events, Reasoning))
     assert all(json.loads(item["encrypted_content"]) for item in thoughts if options["sealed"])
-    assert called(response) == calls_of(events)
+    assert calls_in(response) == calls_of(events)
 
 
 def calls_of(events):
-    """Id, kind and what it is called with, of each call."""
+    """Return id, kind and arguments of each tool call of the events."""
     found = []
     for event in events:
         if type(event) is ToolStart:
@@ -59,8 +59,8 @@ def calls_of(events):
     return found
 
 
-def called(response):
-    """The same of a response."""
+def calls_in(response):
+    """Return the same of a response."""
     found = []
     for item in response["output"]:
         match item["type"]:
@@ -73,7 +73,7 @@ def called(response):
     return found
 
 
-# The checks themselves
+# The checks of streams
 
 ONE_OF_EACH = [
     Reasoning(0, "h"), Reasoning(0, "m"), Text(0, "he"), NESTED, Text(0, "y"), Refusal(0, "n"), Refusal(0, "o"), *call("{", "}"),

@@ -1,13 +1,14 @@
-"""/v1/responses over HTTP: what it shares with chat and what is its own, against a scripted upstream."""
+"""Test /v1/responses over HTTP with a scripted upstream: whole, streamed, errors, truncation, reasoning and files."""
 
+import asyncio
 import base64
 import json
 
 import pytest
 
-from support.app import gateway, problem
-from support.sse import comments, events
-from support.upstream import CLOSE, DONE, END, HELLO, RESET, chunk, frame, head, said, silent, whole
+from support.app import bearer, gateway, listening, problem
+from support.sse import comments, events, text_of_stream
+from support.upstream import CLOSE, DONE, END, HELLO, RESET, chunk, frame, head, said, whole
 
 BAD = "invalid_request_error"
 TOO_LONG = whole(
@@ -21,18 +22,19 @@ def types(text):
     return [event["type"].removeprefix("response.") for event in events(text)]
 
 
-def text_of(answer):
-    return [part["text"] for item in answer["output"] if item["type"] == "message" for part in item["content"]]
+def texts_of(response):
+    return [part["text"] for item in response["output"] if item["type"] == "message" for part in item["content"]]
 
 
 async def test_whole_response_has_the_shape_of_the_api():
     async with gateway(whole(said("Hello"))) as site:
         answer = await site.respond()
-        told = answer.json()
+        response = answer.json()
     assert answer.status_code == 200 and answer.headers["content-type"] == "application/json"
-    assert (told["object"], told["status"], told["model"]) == ("response", "completed", "m")
-    assert text_of(told) == ["Hello"] and told["usage"]["total_tokens"] == 9
-    assert told["id"].startswith("resp_") and told["completed_at"] >= told["created_at"] > 1_700_000_000
+    assert (response["object"], response["status"], response["model"]) == ("response", "completed", "m")
+    assert texts_of(response) == ["Hello"] and response["usage"]["total_tokens"] == 9
+    assert response["id"].startswith("resp_")
+    assert response["completed_at"] >= response["created_at"] > 1_700_000_000
     assert site.asked == {"model": "m", "messages": [{"role": "user", "content": "Hello"}], "stream": False}
 
 
@@ -59,14 +61,14 @@ async def test_error_before_the_first_event_has_its_status(stream):
 async def test_stream_error_closes_open_items_and_the_response_fails():
     async with gateway([head(), chunk("Hel"), RESET]) as site:
         answer = await site.respond(stream=True)
-    told = events(answer.text)
-    assert [event["type"].removeprefix("response.") for event in told[4:]] == [
+    found = events(answer.text)
+    assert [event["type"].removeprefix("response.") for event in found[4:]] == [
         "output_text.delta", "output_text.done", "content_part.done", "output_item.done", "error", "failed",
     ]  # fmt: skip
-    assert told[-2]["code"] == told[-2]["error"]["code"] == "upstream_lost"
-    failed = told[-1]["response"]
+    assert found[-2]["code"] == found[-2]["error"]["code"] == "upstream_lost"
+    failed = found[-1]["response"]
     assert (failed["status"], failed["error"]["code"]) == ("failed", "server_error")
-    assert (text_of(failed), failed["output"][0]["status"]) == (["Hel"], "incomplete")
+    assert (texts_of(failed), failed["output"][0]["status"]) == (["Hel"], "incomplete")
     assert answer.text.endswith("data: [DONE]\n\n")
 
 
@@ -76,12 +78,22 @@ async def test_whole_response_that_breaks_off_is_an_error():
 
 
 async def test_keep_alive_events_fill_a_silence():
-    script = [head(), chunk("Hi"), silent(0.4), chunk(finish="stop"), DONE, END]
-    async with gateway(script, stream={"keepalive_seconds": 0.1}) as site:
-        told = events((await site.respond(stream=True)).text)
-    beats = [event for event in told[5:] if event["type"] == "response.in_progress"]
-    assert 2 <= len(beats) < 40 and all(beat["response"]["output"] == [] for beat in beats)
-    assert [event["sequence_number"] for event in told] == [*range(len(told))]
+    go = asyncio.Event()
+    now = asyncio.get_running_loop().time
+
+    def on_text(text):
+        if text.count("event: response.in_progress") > 3 and not go.is_set():
+            assert now() - begun > 0.29, "no more often than every 0.1 seconds"
+            go.set()
+
+    script = [head(), chunk("Hi"), go, chunk(finish="stop"), DONE, END]
+    async with listening(script, stream={"keepalive_seconds": 0.1}) as site:
+        begun = now()
+        _, text = await text_of_stream(site, "/v1/responses", on_text, input="Hello")
+    found = events(text)
+    beats = [event for event in found[5:] if event["type"] == "response.in_progress"]
+    assert len(beats) >= 3 and all(beat["response"]["output"] == [] for beat in beats)
+    assert [event["sequence_number"] for event in found] == [*range(len(found))]
 
 
 async def test_prompt_too_long_is_an_error_in_both_apis():
@@ -117,11 +129,13 @@ async def test_truncation_is_not_used_for_another_error():
 
 
 async def test_warnings_known_late_come_before_the_last_event():
-    script = [head(), chunk("Hi"), silent(0.1), chunk(finish="odd"), frame(choices=[]), DONE, END]
-    async with gateway(script) as site:
-        answer = await site.respond(stream=True, tools=[{"type": "web_search"}], top_k=1)
-    assert answer.headers["x-gateway-warnings"] == "dropped:tools.web_search, forwarded:top_k"
-    assert comments(answer.text) == [": gateway-warnings repaired:finish_reason, estimated:usage"]
+    go = asyncio.Event()
+    script = [head(), chunk("Hi"), go, chunk(finish="odd"), frame(choices=[]), DONE, END]
+    fields = {"input": "Hello", "tools": [{"type": "web_search"}], "top_k": 1}
+    async with listening(script) as site:
+        headers, text = await text_of_stream(site, "/v1/responses", lambda _: go.set(), **fields)
+    assert headers["x-gateway-warnings"] == "dropped:tools.web_search, forwarded:top_k"
+    assert comments(text) == [": gateway-warnings repaired:finish_reason, estimated:usage"]
 
 
 async def test_strict_mode_refuses_a_tool_that_would_be_dropped():
@@ -132,11 +146,10 @@ async def test_strict_mode_refuses_a_tool_that_would_be_dropped():
 
 async def test_reasoning_is_unsealed_only_for_the_api_key_that_received_it():
     keys = [{"name": name, "key": f"{name}-{'k' * 20}"} for name in ("ann", "bob")]
-    ann, bob = ({"authorization": f"Bearer {key['key']}"} for key in keys)
+    ann, bob = (bearer(key["key"]) for key in keys)
     settings = {"auth": {"keys": keys}, "model": {"format": "think"}}
     async with gateway(THOUGHT, **settings) as site:
-        told = (await site.respond(store=False, headers=ann)).json()
-        thought, message = told["output"]
+        thought, message = (await site.respond(store=False, headers=ann)).json()["output"]
         assert thought["summary"] == [{"type": "summary_text", "text": "Hm."}]
         assert "Hm." not in thought["encrypted_content"]
         replayed = [

@@ -1,6 +1,10 @@
-"""Items in, messages out: what each type of item and of part becomes, what belongs together, and what is refused."""
+"""Test input items: the messages that each type of item and part becomes, what is joined, and what is refused.
+
+https://platform.openai.com/docs/api-reference/responses/create
+"""
 
 import json
+import sys
 from typing import Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
@@ -28,13 +32,13 @@ USER = {"role": "user", "content": "Hi"}
 SYSTEM = {"role": "system", "content": "Be brief."}
 
 
-def said(input, **options):
-    """The messages, and what is in the ledger."""
+def messages_of(input, **options):
+    """Return the messages of an input, and the warnings."""
     ledger = Ledger()
     return [*conversation(input, ledger=ledger, **options).messages], ledger.entries()
 
 
-# Items, as short as a client may write them
+# Items in their shortest form
 
 
 def fc(id, /, name="f", arguments="{}", **more):
@@ -109,7 +113,7 @@ def shim(id, kind, fields):
     return call(id, kind, kind, arguments=arguments)
 
 
-# what the case shows → items, the messages after the user's first, ledger
+# By case: items, the messages after the first one of the user, warnings
 CASES = {
     "message without a type": ([{"role": "user", "content": "x"}], [{"role": "user", "content": "x"}], []),
     "message of each role": (
@@ -304,7 +308,7 @@ CASES = {
         [],
     ),
 }  # fmt: skip
-# Reasoning: items, and the message that it goes with, or nothing
+# Reasoning: items, the fields of its message, warnings
 CASES |= {
     f"reasoning: {name}": ([*items, spoken("x")], [assistant("x", **fields)], listed)
     for name, (items, fields, listed) in {
@@ -344,7 +348,7 @@ CASES |= {
         [assistant("x"), USER, assistant(None, call("c1"), reasoning_content="b"), tool("c1"), assistant("y", reasoning_content="c")],
         [],
     ),
-    # What belongs together
+    # Items that belong together
     "a call after an output is a message of its own": (
         [fc("c1"), out("c1"), fc("c2"), out("c2")],
         [assistant(None, call("c1")), tool("c1"), assistant(None, call("c2")), tool("c2")],
@@ -433,10 +437,10 @@ CASES |= {
 @pytest.mark.parametrize("name", CASES)
 def test_item_of_each_type_becomes_its_messages(name):
     items, messages, listed = CASES[name]
-    # compaction makes everything that is not an instruction forgotten, so nothing else is put before it
+    # compaction drops all messages before it except instructions, so this case begins without one
     first = [] if name == "compaction" else [USER]
 
-    assert said([*first, *items]) == ([*first, *messages], listed)
+    assert messages_of([*first, *items]) == ([*first, *messages], listed)
 
 
 def literals(type):
@@ -461,13 +465,13 @@ def test_item_types_all_have_a_case():
     assert seen | refused >= set(ITEMS)
 
 
-# What else an input says
+# Instructions, tools and settings of an input
 
 
 def test_input_text_is_a_message_and_instructions_come_first():
-    assert said("Hello") == ([{"role": "user", "content": "Hello"}], [])
-    assert said("", instructions="") == ([{"role": "user", "content": ""}], [])
-    assert said([SYSTEM, USER], instructions="Be kind.") == (
+    assert messages_of("Hello") == ([{"role": "user", "content": "Hello"}], [])
+    assert messages_of("", instructions="") == ([{"role": "user", "content": ""}], [])
+    assert messages_of([SYSTEM, USER], instructions="Be kind.") == (
         [{"role": "system", "content": "Be kind."}, SYSTEM, USER],
         [],
     )
@@ -477,7 +481,7 @@ def test_instructions_may_be_items():
     developer = {"role": "developer", "content": "Be kind."}
     compaction = {"type": "compaction", "encrypted_content": "summary"}
     summary = {"role": "user", "content": "<conversation_summary>All was well.</conversation_summary>"}
-    assert said([USER, compaction], instructions=[developer, USER]) == ([developer, USER, summary], [])
+    assert messages_of([USER, compaction], instructions=[developer, USER]) == ([developer, USER, summary], [])
 
 
 def test_tools_that_come_as_items_keep_their_order_and_their_paths():
@@ -516,7 +520,7 @@ def test_settings_of_later_updates_override_earlier_ones():
 
 def test_reasoning_of_all_turns_is_kept_if_requested():
     items = [reasoning("a", [], "?"), spoken("x"), USER, reasoning("b"), spoken("y")]
-    assert said([USER, *items], all_turns=True) == (
+    assert messages_of([USER, *items], all_turns=True) == (
         [USER, assistant("x", reasoning_content="a"), USER, assistant("y", reasoning_content="b")],
         ["dropped:input.reasoning.encrypted_content"],
     )
@@ -524,7 +528,7 @@ def test_reasoning_of_all_turns_is_kept_if_requested():
 
 def test_tool_call_without_output_can_be_repaired():
     custom = {"type": "custom_tool_call", "call_id": "c2", "name": "exec", "input": ""}
-    assert said([fc("c1"), custom, fc("c3"), out("c3"), USER], repair_dangling_calls=True) == (
+    assert messages_of([fc("c1"), custom, fc("c3"), out("c3"), USER], repair_dangling_calls=True) == (
         [
             assistant(None, call("c1"), call("c2", "custom", "exec", input=""), call("c3")),
             tool("c3"),
@@ -537,9 +541,12 @@ def test_tool_call_without_output_can_be_repaired():
 
 
 def test_tool_call_id_given_twice_is_no_error():
-    """Two calls share a call_id, but each has an id of its own to be answered by."""
+    """Two tool calls share a call_id, and each output names its tool call by another id."""
     outputs = [{"type": "local_shell_call_output", "id": id, "output": id} for id in ("lsh_1", "c1")]
-    assert said([LOCAL_CALL, {**LOCAL_CALL, "id": "lsh_2"}, *outputs])[0][1:] == [tool("c1", "lsh_1"), tool("c1", "c1")]
+    assert messages_of([LOCAL_CALL, {**LOCAL_CALL, "id": "lsh_2"}, *outputs])[0][1:] == [
+        tool("c1", "lsh_1"),
+        tool("c1", "c1"),
+    ]
 
 
 # Content parts
@@ -566,7 +573,10 @@ PARTS = [
 
 @pytest.mark.parametrize(("part", "expected"), PARTS)
 def test_part_of_each_type_becomes_a_part_of_chat(part, expected):
-    assert said([{"role": "user", "content": [part, part]}]) == ([{"role": "user", "content": [expected] * 2}], [])
+    assert messages_of([{"role": "user", "content": [part, part]}]) == (
+        [{"role": "user", "content": [expected] * 2}],
+        [],
+    )
 
 
 def test_part_types_all_have_a_case():
@@ -575,7 +585,7 @@ def test_part_types_all_have_a_case():
     assert set(parts.SPOKEN) - set(parts.MESSAGE) == {"refusal"}
 
 
-# What is refused: input, message, code, param
+# Inputs that are refused: input, message, code, param
 
 
 def lacking(param, *items):
@@ -599,7 +609,7 @@ def part(**fields):
     return {"role": "user", "content": [fields]}
 
 
-def listed(names):
+def choices_text(names):
     *most, last = [f"'{name}'" for name in names]
     return f"{', '.join(most)}, and {last}"
 
@@ -611,10 +621,10 @@ REFUSED = [
     lacking("input[0].type", {}),
     lacking("input[0].type", {"id": "x", "content": "y"}),
     mistyped("input[0].type", "a string", "an integer", {"type": 1}),
-    not_among("input[0]", "smoke_signal", listed(ITEMS), {"type": "smoke_signal"}),
-    not_among("input[0]", "acme:a b", listed(ITEMS), {"type": "acme:a b"}),
-    not_among("input[0]", "acme:a\nb", listed(ITEMS), {"type": "acme:a\nb"}),
-    # what each must have
+    not_among("input[0]", "smoke_signal", choices_text(ITEMS), {"type": "smoke_signal"}),
+    not_among("input[0]", "acme:a b", choices_text(ITEMS), {"type": "acme:a b"}),
+    not_among("input[0]", "acme:a\nb", choices_text(ITEMS), {"type": "acme:a\nb"}),
+    # members that are required
     not_among("input[0].role", "tool", "'user', 'assistant', 'system', and 'developer'", {"role": "tool", "content": "x"}),
     lacking("input[0].role", {"type": "message", "content": "x"}),
     lacking("input[0].content", {"role": "user"}),
@@ -668,10 +678,10 @@ REFUSED = [
     # parts
     mistyped("input[0].content[0]", "an object", "a string", {"role": "user", "content": ["x"]}),
     lacking("input[0].content[0].type", part(text="x")),
-    not_among("input[0].content[0]", "smell", listed(parts.MESSAGE), part(type="smell")),
-    not_among("input[0].content[0]", "refusal", listed(parts.MESSAGE), part(type="refusal", refusal="x")),
-    not_among("input[0].content[0]", "input_image", listed(parts.SPOKEN), spoken([{"type": "input_image", "image_url": PNG}])),
-    not_among("input[1].output[0]", "input_audio", listed(parts.OUTPUT), fc("c1"), out("c1", [AUDIO])),
+    not_among("input[0].content[0]", "smell", choices_text(parts.MESSAGE), part(type="smell")),
+    not_among("input[0].content[0]", "refusal", choices_text(parts.MESSAGE), part(type="refusal", refusal="x")),
+    not_among("input[0].content[0]", "input_image", choices_text(parts.SPOKEN), spoken([{"type": "input_image", "image_url": PNG}])),
+    not_among("input[1].output[0]", "input_audio", choices_text(parts.OUTPUT), fc("c1"), out("c1", [AUDIO])),
     lacking("input[0].content[0].text", part(type="input_text")),
     lacking("input[0].content[0].refusal", spoken([{"type": "refusal"}])),
     lacking("input[0].content[0].image_url", part(type="input_image")),
@@ -691,12 +701,12 @@ REFUSED = [
     ([part(type="input_text", text="x" * 10_485_761)], None, "string_above_max_length", "input[0].content[0].text"),
     ([part(type="input_image", image_url="x" * 20_971_521)], None, "string_above_max_length", "input[0].content[0].image_url"),
     ([part(type="input_file", file_data="x" * 33_554_433)], None, "string_above_max_length", "input[0].content[0].file_data"),
-    # what is kept nowhere, or for nobody here
+    # items that are unsupported, or sealed by another gateway
     *(unsupported("input[0]", {"type": type, "id": "x"})
       for type in ("compaction_trigger", "computer_call", "computer_call_output", "mcp_approval_request",
                    "mcp_approval_response", "program", "program_output")),
     ([{"type": "compaction", "encrypted_content": "gAAAA"}], None, "invalid_encrypted_content", "input[0].encrypted_content"),
-    # what does not fit together
+    # items that do not fit together
     ([USER, out("c1")], "No tool call found for function call output with call_id c1.", None, "input"),
     ([out("c1"), fc("c1")], "No tool call found for function call output with call_id c1.", None, "input"),
     ([{"type": "shell_call_output", "call_id": "c1", "output": []}], "No tool call found for shell call output with call_id c1.", None, "input"),
@@ -707,7 +717,7 @@ REFUSED = [
     lacking("input[1].call_id", fc("c1"), out(None, name="g")),
     lacking("input[2].call_id", fc("c1"), fc("c2"), out(None, name="f")),
     lacking("input[2].call_id", fc("c1"), out("c1"), out(None, name="f")),
-    # nothing left
+    # inputs without a message
     lacking("input"),
     lacking("input", {"type": "web_search_call", "id": "ws_1"}),
     lacking("input", reasoning("a")),
@@ -735,15 +745,40 @@ def test_instructions_are_validated_like_input_but_are_no_input():
 
 
 def test_input_of_many_items_takes_linear_work():
-    """Each output names its call by nothing but a name that all calls share, or by none that another has."""
-    n = 20_000
-    alternating = [item for i in range(n) for item in (fc(f"c{i}"), out(None, name="f"))]
-    waiting = [fc(f"c{i}", f"f{i}") for i in range(n)] + [out(None, name=f"f{i}") for i in range(n)]
-    assert len(said([USER, *alternating])[0]) == 2 * n + 1
-    assert len(said([USER, *waiting])[0]) == n + 2
+    """Each output names its tool call by a name that all tool calls share, or that no other has."""
+
+    def alternating(n):
+        messages, _ = messages_of([USER, *(item for i in range(n) for item in (fc(f"c{i}"), out(None, name="f")))])
+        assert len(messages) == 2 * n + 1
+
+    def waiting(n):
+        calls = [fc(f"c{i}", f"f{i}") for i in range(n)]
+        messages, _ = messages_of([USER, *calls, *(out(None, name=f"f{i}") for i in range(n))])
+        assert len(messages) == n + 2
+
+    for read_items in (alternating, waiting):
+        assert lines_run(read_items, 1600) < 8.5 * lines_run(read_items, 200)
 
 
-# What real clients send again, up to the body that each kind of backend gets
+def lines_run(function, *arguments):
+    """Return the number of lines of Python that a call runs."""
+    count = 0
+
+    def trace(_, event, __):
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    tracer = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        function(*arguments)
+    finally:
+        sys.settrace(tracer)
+    return count
+
+
+# Inputs that real clients replay, up to the body that each kind of backend gets
 
 REASONING = {"vllm": "reasoning", "llamacpp": "reasoning_content"}
 
@@ -824,7 +859,7 @@ def test_config_roles_alternate_is_off_by_default():
     assert not config.Model().roles.alternate
 
 
-# What was said comes back as it was
+# Replayed conversations become the same messages
 
 TEXTS = st.text("ab \né😀", min_size=1, max_size=6)
 NAMES = st.sampled_from(["f", "g", "exec"])
@@ -832,10 +867,11 @@ NAMES = st.sampled_from(["f", "g", "exec"])
 
 @st.composite
 def calls_with_outputs(draw, ids):
-    """Calls as messages have them; the calls and outputs of one message in an order that a client may send."""
+    """Draw tool calls of a message, and their items and outputs in an order that a client may send."""
     calls, items, waiting, outputs = [], [], [], []
     for _ in range(draw(st.integers(1, 3))):
-        while len(waiting) > 1 and draw(st.booleans()):  # one is left open, so that the next call belongs to it
+        # one stays open, so that the next tool call belongs to the same message
+        while len(waiting) > 1 and draw(st.booleans()):
             outputs.append(waiting.pop(draw(st.integers(0, len(waiting) - 1))))
             items.append(outputs[-1])
         id, name, text = next(ids), draw(NAMES), draw(TEXTS)
@@ -855,7 +891,7 @@ def calls_with_outputs(draw, ids):
 
 @st.composite
 def steps(draw, ids, calling):
-    """One message of the assistant and the outputs of its calls, and the items that say the same."""
+    """Draw a message of the assistant with the outputs of its tool calls, and the items that mean the same."""
     thought, words = draw(st.none() | TEXTS), draw(TEXTS if not calling else st.none() | TEXTS)
     calls, replayed, outputs = draw(calls_with_outputs(ids)) if calling else ([], [], [])
     items = []
@@ -863,7 +899,7 @@ def steps(draw, ids, calling):
         items.append(reasoning(thought) if draw(st.booleans()) else reasoning(None, [thought]))
     if words is not None:
         spoke = spoken([{"type": "output_text", "text": words, "annotations": []}], id="msg_1", status="completed")
-        # it may also stand between the calls and their outputs, but not after the last of these
+        # the message may also come between the tool calls and their outputs, but not after the last output
         replayed.insert(draw(st.integers(0, max(len(replayed) - 1, 0))), spoke)
     fields = {} if thought is None else {"reasoning_content": thought}
     return [assistant(words, *calls, **fields), *outputs], items + replayed
@@ -871,15 +907,15 @@ def steps(draw, ids, calling):
 
 @st.composite
 def conversations(draw):
-    """Messages, and the items as which a client would send them again."""
+    """Draw messages, and the items as which a client replays them."""
     ids, messages, items = map("call_{}".format, range(1_000)), [], []
     for _ in range(draw(st.integers(1, 3))):
         question = {"role": draw(st.sampled_from(["user", "user", "developer"])), "content": draw(TEXTS)}
         messages.append(question)
         items.append(question)
         for calling in [True] * draw(st.integers(0, 2)) + [False] * draw(st.integers(0, 1)):
-            said, replayed = draw(steps(ids, calling))
-            messages += said
+            spoke, replayed = draw(steps(ids, calling))
+            messages += spoke
             items += replayed
     return messages, items
 
@@ -888,7 +924,7 @@ def conversations(draw):
 @given(conversations())
 def test_input_replayed_by_a_client_gives_the_same_messages(case):
     messages, items = case
-    assert said(items, all_turns=True) == (messages, [])
+    assert messages_of(items, all_turns=True) == (messages, [])
 
 
 @untraced
@@ -900,7 +936,7 @@ def test_reasoning_is_kept_from_the_last_user_message_on(case):
         {name: value for name, value in message.items() if i > last or name != "reasoning_content"}
         for i, message in enumerate(messages)
     ]
-    assert said(items) == (kept, [])
+    assert messages_of(items) == (kept, [])
 
 
 # Approvals
@@ -920,7 +956,7 @@ ASKED = assistant(None, call("mcpr_1", name="find", namespace="crm", arguments="
 
 
 @pytest.mark.parametrize(
-    ("before", "input", "told", "approved"),
+    ("before", "input", "output", "approved"),
     [
         ([], [REQUEST, YES], "", 1),
         ([REQUEST], [YES], "", 1),
@@ -931,15 +967,15 @@ ASKED = assistant(None, call("mcpr_1", name="find", namespace="crm", arguments="
         ([REQUEST], [USER], "This call was not made: the user has not approved it.", 0),
     ],
 )  # fmt: skip
-def test_tool_call_runs_once_after_its_approval(before, input, told, approved):
-    said = read(
+def test_tool_call_runs_once_after_its_approval(before, input, output, approved):
+    found = read(
         [USER, *input] if not before else input,
         None,
         [USER, *before] if before else [],
         Rules(SEALED.get, Ledger(), "m", approves=True),
     )
-    assert [message for message in said.messages if message != USER] == [ASKED, tool("mcpr_1", told)]
-    assert len(said.approved) == approved
+    assert [message for message in found.messages if message != USER] == [ASKED, tool("mcpr_1", output)]
+    assert len(found.approved) == approved
 
 
 def test_approval_may_be_added_without_its_request():

@@ -1,4 +1,4 @@
-"""The log of a response: what is behind a number in it, and the end that it gets where it broke off."""
+"""Test the event log of a response: the events after a number, and the end that a cut log gets."""
 
 import json
 from itertools import pairwise
@@ -35,7 +35,7 @@ from support.responses_events import checked, events_of
 DIED = Problem(500, "The process that answered has died.", "server_error")
 EXTRAS = {"token_ids"}
 CHANCES = (entry("t", -1.0, "u"),)
-# All that can be open, and all that can stand beside it.
+# Every kind of item and part that can be open, and all that can come beside them.
 EVERYTHING = [
     KEEP_ALIVE, Reasoning(0, "h"), Reasoning(0, "m"), Text(0, "he", CHANCES), NESTED, Text(0, "y"), KEEP_ALIVE,
     Refusal(0, "n"), Refusal(0, "o"), Text(0, "b", CHANCES), hosted("ws_1"), *call("{", "}"), Reasoning(0, "again"),
@@ -43,8 +43,8 @@ EVERYTHING = [
 ]  # fmt: skip
 
 
-def noted():
-    """What was not passed as it came; a stream tells it before its last event."""
+def ledger_with_warnings():
+    """Return a ledger with two warnings, which a stream has before its last event."""
     ledger = Ledger()
     ledger.note("dropped", "service_tier")
     ledger.note("renamed", "tools.name")
@@ -52,9 +52,9 @@ def noted():
 
 
 def logged(events, **options):
-    """The log of an answer by its events, each with the comment before it."""
+    """Return the frames of a response, each event with the comment before it."""
     frames = []
-    for frame in encoded(events, ledger=noted(), **options).removesuffix(log.DONE).split(b"\n\n")[:-1]:
+    for frame in encoded(events, ledger=ledger_with_warnings(), **options).removesuffix(log.DONE).split(b"\n\n")[:-1]:
         comment = frames.pop() if frames and frames[-1].startswith(b":") else b""
         frames.append(comment + frame + b"\n\n")
     return frames
@@ -69,20 +69,20 @@ def folded(pieces, **options):
 
 
 def broken_off(frames, problem=DIED, **options):
-    """What a log comes to that goes no further."""
+    """End a log that breaks off; return its response."""
     fold = folded(frames, **options)
-    record, said = fold.broken_off(problem)
-    response = checked(b"".join(frames) + said + fold.close(kept=True) + log.DONE)
+    record, end = fold.broken_off(problem)
+    response = checked(b"".join(frames) + end + fold.close(kept=True) + log.DONE)
     assert response == json.loads(encode(record))
     return response
 
 
-def told(frames):
-    """The type of the last event."""
+def last_type(frames):
+    """Return the type of the last event."""
     return events_of(b"".join(frames) + log.DONE)[-1]["type"]
 
 
-# Where it broke off
+# The end of a log that breaks off
 
 
 @settings(max_examples=300, deadline=None)
@@ -98,7 +98,7 @@ def test_log_cut_anywhere_gets_a_valid_end(data, events, options, background):
         assert fold.ended == checked(b"".join(frames) + log.DONE, EXTRAS)
         return
     problem = data.draw(st.sampled_from([DIED, CANCELLED]))
-    failed = problem is DIED or (frames and told(frames) == "error")
+    failed = problem is DIED or (frames and last_type(frames) == "error")
     assert broken_off(frames, problem, background=background)["status"] == ("failed" if failed else "cancelled")
     places = sorted(data.draw(st.sets(st.integers(0, len(frames)), max_size=4)))
     other = folded((b"".join(frames[a:b]) for a, b in pairwise([0, *places, len(frames)])), background=background)
@@ -150,7 +150,7 @@ def test_log_end_keeps_a_begun_tool_call_with_empty_arguments():
 @pytest.mark.parametrize("kind", FIELDS)
 def test_log_end_keeps_a_tool_call_of_a_single_event_complete(kind):
     frames = logged([*call(json.dumps(FIELDS[kind][1]), kind=kind), STOP])
-    assert told(frames[:3]) == "response.output_item.added"
+    assert last_type(frames[:3]) == "response.output_item.added"
     assert broken_off(frames[:3])["output"] == folded(frames).ended["output"]
 
 
@@ -159,9 +159,9 @@ def test_log_end_keeps_a_compaction_complete(place):
     item = {"id": "cmp_1", "type": "compaction", "status": "completed", "encrypted_content": "gw1.A"}
     frames = logged([HostedTool(0, Raw(json.dumps(item).encode())), Text(0, "a"), STOP])
     ResponseCompactionCompactingEvent.model_validate(events_of(frames[3] + log.DONE)[0], strict=True)
-    record, said = folded(frames[:place]).broken_off(DIED)
+    record, end = folded(frames[:place]).broken_off(DIED)
     assert record["output"] == [item]
-    done, error = events_of(said + log.DONE)
+    done, error = events_of(end + log.DONE)
     assert (done["type"], done["item"]) == ("response.output_item.done", item) and error["type"] == "error"
     assert [done["sequence_number"], error["sequence_number"]] == [place, place + 1]
 
@@ -173,14 +173,14 @@ def test_log_end_keeps_the_last_status_of_a_hosted_item(type, status):
     frames = logged([*done_here(type, "ours_1", *pieces, run=type != "mcp_list_tools", status=status), BROKE])
     for place in range(3, len(frames) - 1):
         (item, *_) = broken_off(frames[:place])["output"]
-        last = told(frames[:place]).rpartition(".")[2]
+        last = last_type(frames[:place]).rpartition(".")[2]
         wanted = {"completed": {"completed"}, "failed": {"failed"}, "done": {status, "incomplete"}}
         assert item.get("status", "incomplete") in wanted.get(last, {"incomplete"}) | {"incomplete"}
 
 
 def test_log_end_does_not_repeat_an_error():
     frames = logged([Text(0, "a"), Failure(Problem(429, "Slowly.", "slow_down", "input"))])[:-1]
-    assert told(frames) == "error"
+    assert last_type(frames) == "error"
     for problem in (DIED, CANCELLED):
         response = broken_off(frames, problem)
         assert response["status"] == "failed"
@@ -202,10 +202,10 @@ def test_log_without_events_gets_a_complete_end(background):
 def test_log_end_of_a_deleted_response_has_store_false():
     frames = logged([Text(0, "a"), STOP])[:5]
     fold = folded(frames)
-    record, said = fold.broken_off(DIED)
+    record, end = fold.broken_off(DIED)
     last = events_of(fold.close(kept=False) + log.DONE)[0]
     assert last["response"] == {**record, "store": False} and last["sequence_number"] == fold.told
-    assert fold.told == 5 + log.count(said)
+    assert fold.told == 5 + log.count(end)
 
 
 def test_log_without_its_beginning_keeps_its_complete_items():
@@ -214,9 +214,11 @@ def test_log_without_its_beginning_keeps_its_complete_items():
     ends = [place for place, frame in enumerate(frames) if frame.startswith(b"event: response.output_item.done")]
     for first in range(1, len(frames) - 1):
         fold = folded(frames[first:-1])
-        record, said = fold.broken_off(DIED)
-        assert fold.said and record["output"] == [item for item, end in zip(whole, ends, strict=True) if end >= first]
-        (error,) = events_of(said + log.DONE)
+        record, end = fold.broken_off(DIED)
+        assert fold.said and record["output"] == [
+            item for item, place in zip(whole, ends, strict=True) if place >= first
+        ]
+        (error,) = events_of(end + log.DONE)
         assert (error["type"], error["sequence_number"]) == ("error", len(frames) - 1)
     assert frames[2].startswith(b"event: response.in_progress") and folded(frames[2:3]).said
 
@@ -228,7 +230,7 @@ def test_ending_event_has_the_status_of_the_response(status):
     assert event == {"type": f"response.{name}", "sequence_number": 7, "response": {"id": "resp_1", "status": status}}
 
 
-# What it says
+# The content of a log
 
 
 @pytest.mark.parametrize("frames", range(1, 5))

@@ -1,4 +1,4 @@
-"""What is said over a WebSocket: events as messages, errors, and what cannot be steered."""
+"""Test the messages of the WebSocket: events, errors, and requests to steer, which are refused."""
 
 import json
 
@@ -21,7 +21,7 @@ EVERYTHING = [
 
 
 def stream(*events, **options):
-    """One with a comment in it."""
+    """Return a stream with a comment."""
     ledger = Ledger()
     ledger.note("dropped", "content")
     data = encoded([*events, STOP], ledger=ledger, **options)
@@ -31,8 +31,8 @@ def stream(*events, **options):
 
 def test_websocket_has_a_message_for_each_event_except_error():
     for data in (stream(*EVERYTHING), encoded([*EVERYTHING, BROKE]), stream(background=True)):
-        told = [event for event in events_of(data) if event["type"] != "error"]
-        assert [json.loads(message) for message in messages(data)] == told
+        expected = [event for event in events_of(data) if event["type"] != "error"]
+        assert [json.loads(message) for message in messages(data)] == expected
         for message in messages(data):
             SERVER_EVENT.validate_json(message, strict=True)
     assert messages(b"") == messages(b": gateway-warnings dropped:content\n\n") == []
@@ -41,8 +41,8 @@ def test_websocket_has_a_message_for_each_event_except_error():
 @pytest.mark.parametrize("lane", ["main", "", 'a"b\n'])
 def test_websocket_message_names_its_lane(lane):
     data = stream(*EVERYTHING)
-    said = [json.loads(message) for message in messages(data, lane)]
-    assert said == [{**event, "stream_id": lane} for event in events_of(data)]
+    decoded = [json.loads(message) for message in messages(data, lane)]
+    assert decoded == [{**event, "stream_id": lane} for event in events_of(data)]
     for message in messages(data, lane):
         assert SERVER_EVENT.validate_json(message, strict=True).stream_id == lane
 

@@ -1,4 +1,7 @@
-"""The body of a response: what it may say, what becomes of it, and what its answer repeats."""
+"""Test the body of /v1/responses: validation, the request that it becomes, and the fields that a Response repeats.
+
+https://platform.openai.com/docs/api-reference/responses/create
+"""
 
 import json
 
@@ -19,34 +22,34 @@ FOR_THE_SERVICE = {
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
 
 
-def drafted(settings=SETTINGS, **body):
+def draft_of(settings=SETTINGS, **body):
     return responses.draft(decoded(json.dumps({"model": "m", "input": "q", **body}).encode()), settings)
 
 
-def asked(settings=SETTINGS, ledger=None, **body):
-    draft = drafted(settings, **body)
+def parsed(settings=SETTINGS, ledger=None, **body):
+    draft = draft_of(settings, **body)
     return responses.parse(draft, responses.Context(), settings, ledger or Ledger())
 
 
-def rest(**body):
-    return asked(**body).request.rest
+def backend_fields(**body):
+    return parsed(**body).request.rest
 
 
-def listed(**body):
+def warnings_of(**body):
     ledger = Ledger()
-    asked(ledger=ledger, **body)
+    parsed(ledger=ledger, **body)
     return ledger.entries()
 
 
-def refused(settings=SETTINGS, **body):
+def refusal_of(settings=SETTINGS, **body):
     with pytest.raises(BadRequest) as error:
-        asked(settings, **body)
+        parsed(settings, **body)
     problem = error.value.problem
     return problem.code, problem.param
 
 
 def test_input_text_is_one_user_message():
-    request = asked().request
+    request = parsed().request
     assert request.messages == ({"role": "user", "content": "q"},)
     assert (request.model, request.tools, request.tool_choice, request.max_tokens, request.n) == (
         "m",
@@ -59,7 +62,7 @@ def test_input_text_is_one_user_message():
 
 
 def test_response_echo_has_the_defaults():
-    assert asked().echo == {
+    assert parsed().echo == {
         "background": False, "conversation": None, "frequency_penalty": 0.0, "instructions": None, "max_output_tokens": None,
         "max_tool_calls": None, "metadata": {}, "parallel_tool_calls": True, "presence_penalty": 0.0,
         "previous_response_id": None, "prompt_cache_key": None, "reasoning": {"effort": None, "summary": None},
@@ -69,7 +72,7 @@ def test_response_echo_has_the_defaults():
     }  # fmt: skip
 
 
-SAID = {
+REQUESTED = {
     "instructions": "Be brief.", "max_output_tokens": 50, "max_tool_calls": 3, "metadata": {"a": "b"}, "store": False,
     "temperature": 0.5, "top_p": 0.9, "presence_penalty": 1, "frequency_penalty": -1, "truncation": "auto", "user": "u",
     "parallel_tool_calls": False, "prompt_cache_key": "k", "safety_identifier": "s", "tool_choice": "required", "top_logprobs": 2,
@@ -78,19 +81,19 @@ SAID = {
 
 
 def test_response_echo_repeats_the_requested_fields():
-    echo = asked(
-        **SAID, service_tier="flex", text={"verbosity": "low"}, reasoning={"effort": "low", "context": "auto"}
+    echo = parsed(
+        **REQUESTED, service_tier="flex", text={"verbosity": "low"}, reasoning={"effort": "low", "context": "auto"}
     ).echo
-    assert {name: echo[name] for name in SAID} == SAID
-    assert echo["service_tier"] == "default"  # the one that there is
+    assert {name: echo[name] for name in REQUESTED} == REQUESTED
+    assert echo["service_tier"] == "default"  # the only tier of the gateway
     assert echo["text"] == {"format": {"type": "text"}, "verbosity": "low"}
     assert echo["reasoning"] == {"effort": "low", "summary": None, "context": "auto"}
 
 
 def test_response_echo_has_the_new_name_of_the_reasoning_summary():
-    told = asked(reasoning={"generate_summary": "detailed", "summary": None})
-    assert told.echo["reasoning"] == {"effort": None, "summary": "detailed"}
-    assert told.carrier == "summary"
+    found = parsed(reasoning={"generate_summary": "detailed", "summary": None})
+    assert found.echo["reasoning"] == {"effort": None, "summary": "detailed"}
+    assert found.carrier == "summary"
 
 
 @pytest.mark.parametrize(
@@ -119,11 +122,11 @@ def test_response_echo_has_the_new_name_of_the_reasoning_summary():
     ],
 )  # fmt: skip
 def test_field_is_translated_for_the_backend(body, wanted):
-    assert rest(**body) == wanted
+    assert backend_fields(**body) == wanted
 
 
 def test_request_has_token_limit_tool_choice_stream_and_truncation():
-    request = asked(
+    request = parsed(
         max_output_tokens=16,
         stream=True,
         tools=[FUNCTION],
@@ -135,7 +138,7 @@ def test_request_has_token_limit_tool_choice_stream_and_truncation():
 
 
 def test_instructions_come_first():
-    request = asked(
+    request = parsed(
         instructions="Be brief.", input=[{"role": "developer", "content": "d"}, {"role": "user", "content": "q"}]
     ).request
     assert [message["role"] for message in request.messages] == ["system", "developer", "user"]
@@ -148,21 +151,21 @@ def test_input_item_may_change_settings_and_add_tools():
         "text": {"format": {"type": "json_object"}},
     }
     brought = {"type": "additional_tools", "role": "developer", "tools": [FUNCTION]}
-    told = asked(
+    found = parsed(
         input=[{"role": "user", "content": "q"}, update, brought],
         reasoning={"effort": "low"},
         text={"verbosity": "low"},
     )
-    assert told.request.rest == {
+    assert found.request.rest == {
         "reasoning_effort": "high", "verbosity": "low", "response_format": {"type": "json_object"},
     }  # fmt: skip
-    assert [tool.name for tool in told.request.tools] == ["f"]
-    assert told.echo["tools"] == []
+    assert [tool.name for tool in found.request.tools] == ["f"]
+    assert found.echo["tools"] == []
 
 
 def test_input_item_setting_is_validated():
     update = {"type": "configuration_update", "reasoning": {"effort": "huge"}}
-    code, param = refused(input=[{"role": "user", "content": "q"}, update])
+    code, param = refusal_of(input=[{"role": "user", "content": "q"}, update])
     assert code == "invalid_value" and param.startswith("input")
 
 
@@ -173,7 +176,7 @@ def test_sealed_reasoning_is_opened_with_the_configured_function():
         {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "cba"},
     ]
     items += [{"role": "assistant", "content": "a"}]
-    assert asked(opened, input=items).request.messages[-1]["reasoning_content"] == "abc"
+    assert parsed(opened, input=items).request.messages[-1]["reasoning_content"] == "abc"
 
 
 @pytest.mark.parametrize(
@@ -192,18 +195,18 @@ def test_sealed_reasoning_is_opened_with_the_configured_function():
     ],
 )
 def test_request_lists_the_ids_to_look_up(body, previous, conversation, references):
-    found = drafted(**body)
+    found = draft_of(**body)
     assert (found.previous, found.conversation, found.references) == (previous, conversation, references)
 
 
 def test_previous_items_come_first_and_references_are_replaced():
-    draft = drafted(input=[{"id": "a"}, {"type": "item_reference", "id": "b"}])
-    said = {name: {"type": "message", "id": name, "role": "user", "content": name} for name in "ab"}
-    context = responses.Context([{"role": "assistant", "content": "before"}], said)
+    draft = draft_of(input=[{"id": "a"}, {"type": "item_reference", "id": "b"}])
+    items = {name: {"type": "message", "id": name, "role": "user", "content": name} for name in "ab"}
+    context = responses.Context([{"role": "assistant", "content": "before"}], items)
     messages = responses.parse(draft, context, SETTINGS, Ledger()).request.messages
     assert [message["content"] for message in messages] == ["before", "a", "b"]
     with pytest.raises(NotFound) as error:
-        responses.parse(draft, responses.Context(items={"a": said["a"]}), SETTINGS, Ledger())
+        responses.parse(draft, responses.Context(items={"a": items["a"]}), SETTINGS, Ledger())
     assert (error.value.problem.status, error.value.problem.param) == (404, "input[1]")
 
 
@@ -216,8 +219,8 @@ def test_previous_items_come_first_and_references_are_replaced():
     ],
 )
 def test_response_is_stored_by_default_or_for_a_conversation(body, kept, echoed):
-    told = asked(**body)
-    assert (told.kept, told.echo["conversation"]) == (kept, echoed)
+    found = parsed(**body)
+    assert (found.kept, found.echo["conversation"]) == (kept, echoed)
 
 
 @pytest.mark.parametrize(
@@ -233,8 +236,8 @@ def test_response_is_stored_by_default_or_for_a_conversation(body, kept, echoed)
     ],
 )
 def test_encoder_options_come_from_the_request(body, carrier, sealed, logprobs, obfuscation):
-    told = asked(**body)
-    assert (told.carrier, told.sealed, told.logprobs, told.obfuscation) == (carrier, sealed, logprobs, obfuscation)
+    found = parsed(**body)
+    assert (found.carrier, found.sealed, found.logprobs, found.obfuscation) == (carrier, sealed, logprobs, obfuscation)
 
 
 @pytest.mark.parametrize(
@@ -256,7 +259,7 @@ def test_encoder_options_come_from_the_request(body, carrier, sealed, logprobs, 
     ],
 )  # fmt: skip
 def test_warning_names_a_field_that_is_dropped(body, entries):
-    assert listed(**body) == entries
+    assert warnings_of(**body) == entries
 
 
 @pytest.mark.parametrize(
@@ -270,9 +273,9 @@ def test_warning_names_a_field_that_is_dropped(body, entries):
     ],
 )
 def test_background_request_is_always_a_stream_internally(body, background, streamed, stream):
-    told = asked(**body)
-    assert (told.background, told.streamed, told.request.stream) == (background, streamed, stream)
-    assert told.echo["background"] is background
+    found = parsed(**body)
+    assert (found.background, found.streamed, found.request.stream) == (background, streamed, stream)
+    assert found.echo["background"] is background
 
 
 PREWARM = {"prompt_cache_options": {"prewarm": True}}
@@ -289,18 +292,18 @@ PREWARM = {"prompt_cache_options": {"prewarm": True}}
     ],
 )
 def test_prewarm_request_generates_nothing(body, generates, entries):
-    assert asked(**body).request.generates is generates and listed(**body) == entries
+    assert parsed(**body).request.generates is generates and warnings_of(**body) == entries
 
 
 def test_prewarm_request_may_have_an_empty_input():
-    """A client opens its session so, before anybody has said anything; backends want a message."""
-    assert [message["content"] for message in asked(generate=False, input=[]).request.messages] == [""]
+    """A client opens its session with it, before the first message; the backend needs a message."""
+    assert [message["content"] for message in parsed(generate=False, input=[]).request.messages] == [""]
 
 
 def test_prewarm_request_is_not_compacted():
     managed = {"context_management": [{"type": "compaction", "compact_threshold": 5}]}
-    assert asked(**managed).compact_above == 5
-    assert asked(generate=False, **managed).compact_above is None
+    assert parsed(**managed).compact_above == 5
+    assert parsed(generate=False, **managed).compact_above is None
 
 
 @pytest.mark.parametrize(
@@ -348,11 +351,11 @@ def test_prewarm_request_is_not_compacted():
     ],
 )  # fmt: skip
 def test_request_not_allowed_by_the_api_is_refused(body, code, param):
-    assert refused(**body) == (code, param)
+    assert refusal_of(**body) == (code, param)
 
 
 def test_config_sets_the_minimum_of_output_tokens():
-    assert asked(responses.Settings(lambda _: None, min_output_tokens=1), max_output_tokens=1).request.max_tokens == 1
+    assert parsed(responses.Settings(lambda _: None, min_output_tokens=1), max_output_tokens=1).request.max_tokens == 1
 
 
 def test_request_body_that_is_not_an_object_is_refused():

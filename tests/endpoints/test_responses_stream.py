@@ -1,4 +1,7 @@
-"""/v1/responses out: what events become, as a stream and as a whole."""
+"""Test the encoder of /v1/responses: the stream of events and the whole response that it makes of internal events.
+
+https://platform.openai.com/docs/api-reference/responses-streaming
+"""
 
 import json
 from pathlib import Path
@@ -33,23 +36,23 @@ from support.responses_events import checked, checked_whole, events_of
 
 
 def outline(response):
-    """Each item as its type, what it says and, where it is not completed, its status."""
+    """Return each item as its type, its content and, if it is not completed, its status."""
     found: list[Any] = []
     for item in response["output"]:
         match item["type"]:
             case "message":
-                said: list[Any] = [part.get("text", part.get("refusal")) for part in item["content"]]
+                content: list[Any] = [part.get("text", part.get("refusal")) for part in item["content"]]
             case "reasoning":
-                said = [[part["text"] for part in item[name]] for name in ("summary", "content") if name in item]
+                content = [[part["text"] for part in item[name]] for name in ("summary", "content") if name in item]
             case "function_call":
-                said = [item["call_id"], item["arguments"]]
+                content = [item["call_id"], item["arguments"]]
             case type:
-                said = [item["call_id"], item["input"]] if type == "custom_tool_call" else []
-        found.append([item["type"], *said, *([] if item["status"] == "completed" else [item["status"]])])
+                content = [item["call_id"], item["input"]] if type == "custom_tool_call" else []
+        found.append([item["type"], *content, *([] if item["status"] == "completed" else [item["status"]])])
     return found
 
 
-# The worked sequences
+# The worked examples
 
 
 THOUGHT = [Reasoning(0, "Let me "), Reasoning(0, "think"), Text(0, "42"), counted(10, 9, 7), STOP]
@@ -78,7 +81,7 @@ SEQUENCES = {
 
 
 def written_sequences():
-    """By name, the events of each as (type, members); those with a Response have only what distinguishes it."""
+    """Yield the name and the events of each example as (type, members); a Response has only the members that differ."""
     text = Path(__file__).with_name("responses_sequences.txt").read_text()
     for block in text.split("\n\n"):
         name, *lines = block.strip().split("\n")
@@ -104,7 +107,7 @@ def test_stream_of_a_worked_example_has_the_expected_events(name, wanted):
     assert events_of(data) == expected
 
 
-# What comes of the events
+# Items and warnings
 
 
 A, B = Text(0, "a"), Text(0, "b")
@@ -204,7 +207,7 @@ def test_logprobs_without_text_make_no_message():
     assert outline(answered(*CALLED, alone, STOP, logprobs=True)) == [["function_call", "call_1", "{}"]]
 
 
-# Calls
+# Tool calls
 
 
 @pytest.mark.parametrize("kind", FIELDS)
@@ -298,7 +301,7 @@ def test_reasoning_that_was_signed_is_always_sealed():
     assert encrypted(Reasoning(0, "", json.dumps(hidden)), operator="both") == ["", hidden, "m"]
 
 
-# What stands beside text
+# Log probabilities, annotations and padding
 
 
 def test_logprobs_are_shown_only_if_requested():
@@ -310,7 +313,7 @@ def test_logprobs_are_shown_only_if_requested():
     ]
     data = encoded(events, logprobs=True)
     top = {"token": "x", "logprob": -9.0}
-    said = [
+    wanted = [
         {"token": "h", "logprob": -0.5, "top_logprobs": [top]},
         {"token": "e", "logprob": -0.25, "top_logprobs": []},
         {"token": "!", "logprob": -1.0, "top_logprobs": []},
@@ -318,10 +321,10 @@ def test_logprobs_are_shown_only_if_requested():
     found = {event["type"]: [] for event in events_of(data)}
     for event in events_of(data):
         found[event["type"]].append(event.get("logprobs"))
-    assert found["response.output_text.delta"] == [said[:2], [], said[2:]]
-    assert found["response.output_text.done"] == [said]
+    assert found["response.output_text.delta"] == [wanted[:2], [], wanted[2:]]
+    assert found["response.output_text.done"] == [wanted]
     (message,) = events_of(data)[-1]["response"]["output"]
-    bare = [{**one, "bytes": []} for one in said]
+    bare = [{**one, "bytes": []} for one in wanted]
     bare[0]["top_logprobs"] = [{**top, "bytes": [120]}]
     assert message["content"][0]["logprobs"] == bare
     (message,) = answered(*events)["output"]

@@ -1,4 +1,4 @@
-"""The tools of a response and its tool_choice, as the neutral request has them."""
+"""Test the tools and the tool_choice of a response: what the neutral request has of them, and what is refused."""
 
 import json
 from typing import get_args, get_type_hints
@@ -27,22 +27,22 @@ def offer(*definitions):
     return offered(at(*definitions), Ledger())
 
 
-def function(name, **said):
-    return {"type": "function", "name": name, **said}
+def function(name, **more):
+    return {"type": "function", "name": name, **more}
 
 
-def custom(name, **said):
-    return {"type": "custom", "name": name, **said}
+def custom(name, **more):
+    return {"type": "custom", "name": name, **more}
 
 
-def namespace(name, *tools, **said):
-    return {"type": "namespace", "name": name, "tools": [*tools], **said}
+def namespace(name, *tools, **more):
+    return {"type": "namespace", "name": name, "tools": [*tools], **more}
 
 
 SEARCH = {"type": "tool_search", "execution": "client"}
 F, G = (Tool(name, {"name": name, "parameters": NOTHING}) for name in "fg")
 
-# Definitions, the tools that they are, what is listed
+# Definitions, their tools, the warnings
 OFFERED = [
     ([], [], []),
     ([function("f")], [F], []),
@@ -74,7 +74,7 @@ OFFERED = [
     ([{"type": "shell", "environment": {"type": "container_auto"}}], [], ["dropped:tools.shell"]),
     ([{"type": "apply_patch"}], [Tool("apply_patch", {"name": "apply_patch"}, "apply_patch")], []),
     ([{"type": "web_search"}, function("f"), {"type": "mcp", "server_label": "s"}], [F], ["dropped:tools.web_search", "dropped:tools.mcp"]),
-    # names like a tool's type
+    # tools with the name of a built-in tool
     ([{"type": "shell"}, function("shell")],
      [Tool("shell_1", {"name": "shell_1"}, "shell"), Tool("shell", {"name": "shell", "parameters": NOTHING})], []),
     ([{"type": "apply_patch"}, custom("apply_patch"), custom("apply_patch_1")],
@@ -97,8 +97,8 @@ def test_tool_list_later_in_the_input_replaces_earlier_definitions():
     first, found, added = (function("f", description=description, defer_loading=True) for description in "123")
     tools = [SEARCH, first, function("g")]
     later = [*at(*tools), *at(found, path="input[2].tools"), *at(added, function("h"), path="input[4].tools")]
-    said = [(tool.name, tool.definition.get("description")) for tool in offered(later, Ledger()).tools]
-    assert said == [("tool_search", None), ("f", "3"), ("g", None), ("h", None)]
+    found = [(tool.name, tool.definition.get("description")) for tool in offered(later, Ledger()).tools]
+    assert found == [("tool_search", None), ("f", "3"), ("g", None), ("h", None)]
 
 
 def test_tool_definitions_of_the_client_are_not_changed():
@@ -109,7 +109,7 @@ def test_tool_definitions_of_the_client_are_not_changed():
     assert json.dumps(definitions) == before
 
 
-# Definitions that cannot be, the code and the param of the error
+# Definitions that are refused, the code and the param of the error
 WRONG = [
     ([{}], "missing_required_parameter", "tools[0].type"),
     ([{"type": "magic"}], "invalid_value", "tools[0].type"),
@@ -148,7 +148,7 @@ def test_tool_definition_that_is_invalid_is_refused(definitions, code, param):
 
 
 def types(union):
-    """The values of `type` that the members of one of the SDK's unions may have."""
+    """Return the values of `type` of the members of a union of the SDK."""
     objects = (one for one in get_args(union) if "type" in getattr(one, "__annotations__", ()))
     return {value for one in objects for value in get_args(get_type_hints(one)["type"])}
 
@@ -158,17 +158,17 @@ def test_tool_types_of_the_sdk_are_all_known():
 
 
 def test_tool_choice_types_of_the_sdk_are_all_handled():
-    """By a tool, or by an error that says that it cannot be."""
+    """Each becomes a tool or an error of an unsupported value."""
     known = types(SdkToolChoice)
     assert len(known) == 15
-    for type in known:
+    for type in sorted(known):
         try:
             chosen({"type": type, "name": "f", "server_label": "s", "mode": "auto", "tools": []}, OFFER, Ledger())
         except BadRequest as error:
             assert error.problem.code == "unsupported_value"
 
 
-# What a Response repeats
+# Tools as a Response repeats them
 
 SECRET = "s3cret"
 ECHOED = [
@@ -189,9 +189,9 @@ ECHOED = [
 
 @pytest.mark.parametrize(("definition", "wanted"), ECHOED)
 def test_tool_is_echoed_with_all_fields_and_without_secrets(definition, wanted):
-    (said,) = echoed([definition])
-    assert said == wanted and SECRET not in json.dumps(said)
-    TypeAdapter(SdkTool).validate_json(json.dumps(said), strict=True)
+    (tool,) = echoed([definition])
+    assert tool == wanted and SECRET not in json.dumps(tool)
+    TypeAdapter(SdkTool).validate_json(json.dumps(tool), strict=True)
 
 
 # tool_choice
@@ -208,7 +208,7 @@ def allowed(*tools, mode="auto"):
     return {"type": "allowed_tools", "mode": mode, "tools": [*tools]}
 
 
-CHOSEN = [  # tool_choice, what it comes to, what is listed
+CHOSEN = [  # tool_choice, its resolution, the warnings
     (None, (None, None), []),
     ("none", ("none", None), []),
     ("auto", ("auto", None), []),
@@ -241,7 +241,7 @@ def test_tool_choice_is_absent_without_tools(choice):
     assert chosen(choice, offer(WEB), Ledger())[0] is None
 
 
-WRONG_CHOICES = [  # tool_choice, what is offered, the code and the param of the error
+WRONG_CHOICES = [  # tool_choice, the tools, the code and the param of the error
     ("maybe", OFFER, "invalid_value", "tool_choice"),
     (5, OFFER, "invalid_type", "tool_choice"),
     ({}, OFFER, "missing_required_parameter", "tool_choice.type"),

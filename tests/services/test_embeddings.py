@@ -1,4 +1,7 @@
-"""/v1/embeddings: vectors in the encoding that the client asked for, whatever the server gives."""
+"""Test /v1/embeddings: vectors in the requested encoding, whatever the backend sends.
+
+https://platform.openai.com/docs/api-reference/embeddings
+"""
 
 import asyncio
 import base64
@@ -8,8 +11,9 @@ import struct
 import openai
 import pytest
 
-from support.app import gateway, listening, problem
-from support.upstream import CLOSE, END, HANG, KEY, SOON, head, whole
+from support.app import bearer, gateway, listening, problem
+from support.upstream import CLOSE, END, HANG, KEY, head, whole
+from support.wait import until
 
 BAD, LOST = "invalid_request_error", (502, "server_error", "upstream_error", None)
 COUNTS = {"prompt_tokens": 3, "total_tokens": 3}
@@ -20,7 +24,7 @@ def packed(numbers):
     return base64.b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()
 
 
-def given(*vectors, **more):
+def embeddings_of(*vectors, **more):
     data = [{"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(vectors)]
     return whole({"object": "list", "data": data, "model": "theirs", "usage": COUNTS, **more})
 
@@ -35,7 +39,7 @@ def vectors(answer):
 
 @pytest.mark.parametrize("kind", ["openai", "vllm", "llamacpp", "ollama", "lmstudio", "sglang"])
 async def test_embedding_response_has_the_shape_of_the_api(kind):
-    async with gateway(given(*VECTORS), backend={"kind": kind}, model={"upstream_model": "bge"}) as site:
+    async with gateway(embeddings_of(*VECTORS), backend={"kind": kind}, model={"upstream_model": "bge"}) as site:
         answer = await embed(site, input=["Hi", "you"], user="me")
         (asked,) = site.upstream.posts
         assert asked.path == "/v1/embeddings" and asked.headers["authorization"] == f"Bearer {KEY}"
@@ -53,7 +57,7 @@ async def test_embedding_response_has_the_shape_of_the_api(kind):
 @pytest.mark.parametrize("theirs", ["float", "base64"])
 @pytest.mark.parametrize("wanted", ["float", "base64", None])
 async def test_embedding_has_the_requested_encoding(theirs, wanted):
-    script = given(*([packed(vector) for vector in VECTORS] if theirs == "base64" else VECTORS))
+    script = embeddings_of(*([packed(vector) for vector in VECTORS] if theirs == "base64" else VECTORS))
     async with gateway(script) as site:
         answer = await embed(site, input=["a", "b"], encoding_format=wanted)
         assert site.asked.get("encoding_format") == wanted
@@ -65,7 +69,7 @@ async def test_embedding_has_the_requested_encoding(theirs, wanted):
 @pytest.mark.parametrize("wanted", ["float", "base64"])
 async def test_embedding_dimensions_are_emulated_if_the_backend_ignores_them(theirs, wanted):
     vector = [3.0, 4.0, 100.0]
-    async with gateway(given(packed(vector) if theirs == "base64" else vector)) as site:
+    async with gateway(embeddings_of(packed(vector) if theirs == "base64" else vector)) as site:
         answer = await embed(site, dimensions=2, encoding_format=wanted)
         assert site.asked["dimensions"] == 2
         longer = await embed(site, dimensions=4)
@@ -81,13 +85,13 @@ async def test_embedding_dimensions_are_emulated_if_the_backend_ignores_them(the
 @pytest.mark.parametrize("wanted", ["float", "base64"])
 async def test_embedding_numbers_are_kept_exactly(wanted):
     many = [[i + k / 1024 for k in range(1024)] for i in range(200)]
-    async with gateway(given(*many)) as site:
+    async with gateway(embeddings_of(*many)) as site:
         answer = await embed(site, input=["a"] * 200, encoding_format=wanted)
     assert vectors(answer) == (many if wanted == "float" else [packed(vector) for vector in many])
 
 
 async def test_embedding_of_zeros_can_be_shortened():
-    async with gateway(given([0.0, 0.0])) as site:
+    async with gateway(embeddings_of([0.0, 0.0])) as site:
         assert vectors(await embed(site, dimensions=1)) == [[0.0]]
 
 
@@ -171,41 +175,41 @@ async def test_backend_error_becomes_an_error_of_the_api(script, known):
     ],
 )
 async def test_request_not_allowed_by_the_api_is_refused(fields, code, param):
-    async with gateway(given([0.0])) as site:
+    async with gateway(embeddings_of([0.0])) as site:
         assert problem(await embed(site, **fields)) == (400, BAD, code, param)
         assert site.upstream.posts == []
 
 
 async def test_kind_without_embeddings_is_an_error():
-    async with gateway(given([0.0]), backend={"kind": "transformers"}) as site:
+    async with gateway(embeddings_of([0.0]), backend={"kind": "transformers"}) as site:
         assert problem(await embed(site)) == (400, BAD, "unsupported_value", "model")
 
 
 async def test_embedding_request_obeys_keys_strict_mode_debug_and_body_limit():
     keys = {"keys": [{"name": "one", "key": "k1"}, {"name": "other", "key": "k2", "models": ["z"]}]}
-    async with gateway(given([0.0]), auth=keys) as site:
-        mine = {"authorization": "Bearer k1"}
+    async with gateway(embeddings_of([0.0]), auth=keys) as site:
+        mine = bearer("k1")
         assert problem(await embed(site))[0] == 401
-        assert problem(await embed(site, headers={"authorization": "Bearer k2"}))[2] == "model_not_allowed"
+        assert problem(await embed(site, headers=bearer("k2")))[2] == "model_not_allowed"
         assert problem(await embed(site, odd=1, headers={**mine, "x-gateway-strict": "1"}))[2] == "unknown_parameter"
         assert problem(await embed(site, model="none", headers=mine))[2] == "model_not_found"
         answer = await embed(site, headers={**mine, "x-gateway-debug": "1"})
     assert answer.headers["x-gateway-backend"] == "up"
-    async with gateway(given([0.0]), limits={"body_bytes": 20}) as site:
+    async with gateway(embeddings_of([0.0]), limits={"body_bytes": 20}) as site:
         assert problem(await embed(site))[2] == "request_too_large"
 
 
 async def test_client_disconnect_ends_the_upstream_call():
-    async with listening([head(type="application/json"), b"{", HANG]) as site:
-        asked = asyncio.create_task(embed(site))
-        await site.upstream.arrived.wait()
-        await asyncio.sleep(0.05)
-        asked.cancel()
-        await asyncio.wait_for(site.upstream.gone.wait(), SOON * 4)
+    script = [head(type="application/json"), b"{", HANG]
+    async with listening(script) as site:
+        request = asyncio.create_task(embed(site))
+        await until(lambda: site.upstream.sent, sum(map(len, script[:-1])))
+        request.cancel()
+        await until(site.upstream.gone.is_set)
 
 
 async def test_client_disconnect_message_ends_the_upstream_call():
-    """Where nobody closes the connection: the application is told."""
+    """The connection stays open; the ASGI server sends http.disconnect."""
     async with gateway([head(type="application/json"), b"{", HANG]) as site:
         body, sent = json.dumps({"model": "m", "input": "x"}).encode(), []
         messages = [{"type": "http.request", "body": body, "more_body": False}]
@@ -224,14 +228,14 @@ async def test_client_disconnect_message_ends_the_upstream_call():
             "query_string": b"", "http_version": "1.1", "scheme": "http", "server": ("g", 80), "root_path": "",
         }  # fmt: skip
         await site.app(scope, receive, send)
-        await asyncio.wait_for(site.upstream.gone.wait(), SOON * 4)
+        await until(site.upstream.gone.is_set)
     assert sent[0]["type"] == "http.response.start"
 
 
 @pytest.mark.parametrize("theirs", ["float", "base64"])
 async def test_sdk_gets_embeddings_in_both_encodings(theirs):
-    """It asks for base64 and decodes that, unless it is told otherwise."""
-    script = given(*([packed(vector) for vector in VECTORS] if theirs == "base64" else VECTORS))
+    """The SDK requests base64 and decodes it, unless the caller names an encoding."""
+    script = embeddings_of(*([packed(vector) for vector in VECTORS] if theirs == "base64" else VECTORS))
     async with listening(script) as site:
         url = f"{site.client.base_url}/v1"
         async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:

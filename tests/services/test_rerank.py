@@ -1,4 +1,4 @@
-"""/v1/rerank: the best documents first, in one shape, whatever the server's is."""
+"""Test /v1/rerank: the documents with the best scores first, in one shape for all kinds of backends."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""/v1/tokenize and /v1/detokenize: as the model's own server does it."""
+"""Test /v1/tokenize and /v1/detokenize, which the backend of the model answers."""
 
 import pytest
 

@@ -1,8 +1,10 @@
 """What a server says in each style, and what the official SDK has to make of it."""
 
+import asyncio
 from typing import NamedTuple
 
 import openai
+from pydantic import BaseModel
 
 from support.upstream import COUNTS, RESET, call, chunk, frame, said, stream, whole
 
@@ -14,6 +16,34 @@ LOGPROB = {
     "bytes": [72, 105],
     "top_logprobs": [{"token": "Hi", "logprob": -0.25, "bytes": None}],
 }
+
+
+class Weather(BaseModel):
+    """A response in JSON."""
+
+    city: str
+    degrees: int
+
+
+class City(BaseModel):
+    """The arguments of a tool call."""
+
+    city: str
+
+
+def sdk(site, **more):
+    """Return an async client of a site that does not retry."""
+    return openai.AsyncOpenAI(base_url=f"{site.client.base_url}/v1", api_key="k", max_retries=0, **more)
+
+
+def threaded(ask):
+    """Return a coroutine function that calls `ask` with a blocking client of a site, in a thread."""
+
+    def run(url):
+        with openai.OpenAI(base_url=url, api_key="k", max_retries=0) as client:
+            return ask(client)
+
+    return lambda site: asyncio.to_thread(run, f"{site.client.base_url}/v1")
 
 
 def letters(text):

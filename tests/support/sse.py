@@ -9,6 +9,20 @@ def payloads(text):
     return [one if one == "[DONE]" else json.loads(one) for one in said]
 
 
+async def text_of_stream(site, path, on_text, **fields):
+    """POST a request for a stream; return headers and body.
+
+    on_text: is called with "" at the headers, and with the whole text so far after each read.
+    """
+    text = ""
+    async with site.client.stream("POST", path, json={"model": "m", "stream": True, **fields}) as answer:
+        on_text(text)
+        async for piece in answer.aiter_text():
+            text += piece
+            on_text(text)
+    return answer.headers, text
+
+
 def events(text):
     """The events of a response, decoded; each has to be what its `event:` line says."""
     blocks = [block.split("\n") for block in text.strip().split("\n\n") if block.startswith("event: ")]
