@@ -31,7 +31,7 @@ LOCALS = tuple(kind for kind in KINDS if kind != "openai")
 BEYOND = [case["asks"] for case in cases(FIELDS).values() if not case["asks"].keys() <= API.keys()]
 
 
-def sent(fields, kind):
+def fields_and_warnings(fields, kind):
     """What these fields add to the body, and what is listed."""
 
     def body(fields):
@@ -45,7 +45,7 @@ def sent(fields, kind):
     return {name: value for name, value in told.items() if without.get(name) != value}, listed
 
 
-def at(kinds, expected):
+def for_kinds(kinds, expected):
     return dict.fromkeys(kinds, expected)
 
 
@@ -53,25 +53,25 @@ def title(fields):
     return json.dumps(fields)[:80]
 
 
-def test_every_field_of_the_api_has_a_verdict_for_every_kind():
+def test_field_rules_cover_every_field_of_the_api_for_every_kind():
     for name, kind in KINDS.items():
         assert API.keys() - kind.fields.keys() == set(), name
     assert OPENAI.keys() == LOCAL.keys() == KNOWN == API.keys()
 
 
-def test_every_kind_of_the_configuration_has_a_row():
+def test_field_rules_cover_every_kind_of_the_config():
     assert tuple(KINDS) == get_args(Kind)
 
 
-def test_the_page_is_that_of_the_tables(capsys):
+def test_backends_page_is_generated_from_the_tables(capsys):
     run_module("gateway.backends", run_name="__main__")
     assert capsys.readouterr().out == (ROOT / "docs" / "backends.md").read_text("utf-8"), (
         "python -m gateway.backends > docs/backends.md"
     )
 
 
-def test_a_bias_in_whole_numbers_reaches_transformers_as_fractions():
-    told, listed = sent({"logit_bias": {"5": -100}}, "transformers")
+def test_logit_bias_is_sent_to_transformers_as_floats():
+    told, listed = fields_and_warnings({"logit_bias": {"5": -100}}, "transformers")
     assert (repr(told), listed) == ("{'logit_bias': {'5': -100.0}}", [])
 
 
@@ -79,7 +79,7 @@ def test_a_bias_in_whole_numbers_reaches_transformers_as_fractions():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_answer_goes_on_where_the_server_was_told_so_or_always_does(kind):
+def test_prefill_is_continued_by_the_kinds_that_can(kind):
     messages = [*PLAIN["messages"], {"role": "assistant", "content": "Hi"}]
     body = json.dumps({**PLAIN, "messages": messages, "continue_final_message": True})
     goes_on = continued(chat.parse(body.encode()).request, KINDS[kind])
@@ -87,16 +87,19 @@ def test_an_answer_goes_on_where_the_server_was_told_so_or_always_does(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_order_of_fields_decides_nothing(kind):
+def test_field_order_changes_nothing(kind):
     for asked in BEYOND:
         if asked.keys() != {"guided_json", "format"}:  # of two foreign words the first holds
-            told, listed = sent(dict(reversed(asked.items())), kind)
-            assert (told, sorted(listed)) == (sent(asked, kind)[0], sorted(sent(asked, kind)[1]))
+            told, listed = fields_and_warnings(dict(reversed(asked.items())), kind)
+            assert (told, sorted(listed)) == (
+                fields_and_warnings(asked, kind)[0],
+                sorted(fields_and_warnings(asked, kind)[1]),
+            )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", sorted(EXTENSIONS))
-def test_what_is_renamed_is_renamed_to_what_the_kind_takes(name, kind):
+def test_field_that_is_renamed_has_a_name_that_the_kind_takes(name, kind):
     match verdict(name, KINDS[kind]):
         case Renamed(to=to):
             assert verdict(to, KINDS[kind]) == Passed()
@@ -107,11 +110,11 @@ def test_what_is_renamed_is_renamed_to_what_the_kind_takes(name, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_the_page_calls_lost_is_lost_and_listed(kind):
+def test_field_that_is_lost_is_a_warning(kind):
     codes = {Dropped: "dropped", Unenforced: "unenforced"}
     for name in EXTENSIONS:
         if "." not in name and (found := type(verdict(name, KINDS[kind]))) in codes:
-            assert sent({name: {"type": "object"}}, kind) == ({}, [f"{codes[found]}:{name}"])
+            assert fields_and_warnings({name: {"type": "object"}}, kind) == ({}, [f"{codes[found]}:{name}"])
 
 
 # Parts of messages
@@ -129,26 +132,26 @@ PARTS = [
     (IMAGE, {"sglang": (LESS_DETAIL, ["translated:image_url"])}),
     (LESS_DETAIL, {}),
     (AUDIO, {"lmstudio": "type", "sglang": (AUDIO_URL, ["translated:input_audio"])}),
-    (VIDEO, {**at(KINDS, (VIDEO, ["forwarded:video_url"])), **at(("ollama", "lmstudio"), "type")}),
-    (VIDEO_ELSEWHERE, {**at(("ollama", "lmstudio"), "type"), **at(("llamacpp", "transformers"), "video_url.url"), **at(("openai", "vllm", "sglang"), (VIDEO_ELSEWHERE, ["forwarded:video_url"]))}),
-    (CLIP, {**at(LOCALS, "type"), **at(("openai", "llamacpp"), (CLIP, ["forwarded:input_video"]))}),
-    (NOVEL, {**at(KINDS, (NOVEL, ["forwarded:smell?sweet"])), **at(("ollama", "transformers"), "type")}),
+    (VIDEO, {**for_kinds(KINDS, (VIDEO, ["forwarded:video_url"])), **for_kinds(("ollama", "lmstudio"), "type")}),
+    (VIDEO_ELSEWHERE, {**for_kinds(("ollama", "lmstudio"), "type"), **for_kinds(("llamacpp", "transformers"), "video_url.url"), **for_kinds(("openai", "vllm", "sglang"), (VIDEO_ELSEWHERE, ["forwarded:video_url"]))}),
+    (CLIP, {**for_kinds(LOCALS, "type"), **for_kinds(("openai", "llamacpp"), (CLIP, ["forwarded:input_video"]))}),
+    (NOVEL, {**for_kinds(KINDS, (NOVEL, ["forwarded:smell?sweet"])), **for_kinds(("ollama", "transformers"), "type")}),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("part", "otherwise"), PARTS, ids=[title(part) for part, _ in PARTS])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_part_of_a_message_goes_out_as_the_kind_takes_it(part, otherwise, kind):
+def test_message_part_is_sent_as_the_kind_takes_it(part, otherwise, kind):
     asked = {"messages": [*PLAIN["messages"], {"role": "user", "content": [{"type": "text", "text": "Look."}, part]}]}
     expected = otherwise.get(kind, (part, []))
     if isinstance(expected, str):
         with pytest.raises(BadRequest) as refused:
-            sent(asked, kind)
+            fields_and_warnings(asked, kind)
         problem = refused.value.problem
         assert (problem.status, problem.code) == (400, "unsupported_value")
         assert problem.param == f"messages[1].content[1].{expected}"
         return
-    told, listed = sent(asked, kind)
+    told, listed = fields_and_warnings(asked, kind)
     assert listed == expected[1]
     if kind == "ollama":
         assert told["messages"][1] == {"role": "user", "content": "Look.", "images": ["AAAA"]}
@@ -156,6 +159,6 @@ def test_a_part_of_a_message_goes_out_as_the_kind_takes_it(part, otherwise, kind
         assert told["messages"][1]["content"] == [{"type": "text", "text": "Look."}, expected[0]]
 
 
-def test_every_part_of_the_api_has_a_verdict():
+def test_message_parts_of_the_api_have_a_verdict():
     types = {get_args(get_type_hints(part)["type"])[0] for part in get_args(ChatCompletionContentPartParam)}
     assert types | {"refusal"} == parts.API.keys()

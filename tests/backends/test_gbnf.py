@@ -35,7 +35,7 @@ def server():
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_what_is_written_by_it_fits(server, name):
+def test_grammar_makes_a_real_server_fit_the_schema(server, name):
     body = {
         "messages": [{"role": "user", "content": "Write JSON."}],
         "grammar": grammar(SCHEMAS[name]),
@@ -71,6 +71,6 @@ LARGE = {
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_a_grammar_has_an_end_and_a_bounded_size(name):
+def test_grammar_has_a_bounded_size(name):
     written = grammar(LARGE[name])
     assert len(written) < (4 << 20) and written.startswith("root ::= ")

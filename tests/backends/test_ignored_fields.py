@@ -34,11 +34,11 @@ DONE_HERE = {"n", "parallel_tool_calls", "stop"}
 WITH = {"tool_choice": {"tools": [TOOL]}, "top_logprobs": {"logprobs": True}}
 
 
-def up(*ignores, kind="openai"):
+def ignoring_backend(*ignores, kind="openai"):
     return {"backend": {"kind": kind, "ignores": [*ignores]}, "model": {"format": "native"}}
 
 
-def test_the_names_of_the_configuration_are_those_of_the_table():
+def test_ignored_fields_of_the_config_are_those_of_the_table():
     assert get_args(Ignorable) == tuple(IGNORED) == tuple(sorted({*LOST, *DONE_HERE}))
 
 
@@ -49,40 +49,40 @@ def test_the_names_of_the_configuration_are_those_of_the_table():
         ("n", "ignores: should be a list, one `- entry` a line"),
     ],
 )
-def test_what_cannot_be_ignored_is_refused_with_what_would_be_right(written, told):
+def test_ignored_fields_with_invalid_values_are_refused(written, told):
     with pytest.raises(ConfigError) as caught:
         parse(f"backends: {{a: {{url: 'http://a', ignores: {written}}}}}", "x", {}, formats.names())
     assert str(caught.value).startswith(f"x:1: backends.a.{told}")
 
 
-def test_it_holds_of_a_server_that_parses_nothing_as_well():
+def test_ignored_fields_hold_if_the_server_parses_nothing():
     raw = ignoring(KINDS["llamacpp"], ["response_format"]).parsing_nothing()
     assert knows(raw, "response_format") and knows(raw, "tool_choice")
     assert not knows(KINDS["llamacpp"].parsing_nothing(), "response_format")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_kind_is_another_only_where_it_is_not_known_to_ignore_the_field(kind):
+def test_ignored_fields_change_the_kind_only_if_they_are_new(kind):
     assert ignoring(KINDS[kind], ()) == KINDS[kind]
     for name in IGNORED:
         other = ignoring(KINDS[kind], [name])
         assert knows(other, name) and (other == KINDS[kind]) == knows(KINDS[kind], name)
 
 
-def test_what_transformers_is_known_to_ignore_is_said_of_it_in_the_same_way():
+def test_ignored_fields_describe_transformers():
     known = {*LOST, *DONE_HERE} - {"frequency_penalty", "logit_bias", "reasoning_effort", "seed"}
     assert ignoring(KINDS["transformers"], known) == KINDS["transformers"]
     assert not any(knows(KINDS["transformers"], name) for name in {*LOST} - known)
 
 
 @pytest.mark.parametrize("name", LOST)
-async def test_what_nobody_does_is_not_sent_and_listed(name):
+async def test_ignored_field_is_not_sent_and_is_a_warning(name):
     value, code = LOST[name]
     asked = {name: value, **WITH.get(name, {})}
-    async with gateway(HELLO, **up()) as site:
+    async with gateway(HELLO, **ignoring_backend()) as site:
         assert (await site.chat(**asked)).status_code == 200
         assert site.upstream.posts[0].json[name] == value
-    async with gateway(HELLO, **up(name)) as site:
+    async with gateway(HELLO, **ignoring_backend(name)) as site:
         told = await site.chat(**asked)
         assert name not in site.upstream.posts[0].json
         assert f"{code}:{name}" in told.headers["x-gateway-warnings"].split(", ")
@@ -90,16 +90,16 @@ async def test_what_nobody_does_is_not_sent_and_listed(name):
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, name)
 
 
-async def test_without_log_probabilities_those_of_other_tokens_mean_nothing():
-    async with gateway(HELLO, **up("logprobs")) as site:
+async def test_ignored_logprobs_drop_top_logprobs():
+    async with gateway(HELLO, **ignoring_backend("logprobs")) as site:
         told = await site.chat(logprobs=True, top_logprobs=2)
         assert not site.asked.keys() & {"logprobs", "top_logprobs"}
     assert told.headers["x-gateway-warnings"] == "dropped:logprobs, dropped:top_logprobs"
 
 
 @pytest.mark.parametrize(("ignores", "formed"), [(["tool_choice"], True), (["tool_choice", "response_format"], False)])
-async def test_a_call_that_has_to_come_is_asked_for_by_what_is_heeded(ignores, formed):
-    async with gateway(HELLO, **up(*ignores)) as site:
+async def test_ignored_tool_choice_is_enforced_by_other_means(ignores, formed):
+    async with gateway(HELLO, **ignoring_backend(*ignores)) as site:
         await site.chat(tools=[TOOL], tool_choice="required")
         asked = site.upstream.posts[0].json
     assert asked["messages"][0]["content"].startswith("Answer with a call of one of the tools, and with nothing else.")
@@ -107,8 +107,8 @@ async def test_a_call_that_has_to_come_is_asked_for_by_what_is_heeded(ignores, f
 
 
 @pytest.mark.parametrize("kind", ["openai", "llamacpp"])
-async def test_each_choice_is_a_request(kind):
-    async with gateway(whole(said("A")), whole(said("B")), **up("n", kind=kind)) as site:
+async def test_ignored_n_makes_a_request_for_each_choice(kind):
+    async with gateway(whole(said("A")), whole(said("B")), **ignoring_backend("n", kind=kind)) as site:
         told = await site.chat(n=2)
         assert ["n" in post.json for post in site.upstream.posts] == [False, False]
     assert {choice["message"]["content"] for choice in told.json()["choices"]} == {"A", "B"}
@@ -116,19 +116,19 @@ async def test_each_choice_is_a_request(kind):
     assert told.headers["x-gateway-warnings"] == "emulated:n"
 
 
-async def test_further_calls_are_cut_off():
+async def test_ignored_parallel_tool_calls_drops_further_calls():
     calls = [
         {"id": f"call_{name}", "type": "function", "function": {"name": "f", "arguments": "{}"}} for name in ("a", "b")
     ]
-    async with gateway(whole(said(None, tool_calls=calls)), **up("parallel_tool_calls")) as site:
+    async with gateway(whole(said(None, tool_calls=calls)), **ignoring_backend("parallel_tool_calls")) as site:
         told = await site.chat(tools=[TOOL], parallel_tool_calls=False)
         assert "parallel_tool_calls" not in site.asked
     assert [call["id"] for call in told.json()["choices"][0]["message"]["tool_calls"]] == ["call_a"]
 
 
 @pytest.mark.parametrize(("ignores", "text"), [((), "a=b"), (("stop",), "a")])
-async def test_what_goes_on_behind_a_stop_sequence_is_cut_off(ignores, text):
-    async with gateway(stream(chunk("a"), chunk("=b"), chunk(finish="stop")), **up(*ignores)) as site:
+async def test_ignored_stop_is_applied_by_the_gateway(ignores, text):
+    async with gateway(stream(chunk("a"), chunk("=b"), chunk(finish="stop")), **ignoring_backend(*ignores)) as site:
         told = await site.chat(stream=True, stop="=")
         assert site.asked["stop"] == "="
     assert text_of(told.text) == text and payloads(told.text)[-1] == "[DONE]"
@@ -141,12 +141,14 @@ async def complete(site, **fields):
     return await site.client.post("/v1/completions", content=json.dumps({"model": "m", "prompt": "Once", **fields}))
 
 
-def completed(text):
+def completion_of(text):
     return whole({"choices": [{"index": 0, "text": text, "finish_reason": "stop"}]})
 
 
-async def test_the_same_holds_of_texts():
-    async with gateway(completed("a=b"), completed("c"), **up("logprobs", "n", "stop", kind="vllm")) as site:
+async def test_ignored_fields_hold_in_completions():
+    async with gateway(
+        completion_of("a=b"), completion_of("c"), **ignoring_backend("logprobs", "n", "stop", kind="vllm")
+    ) as site:
         told = await complete(site, n=2, stop="=", logprobs=1)
         assert [post.json.keys() & {"n", "stop", "logprobs"} for post in site.upstream.posts] == [{"stop"}] * 2
         assert {choice["text"] for choice in told.json()["choices"]} == {"a", "c"}
@@ -154,7 +156,7 @@ async def test_the_same_holds_of_texts():
         assert (several.status_code, several.json()["error"]["param"]) == (400, "prompt")
 
 
-def test_a_backend_that_ignores_nothing_does_what_its_kind_does():
+def test_backend_without_ignored_fields_has_the_rules_of_its_kind():
     config = parse("backends: {a: {url: 'http://a', kind: vllm}}", "x", {}, formats.names())
     backend = Backend("a", config.backends["a"])
     assert (backend.kind, backend.services) == (KINDS["vllm"], SERVICES["vllm"])

@@ -42,11 +42,11 @@ def text(text, **more):
     return {"type": "text", "text": text, **more}
 
 
-def shown(*media, of="images"):
+def tool_images(*media, of="images"):
     return user([text(f"Tool output {of}:"), *media])
 
 
-def sent(said, policy=None):
+def messages_and_warnings(said, policy=None):
     """The messages that a server gets, and what is listed."""
     ledger = Ledger()
     policy = policy or Policy()
@@ -64,7 +64,7 @@ TEXTS = st.builds(
 
 @settings(max_examples=8 * EXAMPLES)
 @given(st.lists(TEXTS, max_size=6), st.sampled_from(list(KINDS)))
-def test_there_is_nothing_in_plain_messages_that_anybody_would_change(given, kind):
+def test_messages_of_plain_text_are_not_changed(given, kind):
     request, ledger = Request(model="m", messages=(*given,)), Ledger()
     assert request.plain
     assert sayable(parts.fitting(request, KINDS[kind], ledger), Policy(names=False), ledger) == given
@@ -83,7 +83,7 @@ def test_there_is_nothing_in_plain_messages_that_anybody_would_change(given, kin
         {"role": "assistant"},
     ],
 )
-def test_a_message_that_is_more_than_a_text_is_looked_at(message):
+def test_messages_with_more_than_text_are_not_plain(message):
     assert not Request(model="m", messages=(USER, message)).plain
 
 
@@ -93,35 +93,35 @@ OUTPUTS = {
     "texts are one": ([assistant(None, "a"), result("a", [text("x"), text("y")])], [assistant(None, "a"), result("a", "x\ny")], []),
     "images follow": (
         [assistant(None, "a"), result("a", [text("x"), PNG, text("y")])],
-        [assistant(None, "a"), result("a", "x\n[image #1]\ny"), shown(PNG)],
+        [assistant(None, "a"), result("a", "x\n[image #1]\ny"), tool_images(PNG)],
         [APART],
     ),
     "images follow the last of them": (
         [assistant(None, "a", "b", "c"), result("b", [PNG, JPG]), result("c"), result("a", [PNG]), USER],
-        [assistant(None, "a", "b", "c"), result("b", "[image #1]\n[image #2]"), result("c"), result("a", "[image #3]"), shown(PNG, JPG, PNG), USER],
+        [assistant(None, "a", "b", "c"), result("b", "[image #1]\n[image #2]"), result("c"), result("a", "[image #3]"), tool_images(PNG, JPG, PNG), USER],
         [APART],
     ),
     "each turn has its own": (
         [assistant(None, "a"), result("a", [PNG]), assistant(None, "b"), result("b", [JPG]), assistant("x")],
-        [assistant(None, "a"), result("a", "[image #1]"), shown(PNG), assistant(None, "b"), result("b", "[image #1]"), shown(JPG), assistant("x")],
+        [assistant(None, "a"), result("a", "[image #1]"), tool_images(PNG), assistant(None, "b"), result("b", "[image #1]"), tool_images(JPG), assistant("x")],
         [APART],
     ),
     "what is no image is called otherwise": (
         [assistant(None, "a"), result("a", [SOUND, PNG])],
-        [assistant(None, "a"), result("a", "[attachment #1]\n[image #2]"), shown(SOUND, PNG, of="attachments and images")],
+        [assistant(None, "a"), result("a", "[attachment #1]\n[image #2]"), tool_images(SOUND, PNG, of="attachments and images")],
         [APART],
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", OUTPUTS)
-def test_the_output_of_a_tool_is_a_text(case):
+def test_tool_output_is_sent_as_text(case):
     given, expected, listed = OUTPUTS[case]
-    assert sent([USER, *given]) == ([USER, *expected], listed)
+    assert messages_and_warnings([USER, *given]) == ([USER, *expected], listed)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "ollama"])
-async def test_every_kind_gets_the_images_of_outputs_in_either_api(kind):
+async def test_tool_output_images_are_sent_for_every_kind_and_api(kind):
     url = PNG["image_url"]["url"]
     expected = ["[image #1]", [text("Tool output images:"), {"type": "image_url", "image_url": {"url": url}}]]
     async with gateway(whole(said()), backend={"kind": kind}) as site:
@@ -163,20 +163,20 @@ SAID = {
 
 
 @pytest.mark.parametrize("case", SAID)
-def test_a_message_becomes_what_templates_can_take(case):
+def test_message_is_changed_to_fit_templates(case):
     given, expected, listed = SAID[case]
-    assert sent([USER, *given]) == ([USER, *expected], listed)
+    assert messages_and_warnings([USER, *given]) == ([USER, *expected], listed)
 
 
-def test_signed_thoughts_stay_in_their_field_beside_the_one_that_is_read():
+def test_thinking_blocks_stay_beside_the_reasoning_field():
     blocks = [{"type": "thinking", "thinking": "Hm.", "signature": "s"}]
     given = assistant("x", thinking_blocks=[{**blocks[0], "index": 0}], reasoning="Hm.")
     for field in ("reasoning", "reasoning_content", "thinking"):
         expected = assistant("x", thinking_blocks=blocks, **{field: "Hm."})
-        assert sent([given], Policy(reasoning=field)) == ([expected], [])
+        assert messages_and_warnings([given], Policy(reasoning=field)) == ([expected], [])
 
 
-def test_what_a_server_would_not_look_at_is_listed():
+def test_message_fields_that_the_server_ignores_are_warnings():
     """transformers: past reasoning, and text beside calls."""
     policy, thought, text = (
         Policy(reasoning=None, calls_alone=True),
@@ -188,19 +188,19 @@ def test_what_a_server_would_not_look_at_is_listed():
         (assistant("x", "a", reasoning_content="Hm."), assistant("", "a"), [thought, text]),
         (assistant(None, "a"), assistant(None, "a"), []),
     ):
-        assert sent([USER, past], policy) == ([USER, expected], listed)
+        assert messages_and_warnings([USER, past], policy) == ([USER, expected], listed)
 
 
 @pytest.mark.parametrize(
     ("late", "listed"),
     [("merge", [UNNAMED, "translated:messages.role"]), ("user", ["translated:messages.role", UNNAMED]), ("keep", [])],
 )
-def test_a_name_that_a_system_message_loses_is_listed(late, listed):
+def test_message_name_lost_by_a_system_message_is_a_warning(late, listed):
     given = [{**SYSTEM, "name": "a"}, USER, {**SYSTEM, "name": "b"}]
-    came, told = sent(given, Policy(late_system=late))
+    came, told = messages_and_warnings(given, Policy(late_system=late))
     assert [message.get("name") for message in came][:2] == ["a", None]
     assert sorted(told) == sorted(listed)
-    assert sent([{**SYSTEM, "name": "a"}, {**SYSTEM, "name": "a"}, SYSTEM, USER])[1] == []
+    assert messages_and_warnings([{**SYSTEM, "name": "a"}, {**SYSTEM, "name": "a"}, SYSTEM, USER])[1] == []
 
 
 # Templates that are strict
@@ -226,7 +226,7 @@ STRICT = {
     ),
     "and their images": (
         [USER, assistant(None, "a"), result("a", [PNG])],
-        [USER, assistant(None, "a"), result("a", "[image #1]"), SILENT, shown(PNG)],
+        [USER, assistant(None, "a"), result("a", "[image #1]"), SILENT, tool_images(PNG)],
         [APART, MERGED],
     ),
     "each call is answered": (
@@ -244,14 +244,14 @@ STRICT = {
 
 
 @pytest.mark.parametrize("case", STRICT)
-def test_the_user_and_the_assistant_take_turns_where_they_have_to(case):
+def test_messages_alternate_where_the_policy_asks(case):
     given, expected, listed = STRICT[case]
-    assert sent(given, ALTERNATE) == (expected, listed)
+    assert messages_and_warnings(given, ALTERNATE) == (expected, listed)
 
 
-def test_a_long_run_becomes_one_message_in_one_go():
+def test_messages_of_a_long_run_are_merged_in_linear_time():
     n = 20_000
-    ((message,), _) = sent([user("x" * 999)] * n, ALTERNATE)
+    ((message,), _) = messages_and_warnings([user("x" * 999)] * n, ALTERNATE)
     assert len(message["content"]) == 1001 * n - 2
 
 
@@ -268,17 +268,20 @@ ENDS = {
 
 
 @pytest.mark.parametrize("case", ENDS)
-def test_a_server_that_goes_on_gets_one_message_to_go_on_with(case):
+def test_messages_end_with_one_message_to_continue(case):
     given, expected, listed = ENDS[case]
-    assert sent(given, CONTINUES) == (expected, listed)
+    assert messages_and_warnings(given, CONTINUES) == (expected, listed)
 
 
-def test_what_is_gone_on_with_is_no_part_of_another_message():
+def test_message_to_continue_is_not_merged():
     expected = [USER, assistant("x"), NOTHING, assistant("y")]
-    assert sent([USER, assistant("x"), assistant("y")], Policy(continues=True, alternate=True)) == (expected, [MERGED])
+    assert messages_and_warnings([USER, assistant("x"), assistant("y")], Policy(continues=True, alternate=True)) == (
+        expected,
+        [MERGED],
+    )
 
 
-async def test_the_policies_are_those_of_the_kind_and_of_the_model():
+async def test_message_policy_comes_from_the_kind_and_the_model():
     past = [assistant("x"), assistant("y")]
     async with gateway(HELLO, backend={"kind": "llamacpp"}) as site:
         await site.chat(messages=past, stream=True)
@@ -332,21 +335,21 @@ def substance(messages):
 @settings(max_examples=8 * EXAMPLES)
 @given(st.lists(TURN, min_size=1, max_size=6).map(conversation), POLICIES)
 @untraced
-def test_whatever_was_said_is_said(given, policy):
-    came, _ = sent(given, policy)
+def test_messages_lose_no_content(given, policy):
+    came, _ = messages_and_warnings(given, policy)
     assert substance(came) == substance(given)
     assert all(message["content"] is not None or message["tool_calls"] for message in came)
     assert all(isinstance(message["content"], str) for message in came if message["role"] == "tool")
-    again, listed = sent(came, policy)
+    again, listed = messages_and_warnings(came, policy)
     assert policy.late_system != "keep" or again == came, listed
 
 
 @settings(max_examples=8 * EXAMPLES)
 @given(st.lists(TURN, min_size=1, max_size=6).map(conversation), st.booleans())
 @untraced
-def test_strict_templates_find_what_they_ask_for(given, continues):
+def test_messages_alternate_in_any_conversation(given, continues):
     """As Mistral's do: turns are those of the user and of the assistant, without messages that call."""
-    came, _ = sent(given, Policy(alternate=True, continues=continues))
+    came, _ = messages_and_warnings(given, Policy(alternate=True, continues=continues))
     turns = [
         message["role"] for message in came if message["role"] in ("user", "assistant") and "tool_calls" not in message
     ]

@@ -116,7 +116,7 @@ def chat_whole(answer):
     return message.get("reasoning_content", ""), message["content"] or "", made, choice["finish_reason"]
 
 
-def response(body):
+def response_parts(body):
     thought = said = ""
     made = []
     for item in body["output"]:
@@ -131,28 +131,28 @@ def response(body):
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-async def test_an_answer_means_the_same_in_every_way_it_can_be_asked_for(name):
+async def test_ollama_response_is_the_same_streamed_and_whole_in_both_apis(name):
     turn, *expected = ANSWERS[name]
     expected = tuple(expected)
     async with site(turn) as one:
         assert chat_stream(await one.chat(stream=True, tools=TOOLS)) == expected
         told = events((await one.respond(stream=True, tools=FLAT)).text)[-1]
-        assert response(told["response"]) == expected
+        assert response_parts(told["response"]) == expected
         if turn.raw is None:
             assert chat_whole(await one.chat(tools=TOOLS)) == expected
-            assert response((await one.respond(tools=FLAT)).json()) == expected
+            assert response_parts((await one.respond(tools=FLAT)).json()) == expected
         assert set(one.server.paths) == {"/api/chat"}
 
 
 @pytest.mark.parametrize("name", ["a thought", "calls in one line", "text and a call", "text in pieces"])
-async def test_an_answer_may_come_in_any_packets(name):
+async def test_ollama_response_may_come_in_any_packets(name):
     turn, *expected = ANSWERS[name]
     async with site(turn, pieces=singly) as one:
         assert chat_stream(await one.chat(stream=True, tools=TOOLS)) == tuple(expected)
 
 
 @pytest.mark.parametrize("name", STREAMED)
-async def test_its_v1_says_the_same_of_what_that_does_not_lose(name):
+async def test_ollama_v1_gives_the_same_response(name):
     turn, *expected = ANSWERS[name]
     async with site(turn, kind="openai") as one:
         assert chat_stream(await one.chat(stream=True, tools=TOOLS)) == tuple(expected)
@@ -162,7 +162,7 @@ async def test_its_v1_says_the_same_of_what_that_does_not_lose(name):
 # Bytes, however they are cut
 
 
-def read(pieces, format="native", whole=False, broken=None, limit=8 << 20):
+def events_and_warnings(pieces, format="native", whole=False, broken=None, limit=8 << 20):
     ledger = Ledger()
     context = Context({"weather": CITY, "clock": {}})
     setting = Setting(FORMATS[format].parse, context, map("call_{}".format, count()).__next__, ledger)
@@ -173,17 +173,17 @@ def read(pieces, format="native", whole=False, broken=None, limit=8 << 20):
 
 
 @pytest.mark.parametrize("name", [name for name in ANSWERS if name != "long text"])
-def test_no_cut_changes_what_is_said(name):
+def test_ollama_events_are_the_same_under_every_cut(name):
     data = ANSWERS[name][0].data()
-    expected = read([data], "auto")
-    assert read(singly(data), "auto") == expected
+    expected = events_and_warnings([data], "auto")
+    assert events_and_warnings(singly(data), "auto") == expected
     for place in range(1, len(data)):
-        assert read([data[:place], data[place:]], "auto") == expected
+        assert events_and_warnings([data[:place], data[place:]], "auto") == expected
 
 
-def test_the_events_of_an_answer():
+def test_ollama_events_have_reasoning_text_and_tool_calls():
     turn = Turn([thinks("Hm", "Hi"), calls(ONE_CALL, OTHER_CALL)])
-    told, _ = read([turn.data()])
+    told, _ = events_and_warnings([turn.data()])
     assert [event for event in told if not isinstance(event, Usage)] == [
         Reasoning(0, "Hm"),
         Text(0, "Hi"),
@@ -206,8 +206,8 @@ def test_the_events_of_an_answer():
         ({"prompt": 0, "written": 0}, Usage(10, 1), ["estimated:usage"]),
     ],
 )
-def test_what_is_not_counted_is_estimated(counts, usage, listed):
-    told, ledger = read([Turn([says("Hi")], **counts).data()])
+def test_ollama_usage_is_estimated_if_not_counted(counts, usage, listed):
+    told, ledger = events_and_warnings([Turn([says("Hi")], **counts).data()])
     assert [event for event in told if isinstance(event, Usage)] == [usage]
     assert ledger == listed
 
@@ -227,10 +227,10 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_failure_comes_after_what_was_said_and_says_why(name):
+def test_ollama_failure_comes_after_the_text_with_its_message(name):
     data, message = BROKEN[name]
     for pieces in ([data], singly(data)):
-        told, _ = read(pieces)
+        told, _ = events_and_warnings(pieces)
         assert told[0] == Text(0, "Hi") and len(told) == 2
         assert isinstance(told[1], Failure) and told[1].problem.status == 502
         assert message in (None, told[1].problem.message)
@@ -239,33 +239,33 @@ def test_a_failure_comes_after_what_was_said_and_says_why(name):
 LOST = Problem(502, "The connection is gone.", "upstream_lost")
 
 
-def test_a_connection_that_breaks_loses_nothing_that_came():
+def test_ollama_connection_lost_keeps_the_events_before():
     data = Turn([says("Hi")]).data()
-    assert read([data], broken=LOST) == read([data])
-    assert read([data[:-1]], broken=LOST) == read([data])  # only its line end is missing
-    told, _ = read([data[:-2]], broken=LOST)
+    assert events_and_warnings([data], broken=LOST) == events_and_warnings([data])
+    assert events_and_warnings([data[:-1]], broken=LOST) == events_and_warnings([data])  # only its line end is missing
+    told, _ = events_and_warnings([data[:-2]], broken=LOST)
     assert told == [Text(0, "Hi"), Failure(LOST)]
-    told, _ = read([data.splitlines()[-1]], whole=True, broken=LOST)
+    told, _ = events_and_warnings([data.splitlines()[-1]], whole=True, broken=LOST)
     assert told == [Failure(LOST)]
 
 
-def test_a_body_that_is_no_answer_is_a_failure():
+def test_ollama_body_that_is_no_response_is_a_failure():
     for body in (b"{", b"[]", b"", b"<html>"):
-        (told,), _ = read([body], whole=True)
+        (told,), _ = events_and_warnings([body], whole=True)
         assert isinstance(told, Failure) and told.problem.code == "upstream_error"
 
 
-def test_a_line_that_is_too_long_is_a_failure_behind_what_was_said():
-    told, _ = read([Turn([says("Hi"), says("x" * 1000)]).data()], limit=500)
+def test_ollama_line_that_is_too_long_is_a_failure_after_the_text():
+    told, _ = events_and_warnings([Turn([says("Hi"), says("x" * 1000)]).data()], limit=500)
     assert told[0] == Text(0, "Hi") and told[1].problem.code == "frame_too_long"
 
 
-def test_log_probabilities_go_with_their_text():
-    (text, *_), _ = read([Turn([says("Hi", logprobs=CHANCES)]).data()])
+def test_ollama_logprobs_stay_with_their_text():
+    (text, *_), _ = events_and_warnings([Turn([says("Hi", logprobs=CHANCES)]).data()])
     assert [(one.token, one.logprob, one.top_logprobs[0].token) for one in text.logprobs] == [("Hi", -0.5, "Hi")]
 
 
-async def test_log_probabilities_are_asked_for_and_given():
+async def test_ollama_logprobs_are_asked_for_and_sent():
     async with site(Turn([says("Hi", logprobs=CHANCES), says(" you")])) as one:
         for stream in (True, False):
             answer = await one.chat(stream=stream, logprobs=True, top_logprobs=1)
@@ -275,7 +275,7 @@ async def test_log_probabilities_are_asked_for_and_given():
         assert one.server.asked[-1]["logprobs"] is True and one.server.asked[-1]["top_logprobs"] == 1
 
 
-async def test_ids_are_kept_and_those_that_are_missing_made():
+async def test_ollama_tool_call_ids_are_kept_and_missing_ones_made():
     async with site(Turn([calls(ONE_CALL, OTHER_CALL[:2], ONE_CALL)])) as one:
         message = (await one.chat(tools=TOOLS)).json()["choices"][0]["message"]
     first, second, third = (call["id"] for call in message["tool_calls"])
@@ -283,14 +283,14 @@ async def test_ids_are_kept_and_those_that_are_missing_made():
     assert second.startswith("call_") and third.startswith("call_")
 
 
-async def test_only_one_call_is_let_through_where_the_client_wants_no_more():
+async def test_ollama_tool_calls_beyond_one_are_dropped_without_parallel_calls():
     async with site(Turn([calls(ONE_CALL, OTHER_CALL)])) as one:
         answer = await one.chat(tools=TOOLS, parallel_tool_calls=False)
         assert chat_whole(answer) == ("", "", [("weather", ARGS)], "tool_calls")
         assert "parallel_tool_calls" not in one.server.asked[-1]
 
 
-async def test_usage_is_told():
+async def test_ollama_usage_is_sent():
     async with site(Turn([says("Hi")], prompt=11, written=3)) as one:
         assert (await one.chat()).json()["usage"]["total_tokens"] == 14
         streamed = payloads((await one.chat(stream=True, stream_options={"include_usage": True})).text)
@@ -301,7 +301,7 @@ async def test_usage_is_told():
 # What goes wrong
 
 
-async def refused(one, **fields):
+async def error_of(one, **fields):
     """What comes of a request that fails before its first word, in all four ways."""
     answers = [await one.chat(stream=stream, **fields) for stream in (True, False)]
     (first, message), *others = [(problem(answer), answer.json()["error"]["message"]) for answer in answers]
@@ -309,15 +309,15 @@ async def refused(one, **fields):
     return first, message
 
 
-async def test_a_model_that_is_not_there():
+async def test_ollama_model_that_is_missing_is_an_error():
     async with site(Turn(), model={"upstream_model": "gone"}) as one:
-        assert await refused(one) == ((404, BAD, "model_not_found", "model"), "model 'gone' not found")
+        assert await error_of(one) == ((404, BAD, "model_not_found", "model"), "model 'gone' not found")
 
 
-async def test_a_model_that_cannot_call_tools():
+async def test_ollama_model_without_tools_is_an_error():
     async with site(Turn(), able=("completion",)) as one:
         told = (400, BAD, None, None), f"registry.ollama.ai/library/{NAME} does not support tools"
-        assert await refused(one, tools=TOOLS) == told
+        assert await error_of(one, tools=TOOLS) == told
 
 
 @pytest.mark.parametrize(
@@ -331,12 +331,12 @@ async def test_a_model_that_cannot_call_tools():
         (401, "unauthorized", (502, FAULT, "upstream_auth_error", None)),
     ],
 )  # fmt: skip
-async def test_a_failure_before_the_first_word_has_its_status(status, message, told):
+async def test_ollama_failure_before_the_first_output_has_its_status(status, message, told):
     async with site(Turn(error=message, status=status)) as one:
-        assert (await refused(one))[0] == told
+        assert (await error_of(one))[0] == told
 
 
-async def test_a_failure_in_the_middle_is_told_with_its_words():
+async def test_ollama_failure_after_output_is_sent_with_its_message():
     async with site(Turn([says("Hi")], error="llama-server returned invalid tool call arguments")) as one:
         said = payloads((await one.chat(stream=True)).text)
         assert said[-1]["error"]["message"] == "llama-server returned invalid tool call arguments"
@@ -347,10 +347,10 @@ async def test_a_failure_in_the_middle_is_told_with_its_words():
         assert (await one.chat()).status_code == 502
 
 
-async def test_a_prompt_that_is_too_long_is_refused_and_not_truncated():
+async def test_ollama_prompt_that_is_too_long_is_refused():
     long = [{"role": "user", "content": "word " * 20}, USER]
     async with site(Turn([says("Hi")]), window=10) as one:
-        (status, *_), message = await refused(one, messages=long)
+        (status, *_), message = await error_of(one, messages=long)
         assert (status, _[1]) == (400, "context_length_exceeded") and message.startswith("request (999 tokens) exceeds")
         assert (await one.chat(messages=long, options={"num_ctx": 100})).status_code == 200
         assert len(one.server.seen) == 2
@@ -358,7 +358,7 @@ async def test_a_prompt_that_is_too_long_is_refused_and_not_truncated():
         assert one.server.seen == [USER]
 
 
-async def test_a_response_may_leave_out_what_does_not_fit():
+async def test_ollama_prompt_is_truncated_if_the_response_allows_it():
     past = [{"role": "user", "content": "word " * 20}, {"role": "assistant", "content": "Yes."}, USER]
     async with site(Turn([says("Hi")]), window=10) as one:
         answer = await one.respond(input=past, truncation="auto")
@@ -366,7 +366,7 @@ async def test_a_response_may_leave_out_what_does_not_fit():
         assert one.server.seen[-1]["content"] == "Hello"
 
 
-async def test_a_stream_is_read_as_one_whatever_was_asked_for_and_so_is_a_whole_answer():
+async def test_ollama_response_is_read_by_its_content_type():
     line = {"message": {"role": "assistant", "content": "Hi"}, "done": True, "done_reason": "stop"}
     async with gateway(whole(line), backend={"kind": "ollama"}) as one:
         assert chat_stream(await one.chat(stream=True)) == ("", "Hi", [], "stop")
@@ -377,7 +377,7 @@ async def test_a_stream_is_read_as_one_whatever_was_asked_for_and_so_is_a_whole_
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_nobody_waits_for_the_end_of_a_body_after_its_last_line(streamed):
+async def test_ollama_response_ends_at_its_last_line(streamed):
     lines = [{"message": {"content": "Hi"}}, {"message": {"content": " Bob"}, "done": True, "done_reason": "stop"}]
     body = (json.dumps(line).encode() + b"\n" for line in lines)
     backend = {"kind": "ollama", "timeouts": {"idle": 0}}
@@ -387,7 +387,7 @@ async def test_nobody_waits_for_the_end_of_a_body_after_its_last_line(streamed):
         await one.upstream.gone.wait()
 
 
-async def test_its_models_are_those_that_it_lists():
+async def test_ollama_models_are_listed():
     async with ollama(Turn([says("Hi")])) as server:
         app = create_app(settings(server.url, backend={"kind": "ollama"}, model=False))
         transport = httpx.ASGITransport(app)

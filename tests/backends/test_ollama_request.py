@@ -26,7 +26,7 @@ CLOCK = {"type": "function", "function": {"name": "clock", "parameters": NOTHING
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 
 
-async def sent(fields, *, upstream=NAME, able=None, **model):
+async def fields_and_warnings(fields, *, upstream=NAME, able=None, **model):
     """What is asked beyond what always is, and the ledger."""
     async with site(AN_OBJECT, model={**model, "upstream_model": upstream}, able=able) as one:
         answer = await one.chat(stream=True, **fields)
@@ -79,27 +79,27 @@ FIELDS = [
 
 
 @pytest.mark.parametrize(("fields", "asked", "warnings"), FIELDS, ids=lambda value: str(value)[:40])
-async def test_each_field_has_its_place(fields, asked, warnings):
-    assert await sent(fields) == (asked, warnings)
+async def test_ollama_request_has_a_place_for_each_field(fields, asked, warnings):
+    assert await fields_and_warnings(fields) == (asked, warnings)
 
 
 @pytest.mark.parametrize(
     ("fields", "code"), [({"num_ctx": 1}, "unknown_parameter"), ({"grammar": ""}, "unsupported_parameter")]
 )
-async def test_strict_mode_refuses_what_is_passed_in_hope_or_lost(fields, code):
+async def test_ollama_strict_mode_refuses_forwarded_or_dropped_fields(fields, code):
     async with site(HI, model={"strict": True}) as one:
         assert problem(await one.chat(**fields)) == (400, BAD, code, next(iter(fields)))
         assert one.server.asked == []
 
 
-async def test_more_than_one_choice_is_a_request_each():
+async def test_ollama_choices_are_a_request_each():
     async with site(HI) as one:
         answer = await one.chat(n=2)
         assert [choice["index"] for choice in answer.json()["choices"]] == [0, 1]
         assert len(one.server.asked) == 2 and not any("n" in asked for asked in one.server.asked)
 
 
-async def test_a_whole_answer_is_asked_for_as_one():
+async def test_ollama_whole_response_is_asked_for_without_streaming():
     async with site(HI) as one:
         await one.chat()
         assert one.server.asked == [{**ASKED, "stream": False}]
@@ -138,11 +138,11 @@ THOUGHTS = [
 
 
 @pytest.mark.parametrize(("fields", "think", "warnings"), THOUGHTS, ids=lambda value: str(value)[:60])
-async def test_a_model_is_told_how_much_to_think(fields, think, warnings):
-    assert await sent(fields) == ({} if think is None else {"think": think}, warnings)
+async def test_ollama_reasoning_effort_is_translated(fields, think, warnings):
+    assert await fields_and_warnings(fields) == ({} if think is None else {"think": think}, warnings)
 
 
-async def test_a_model_that_has_no_thoughts_is_not_asked_for_any():
+async def test_ollama_reasoning_is_not_asked_of_models_without_it():
     plain = ("completion", "tools")
     async with site(HI, able=plain) as one:
         for _ in range(2):
@@ -155,7 +155,7 @@ async def test_a_model_that_has_no_thoughts_is_not_asked_for_any():
         assert len(one.server.shown) <= 2  # its template, its abilities
 
 
-async def test_nothing_is_asked_about_thoughts_where_nobody_wants_to_steer_them():
+async def test_ollama_model_is_not_looked_up_without_reasoning_fields():
     async with site(HI, model={"format": "native"}) as one:
         await one.chat()
         assert one.server.shown == []
@@ -167,7 +167,7 @@ def body(request, model="gpt-oss:20b", **target):
     return json.loads(DIALECTS["ollama"].body(request, said, frozenset(), ledger)), ledger.entries()
 
 
-def test_a_model_that_always_thinks_does_so_as_little_as_it_can():
+def test_ollama_reasoning_none_is_low_for_a_model_that_always_thinks():
     asked, listed = body(Request(model="m", messages=(USER,), rest={"reasoning_effort": "none"}))
     assert (asked["think"], listed) == ("low", ["unenforced:reasoning_effort"])
 
@@ -176,7 +176,7 @@ def test_a_model_that_always_thinks_does_so_as_little_as_it_can():
     ("fields", "text", "thought"),
     [({}, "", "So."), ({"think": False}, "So.", ""), ({"reasoning_effort": "none"}, "So.", "")],
 )
-async def test_an_answer_begins_with_a_thought_unless_it_is_told_not_to(fields, text, thought):
+async def test_ollama_response_begins_in_reasoning_unless_turned_off(fields, text, thought):
     async with site(Turn([says("So.")]), model={"format": "think", "upstream_model": NAME}) as one:
         message = (await one.chat(**fields)).json()["choices"][0]["message"]
         assert (message["content"] or "") + message.get("reasoning_content", "") == text + thought
@@ -252,11 +252,11 @@ MESSAGES = [
 
 
 @pytest.mark.parametrize(("given", "asked", "warnings"), MESSAGES, ids=map(str, range(len(MESSAGES))))
-async def test_messages_are_what_its_decoder_takes(given, asked, warnings):
-    assert await sent({"messages": given}) == ({"messages": asked}, warnings)
+async def test_ollama_messages_fit_its_decoder(given, asked, warnings):
+    assert await fields_and_warnings({"messages": given}) == ({"messages": asked}, warnings)
 
 
-async def test_arguments_keep_the_order_and_the_numbers_that_the_model_wrote():
+async def test_ollama_tool_call_arguments_keep_order_and_numbers():
     arguments = '{"b": 1.0, "a": 12345678901234567890, "c": {"z": 1, "y": "\\u00e9"}}'
     messages = [USER, {"role": "assistant", "tool_calls": [call(arguments=arguments)]}, RESULT]
     data = DIALECTS["ollama"].body(
@@ -266,7 +266,7 @@ async def test_arguments_keep_the_order_and_the_numbers_that_the_model_wrote():
 
 
 @pytest.mark.parametrize("name", CONVERSATIONS)
-def test_what_clients_replay_is_what_its_decoder_takes(name):
+def test_ollama_conversations_of_clients_fit_its_decoder(name):
     case = CONVERSATIONS[name]
     ledger = Ledger()
     read = conversation(case["input"], case.get("instructions"), ledger)
@@ -278,7 +278,7 @@ def test_what_clients_replay_is_what_its_decoder_takes(name):
     assert len(results) == sum(message["role"] == "tool" for message in request.messages)
 
 
-async def test_a_part_that_it_has_no_place_for_is_refused():
+async def test_ollama_message_part_that_is_unsupported_is_refused():
     parts = [text("Look."), {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,AAAA"}}]
     async with site(HI) as one:
         answer = await one.chat(messages=[{"role": "user", "content": parts}])
@@ -289,7 +289,7 @@ async def test_a_part_that_it_has_no_place_for_is_refused():
 # An answer that begins with what the client says
 
 
-async def test_an_answer_goes_on_behind_the_last_message():
+async def test_ollama_response_continues_the_last_message():
     messages = [USER, {"role": "assistant", "content": "<think>Hm"}]
     for stream in (True, False):
         async with site(Turn([says("m.</think>Hi")]), model={"format": "think"}) as one:
@@ -299,7 +299,7 @@ async def test_an_answer_goes_on_behind_the_last_message():
             assert "Hi" in told and "</think>" not in told
 
 
-async def test_a_response_is_a_message_of_its_own():
+async def test_ollama_last_message_is_not_continued_in_responses():
     past = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Yes."}]
     async with site(HI) as one:
         answer = await one.respond(input=past, tools=FLAT)

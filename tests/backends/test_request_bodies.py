@@ -13,24 +13,24 @@ NAMED = [(file, name) for file in FILES for name in cases(file)]
 
 
 @pytest.mark.parametrize(("file", "name"), NAMED, ids=[f"{file.stem}: {name}"[:80] for file, name in NAMED])
-def test_every_server_is_asked_what_it_is_to_be_asked(file, name):
+def test_upstream_request_body_is_the_recorded_one(file, name):
     assert written(golden(file, name)) == written(cases(file)[name]), "python tests/upstream/regenerate.py"
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_a_file_is_written_as_it_is_written_anew(file):
+def test_upstream_request_file_is_written_as_regenerated(file):
     told = cases(file)
     assert file.read_text("utf-8") == written([*told.values()] if file in BY_FIELD else told) + "\n"
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_a_body_is_all_there_in_its_difference(file):
+def test_upstream_request_body_is_restored_from_its_difference(file):
     asked = [one["body"] for kinds in outcomes(file).values() for one in kinds.values() if "body" in one]
     for body in asked:
         assert applied(*difference(asked[0], body), asked[0]) == body
 
 
-def test_each_field_that_has_a_verdict_has_a_row():
+def test_upstream_request_cases_cover_every_field_with_a_verdict():
     """Those on the page: all of the API, and all others that more than one kind has a word for."""
     tables = [part for part in PAGE.read_text("utf-8").split("\n## ") if part.startswith("Fields")]
     known = set(re.findall(r"^\| `([^`]+)`", "\n".join(tables), re.MULTILINE))

@@ -10,7 +10,7 @@ from support.backend_requests import FIELDS, outcomes
 
 
 @pytest.mark.timeout(600)
-def test_a_real_server_takes_what_it_is_asked():
+def test_upstream_request_bodies_are_taken_by_a_real_llamacpp():
     """But for a format that only others know, of which it says so itself."""
     asked = {name: kinds["llamacpp"]["body"] for name, kinds in outcomes(FIELDS).items() if "body" in kinds["llamacpp"]}
     with demo.start("--threads", "1", out=io.StringIO()) as url:

@@ -76,7 +76,7 @@ SGLANG = [
         for what, *row in rows
     ],
 )
-def test_what_an_engine_reads_otherwise_means_one_thing(format, text, events):
+def test_format_reads_texts_that_engines_misread_the_same_under_every_cut(format, text, events):
     assert written(said([text], format)) == events
     for size in (1, 2, 3, 7):
         assert written(said([text[i : i + size] for i in range(0, len(text), size)], format)) == events
@@ -84,7 +84,7 @@ def test_what_an_engine_reads_otherwise_means_one_thing(format, text, events):
         assert written(said([text[:place], text[place:]], format)) == events
 
 
-def test_the_id_that_mistral_writes_is_kept():
+def test_tool_call_id_of_mistral_is_kept():
     text = '[TOOL_CALLS]f[CALL_ID]a1B2c3D4e[ARGS]{"a": "x"}'
     for pieces in ([text], singly(text)):
         events = said(pieces, "mistral")

@@ -24,7 +24,7 @@ TOOLS = [{"type": "function", "function": {"name": "clock", "parameters": {"type
 CALL = "<tool_call>\n<function=clock>\n</function>\n</tool_call>"
 
 
-def folded(answer):
+def parts_of(answer):
     """The reasoning, the content and the calls of an answer, streamed or whole."""
     if not answer.headers["content-type"].startswith("text/event-stream"):
         message = answer.json()["choices"][0]["message"]
@@ -43,11 +43,11 @@ def folded(answer):
     return reasoning, content, calls
 
 
-def says(text):
+def stream_of(text):
     return stream(*(chunk(piece) for piece in text), chunk(finish="stop"))
 
 
-def told(answer):
+def format_header(answer):
     return answer.headers["x-gateway-format"]
 
 
@@ -74,24 +74,24 @@ DEBUG = {"x-gateway-debug": "1"}
         ("Mistral-Small-3.2-24B-Instruct-2506", "mistral", False),
     ],
 )
-def test_a_models_name_tells_its_format(name, format, thought):
+def test_format_is_chosen_by_the_name_of_the_model(name, format, thought):
     chosen = by_name((name,))
     assert (chosen.format, chosen.thought_open) == (format, thought)
     assert chosen.reason.startswith("its name matches ")
 
 
-def test_a_name_that_nobody_knows_leaves_it_to_the_text():
+def test_format_is_auto_for_an_unknown_name():
     assert (by_name(("m",)).format, by_name(("m", "qwen3-8b")).format) == ("auto", "hermes_json")
 
 
-def test_the_operators_word_wins_and_the_profile_still_tells_how_an_answer_begins():
+def test_format_of_the_operator_wins_and_the_profile_still_opens_reasoning():
     chosen = by_name(("qwq-32b",), "think")
     assert (chosen.format, chosen.reason, chosen.thought_open) == ("think", "configured", True)
     assert by_name(("lfm2-1.2b",), "lfm2_pythonic").in_thought == "last"
     assert by_name(("lfm2-1.2b",), "hermes_json").in_thought is None
 
 
-def test_each_profile_names_a_format_and_can_be_reached():
+def test_format_profiles_name_known_formats_and_are_reachable():
     for profile in profiles():
         assert profile.format == canonical(profile.format) and profile.format in FORMATS
         names = [pattern.replace("[5-9]", "5").replace("[4-9]", "4").replace("[2-9]", "2") for pattern in profile.match]
@@ -99,14 +99,14 @@ def test_each_profile_names_a_format_and_can_be_reached():
         assert any(known([name])[0] == profile for name in names), profile
 
 
-def test_it_is_the_first_pattern_that_fits():
+def test_format_profile_is_that_of_the_first_pattern_that_fits():
     globs = [(profile, pattern) for profile in profiles() for pattern in profile.match]
     words = {pattern.strip("*").replace("*", "-") for _, pattern in globs}
     for name in words | {f"a-{word}-5" for word in words} | {"", "unheard-of", "qwen3.7", "glm-4.6"}:
         assert known([name]) == next((glob for glob in globs if fnmatchcase(name, glob[1])), None)
 
 
-def test_each_format_has_a_profile_unless_no_name_tells_of_it():
+def test_formats_have_a_profile_unless_they_are_nameless():
     nameless = {"native", "auto", "bare_json", "response_template"}
     assert {profile.format for profile in profiles()} == set(FORMATS) - nameless
 
@@ -114,7 +114,7 @@ def test_each_format_has_a_profile_unless_no_name_tells_of_it():
 # By its template
 
 
-def test_a_template_tells_the_format_by_its_signs():
+def test_format_is_chosen_by_the_signs_of_a_template():
     chosen = by_template("<tool_call> {{ '<function=' + name + '>' }} <parameter= and {\"name\":", FORMATS)
     assert (chosen.format, chosen.reason) == (
         "qwen_xml",
@@ -135,25 +135,25 @@ def test_a_template_tells_the_format_by_its_signs():
         ("vllm", "/tokenizer_info", {"chat_template": "<tool_call> <function=x> <parameter=y>"}),
     ],
 )
-async def test_a_model_without_a_known_name_is_known_by_its_template(kind, path, answer):
+async def test_format_of_an_unknown_name_is_chosen_by_the_template(kind, path, answer):
     native = whole(ollama.Turn([ollama.says(CALL)]).data(), type="application/x-ndjson")
-    async with gateway(native if kind == "ollama" else says(CALL), backend={"kind": kind}) as site:
+    async with gateway(native if kind == "ollama" else stream_of(CALL), backend={"kind": kind}) as site:
         site.upstream.shown[path] = whole(answer)
         for _ in range(2):
             got = await site.chat(stream=True, tools=TOOLS, headers=DEBUG)
-            assert told(got) == "qwen_xml; its chat template has <tool_call> and <function= and <parameter="
-            assert folded(got) == ("", "", [{"name": "clock", "arguments": "{}"}])
+            assert format_header(got) == "qwen_xml; its chat template has <tool_call> and <function= and <parameter="
+            assert parts_of(got) == ("", "", [{"name": "clock", "arguments": "{}"}])
         assert [asked.path.partition("?")[0] for asked in site.upstream.aside].count(path) == 1
 
 
 @pytest.mark.parametrize("answer", [whole([]), whole({"chat_template": 7}), whole(b"no"), whole({}, status=500)])
-async def test_a_template_that_cannot_be_read_is_none(answer):
+async def test_template_that_cannot_be_read_is_ignored(answer):
     async with gateway(HELLO, backend={"kind": "llamacpp"}) as site:
         site.upstream.shown["/props"] = answer
-        assert told(await site.chat(headers=DEBUG)).startswith("auto; its name is unknown")
+        assert format_header(await site.chat(headers=DEBUG)).startswith("auto; its name is unknown")
 
 
-async def test_a_server_that_could_not_be_reached_is_asked_again_later():
+async def test_template_is_asked_for_again_if_the_server_was_unreachable():
     now, asked = [0.0], []
 
     def answer(request):
@@ -175,7 +175,7 @@ async def test_a_server_that_could_not_be_reached_is_asked_again_later():
         assert (await learner.known("m")).template == "hello" and len(asked) == 2
 
 
-async def test_a_client_that_goes_while_the_template_is_asked_for_is_not_waited_for():
+async def test_disconnect_during_the_template_lookup_ends_the_request():
     async with gateway(HELLO, backend={"kind": "llamacpp"}) as site:
         site.upstream.shown["/props"] = [HANG]
         asking = asyncio.create_task(site.chat())
@@ -186,7 +186,7 @@ async def test_a_client_that_goes_while_the_template_is_asked_for_is_not_waited_
         assert site.upstream.posts == []
 
 
-def test_without_any_name_the_tags_tell_the_family():
+def test_format_auto_reads_the_examples_of_all_formats_but_four():
     tools = {"get_weather": {"properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}}
     told = {}
     for name, row in FORMATS.items():
@@ -212,22 +212,22 @@ THINKING = "I think.\n</think>\n\nYes."
         ("vllm", "/tokenize", {"token_strs": ["<|im_start|>", "assistant", "Ċ", "<think>", "Ċ"]}),
     ],
 )
-async def test_the_rendered_prompt_tells_that_an_answer_begins_inside_a_thought(kind, path, answer):
-    async with gateway(says(THINKING), backend={"kind": kind}, model={"format": "hermes_json"}) as site:
+async def test_reasoning_is_open_if_the_rendered_prompt_opens_it(kind, path, answer):
+    async with gateway(stream_of(THINKING), backend={"kind": kind}, model={"format": "hermes_json"}) as site:
         site.upstream.shown[path] = whole(answer)
         got = await site.chat(stream=True, headers=DEBUG, chat_template_kwargs={"style": "plain"})
-        assert told(got) == "hermes_json; configured; answers begin inside a thought"
-        assert folded(got)[:2] == ("I think.\n", "Yes.")
+        assert format_header(got) == "hermes_json; configured; answers begin inside a thought"
+        assert parts_of(got)[:2] == ("I think.\n", "Yes.")
         (asked,) = (asked for asked in site.upstream.aside if asked.path == path)
         assert asked.json["chat_template_kwargs"] == {"style": "plain"}
 
 
-async def test_a_prompt_that_opens_nothing_wins_over_the_profile():
+async def test_reasoning_is_closed_if_the_rendered_prompt_does_not_open_it():
     async with gateway(
-        says("Yes."), backend={"kind": "llamacpp"}, model={"format": "think", "upstream_model": "qwq"}
+        stream_of("Yes."), backend={"kind": "llamacpp"}, model={"format": "think", "upstream_model": "qwq"}
     ) as site:
         site.upstream.shown["/apply-template"] = whole({"prompt": "<|im_start|>assistant\n"})
-        assert folded(await site.chat(stream=True))[:2] == ("", "Yes.")
+        assert parts_of(await site.chat(stream=True))[:2] == ("", "Yes.")
 
 
 @pytest.mark.parametrize(
@@ -245,30 +245,30 @@ async def test_a_prompt_that_opens_nothing_wins_over_the_profile():
         ({"thinking": {"type": "enabled"}}, True),
     ],
 )
-async def test_a_profile_opens_the_thought_unless_the_client_wants_none(fields, inside):
-    async with gateway(says("Yes."), backend={"kind": "sglang"}, model={"upstream_model": "qwq-32b"}) as site:
-        assert folded(await site.chat(stream=True, **fields))[:2] == (("Yes.", "") if inside else ("", "Yes."))
+async def test_reasoning_is_open_by_the_profile_unless_the_client_wants_none(fields, inside):
+    async with gateway(stream_of("Yes."), backend={"kind": "sglang"}, model={"upstream_model": "qwq-32b"}) as site:
+        assert parts_of(await site.chat(stream=True, **fields))[:2] == (("Yes.", "") if inside else ("", "Yes."))
 
 
 @pytest.mark.parametrize(("word", "inside"), [("open", True), ("closed", False)])
-async def test_the_operators_word_on_thoughts_holds(word, inside):
-    async with gateway(says("Yes."), model={"upstream_model": "qwq-32b", "thought": word}) as site:
-        assert folded(await site.chat(stream=True))[:2] == (("Yes.", "") if inside else ("", "Yes."))
+async def test_reasoning_is_open_or_closed_as_the_operator_says(word, inside):
+    async with gateway(stream_of("Yes."), model={"upstream_model": "qwq-32b", "thought": word}) as site:
+        assert parts_of(await site.chat(stream=True))[:2] == (("Yes.", "") if inside else ("", "Yes."))
 
 
-async def test_a_backend_that_parses_by_itself_opens_no_thought_here():
-    async with gateway(says("Yes."), backend={"kind": "lmstudio"}, model={"upstream_model": "qwq"}) as site:
-        assert folded(await site.chat(stream=True))[:2] == ("", "Yes.")
+async def test_reasoning_is_closed_if_the_backend_parses_by_itself():
+    async with gateway(stream_of("Yes."), backend={"kind": "lmstudio"}, model={"upstream_model": "qwq"}) as site:
+        assert parts_of(await site.chat(stream=True))[:2] == ("", "Yes.")
 
 
-async def test_the_root_of_a_served_name_is_a_name_of_the_model_too():
+async def test_format_is_chosen_by_the_root_of_a_served_name():
     models = whole(
         {"object": "list", "data": [{"id": "prod", "root": "Qwen/Qwen3-Coder-30B"}, {"id": "odd", "root": 7}]}
     )
-    async with gateway(says(CALL), backend={"kind": "sglang"}, model=False, models=models) as site:
+    async with gateway(stream_of(CALL), backend={"kind": "sglang"}, model=False, models=models) as site:
         got = await site.chat(model="prod", tools=TOOLS, stream=True, headers=DEBUG)
-        assert told(got) == "qwen_xml; its name matches *qwen3-coder*"
-        assert told(await site.chat(model="odd", stream=True, headers=DEBUG)).startswith("auto; ")
+        assert format_header(got) == "qwen_xml; its name matches *qwen3-coder*"
+        assert format_header(await site.chat(model="odd", stream=True, headers=DEBUG)).startswith("auto; ")
 
 
 # What the backend is asked for it
@@ -283,7 +283,7 @@ async def test_the_root_of_a_served_name_is_a_name_of_the_model_too():
         ("llamacpp", "mistral", {}),
     ],
 )
-async def test_special_tokens_stay_in_the_text_where_a_format_needs_them(kind, format, wanted):
+async def test_special_tokens_are_kept_for_formats_that_need_them(kind, format, wanted):
     async with gateway(HELLO, backend={"kind": kind}, model={"format": format}) as site:
         await site.chat(stream=True)
         assert {name: value for name, value in site.asked.items() if name.endswith("special_tokens")} == wanted
@@ -293,8 +293,8 @@ async def test_special_tokens_stay_in_the_text_where_a_format_needs_them(kind, f
         )  # which knows no such thing
 
 
-async def test_calls_get_ids_that_mistrals_templates_take_back():
-    async with gateway(says('[TOOL_CALLS]clock[ARGS]{"a": 1}'), model={"format": "mistral"}) as site:
+async def test_tool_call_ids_fit_the_template_of_mistral():
+    async with gateway(stream_of('[TOOL_CALLS]clock[ARGS]{"a": 1}'), model={"format": "mistral"}) as site:
         answer = await site.chat(tools=TOOLS, stream=True)
         (id,) = (
             call["id"]
@@ -306,7 +306,7 @@ async def test_calls_get_ids_that_mistrals_templates_take_back():
         assert len(id) == 9 and id.isalnum()
 
 
-async def test_a_format_that_the_operator_brings_is_read_as_its_template_says():
+async def test_response_template_of_the_operator_is_used():
     template = {
         "fields": {
             "thinking": {"open": "<hm>", "close": "</hm>"},
@@ -315,11 +315,11 @@ async def test_a_format_that_the_operator_brings_is_read_as_its_template_says():
         }
     }
     model = {"format": "response_template", "response_template": template}
-    script = says('<hm>So.</hm>Look:<do>{"name": "clock", "arguments": {"a": 1}}</do>')
+    script = stream_of('<hm>So.</hm>Look:<do>{"name": "clock", "arguments": {"a": 1}}</do>')
     async with gateway(script, backend={"kind": "vllm"}, model=model) as site:
         got = await site.chat(tools=TOOLS, stream=True, headers=DEBUG)
-        assert told(got) == "response_template; configured"
-        assert folded(got) == ("So.", "Look:", [{"name": "clock", "arguments": '{"a": 1}'}])
+        assert format_header(got) == "response_template; configured"
+        assert parts_of(got) == ("So.", "Look:", [{"name": "clock", "arguments": '{"a": 1}'}])
         assert site.asked["skip_special_tokens"] is False
 
 
@@ -341,16 +341,16 @@ async def test_a_format_that_the_operator_brings_is_read_as_its_template_says():
         ({"type": "function", "function": {"name": "clock"}}, "{}", "{}"),
     ],
 )
-async def test_guided_json_is_the_call_that_had_to_come(choice, text, arguments, streamed):
-    script = says(text) if streamed else whole(said(text))
+async def test_tool_call_that_is_forced_is_read_from_guided_json(choice, text, arguments, streamed):
+    script = stream_of(text) if streamed else whole(said(text))
     async with gateway(script, backend={"kind": "vllm"}) as site:
         answer = await site.chat(stream=streamed, tools=TOOLS, tool_choice=choice)
-        assert folded(answer) == ("", "", [{"name": "clock", "arguments": arguments}])
+        assert parts_of(answer) == ("", "", [{"name": "clock", "arguments": arguments}])
 
 
-async def test_json_that_names_no_tool_stays_text_where_no_call_has_to_come():
-    async with gateway(says('{"name": "Ann", "arguments": {}}'), backend={"kind": "vllm"}) as site:
-        assert folded(await site.chat(stream=True, tools=TOOLS))[1] == '{"name": "Ann", "arguments": {}}'
+async def test_json_without_a_forced_tool_call_stays_text():
+    async with gateway(stream_of('{"name": "Ann", "arguments": {}}'), backend={"kind": "vllm"}) as site:
+        assert parts_of(await site.chat(stream=True, tools=TOOLS))[1] == '{"name": "Ann", "arguments": {}}'
 
 
 # A message that goes on
@@ -374,42 +374,42 @@ BEGUN = "<think>\nI see.\n</think>\n\nIt is "
         ({"content": "A <tool"}, "box.", ("", "box.", [])),
     ],
 )
-async def test_an_answer_goes_on_in_the_state_that_its_beginning_leaves(last, text, wanted):
+async def test_prefill_sets_the_state_in_which_a_response_is_read(last, text, wanted):
     messages = [{"role": "user", "content": "How is it?"}, {"role": "assistant", **last}]
-    async with gateway(says(text), backend={"kind": "vllm"}, model={"format": "hermes_json"}) as site:
+    async with gateway(stream_of(text), backend={"kind": "vllm"}, model={"format": "hermes_json"}) as site:
         answer = await site.chat(
             messages=messages, stream=True, tools=TOOLS, continue_final_message=True, add_generation_prompt=False
         )
-        assert folded(answer) == wanted
+        assert parts_of(answer) == wanted
 
 
-async def test_a_beginning_that_the_backend_repeats_is_not_sent_again():
+async def test_prefill_repeated_by_the_backend_is_not_sent():
     messages = [{"role": "user", "content": "How is it?"}, {"role": "assistant", "content": BEGUN}]
     for model in ({"format": "hermes_json"}, {"format": "native"}):
         async with gateway(
-            whole(said(BEGUN + "sunny.")), says("sunny."), backend={"kind": "llamacpp"}, model=model
+            whole(said(BEGUN + "sunny.")), stream_of("sunny."), backend={"kind": "llamacpp"}, model=model
         ) as site:
-            assert folded(await site.chat(messages=messages)) == ("", "sunny.", [])
-            assert folded(await site.chat(messages=messages, stream=True)) == ("", "sunny.", [])
+            assert parts_of(await site.chat(messages=messages)) == ("", "sunny.", [])
+            assert parts_of(await site.chat(messages=messages, stream=True)) == ("", "sunny.", [])
 
 
-async def test_a_thought_that_the_backend_repeats_is_not_sent_again():
+async def test_prefill_of_reasoning_repeated_by_the_backend_is_not_sent():
     messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "", "reasoning_content": "I count"}]
     repeated = whole(said("Three.", reasoning_content="I count on."))
     going_on = stream(chunk(reasoning_content=" on."), chunk("Three."), chunk(finish="stop"))
     async with gateway(repeated, going_on, backend={"kind": "llamacpp"}) as site:
-        assert folded(await site.chat(messages=messages)) == (" on.", "Three.", [])
-        assert folded(await site.chat(messages=messages, stream=True)) == (" on.", "Three.", [])
+        assert parts_of(await site.chat(messages=messages)) == (" on.", "Three.", [])
+        assert parts_of(await site.chat(messages=messages, stream=True)) == (" on.", "Three.", [])
 
 
-async def test_a_last_message_is_no_beginning_where_the_server_does_not_go_on_behind_it():
+async def test_prefill_is_ignored_if_the_server_does_not_continue_it():
     messages = [{"role": "user", "content": "How is it?"}, {"role": "assistant", "content": "<think>\nHm"}]
-    async with gateway(says("Sunny."), model={"format": "think"}) as site:
-        assert folded(await site.chat(messages=messages, stream=True)) == ("", "Sunny.", [])
+    async with gateway(stream_of("Sunny."), model={"format": "think"}) as site:
+        assert parts_of(await site.chat(messages=messages, stream=True)) == ("", "Sunny.", [])
         assert json.loads(json.dumps(site.asked))["messages"][-1]["content"] == "<think>\nHm"
 
 
-async def test_logprobs_of_a_thought_in_a_choice_stay_apart_after_the_beginning():
+async def test_logprobs_after_a_prefill_stay_with_the_text():
     messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "It is "}]
     entry = {"token": "sunny", "logprob": -0.5, "bytes": None, "top_logprobs": []}
     script = stream(

@@ -62,32 +62,32 @@ def rows(*tables):
 
 
 @pytest.mark.parametrize(("format", "forced", "text", "events"), rows(FORCED))
-def test_a_call_that_has_to_come_may_be_bare(format, forced, text, events):
+def test_forced_tool_call_may_be_bare_json(format, forced, text, events):
     context = Context(TOOLS, forced=forced)
     for pieces in ([text], singly(text)):
         assert written(said(pieces, format, context)) == events
 
 
-def test_what_is_too_short_to_be_a_forced_call_is_none():
+def test_forced_tool_call_that_is_too_short_is_dropped():
     for text in ("{", '{"na', '{"name": "f'):
         ledger = Ledger()
         assert written(said([text], context=Context(TOOLS, forced="f"), finish="length", ledger=ledger)) == []
         assert "truncated:tool_calls" in ledger.entries()
 
 
-def test_a_forced_call_that_is_cut_is_incomplete():
+def test_forced_tool_call_that_is_cut_is_incomplete():
     context = Context(TOOLS, forced="f")
     assert written(said(['{"a": "x'], context=context, finish="length")) == [["call", "f", '{"a": "x', "incomplete"]]
 
 
 @pytest.mark.parametrize(("policy", "text", "events"), rows(IN_THOUGHT))
-def test_a_call_in_a_thought(policy, text, events):
+def test_tool_call_in_reasoning_follows_the_policy(policy, text, events):
     context = Context(TOOLS, in_thought=policy)
     for pieces in ([text], singly(text)):
         assert written(said(pieces, context=context)) == events
 
 
-def test_a_thought_that_is_too_long_to_be_kept_brings_no_call():
+def test_reasoning_that_is_too_long_gives_no_tool_call():
     text = f"<think>{TAGGED}{'x' * 200}"
     context = Context(TOOLS, in_thought="last")
     for pieces in ([text], singly(text)):
@@ -95,7 +95,7 @@ def test_a_thought_that_is_too_long_to_be_kept_brings_no_call():
 
 
 @pytest.mark.parametrize(("prefill", "text", "events"), rows(PREFILLED))
-def test_only_what_follows_a_prefill_is_told(prefill, text, events):
+def test_prefill_is_not_sent_again(prefill, text, events):
     context = Context(TOOLS, prefill=prefill)
     for pieces in ([text], singly(text)):
         assert written(said(pieces, context=context)) == events

@@ -22,14 +22,14 @@ VLLMS = """
 """
 
 
-def test_our_names_are_these():
+def test_format_names_are_fixed():
     assert set(OURS.split()) == set(FORMATS)
     assert all(canonical(name) == name for name in FORMATS)
 
 
-def test_vllms_parsers_are_known_by_their_names():
+def test_format_names_include_the_parsers_of_vllm():
     assert set(VLLMS.split()) <= names()
 
 
-def test_a_configuration_knows_a_template_by_all_names_of_its_format():
+def test_format_names_of_response_template_are_known_to_the_config():
     assert set(BROUGHT) == {name for name in names() if canonical(name) == "response_template"}

@@ -84,14 +84,14 @@ def work(format, text, delta):
     """What it takes to parse a text in deltas of such a size."""
     tally = SimpleNamespace(copied=0, calls=0)
 
-    def counted(_, event, __):
+    def count_call(_, event, __):
         if event in ("call", "c_call"):
             tally.calls += 1
 
     deltas = [text[begin : begin + delta] for begin in range(0, len(text), delta)]
     read = Watched(tally)
-    gc.disable()  # whoever watches it would be counted
-    sys.setprofile(counted)
+    gc.disable()  # callbacks of the collector would be counted
+    sys.setprofile(count_call)
     try:
         parse = Parse(read, FORMATS[format].parse(read, Silent(), OFFERED))
         for piece in deltas:
@@ -127,7 +127,7 @@ def fill(around, piece, size):
 
 @pytest.mark.parametrize("format", sorted(ENCODERS))
 @untraced
-def test_the_work_for_a_character_does_not_grow_with_the_text(format):
+def test_format_work_per_character_does_not_grow_with_the_text(format):
     for where, around in places(ENCODERS[format]).items():
         for piece in (*PIECES, *some_tags(format)):
             small, large = fill(around, piece, SMALL), fill(around, piece, LARGE)
@@ -143,7 +143,7 @@ ONE_OF_EACH_GRAMMAR = (
 
 
 @untraced
-def test_tokens_that_end_nothing_cost_the_same_from_a_bound_on():
+def test_format_work_for_end_tokens_is_bounded():
     small, large = ("<|im_end|>" * (size // 10) for size in (LARGE, 8 * LARGE))
     assert work("hermes_json", large, DELTA) < work("hermes_json", small, DELTA) * 8 * FACTOR
 
@@ -151,7 +151,7 @@ def test_tokens_that_end_nothing_cost_the_same_from_a_bound_on():
 @pytest.mark.parametrize("format", ONE_OF_EACH_GRAMMAR)
 @pytest.mark.parametrize(("where", "piece"), [("argument", "a[i] = x;\n"), ("untyped", "[")], ids=["code", "brackets"])
 @untraced
-def test_a_megabyte_costs_no_more_per_character(format, where, piece):
+def test_format_work_per_character_is_flat_up_to_a_megabyte(format, where, piece):
     around, ratio = places(ENCODERS[format])[where], HUGE // MANY * FACTOR
     many, huge = fill(around, piece, MANY), fill(around, piece, HUGE)
     assert work(format, huge, 16 * DELTA) < work(format, many, 16 * DELTA) * ratio
@@ -175,7 +175,7 @@ NESTING = (
 
 @pytest.mark.parametrize("format", sorted(FORMATS))
 @untraced
-def test_nothing_is_too_deep(format):
+def test_format_takes_any_depth_of_nesting(format):
     """What opens again and again, and never closes, is no exception."""
     around = places(ENCODERS[format]).values() if format in ENCODERS else []
     for before in ("", *some_tags(format), *(before for before, _ in around)):

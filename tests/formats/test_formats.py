@@ -40,7 +40,7 @@ def cases():
 
 
 @pytest.mark.parametrize(("format", "case"), list(cases()))
-def test_a_case_means_the_same_under_every_cut(format, case):
+def test_format_case_means_the_same_under_every_cut(format, case):
     text, ledger, how = case["text"], Ledger(), (format, context_of(case), case.get("finish", "stop"))
     whole = said([text], *how, ledger)
     assert written(whole) == case["events"]
@@ -59,19 +59,19 @@ def check_cuts(text, how, whole):
 # The table
 
 
-def test_each_format_has_a_row_a_case_file_and_an_encoder():
+def test_formats_have_a_case_file_and_an_encoder():
     assert {path.stem for path in CASES.glob("*.json")} == set(FORMATS)
     assert {*FORMATS} - WITHOUT_CALLS <= {*ENCODERS} <= {*FORMATS}
 
 
-def test_aliases_name_formats_and_nothing_twice():
+def test_format_aliases_are_unique_and_name_formats():
     aliases = [alias for row in FORMATS.values() for alias in row.aliases]
     assert names() == {*FORMATS, *aliases} and len(names()) == len(FORMATS) + len(aliases)
     assert canonical("hermes") == "hermes_json" and canonical("think") == "think"
 
 
 @pytest.mark.parametrize("name", sorted({*FORMATS} - WITHOUT_CALLS))
-def test_an_example_shows_a_call_with_nothing_left_over(name):
+def test_format_example_is_one_tool_call(name):
     weather = {"get_weather": {"properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}}
     events = written(said([FORMATS[name].example], name, Context(weather)))
     assert [(tool, json.loads(args)) for tool, args in calls(events)] == [("get_weather", {"city": "Paris", "days": 3})]
@@ -113,7 +113,7 @@ def contexts():
 
 
 @each_format
-def test_any_cut_of_any_text_means_the_same(format):
+def test_format_reads_any_text_the_same_under_any_cut(format):
     @settings(max_examples=EXAMPLES, deadline=None)
     @given(text=garbage(format), context=contexts(), finish=st.sampled_from(["stop", "length"]), data=st.data())
     def check(text, context, finish, data):
@@ -126,7 +126,7 @@ def test_any_cut_of_any_text_means_the_same(format):
 
 
 @each_format
-def test_what_was_cut_off_is_the_beginning_of_the_whole(format):
+def test_format_reads_a_cut_text_as_the_beginning_of_the_whole(format):
     """But for white space at its end, which a tag might have taken."""
 
     @settings(max_examples=EXAMPLES, deadline=None)
@@ -145,7 +145,7 @@ def test_what_was_cut_off_is_the_beginning_of_the_whole(format):
 
 
 @each_format
-def test_no_word_is_lost(format):
+def test_format_loses_no_word(format):
     numbered = count()
     words = st.builds(lambda: f"\nword{next(numbered)};\n")
 
@@ -163,7 +163,7 @@ def test_no_word_is_lost(format):
 
 
 @each_format
-def test_what_follows_a_prefill_is_the_rest_of_the_whole(format):
+def test_format_reads_the_text_after_a_prefill_as_the_rest_of_the_whole(format):
     """Text of the prefill does not come again; a call that it leaves open is told whole, one that it ended is not."""
 
     @settings(max_examples=EXAMPLES, deadline=None)
@@ -194,7 +194,7 @@ def is_in_order(part, text):
 
 
 @each_format
-def test_text_without_a_tag_is_just_text(format):
+def test_text_without_a_tag_stays_text(format):
     markup = FORMATS[format].parse
     tags = getattr(markup, "without_calls", None)
 
@@ -212,17 +212,17 @@ def test_text_without_a_tag_is_just_text(format):
 # The edges of the core
 
 
-def test_the_longer_of_two_markers_is_found_however_it_is_cut():
+def test_markers_find_the_longer_of_two():
     markers = Markers("[", "[THINK]", "<a", "<a>")
     assert markers.short == {"[", "<a"} and markers.search("x[THINK]")[0] == "[THINK]"
 
 
-def test_a_family_that_does_not_think_says_all_as_text_where_there_are_no_tools():
+def test_format_without_reasoning_and_tools_reads_all_as_text():
     without = replace(setting(), format=Markup(thoughts={}), context=Context({}, thought_open=True))
     assert written(Normaliser(without).feed(Text(0, "<think>a</think>"))) == [["text", "<think>a</think>"]]
 
 
-def test_a_marker_of_one_character_holds_nothing_back():
+def test_marker_of_one_character_holds_nothing_back():
     assert Markers("|").tail("a|") == 0
 
 
@@ -231,7 +231,7 @@ def test_a_marker_of_one_character_holds_nothing_back():
         "".join
     )
 )
-def test_arguments_in_a_string_are_decoded_as_json_does_however_they_are_cut(inside):
+def test_tool_call_arguments_in_a_string_are_the_same_under_any_cut(inside):
     text = '<tool_call>{"name": "f", "arguments": "' + inside + '"}</tool_call>'
     assert said([text]) == said(singly(text))
 
@@ -246,14 +246,14 @@ def test_arguments_in_a_string_are_decoded_as_json_does_however_they_are_cut(ins
         ("a\nb", "a\nb"),
     ],
 )
-def test_odd_escapes_are_kept_or_replaced(inside, wanted):
+def test_tool_call_arguments_keep_or_replace_odd_escapes(inside, wanted):
     text = f'<tool_call>{{"name": "f", "arguments": "{inside}"}}</tool_call>'
     for pieces in ([text], singly(text)):
         assert "".join(e.json for e in said(pieces) if isinstance(e, ToolArgs)).startswith(wanted)
 
 
 @pytest.mark.parametrize("early", ['{"arguments": {"a": "%s"}, "name": "f"}', '{"x": "%s'])
-def test_what_may_yet_be_a_call_is_held_back_only_so_far(early):
+def test_tool_call_candidate_is_held_back_up_to_a_limit(early):
     text = "<tool_call>" + early % ("x" * 5000)
     for pieces in ([text], singly(text)):
         first, *_ = said(pieces, limit=1000)
@@ -261,7 +261,7 @@ def test_what_may_yet_be_a_call_is_held_back_only_so_far(early):
     assert "".join(e.text for e in said([text], limit=1000) if isinstance(e, Text)).startswith(text[:1000])
 
 
-def test_a_text_parser_ends_with_its_stream():
+def test_text_parser_ends_with_its_stream():
     assert events_of([b"data: {}\n\n", b"data: [DONE]\n\n"]) == [
         Finish(0, "stop"),
         *events_of([b"data: [DONE]\n\n"])[1:],

@@ -66,7 +66,7 @@ async def _all_answers(url):
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_the_example_of_a_format_is_a_call_when_a_real_server_streams_it(answers, name):
+def test_format_example_from_a_real_server_is_a_tool_call(answers, name):
     choice = answers[name]
     (call,) = choice.message.tool_calls
     assert (call.function.name, json.loads(call.function.arguments)) == ("get_weather", {"city": "Paris", "days": 3})

@@ -16,14 +16,14 @@ WORDS = st.text(st.sampled_from("ab <]^-\\[\n\u00a0\u2028"), max_size=8)
 
 
 @given(WORDS)
-def test_what_fits_has_none_of_the_characters(text):
+def test_passage_takes_a_text_without_the_stop_characters(text):
     clear = bool(text) and STOPS.isdisjoint(text) and ENDS.isdisjoint(text)
     assert bool(without(STOPS, ENDS)(text)) == clear
     assert bool(without(STOPS, ENDS, trimmed=True)(text)) == (clear and not text[-1].isspace())
     assert bool(without(frozenset(), frozenset())(text)) == bool(text)
 
 
-class Steps:
+class CountedSteps:
     """A format that counts how often it is resumed."""
 
     def __init__(self, verb, ends=None):
@@ -54,8 +54,8 @@ class Steps:
     ],
     ids=["until", "trimmed_until", "rest", "characters"],
 )
-def test_a_format_that_waits_is_not_resumed_for_what_fits(verb, passing, stopping):
-    steps = Steps(verb)
+def test_passage_does_not_resume_a_waiting_format(verb, passing, stopping):
+    steps = CountedSteps(verb)
     assert steps.feed(*passing) == 0 and steps.said == passing
     for text in stopping:  # the first goes the long way, and the second as long as something waits
         assert steps.feed(text) == 1
@@ -63,16 +63,16 @@ def test_a_format_that_waits_is_not_resumed_for_what_fits(verb, passing, stoppin
     assert steps.read.offset == sum(map(len, [*passing, *stopping, *passing])) == steps.read.fed
 
 
-def test_a_json_string_is_passed_by_its_own_characters():
-    steps = Steps(lambda read, put: read.json(put))
+def test_passage_of_a_json_string_stops_at_its_quote():
+    steps = CountedSteps(lambda read, put: read.json(put))
     assert steps.feed('{"a') == 1
     assert steps.feed(": {}, [") == 0
     assert steps.feed('"') == 1
     assert steps.feed("{") == 1
 
 
-def test_what_may_end_a_turn_is_looked_at():
-    steps = Steps(lambda read, put: read.rest(put), Ends("<end>"))
+def test_passage_stops_at_a_possible_end_token():
+    steps = CountedSteps(lambda read, put: read.rest(put), Ends("<end>"))
     assert steps.feed("one", " two") == 0
     assert steps.feed("<en") == 1
     assert steps.feed("three") == 1, "something is held"
@@ -80,15 +80,15 @@ def test_what_may_end_a_turn_is_looked_at():
     assert steps.said == ["one", " two", "<enthree", "four"]
 
 
-def test_what_is_remembered_is_not_passed():
+def test_passage_is_off_while_the_reader_records():
     def verb(read, put):
         read.record()
         return read.rest(put)
 
-    assert Steps(verb).feed("one", "two") == 2
+    assert CountedSteps(verb).feed("one", "two") == 2
 
 
-def test_a_format_that_has_ended_takes_no_more():
+def test_parser_that_is_done_takes_no_more():
     read = Reader()
     parse = Parse(read, read.string())
     parse.feed('"a"')
@@ -98,19 +98,19 @@ def test_a_format_that_has_ended_takes_no_more():
 
 
 @pytest.mark.parametrize("format", ["think", "hermes_json", "harmony", "qwen_xml"])
-def test_it_is_the_way_of_plain_text_in_a_real_format(format):
+def test_passage_takes_plain_text_in_real_formats(format):
     said = []
 
-    class Told:
+    class Emit:
         text = reasoning = staticmethod(said.append)
 
-    def counted(run):
+    def recorded(run):
         for passage in run:
             passed.append(passage)
             yield passage
 
     passed, read = [], Reader()
-    parse = Parse(read, counted(FORMATS[format].parse(read, Told(), Context({"f": {}}))))
+    parse = Parse(read, recorded(FORMATS[format].parse(read, Emit(), Context({"f": {}}))))
     begin = "<|channel|>final<|message|>" if format == "harmony" else "Well"
     parse.feed(begin)
     before = len(passed)

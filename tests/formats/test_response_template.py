@@ -156,7 +156,7 @@ PYTHON = {
 }
 
 
-def said(template, pieces, *, tools=TOOLS, thought_open=False, finish="stop", ledger=None):
+def events_from(template, pieces, *, tools=TOOLS, thought_open=False, finish="stop", ledger=None):
     """The events of a text that came in these pieces."""
     how = replace(setting(ledger=ledger), format=compile(template), context=Context(tools, thought_open))
     normaliser = Normaliser(how)
@@ -268,12 +268,12 @@ CASES = [
 
 
 @pytest.mark.parametrize(("template", "whole", "events"), CASES)
-def test_a_text_means_what_the_template_says_under_every_cut(template, whole, events):
-    meant = said(template, [whole])
+def test_response_template_gives_the_same_events_under_every_cut(template, whole, events):
+    meant = events_from(template, [whole])
     assert written(meant) == events
     assert grammatical(meant)
     for cuts in [singly(whole), *([whole[:i], whole[i:]] for i in range(len(whole)))]:
-        assert said(template, cuts) == meant
+        assert events_from(template, cuts) == meant
 
 
 ANY = st.lists(
@@ -295,10 +295,10 @@ ANY = st.lists(
     finish=st.sampled_from(["stop", "length"]),
     data=st.data(),
 )
-def test_any_cut_of_any_text_means_the_same(text, template, thought_open, finish, data):
+def test_response_template_reads_any_text_the_same_under_any_cut(text, template, thought_open, finish, data):
     how = {"thought_open": thought_open, "finish": finish}
-    whole = said(template, [text], **how)
-    assert whole == said(template, cut(data, text), **how) == said(template, singly(text), **how)
+    whole = events_from(template, [text], **how)
+    assert whole == events_from(template, cut(data, text), **how) == events_from(template, singly(text), **how)
     assert grammatical(whole)
 
 
@@ -315,24 +315,24 @@ def test_any_cut_of_any_text_means_the_same(text, template, thought_open, finish
         (BEAM, ACTION, [call("f", "{}", "incomplete")], []),
     ],
 )
-def test_a_cut_call_is_passed_on_as_far_as_it_came(template, whole, events, ledger):
+def test_response_template_passes_a_cut_tool_call_as_incomplete(template, whole, events, ledger):
     noted = Ledger()
     for pieces in ([whole], singly(whole)):
-        assert written(said(template, pieces, finish="length", ledger=noted)) == events
+        assert written(events_from(template, pieces, finish="length", ledger=noted)) == events
     assert noted.entries() == ledger
 
 
-def test_a_thought_may_be_open_already():
-    assert written(said(GEMMA, ["plan<channel|>Hi."], thought_open=True)) == [thought("plan"), text("Hi.")]
-    assert written(said(GLM, ["Hi."], thought_open=True)) == [text("Hi.")]
+def test_response_template_may_begin_inside_reasoning():
+    assert written(events_from(GEMMA, ["plan<channel|>Hi."], thought_open=True)) == [thought("plan"), text("Hi.")]
+    assert written(events_from(GLM, ["Hi."], thought_open=True)) == [text("Hi.")]
 
 
-def test_without_tools_the_tags_of_calls_are_text():
-    assert written(said(GEMMA, [CALL], tools={})) == [text(CALL)]
+def test_response_template_reads_tool_call_tags_as_text_without_tools():
+    assert written(events_from(GEMMA, [CALL], tools={})) == [text(CALL)]
 
 
-def test_an_id_is_the_one_of_the_text():
-    assert [said(one, [whole])[0].id for one, whole in [
+def test_response_template_takes_the_tool_call_id_from_the_text():
+    assert [events_from(one, [whole])[0].id for one, whole in [
         (OWN, '[[call]]{"key": "k1", "do": "f", "with": {}}'),
         (IDS, "@f:7 {}"),
         (IDS, "@f: {}"),
@@ -342,7 +342,7 @@ def test_an_id_is_the_one_of_the_text():
 # What is wrong in one
 
 
-def wrong(field=None, **template):
+def errors_of(field=None, **template):
     """All that is said of a template whose field tool_calls, or which as a whole, is wrong."""
     if field is not None:
         template = {"fields": {"tool_calls": field}}
@@ -378,8 +378,8 @@ TAG = "content_args.tag_pattern: should be tags around a key and a value, like <
         ({"fields": {"thinking": {"open": "<a>"}, "tool_calls": {"open": "<a>"}}}, "fields: '<a>' opens two of them"),
     ],
 )  # fmt: skip
-def test_a_wrong_template_is_told_with_its_place(template, said):
-    assert wrong(**template) == said
+def test_response_template_error_names_its_place(template, said):
+    assert errors_of(**template) == said
 
 
 XML = {"open_pattern": "<a>(?P<name>.+)", "close": "</a>", "content": "xml-inline", "transform": NAMED}
@@ -412,14 +412,14 @@ GOOD_TAG = "<k>(?P<key>.+?)</k><v>(?P<value>.*?)</v>"
         ({**XML, "content_args": {"tag_pattern": GOOD_TAG, "value_parser": {"name": "yaml"}}}, "content_args.value_parser.name: should be one of: text, json, int, float, bool"),
     ],
 )  # fmt: skip
-def test_a_wrong_field_is_told_with_its_place(field, said):
+def test_response_template_error_names_the_field_of_tool_calls(field, said):
     prefix = "fields.tool_calls."
-    assert wrong(field).replace(prefix, "") == said
+    assert errors_of(field).replace(prefix, "") == said
 
 
-def test_text_between_tags_needs_an_end():
+def test_response_template_of_inline_xml_needs_a_close():
     field = {"open_pattern": "@(?P<name>.+)", "content": "xml-inline", "content_args": {"tag_pattern": GOOD_TAG}}
-    assert wrong(field | {"transform": NAMED}) == (
+    assert errors_of(field | {"transform": NAMED}) == (
         "fields.tool_calls.close: is missing; where values are text, only a tag can tell that a call has ended"
     )
 
@@ -443,13 +443,13 @@ def test_text_between_tags_needs_an_end():
         ("a?b?c?d?e?f?g?", "stands for more than 64 texts"),
     ],
 )  # fmt: skip
-def test_a_pattern_that_is_too_much_is_refused(pattern, said):
-    assert wrong({"open_pattern": pattern}) == f"fields.tool_calls.open_pattern: {said}"
+def test_response_template_pattern_that_is_unsupported_is_refused(pattern, said):
+    assert errors_of({"open_pattern": pattern}) == f"fields.tool_calls.open_pattern: {said}"
 
 
-def test_all_faults_are_told_at_once():
+def test_response_template_errors_are_reported_together():
     template = {"version": 3, "fields": {"thinking": {}, "content": {"content": "int"}, "tool_calls": {"open": 3}}}
-    assert [line.partition(":")[0] for line in wrong(**template).splitlines()] == [
+    assert [line.partition(":")[0] for line in errors_of(**template).splitlines()] == [
         "version", "fields.thinking.open", "fields.content.content", "fields.tool_calls.open",
     ]  # fmt: skip
 
@@ -458,7 +458,7 @@ def test_all_faults_are_told_at_once():
 
 
 @pytest.mark.parametrize("held", [GLM, {"response_template": GLM, "eos_token": "x"}, {"response_schema": GLM}])
-def test_a_template_is_found_in_its_file(held):
+def test_response_template_is_found_in_its_file(held):
     assert found_in(json.loads(json.dumps(held))) == GLM
 
 
@@ -470,15 +470,15 @@ def test_a_template_is_found_in_its_file(held):
         ({"response_schema": {"x-regex": "…"}}, "response_schema is of the older form, with x-regex; a template has `fields`, as transformers knows it since 5.13"),
     ],
 )  # fmt: skip
-def test_a_file_without_a_template_is_told_as_such(held, said):
+def test_response_template_missing_in_its_file_is_an_error(held, said):
     with pytest.raises(WrongTemplate) as caught:
         found_in(held)
     assert str(caught.value) == said
 
 
-def test_the_example_of_the_documentation_is_one():
+def test_response_template_of_the_documentation_works():
     page = (ROOT / "docs" / "response_template.md").read_text("utf-8")
     models = YAML(typ="safe").load(page.split("```yaml")[1].split("```")[0])["models"]
     template = models["other"]["response_template"]
-    events = said(template, ['<hm>So.</hm>Look: <do name="f">{"a": "x"}</do>'])
+    events = events_from(template, ['<hm>So.</hm>Look: <do name="f">{"a": "x"}</do>'])
     assert written(events) == [["reasoning", "So."], ["text", "Look:"], ["call", "f", '{"a": "x"}']]

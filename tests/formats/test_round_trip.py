@@ -69,7 +69,7 @@ def inside(value):
     return [text for part in parts for text in inside(part)]
 
 
-def meant(parts):
+def expected_events(parts):
     """The turn as written events, with arguments as values."""
     out = []
     for part in parts:
@@ -80,11 +80,11 @@ def meant(parts):
     return out
 
 
-def valued(events):
+def with_parsed_arguments(events):
     return [[*event[:2], repr(json.loads(event[2]))] if event[0] == "call" else event for event in events]
 
 
-def spread(text):
+def some_places(text):
     """Some places of a text, in even steps; of a long one few."""
     return range(0, len(text), max(1, len(text) // (PLACES if len(text) < LONG else 1) - 1))
 
@@ -118,12 +118,12 @@ def situations():
 
 @pytest.mark.parametrize(("format", "parts"), list(situations()))
 @untraced
-def test_a_turn_comes_out_as_it_was_meant(format, parts):
+def test_round_trip_gives_back_each_situation(format, parts):
     text = ENCODERS[format].encode(parts)
     whole = written(said([text], format, OFFERED))
-    assert valued(whole) == meant(parts)
+    assert with_parsed_arguments(whole) == expected_events(parts)
     assert written(said(singly(text), format, OFFERED)) == whole
-    for place in spread(text):
+    for place in some_places(text):
         assert written(said([text[:place], text[place:]], format, OFFERED)) == whole, place
         check_cut_short(format, text, place, whole)
         check_ended_early(format, text, place)
@@ -131,7 +131,7 @@ def test_a_turn_comes_out_as_it_was_meant(format, parts):
 
 @pytest.mark.parametrize("format", sorted(ENCODERS))
 @untraced
-def test_a_turn_means_the_same_at_every_cut_and_its_beginning_at_every_end(format):
+def test_round_trip_is_the_same_at_every_cut_and_every_end(format):
     turns = [tuple(parts_of(turn)) for turn in SITUATIONS["turns"] if turn["what"] in FULL]
     parts = max((turn for turn in turns if can_say(ENCODERS[format], turn)), key=len)
     text = ENCODERS[format].encode(parts)
@@ -231,7 +231,7 @@ def turns(format, encoder):
 
 @pytest.mark.parametrize("format", sorted(ENCODERS))
 @untraced
-def test_any_turn_comes_out_as_it_was_meant(format):
+def test_round_trip_gives_back_any_turn(format):
     encoder = ENCODERS[format]
 
     @settings(max_examples=EXAMPLES, deadline=None)
@@ -240,7 +240,7 @@ def test_any_turn_comes_out_as_it_was_meant(format):
         assume(can_say(encoder, parts))
         text = encoder.encode(parts)
         whole = written(said([text], format, OFFERED))
-        assert valued(whole) == meant(parts), text
+        assert with_parsed_arguments(whole) == expected_events(parts), text
         place = data.draw(st.integers(0, len(text)))
         for pieces in (singly(text), cut(data, text), [text[:place], text[place:]]):
             assert written(said(pieces, format, OFFERED)) == whole

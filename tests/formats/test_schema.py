@@ -170,7 +170,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("schema", "text", "wanted"), TABLE, ids=str)
-def test_a_text_is_what_its_schema_says(schema, text, wanted):
+def test_schema_decides_the_json_of_a_text(schema, text, wanted):
     tool = {"properties": {"p": schema}, **WITH_DEFINITIONS}
     value = typed(text, kinds(tool, "p"))
     assert value == wanted if wanted is not None else json.loads(value) == text
@@ -187,29 +187,29 @@ def test_a_text_is_what_its_schema_says(schema, text, wanted):
         ("5", STRING, '"5"'),
     ],
 )
-def test_text_that_was_said_to_be_json_may_be_a_string_in_quotes(text, wanted, value):
+def test_schema_json_parameter_may_be_a_quoted_string(text, wanted, value):
     assert typed(text, wanted) == value
 
 
-def test_a_parameter_that_the_tool_does_not_have_is_a_string_unless_it_is_known_better():
+def test_schema_of_an_unknown_parameter_is_a_string_by_default():
     for tool in ({}, {"properties": {}}, {"properties": []}):
         assert kinds(tool, "p") == STRING and kinds(tool, "p", JSON) == JSON
     assert has({}, "p") and has({"properties": []}, "p") and not has({"properties": {}}, "p")
 
 
-def test_an_unknown_word_for_a_type_means_any():
+def test_schema_type_that_is_unknown_means_any():
     assert named("widget") == named("") == ANY
 
 
 @pytest.mark.timeout(5)
-def test_schemas_that_lead_in_circles_cost_nothing():
+def test_schema_with_circles_is_read_fast():
     options = {"anyOf": [{"$ref": f"#/$defs/S{i}"} for i in range(200)]}
     tool = {"properties": {"p": options}, "$defs": {f"S{i}": options for i in range(200)}}
     assert kinds(tool, "p") == ANY
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.sampled_from([schema for schema, _, _ in TABLE]))
-def test_any_text_becomes_json(text, schema):
+def test_schema_makes_json_of_any_text(text, schema):
     json.loads(typed(text, kinds({"properties": {"p": schema}}, "p")))
 
 
@@ -230,7 +230,7 @@ def test_any_text_becomes_json(text, schema):
         ("x\n</function>\n", "x\n</function>"),
     ],
 )
-def test_one_line_end_on_either_side_of_a_value_is_the_tags(text, value):
+def test_parameter_value_loses_one_line_end_on_each_side(text, value):
     events = said([f"<function=f><parameter=p>{text}</parameter></function>"], "qwen_xml", Context({"f": {}}))
     [(_, _, arguments)] = written(events)
     assert json.loads(arguments) == {"p": value}

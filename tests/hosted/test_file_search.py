@@ -14,7 +14,7 @@ FILES = {"type": "file_search", "vector_store_ids": ["vs_1", "vs_2"]}
 ASK = ("file_search__search", {"query": "holidays"})
 
 
-def found(*files):
+def search_page(*files):
     """As OpenAI's API says it, each a name and its score."""
     data = [
         {
@@ -30,18 +30,21 @@ def found(*files):
 
 
 STORES = {
-    "v1/vector_stores/vs_1/search": found(("one", 0.5), ("two", 0.9)),
-    "v1/vector_stores/vs_2/search": found(("three", 0.7)),
+    "v1/vector_stores/vs_1/search": search_page(("one", 0.5), ("two", 0.9)),
+    "v1/vector_stores/vs_2/search": search_page(("three", 0.7)),
 }
 
 
-def at(web, **said):
+def file_search_at(web, **said):
     return {"file_search": {"url": f"{web.url}/v1", "api_key": KEY, **said}}
 
 
 @pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])
-async def test_a_model_searches_files_and_cites(streamed):
-    async with searching(**STORES) as web, gateway(calling(ASK), saying("So [", "1]."), tools=at(web)) as site:
+async def test_file_search_results_are_cited(streamed):
+    async with (
+        searching(**STORES) as web,
+        gateway(calling(ASK), saying("So [", "1]."), tools=file_search_at(web)) as site,
+    ):
         more = {"max_num_results": 2, "filters": {"type": "eq", "key": "year", "value": 2026}}
         include = ["file_search_call.results"]
         answer = await site.respond(stream=streamed, tools=[{**FILES, **more}], include=include)
@@ -60,31 +63,34 @@ async def test_a_model_searches_files_and_cites(streamed):
         assert KEY not in answer.text + json.dumps(site.asked)
 
 
-async def test_results_are_shown_to_who_asks_for_them_and_told_again():
-    async with searching(**STORES) as web, gateway(calling(ASK), HELLO, tools=at(web)) as site:
+async def test_file_search_results_are_shown_on_request_and_sent_again():
+    async with searching(**STORES) as web, gateway(calling(ASK), HELLO, tools=file_search_at(web)) as site:
         first = checked_whole((await site.respond(tools=[FILES])).content)
         assert first["output"][0]["results"] is None
         await site.respond(previous_response_id=first["id"], input="More?", tools=[FILES])
         assert "three says so." in told(site)[0]
 
 
-async def test_a_search_in_files_that_is_forced():
-    async with searching(**STORES) as web, gateway(calling(ASK), HELLO, tools=at(web)) as site:
+async def test_file_search_can_be_forced():
+    async with searching(**STORES) as web, gateway(calling(ASK), HELLO, tools=file_search_at(web)) as site:
         response = checked_whole((await site.respond(tools=[FILES], tool_choice={"type": "file_search"})).content)
         assert response["output"][0]["type"] == "file_search_call"
         assert [post.json.get("tool_choice") for post in site.upstream.posts] == ["required", None]
 
 
 @pytest.mark.parametrize("arguments", [{"query": 5}, {}, []], ids=["a number", "nothing", "a list"])
-async def test_a_call_that_makes_no_sense(arguments):
-    async with searching() as web, gateway(calling(("file_search__search", arguments)), HELLO, tools=at(web)) as site:
+async def test_file_search_call_with_invalid_arguments_fails(arguments):
+    async with (
+        searching() as web,
+        gateway(calling(("file_search__search", arguments)), HELLO, tools=file_search_at(web)) as site,
+    ):
         made = checked_whole((await site.respond(tools=[FILES])).content)["output"][0]
         assert (made["status"], made["queries"]) == ("failed", []) and "There has to be a 'query'" in told(site)[0]
 
 
-async def test_a_store_that_is_not_there():
+async def test_file_search_in_a_missing_store_fails():
     stores = {**STORES, "v1/vector_stores/vs_2/search": says({"error": {}}, 404)}
-    async with searching(**stores) as web, gateway(calling(ASK), HELLO, tools=at(web)) as site:
+    async with searching(**stores) as web, gateway(calling(ASK), HELLO, tools=file_search_at(web)) as site:
         response = checked_whole((await site.respond(tools=[FILES])).content)
         assert (response["status"], response["output"][0]["status"]) == ("completed", "failed")
         assert response["output"][0]["queries"] == ["holidays"] and told(site) == [
@@ -103,14 +109,14 @@ async def test_a_store_that_is_not_there():
         ({"filters": "a"}, "tools[0].filters"),
     ],
 )
-async def test_what_no_search_can_be_told(wrong, param):
+async def test_file_search_with_invalid_fields_is_refused(wrong, param):
     async with gateway(HELLO) as site:
         assert problem(await site.respond(tools=[{**FILES, **wrong}]))[3] == param
 
 
-async def test_what_the_gateway_has_nothing_for_is_left_out_or_refused():
+async def test_hosted_tools_that_are_not_configured_are_dropped_or_refused():
     """Whatever else runs here."""
-    async with searching() as web, gateway(HELLO, tools={**at(web), **web.tools()}) as site:
+    async with searching() as web, gateway(HELLO, tools={**file_search_at(web), **web.tools()}) as site:
         container = {"type": "code_interpreter", "container": {"type": "auto"}}
         for tool in (container, {"type": "image_generation"}):
             answer = await site.respond(tools=[tool])

@@ -26,7 +26,7 @@ tools: {{calls: 1, web_search: {{service: searxng, url: "{web}"}}}}
 
 
 @pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])
-async def test_a_server_and_a_search_in_one_answer(streamed):
+async def test_sdk_reads_mcp_and_web_search_in_one_response(streamed):
     script = calling(("toys__echo", {"text": "a"}), ASK), CITED
     asked = {"model": "m", "input": "q", "tools": [TOYS, SEARCH], "include": ["web_search_call.action.sources"]}
     async with (
@@ -51,7 +51,7 @@ async def test_a_server_and_a_search_in_one_answer(streamed):
         assert [item.type for item in again.output] == [item.type for item in response.output]
 
 
-async def test_a_real_model_that_has_to_search_does_so_and_answers():
+async def test_web_search_works_with_a_real_model():
     with (
         demo.start("--threads", "1", "--temp", "0", out=StringIO()) as model,
         listening(Searching()) as web,

@@ -26,11 +26,11 @@ OSLO = {"url": "https://no.example.org/oslo", "title": "Oslo", "content": "A tow
         {"results": [{"url": "https://a b/"}, {"url": "https://a\n.example/"}, {"url": "https://[broken/"}]},
     ],
 )  # fmt: skip
-def test_what_fits_no_schema_is_no_hit(said):
+def test_web_search_ignores_hits_that_fit_no_schema(said):
     assert ENGINES["searxng"].hits(said, Query("q", 5)) == []
 
 
-def test_hits_may_lack_what_is_not_needed():
+def test_web_search_hits_may_lack_optional_fields():
     listed = {"results": [{"url": "https://a.example/"}, {"url": "https://b.example/", "title": 5, "content": []}]}
     found = ENGINES["searxng"].hits(listed, Query("q", 5))
     assert found == [Hit("https://a.example/", "", ""), Hit("https://b.example/", "", "")]
@@ -48,11 +48,11 @@ def test_hits_may_lack_what_is_not_needed():
         ("https://example.org@evil.net/", False),
     ],
 )
-def test_what_a_domain_has(url, within):
+def test_web_search_domain_includes_only_its_subdomains(url, within):
     assert is_within(url, ["example.ORG."]) is within and is_within(url, [])
 
 
-def test_what_each_service_is_asked():
+def test_web_search_query_has_the_form_of_each_service():
     query = Query("q", 3, ("a.example", "b.example"), "NO")
     asked = {name: engine.ask(query) for name, engine in ENGINES.items()}
     assert asked["searxng"].params["q"] == "q (site:a.example OR site:b.example)" == asked["brave"].params["q"]
@@ -78,7 +78,7 @@ def test_what_each_service_is_asked():
         ("a < b, <div> and [1]", "a < b, <div> and [1]"),
     ],
 )
-def test_what_is_left_of_a_text(text, told):
+def test_untrusted_text_has_no_control_characters_or_template_tokens(text, told):
     assert plain(text) == told
 
 
@@ -93,17 +93,17 @@ def test_what_is_left_of_a_text(text, told):
         ("<s>old</s> <think>a</think> </untrusted> Map<function, T> [INSTALL] a[TOOL_X] x<bos y", None),
     ],
 )
-def test_what_a_program_needs_stays_as_it_is(text, told):
+def test_program_output_keeps_its_markup_except_template_tokens(text, told):
     assert unmarked(text) == (text if told is None else told)
 
 
 @given(st.text(alphabet="<|/>untrusted \u200b\x00[]INST"))
-def test_no_text_ends_the_fence_it_is_in(text):
+def test_untrusted_text_cannot_end_its_fence(text):
     fence = fenced(plain(text))
     assert fence.count("</untrusted>") == 2 and fence.endswith("\n</untrusted>")  # the note names it, too
 
 
-def test_what_is_too_long_is_cut():
+def test_untrusted_text_that_is_too_long_is_cut():
     assert cut("é" * 4, 8) == ("é" * 4, False)
     assert cut("é" * 5, 9) == ("é" * 4 + "\n[The rest is cut off: it is too long.]", True)
 
@@ -114,19 +114,19 @@ TEXT = "A [1], B[2] `c[1]` [Page](https://a.example/x) 【1】【2†L1-L9】 [3
 MARKS = ["[1]", "[2]", "[Page](https://a.example/x)", "【1】", "【2†L1-L9】", "[1]", "[2]"]
 
 
-def sources():
+def two_sources():
     known = Sources()
     known.number(Source("Page", "https://a.example/x"))
     known.number(Source("notes.txt", file_id="file_1"))
     return known
 
 
-def places(events):
+def annotations_of(events):
     return [json.loads(bytes(event.json)) for event in events if isinstance(event, Annotation)]
 
 
-def test_what_a_text_cites():
-    told = places(Citations(sources()).among([Text(0, TEXT)]))
+def test_citations_are_found_in_a_text():
+    told = annotations_of(Citations(two_sources()).among([Text(0, TEXT)]))
     assert [place["type"] for place in told] == [
         "url_citation", "file_citation", "url_citation", "url_citation", "file_citation", "url_citation", "file_citation",
     ]  # fmt: skip
@@ -142,34 +142,36 @@ def test_what_a_text_cites():
     ),
     st.data(),
 )
-def test_however_a_text_is_cut_it_cites_the_same(words, data):
+def test_citations_are_the_same_under_any_cut(words, data):
     text = "".join(words)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)))))
     pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-    whole = places(Citations(sources()).among([Text(0, text)]))
-    assert places(Citations(sources()).among(Text(0, piece) for piece in pieces)) == whole
+    whole = annotations_of(Citations(two_sources()).among([Text(0, text)]))
+    assert annotations_of(Citations(two_sources()).among(Text(0, piece) for piece in pieces)) == whole
 
 
-def test_places_are_counted_in_their_part_and_in_a_chat_in_the_answer():
+def test_citation_places_count_from_the_part_or_the_chat_message():
     said = [Text(0, "`a [1"), Reasoning(0, "hm"), Text(0, "] b [1"), Usage(1, 1), Text(0, "]")]
-    (place,) = places(Citations(sources()).among(said))
+    (place,) = annotations_of(Citations(two_sources()).among(said))
     assert (place["start_index"], place["end_index"]) == (4, 7)
     chat = [Text(0, "Wait."), Reasoning(0, "hm"), Text(0, " [1"), Text(0, "]")]
-    (place,) = places(ChatCitations(sources()).among(chat))
+    (place,) = annotations_of(ChatCitations(two_sources()).among(chat))
     assert place["url_citation"] == {"start_index": 6, "end_index": 9, "title": "Page", "url": "https://a.example/x"}
 
 
-def test_a_beginning_that_never_ends_is_not_kept():
-    citations = Citations(sources())
+def test_citation_start_that_never_ends_is_not_kept():
+    citations = Citations(two_sources())
     assert (
-        places(citations.among([Text(0, "["), *[Text(0, "x" * 100)] * 100, Text(0, "](https://a.example/x) [1]")]))
+        annotations_of(
+            citations.among([Text(0, "["), *[Text(0, "x" * 100)] * 100, Text(0, "](https://a.example/x) [1]")])
+        )
         != []
     )
     assert len(citations._tail) < 3000
 
 
-def test_a_source_has_one_number():
-    known = sources()
+def test_source_has_one_number():
+    known = two_sources()
     assert known.number(Source("Other title", "https://a.example/x")) == 1
     assert known.number(Source("New", "https://c.example/")) == 3 and known.numbered(3) and not known.numbered(4)
 
@@ -177,7 +179,7 @@ def test_a_source_has_one_number():
 # What the model is told
 
 
-def test_a_page_without_a_title_has_its_address():
+def test_web_page_without_a_title_has_its_address():
     known = Sources()
     told = web.opened(web.page("https://a.example/", "", " text "), {"url": "https://a.example/"}, web.Scope({}), known)
     assert (
@@ -189,11 +191,11 @@ def test_a_page_without_a_title_has_its_address():
     "said",
     [None, [], {}, {"data": 5}, {"data": [5, {}, {"file_id": 5}]}],
 )
-def test_what_fits_no_schema_is_no_passage(said):
+def test_file_search_ignores_passages_that_fit_no_schema(said):
     assert [*files.passages(said)] == []
 
 
-def test_a_passage_may_lack_what_is_not_needed():
+def test_file_search_passage_may_lack_optional_fields():
     said = {
         "data": [
             {

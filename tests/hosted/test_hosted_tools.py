@@ -29,7 +29,7 @@ ASKED = Request(model="m", messages=({"role": "user", "content": "q"},), tools=(
 USAGE = sse({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}})
 
 
-def ours(definition=NEVER):
+def hosted_tools(definition=NEVER):
     server = protocol.Server(definition)
     return [server.ours(tool) for tool in server.tools(LISTED)]
 
@@ -37,7 +37,7 @@ def ours(definition=NEVER):
 FIND, DROP, THEIRS = (("crm__find", '{"q":"a"}'), ("crm__drop", "{}"), ("theirs", '{"q":"t"}'))
 
 
-def calls(*made, finish="tool_calls", text=None, thought=None):
+def chunks_with_calls(*made, finish="tool_calls", text=None, thought=None):
     """What a model says that calls these, each a name and its arguments."""
     said = [chunk(reasoning_content=thought)] if thought else []
     said += [chunk(content=text)] if text else []
@@ -51,7 +51,7 @@ def calls(*made, finish="tool_calls", text=None, thought=None):
 HELLO = chunk(content="Hello.") + chunk("stop") + USAGE + DONE
 
 
-class Site:
+class PureSite:
     """A client and a model, with nothing between but what is pure: `rounds` are what the model says.
 
     tools: how each tool answers; order: in which they do; pieces: how the model's bytes are cut.
@@ -64,7 +64,7 @@ class Site:
             tools or {},
             options.get("pieces", lambda whole: [whole]),
         )
-        offer = ours(options.get("definition", NEVER))
+        offer = hosted_tools(options.get("definition", NEVER))
         self.loop = loop(offer, Limits(*limits), lambda prefix: f"{prefix}{next(ids)}", told, approved)
         self._request = offered(request, [one.tool for one in offer], self.ledger)
         if "encoder" in options:
@@ -118,12 +118,12 @@ class Site:
         return actions
 
 
-def answered(*rounds, **options):
-    site = Site(*rounds, **options)
+def run_to_response(*rounds, **options):
+    site = PureSite(*rounds, **options)
     return site, checked(site.run())
 
 
-def brief(response):
+def items_in_brief(response):
     """Each item of the output in a few words."""
     said = {"message": lambda item: item["content"][0]["text"], "mcp_call": lambda item: item["output"]}
     return [(item["type"], said.get(item["type"], lambda item: item.get("name"))(item)) for item in response["output"]]
@@ -133,9 +133,9 @@ def roles(request):
     return [message["role"] for message in request.messages]
 
 
-def test_a_call_is_run_and_the_model_answers():
-    site, response = answered(calls(FIND, text="Let me see.", thought="hm"), HELLO)
-    assert brief(response) == [
+def test_hosted_call_is_run_and_the_model_answers():
+    site, response = run_to_response(chunks_with_calls(FIND, text="Let me see.", thought="hm"), HELLO)
+    assert items_in_brief(response) == [
         ("reasoning", None), ("message", "Let me see."), ("mcp_call", 'find of {"q":"a"}'), ("message", "Hello."),
     ]  # fmt: skip
     made = response["output"][2]
@@ -151,25 +151,25 @@ def test_a_call_is_run_and_the_model_answers():
     assert output == {"role": "tool", "tool_call_id": "c0", "content": 'find of {"q":"a"}'}
 
 
-def test_what_the_model_has_signed_it_gets_back():
+def test_hosted_call_round_sends_back_signed_reasoning():
     block = {"type": "thinking", "thinking": "hm", "signature": "s"}
     thought = chunk(reasoning_content="hm", thinking_blocks=[block])
-    site, _ = answered(thought + calls(FIND), HELLO)
+    site, _ = run_to_response(thought + chunks_with_calls(FIND), HELLO)
     assert site.requests[1].messages[1]["thinking_blocks"] == [block]
 
 
 @pytest.mark.parametrize("order", [lambda due: due, lambda due: due[::-1]], ids=["in order", "backwards"])
-def test_calls_are_told_in_their_order_whoever_was_faster(order):
-    site, response = answered(calls(FIND, DROP), HELLO, order=order)
-    assert brief(response)[:2] == [("mcp_call", 'find of {"q":"a"}'), ("mcp_call", "drop of {}")]
+def test_hosted_calls_are_sent_in_order_whichever_ends_first(order):
+    site, response = run_to_response(chunks_with_calls(FIND, DROP), HELLO, order=order)
+    assert items_in_brief(response)[:2] == [("mcp_call", 'find of {"q":"a"}'), ("mcp_call", "drop of {}")]
     assert [message["tool_call_id"] for message in site.requests[1].messages[2:]] == ["c0", "c1"]
 
 
-def test_each_item_ends_as_soon_as_it_can():
-    site = Site(calls(FIND, DROP), HELLO)
+def test_hosted_call_item_ends_as_soon_as_it_can():
+    site = PureSite(chunks_with_calls(FIND, DROP), HELLO)
     site.turn.start()
     site.turn.answered("text/event-stream")
-    site.turn.feed(calls(FIND, DROP))
+    site.turn.feed(chunks_with_calls(FIND, DROP))
     site.turn.close()
     assert [run.id for run in site.loop.due] == ["c0", "c1"]
     (ended, begun) = (site.loop.answered([]), site.loop.feed(Usage(0, 0)))
@@ -179,80 +179,82 @@ def test_each_item_ends_as_soon_as_it_can():
     assert isinstance(site.loop.answered([Result("c1", "y", {"output": "y"})])[-1], HostedEnd)
 
 
-def test_calls_of_the_client_are_handed_out_beside():
-    site, response = answered(calls(THEIRS, FIND, THEIRS))
+def test_client_tool_calls_are_passed_beside_hosted_calls():
+    site, response = run_to_response(chunks_with_calls(THEIRS, FIND, THEIRS))
     assert [item["type"] for item in response["output"]] == ["function_call", "mcp_call", "function_call"]
     assert site.ran == [("find", '{"q":"a"}')] and response["status"] == "completed"
 
 
-def test_an_answer_of_several_rounds():
-    site, response = answered(calls(FIND), calls(DROP), HELLO)
-    assert [kind for kind, _ in brief(response)] == ["mcp_call", "mcp_call", "message"]
+def test_hosted_calls_may_take_several_rounds():
+    site, response = run_to_response(chunks_with_calls(FIND), chunks_with_calls(DROP), HELLO)
+    assert [kind for kind, _ in items_in_brief(response)] == ["mcp_call", "mcp_call", "message"]
     assert roles(site.requests[2]) == ["user", "assistant", "tool", "assistant", "tool"]
     assert response["usage"]["total_tokens"] == 21
 
 
-def test_a_forced_call_is_forced_once():
+def test_tool_choice_is_forced_in_the_first_round_only():
     forced = Request(
         **{name: getattr(ASKED, name) for name in ("model", "messages", "tools", "stream")}, tool_choice="required"
     )
-    site, _ = answered(calls(FIND), HELLO, request=forced)
+    site, _ = run_to_response(chunks_with_calls(FIND), HELLO, request=forced)
     assert [request.tool_choice for request in site.requests] == ["required", None]
 
 
 @pytest.mark.parametrize(("most", "asked"), [(100, [100, 96, 92]), (3, [3, 1, 1]), (None, [None] * 3)])
-def test_a_limit_of_tokens_is_that_of_all_rounds(most, asked):
-    site, _ = answered(calls(FIND), calls(DROP), HELLO, request=replace(ASKED, max_tokens=most))
+def test_max_tokens_is_shared_by_all_rounds(most, asked):
+    site, _ = run_to_response(
+        chunks_with_calls(FIND), chunks_with_calls(DROP), HELLO, request=replace(ASKED, max_tokens=most)
+    )
     assert [request.max_tokens for request in site.requests] == asked
 
 
 @pytest.mark.parametrize("limits", [(1, 16), (64, 1)], ids=["calls", "rounds"])
-def test_at_a_limit_the_model_is_asked_without_these_tools(limits):
-    site, response = answered(calls(FIND), HELLO, limits=limits)
+def test_hosted_tools_are_not_offered_at_a_limit(limits):
+    site, response = run_to_response(chunks_with_calls(FIND), HELLO, limits=limits)
     assert [len(request.callable_tools) for request in site.requests] == [3, 1]
-    assert site.requests[1].callable_tools == (CLIENTS,) and len(brief(response)) == 2
+    assert site.requests[1].callable_tools == (CLIENTS,) and len(items_in_brief(response)) == 2
 
 
-def test_calls_beyond_the_limit_are_not_made_and_not_told():
-    site, response = answered(calls(FIND, DROP, text="Wait."), HELLO, limits=(1, 16))
-    assert brief(response) == [("message", "Wait."), ("mcp_call", 'find of {"q":"a"}'), ("message", "Hello.")]
+def test_hosted_calls_beyond_the_limit_are_not_run():
+    site, response = run_to_response(chunks_with_calls(FIND, DROP, text="Wait."), HELLO, limits=(1, 16))
+    assert items_in_brief(response) == [("message", "Wait."), ("mcp_call", 'find of {"q":"a"}'), ("message", "Hello.")]
     assert site.ran == [("find", '{"q":"a"}')]
     assert "no more calls" in site.requests[1].messages[-1]["content"]
 
 
-def test_texts_with_nothing_between_them_are_apart():
-    _, response = answered(calls(FIND, text="Wait."), HELLO, limits=(0, 16))
-    assert brief(response) == [("message", "Wait.\n\nHello.")]
-    _, response = answered(calls(FIND), HELLO, limits=(0, 16))
-    assert brief(response) == [("message", "Hello.")]
+def test_texts_of_two_rounds_are_separated():
+    _, response = run_to_response(chunks_with_calls(FIND, text="Wait."), HELLO, limits=(0, 16))
+    assert items_in_brief(response) == [("message", "Wait.\n\nHello.")]
+    _, response = run_to_response(chunks_with_calls(FIND), HELLO, limits=(0, 16))
+    assert items_in_brief(response) == [("message", "Hello.")]
 
 
-def test_a_model_that_goes_on_calling_is_not_heard():
-    site, response = answered(calls(FIND), calls(DROP, text="Wait."), limits=(1, 16))
-    assert brief(response) == [("mcp_call", 'find of {"q":"a"}'), ("message", "Wait.")] and len(site.ran) == 1
+def test_hosted_calls_of_a_model_that_ignores_the_limit_are_dropped():
+    site, response = run_to_response(chunks_with_calls(FIND), chunks_with_calls(DROP, text="Wait."), limits=(1, 16))
+    assert items_in_brief(response) == [("mcp_call", 'find of {"q":"a"}'), ("message", "Wait.")] and len(site.ran) == 1
 
 
 # Calls that come to nothing
 
 
-def test_arguments_that_are_no_json_fail_and_the_model_is_told():
-    site, response = answered(calls(("crm__find", "[oops")), HELLO)
+def test_hosted_call_with_invalid_json_fails_for_client_and_model():
+    site, response = run_to_response(chunks_with_calls(("crm__find", "[oops")), HELLO)
     made = response["output"][0]
     assert (made["status"], made["arguments"], made["output"]) == ("failed", "[oops", None) and not site.ran
     assert "no JSON" in made["error"]["message"] and "no JSON" in site.requests[1].messages[-1]["content"]
 
 
-def test_nothing_is_run_of_a_round_that_was_cut():
-    site, response = answered(calls(FIND, ("crm__drop", '{"q":'), finish="length"))
+def test_hosted_calls_of_a_round_that_was_cut_are_not_run():
+    site, response = run_to_response(chunks_with_calls(FIND, ("crm__drop", '{"q":'), finish="length"))
     assert [item["status"] for item in response["output"]] == ["failed", "incomplete"] and not site.ran
     assert response["status"] == "incomplete"
 
 
-def test_a_round_that_breaks_off_tells_what_had_come():
-    site = Site()
+def test_hosted_calls_of_a_round_that_broke_are_sent_as_far_as_they_came():
+    site = PureSite()
     site.turn.start()
     site.turn.answered("text/event-stream")
-    said = calls(FIND, THEIRS)
+    said = chunks_with_calls(FIND, THEIRS)
     site.sent += site.turn.feed(said[: said.index(b'data: {"choices": [{"index": 0, "delta": {}')])
     site._take(site.turn.fail(Problem(502, "broke", "upstream_lost")))
     site._take(site.turn.kept(well=True))
@@ -262,8 +264,8 @@ def test_a_round_that_breaks_off_tells_what_had_come():
     ]  # fmt: skip
 
 
-def test_a_call_that_breaks_off_is_incomplete():
-    site = Site()
+def test_hosted_call_that_broke_off_is_incomplete():
+    site = PureSite()
     site.turn.start()
     site.turn.answered("text/event-stream")
     site.sent += site.turn.feed(chunk(tool_calls=[call(0, "c0", "crm__find", '{"q":')]))
@@ -273,8 +275,8 @@ def test_a_call_that_breaks_off_is_incomplete():
     assert (item["status"], item["arguments"]) == ("incomplete", '{"q":')
 
 
-def test_what_ends_the_answer_ends_the_calls():
-    site = Site(calls(FIND, DROP))
+def test_hosted_calls_fail_if_the_response_is_ended():
+    site = PureSite(chunks_with_calls(FIND, DROP))
     site.turn.start()
     site._model()
     site._take(site.turn.end(Problem(503, "The gateway was stopped.", "server_is_overloaded")))
@@ -283,8 +285,8 @@ def test_what_ends_the_answer_ends_the_calls():
     assert [item["status"] for item in response["output"]] == ["failed", "failed"] and response["status"] == "failed"
 
 
-def test_a_backend_that_fails_before_the_first_word_of_a_round_is_no_end():
-    site = Site(calls(FIND))
+def test_hosted_round_can_be_retried_if_the_backend_fails_early():
+    site = PureSite(chunks_with_calls(FIND))
     site.turn.start()
     site._model()
     site._between()
@@ -293,7 +295,7 @@ def test_a_backend_that_fails_before_the_first_word_of_a_round_is_no_end():
     site._rounds = iter([HELLO])
     site._model()
     site._take(site.turn.kept(well=True))
-    assert brief(checked(site.sent)) == [("mcp_call", 'find of {"q":"a"}'), ("message", "Hello.")]
+    assert items_in_brief(checked(site.sent)) == [("mcp_call", 'find of {"q":"a"}'), ("message", "Hello.")]
 
 
 # Approval
@@ -307,9 +309,10 @@ WAITING = (
 )
 
 
-def test_a_call_that_has_to_be_approved_is_asked_for():
-    site, response = answered(
-        calls(FIND, DROP, text="May I?"), definition={**NEVER, "require_approval": {"always": {"tool_names": ["drop"]}}}
+def test_approval_is_requested_for_a_hosted_call():
+    site, response = run_to_response(
+        chunks_with_calls(FIND, DROP, text="May I?"),
+        definition={**NEVER, "require_approval": {"always": {"tool_names": ["drop"]}}},
     )
     assert [item["type"] for item in response["output"]] == ["message", "mcp_call", "mcp_approval_request"]
     request = response["output"][2]
@@ -317,23 +320,26 @@ def test_a_call_that_has_to_be_approved_is_asked_for():
     assert site.ran == [("find", '{"q":"a"}')] and response["status"] == "completed"
 
 
-def test_a_call_that_was_approved_is_made_first():
+def test_approval_runs_the_hosted_call_first():
     request = Request(model="m", messages=WAITING, stream=True)
-    site, response = answered(HELLO, request=request, approved=[YES], definition=ALWAYS)
+    site, response = run_to_response(HELLO, request=request, approved=[YES], definition=ALWAYS)
     made = response["output"][0]
     assert (made["approval_request_id"], made["output"], made["arguments"]) == (
         "mcpr_1",
         'find of {"q":"a"}',
         '{"q":"a"}',
     )
-    assert brief(response)[1] == ("message", "Hello.")
+    assert items_in_brief(response)[1] == ("message", "Hello.")
     assert site.requests[0].messages[2] == {"role": "tool", "tool_call_id": "mcpr_1", "content": 'find of {"q":"a"}'}
 
 
-def test_what_is_not_there_any_more_is_not_run():
+def test_approval_of_a_tool_that_is_gone_runs_nothing():
     gone = Approved("mcpr_1", Named("gone", "crm"), "{}")
-    site, response = answered(HELLO, request=Request(model="m", messages=WAITING, stream=True), approved=[gone])
-    assert brief(response) == [("message", "Hello.")] and "not available" in site.requests[0].messages[2]["content"]
+    site, response = run_to_response(HELLO, request=Request(model="m", messages=WAITING, stream=True), approved=[gone])
+    assert (
+        items_in_brief(response) == [("message", "Hello.")]
+        and "not available" in site.requests[0].messages[2]["content"]
+    )
 
 
 # However it is cut, and whoever asks
@@ -341,16 +347,20 @@ def test_what_is_not_there_any_more_is_not_run():
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_however_the_bytes_are_cut_the_client_is_told_the_same(data):
+def test_hosted_calls_are_the_same_under_any_cut(data):
     rounds = [
-        calls(FIND, DROP, text="Wait. ", thought="hm"),
-        calls(data.draw(st.sampled_from([THEIRS, FIND, DROP])), finish=data.draw(st.sampled_from(["stop", "length"]))),
+        chunks_with_calls(FIND, DROP, text="Wait. ", thought="hm"),
+        chunks_with_calls(
+            data.draw(st.sampled_from([THEIRS, FIND, DROP])), finish=data.draw(st.sampled_from(["stop", "length"]))
+        ),
         HELLO,
     ]
-    wanted = answered(*rounds)[1]
-    _, response = answered(*rounds, pieces=lambda whole: cut(data, whole))
+    wanted = run_to_response(*rounds)[1]
+    _, response = run_to_response(*rounds, pieces=lambda whole: cut(data, whole))
     assert response["output"] == wanted["output"]
-    whole = Site(*rounds, request=Request(model="m", messages=ASKED.messages, tools=ASKED.tools), pieces=lambda w: [w])
+    whole = PureSite(
+        *rounds, request=Request(model="m", messages=ASKED.messages, tools=ASKED.tools), pieces=lambda w: [w]
+    )
     assert checked_whole(whole.run())["output"] == wanted["output"]
 
 
@@ -359,15 +369,15 @@ def chat_encoder(request, ledger):
     return chat.encoder(chat.Head("chatcmpl-1", 7, "m"), chat.parse(json.dumps(body).encode()), ledger, lambda: "xx")
 
 
-def test_a_chat_shows_the_answer_alone():
-    site = Site(calls(FIND, text="Wait."), calls(THEIRS), loop=Unseen, encoder=chat_encoder)
+def test_chat_does_not_show_hosted_calls():
+    site = PureSite(chunks_with_calls(FIND, text="Wait."), chunks_with_calls(THEIRS), loop=Unseen, encoder=chat_encoder)
     frames = [json.loads(line[6:]) for line in site.run().splitlines() if line.startswith(b"data: {")]
     deltas = [choice["delta"] for frame in frames for choice in frame["choices"]]
     assert "".join(delta.get("content") or "" for delta in deltas) == "Wait."
     (start, *_) = [delta["tool_calls"][0] for delta in deltas if "tool_calls" in delta]
     assert (start["index"], start["function"]["name"]) == (0, "theirs")
-    whole = Site(
-        calls(FIND, text="Wait."),
+    whole = PureSite(
+        chunks_with_calls(FIND, text="Wait."),
         HELLO,
         loop=Unseen,
         encoder=chat_encoder,
@@ -376,16 +386,16 @@ def test_a_chat_shows_the_answer_alone():
     assert json.loads(whole.run())["choices"][0]["message"]["content"] == "Wait.\n\nHello."
 
 
-def test_what_the_answer_begins_with_comes_with_its_first_word():
+def test_mcp_list_is_sent_with_the_first_output():
     told = protocol.told("mcpl_1", "crm", LISTED)
-    _, response = answered(HELLO, told=told)
-    assert response["output"][0]["tools"] == LISTED and brief(response)[1] == ("message", "Hello.")
-    _, response = answered(HELLO, told=protocol.told("mcpl_1", "crm", [], "It is down."))
+    _, response = run_to_response(HELLO, told=told)
+    assert response["output"][0]["tools"] == LISTED and items_in_brief(response)[1] == ("message", "Hello.")
+    _, response = run_to_response(HELLO, told=protocol.told("mcpl_1", "crm", [], "It is down."))
     assert (response["output"][0]["error"], response["output"][0]["tools"]) == ("It is down.", [])
     request = Request(model="m", messages=WAITING, stream=True)
-    _, response = answered(HELLO, request=request, told=told, approved=[YES])
+    _, response = run_to_response(HELLO, request=request, told=told, approved=[YES])
     assert [item["type"] for item in response["output"]] == ["mcp_list_tools", "mcp_call", "message"]
-    site = Site(request=request, told=told, approved=[YES])
+    site = PureSite(request=request, told=told, approved=[YES])
     site.turn.start()
     site._take(site.turn.end(Problem(503, "Stopped.", "server_is_overloaded")))
     assert b"mcp_list_tools.completed" in site.sent
@@ -406,15 +416,15 @@ def test_what_the_answer_begins_with_comes_with_its_first_word():
         ("auto", frozenset([Named("find", "crm")]), "auto", ["find"], []),
     ],
 )  # fmt: skip
-def test_a_choice_may_name_what_is_yet_to_be_found(choice, allowed, wanted, callable, listed):
+def test_tool_choice_may_name_a_tool_that_is_found_later(choice, allowed, wanted, callable, listed):
     ledger = Ledger()
     request = Request(model="m", messages=(), tools=(CLIENTS,), tool_choice=choice, allowed=allowed)
-    whole = offered(request, [one.tool for one in ours()], ledger)
+    whole = offered(request, [one.tool for one in hosted_tools()], ledger)
     assert whole.tool_choice == wanted and [tool.name for tool in whole.callable_tools] == callable
     assert ledger.entries() == listed
 
 
-def test_at_a_limit_what_was_allowed_of_the_client_s_stays_allowed():
+def test_allowed_tools_of_the_client_stay_allowed_at_a_limit():
     request = Request(
         model="m",
         messages=ASKED.messages,
@@ -422,5 +432,5 @@ def test_at_a_limit_what_was_allowed_of_the_client_s_stays_allowed():
         stream=True,
         allowed=frozenset([Named("theirs"), Named("", "crm")]),
     )
-    site, _ = answered(calls(FIND), HELLO, request=request, limits=(1, 1))
+    site, _ = run_to_response(chunks_with_calls(FIND), HELLO, request=request, limits=(1, 1))
     assert site.requests[1].allowed == frozenset([Named("theirs")])

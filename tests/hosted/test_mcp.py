@@ -31,7 +31,7 @@ LIST_ITEM = {
 
 
 @pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])
-async def test_a_model_calls_tools_and_answers(streamed):
+async def test_mcp_tools_are_called_and_the_model_answers(streamed):
     async with toys() as server, gateway(calling(ECHO, ADD, text="Wait."), HELLO, tools=operators(server)) as site:
         answer = await site.respond(stream=streamed, tools=[MCP])
         response = (checked if streamed else checked_whole)(answer.content)
@@ -50,7 +50,7 @@ async def test_a_model_calls_tools_and_answers(streamed):
         assert "x-gateway-warnings" not in answer.headers
 
 
-async def test_the_operator_s_servers_keep_their_session_and_their_list():
+async def test_mcp_session_and_list_of_the_operator_are_kept():
     async with toys() as server, gateway(calling(ECHO), HELLO, calling(ECHO), HELLO, tools=operators(server)) as site:
         await site.respond(tools=[MCP])
         listed = len(server.heads)
@@ -58,7 +58,7 @@ async def test_the_operator_s_servers_keep_their_session_and_their_list():
         assert len(server.heads) == listed + 1 and server.calls == [("echo", "a")] * 2
 
 
-async def test_a_list_that_has_changed_is_asked_for_again():
+async def test_mcp_list_that_has_changed_is_fetched_again():
     script = calling(("toys__learn", {})), HELLO
     async with toys() as server, gateway(*script, tools=operators(server)) as site:
 
@@ -74,7 +74,7 @@ async def test_a_list_that_has_changed_is_asked_for_again():
         assert "toys__new" in [tool["function"]["name"] for tool in site.asked["tools"]]
 
 
-async def test_a_request_names_so_many_servers_and_no_more():
+async def test_mcp_servers_per_request_are_limited():
     known = {label: {"url": "http://127.0.0.1:1/mcp", "require_approval": "never"} for label in ("a", "b", "c")}
     async with gateway(HELLO, tools={"mcp": {"servers": known, "per_request": 2}}) as site:
         three = [{"type": "mcp", "server_label": label} for label in known]
@@ -82,7 +82,7 @@ async def test_a_request_names_so_many_servers_and_no_more():
         assert (await site.respond(tools=three[:2])).status_code == 200
 
 
-async def test_a_list_that_the_client_sends_back_is_not_asked_for_again():
+async def test_mcp_list_that_the_client_sends_is_not_fetched_again():
     async with toys() as server, gateway(calling(ECHO), HELLO, tools=operators(server)) as site:
         answer = await site.respond(input=[LIST_ITEM, {"role": "user", "content": "q"}], tools=[MCP])
         assert [item["type"] for item in checked_whole(answer.content)["output"]] == ["mcp_call", "message"]
@@ -92,7 +92,7 @@ async def test_a_list_that_the_client_sends_back_is_not_asked_for_again():
         assert answer.headers["x-gateway-warnings"] == "dropped:input.mcp_list_tools"
 
 
-async def test_calls_of_the_client_s_own_tools_and_what_follows_them():
+async def test_mcp_calls_beside_client_tools_are_continued():
     """Handed out beside; the next request goes on from there, with both outputs."""
     function = {"type": "function", "name": "mine"}
     async with toys() as server, gateway(calling(ECHO, ("mine", {})), HELLO, tools=operators(server)) as site:
@@ -109,14 +109,14 @@ async def test_calls_of_the_client_s_own_tools_and_what_follows_them():
         assert [message["content"] for message in site.asked["messages"] if message["role"] == "tool"] == told
 
 
-async def test_results_with_images_and_resources():
+async def test_mcp_results_may_have_images_and_resources():
     async with toys() as server, gateway(calling(("toys__show", {})), HELLO, tools=operators(server)) as site:
         made = of_type(checked_whole((await site.respond(tools=[MCP])).content), "mcp_call")[0]
         assert made["output"] == "a picture\n[image: image/png]\na note\nmore: https://example.com/more"
         assert PIXEL in json.dumps(site.asked["messages"])
 
 
-async def test_a_choice_of_a_server_s_tool():
+async def test_mcp_tool_choice_may_name_a_tool_of_a_server():
     async with toys() as server, gateway(calling(ECHO), HELLO, tools=operators(server)) as site:
         choice = {"type": "mcp", "server_label": "toys", "name": "echo"}
         response = checked_whole((await site.respond(tools=[MCP], tool_choice=choice)).content)
@@ -126,7 +126,7 @@ async def test_a_choice_of_a_server_s_tool():
         assert response["tool_choice"] == choice
 
 
-async def test_how_many_calls_a_client_allows():
+async def test_mcp_calls_are_limited_by_max_tool_calls():
     async with toys() as server, gateway(calling(ECHO, ECHO), HELLO, tools=operators(server)) as site:
         response = checked_whole((await site.respond(tools=[MCP], max_tool_calls=1)).content)
         assert len(of_type(response, "mcp_call")) == 1 == len(server.calls)
@@ -136,7 +136,7 @@ async def test_how_many_calls_a_client_allows():
 # Approval
 
 
-async def asked_for(site):
+async def requested_approval(site):
     response = checked((await site.respond(tools=[ASKING], stream=True)).content)
     (request,) = of_type(response, "mcp_approval_request")
     assert (request["name"], json.loads(request["arguments"]), response["status"]) == (
@@ -148,9 +148,9 @@ async def asked_for(site):
 
 
 @pytest.mark.parametrize("replayed", [True, False], ids=["replayed", "by id"])
-async def test_an_approval(replayed):
+async def test_mcp_approval_runs_the_call_once(replayed):
     async with toys() as server, gateway(calling(ECHO), HELLO, tools=operators(server)) as site:
-        first, request = await asked_for(site)
+        first, request = await requested_approval(site)
         assert server.calls == []
         given = {"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": True}
         before = [{"role": "user", "content": "Hello"}, *first["output"]] if replayed else []
@@ -177,9 +177,9 @@ async def test_an_approval(replayed):
         (None, "This call was not made: the user has not approved it."),
     ],
 )  # fmt: skip
-async def test_what_is_not_approved_is_not_made(given, told):
+async def test_mcp_call_without_approval_is_not_run(given, told):
     async with toys() as server, gateway(calling(ECHO), HELLO, tools=operators(server)) as site:
-        first, request = await asked_for(site)
+        first, request = await requested_approval(site)
         said = (
             {"type": "mcp_approval_response", "approval_request_id": request["id"], **given}
             if given
@@ -190,7 +190,7 @@ async def test_what_is_not_approved_is_not_made(given, told):
         assert told in [message["content"] for message in site.asked["messages"]] and server.calls == []
 
 
-async def test_an_approval_of_what_nobody_asked_for():
+async def test_mcp_approval_of_an_unknown_request_is_refused():
     async with toys() as server, gateway(HELLO, tools=operators(server)) as site:
         given = {"type": "mcp_approval_response", "approval_request_id": "mcpr_x", "approve": True}
         assert problem(await site.respond(input=[given], tools=[MCP]))[0] == 400
@@ -200,9 +200,9 @@ async def test_an_approval_of_what_nobody_asked_for():
         assert problem(await site.respond(input=[given]))[2] == "unsupported_value"
 
 
-async def test_an_approval_of_what_is_not_offered_now():
+async def test_mcp_approval_of_a_tool_that_is_not_offered_runs_nothing():
     async with toys() as server, gateway(calling(ECHO), HELLO, tools=operators(server)) as site:
-        first, request = await asked_for(site)
+        first, request = await requested_approval(site)
         given = {"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": True}
         other = {**ASKING, "allowed_tools": ["add"]}
         for tools in ([other], []):
@@ -214,7 +214,7 @@ async def test_an_approval_of_what_is_not_offered_now():
 # Who may name a server
 
 
-async def test_a_client_may_name_a_server_where_the_operator_lets_it(caplog):
+async def test_mcp_server_of_the_client_needs_the_permission_of_the_operator(caplog):
     caplog.set_level(logging.INFO)
     definition = {**MCP, "require_approval": "never", "headers": {"x-key": SECRET}, "authorization": SECRET}
     async with toys() as server:
@@ -258,7 +258,7 @@ async def test_a_client_may_name_a_server_where_the_operator_lets_it(caplog):
         ({"server_label": "x", "connector_id": "connector_gmail"}, False),
     ],
 )
-def test_what_runs_here(definition, runs):
+def test_mcp_runs_the_servers_that_the_operator_allows(definition, runs):
     mcp = config.Mcp(
         servers={"toys": config.McpServer(url="http://toys/mcp")}, hosts=("mcp.example.com", "*.below.example.org")
     )
@@ -267,14 +267,14 @@ def test_what_runs_here(definition, runs):
     assert workshop.runs({"type": "web_search"}) is False
 
 
-def test_without_servers_or_without_the_sdk_nothing_runs(caplog):
+def test_mcp_is_off_without_servers_or_the_sdk(caplog):
     assert Workshop(config.Tools()).runs is None and not caplog.records
     mcp = config.Mcp(hosts=("*",))
     assert Workshop(config.Tools(mcp=mcp), package="no_such_package").runs is None
     assert "pip install 'gateway[mcp]'" in caplog.text
 
 
-async def test_what_a_client_says_to_the_operator_s_server_is_not_passed_on():
+async def test_mcp_headers_of_the_client_are_not_sent_to_operator_servers():
     async with toys() as server, gateway(HELLO, tools=operators(server, headers={"x-ours": SECRET})) as site:
         answer = await site.respond(tools=[{**MCP, "headers": {"x-key": "k"}, "authorization": "t"}])
         listed = answer.headers["x-gateway-warnings"]
@@ -283,7 +283,7 @@ async def test_what_a_client_says_to_the_operator_s_server_is_not_passed_on():
         assert SECRET not in answer.text
 
 
-async def test_a_server_and_a_namespace_of_one_name():
+async def test_mcp_server_label_and_namespace_have_to_differ():
     async with toys() as server, gateway(HELLO, tools=operators(server)) as site:
         namespace = {"type": "namespace", "name": "toys", "tools": [{"type": "function", "name": "echo"}]}
         assert problem(await site.respond(tools=[MCP, namespace]))[2:] == ("invalid_value", "tools")
@@ -292,7 +292,7 @@ async def test_a_server_and_a_namespace_of_one_name():
 # The other transports
 
 
-async def test_a_program_of_the_operator_s():
+async def test_mcp_server_may_be_a_program():
     program = {
         "command": [sys.executable, "-m", "support.mcp_server"],
         "env": {"PYTHONPATH": ":".join(sys.path)},
@@ -303,7 +303,7 @@ async def test_a_program_of_the_operator_s():
         assert of_type(response, "mcp_call")[0]["output"] == "heard a"
 
 
-async def test_the_transport_before_streamable_http():
+async def test_mcp_server_may_use_the_sse_transport():
     async with (
         toys(sse=True) as server,
         gateway(calling(ECHO), HELLO, tools=operators(server, transport="sse")) as site,
@@ -313,13 +313,13 @@ async def test_the_transport_before_streamable_http():
 
 
 @pytest.mark.parametrize("how", [{"json_response": True}, {"stateless_http": True}], ids=["json", "stateless"])
-async def test_servers_that_answer_otherwise(how):
+async def test_mcp_server_may_answer_in_json_or_without_sessions(how):
     async with toys(**how) as server, gateway(calling(ECHO), HELLO, tools=operators(server)) as site:
         response = checked_whole((await site.respond(tools=[MCP])).content)
         assert of_type(response, "mcp_call")[0]["output"] == "heard a"
 
 
-async def test_over_a_websocket_a_list_is_told_once():
+async def test_mcp_list_is_sent_once_over_a_websocket():
     script = calling(ECHO), HELLO, calling(ADD), HELLO
     async with (
         toys() as server,
@@ -338,7 +338,7 @@ async def test_over_a_websocket_a_list_is_told_once():
 
 
 @pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])
-async def test_a_chat_with_the_operator_s_tools(streamed):
+async def test_chat_uses_the_mcp_tools_of_the_operator(streamed):
     model = {"mcp": ["toys"]}
     script = calling(ECHO, text="Wait."), HELLO
     async with (
@@ -355,14 +355,14 @@ async def test_a_chat_with_the_operator_s_tools(streamed):
         assert server.calls == [("echo", "a")]
 
 
-async def test_a_chat_of_several_choices_has_no_such_tools():
+async def test_chat_of_several_choices_has_no_mcp_tools():
     two = stream(chunk("a", finish="stop"), chunk("b", index=1, finish="stop"))
     async with toys() as server, gateway(two, model={"mcp": ["toys"]}, tools=operators(server)) as site:
         answer = await site.chat(n=2)
         assert answer.headers["x-gateway-warnings"].split(", ")[0] == "dropped:tools.mcp" and "tools" not in site.asked
 
 
-async def test_a_model_without_them_is_offered_nothing():
+async def test_mcp_tools_are_not_offered_to_other_models():
     async with toys() as server, gateway(HELLO, tools=operators(server)) as site:
         await site.chat()
         assert "tools" not in site.asked and server.heads == []
@@ -372,7 +372,7 @@ async def test_a_model_without_them_is_offered_nothing():
 
 
 @pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])
-async def test_nothing_of_an_answer_with_tools_waits_for_the_collector(streamed):
+async def test_mcp_response_leaves_no_garbage(streamed):
     names = ("gateway.hosted", "gateway.turn", "gateway.server.tools.running", "gateway.server.tools.toolbox")
     async with (
         toys() as server,

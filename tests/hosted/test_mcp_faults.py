@@ -23,12 +23,12 @@ from support.wait import until
 WAIT = ("toys__wait", {})
 
 
-async def made_by(site, **asked):
+async def response_and_calls(site, **asked):
     response = checked_whole((await site.respond(tools=[MCP], **asked)).content)
     return response, of_type(response, "mcp_call")
 
 
-async def test_a_server_that_is_down_is_an_item_and_the_model_answers_without_it():
+async def test_mcp_server_that_is_down_is_an_item_and_the_model_answers():
     down = {"mcp": {"servers": {"toys": {"url": "http://127.0.0.1:9/mcp"}}}}
     async with gateway(HELLO, tools=down) as site:
         response = checked((await site.respond(tools=[MCP], stream=True)).content)
@@ -40,21 +40,21 @@ async def test_a_server_that_is_down_is_an_item_and_the_model_answers_without_it
 
 
 @pytest.mark.parametrize("silent", ["tools_list", "initialize"])
-async def test_a_server_that_does_not_begin_or_list_in_time(silent):
+async def test_mcp_timeout_ends_a_slow_start_or_list(silent):
     async with Liar(**{silent: None}).listening() as server:
         slow = operators(server)
         slow["mcp"]["connect_seconds"] = 0.3
         async with gateway(HELLO, tools=slow) as site:
-            response, _ = await made_by(site)
+            response, _ = await response_and_calls(site)
             assert "in time" in of_type(response, "mcp_list_tools")[0]["error"]
 
 
-async def test_a_tool_that_does_not_answer_in_time():
+async def test_mcp_timeout_ends_a_slow_tool():
     async with (
         toys() as server,
         gateway(calling(WAIT, ECHO), HELLO, tools={**operators(server), "seconds": 0.2}) as site,
     ):
-        _, (slow, echo) = await made_by(site)
+        _, (slow, echo) = await response_and_calls(site)
         assert (slow["status"], echo["output"]) == ("failed", "heard a")
         assert slow["error"]["message"] == "The tool did not answer within 0.2 seconds."
         assert slow["error"]["message"] in [message["content"] for message in site.asked["messages"]]
@@ -63,7 +63,7 @@ async def test_a_tool_that_does_not_answer_in_time():
 
 
 @pytest.mark.parametrize("begun", [True, False], ids=["its answer", "nothing"])
-async def test_a_call_that_the_server_holds_on_to_is_let_go_of_and_the_session_goes_on(begun, monkeypatch):
+async def test_mcp_timeout_ends_a_held_call_and_keeps_the_session(begun, monkeypatch):
     monkeypatch.setattr("gateway.server.tools.transport._GRACE", 0.0)
     over = asyncio.Event()
 
@@ -84,20 +84,20 @@ async def test_a_call_that_the_server_holds_on_to_is_let_go_of_and_the_session_g
         Liar(tools_call=call).listening() as server,
         gateway(*script, tools={**operators(server), "seconds": 0.2}) as site,
     ):
-        _, (made,) = await made_by(site)
+        _, (made,) = await response_and_calls(site)
         assert made["status"] == "failed"
         async with asyncio.timeout(SOON):
             await (over if begun else server.broken).wait()
-        _, (made,) = await made_by(site)
+        _, (made,) = await response_and_calls(site)
         assert made["output"] == "yes" and server.asked.count("initialize") == 1
 
 
-async def test_a_tool_that_fails():
+async def test_mcp_tool_that_fails_is_a_failed_item():
     async with (
         toys() as server,
         gateway(calling(("toys__fail", {}), ("toys__echo", {"no": 1})), HELLO, tools=operators(server)) as site,
     ):
-        _, made = await made_by(site)
+        _, made = await response_and_calls(site)
         assert [one["status"] for one in made] == ["failed", "failed"]
         assert made[0]["error"]["type"] == "mcp_tool_execution_error" and "no such thing" in json.dumps(
             made[0]["error"]
@@ -120,27 +120,27 @@ LIES = {
 
 
 @pytest.mark.parametrize("name", LIES)
-async def test_a_server_that_lies(name):
+async def test_mcp_result_that_breaks_the_protocol_fails(name):
     answer, wanted = LIES[name]
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     listed = {"tools": [{**TOOL, "outputSchema": schema}]} if name == "another schema" else {"tools": [TOOL]}
     liar = Liar(tools_list=listed, tools_call=answer)
     async with liar.listening() as server, gateway(calling(ECHO), HELLO, tools=operators(server)) as site:
-        response, (made,) = await made_by(site)
+        response, (made,) = await response_and_calls(site)
         assert (made["status"], response["status"]) == ("failed", "completed") and wanted in made["error"]["message"]
 
 
 @pytest.mark.parametrize(
     "tools", [[{"name": "echo", "inputSchema": "no"}], [{"name": 5}], "no"], ids=["a schema", "a name", "a list"]
 )
-async def test_a_server_that_lies_about_its_tools(tools):
+async def test_mcp_list_that_breaks_the_protocol_is_an_error(tools):
     async with Liar(tools_list={"tools": tools}).listening() as server, gateway(HELLO, tools=operators(server)) as site:
-        response, _ = await made_by(site)
+        response, _ = await response_and_calls(site)
         assert "does not fit" in of_type(response, "mcp_list_tools")[0]["error"]
 
 
 @pytest.mark.parametrize("theirs", [True, False], ids=["the client's", "the operator's"])
-async def test_a_connection_that_breaks_in_the_middle_of_a_call(theirs):
+async def test_mcp_connection_that_breaks_during_a_call_fails_the_call(theirs):
     async def half():
         yield b'{"jsonrpc":'
         raise ConnectionError
@@ -157,7 +157,7 @@ async def test_a_connection_that_breaks_in_the_middle_of_a_call(theirs):
             assert (made["status"], response["status"]) == ("failed", "completed")
 
 
-async def test_arguments_that_a_client_has_made_up():
+async def test_mcp_approval_request_with_invalid_arguments_runs_nothing():
     request = {
         "type": "mcp_approval_request",
         "id": "mcpr_1",
@@ -172,7 +172,7 @@ async def test_arguments_that_a_client_has_made_up():
         assert made["status"] == "failed" and "no JSON object" in made["error"]["message"] and server.calls == []
 
 
-def changing(result):
+def with_change_notice(result):
     """What tells, before it answers, that there are other tools, and other resources."""
 
     async def answer(said):
@@ -186,36 +186,36 @@ def changing(result):
     return answer
 
 
-async def test_an_older_server_tells_of_other_tools_as_it_answers():
-    call = changing({"content": [{"type": "text", "text": "yes"}]})
+async def test_mcp_change_notice_during_a_call_refreshes_the_list():
+    call = with_change_notice({"content": [{"type": "text", "text": "yes"}]})
     script = calling(ECHO), HELLO
     async with Liar(tools_call=call).listening() as server, gateway(*script, tools=operators(server)) as site:
         for listed in (1, 2, 2):
-            await made_by(site)
+            await response_and_calls(site)
             assert server.asked.count("tools/list") == listed
 
 
-async def test_a_list_that_changes_as_it_is_told_is_told_again():
-    listing = changing({"tools": [TOOL]})
+async def test_mcp_list_that_changes_while_it_is_sent_is_fetched_again():
+    listing = with_change_notice({"tools": [TOOL]})
     async with Liar(tools_list=listing).listening() as server, gateway(HELLO, tools=operators(server)) as site:
         for listed in (1, 2, 3):
-            await made_by(site)
+            await response_and_calls(site)
             assert server.asked.count("tools/list") == listed
 
 
-async def test_a_list_of_several_pages_and_one_without_an_end():
+async def test_mcp_list_of_endless_pages_is_limited():
     async def page(said):
         cursor = int((said.get("params") or {}).get("cursor", 0))
         return {"tools": [{**TOOL, "name": f"t{cursor}"}], "nextCursor": str(cursor + 1)}
 
     async with Liar(tools_list=page).listening() as server, gateway(HELLO, tools=operators(server)) as site:
-        response, _ = await made_by(site)
+        response, _ = await response_and_calls(site)
         assert [tool["name"] for tool in of_type(response, "mcp_list_tools")[0]["tools"]] == [
             f"t{i}" for i in range(100)
         ]
 
 
-async def test_a_result_that_is_too_long_is_cut():
+async def test_mcp_result_that_is_too_long_is_cut():
     much = calling(("toys__much", {"size": 5000}))
     async with toys() as server, gateway(much, HELLO, tools={**operators(server), "result_bytes": 1000}) as site:
         answer = await site.respond(tools=[MCP], stream=True)
@@ -225,7 +225,7 @@ async def test_a_result_that_is_too_long_is_cut():
         assert "truncated:mcp_call.output" in answer.text
 
 
-async def test_a_session_that_the_server_has_forgotten_is_begun_anew():
+async def test_mcp_session_that_the_server_forgot_is_begun_again():
     forgotten = iter(
         [
             Response(status_code=404),
@@ -240,13 +240,13 @@ async def test_a_session_that_the_server_has_forgotten_is_begun_anew():
 
     script = [calling(ECHO), HELLO, calling(ECHO), HELLO]
     async with Liar(tools_call=call).listening() as server, gateway(*script, tools=operators(server)) as site:
-        _, (made,) = await made_by(site)
+        _, (made,) = await response_and_calls(site)
         assert made["output"] == "again" and server.asked.count("initialize") == 2
-        _, (made,) = await made_by(site)
+        _, (made,) = await response_and_calls(site)
         assert made["status"] == "failed" and "Session terminated" in made["error"]["message"]
 
 
-async def test_a_program_that_ends_is_started_again():
+async def test_mcp_program_that_ends_is_started_again():
     program = {
         "command": [sys.executable, "-m", "support.mcp_server"],
         "env": {"PYTHONPATH": ":".join(sys.path)},
@@ -254,20 +254,20 @@ async def test_a_program_that_ends_is_started_again():
     }
     script = [calling(("toys__leave", {})), HELLO, calling(ECHO), HELLO]
     async with gateway(*script, tools={"mcp": {"servers": {"toys": program}}}) as site:
-        _, (made,) = await made_by(site)
+        _, (made,) = await response_and_calls(site)
         assert made["status"] == "failed" and "Connection closed" in made["error"]["message"]
-        _, (made,) = await made_by(site)
+        _, (made,) = await response_and_calls(site)
         assert made["output"] == "heard a"
 
 
-async def test_a_program_that_is_not_there():
+async def test_mcp_program_that_is_missing_is_an_error():
     program = {"command": ["/no/such/program"]}
     async with gateway(HELLO, tools={"mcp": {"servers": {"toys": program}}}) as site:
-        response, _ = await made_by(site)
+        response, _ = await response_and_calls(site)
         assert of_type(response, "mcp_list_tools")[0]["error"] == "The server cannot be reached."
 
 
-async def test_who_is_closed_while_somebody_waits_says_so():
+async def test_mcp_session_that_is_closed_fails_its_callers():
     async with Liar(initialize=None).listening() as server:
         session = Session(Target(server.url), config.Mcp())
         waiting = asyncio.create_task(session.tools())
@@ -282,7 +282,7 @@ async def test_who_is_closed_while_somebody_waits_says_so():
 
 
 @pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])
-async def test_a_client_that_leaves_takes_the_call_with_it(streamed):
+async def test_disconnect_cancels_the_mcp_call(streamed):
     async with toys() as server, listening(calling(WAIT), tools=operators(server)) as site:
         asking = asyncio.create_task(site.respond(tools=[MCP], stream=streamed))
         await server.begun.wait()
@@ -292,7 +292,7 @@ async def test_a_client_that_leaves_takes_the_call_with_it(streamed):
         assert len(site.upstream.posts) == 1
 
 
-async def test_in_the_silence_of_a_tool_there_are_signs_of_life():
+async def test_keep_alive_events_are_sent_during_an_mcp_call():
     quick = {"stream": {"grace_seconds": 0.02, "keepalive_seconds": 0.02}}
     async with toys() as server, listening(calling(WAIT), HELLO, tools=operators(server), **quick) as site:
         body = json.dumps({"model": "m", "input": "q", "stream": True, "tools": [MCP]}).encode()
@@ -305,21 +305,21 @@ async def test_in_the_silence_of_a_tool_there_are_signs_of_life():
         assert of_type(checked(said), "mcp_call")[0]["output"] == "waited"
 
 
-async def test_a_backend_that_fails_after_the_tools_is_told_as_ever():
+async def test_backend_failure_after_mcp_calls_is_sent():
     async with toys() as server, gateway(calling(ECHO), [head(), chunk("Hel"), CLOSE], tools=operators(server)) as site:
         response = checked((await site.respond(tools=[MCP], stream=True)).content)
         assert [item["type"] for item in response["output"]] == ["mcp_list_tools", "mcp_call", "message"]
         assert (response["status"], response["output"][2]["status"]) == ("failed", "incomplete")
 
 
-async def test_a_backend_that_refuses_after_the_tools():
+async def test_backend_refusal_after_mcp_calls_fails_the_response():
     refused = whole({"error": {"message": "no", "type": "invalid_request_error"}}, status=400)
     async with toys() as server, gateway(calling(ECHO), refused, tools=operators(server)) as site:
         response = checked((await site.respond(tools=[MCP], stream=True)).content)
         assert response["status"] == "failed" and of_type(response, "mcp_call")[0]["output"] == "heard a"
 
 
-async def test_in_the_background():
+async def test_job_runs_mcp_calls_in_the_background():
     async with toys() as server, gateway(calling(WAIT), HELLO, tools=operators(server)) as site:
         accepted = (await site.respond(tools=[MCP], background=True)).json()
         await server.begun.wait()
@@ -329,7 +329,7 @@ async def test_in_the_background():
         assert response["status"] == "completed" and of_type(response, "mcp_call")[0]["output"] == "waited"
 
 
-async def test_in_the_background_it_can_be_cancelled():
+async def test_job_cancellation_cancels_the_mcp_call():
     async with toys() as server, gateway(calling(WAIT), HELLO, tools=operators(server)) as site:
         accepted = (await site.respond(tools=[MCP], background=True)).json()
         await server.begun.wait()
@@ -341,7 +341,7 @@ async def test_in_the_background_it_can_be_cancelled():
 
 
 @pytest.mark.parametrize("streamed", [True, False], ids=["stream", "polled"])
-async def test_a_restart_in_the_middle_of_a_call_makes_no_second_one(streamed, store_url):
+async def test_restart_during_an_mcp_call_does_not_repeat_the_call(streamed, store_url):
     store = where(store_url)
     async with toys() as server:
         options = {"tools": operators(server), "server": {"drain_seconds": 0}, **store}
@@ -360,7 +360,7 @@ async def test_a_restart_in_the_middle_of_a_call_makes_no_second_one(streamed, s
             assert response["status"] == "failed" and site.upstream.posts == []
 
 
-async def test_what_is_kept_for_whoever_begins_again_has_no_secrets(tmp_path):
+async def test_store_keeps_no_secrets_of_mcp_tools(tmp_path):
     secret = {**MCP, "headers": {"x": KEY + "h"}, "authorization": KEY + "a"}
     later = {"type": "additional_tools", "role": "developer", "tools": [secret]}
     async with (
@@ -379,7 +379,7 @@ async def test_what_is_kept_for_whoever_begins_again_has_no_secrets(tmp_path):
         await ended(site, accepted["id"])
 
 
-async def test_an_approved_call_is_broken_off_with_its_client():
+async def test_disconnect_cancels_an_approved_mcp_call():
     async with toys() as server, listening(calling(WAIT), tools=operators(server)) as site:
         wanted = {**ASKING, "allowed_tools": ["wait"]}
         first = (await site.respond(tools=[wanted])).json()
@@ -392,7 +392,7 @@ async def test_an_approved_call_is_broken_off_with_its_client():
             await server.broken.wait()
 
 
-async def test_whoever_has_lost_a_response_makes_no_call(tmp_path):
+async def test_job_held_by_another_gateway_runs_no_mcp_call(tmp_path):
     go = asyncio.Event()
     first, *rest = calling(ECHO)
     store = where(f"sqlite:///{tmp_path}/g.db")

@@ -18,16 +18,16 @@ from support.app import gateway
 from support.upstream import HELLO
 
 
-def tool(name):
+def search_tool(name):
     item = {"type": "web_search_call", "status": "in_progress", "action": {"type": "search", "query": ""}}
     return Ours(Tool(name, {"name": name}), item, "ws_", lambda why: {"status": "failed", "said": why})
 
 
-class Made:
+class FakeProvider:
     """A provider of these tools, each of which answers when it may."""
 
     def __init__(self, *names):
-        self.tools, self.may, self.closed = [tool(name) for name in names], asyncio.Event(), False
+        self.tools, self.may, self.closed = [search_tool(name) for name in names], asyncio.Event(), False
 
     async def offer(self):
         return Offer(self.tools)
@@ -40,36 +40,36 @@ class Made:
         self.closed = True
 
 
-async def test_of_two_tools_of_one_name_the_first_is_taken():
-    first, second = Made("search", "read"), Made("read", "find")
+async def test_toolbox_takes_the_first_of_two_tools_of_one_name():
+    first, second = FakeProvider("search", "read"), FakeProvider("read", "find")
     async with Toolbox([first, second], config.Tools()) as box:
         assert isinstance(await box.open(), Loop)
         assert [ours.tool.name for ours in box.tools] == ["search", "read", "find"]
         first.may.set()
         told = []
-        await box.run([Run("1", tool("read"), "{}"), Run("2", tool("search"), "{}")], told.append)
+        await box.run([Run("1", search_tool("read"), "{}"), Run("2", search_tool("search"), "{}")], told.append)
         assert [result.content for result in told] == ["read of {}", "search of {}"]
     assert first.closed and second.closed
 
 
-async def test_a_tool_that_is_late_has_failed_and_takes_no_other_with_it():
-    late, soon = Made("late"), Made("soon")
+async def test_timeout_of_a_tool_does_not_fail_the_others():
+    late, soon = FakeProvider("late"), FakeProvider("soon")
     soon.may.set()
     async with Toolbox([late, soon], config.Tools(seconds=0.05)) as box:
         await box.open()
         told = []
-        await box.run([Run("1", tool("late"), "{}"), Run("2", tool("soon"), "{}")], told.append)
+        await box.run([Run("1", search_tool("late"), "{}"), Run("2", search_tool("soon"), "{}")], told.append)
     assert [result.id for result in told] == ["2", "1"] and "within 0.05 seconds" in told[1].item["said"]
 
 
 @pytest.mark.parametrize(("wanted", "most"), [(None, 5), (3, 3), (9, 5)])
-async def test_a_client_may_allow_fewer_calls_and_not_more(wanted, most):
+async def test_toolbox_limit_can_only_be_lowered_by_the_client(wanted, most):
     async with Toolbox([], config.Tools(calls=5), Terms(most=wanted)) as box:
         loop = await box.open()
         assert loop._calls == most
 
 
-async def test_a_round_of_tools_begins_with_nothing_and_tells_each_result_as_it_comes():
+async def test_running_tools_send_each_result_as_it_comes():
     more = asyncio.Event()
 
     async def work(tell):
@@ -88,7 +88,7 @@ async def test_a_round_of_tools_begins_with_nothing_and_tells_each_result_as_it_
     running.close()
 
 
-async def test_what_goes_wrong_with_it_is_raised_where_it_is_read():
+async def test_running_tools_raise_an_error_where_it_is_read():
     async def work(tell):
         tell(Result("1", "a"))
         raise StoreFailed("The store is gone.")
@@ -101,8 +101,8 @@ async def test_what_goes_wrong_with_it_is_raised_where_it_is_read():
             pass
 
 
-def test_what_a_provider_says_of_its_items_is_what_is_told():
-    loop = Loop([tool("search")], Limits(1, 1), lambda prefix: f"{prefix}1")
+def test_hosted_item_has_the_fields_of_its_provider():
+    loop = Loop([search_tool("search")], Limits(1, 1), lambda prefix: f"{prefix}1")
     begun = loop.feed(ToolStart(0, 0, "c", "search"))
     assert isinstance(begun[0], HostedStart) and b'"web_search_call"' in bytes(begun[0].item)
     loop.feed(ToolEnd(0, 0))
@@ -117,11 +117,11 @@ def test_what_a_provider_says_of_its_items_is_what_is_told():
 @pytest.mark.parametrize(
     "said", [{}, {"web_search": {"service": "static"}, "mcp": {"hosts": ["*"]}}], ids=["none", "some"]
 )
-async def test_an_answer_without_such_tools_goes_past_all_of_this(said):
+async def test_hosted_tools_cost_nothing_for_other_responses(said):
     """One function is asked whether there are any, and nothing is made; nor is what speaks with servers imported."""
     folders, asked = tuple(str(Path(module.__file__).parent) for module in (hosted, tools)), set()
 
-    def called(frame, event, _):
+    def record_call(frame, event, _):
         if event == "call" and frame.f_code.co_filename.startswith(folders):
             asked.add(frame.f_code.co_qualname)
 
@@ -129,7 +129,7 @@ async def test_an_answer_without_such_tools_goes_past_all_of_this(said):
         for ask, wanted in ((site.chat, {"Workshop.standing"}), (site.respond, {"Workshop.runs", "Workshop.box"})):
             await ask()
             asked.clear()
-            sys.setprofile(called)
+            sys.setprofile(record_call)
             try:
                 await ask(stream=True)
             finally:
@@ -137,7 +137,7 @@ async def test_an_answer_without_such_tools_goes_past_all_of_this(said):
             assert {name for name in asked if "<" not in name} == wanted
 
 
-def test_what_speaks_with_servers_is_imported_when_it_is_needed():
+def test_mcp_packages_are_imported_only_if_needed():
     code = "import sys, gateway.server.app; print(sorted({'mcp', 'html_to_markdown', 'httpx2'} & sys.modules.keys()))"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert said.stdout == "[]\n"

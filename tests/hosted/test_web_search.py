@@ -14,7 +14,7 @@ from support.web_search import ASK, CITED, SEARCH, asking, calling, opening, say
 
 @pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])
 @pytest.mark.parametrize("type", ["web_search", "web_search_2025_08_26", "web_search_preview"])
-async def test_a_model_searches_and_cites(streamed, type):
+async def test_web_search_results_are_cited(streamed, type):
     async with searching() as web, gateway(calling(ASK), CITED, tools=web.tools(pages=False)) as site:
         answer = await site.respond(stream=streamed, tools=[{"type": type}])
         response = (checked if streamed else checked_whole)(answer.content)
@@ -34,7 +34,7 @@ async def test_a_model_searches_and_cites(streamed, type):
 
 
 @pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])
-async def test_sources_and_results_are_shown_to_who_asks_for_them(streamed):
+async def test_web_search_sources_and_results_are_shown_on_request(streamed):
     wanted = ["web_search_call.action.sources", "web_search_call.results"]
     async with searching() as web, gateway(calling(ASK), CITED, tools=web.tools()) as site:
         answer = await site.respond(stream=streamed, tools=[SEARCH], include=wanted)
@@ -48,7 +48,7 @@ async def test_sources_and_results_are_shown_to_who_asks_for_them(streamed):
         assert seen.json()["output"][0] == made
 
 
-async def test_what_the_client_says_of_its_search():
+async def test_web_search_uses_the_options_of_the_client():
     said = {
         **SEARCH,
         "search_context_size": "low",
@@ -73,7 +73,7 @@ async def test_what_the_client_says_of_its_search():
         ({"external_web_access": "no"}, "tools[0].external_web_access"),
     ],
 )
-async def test_what_no_search_can_be_told(wrong, param):
+async def test_web_search_with_invalid_fields_is_refused(wrong, param):
     async with gateway(HELLO) as site:
         assert problem(await site.respond(tools=[{**SEARCH, **wrong}]))[3] == param
 
@@ -95,7 +95,7 @@ async def test_what_no_search_can_be_told(wrong, param):
         ),
     ],
 )
-async def test_services_with_a_key(service, path, asked, answer, caplog):
+async def test_web_search_services_get_their_key(service, path, asked, answer, caplog):
     caplog.set_level("DEBUG")
     async with searching(**{path[1:]: answer}) as web:
         tools = {"web_search": {"service": service, "url": web.url, "api_key": KEY}}
@@ -110,7 +110,7 @@ async def test_services_with_a_key(service, path, asked, answer, caplog):
             assert KEY not in answer.text and KEY not in caplog.text and KEY not in json.dumps(site.asked)
 
 
-async def test_pages_that_are_written_down():
+async def test_web_search_finds_configured_pages():
     found = [
         {"url": "https://a.example/x", "title": "Greek", "text": "Of the capitals of columns."},
         {"url": "https://a.example/y", "title": "Else"},
@@ -129,7 +129,7 @@ async def test_pages_that_are_written_down():
 # Pages
 
 
-async def test_a_page_is_opened_and_words_are_found_in_it():
+async def test_web_page_is_opened_and_searched():
     async with searching() as web:
         find = ("web_search__find_in_page", {"url": f"{web.url}/page", "pattern": "PEOPLE"})
         none = ("web_search__find_in_page", {"url": f"{web.url}/page", "pattern": "cats"})
@@ -153,7 +153,7 @@ async def test_a_page_is_opened_and_words_are_found_in_it():
             assert (cited["url"], cited["title"], cited["start_index"]) == (url, "All of & Oslo", 4)
 
 
-async def test_a_long_page_is_opened_in_parts():
+async def test_web_page_that_is_long_is_opened_in_parts():
     text = b"".join(b"<p>Line %d of it.</p>" % i for i in range(2000))
     async with searching(page=b"<title>Long</title>" + text) as web:
         script = calling(opening(web), opening(web, part=2), opening(web, part=99), opening(web, part="x")), HELLO
@@ -164,7 +164,7 @@ async def test_a_long_page_is_opened_in_parts():
             assert "Long (part 2 of 4)" in second and "Line 1999 of" in last
 
 
-async def test_only_what_was_named_is_opened():
+async def test_web_page_is_opened_only_if_its_url_was_named():
     """Else a page could tell the model to carry away what was said here."""
     async with searching() as web:
         script = calling(opening(web, "/page?it=secret")), calling(ASK), calling(opening(web)), HELLO
@@ -177,7 +177,7 @@ async def test_only_what_was_named_is_opened():
             assert "is not opened" in told(site)[0]
 
 
-async def test_pages_of_other_domains_and_no_pages_at_all():
+async def test_web_pages_of_other_domains_are_not_opened():
     async with searching() as web, gateway(calling(opening(web)), HELLO, tools=web.tools()) as site:
         narrow = {**SEARCH, "filters": {"allowed_domains": ["example.org"]}}
         await site.respond(input=asking(web), tools=[narrow])
@@ -187,7 +187,7 @@ async def test_pages_of_other_domains_and_no_pages_at_all():
 
 
 @pytest.mark.parametrize(("host", "opened"), [("127.0.0.1", True), ("localhost", False)])
-async def test_a_page_that_has_moved_is_looked_for_in_the_same_domains(host, opened):
+async def test_web_page_redirect_has_to_stay_in_the_allowed_domains(host, opened):
     async with searching() as web, gateway(calling(opening(web, "/old")), HELLO, tools=web.tools()) as site:
         there = web.url.replace("127.0.0.1", host)
         web.answers["/old"] = says(b"", 302, location=f"{there}/page")
@@ -197,7 +197,7 @@ async def test_a_page_that_has_moved_is_looked_for_in_the_same_domains(host, ope
         assert web.paths == ["/old", "/page"][: 1 + opened] and ("700 000" in told(site)[0]) == opened
 
 
-async def test_without_what_reads_pages_none_are_offered(caplog, monkeypatch):
+async def test_web_pages_are_not_offered_without_the_package(caplog, monkeypatch):
     monkeypatch.setattr("gateway.server.tools.pages.PACKAGE", "no_such_package")
     async with searching() as web, gateway(HELLO, tools=web.tools()) as site:
         await site.respond(tools=[SEARCH])
@@ -207,7 +207,7 @@ async def test_without_what_reads_pages_none_are_offered(caplog, monkeypatch):
 # Beside other tools
 
 
-async def test_calls_of_the_client_s_own_tools_and_what_follows_them():
+async def test_web_search_beside_client_tools_is_continued():
     """What was found is there for the next request."""
     mine = {"type": "function", "name": "mine"}
     async with searching() as web, gateway(calling(ASK, ("mine", {})), HELLO, tools=web.tools()) as site:
@@ -226,14 +226,14 @@ async def test_calls_of_the_client_s_own_tools_and_what_follows_them():
 
 
 @pytest.mark.parametrize("choice", [{"type": "web_search"}, {"type": "web_search_preview"}], ids=["search", "preview"])
-async def test_a_search_that_is_forced(choice):
+async def test_web_search_can_be_forced(choice):
     async with searching() as web, gateway(calling(ASK), HELLO, tools=web.tools()) as site:
         response = (await site.respond(tools=[SEARCH], tool_choice=choice)).json()
         assert response["output"][0]["type"] == "web_search_call" and response["tool_choice"] == choice
         assert [post.json.get("tool_choice") for post in site.upstream.posts] == ["required", None]
 
 
-async def test_names_that_are_taken():
+async def test_web_search_name_cannot_be_taken():
     async with searching() as web, gateway(HELLO, tools={**web.tools(), "mcp": {"hosts": ["*"]}}) as site:
         server = {"type": "mcp", "server_label": "web_search", "server_url": "https://a.example/mcp"}
         space = {"type": "namespace", "name": "web_search", "tools": [{"type": "function", "name": "f"}]}
@@ -241,7 +241,7 @@ async def test_names_that_are_taken():
             assert problem(await site.respond(tools=[SEARCH, other]))[2:] == ("invalid_value", "tools")
 
 
-async def test_calls_that_make_no_sense():
+async def test_web_search_call_with_invalid_arguments_fails():
     wrong = ("web_search__search", {"query": 5}), ("web_search__search", [])
     async with searching() as web, gateway(calling(*wrong), HELLO, tools=web.tools()) as site:
         response = checked_whole((await site.respond(tools=[SEARCH])).content)
@@ -249,7 +249,7 @@ async def test_calls_that_make_no_sense():
         assert "There has to be a 'query'" in told(site)[0]
 
 
-async def test_without_a_service_it_is_left_out():
+async def test_web_search_is_dropped_without_a_service():
     async with gateway(HELLO) as site:
         answer = await site.respond(tools=[SEARCH])
         assert answer.headers["x-gateway-warnings"] == "dropped:tools.web_search"
@@ -259,7 +259,7 @@ async def test_without_a_service_it_is_left_out():
 
 
 @pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])
-async def test_a_chat_that_wants_a_search(streamed):
+async def test_web_search_works_in_chat(streamed):
     model = {"web_search": True}
     async with searching() as web, gateway(calling(ASK), CITED, model=model, tools=web.tools()) as site:
         options = {
@@ -282,7 +282,7 @@ async def test_a_chat_that_wants_a_search(streamed):
         assert "x-gateway-warnings" not in answer.headers
 
 
-async def test_a_chat_that_does_not_want_one_or_may_not():
+async def test_web_search_in_chat_needs_the_options_and_the_model():
     options = {"web_search_options": {}}
     async with searching() as web, gateway(HELLO, model={"web_search": True}, tools=web.tools()) as site:
         await site.chat()

@@ -24,7 +24,7 @@ from support.upstream import HELLO, SOON
 from support.web_search import ASK, SEARCH, asking, calling, opening, told
 
 
-async def searched(web, site):
+async def call_and_tool_output(web, site):
     """The call, and what the model was told of it."""
     response = checked_whole((await site.respond(tools=[SEARCH])).content)
     assert [item["type"] for item in response["output"]] == ["web_search_call", "message"]
@@ -32,7 +32,7 @@ async def searched(web, site):
     return response["output"][0], told(site)[-1]
 
 
-async def packed(send, *_):
+async def json_bomb(send, *_):
     await answer(send, gzip.compress(b'{"results": []}' + b" " * (64 << 20)), content_encoding="gzip")
 
 
@@ -44,41 +44,41 @@ SERVICES = {
     "no text": (says(b"\xff\xfe\x00"), "did not answer in JSON"),
     "too deep": (says(b"[" * 100_000), "did not answer in JSON"),
     "too much": (says(b" " * (9 << 20)), "is too long"),
-    "a bomb": (packed, "did not answer in JSON"),
+    "a bomb": (json_bomb, "did not answer in JSON"),
     "elsewhere": (says(b"", 302, location="http://169.254.169.254/"), "refused: status 302"),
 }
 
 
 @pytest.mark.parametrize("name", SERVICES)
-async def test_a_service_that_lies(name):
+async def test_web_search_service_with_a_bad_answer_fails_the_call(name):
     said, wanted = SERVICES[name]
     async with searching(search=said) as web, gateway(calling(ASK), HELLO, tools=web.tools()) as site:
-        made, why = await searched(web, site)
+        made, why = await call_and_tool_output(web, site)
         assert (made["status"], made["action"]["query"]) == ("failed", "capitals") and wanted in why
         assert web.url not in why
 
 
-async def test_a_service_that_is_down():
+async def test_web_search_service_that_is_down_fails_the_call():
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     tools = {"web_search": {"service": "searxng", "url": f"http://127.0.0.1:{port}"}}
     async with gateway(calling(ASK), HELLO, tools=tools) as site:
-        made, why = await searched(None, site)
+        made, why = await call_and_tool_output(None, site)
         assert made["status"] == "failed" and why == "The search service cannot be reached."
 
 
-async def test_a_service_that_is_slow():
+async def test_web_search_timeout_fails_the_call():
     async with (
         searching(search=never) as web,
         gateway(calling(ASK), HELLO, tools={**web.tools(), "seconds": 0.2}) as site,
     ):
-        made, why = await searched(web, site)
+        made, why = await call_and_tool_output(web, site)
         assert made["status"] == "failed" and "within 0.2 seconds" in why
         async with asyncio.timeout(SOON):
             await web.broken.wait()
 
 
-async def test_results_that_are_too_long_are_cut():
+async def test_web_search_results_that_are_too_long_are_cut():
     much = {"results": [{**OSLO, "url": f"https://a.example/{i}", "content": "x" * 9000} for i in range(99)]}
     async with (
         searching(search=much) as web,
@@ -91,7 +91,7 @@ async def test_results_that_are_too_long_are_cut():
 
 
 @pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])
-async def test_a_client_that_leaves_takes_the_search_with_it(streamed):
+async def test_disconnect_cancels_the_web_search(streamed):
     async with searching(search=never) as web, listening(calling(ASK), tools=web.tools()) as site:
         asking = asyncio.create_task(site.respond(tools=[SEARCH], stream=streamed))
         await web.begun.wait()
@@ -101,7 +101,7 @@ async def test_a_client_that_leaves_takes_the_search_with_it(streamed):
         assert len(site.upstream.posts) == 1
 
 
-async def test_in_the_background():
+async def test_job_runs_web_search_in_the_background():
     async with searching() as web, gateway(calling(ASK), HELLO, tools=web.tools()) as site:
         accepted = (await site.respond(tools=[SEARCH], background=True)).json()
         response = await ended(site, accepted["id"])
@@ -111,14 +111,14 @@ async def test_in_the_background():
 # Pages
 
 
-async def bomb(send, *_):
+async def page_bomb(send, *_):
     await answer(send, gzip.compress(b"<p>x</p>" * (8 << 20)), content_encoding="gzip")
 
 
 PAGES = {
     "not there": (says(b"no", 404), "cannot be had"),
     "endless": (endless, "too large"),
-    "a bomb": (bomb, "No text could be read"),
+    "a bomb": (page_bomb, "No text could be read"),
     "nothing": (says(b""), "No text could be read"),
     "no text": (says(b"\x00\x01\x02"), "No text could be read"),
     "scripts alone": (says(b"<script>x</script>"), "No text could be read"),
@@ -129,7 +129,7 @@ PAGES = {
 
 
 @pytest.mark.parametrize("name", PAGES)
-async def test_a_page_that_is_none(name):
+async def test_web_page_that_cannot_be_read_fails_the_call(name):
     said, wanted = PAGES[name]
     async with searching(page=said) as web, gateway(calling(opening(web)), HELLO, tools=web.tools()) as site:
         response = checked_whole((await site.respond(input=asking(web), tools=[SEARCH])).content)
@@ -137,7 +137,7 @@ async def test_a_page_that_is_none(name):
         assert response["output"][0]["action"] == {"type": "open_page", "url": f"{web.url}/page"}
 
 
-async def test_a_page_that_is_slow():
+async def test_web_page_timeout_is_an_error():
     soon = config.Fetching(networks=(HERE,)).model_copy(update={"seconds": 0.1})
     async with searching(page=never) as web:
         with pytest.raises(ServerFailed, match="cannot be had"):
@@ -150,7 +150,7 @@ async def test_a_page_that_is_slow():
     "url",
     ["http://127.0.0.1:{port}/page", "http://localhost:{port}/page", "http://[::1]:{port}/", "http://169.254.169.254/"],
 )
-async def test_a_page_of_our_own_network_is_not_asked_for(url):
+async def test_web_page_in_the_private_network_is_not_fetched(url):
     async with searching() as web:
         there = url.format(port=web.url.rpartition(":")[2])
         tools = web.tools()
@@ -162,12 +162,12 @@ async def test_a_page_of_our_own_network_is_not_asked_for(url):
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "javascript:1", "https://a.example/\u202ex", "http://[x/"])
-async def test_what_is_no_address_is_not_opened(url):
+async def test_web_page_with_an_invalid_url_is_not_opened(url):
     with pytest.raises(ServerFailed, match="no address"):
         await Pages(config.Fetching()).page(url)
 
 
-async def test_pages_of_other_kinds():
+async def test_web_page_of_another_type_is_read():
     async def latin(send, *_):
         await answer(send, "Blåbær".encode("latin-1"), content_type="text/plain; charset=iso-8859-1")
 
@@ -177,7 +177,7 @@ async def test_pages_of_other_kinds():
         assert (await there.page(f"{web.url}/b")).text == "Blåbær"
 
 
-async def test_who_reads_pages_ends_with_whoever_waits(monkeypatch, tmp_path):
+async def test_web_page_reader_ends_with_its_caller_and_gets_no_secrets(monkeypatch, tmp_path):
     """And knows nothing of the gateway's own secrets."""
     program, pipe = tmp_path / "reading.py", tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -200,7 +200,7 @@ async def test_who_reads_pages_ends_with_whoever_waits(monkeypatch, tmp_path):
             os.kill(pid, 0)
 
 
-def test_the_program_that_reads_a_page(monkeypatch, capfdbinary):
+def test_web_page_reader_program_prints_the_text(monkeypatch, capfdbinary):
     class Standard:
         buffer = BytesIO(b"<TITLE lang=en> A &lt;b&gt;\n c </title><p>Text, <a href='d'>a link</a>.")
 
@@ -216,7 +216,7 @@ def test_the_program_that_reads_a_page(monkeypatch, capfdbinary):
 
 
 @pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])
-async def test_nothing_of_an_answer_with_a_search_waits_for_the_collector(streamed):
+async def test_web_search_response_leaves_no_garbage(streamed):
     names = ("gateway.hosted", "gateway.turn", "gateway.server.tools")
     async with searching() as web, gateway(*[calling(ASK), HELLO] * 3, tools=web.tools()) as site:
         await site.respond(stream=streamed, tools=[SEARCH])

@@ -7,15 +7,15 @@ from gateway.ledger import Ledger
 from support.pipeline import DONE, call, chunk, events_of, grammatical, setting
 
 
-def entries(*tokens):
+def logprob_entries(*tokens):
     return tuple(Logprob(token, -0.5, tuple(token.encode())) for token in tokens)
 
 
-def chances(*tokens):
+def logprobs_field(*tokens):
     return {"content": [{"token": token, "logprob": -0.5} for token in tokens]}
 
 
-def said(*chunks, format, **options):
+def events_without_usage(*chunks, format, **options):
     *events, _usage = events_of([*chunks, DONE], setting(format, **options))
     return events
 
@@ -24,43 +24,50 @@ FORMATS = pytest.mark.parametrize("format", ["native", "auto", "hermes_json"])
 
 
 @FORMATS
-def test_around_a_text_they_belong_to_it(format):
+def test_logprobs_of_tokens_around_a_text_belong_to_the_text(format):
     chunks = [
-        chunk(content="", logprobs=chances("<s>")),
-        chunk(content="hi", logprobs=chances("hi")),
-        chunk("stop", content="", logprobs=chances("</s>")),
+        chunk(content="", logprobs=logprobs_field("<s>")),
+        chunk(content="hi", logprobs=logprobs_field("hi")),
+        chunk("stop", content="", logprobs=logprobs_field("</s>")),
     ]
-    assert said(*chunks, format=format) == [Text(0, "hi", entries("<s>", "hi", "</s>")), Finish(0, "stop")]
+    assert events_without_usage(*chunks, format=format) == [
+        Text(0, "hi", logprob_entries("<s>", "hi", "</s>")),
+        Finish(0, "stop"),
+    ]
 
 
 @FORMATS
-def test_inside_of_a_call_they_fall_away(format):
+def test_logprobs_inside_a_tool_call_are_dropped(format):
     ledger = Ledger()
     chunks = [
-        chunk(logprobs=chances("<tool_call>")),
-        chunk(tool_calls=[call(0, "id", "f", '{"a": ')], logprobs=chances("{")),
-        chunk(logprobs=chances(" ")),
-        chunk(tool_calls=[call(0, arguments='"x"}')], logprobs=chances("}")),
-        chunk("tool_calls", logprobs=chances("</tool_call>")),
+        chunk(logprobs=logprobs_field("<tool_call>")),
+        chunk(tool_calls=[call(0, "id", "f", '{"a": ')], logprobs=logprobs_field("{")),
+        chunk(logprobs=logprobs_field(" ")),
+        chunk(tool_calls=[call(0, arguments='"x"}')], logprobs=logprobs_field("}")),
+        chunk("tool_calls", logprobs=logprobs_field("</tool_call>")),
     ]
     start, args, end = ToolStart(0, 0, "id", "f"), ToolArgs(0, 0, '{"a": "x"}'), ToolEnd(0, 0)
-    assert said(*chunks, format=format, ledger=ledger) == [start, args, end, Finish(0, "tool_calls")]
+    assert events_without_usage(*chunks, format=format, ledger=ledger) == [start, args, end, Finish(0, "tool_calls")]
     assert "dropped:logprobs" in ledger.entries()
 
 
 @FORMATS
-def test_beside_a_thought_they_are_not_the_text_s(format):
+def test_logprobs_of_reasoning_do_not_join_the_text(format):
     chunks = [
-        chunk(reasoning="hm", logprobs=chances("hm")),
-        chunk(content="hi", logprobs=chances("hi")),
+        chunk(reasoning="hm", logprobs=logprobs_field("hm")),
+        chunk(content="hi", logprobs=logprobs_field("hi")),
         chunk("stop"),
     ]
-    assert said(*chunks, format=format) == [Reasoning(0, "hm"), Text(0, "hi", entries("hi")), Finish(0, "stop")]
+    assert events_without_usage(*chunks, format=format) == [
+        Reasoning(0, "hm"),
+        Text(0, "hi", logprob_entries("hi")),
+        Finish(0, "stop"),
+    ]
 
 
-def test_after_a_call_in_the_text_that_never_ended_they_are_its():
+def test_logprobs_after_an_unclosed_tool_call_in_the_text_are_dropped():
     ledger, text = Ledger(), '<tool_call>{"name": "f", "arguments": {"n": 1'
-    chunks = [chunk(content=text, logprobs=chances(text)), chunk("stop", logprobs=chances("</s>"))]
-    events = said(*chunks, format="hermes_json", ledger=ledger)
+    chunks = [chunk(content=text, logprobs=logprobs_field(text)), chunk("stop", logprobs=logprobs_field("</s>"))]
+    events = events_without_usage(*chunks, format="hermes_json", ledger=ledger)
     assert grammatical(events) and not any(type(event) is Text for event in events)
     assert "dropped:logprobs" in ledger.entries()

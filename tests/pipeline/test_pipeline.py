@@ -42,7 +42,7 @@ streams = st.lists(st.sampled_from(PIECES), max_size=10).map(b"".join)
 
 @settings(max_examples=400, deadline=None)
 @given(stream=streams, n=st.sampled_from([1, 2]), data=st.data())
-def test_any_cut_of_any_stream_means_the_same(stream, n, data):
+def test_pipeline_events_are_the_same_under_any_cut(stream, n, data):
     whole = events_of([stream], n=n)
     assert whole == events_of(cut(data, stream), n=n) == events_of(singly(stream), n=n)
     for choice in range(n):
@@ -52,13 +52,13 @@ def test_any_cut_of_any_stream_means_the_same(stream, n, data):
 
 
 @given(garbage=st.binary(max_size=200))
-def test_garbage_is_a_failure_and_never_an_exception(garbage):
+def test_upstream_garbage_is_a_failure_and_never_an_exception(garbage):
     events_of([garbage])
     events_of([b"data: " + garbage + b"\n\n"])
     assert type(events_of([garbage], content_type="application/json")[-1]) is Failure
 
 
-def test_a_whole_body_is_the_fold_of_its_stream():
+def test_whole_body_has_the_events_of_its_stream():
     text = 'a<think>b</think>c<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
     body = json.dumps({"choices": [{"message": {"content": text}, "finish_reason": "stop"}], "usage": USAGE}).encode()
     chunks = [chunk(content=c) for c in text] + [chunk("stop"), sse({"choices": [], "usage": USAGE}), DONE]
@@ -74,18 +74,18 @@ def test_reasoning_has_many_spellings(field):
     assert events_of([chunk(**{field: "hm"}), chunk("stop"), DONE], setting("native"))[0] == Reasoning(0, "hm")
 
 
-def test_reasoning_in_parts_of_the_content():
+def test_reasoning_is_read_from_parts_of_the_content():
     parts = [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "thinking", "thinking": "so"}]
     said = [*parts, "a", {"type": "text", "text": "b"}, {"type": "refusal", "refusal": "no"}, {"type": "image"}]
     assert events_of([chunk("stop", content=said)])[:3] == [Reasoning(0, "hmso"), Text(0, "ab"), Refusal(0, "no")]
 
 
-def test_what_says_nothing_is_nothing():
+def test_chunk_without_content_gives_no_event():
     silent = [sse({"choices": [], "usage": {}}), chunk(thinking=[{"text": None}]), chunk(content="", tool_calls=[])]
     assert events_of([*silent, chunk("stop", content="a"), DONE]) == [Text(0, "a"), Finish(0, "stop"), Usage(10, 1)]
 
 
-def test_a_thought_in_blocks():
+def test_reasoning_is_read_from_thinking_blocks():
     assert events_of([chunk("stop", thinking=[{"text": "a"}, {"text": None}, {"text": "b"}])])[0] == Reasoning(0, "ab")
 
 
@@ -100,7 +100,7 @@ def test_a_thought_in_blocks():
         {"choices": [{"index": 3, "delta": {"content": "hi"}, "finish_reason": "weird"}]},
     ],
 )
-def test_odd_shapes_of_a_choice(payload):
+def test_choice_of_an_odd_shape_is_read(payload):
     assert events_of([sse(payload), DONE])[:2] == [Text(0, "hi"), Finish(0, "stop")]
 
 
@@ -143,7 +143,7 @@ def test_usage_has_many_names_and_types(usage, wanted):
     assert events_of(stream)[-1] == wanted
 
 
-def test_usage_from_timings_where_there_is_no_other():
+def test_usage_is_read_from_timings_if_there_is_no_other():
     timings = {"cache_n": 5, "prompt_n": 2, "predicted_n": 3}
     done = json.loads(chunk("stop", content="a")[6:]) | {"timings": timings}
     assert Usage(7, 3, 5) in events_of([sse(done), DONE])
@@ -151,7 +151,7 @@ def test_usage_from_timings_where_there_is_no_other():
     assert Usage(10, 1) == events_of([sse(done | {"timings": {}}), DONE])[-1]
 
 
-def test_usage_is_estimated_where_none_is_given_and_the_ledger_says_so():
+def test_usage_is_estimated_with_a_warning_if_none_is_given():
     ledger = Ledger()
     events = events_of([chunk(content="12345"), chunk(reasoning="678"), chunk("stop"), DONE], setting(ledger=ledger))
     assert events[-1] == Usage(10, 2, reasoning=1) and ledger.entries() == ["estimated:usage"]
@@ -167,7 +167,7 @@ def test_usage_is_estimated_where_none_is_given_and_the_ledger_says_so():
         (10, "", "b" * 8, 0),
     ],
 )
-def test_reasoning_has_the_share_of_the_tokens_that_it_has_of_the_text(stated, thought, answer, reasoning):
+def test_reasoning_tokens_are_estimated_by_share_of_the_text(stated, thought, answer, reasoning):
     for pieces in (
         [chunk(reasoning=thought), chunk(content=answer)],
         [chunk(content=f"<think>{thought}</think>{answer}")],
@@ -185,7 +185,7 @@ def test_reasoning_has_the_share_of_the_tokens_that_it_has_of_the_text(stated, t
         assert ledger.entries() == (["estimated:usage.reasoning_tokens"] if thought else [])
 
 
-def test_reasoning_that_was_counted_is_not_estimated():
+def test_reasoning_tokens_that_are_counted_are_not_estimated():
     ledger = Ledger()
     counts = {"prompt_tokens": 3, "completion_tokens": 9, "completion_tokens_details": {"reasoning_tokens": 2}}
     stream = [chunk(reasoning="hm"), chunk("stop"), sse({"choices": [], "usage": counts}), DONE]
@@ -193,7 +193,7 @@ def test_reasoning_that_was_counted_is_not_estimated():
     assert ledger.entries() == []
 
 
-def test_usage_stands_in_many_places():
+def test_usage_is_read_from_x_groq():
     usage = {"prompt_tokens": 3, "completion_tokens": 4}
     end = json.loads(chunk("stop", content="a")[6:])
     first, last = (end | {"x_groq": {"id": "req_1"} | counts} for counts in ({}, {"usage": usage}))
@@ -217,15 +217,21 @@ def test_usage_per_choice_is_summed_and_the_prompt_counted_once():
 
 
 def test_usage_with_every_chunk_is_not_summed():
-    def counted(tokens, **delta):
+    def chunk_with_usage(tokens, **delta):
         return sse(json.loads(chunk(**delta)[6:]) | {"usage": {"prompt_tokens": 5, "completion_tokens": tokens}})
 
     last = sse({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 3}})
-    stream = [counted(1, content="a"), counted(2, content="b"), counted(3, finish="stop"), last, DONE]
+    stream = [
+        chunk_with_usage(1, content="a"),
+        chunk_with_usage(2, content="b"),
+        chunk_with_usage(3, finish="stop"),
+        last,
+        DONE,
+    ]
     assert [e for e in events_of(stream) if type(e) is Usage][-1] == Usage(5, 3)
 
 
-def test_half_a_surrogate_nan_and_bytes_that_are_no_utf8_do_not_end_a_stream():
+def test_chunk_with_nan_surrogates_or_invalid_utf8_does_not_end_the_stream():
     stream = [
         b'data: {"choices":[{"delta":{"content":"a\\ud83d \\ud83d\\ude00 NaN \xff \\n"}}],"x":[NaN,-Infinity]}\n\n',
         chunk("stop"),
@@ -255,7 +261,7 @@ def test_annotations_and_refusals_are_passed():
 # Choices
 
 
-def test_a_single_choice_is_choice_0_and_others_are_dropped():
+def test_choice_that_comes_first_is_choice_0_and_others_are_dropped():
     ledger = Ledger()
     stream = [chunk(content="a", index=5), chunk(content="b", index=7), chunk("stop", index=5), DONE]
     assert events_of(stream, setting(ledger=ledger))[:2] == [Text(0, "a"), Finish(0, "stop")]
@@ -278,7 +284,7 @@ def test_choices_are_kept_apart():
 # Calls that the backend found
 
 
-def test_native_events_release_what_is_held_back():
+def test_reasoning_chunk_releases_text_that_was_held_back():
     events = events_of([chunk(content="a <tool"), chunk(reasoning_content="hm"), chunk(content="_call> b"), DONE])
     assert events[:4] == [Text(0, "a <tool"), Reasoning(0, "hm"), Text(0, "_call> b"), Finish(0, "stop")]
 
@@ -302,40 +308,40 @@ TWO_CALLS = [
         pytest.param([[call("", "a", "f", "{}"), {"index": 1}, call("1", "b", "g", None)]], id="odd indexes, an empty call"),
     ],
 )  # fmt: skip
-def test_native_calls_are_repaired(deltas):
+def test_tool_calls_of_the_backend_are_repaired(deltas):
     stream = [*(chunk(tool_calls=delta) for delta in deltas), chunk("tool_calls"), DONE]
     assert events_of(stream, setting("native"))[:-1] == TWO_CALLS
 
 
-def ids_and_notes(stream, **options):
+def ids_and_warnings(stream, **options):
     ledger = Ledger()
     events = events_of(stream, setting("native", ledger=ledger, **options))
     return [e.id for e in events if type(e) is ToolStart], ledger.entries()
 
 
-def test_an_id_is_kept_if_it_is_new_and_made_if_not():
+def test_tool_call_id_is_kept_if_new_and_made_if_not():
     stream = [
         chunk(
             tool_calls=[call(0, "x", "f", "{}"), call(1, "x", "g", "{}"), call(2, "", "f", "{}"), call(3, 7, "g", "{}")]
         ),
         DONE,
     ]
-    ids, notes = ids_and_notes(stream)
+    ids, notes = ids_and_warnings(stream)
     assert ids == ["x", "call_0", "call_1", "7"] and "synthesised:tool_calls.id" in notes
 
 
-def test_an_id_of_the_conversation_is_not_given_again():
-    ids, _ = ids_and_notes([chunk(tool_calls=[call(0, "x", "f", "{}")]), DONE], taken=frozenset({"x"}))
+def test_tool_call_id_of_the_conversation_is_not_given_again():
+    ids, _ = ids_and_warnings([chunk(tool_calls=[call(0, "x", "f", "{}")]), DONE], taken=frozenset({"x"}))
     assert ids == ["call_0"]
 
 
-def test_calls_without_ids_are_told_apart_by_complete_arguments():
+def test_tool_calls_without_ids_are_split_at_complete_arguments():
     stream = [chunk(tool_calls=[call(0, None, "f", part)]) for part in ('{"a"', ":1}", '{"a":2}')]
-    ids, notes = ids_and_notes([*stream, DONE])
+    ids, notes = ids_and_warnings([*stream, DONE])
     assert len(ids) == 2 and "repaired:tool_calls.index" in notes
 
 
-def test_arguments_that_are_no_json_do_not_confuse_the_order():
+def test_tool_call_with_invalid_json_does_not_change_the_order():
     stream = [
         chunk(tool_calls=[call(0, "a", "f", "oops")]),
         chunk(tool_calls=[call(1, "b", "g", "{}")]),
@@ -351,18 +357,22 @@ def test_arguments_that_are_no_json_do_not_confuse_the_order():
     ]
 
 
-def test_truncated_arguments_are_closed_unless_the_turn_was_cut():
-    def ended(reason):
+def test_tool_call_arguments_are_closed_unless_the_finish_is_length():
+    def events_and_warnings(reason):
         ledger = Ledger()
         events = events_of(
             [chunk(tool_calls=[call(0, "a", "f", '{"a": ["x')]), chunk(reason), DONE], setting("native", ledger=ledger)
         )
         return [e for e in events if type(e) in (ToolArgs, ToolEnd, Finish)], ledger.entries()
 
-    closed, notes = ended("stop")
+    closed, notes = events_and_warnings("stop")
     assert closed == [ToolArgs(0, 0, '{"a": ["x"]}'), ToolEnd(0, 0), Finish(0, "tool_calls")]
     assert {"repaired:tool_calls.function.arguments", "repaired:finish_reason"} <= set(notes)
-    assert ended("length")[0] == [ToolArgs(0, 0, '{"a": ["x'), ToolEnd(0, 0, complete=False), Finish(0, "length")]
+    assert events_and_warnings("length")[0] == [
+        ToolArgs(0, 0, '{"a": ["x'),
+        ToolEnd(0, 0, complete=False),
+        Finish(0, "length"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -378,13 +388,13 @@ def test_truncated_arguments_are_closed_unless_the_turn_was_cut():
         ('{"a": "\\', '\\"}'),
     ],
 )
-def test_the_closing_tail_makes_json_of_what_was_sent(sent, tail):
+def test_tool_call_arguments_get_a_tail_that_makes_them_json(sent, tail):
     stream = [chunk(tool_calls=[call(0, "a", "f", sent)]), chunk("stop"), DONE]
     (args,) = [e.json for e in events_of(stream, setting("native")) if type(e) is ToolArgs]
     assert args == sent + tail and json.loads(args) is not None
 
 
-def test_the_word_null_is_a_piece_like_any_other():
+def test_tool_call_arguments_may_have_the_piece_null():
     pieces = ['{"a":', "null", "}"]
     stream = [
         chunk(tool_calls=[call(0, "a", "f", None)]),
@@ -395,12 +405,12 @@ def test_the_word_null_is_a_piece_like_any_other():
         assert events_of(pieces, setting("native"))[1] == ToolArgs(0, 0, '{"a":null}')
 
 
-def test_what_no_tail_can_close_is_passed_as_it_is():
+def test_tool_call_arguments_that_no_tail_closes_are_passed_unchanged():
     stream = [chunk(tool_calls=[call(0, "a", "f", "]}{")]), chunk("stop"), DONE]
     assert events_of(stream, setting("native"))[1:3] == [ToolArgs(0, 0, "]}{"), ToolEnd(0, 0, complete=False)]
 
 
-def test_arguments_of_no_call_are_text():
+def test_tool_call_arguments_without_a_name_are_text():
     stream = [chunk(tool_calls=[call(0, None, None, '{"a":1}')]), chunk("tool_calls"), DONE]
     ledger = Ledger()
     assert events_of(stream, setting("native", ledger=ledger))[:2] == [Text(0, '{"a":1}'), Finish(0, "stop")]
@@ -408,7 +418,7 @@ def test_arguments_of_no_call_are_text():
     assert events_of(stream)[0] == Text(0, '{"a":1}')
 
 
-def test_the_legacy_function_call_is_a_call():
+def test_tool_call_is_read_from_a_legacy_function_call():
     stream = [
         chunk(function_call={"name": "f", "arguments": ""}),
         chunk(function_call={"arguments": "{}"}),
@@ -420,7 +430,7 @@ def test_the_legacy_function_call_is_a_call():
     ]  # fmt: skip
 
 
-def test_interleaved_calls_are_held_only_up_to_a_limit():
+def test_tool_calls_that_interleave_are_held_up_to_a_limit():
     stream = [
         chunk(tool_calls=[call(0, "a", "f", "{"), call(1, "b", "g", "{")]),
         chunk(tool_calls=[call(1, None, None, "x" * 100)]),
@@ -437,18 +447,18 @@ def test_interleaved_calls_are_held_only_up_to_a_limit():
     assert "interleaved" in failure.problem.message
 
 
-def test_text_after_a_native_call_ends_the_call():
+def test_tool_call_ends_at_the_text_after_it():
     stream = [chunk(tool_calls=[call(0, "a", "f", "{}")]), chunk(content="done"), chunk("stop"), DONE]
     for format in ("native", "hermes_json"):
         assert events_of(stream, setting(format))[2:5] == [ToolEnd(0, 0), Text(0, "done"), Finish(0, "tool_calls")]
 
 
-def test_a_native_call_ends_the_text():
+def test_text_ends_at_a_tool_call_of_the_backend():
     stream = [chunk(content="a <tool"), chunk(tool_calls=[call(0, "a", "f", "{}")]), chunk("tool_calls"), DONE]
     assert events_of(stream)[:2] == [Text(0, "a <tool"), ToolStart(0, 0, "a", "f")]
 
 
-def test_the_prompts_thought_is_over_once_the_backend_splits_by_itself():
+def test_reasoning_opened_by_the_prompt_ends_if_the_backend_splits_by_itself():
     stream = [chunk(reasoning_content="hm"), chunk(content="answer"), chunk("stop"), DONE]
     assert events_of(stream, setting("think", thought_open=True))[:2] == [Reasoning(0, "hm"), Text(0, "answer")]
 
@@ -456,7 +466,7 @@ def test_the_prompts_thought_is_over_once_the_backend_splits_by_itself():
 # Log-probabilities
 
 
-def chance(token, logprob=-0.5, top=()):
+def logprob_entry(token, logprob=-0.5, top=()):
     return Logprob(token, logprob, tuple(token.encode()), tuple(top))
 
 
@@ -471,16 +481,16 @@ ENTRY = {
 @pytest.mark.parametrize(
     ("said", "wanted"),
     [
-        ({"content": [ENTRY]}, (chance("hi", top=[Candidate("ho", -1.5, (104, 111))]),)),
-        ({"content": [ENTRY, 5], "refusal": None}, (chance("hi", top=[Candidate("ho", -1.5, (104, 111))]),)),
-        ([{"id": 5, "text": "hi", "logprob": -0.5}], (chance("hi"),)),
-        (-0.5, (chance("hi"),)),
+        ({"content": [ENTRY]}, (logprob_entry("hi", top=[Candidate("ho", -1.5, (104, 111))]),)),
+        ({"content": [ENTRY, 5], "refusal": None}, (logprob_entry("hi", top=[Candidate("ho", -1.5, (104, 111))]),)),
+        ([{"id": 5, "text": "hi", "logprob": -0.5}], (logprob_entry("hi"),)),
+        (-0.5, (logprob_entry("hi"),)),
         (
             {"tokens": ["h", "i"], "token_logprobs": [-0.5], "top_logprobs": [{"x": -2}]},
-            (chance("h", top=[Candidate("x", -2.0, (120,))]), chance("i", -9999.0)),
+            (logprob_entry("h", top=[Candidate("x", -2.0, (120,))]), logprob_entry("i", -9999.0)),
         ),
-        ({"content": [{"token": "hi", "logprob": -1e9, "top_logprobs": "x"}]}, (chance("hi", -9999.0),)),
-        ({"content": [{"token": "hi", "logprob": None, "bytes": ["x"]}]}, (chance("hi", -9999.0),)),
+        ({"content": [{"token": "hi", "logprob": -1e9, "top_logprobs": "x"}]}, (logprob_entry("hi", -9999.0),)),
+        ({"content": [{"token": "hi", "logprob": None, "bytes": ["x"]}]}, (logprob_entry("hi", -9999.0),)),
         ({"content": None}, ()),
         (True, ()),
         ("x", ()),
@@ -496,15 +506,15 @@ def test_logprobs_that_json_cannot_say_are_clamped():
     payload = chunk(content="hi", logprobs={"content": [{"token": "hi", "logprob": 0}]}).replace(
         b'"logprob": 0', b'"logprob": -Infinity'
     )
-    assert events_of([payload, chunk("stop"), DONE])[0] == Text(0, "hi", (chance("hi", -9999.0),))
+    assert events_of([payload, chunk("stop"), DONE])[0] == Text(0, "hi", (logprob_entry("hi", -9999.0),))
 
 
-def test_logprobs_of_a_refusal_ride_on_it():
+def test_logprobs_of_a_refusal_are_on_the_refusal():
     said = {"content": None, "refusal": [{"token": "no", "logprob": -0.5}]}
-    assert events_of([chunk(refusal="no", logprobs=said), DONE])[0] == Refusal(0, "no", (chance("no"),))
+    assert events_of([chunk(refusal="no", logprobs=said), DONE])[0] == Refusal(0, "no", (logprob_entry("no"),))
 
 
-def test_logprobs_ride_on_the_text_they_belong_to_and_those_of_markup_are_dropped():
+def test_logprobs_stay_with_their_text_and_those_of_markup_are_dropped():
     tokens = [
         "<think>",
         "hm",
@@ -530,8 +540,8 @@ def test_logprobs_ride_on_the_text_they_belong_to_and_those_of_markup_are_droppe
     assert "dropped:logprobs" in ledger.entries()
     assert whole == events_of([*streamed, chunk("stop")])
     assert [e for e in whole if type(e) is Text] == [
-        Text(0, "Ab", (chance("A"), chance("b"))),
-        Text(0, "C", (chance("C"), chance(""))),
+        Text(0, "Ab", (logprob_entry("A"), logprob_entry("b"))),
+        Text(0, "C", (logprob_entry("C"), logprob_entry(""))),
     ]
 
 
@@ -541,7 +551,7 @@ def test_logprobs_may_begin_in_the_middle():
         chunk(content="b", logprobs={"content": [{"token": "b", "logprob": -0.5}]}),
         chunk("stop"),
     ]
-    assert events_of(stream)[0] == Text(0, "ab", (chance("b"),))
+    assert events_of(stream)[0] == Text(0, "ab", (logprob_entry("b"),))
 
 
 # Ends
@@ -563,47 +573,47 @@ def test_finish_reasons_are_of_the_closed_set(said, wanted):
 
 
 @pytest.mark.parametrize("reason", ["abort", "error", "insufficient_system_resource"])
-def test_some_reasons_are_failures(reason):
+def test_finish_reasons_of_errors_are_failures(reason):
     *came, last = events_of([chunk(reason, content="a"), DONE])
     assert came == [Text(0, "a")] and reason in last.problem.message
 
 
-def test_done_without_a_reason_is_completed_and_listed():
+def test_finish_reason_missing_before_done_is_stop_with_a_warning():
     ledger = Ledger()
     assert events_of([chunk(content="a"), DONE], setting(ledger=ledger))[:2] == [Text(0, "a"), Finish(0, "stop")]
     assert "synthesised:finish_reason" in ledger.entries()
 
 
-def test_a_reason_without_done_is_enough():
+def test_finish_reason_without_done_ends_the_stream():
     assert events_of([chunk("stop", content="a")])[:2] == [Text(0, "a"), Finish(0, "stop")]
 
 
-def test_one_reason_of_two_is_not():
+def test_finish_reason_missing_in_one_of_two_choices_is_a_failure():
     assert type(events_of([chunk("stop", content="a"), chunk(index=1, content="b")], n=2)[-1]) is Failure
 
 
-def test_done_may_come_early():
+def test_usage_may_come_after_done():
     events = events_of([chunk("stop", content="a"), DONE, sse({"choices": [], "usage": USAGE})])
     assert events == [Text(0, "a"), Finish(0, "stop"), Usage(3, 4)]
 
 
-def test_an_empty_answer_is_one():
+def test_response_may_be_empty():
     assert events_of([DONE])[0] == Finish(0, "stop")
 
 
-def test_a_lost_connection_delivers_what_came_and_then_fails():
+def test_connection_lost_delivers_the_text_and_then_a_failure():
     *came, last = events_of([chunk(content="a <to")])
     assert came == [Text(0, "a <to")] and last.problem.code == "upstream_lost"
 
 
-def test_nothing_follows_the_finish_of_a_choice():
+def test_choice_has_no_events_after_its_finish():
     assert events_of([chunk("stop", content="a"), chunk(content="b"), chunk("length"), DONE])[:2] == [
         Text(0, "a"),
         Finish(0, "stop"),
     ]
 
 
-def test_nothing_follows_a_failure():
+def test_failure_is_the_last_event():
     up = upstream()
     stream = sse({"error": "boom"}) + chunk("stop", content="a") + DONE
     assert [*up.feed(stream), *up.close(), *up.fail(Problem(502, "late"))] == [
@@ -612,18 +622,18 @@ def test_nothing_follows_a_failure():
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "", "text/html"])
-def test_a_body_without_choices_is_a_failure(content_type):
+def test_body_without_choices_is_a_failure(content_type):
     for body in (b"{}", b'{"detail": "x"}', b'{"usage": {"prompt_tokens": 1}}'):
         assert type(events_of([body], content_type=content_type)[-1]) is Failure
 
 
-def test_an_error_object_is_a_failure_in_every_shape():
+def test_error_object_is_a_failure_in_every_shape():
     for error in ({"error": "boom"}, {"error": {"message": "boom"}}, {"object": "error", "message": "boom"}):
         (failure,) = events_of([sse(error), DONE])
         assert failure.problem == Problem(502, "boom", "upstream_error")
 
 
-def test_a_connection_that_breaks_after_the_end_is_no_failure():
+def test_connection_lost_after_the_finish_is_no_failure():
     up = upstream()
     assert [*up.feed(chunk("stop", content="a")), *up.fail(Problem(502, "broke"))][:2] == [
         Text(0, "a"),
@@ -631,18 +641,18 @@ def test_a_connection_that_breaks_after_the_end_is_no_failure():
     ]
 
 
-def test_a_connection_that_breaks_delivers_even_an_event_without_its_empty_line():
+def test_connection_lost_delivers_an_event_without_its_empty_line():
     up = upstream()
     events = [*up.feed(chunk(content="a")), *up.feed(chunk(content="b").rstrip()), *up.fail(Problem(502, "broke"))]
     assert events == [Text(0, "a"), Text(0, "b"), Failure(Problem(502, "broke"))]
 
 
-def test_half_a_body_is_nothing():
+def test_whole_body_that_is_cut_gives_only_the_failure():
     up = upstream(content_type="application/json")
     assert [*up.feed(b'{"choices": [{"mess'), *up.fail(Problem(502, "broke"))] == [Failure(Problem(502, "broke"))]
 
 
-def test_an_event_that_is_too_long_is_a_failure_of_its_own():
+def test_sse_event_that_is_too_long_is_a_failure():
     *_, last = events_of([chunk(content="x" * 100)], limit=80)
     assert last.problem.code == "frame_too_long"
 
@@ -661,18 +671,18 @@ def test_an_event_that_is_too_long_is_a_failure_of_its_own():
         ("llama3_json", '{"name": "f", "parameters": {"a": "', "word"),
     ],
 )
-def test_the_work_for_a_chunk_does_not_depend_on_what_came_before(format, before, word):
-    """Function calls counted, not time: exactly as many for the thousandth chunk as for the hundredth."""
+def test_chunk_work_does_not_depend_on_the_chunks_before(format, before, word):
+    """Count function calls: the thousandth chunk takes as many as the hundredth."""
 
     def calls_for(up, count):
         calls = 0
 
-        def counted(_, event, __):
+        def count_call(_, event, __):
             nonlocal calls
             calls += event in ("call", "c_call")
 
-        gc.disable()  # whoever watches it would be counted
-        sys.setprofile(counted)
+        gc.disable()  # callbacks of the collector would be counted
+        sys.setprofile(count_call)
         try:
             for _ in range(count):
                 list(up.feed(data))

@@ -79,18 +79,18 @@ def meaning(choices):
     ]
 
 
-def test_all_is_here():
+def test_recordings_and_goldens_are_complete():
     assert len(EXCHANGES) == 349
     assert sorted(GOLDENS) == sorted(name for server in SERVERS for name in goldens(server))
 
 
 @pytest.mark.parametrize("name", [name for name in EXCHANGES if {name, EXCHANGES[name].like} & GOLDENS.keys()])
-def test_what_comes_of_an_answer_is_its_golden(name):
+def test_recording_gives_its_golden(name):
     assert golden(name) == expected(name)
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_every_cut_means_the_same(name):
+def test_recording_has_the_same_events_under_every_cut(name):
     data, whole = EXCHANGES[name].body, replay(name)
     for pieces in (*(in_pieces(data, size) for size in (1, 7, 64, 1000)), at_random(data, name)):
         cut = replay(name, pieces)
@@ -98,7 +98,7 @@ def test_every_cut_means_the_same(name):
 
 
 @pytest.mark.parametrize("name", [name for name in BODIES if EXCHANGES[name].streamed])
-def test_line_ends_mean_the_same(name):
+def test_recording_has_the_same_events_with_other_line_ends(name):
     whole = replay(name)
     for line_end in (b"\r\n", b"\r"):
         other = replay(name, in_pieces(EXCHANGES[name].body.replace(b"\n", line_end), 5))
@@ -106,7 +106,7 @@ def test_line_ends_mean_the_same(name):
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_the_sdk_puts_the_stream_together_to_the_whole_answer(name):
+def test_recording_folds_in_the_sdk_to_the_whole_response(name):
     told = replay(name, stream=True, stream_options={"include_usage": True})
     whole = json.loads(replay(name, stream=False, stream_options=None).data)
     COMPLETION.validate_python(whole, strict=True)
@@ -117,7 +117,7 @@ def test_the_sdk_puts_the_stream_together_to_the_whole_answer(name):
 
 
 @pytest.mark.parametrize("name", COMPLETED)
-def test_a_completed_text_is_the_same_streamed_and_whole(name):
+def test_recording_of_a_completion_is_the_same_streamed_and_whole(name):
     told = replay(name, stream=True, stream_options={"include_usage": True})
     whole = json.loads(replay(name, stream=False, stream_options=None).data)
     *frames, count = payloads(told.data)
@@ -129,7 +129,7 @@ def test_a_completed_text_is_the_same_streamed_and_whole(name):
 
 
 @pytest.mark.parametrize("name", FAILED)
-def test_a_failure_comes_after_what_was_said_and_ends_the_stream(name):
+def test_recording_of_a_failure_ends_with_the_error(name):
     told = replay(name, stream=True)
     *frames, last = payloads(told.data)
     assert last == {"error": told.problem.error()}
@@ -138,7 +138,7 @@ def test_a_failure_comes_after_what_was_said_and_ends_the_stream(name):
     assert replay(name, stream=False, stream_options=None).data == b""
 
 
-def test_where_a_stream_breaks_decides_whether_it_failed():
+def test_recording_cut_before_its_finish_is_a_failure():
     name = "llamacpp/chat_stream_include_usage"
     data = EXCHANGES[name].body
     finish = data.index(b'"finish_reason":"stop"')
@@ -148,7 +148,7 @@ def test_where_a_stream_breaks_decides_whether_it_failed():
         assert told.problem == (BROKEN if place < end_of_finish else None), place
 
 
-def test_a_continuous_count_stands_in_every_chunk():
+def test_recording_with_continuous_usage_has_it_in_every_chunk():
     name = "vllm/chat_stream_continuous_usage"
     counts = [frame["usage"]["completion_tokens"] for frame in payloads(replay(name).data)]
     assert asked(name).continuous_usage and counts == [1, 1, 2, 3, 4, 4, 4]

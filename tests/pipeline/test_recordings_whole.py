@@ -32,7 +32,7 @@ def chunks(name):
     return payloads(body) if EXCHANGES[name].streamed else [json.loads(body)]
 
 
-def sent(name, *fields, calls=True):
+def texts_of_server(name, *fields, calls=True):
     """Choice → what the server said in these fields and in calls, in its order."""
     said = defaultdict(str)
     for choice in (choice for chunk in chunks(name) for choice in chunk.get("choices", ())):
@@ -44,12 +44,12 @@ def sent(name, *fields, calls=True):
     return said
 
 
-def of(events, choice, *kinds):
+def events_of_choice(events, choice, *kinds):
     return [event for event in events if type(event) in kinds and event.choice == choice]
 
 
 def texts(events, choice, kind):
-    return "".join(event.text for event in of(events, choice, kind))
+    return "".join(event.text for event in events_of_choice(events, choice, kind))
 
 
 def pieces(event, said):
@@ -69,13 +69,13 @@ def gaps(said, found):
     yield said[place:]
 
 
-def unmarked(gap):
+def without_marks(gap):
     for mark in MARKS:
         gap = gap.replace(mark, " ")
     return gap.strip()
 
 
-def listed(lost, told):
+def is_accounted_for(lost, told):
     """True for a call too many, and for the beginning of a mark where the answer was cut."""
     too_many = "dropped:tool_calls" in told.ledger and lost.startswith("get_weather{")
     cut = any(type(event) is Finish and event.reason == "length" for event in told.events)
@@ -83,20 +83,22 @@ def listed(lost, told):
 
 
 @pytest.mark.parametrize("name", CHATS)
-def test_nothing_is_lost(name):
+def test_recording_loses_no_text(name):
     told = replay(name)
-    for choice, said in sent(name, *THOUGHTS, *ANSWER).items():
-        came = of(told.events, choice, Reasoning, Text, ToolStart, ToolArgs)
+    for choice, said in texts_of_server(name, *THOUGHTS, *ANSWER).items():
+        came = events_of_choice(told.events, choice, Reasoning, Text, ToolStart, ToolArgs)
         found = [piece for event in came for piece in pieces(event, said)]
-        assert [lost for gap in gaps(said, found) if (lost := unmarked(gap)) and not listed(lost, told)] == []
+        assert [
+            lost for gap in gaps(said, found) if (lost := without_marks(gap)) and not is_accounted_for(lost, told)
+        ] == []
 
 
 @pytest.mark.parametrize("name", CHATS)
-def test_thoughts_and_text_are_kept_apart(name):
+def test_recording_keeps_reasoning_and_text_apart(name):
     told = replay(name)
     opened = "<think>" if EXCHANGES[name].server.thought == "open" else ""
-    content = {choice: opened + said for choice, said in sent(name, *ANSWER, calls=False).items()}
-    for choice, apart in sent(name, *THOUGHTS, calls=False).items():
+    content = {choice: opened + said for choice, said in texts_of_server(name, *ANSWER, calls=False).items()}
+    for choice, apart in texts_of_server(name, *THOUGHTS, calls=False).items():
         thought = apart + "".join(THOUGHT.findall(content[choice]))
         assert texts(told.events, choice, Reasoning).strip() == thought.strip()
         tags = TAGS if EXCHANGES[name].request.get("tool_choice") != "none" else TAGS[:2]
@@ -105,10 +107,10 @@ def test_thoughts_and_text_are_kept_apart(name):
 
 
 @pytest.mark.parametrize("name", CHATS)
-def test_each_choice_ends_once_and_all_is_counted(name):
+def test_recording_ends_each_choice_once_and_counts_usage(name):
     told = replay(name)
     choices = sorted({event.choice for event in told.events if type(event) in (Text, Reasoning, ToolStart, Finish)})
-    assert choices == sorted(sent(name, *THOUGHTS, *ANSWER))
+    assert choices == sorted(texts_of_server(name, *THOUGHTS, *ANSWER))
     ended = {grammatical([e for e in told.events if getattr(e, "choice", None) == choice]) for choice in choices}
     assert ended == {told.problem is None}
     counts = [event for event in told.events if type(event) is Usage]
@@ -119,7 +121,7 @@ def test_each_choice_ends_once_and_all_is_counted(name):
 
 
 @pytest.mark.parametrize("name", [name for name in STREAMS if not EXCHANGES[name].like])
-def test_the_frames_of_each_choice_end_with_its_one_reason(name):
+def test_recording_frames_of_each_choice_end_with_one_finish_reason(name):
     told = replay(name, stream=True)
     reasons = defaultdict(list)
     for choice in (choice for frame in payloads(told.data) for choice in frame.get("choices", ())):
@@ -131,12 +133,13 @@ def test_the_frames_of_each_choice_end_with_its_one_reason(name):
 PARSED = [
     name
     for name in BODIES
-    if EXCHANGES[name].server.thought == "closed" and "<" not in "".join(sent(name, *ANSWER, calls=False).values())
+    if EXCHANGES[name].server.thought == "closed"
+    and "<" not in "".join(texts_of_server(name, *ANSWER, calls=False).values())
 ]
 
 
 @pytest.mark.parametrize("name", PARSED)
-def test_a_format_changes_nothing_of_what_a_server_has_parsed(name):
+def test_recording_parsed_by_its_server_is_not_changed_by_a_format(name):
     read, unread = (
         merge(event for event in told.events if type(event) not in (Usage, Extra))
         for told in (replay(name), replay(name, format="native"))
@@ -145,7 +148,7 @@ def test_a_format_changes_nothing_of_what_a_server_has_parsed(name):
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_a_response_says_the_same(name):
+def test_recording_means_the_same_in_responses(name):
     told = responded(name)
     response = checked(told.data, wanted(asked(name).request))
     said = defaultdict(str)
@@ -154,5 +157,5 @@ def test_a_response_says_the_same(name):
         said[item["type"]] += "".join(part["text"] for part in parts) + item.get("arguments", "")
     assert said["message"] == texts(told.events, 0, Text)
     assert said["reasoning"] == texts(told.events, 0, Reasoning)
-    assert said["function_call"] == "".join(event.json for event in of(told.events, 0, ToolArgs))
+    assert said["function_call"] == "".join(event.json for event in events_of_choice(told.events, 0, ToolArgs))
     assert (response["error"] is None) is (told.problem is None)

@@ -63,7 +63,7 @@ SHAPES = [
 
 @settings(max_examples=500, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(SHAPES), words), max_size=12), st.sampled_from([1, 2]))
-def test_a_stream_means_what_each_of_its_chunks_means_alone(chunks, n):
+def test_chunk_decoded_in_a_stream_means_what_it_means_alone(chunks, n):
     decoder, said = Decoder(Ledger(), n), 0
     for shape, word in chunks:
         alone = Decoder(Ledger(), n)
@@ -81,7 +81,7 @@ def test_a_stream_means_what_each_of_its_chunks_means_alone(chunks, n):
         (lambda word: payload(arguments(word)), lambda word: ToolArgs(0, 0, word)),
     ],
 )
-def test_a_form_is_learnt_from_its_first_chunk(shape, event):
+def test_chunk_template_is_learned_from_the_first_chunk(shape, event):
     known, decoded = template.Template(), []
     decode = Decoder(Ledger()).decode
     known.learn(shape("one"), [event("one")], lambda data: decoded.append(data) or decode(data))
@@ -92,7 +92,7 @@ def test_a_form_is_learnt_from_its_first_chunk(shape, event):
     assert known.event(shape("")) is None and known.event(payload({"refusal": "two"})) is None
 
 
-def test_a_text_whose_place_is_not_certain_teaches_nothing():
+def test_chunk_template_is_not_learned_if_the_place_of_the_text_is_uncertain():
     known = template.Template()
     data = payload({"content": "content"})  # the first such string is the key
     known.learn(data, [Text(0, "content")], Decoder(Ledger()).decode)
@@ -101,7 +101,7 @@ def test_a_text_whose_place_is_not_certain_teaches_nothing():
     assert known.event(payload({"content": "é"}, ascii=True)) is None
 
 
-def test_a_stream_whose_chunks_have_no_common_form_is_not_studied_for_ever():
+def test_chunk_template_gives_up_if_chunks_have_no_common_form():
     known, lessons = template.Template(), []
     for i in range(100):
         data = payload({"content": "word"}, at=i)
@@ -132,7 +132,7 @@ often = st.sampled_from([FRAMES[0], FRAMES[0], FRAMES[0], FRAMES[3], FRAMES[7], 
 @pytest.mark.parametrize("format", ["native", "think", "hermes_json"])
 @settings(max_examples=300, deadline=None)
 @given(st.data(), st.lists(st.tuples(often, words), max_size=20))
-def test_frames_mean_the_same_alone_and_together(format, data, frames):
+def test_chunks_mean_the_same_alone_and_together(format, data, frames):
     whole = b"".join(shape(word) for shape, word in frames)
     together, alone = upstream(setting(format)), upstream(setting(format))
     events = [event for piece in cut(data, whole) for event in together.feed(piece)]
@@ -141,7 +141,7 @@ def test_frames_mean_the_same_alone_and_together(format, data, frames):
     assert together.used == alone.used
 
 
-def test_a_long_run_is_taken_without_being_decoded_one_by_one():
+def test_chunks_of_a_long_run_are_not_decoded_one_by_one():
     said = [f"{i} é" for i in range(1000)]
     decoder = Decoder(Ledger())
     first, *more = [b"data: %b\n\n" % payload({"content": text}) for text in ["first", *said]]
@@ -156,7 +156,7 @@ def test_a_long_run_is_taken_without_being_decoded_one_by_one():
     assert decoder.run(data + b"data", len(data), SSE) == ([], len(data))
 
 
-def test_data_that_is_one_more_chunk_of_a_form_is_read_at_once():
+def test_chunk_of_a_known_form_is_read_without_decoding():
     decoder = Decoder(Ledger())
     first, second, third, more = [
         b"data: %b\n\n" % payload({"content": word}) for word in ("one", "two", "drei é", "x")
@@ -173,7 +173,7 @@ def test_data_that_is_one_more_chunk_of_a_form_is_read_at_once():
     assert decoder.said == len("onetwodrei é")
 
 
-def test_a_text_that_reaches_over_its_quotes_is_no_text():
+def test_chunk_text_with_an_unescaped_quote_is_not_read_by_the_template():
     """What two strings would be between the same quotes, were they but put there."""
     decoder = Decoder(Ledger())
     decoder.decode(payload({"content": "first"}))
@@ -184,7 +184,7 @@ def test_a_text_that_reaches_over_its_quotes_is_no_text():
         assert decoder.run(data, 0, SSE) == ([], 0)
 
 
-def test_who_knows_a_form_or_learns_none_any_more_says_so():
+def test_decoder_is_settled_if_a_template_is_known_or_given_up():
     decoder = Decoder(Ledger())
     assert not decoder.settled
     decoder.decode(payload({"content": "word"}))

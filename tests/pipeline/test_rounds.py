@@ -42,7 +42,7 @@ def deltas(pieces, question=None, **options):
     return [choice["delta"] for frame in frames(pieces, question, **options) for choice in frame["choices"]]
 
 
-def test_text_as_the_client_sees_it():
+def test_stream_of_a_text_has_the_frames_of_the_api():
     question = asked(stream_options={"include_usage": True})
     sent = client_bytes([chunk(content="hé"), chunk("stop", content="y"), USAGE, DONE], question)
     head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 7, "model": "m"}
@@ -60,14 +60,14 @@ def test_text_as_the_client_sees_it():
     assert sent.endswith(DONE)
 
 
-def test_usage_is_shown_only_to_who_asked():
+def test_usage_is_sent_only_if_the_client_asks():
     assert all("usage" not in frame for frame in frames([chunk("stop", content="a"), USAGE, DONE]))
 
 
 @pytest.mark.parametrize(
     ("went", "told"), [(0, {"cached_tokens": 2}), (5, {"cached_tokens": 2, "cache_write_tokens": 5})]
 )
-def test_tokens_that_went_to_the_cache_are_told_where_there_are_some(went, told):
+def test_usage_shows_cache_write_tokens_if_there_are_any(went, told):
     details = {"prompt_tokens_details": {"cached_tokens": 2, "cache_write_tokens": went}}
     count = sse({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 1, **details}})
     pieces = [chunk("stop", content="a"), count, DONE]
@@ -76,7 +76,7 @@ def test_tokens_that_went_to_the_cache_are_told_where_there_are_some(went, told)
     assert shown["usage"]["prompt_tokens_details"] == told
 
 
-def test_a_call_names_itself_once():
+def test_tool_call_id_and_name_are_sent_once():
     said = deltas(
         [
             chunk(tool_calls=[call(0, "x", "f", '{"a":')]),
@@ -100,13 +100,13 @@ def test_a_call_names_itself_once():
         (("reasoning_content", "reasoning"), {"reasoning_content": "hm", "reasoning": "hm"}),
     ],
 )
-def test_reasoning_goes_where_the_model_is_configured_to_put_it(fields, wanted):
+def test_reasoning_goes_to_the_fields_that_the_model_configures(fields, wanted):
     assert deltas([chunk(reasoning="hm"), chunk("stop"), DONE], reasoning=fields)[1] == wanted
     whole = client_bytes([chunk(reasoning="hm"), chunk("stop"), DONE], asked(stream=False), reasoning=fields)
     assert {name: json.loads(whole)["choices"][0]["message"][name] for name in wanted} == wanted
 
 
-def test_choices_open_in_ascending_order_whoever_speaks_first():
+def test_choices_open_in_ascending_order():
     said = frames([chunk(content="b", index=1), chunk("stop", index=1), chunk("stop"), DONE], asked(n=2))
     order = [
         (choice["index"], choice["delta"].get("role"), choice["finish_reason"])
@@ -122,7 +122,7 @@ def test_choices_open_in_ascending_order_whoever_speaks_first():
     ]
 
 
-def test_fewer_choices_than_asked_for_are_listed():
+def test_choices_that_are_missing_are_a_warning():
     for stream in (True, False):
         ledger = Ledger()
         sent = client_bytes([chunk("stop", content="a"), DONE], asked(n=2, stream=stream), ledger=ledger)
@@ -130,25 +130,30 @@ def test_fewer_choices_than_asked_for_are_listed():
         assert (b": gateway-warnings" in sent and b"unenforced:n" in sent) is stream
 
 
-def test_a_count_with_every_chunk():
+def test_usage_is_in_every_chunk_if_the_client_asks():
     first = json.loads(chunk(content="a")[6:]) | {"usage": {"prompt_tokens": 3, "completion_tokens": 1}}
     question = asked(stream_options={"include_usage": True, "continuous_usage_stats": True})
     said = [frame["usage"]["completion_tokens"] for frame in frames([sse(first), chunk("stop"), USAGE, DONE], question)]
     assert said == [1, 1, 1, 4]
 
 
-def test_padding_where_the_client_asked_for_it():
+def test_obfuscation_is_added_if_the_client_asks():
     said = frames([chunk("stop", content="a"), DONE], asked(stream_options={"include_obfuscation": True}))
     assert [frame["obfuscation"] for frame in said] == ["xx"] * 3
 
 
 def test_extra_fields_come_back_on_the_chunk_they_are_about():
-    def said_by(text, *ids, **choice):
+    def chunk_with_ids(text, *ids, **choice):
         body = json.loads(chunk(content=text)[6:]) | {"prompt_token_ids": [1]}
         body["choices"][0] |= {"token_ids": list(ids), **choice}
         return sse(body)
 
-    stream = [said_by("a", 2), said_by("<", 3), said_by("b", 4, stop_reason="x", finish_reason="stop"), DONE]
+    stream = [
+        chunk_with_ids("a", 2),
+        chunk_with_ids("<", 3),
+        chunk_with_ids("b", 4, stop_reason="x", finish_reason="stop"),
+        DONE,
+    ]
     wanted = frozenset({"prompt_token_ids", "token_ids"})
     for usage in (False, True):
         said = frames(stream, asked(return_token_ids=True, stream_options={"include_usage": usage}), wanted=wanted)
@@ -178,7 +183,7 @@ THOUGHT, CALL = chunk(reasoning="\nhm\n"), chunk(tool_calls=[call(0, "x", "f", "
         ([chunk(content=" a")], " a"),
     ],
 )
-def test_white_space_after_the_backends_own_thought_belongs_to_its_tag(pieces, content, format):
+def test_white_space_after_reasoning_of_the_backend_is_dropped(pieces, content, format):
     """vLLM leaves it in the content, llama.cpp does not."""
     whole = json.loads(
         client_bytes([*pieces, chunk("stop"), DONE], asked(stream=False, tools=[FUNCTION]), format=format)
@@ -186,7 +191,7 @@ def test_white_space_after_the_backends_own_thought_belongs_to_its_tag(pieces, c
     assert whole["choices"][0]["message"]["content"] == content
 
 
-def test_with_that_white_space_go_its_log_probabilities():
+def test_logprobs_of_white_space_after_reasoning_are_dropped():
     gap, shown, end = (
         {"token": token, "logprob": -0.5, "bytes": [1], "top_logprobs": []} for token in ("\n\n", "a", "")
     )
@@ -201,7 +206,7 @@ def test_with_that_white_space_go_its_log_probabilities():
         assert ("dropped:logprobs" in ledger.entries()) == (shown in kept)
 
 
-def test_logprobs_annotations_and_refusals():
+def test_logprobs_annotations_and_refusals_are_sent_streamed_and_whole():
     entry = {"token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": []}
     stream = [
         chunk(content="a", logprobs={"content": [entry]}), chunk(annotations=[{"type": "url_citation"}]),
@@ -221,11 +226,11 @@ def test_logprobs_annotations_and_refusals():
     }
 
 
-def test_the_role_is_the_last_messages_where_the_model_goes_on_with_it():
+def test_role_is_that_of_the_last_message_if_the_model_continues_it():
     assert deltas([chunk("stop", content="a"), DONE], asked(add_generation_prompt=False))[0]["role"] == "user"
 
 
-def test_the_service_tier_is_told_to_who_named_one():
+def test_service_tier_is_sent_if_the_request_names_one():
     assert frames([chunk("stop"), DONE], asked(service_tier="flex"))[0]["service_tier"] == "default"
     assert (
         json.loads(client_bytes([chunk("stop"), DONE], asked(service_tier="auto", stream=False)))["service_tier"]
@@ -233,7 +238,7 @@ def test_the_service_tier_is_told_to_who_named_one():
     )
 
 
-def test_clients_from_before_tools_get_one_function_call():
+def test_legacy_functions_request_gets_one_function_call():
     two = [call(0, "x", "f", "{}"), call(1, "y", "f", "{}")]
     functions = [{"name": "f"}]
     ledger = Ledger()
@@ -259,12 +264,12 @@ def test_clients_from_before_tools_get_one_function_call():
     )
 
 
-def test_an_empty_answer_has_one_empty_text():
+def test_response_without_content_has_one_empty_text():
     (choice,) = json.loads(client_bytes([chunk("stop"), DONE], asked(stream=False)))["choices"]
     assert choice["message"]["content"] == "" and choice["finish_reason"] == "stop"
 
 
-def test_hosted_tools_have_no_place_in_chat():
+def test_hosted_tools_are_not_encoded_in_chat():
     event = ev.HostedTool(0, Raw(b"{}"))
     head, question = chat.Head("c", 1, "m"), asked()
     assert Stream(head, question, Ledger()).encode(event) == b""
@@ -272,7 +277,7 @@ def test_hosted_tools_have_no_place_in_chat():
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_an_encoder_knows_every_event(stream):
+def test_encoder_handles_every_event(stream):
     encoder = chat.encoder(chat.Head("c", 1, "m"), asked(stream=stream), Ledger(), str)
     arms = (
         encoder._arms
@@ -294,7 +299,7 @@ PIECES = [
 
 @settings(max_examples=200, deadline=None)
 @given(stream=st.lists(st.sampled_from(PIECES), max_size=10).map(b"".join), n=st.sampled_from([1, 2]), data=st.data())
-def test_the_sdk_folds_the_stream_to_the_whole_body_however_it_was_cut(stream, n, data):
+def test_sdk_folds_the_stream_to_the_whole_body_under_any_cut(stream, n, data):
     stream += chunk("stop") + (chunk("stop", index=1) if n == 2 else b"") + DONE
     question = asked(n=n, tools=[FUNCTION], stream_options={"include_usage": True})
     sent = client_bytes([stream], question)
@@ -322,7 +327,7 @@ TEXTS = [
     format=st.sampled_from(["native", "think", "hermes_json"]),
     limit=st.sampled_from([150, 8 << 20]),
 )
-def test_a_chunk_that_comes_alone_is_told_as_among_others(reads, question, format, limit):
+def test_chunk_fed_alone_is_encoded_as_among_others(reads, question, format, limit):
     """One after another like it goes to the client on a way of its own."""
     told = []
     for pieces in (reads, singly(b"".join(reads))):
@@ -335,7 +340,7 @@ def test_a_chunk_that_comes_alone_is_told_as_among_others(reads, question, forma
     assert told[0] == told[1]
 
 
-def test_after_a_failure_nothing_more_is_told_of_the_same_chunk():
+def test_failure_ends_the_events_of_its_chunk():
     two = [{"index": 0, "delta": {}, "finish_reason": "error"}, {"index": 1, "delta": {"content": "late"}}]
     turn = make_turn(asked(n=2), format="native")
     turn.start()
@@ -371,7 +376,7 @@ INPUT = 'say "hé" \\ \n😀 </tool_call>'
     arguments=st.sampled_from([json.dumps({"input": INPUT}), json.dumps({"input": INPUT}, ensure_ascii=False)]),
     data=st.data(),
 )
-def test_custom_input_is_decoded_as_it_comes(arguments, data):
+def test_custom_tool_input_is_decoded_under_any_cut(arguments, data):
     for pieces in (cut(data, arguments), singly(arguments)):
         chunks = [
             chunk(tool_calls=[call(0, "x", "patch")]),
@@ -394,7 +399,7 @@ def test_custom_input_is_decoded_as_it_comes(arguments, data):
         ('{"input": "a", "b": 1}', "a"),
     ],
 )
-def test_odd_custom_input_is_not_lost(arguments, wanted):
+def test_custom_tool_input_of_an_odd_shape_is_not_lost(arguments, wanted):
     chunks = [
         chunk(tool_calls=[call(0, "x", "patch")]),
         *(chunk(tool_calls=[call(0, None, None, piece)]) for piece in arguments),
@@ -405,17 +410,17 @@ def test_odd_custom_input_is_not_lost(arguments, wanted):
     ]
 
 
-def test_other_calls_stay_functions_beside_custom_ones():
+def test_function_calls_stay_functions_beside_custom_tools():
     stream = [chunk(tool_calls=[call(0, "x", "f", "{}")]), chunk(content="a"), chunk("stop"), DONE]
     assert deltas(stream, asked(tools=[CUSTOM, FUNCTION]))[1]["tool_calls"][0]["type"] == "function"
 
 
-def test_filters_have_their_end():
+def test_filters_close_without_events():
     _, filters = translate(asked(tools=[CUSTOM, FUNCTION], parallel_tool_calls=False).request, Ledger())
     assert len(filters) == 2 and list(close_filters(filters)) == []
 
 
-def test_one_call_only_where_the_client_wants_no_more():
+def test_tool_calls_beyond_one_are_dropped_without_parallel_tool_calls():
     ledger = Ledger()
     stream = [chunk(tool_calls=[call(0, "x", "f", "{}"), call(1, "y", "f", "{}")]), chunk("stop"), DONE]
     said = deltas(stream, asked(tools=[FUNCTION], parallel_tool_calls=False), ledger=ledger)
@@ -426,7 +431,7 @@ def test_one_call_only_where_the_client_wants_no_more():
 # Rounds
 
 
-def test_another_round_goes_on_where_the_one_before_ended():
+def test_round_continues_where_the_round_before_ended():
     requests = iter([Request(model="m", messages=(), fresh=True), None])
     turn = make_turn(asked(stream_options={"include_usage": True}), again=requests.__next__)
     turn.start()
@@ -441,7 +446,7 @@ def test_another_round_goes_on_where_the_one_before_ended():
     assert "".join(texts) == "wait done"
 
 
-def test_a_later_round_that_said_nothing_can_be_tried_again():
+def test_round_without_output_can_be_retried():
     requests = iter([Request(model="m", messages=()), None])
     turn = make_turn(again=requests.__next__)
     turn.start()
@@ -453,7 +458,7 @@ def test_a_later_round_that_said_nothing_can_be_tried_again():
 # Failures
 
 
-def test_a_failure_before_the_first_word_can_still_be_an_honest_status():
+def test_failure_before_the_first_output_sends_nothing():
     turn = make_turn()
     turn.start()
     problem = Problem(503, "boom", "server_is_overloaded")
@@ -463,14 +468,14 @@ def test_a_failure_before_the_first_word_can_still_be_an_honest_status():
     assert turn.problem is None and turn.feed(chunk(content="a")) and turn.begun
 
 
-def test_a_failure_before_the_first_word_is_told_where_nothing_else_is_tried():
+def test_failure_before_the_first_output_is_sent_if_there_is_no_retry():
     turn = make_turn()
     turn.start()
     assert turn.fail(Problem(502, "broke")) == [Send(b""), Failed(Problem(502, "broke"))]
     assert turn.give_up() == [Send(b"data: " + Problem(502, "broke").body() + b"\n\n"), End()]
 
 
-def test_between_two_rounds_none_is_done():
+def test_done_is_reset_between_two_rounds():
     """Whoever waits for the second must not take it for over, as the first had said of itself."""
     turn = make_turn()
     turn.start()
@@ -480,14 +485,14 @@ def test_between_two_rounds_none_is_done():
     assert not turn.done
 
 
-def test_what_ends_it_between_two_rounds_is_why_it_ended():
+def test_cancellation_between_two_rounds_is_the_error_that_is_sent():
     turn = make_turn()
     turn.start()
     turn.fail(Problem(502, "broke"))
     assert turn.end(CANCELLED) == [Send(b"data: " + CANCELLED.body() + b"\n\n"), End()]
 
 
-def test_a_failure_after_it_is_an_error_frame_and_no_done():
+def test_failure_after_the_first_output_is_an_error_frame_without_done():
     question = asked(stream_options={"include_usage": True})
     sent = client_bytes([chunk(content="a"), USAGE, sse({"error": "boom"}), chunk("stop"), DONE], question)
     assert payloads(sent)[-1] == {
@@ -496,7 +501,7 @@ def test_a_failure_after_it_is_an_error_frame_and_no_done():
     assert DONE not in sent
 
 
-def test_a_whole_answer_that_failed_has_no_body():
+def test_failure_of_a_whole_response_sends_no_body():
     turn = make_turn(asked(stream=False))
     turn.start()
     sent, _ = turn.fail(Problem(504, "late"))
@@ -504,7 +509,7 @@ def test_a_whole_answer_that_failed_has_no_body():
     assert turn.keep_alive() == b"" and turn.commit() == b""
 
 
-def test_the_head_goes_out_once():
+def test_head_of_the_stream_is_sent_once():
     turn = make_turn()
     turn.start()
     assert payloads(turn.commit())[0]["choices"][0]["delta"]["role"] == "assistant"
@@ -512,7 +517,7 @@ def test_the_head_goes_out_once():
     assert b"role" not in turn.feed(chunk(content="a"))
 
 
-def test_the_neutral_request_is_a_value():
+def test_request_without_tools_has_no_callable_tools():
     assert Request(model="m", messages=()).callable_tools == ()
 
 
@@ -537,14 +542,14 @@ OTHERS = st.sampled_from(
     ),
     legacy=st.booleans(),
 )
-def test_how_many_events_are_encoded_at_a_time_makes_no_difference(runs, usage, legacy):
+def test_events_encoded_together_give_the_bytes_of_each_encoded_alone(runs, usage, legacy):
     question = asked(
         n=2, stream_options=usage, **({"functions": [FUNCTION["function"]]} if legacy else {"tools": [FUNCTION]})
     )
 
-    def told(runs):
+    def encoded(runs):
         encoder = chat.encoder(chat.Head("chatcmpl-1", 7, "m"), question, Ledger(), lambda: "xx")
         begun = [encoder.encode(ev.ToolStart(choice, 0, "call_1", "f")) for choice in (0, 1)]
         return [*begun, *(encoder.encode(*run) for run in runs)]
 
-    assert b"".join(told(runs)) == b"".join(told([[event] for run in runs for event in run]))
+    assert b"".join(encoded(runs)) == b"".join(encoded([[event] for run in runs for event in run]))

@@ -34,14 +34,14 @@ def redacted(data):
     return {"type": "redacted_thinking", "data": data}
 
 
-def signed(text, signature):
+def signed_reasoning(text, signature):
     return Reasoning(0, text, json.dumps({"type": "thinking", "signature": signature}, separators=(",", ":")))
 
 
 HIDDEN = Reasoning(0, "", '{"type":"redacted_thinking","data":"d"}')
 ONE = [thinking("Hm.", "s")]
 TWO = [thinking("Hm.", "s"), redacted("d"), thinking("So.", "t")]
-TWO_EVENTS = [signed("Hm.", "s"), HIDDEN, signed("So.", "t")]
+TWO_EVENTS = [signed_reasoning("Hm.", "s"), HIDDEN, signed_reasoning("So.", "t")]
 
 # What an upstream's deltas mean, whichever way it repeats itself.
 THOUGHTS = {
@@ -51,30 +51,30 @@ THOUGHTS = {
             {"reasoning_content": "m.", "thinking_blocks": [thinking("m.", "")]},
             {"reasoning_content": "", "thinking_blocks": [thinking("", "s")]},
         ],
-        [signed("Hm.", "s")],
+        [signed_reasoning("Hm.", "s")],
     ),
     "pieces in blocks only": (
         [{"thinking_blocks": [thinking("H")]}, {"thinking_blocks": [thinking("m.")]}, {"thinking_blocks": [thinking("", "s")]}],
-        [signed("Hm.", "s")],
+        [signed_reasoning("Hm.", "s")],
     ),
     "the signature with the last piece": (
         [{"thinking_blocks": [thinking("H")]}, {"reasoning_content": "m.", "thinking_blocks": [thinking("m.", "s")]}],
-        [signed("Hm.", "s")],
+        [signed_reasoning("Hm.", "s")],
     ),
     "pieces in the field, the block whole at the end": (
         [{"reasoning_content": "H"}, {"reasoning_content": "m."}, {"thinking_blocks": [{"index": 0, **thinking("Hm.", "s")}]}],
-        [signed("Hm.", "s")],
+        [signed_reasoning("Hm.", "s")],
     ),
     "the block whole beside the last piece": (
         [{"reasoning": "H"}, {"reasoning": "m.", "thinking_blocks": [thinking("Hm.", "s")]}],
-        [signed("Hm.", "s")],
+        [signed_reasoning("Hm.", "s")],
     ),
-    "the signature beside the text": ([{"reasoning": "Hm.", "thinking_blocks": [thinking("", "s")]}], [signed("Hm.", "s")]),
+    "the signature beside the text": ([{"reasoning": "Hm.", "thinking_blocks": [thinking("", "s")]}], [signed_reasoning("Hm.", "s")]),
     "all blocks at once": ([{"thinking_blocks": TWO}], TWO_EVENTS),
     "all blocks at once, their texts joined": ([{"reasoning_content": "Hm.\n\nSo.", "thinking_blocks": TWO}], TWO_EVENTS),
     "more in the field than in the blocks": (
         [{"reasoning_content": "Hm. Well.", "thinking_blocks": ONE}],
-        [signed("Hm.", "s"), Reasoning(0, " Well.")],
+        [signed_reasoning("Hm.", "s"), Reasoning(0, " Well.")],
     ),
     "something else in the field": (
         [{"reasoning_content": "A summary.", "thinking_blocks": [thinking("Hm.")]}],
@@ -82,9 +82,9 @@ THOUGHTS = {
     ),
     "the same word twice": (
         [{"thinking_blocks": [thinking("ha")]}, {"thinking_blocks": [thinking("ha")]}, {"thinking_blocks": [thinking("", "s")]}],
-        [signed("haha", "s")],
+        [signed_reasoning("haha", "s")],
     ),
-    "a signature without a text": ([{"thinking_blocks": [thinking("", "s")]}, {"thinking_blocks": [thinking("", "t")]}], [signed("", "s"), signed("", "t")]),
+    "a signature without a text": ([{"thinking_blocks": [thinking("", "s")]}, {"thinking_blocks": [thinking("", "t")]}], [signed_reasoning("", "s"), signed_reasoning("", "t")]),
     "no signature at all": ([{"reasoning": "Hm.", "thinking_blocks": []}, {"thinking_blocks": None}], [Reasoning(0, "Hm.")]),
     "what is no block": (
         [
@@ -97,22 +97,22 @@ THOUGHTS = {
 }  # fmt: skip
 
 
-def spoken(pieces, format="native", **options):
+def events_before_finish(pieces, format="native", **options):
     *events, _usage = events_of(pieces, setting(format, **options))
     assert grammatical(events)
     return events[:-1]
 
 
 @pytest.mark.parametrize("format", ["native", "hermes_json"])
-def test_a_signature_covers_the_pieces_that_came_alone(format):
+def test_signature_covers_reasoning_that_was_fed_alone(format):
     pieces = [chunk(reasoning_content=piece) for piece in ("H", "m", ".", " So", ".")]
     frames = [*pieces, chunk(thinking_blocks=[thinking("Hm. So.", "s")]), chunk("stop", content="Yes."), DONE]
     source = upstream(setting(format))
-    events = [event for frame in frames for event in told_alone(source, frame)]
+    events = [event for frame in frames for event in events_of_frame(source, frame)]
     assert [event.text for event in events if isinstance(event, Reasoning)] == ["H", "m", ".", " So", ".", ""]
 
 
-def told_alone(source, data):
+def events_of_frame(source, data):
     """As a Turn asks it."""
     events = source.lone and source.lone(data)
     return source.feed(data) if events is None else events
@@ -120,10 +120,10 @@ def told_alone(source, data):
 
 @pytest.mark.parametrize("format", ["native", "auto", "hermes_json"])
 @pytest.mark.parametrize("case", THOUGHTS)
-def test_a_thought_is_said_once_with_its_signature_at_its_end(case, format):
+def test_reasoning_is_sent_once_with_its_signature_at_the_end(case, format):
     deltas, wanted = THOUGHTS[case]
     frames = [*(chunk(**delta) for delta in deltas), chunk("stop", content="Yes."), DONE]
-    assert spoken(frames, format) == [*wanted, Text(0, "Yes.")]
+    assert events_before_finish(frames, format) == [*wanted, Text(0, "Yes.")]
 
 
 def whole_events(message, format="native"):
@@ -134,12 +134,12 @@ def whole_events(message, format="native"):
 
 
 @pytest.mark.parametrize("text", ["Hm.So.", "Hm.\nSo.", None])
-def test_a_whole_answer_has_its_blocks_apart(text):
+def test_thinking_blocks_of_a_whole_response_stay_apart(text):
     message = {"role": "assistant", "content": "Yes.", "reasoning_content": text, "thinking_blocks": TWO}
     assert whole_events(message) == [*TWO_EVENTS, Text(0, "Yes.")]
 
 
-def test_each_choice_has_thoughts_of_its_own():
+def test_reasoning_of_each_choice_has_its_own_signature():
     frames = [
         chunk(reasoning="A", index=0),
         chunk(reasoning="B", index=1),
@@ -151,7 +151,7 @@ def test_each_choice_has_thoughts_of_its_own():
     assert [(e.choice, e.text, bool(e.signature)) for e in events] == [(0, "A", False), (1, "B", False), (1, "", True), (0, "", True)]  # fmt: skip
 
 
-def test_words_that_are_counted_are_counted_once():
+def test_reasoning_length_is_counted_once_with_thinking_blocks():
     decoder = Decoder(Ledger())
     for delta in ({"reasoning": "abc"}, {"reasoning": "def"}, {"thinking_blocks": [thinking("abcdef", "s")]}):
         decoder.decode(chunk(**delta)[6:])
@@ -176,15 +176,15 @@ def signed_streams(draw):
                 "beside": {"reasoning": text, "reasoning_content": text},
             }[style])  # fmt: skip
         deltas.append({"thinking_blocks": [block if style in ("field", "beside") else {**block, "thinking": ""}]})
-        wanted.append(signed(block["thinking"], block["signature"]))
+        wanted.append(signed_reasoning(block["thinking"], block["signature"]))
     return b"".join(chunk(**delta) for delta in deltas) + chunk("stop", content="Yes.") + DONE, wanted
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.data(), signed_streams())
-def test_blocks_come_through_whichever_way_they_are_sent_and_cut(data, case):
+def test_thinking_blocks_mean_the_same_in_every_style_and_cut(data, case):
     sent, wanted = case
-    assert spoken(cut(data, sent)) == [*wanted, Text(0, "Yes.")]
+    assert events_before_finish(cut(data, sent)) == [*wanted, Text(0, "Yes.")]
 
 
 SHAPES = [
@@ -201,7 +201,7 @@ SHAPES = [
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(SHAPES), st.sampled_from(["a", "b", '"', "é"])), max_size=10))
-def test_a_form_that_was_learnt_means_what_it_means_when_it_is_decoded(chunks):
+def test_chunk_of_a_learned_form_with_signatures_means_the_same_as_decoded(chunks):
     learning, decoding = Decoder(Ledger()), Decoder(Ledger())
     for shape, word in chunks:
         payload = sse({"choices": [{"index": 0, "delta": shape(word)}]})[6:-2]
@@ -226,39 +226,43 @@ def starts(events):
     return [(e.id, e.name, e.signature) for e in events if type(e) is ToolStart]
 
 
-def calling(*calls, format="native", ledger=None):
-    return spoken([chunk(tool_calls=[one]) for one in calls] + [chunk("tool_calls"), DONE], format, ledger=ledger)
+def events_of_calls(*calls, format="native", ledger=None):
+    return events_before_finish(
+        [chunk(tool_calls=[one]) for one in calls] + [chunk("tool_calls"), DONE], format, ledger=ledger
+    )
 
 
 @pytest.mark.parametrize("format", ["native", "auto", "hermes_json"])
-def test_a_call_has_its_signature_in_each_form_that_there_is(format):
+def test_tool_call_signature_is_read_in_each_form(format):
     for form in FORMS.values():
-        assert starts(calling({**call(0, "x", "f", "{}"), **form}, format=format)) == [("x", "f", "sig")]
-    assert starts(calling({"index": 0, "id": "x", "function": IN_FUNCTION}, format=format)) == [("x", "f", "sig")]
+        assert starts(events_of_calls({**call(0, "x", "f", "{}"), **form}, format=format)) == [("x", "f", "sig")]
+    assert starts(events_of_calls({"index": 0, "id": "x", "function": IN_FUNCTION}, format=format)) == [
+        ("x", "f", "sig")
+    ]
     for form in NO_FORMS:
-        assert starts(calling({**call(0, "x", "f", "{}"), **form}, format=format)) == [("x", "f", "")]
+        assert starts(events_of_calls({**call(0, "x", "f", "{}"), **form}, format=format)) == [("x", "f", "")]
     empty = {"provider_specific_fields": {"thought_signature": ""}, **FORMS["Google"]}
-    assert starts(calling({**call(0, "x", "f", "{}"), **empty}, format=format)) == [("x", "f", "sig")]
+    assert starts(events_of_calls({**call(0, "x", "f", "{}"), **empty}, format=format)) == [("x", "f", "sig")]
 
 
-def test_a_call_out_of_turn_keeps_its_signature():
+def test_tool_call_that_interleaves_keeps_its_signature():
     form = FORMS["LiteLLM"]
     other = {"provider_specific_fields": {"thought_signature": "gis"}}
-    events = calling(
+    events = events_of_calls(
         {**call(0, "x", "f", '{"a":'), **form}, {**call(1, "y", "g", "{"), **other}, call(0, arguments='"b"}'), call(1, arguments="}")
     )  # fmt: skip
     assert starts(events) == [("x", "f", "sig"), ("y", "g", "gis")]
 
 
-def test_a_signature_that_comes_after_its_call_is_dropped_and_listed():
+def test_tool_call_signature_after_its_start_is_dropped_with_a_warning():
     ledger = Ledger()
-    events = calling(call(0, "x", "f", "{"), {**call(0, arguments="}"), **FORMS["Google"]}, ledger=ledger)
+    events = events_of_calls(call(0, "x", "f", "{"), {**call(0, arguments="}"), **FORMS["Google"]}, ledger=ledger)
     assert starts(events) == [("x", "f", "")]
     assert [e.json for e in events if type(e) is ToolArgs] == ["{}"]
     assert ledger.entries() == ["dropped:tool_calls.provider_specific_fields", "estimated:usage"]
 
 
-def test_a_signature_takes_nothing_from_an_answer_that_repeats_its_beginning():
+def test_signature_stays_if_the_response_repeats_the_prefill():
     settings = setting("native")
     settings = replace(settings, context=replace(settings.context, prefill="Hm", echoed=True))
     frames = [chunk(thinking_blocks=[redacted("d")]), chunk(reasoning="Hm, yes"), chunk("stop"), DONE]
@@ -283,12 +287,12 @@ STREAMED = [
 ]
 
 
-def asked(**fields):
+def parsed_request(**fields):
     return chat.parse(json.dumps({"model": "m", "messages": [{"role": "user", "content": "q"}], **fields}).encode())
 
 
 def client_bytes(frames, ledger=None, **fields):
-    question, ledger = asked(**fields), ledger or Ledger()
+    question, ledger = parsed_request(**fields), ledger or Ledger()
     encoder = chat.encoder(chat.Head("chatcmpl-1", 7, "m"), question, ledger, str)
     turn = Turn(question.request, lambda _: upstream(setting("native", ledger=ledger)), encoder)
     turn.start()
@@ -296,7 +300,7 @@ def client_bytes(frames, ledger=None, **fields):
     return b"".join(map(turn.feed, frames)) + b"".join(one.data for one in turn.close() if isinstance(one, Send))
 
 
-def test_a_streamed_block_comes_whole_once_it_is_signed():
+def test_thinking_block_is_sent_whole_once_it_is_signed():
     said = [one["choices"][0]["delta"] for one in payloads(client_bytes(STREAMED, stream=True).decode())[1:-2]]
     assert said == [
         {"reasoning_content": "Hm"},
@@ -312,7 +316,7 @@ def test_a_streamed_block_comes_whole_once_it_is_signed():
     ]  # fmt: skip
 
 
-def accumulated(text):
+def message_of_stream(text):
     state = ChatCompletionStreamState()
     for one in payloads(text):
         if one != "[DONE]":
@@ -320,20 +324,20 @@ def accumulated(text):
     return state.get_final_completion().choices[0].message.model_dump()
 
 
-def unindexed(entries):
+def without_index(entries):
     return [{name: value for name, value in one.items() if name != "index"} for one in entries]
 
 
-def test_the_sdk_s_fold_of_a_stream_is_the_whole_answer():
-    folded = accumulated(client_bytes(STREAMED, stream=True).decode())
+def test_thinking_blocks_folded_by_the_sdk_are_those_of_the_whole_response():
+    folded = message_of_stream(client_bytes(STREAMED, stream=True).decode())
     message = json.loads(client_bytes(STREAMED))["choices"][0]["message"]
-    assert message["thinking_blocks"] == unindexed(folded["thinking_blocks"]) == TWO
+    assert message["thinking_blocks"] == without_index(folded["thinking_blocks"]) == TWO
     assert message["reasoning_content"] == folded["reasoning_content"] == "Hm.So.Unsigned."
     (one,), (other,) = message["tool_calls"], folded["tool_calls"]
     assert one["provider_specific_fields"] == other["provider_specific_fields"] == {"thought_signature": "sig"}
 
 
-def test_a_thought_that_nobody_may_read_is_a_block_without_text():
+def test_thinking_block_that_is_redacted_has_no_text():
     message = json.loads(client_bytes([chunk(thinking_blocks=[redacted("d")]), chunk("stop"), DONE]))["choices"][0][
         "message"
     ]
@@ -342,14 +346,14 @@ def test_a_thought_that_nobody_may_read_is_a_block_without_text():
 
 @settings(max_examples=100, deadline=None)
 @given(st.data(), signed_streams())
-def test_what_one_gateway_says_another_understands(data, case):
+def test_signatures_sent_by_one_gateway_are_read_by_another(data, case):
     sent, wanted = case
-    assert spoken(cut(data, client_bytes([sent], stream=True))) == [*wanted, Text(0, "Yes.")]
+    assert events_before_finish(cut(data, client_bytes([sent], stream=True))) == [*wanted, Text(0, "Yes.")]
     body = json.loads(client_bytes([sent]))
     assert whole_events(body["choices"][0]["message"]) == [*wanted, Text(0, "Yes.")]
 
 
-def test_an_old_client_s_function_call_has_no_place_for_a_signature():
+def test_signature_has_no_place_in_a_legacy_function_call():
     for streamed in (True, False):
         for form, listed in ((FORMS["LiteLLM"], ["dropped:tool_calls.provider_specific_fields"]), ({}, [])):
             ledger = Ledger()
@@ -361,17 +365,17 @@ def test_an_old_client_s_function_call_has_no_place_for_a_signature():
 # Back to the upstream
 
 
-def past(blocks, **form):
+def past_message(blocks, **form):
     one = {"id": "x", "type": "function", "function": {"name": "f", "arguments": "{}"}, **form}
     return {"role": "assistant", "content": None, "reasoning_content": "Hm.So.", "thinking_blocks": blocks, "tool_calls": [one]}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_the_client_gives_back_goes_to_the_upstream_as_it_came(kind):
+def test_signatures_from_the_client_go_to_the_upstream_unchanged(kind):
     for form in FORMS.values():
         result = {"role": "tool", "tool_call_id": "x", "content": "1"}
         ledger = Ledger()
-        request = asked(messages=[{"role": "user", "content": "q"}, past(TWO, **form), result]).request
+        request = parsed_request(messages=[{"role": "user", "content": "q"}, past_message(TWO, **form), result]).request
         sent = json.loads(upstream_body(request, Target("m", KINDS[kind], Policy()), frozenset(), ledger))
         _, message, _ = sent["messages"]
         assert message["thinking_blocks"] == TWO
@@ -380,14 +384,14 @@ def test_what_the_client_gives_back_goes_to_the_upstream_as_it_came(kind):
 
 
 @pytest.mark.parametrize("blocks", [[7, "x"], "soon", {"index": 0}])
-def test_what_is_no_block_is_not_touched(blocks):
-    request = asked(messages=[{"role": "assistant", "content": "a", "thinking_blocks": blocks}]).request
+def test_thinking_blocks_of_another_shape_are_passed_unchanged(blocks):
+    request = parsed_request(messages=[{"role": "assistant", "content": "a", "thinking_blocks": blocks}]).request
     sent = json.loads(upstream_body(request, Target("m", KINDS["openai"], Policy()), frozenset(), Ledger()))
     assert sent["messages"][0]["thinking_blocks"] == blocks
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_a_conversation_goes_on_with_what_was_signed(streamed):
+async def test_signatures_come_back_to_the_upstream_in_the_next_request(streamed):
     signature = {**call(0, "x", "f", "{}"), **FORMS["LiteLLM"]}
     first = stream(
         frame(reasoning_content="Hm.", thinking_blocks=[thinking("Hm.")]),
@@ -400,7 +404,7 @@ async def test_a_conversation_goes_on_with_what_was_signed(streamed):
     message = {"reasoning_content": "Hm.So.", "thinking_blocks": TWO, "tool_calls": [{**signature, "type": "function"}]}
     async with gateway(first if streamed else whole(body(None, **message)), whole(body("Done."))) as site:
         answer = await site.chat(stream=streamed, tools=[FUNCTION])
-        said = accumulated(answer.text) if streamed else answer.json()["choices"][0]["message"]
+        said = message_of_stream(answer.text) if streamed else answer.json()["choices"][0]["message"]
         result = {"role": "tool", "tool_call_id": "x", "content": "1"}
         await site.chat(messages=[{"role": "user", "content": "q"}, said, result], tools=[FUNCTION])
         _, given, _ = site.asked["messages"]

@@ -27,17 +27,17 @@ EVENTS = st.one_of(
 ANSWERS = st.one_of(st.tuples(USAGES, EVENTS, FINISHES).map(list), st.lists(EVENTS, max_size=4))
 
 
-def whole(settings, said, **options):
+def events_of_body(settings, said, **options):
     return events_of([json.dumps(said).encode()], settings, content_type="application/json", **options)
 
 
-def answer(text, finish="stop", **more):
+def body_of(text, finish="stop", **more):
     choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish}
     return {"choices": [choice], "usage": {"prompt_tokens": 5, "completion_tokens": 2}, **more}
 
 
 @given(ANSWERS, st.sampled_from(["native", "hermes_json"]), st.sampled_from(CONTEXTS))
-def test_what_is_kept_is_what_would_come_of_it(said, format, context):
+def test_normalizer_keeps_only_events_that_feeding_would_not_change(said, format, context):
     ledger = Ledger()
     settings = replace(setting(format, ledger=ledger), context=context)
     fed = Normaliser(settings)
@@ -47,31 +47,31 @@ def test_what_is_kept_is_what_would_come_of_it(said, format, context):
 
 
 @pytest.mark.parametrize("finish", ["stop", "length"])
-def test_a_text_and_its_end_are_kept(finish):
+def test_whole_body_of_a_text_and_its_finish_is_kept(finish):
     kept = [Usage(5, 2), Text(0, "Hi"), Finish(0, finish)]
     assert Normaliser(setting("native")).keeps(kept)
-    assert whole(setting("native"), answer("Hi", finish)) == kept
+    assert events_of_body(setting("native"), body_of("Hi", finish)) == kept
 
 
 @pytest.mark.parametrize(
     ("settings", "said", "options", "told", "noted"),
     [
-        ({}, answer("Hi", usage=None), {}, [Text(0, "Hi"), Finish(0, "stop"), Usage(10, 1)], ["estimated:usage"]),
-        ({}, answer("Hi"), {"n": 2}, [Usage(5, 2), Text(0, "Hi"), Finish(0, "stop")], ["unenforced:n"]),
-        ({}, answer("Hi", "tool_calls"), {}, [Usage(5, 2), Text(0, "Hi"), Finish(0, "stop")], ["repaired:finish_reason"]),
-        ({"context": CONTEXTS[1]}, answer("Hi there"), {}, [Usage(5, 2), Text(0, " there"), Finish(0, "stop")], []),
+        ({}, body_of("Hi", usage=None), {}, [Text(0, "Hi"), Finish(0, "stop"), Usage(10, 1)], ["estimated:usage"]),
+        ({}, body_of("Hi"), {"n": 2}, [Usage(5, 2), Text(0, "Hi"), Finish(0, "stop")], ["unenforced:n"]),
+        ({}, body_of("Hi", "tool_calls"), {}, [Usage(5, 2), Text(0, "Hi"), Finish(0, "stop")], ["repaired:finish_reason"]),
+        ({"context": CONTEXTS[1]}, body_of("Hi there"), {}, [Usage(5, 2), Text(0, " there"), Finish(0, "stop")], []),
     ],
     ids=["no usage", "a choice too few", "another end", "a beginning that is repeated"],
 )  # fmt: skip
-def test_anything_else_is_put_right(settings, said, options, told, noted):
+def test_whole_body_of_another_shape_is_normalized(settings, said, options, told, noted):
     ledger = Ledger()
-    assert whole(replace(setting("native", ledger=ledger), **settings), said, **options) == told
+    assert events_of_body(replace(setting("native", ledger=ledger), **settings), said, **options) == told
     assert ledger.entries() == noted
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 9])
-def test_a_body_that_is_too_long_is_no_answer(pieces):
-    body = json.dumps(answer("Hi")).encode()
+def test_whole_body_that_is_too_long_is_a_failure(pieces):
+    body = json.dumps(body_of("Hi")).encode()
     size = -(-len(body) // pieces)
     cut = [body[i : i + size] for i in range(0, len(body), size)]
     [told] = events_of(cut, setting("native"), content_type="application/json", limit=64)

@@ -18,7 +18,7 @@ USER = {"role": "user", "content": "Go"}
 RENAMED = "renamed:messages.tool_calls.id"
 
 
-def calls(*given):
+def message_with_calls(*given):
     """The assistant's message with a call of each (id, name); a name alone is that of f."""
     return {
         "role": "assistant",
@@ -38,48 +38,53 @@ def ids_of(messages):
     return [[one["id"] for one in message.get("tool_calls", ())] or message.get("tool_call_id") for message in messages]
 
 
-def lowered(ids, *messages):
+def ids_and_warnings(ids, *messages):
     """Ids as the server gets them, and what is listed."""
     ledger = Ledger()
     request = translate(Request(model="m", messages=messages), ids, ledger)
     return [one for one in ids_of(request.messages) if one], ledger.entries()
 
 
-def test_the_formats_say_which_ids_they_take():
+def test_formats_declare_which_tool_call_ids_they_take():
     assert {name: row.ids for name, row in FORMATS.items() if row.ids != "call"} == {
         "mistral": "nine",
         "kimi_k2": "counted",
     }
 
 
-def test_counted_ids_name_the_tool_and_count_all_calls():
+def test_tool_call_ids_that_are_counted_name_the_tool():
     messages = [
-        USER, calls("call_a", ("call_b", "g")), result("call_b"), result("call_a"), USER, calls("call_c"), result("call_c"),
+        USER, message_with_calls("call_a", ("call_b", "g")), result("call_b"), result("call_a"), USER, message_with_calls("call_c"), result("call_c"),
     ]  # fmt: skip
-    assert lowered("counted", *messages) == (
+    assert ids_and_warnings("counted", *messages) == (
         [["functions.f:0", "functions.g:1"], "functions.g:1", "functions.f:0", ["functions.f:2"], "functions.f:2"],
         [RENAMED],
     )
 
 
-def test_nine_letters_stand_for_any_id():
-    (((one, other), again), entries) = lowered("nine", calls("call_a", "call_b"), result("call_a"))
+def test_tool_call_ids_of_nine_letters_replace_any_id():
+    (((one, other), again), entries) = ids_and_warnings(
+        "nine", message_with_calls("call_a", "call_b"), result("call_a")
+    )
     assert re.fullmatch("[A-Za-z0-9]{9}", one) and re.fullmatch("[A-Za-z0-9]{9}", other)
     assert one == again != other and entries == [RENAMED]
 
 
 KEPT = [
-    ("nine", [calls("aB3aB3aB3", "aB3aB3aB4"), result("aB3aB3aB3"), result("aB3aB3aB4")]),
-    ("counted", [calls("functions.f:0", "functions.f:7"), result("functions.f:7"), result("functions.f:0")]),
-    ("counted", [calls(("functions.a.b:c:12", "a.b:c"))]),
-    ("call", [calls("x", "x"), result("x")]),
+    ("nine", [message_with_calls("aB3aB3aB3", "aB3aB3aB4"), result("aB3aB3aB3"), result("aB3aB3aB4")]),
+    (
+        "counted",
+        [message_with_calls("functions.f:0", "functions.f:7"), result("functions.f:7"), result("functions.f:0")],
+    ),
+    ("counted", [message_with_calls(("functions.a.b:c:12", "a.b:c"))]),
+    ("call", [message_with_calls("x", "x"), result("x")]),
     ("nine", [USER]),
     ("counted", []),
 ]
 
 
 @pytest.mark.parametrize(("ids", "messages"), KEPT)
-def test_what_fits_is_passed_as_it_is(ids, messages):
+def test_tool_call_ids_that_fit_are_passed_unchanged(ids, messages):
     request, ledger = Request(model="m", messages=tuple(messages)), Ledger()
     assert translate(request, ids, ledger) is request and ledger.entries() == []
 
@@ -98,29 +103,31 @@ RENEWED = [
 
 
 @pytest.mark.parametrize(("given", "expected"), RENEWED)
-def test_every_call_has_an_id_of_its_own(given, expected):
-    assert lowered("counted", calls(*given)) == ([expected], [RENAMED])
+def test_tool_call_ids_are_unique(given, expected):
+    assert ids_and_warnings("counted", message_with_calls(*given)) == ([expected], [RENAMED])
 
 
 @pytest.mark.parametrize("ids", ["nine", "counted"])
-def test_a_result_is_that_of_the_last_call_before_it_with_its_id(ids):
-    ((first,), one, (second,), other), _ = lowered(ids, calls("c"), result("c"), calls("c"), result("c"))
+def test_tool_result_gets_the_id_of_the_last_call_before_it(ids):
+    ((first,), one, (second,), other), _ = ids_and_warnings(
+        ids, message_with_calls("c"), result("c"), message_with_calls("c"), result("c")
+    )
     assert (first, second) == (one, other) and one != other
 
 
-def test_a_result_without_a_call_keeps_its_id():
-    assert lowered("nine", calls("c"), result("d"))[0][1] == "d"
+def test_tool_result_without_a_call_keeps_its_id():
+    assert ids_and_warnings("nine", message_with_calls("c"), result("d"))[0][1] == "d"
 
 
 ID = st.text("ab1", min_size=1, max_size=2) | st.sampled_from(["functions.f:0", "functions.f:1", "functions.g:1", "aaaaaaaaa", "aaaaaaaab"])  # fmt: skip
 TURN = st.lists(st.tuples(ID, st.sampled_from("fg")), min_size=1, max_size=3).map(
-    lambda given: [calls(*given), *(result(id) for id, _ in given)]
+    lambda given: [message_with_calls(*given), *(result(id) for id, _ in given)]
 )
 
 
 @given(st.lists(TURN, max_size=4), st.sampled_from(["nine", "counted"]))
 @untraced
-def test_a_conversation_that_goes_on_begins_as_it_was(turns, ids):
+def test_tool_call_ids_are_stable_as_a_conversation_grows(turns, ids):
     """Ids fit, are unique and are stable: what was sent for the beginning is the beginning of what is sent."""
     sent = ()
     for n in range(len(turns) + 1):
@@ -138,17 +145,17 @@ def test_a_conversation_that_goes_on_begins_as_it_was(turns, ids):
 
 
 @pytest.mark.parametrize("ids", ["nine", "counted"])
-def test_ids_that_are_all_taken_are_found_in_one_go(ids):
+def test_tool_call_ids_are_found_fast_if_many_are_taken(ids):
     n = 30_000
     taken = [f"functions.f:{i}" for i in range(n, 2 * n)]
-    sent, _ = lowered(ids, calls(*taken), calls(*["x"] * n))
+    sent, _ = ids_and_warnings(ids, message_with_calls(*taken), message_with_calls(*["x"] * n))
     assert len({*sent[0], *sent[1]}) == 2 * n
 
 
 # Through the gateway
 
 TOOL = {"type": "function", "function": {"name": "f"}}
-PAST = [USER, calls("call_1"), result("call_1")]
+PAST = [USER, message_with_calls("call_1"), result("call_1")]
 MODELS = [
     ("mistral-small", {}, "nine"),
     ("mistral-small", {"format": "native"}, "nine"),
@@ -161,7 +168,7 @@ MODELS = [
 
 
 @pytest.mark.parametrize(("model", "settings", "ids"), MODELS)
-async def test_the_model_decides_whoever_parses(model, settings, ids):
+async def test_tool_call_ids_depend_on_the_model_and_not_on_the_parser(model, settings, ids):
     async with gateway(whole(said()), model={"upstream_model": model, **settings}, backend={"kind": "vllm"}) as site:
         answer = await site.chat(messages=PAST, tools=[TOOL])
         (sent,), received = [one for one in ids_of(site.asked["messages"]) if one]
@@ -170,9 +177,9 @@ async def test_the_model_decides_whoever_parses(model, settings, ids):
         assert re.fullmatch(form, sent)
 
 
-async def test_a_new_call_gets_no_id_that_either_side_has_already():
+async def test_tool_call_id_of_a_new_call_is_new_to_both_sides():
     """The first is the client's for an old call, the second is what that became, the third is new."""
-    past = [USER, calls(("functions.f:5", "g"), "a"), result("a"), result("functions.f:5")]
+    past = [USER, message_with_calls(("functions.f:5", "g"), "a"), result("a"), result("functions.f:5")]
     new = ["functions.f:5", "functions.g:0", "functions.f:1", "functions.f:9"]
     frames = [chunk(tool_calls=call("f", "{}", place=i, id=id)) for i, id in enumerate(new)]
     script = stream(*frames, chunk(finish="tool_calls"))
@@ -183,7 +190,7 @@ async def test_a_new_call_gets_no_id_that_either_side_has_already():
         assert given[3] == "functions.f:9" and all(id.startswith("call_") for id in given[:3])
 
 
-async def test_ids_are_those_of_flat_names():
+async def test_tool_call_ids_use_flat_names():
     """What comes from the other API has names in namespaces, and custom tools."""
     called = {"type": "custom_tool_call", "call_id": "c1", "name": "edit", "namespace": "code", "input": "x"}
     output = {"type": "custom_tool_call_output", "call_id": "c1", "output": "ok"}

@@ -40,7 +40,7 @@ def assistant(text):
 TALK = [user("Where?"), assistant("In Oslo."), user("And the weather?")]
 
 
-def managed(threshold):
+def compaction_at(threshold):
     return [{"type": "compaction", "compact_threshold": threshold}]
 
 
@@ -56,7 +56,7 @@ def texts(response):
     return [part["text"] for item in response["output"] if item["type"] == "message" for part in item["content"]]
 
 
-def kinds(response):
+def item_types(response):
     return [item["type"] for item in response["output"]]
 
 
@@ -71,7 +71,7 @@ spoken = st.sampled_from(["system", "developer", "user", "assistant"]).map(
 
 
 @given(st.lists(st.one_of(spoken, calls), min_size=1))
-def test_a_summary_leaves_what_was_told_and_what_is_to_be_answered(groups):
+def test_compaction_keeps_instructions_and_unanswered_messages(groups):
     messages = [message for group in groups for message in group]
     left = [*resumed(Request(model="m", messages=tuple(messages)), "Oslo.").messages]
     place = left.index(summary("Oslo."))
@@ -86,7 +86,7 @@ def test_a_summary_leaves_what_was_told_and_what_is_to_be_answered(groups):
     assert all(after[i - 1]["role"] in ("assistant", "tool") for i in replies)
 
 
-def test_a_summary_tells_nobody_until_it_is_asked_for():
+def test_compaction_summary_sends_no_bytes_and_becomes_an_item():
     sealed = []
     summary = Summary(
         Edge(lambda prefix: f"{prefix}1", lambda: 1, lambda thought: sealed.append(thought) or "s", str), Ledger()
@@ -105,7 +105,7 @@ def test_a_summary_tells_nobody_until_it_is_asked_for():
 # /v1/responses/compact
 
 
-async def test_a_compaction_has_all_that_users_said_and_the_model_s_summary():
+async def test_compaction_output_has_the_user_messages_and_the_summary():
     async with gateway(SUMMARY, ANSWER) as site:
         answer = await compact(site, instructions="Speak French.")
         instructions, *talk, wish = messages(site)
@@ -125,7 +125,7 @@ async def test_a_compaction_has_all_that_users_said_and_the_model_s_summary():
     assert answer.headers["content-type"] == "application/json"
 
 
-async def test_what_the_input_goes_on_from_is_compacted_with_it():
+async def test_compaction_includes_the_previous_response_and_references():
     async with gateway(whole(said("Hello you")), SUMMARY) as site:
         first = (await site.respond(input="Hello")).json()
         reference = {"type": "item_reference", "id": first["output"][0]["id"]}
@@ -136,7 +136,7 @@ async def test_what_the_input_goes_on_from_is_compacted_with_it():
     assert texts(chained) == ["Hello", "And?"] and texts(referred) == ["Hm?"]
 
 
-async def test_a_summary_is_asked_for_without_what_an_answer_is_asked_for():
+async def test_compaction_request_leaves_out_tools_and_formats():
     call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
     output = {"type": "function_call_output", "call_id": "c", "output": "3"}
     asked = {
@@ -152,17 +152,17 @@ async def test_a_summary_is_asked_for_without_what_an_answer_is_asked_for():
         answer = await compact(site, input=[*TALK, call, output], **asked)
         assert site.asked.keys() == {"model", "messages", "stream", "temperature"}
         assert [message["role"] for message in site.asked["messages"]][-3:] == ["assistant", "tool", "user"]
-    assert kinds(answer.json()) == ["message", "message", "compaction"]
+    assert item_types(answer.json()) == ["message", "message", "compaction"]
 
 
-async def test_what_a_model_thinks_is_no_part_of_its_summary():
+async def test_compaction_summary_has_no_reasoning():
     async with gateway(whole(said("<think>Hm.</think>They spoke of Oslo.")), ANSWER, model={"format": "think"}) as site:
         compacted = (await compact(site)).json()
         await site.respond(input=[compacted["output"][-1], user("Go on.")])
         assert site.asked["messages"][0] == STAND_IN
 
 
-async def test_a_summary_that_was_cut_is_one_that_says_so():
+async def test_compaction_summary_that_was_cut_is_a_warning():
     cut = said("They spoke")
     cut["choices"][0]["finish_reason"] = "length"
     async with gateway(whole(cut)) as site:
@@ -180,14 +180,14 @@ async def test_a_summary_that_was_cut_is_one_that_says_so():
         (TOO_LONG, (400, BAD, "context_length_exceeded", "input")),
     ],
 )
-async def test_without_a_summary_there_is_an_honest_status(script, expected):
+async def test_compaction_without_a_summary_is_an_error(script, expected):
     async with gateway(script) as site:
         assert problem(await compact(site)) == expected
-        assert problem(await site.respond(input=TALK, context_management=managed(1))) == expected
-        assert problem(await site.respond(input=TALK, context_management=managed(1), stream=True)) == expected
+        assert problem(await site.respond(input=TALK, context_management=compaction_at(1))) == expected
+        assert problem(await site.respond(input=TALK, context_management=compaction_at(1), stream=True)) == expected
 
 
-async def test_a_conversation_that_is_too_long_to_be_summarised_may_be_shortened():
+async def test_compaction_of_a_too_long_conversation_may_truncate_it():
     async with gateway(TOO_LONG, SUMMARY) as site:
         answer = await compact(site, truncation="auto")
         assert len(messages(site)) == 3
@@ -204,13 +204,13 @@ async def test_a_conversation_that_is_too_long_to_be_summarised_may_be_shortened
         ({"previous_response_id": "resp_x"}, (400, BAD, "previous_response_not_found", "previous_response_id")),
     ],
 )
-async def test_what_cannot_be_compacted(fields, expected):
+async def test_compaction_refuses_an_invalid_request(fields, expected):
     async with gateway(SUMMARY) as site:
         assert problem(await compact(site, **fields)) == expected
         assert site.upstream.posts == []
 
 
-async def test_the_cases_of_open_responses():
+async def test_compaction_fits_the_schema_of_open_responses():
     body = {"model": "m", "input": [{"type": "message", **user("Hello")}], "prompt_cache_key": "key"}
     openresponses_types.CompactResponseMethodPublicBody.model_validate_json(json.dumps(body), strict=True)
     async with listening(whole(said("They spoke of Oslo.", reasoning_content="Hm."))) as site:
@@ -221,7 +221,7 @@ async def test_the_cases_of_open_responses():
     assert problem(lacking) == (400, BAD, "missing_required_parameter", "model")
 
 
-async def test_the_sdk_compacts():
+async def test_compaction_works_with_the_sdk():
     async with (
         listening(SUMMARY, ANSWER) as site,
         openai.AsyncOpenAI(base_url=f"{site.client.base_url}/v1", api_key="none") as client,
@@ -238,48 +238,48 @@ async def test_the_sdk_compacts():
 
 
 @pytest.mark.parametrize(("threshold", "compacted"), [(41, True), (42, False)])
-async def test_a_prompt_with_more_tokens_than_the_threshold_is_compacted_first(threshold, compacted):
+async def test_compaction_happens_above_the_token_threshold(threshold, compacted):
     scripts = (SUMMARY, ANSWER) if compacted else (ANSWER,)
     async with gateway(*scripts, **LLAMACPP) as site:
         site.upstream.shown[COUNTER] = whole({"input_tokens": 42})
         instructed = {"input": TALK, "instructions": "Be brief."}
-        answer = await site.respond(**instructed, context_management=[*managed(99), *managed(threshold)])
+        answer = await site.respond(**instructed, context_management=[*compaction_at(99), *compaction_at(threshold)])
         response = answer.json()
         assert len(site.upstream.posts) == len(scripts)
         told = {"role": "system", "content": "Be brief."}
         talk = [STAND_IN, TALK[-1]] if compacted else TALK
         assert site.asked["messages"] == [told, *talk]
-    assert kinds(response) == (["compaction", "message"] if compacted else ["message"])
+    assert item_types(response) == (["compaction", "message"] if compacted else ["message"])
     assert (texts(response), response["status"]) == (["It is cold."], "completed")
     assert response["usage"]["total_tokens"] == (18 if compacted else 9)
     assert "x-gateway-warnings" not in answer.headers
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_an_answer_without_its_call_is_asked_for_again_behind_the_summary(streamed):
+async def test_compaction_stays_if_a_forced_tool_call_is_retried(streamed):
     called = said(None, tool_calls=[{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}])
     async with gateway(SUMMARY, ANSWER, whole(called)) as site:
-        fields = {"tools": [TOOL], "tool_choice": "required", "context_management": managed(1)}
+        fields = {"tools": [TOOL], "tool_choice": "required", "context_management": compaction_at(1)}
         answer = await site.respond(input=TALK, stream=streamed, **fields)
         assert len(site.upstream.posts) == 3
         assert messages(site)[1:-1] == [STAND_IN["content"], "And the weather?", "It is cold."]
     response = events(answer.text)[-1]["response"] if streamed else answer.json()
-    assert kinds(response) == ["compaction", "function_call"]
+    assert item_types(response) == ["compaction", "function_call"]
     assert response["usage"]["total_tokens"] == 27 and "It is cold." not in answer.text
 
 
-async def test_where_nobody_counts_the_prompt_is_estimated():
+async def test_compaction_estimates_the_prompt_if_the_backend_does_not_count():
     async with gateway(ANSWER, SUMMARY, ANSWER) as site:
-        short = await site.respond(input=TALK, context_management=managed(1000))
-        long = await site.respond(input=[user("Where? " * 1000), *TALK], context_management=managed(1000))
-    assert kinds(short.json()) == ["message"] and kinds(long.json()) == ["compaction", "message"]
+        short = await site.respond(input=TALK, context_management=compaction_at(1000))
+        long = await site.respond(input=[user("Where? " * 1000), *TALK], context_management=compaction_at(1000))
+    assert item_types(short.json()) == ["message"] and item_types(long.json()) == ["compaction", "message"]
     assert short.headers["x-gateway-warnings"] == long.headers["x-gateway-warnings"] == "estimated:input_tokens"
 
 
-async def test_the_events_of_a_compaction_come_before_those_of_the_answer():
+async def test_compaction_events_come_before_those_of_the_message():
     streamed = stream(chunk("It is"), chunk(" cold."), chunk(finish="stop"), frame(choices=[], usage=COUNTS))
     async with gateway(SUMMARY, streamed) as site:
-        told = events((await site.respond(input=TALK, context_management=managed(1), stream=True)).text)
+        told = events((await site.respond(input=TALK, context_management=compaction_at(1), stream=True)).text)
     assert [event["type"].removeprefix("response.") for event in told] == [
         "created", "in_progress", "output_item.added", "compaction.compacting", "output_item.done",
         "output_item.added", "content_part.added", "output_text.delta", "output_text.delta", "output_text.done",
@@ -295,12 +295,12 @@ async def test_the_events_of_a_compaction_come_before_those_of_the_answer():
     assert response["usage"]["total_tokens"] == 18
 
 
-async def test_the_sdk_s_stream_takes_a_compaction():
+async def test_compaction_is_read_by_the_stream_of_the_sdk():
     async with (
         listening(SUMMARY, HELLO) as site,
         openai.AsyncOpenAI(base_url=f"{site.client.base_url}/v1", api_key="none") as client,
     ):
-        asked = {"model": "m", "input": TALK, "context_management": managed(1)}
+        asked = {"model": "m", "input": TALK, "context_management": compaction_at(1)}
         async with client.responses.stream(**asked) as answer:
             types = [event.type async for event in answer]
             response = await answer.get_final_response()
@@ -308,16 +308,16 @@ async def test_the_sdk_s_stream_takes_a_compaction():
     assert [item.type for item in response.output] == ["compaction", "message"] and response.output_text == "Hi"
 
 
-async def test_a_chain_goes_on_from_the_summary():
+async def test_compaction_summary_replaces_the_chain_before_it():
     async with gateway(SUMMARY, ANSWER) as site:
-        first = (await site.respond(input=TALK, context_management=managed(1))).json()
+        first = (await site.respond(input=TALK, context_management=compaction_at(1))).json()
         kept = (await site.client.get(f"/v1/responses/{first['id']}")).json()
         await site.respond(input="Thanks.", previous_response_id=first["id"])
         assert site.asked["messages"] == [STAND_IN, assistant("It is cold."), user("Thanks.")]
     assert kept["output"] == first["output"]
 
 
-async def test_a_trigger_compacts_whatever_the_length():
+async def test_compaction_trigger_compacts_at_any_length():
     trigger = {"type": "compaction_trigger"}
     async with gateway(whole(said("Hello you")), SUMMARY, ANSWER) as site:
         first = (await site.respond(input="Hello")).json()
@@ -327,7 +327,7 @@ async def test_a_trigger_compacts_whatever_the_length():
         assert messages_of(site, 1)[:2] == ["Hello", "Hello you"]
         await site.respond(input="Thanks.", previous_response_id=second["id"])
         assert site.asked["messages"] == [STAND_IN, assistant("It is cold."), user("Thanks.")]
-    assert kinds(second) == ["compaction", "message"]
+    assert item_types(second) == ["compaction", "message"]
     assert "x-gateway-warnings" not in answer.headers, "nothing had to be counted"
 
 
@@ -335,71 +335,71 @@ def messages_of(site, post):
     return [message["content"] for message in site.upstream.posts[post].json["messages"]]
 
 
-async def test_calls_that_wait_for_an_answer_are_kept_with_their_outputs():
+async def test_compaction_keeps_tool_calls_that_wait_with_their_outputs():
     calls = [{"type": "function_call", "call_id": f"c{i}", "name": "f", "arguments": "{}"} for i in range(3)]
     outputs = [{"type": "function_call_output", "call_id": f"c{i}", "output": f"{i}"} for i in range(3)]
     rounds = [item for pair in zip(calls, outputs, strict=True) for item in pair]
     async with gateway(SUMMARY, ANSWER) as site:
-        await site.respond(input=[*TALK, *rounds], tools=[TOOL], context_management=managed(1))
+        await site.respond(input=[*TALK, *rounds], tools=[TOOL], context_management=compaction_at(1))
         last = site.asked["messages"]
     assert [message["role"] for message in last] == ["user", "user", "assistant", "tool"]
     assert last[0] == STAND_IN and last[1] == TALK[-1]
     assert last[2]["tool_calls"][0]["id"] == last[3]["tool_call_id"] == "c2"
 
 
-async def test_what_was_thought_after_a_compaction_is_remembered():
+async def test_reasoning_memory_works_after_a_compaction():
     function = {"name": "f", "arguments": "{}"}
     tool_calls = [{"index": 0, "id": "c1", "type": "function", "function": function}]
     call = whole(said(None, reasoning_content="Hm.", tool_calls=tool_calls))
     async with gateway(SUMMARY, call, ANSWER, responses={"reasoning_memory": True}) as site:
-        first = (await site.respond(input=TALK, tools=[TOOL], context_management=managed(1))).json()
+        first = (await site.respond(input=TALK, tools=[TOOL], context_management=compaction_at(1))).json()
         made = [item for item in first["output"] if item["type"] == "function_call"]
         output = {"type": "function_call_output", "call_id": made[0]["call_id"], "output": "3"}
         await site.respond(input=[*TALK, *made, output], tools=[TOOL])
         assert site.asked["messages"][-2]["reasoning_content"] == "Hm."
 
 
-async def test_only_instructions_can_be_compacted_too():
+async def test_compaction_works_with_instructions_alone():
     async with gateway(SUMMARY, ANSWER) as site:
         system = {"role": "system", "content": "Be brief."}
-        await site.respond(input=[system], context_management=managed(1))
+        await site.respond(input=[system], context_management=compaction_at(1))
         assert site.asked["messages"] == [system, STAND_IN]
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_an_answer_that_fails_after_its_compaction_has_an_honest_status(streamed):
+async def test_compaction_before_a_failure_gives_the_status_of_the_failure(streamed):
     async with gateway(SUMMARY, whole({"error": "busy"}, status=503, retry_after="7")) as site:
-        answer = await site.respond(input=TALK, context_management=managed(1), stream=streamed)
+        answer = await site.respond(input=TALK, context_management=compaction_at(1), stream=streamed)
     assert problem(answer) == (503, "server_error", "server_is_overloaded", None)
     assert answer.headers["retry-after"] == "7"
 
 
-async def test_clients_are_kept_waiting_while_a_summary_is_made_and_told_if_there_is_none():
+async def test_compaction_sends_keep_alive_events_and_then_its_failure():
     slow = [head(type="application/json"), silent(0.5), b'{"choices": [', CLOSE]
     times = {"grace_seconds": 0.1, "keepalive_seconds": 0.1}
     async with gateway(slow, stream=times) as site:
-        answer = await site.respond(input=TALK, context_management=managed(1), stream=True)
+        answer = await site.respond(input=TALK, context_management=compaction_at(1), stream=True)
         assert len(site.upstream.posts) == 1
     told = [event["type"].removeprefix("response.") for event in events(answer.text)]
     assert answer.status_code == 200 and told[0] == "created" and told[-2:] == ["error", "failed"]
     assert {*told[1:-2]} == {"in_progress"} and 4 <= len(told) < 40
 
 
-async def test_an_answer_that_has_begun_comes_after_a_slow_summary():
+async def test_compaction_that_is_slow_is_followed_by_the_response():
     body = json.dumps(said("They spoke of Oslo.")).encode()
     slow = [head(type="application/json"), silent(0.3), body, END]
     late = [head(), chunk("It is cold."), chunk(finish="stop"), DONE, END]
     async with gateway(slow, late, stream={"grace_seconds": 0.1, "keepalive_seconds": 0.1}) as site:
-        answer = await site.respond(input=TALK, context_management=managed(1), stream=True)
+        answer = await site.respond(input=TALK, context_management=compaction_at(1), stream=True)
         assert site.asked["messages"] == [STAND_IN, TALK[-1]]
     response = events(answer.text)[-1]["response"]
-    assert (kinds(response), texts(response)) == (["compaction", "message"], ["It is cold."])
+    assert (item_types(response), texts(response)) == (["compaction", "message"], ["It is cold."])
 
 
 @pytest.mark.parametrize("scripts", [[[head(), HANG]], [SUMMARY, [head(), HANG]]], ids=["summary", "answer"])
-async def test_a_client_that_leaves_is_let_go_in_either_round(scripts):
+async def test_disconnect_ends_the_upstream_call_in_either_round(scripts):
     async with listening(*scripts) as site:
-        asked = asyncio.create_task(site.respond(input=TALK, context_management=managed(1)))
+        asked = asyncio.create_task(site.respond(input=TALK, context_management=compaction_at(1)))
         while len(site.upstream.posts) < len(scripts):
             await site.upstream.arrived.wait()
             await asyncio.sleep(0.01)
@@ -412,23 +412,23 @@ async def test_a_client_that_leaves_is_let_go_in_either_round(scripts):
     [
         ([{"compact_threshold": 5}], ("missing_required_parameter", "context_management[0].type")),
         ([{"type": "other"}], ("invalid_value", "context_management[0].type")),
-        (managed(0), ("integer_below_min_value", "context_management[0].compact_threshold")),
-        (managed("5"), ("invalid_type", "context_management[0].compact_threshold")),
+        (compaction_at(0), ("integer_below_min_value", "context_management[0].compact_threshold")),
+        (compaction_at("5"), ("invalid_type", "context_management[0].compact_threshold")),
         ({"type": "compaction"}, ("invalid_type", "context_management")),
     ],
 )
-async def test_fields_that_are_not_as_they_should_be(given, expected):
+async def test_context_management_with_invalid_fields_is_refused(given, expected):
     async with gateway(ANSWER) as site:
         assert problem(await site.respond(context_management=given))[2:] == expected
 
 
-async def test_without_a_threshold_nothing_is_compacted_and_that_is_told():
+async def test_context_management_without_a_threshold_is_a_warning():
     async with gateway(ANSWER) as site:
         answer = await site.respond(context_management=[{"type": "compaction"}])
     assert answer.headers["x-gateway-warnings"] == "dropped:context_management"
 
 
-async def test_a_trigger_comes_last():
+async def test_compaction_trigger_has_to_be_the_last_item():
     async with gateway(ANSWER) as site:
         answer = await site.respond(input=[{"type": "compaction_trigger"}, user("x")])
         assert problem(answer) == (400, BAD, "unsupported_value", "input[0]")

@@ -65,31 +65,31 @@ TOO_MUCH = {
 }  # fmt: skip
 
 
-def form(schema):
+def form_of(schema):
     return Form({"type": "json_schema", "json_schema": {"schema": schema}})
 
 
-def judged(schema, text):
+def check_of(schema, text):
     """Whether it was judged, and how a text fits."""
-    found = form(schema)
+    found = form_of(schema)
     return found.judged, found.misfit(text)
 
 
 @pytest.mark.parametrize("case", TOO_LONG)
-def test_what_takes_too_long_is_not_judged(case):
+def test_schema_check_that_takes_too_long_is_given_up(case):
     schema, value = TOO_LONG[case]
-    assert judged(schema, json.dumps(value)) == (True, "it takes too long to be judged")
+    assert check_of(schema, json.dumps(value)) == (True, "it takes too long to be judged")
 
 
 @pytest.mark.parametrize("case", TOO_MUCH)
-def test_what_is_too_much_is_no_schema(case):
-    assert judged(TOO_MUCH[case], "1") == (False, None)
+def test_schema_that_is_too_large_is_not_checked(case):
+    assert check_of(TOO_MUCH[case], "1") == (False, None)
 
 
-def test_a_pattern_that_goes_back_and_back_does_not_match():
-    known, misfit = judged({"items": {"pattern": SLOW}}, json.dumps(["a" * 60 + "c"] * 4000))
+def test_schema_pattern_with_backtracking_does_not_match():
+    known, misfit = check_of({"items": {"pattern": SLOW}}, json.dumps(["a" * 60 + "c"] * 4000))
     assert known and misfit == "it is not what its schema says"
-    known, misfit = judged({"pattern": r"^(a+)+\1$"}, json.dumps("a" * 5000 + "b"))
+    known, misfit = check_of({"pattern": r"^(a+)+\1$"}, json.dumps("a" * 5000 + "b"))
     assert known and misfit
 
 
@@ -109,9 +109,9 @@ def test_a_pattern_that_goes_back_and_back_does_not_match():
         ({"if": {"type": "null"}, "then": True, "else": {"contains": {"const": 1}}}, [1], [2]),
     ],
 )  # fmt: skip
-def test_what_others_ask_for_is_judged(schema, good, bad):
-    assert judged(schema, json.dumps(good)) == (True, None) or good is None
-    known, misfit = judged(schema, json.dumps(bad))
+def test_schema_of_usual_size_is_checked(schema, good, bad):
+    assert check_of(schema, json.dumps(good)) == (True, None) or good is None
+    known, misfit = check_of(schema, json.dumps(bad))
     assert known and misfit and "too long" not in misfit
 
 
@@ -126,6 +126,6 @@ ANY = st.recursive(
 
 
 @given(st.dictionaries(WORDS, ANY, max_size=4), ANY)
-def test_any_schema_has_an_end(schema, value):
+def test_schema_check_ends_for_any_schema(schema, value):
     assert bearable(schema, value, 1000) in (True, False) and room(schema) > 0
     assert bearable(schema, value, 0) is False

@@ -34,7 +34,7 @@ PROSE = stream(
 )
 
 
-def test_by_which_means_a_call_is_forced():
+def test_tool_choice_is_enforced_by_the_means_of_the_kind():
     def means(kind, *, mute=False, raw=False):
         one = KINDS[kind].parsing_nothing() if raw else KINDS[kind]
         return [enforced.means(one, mute=mute, again=again) for again in (False, True)]
@@ -52,7 +52,7 @@ RESTS = st.sampled_from(
 
 
 @given(st.sampled_from([(), (Tool("f", {"name": "f"}),)]), CHOICES, RESTS, st.sampled_from(list(KINDS)))
-def test_nothing_is_done_where_every_answer_will_do(tools, choice, rest, kind):
+def test_enforcement_changes_nothing_for_unbound_requests(tools, choice, rest, kind):
     messages = ({"role": "user", "content": "Hi"},)
     request, ledger = Request(model="m", messages=messages, tools=tools, tool_choice=choice, rest=rest), Ledger()
     done = [enforced.translate(request, KINDS[kind], how, ledger) is not request for how in ("own", "schema", "words")]
@@ -60,20 +60,20 @@ def test_nothing_is_done_where_every_answer_will_do(tools, choice, rest, kind):
     assert enforced.bound(request) or not (any(done) or promise or ledger.entries())
 
 
-def lowered(*tools, choice="required", kind="ollama", how="schema", **fields):
+def enforced_request(*tools, choice="required", kind="ollama", how="schema", **fields):
     ledger = Ledger()
     request = Request(model="m", messages=(), tools=tools, tool_choice=choice, **fields)
     return enforced.translate(request, KINDS[kind], how, ledger), ledger.entries()
 
 
 def schema(*tools, **fields):
-    return lowered(*tools, **fields)[0].rest["response_format"]["json_schema"]["schema"]
+    return enforced_request(*tools, **fields)[0].rest["response_format"]["json_schema"]["schema"]
 
 
 F, G = Tool("f", {"name": "f", "parameters": CITY}), Tool("g", {"name": "g"})
 
 
-def one(name, arguments):
+def call_schema(name, arguments):
     properties = {"name": {"const": name}, "arguments": arguments}
     return {
         "type": "object",
@@ -83,16 +83,16 @@ def one(name, arguments):
     }
 
 
-def test_a_call_as_a_form():
-    assert schema(F) == one("f", CITY)
-    assert schema(F, G) == {"anyOf": [one("f", CITY), one("g", {"type": "object"})]}
-    assert schema(F, G, choice=Named("g")) == one("g", {"type": "object"})
+def test_tool_call_schema_has_the_names_and_the_parameters():
+    assert schema(F) == call_schema("f", CITY)
+    assert schema(F, G) == {"anyOf": [call_schema("f", CITY), call_schema("g", {"type": "object"})]}
+    assert schema(F, G, choice=Named("g")) == call_schema("g", {"type": "object"})
     several = {"rest": {"parallel_tool_calls": True}}
-    assert schema(F, **several) == {"type": "array", "items": one("f", CITY), "minItems": 1}
-    assert schema(F, choice=Named("f"), **several) == one("f", CITY)
+    assert schema(F, **several) == {"type": "array", "items": call_schema("f", CITY), "minItems": 1}
+    assert schema(F, choice=Named("f"), **several) == call_schema("f", CITY)
 
 
-def test_definitions_of_parameters_are_found_where_they_are_looked_for():
+def test_tool_call_schema_moves_definitions_to_its_root():
     node = {"type": "object", "properties": {"next": {"anyOf": [{"$ref": "#/$defs/Node"}, {"type": "null"}]}}}
     tree = {
         "type": "object",
@@ -112,7 +112,7 @@ def test_definitions_of_parameters_are_found_where_they_are_looked_for():
     assert made["$defs"]["tool1_definitions_A"] == {"type": "string"}
 
 
-def test_definitions_may_be_deep_or_none():
+def test_tool_call_schema_takes_deep_and_invalid_definitions():
     deep = {"type": "string"}
     for _ in range(400):
         deep = {"type": "object", "properties": {"a": deep}}
@@ -121,9 +121,9 @@ def test_definitions_may_be_deep_or_none():
     assert made["properties"]["arguments"] == {"$ref": "#/$defs/tool0_defs_x", "definitions": 7}
 
 
-def test_a_form_of_the_clients_own_makes_way():
+def test_tool_call_schema_replaces_a_format_of_the_client():
     for how in ("schema", "words"):
-        request, entries = lowered(F, how=how, rest={"guided_json": CITY, "seed": 1})
+        request, entries = enforced_request(F, how=how, rest={"guided_json": CITY, "seed": 1})
         assert "guided_json" not in request.rest and request.rest["seed"] == 1
         assert entries == ["emulated:tool_choice", "dropped:response_format"]
 
@@ -137,12 +137,12 @@ def choices(answer):
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_ollama_is_given_the_form_of_a_call(streamed):
+async def test_tool_call_schema_is_sent_to_ollama(streamed):
     pieces = Turn([says(JSON[i : i + 9]) for i in range(0, len(JSON), 9)])
     async with site(pieces) as one_site:
         answer = await one_site.chat(tools=TOOLS, tool_choice=NAMED, stream=streamed)
         (asked,) = one_site.server.asked
-    assert asked["format"] == one("weather", CITY) and asked["tools"] == [WEATHER]
+    assert asked["format"] == call_schema("weather", CITY) and asked["tools"] == [WEATHER]
     assert answer.headers["x-gateway-warnings"] == "emulated:tool_choice"
     if streamed:
         parts = [call["function"] for choice in choices(answer) for call in choice["delta"].get("tool_calls", ())]
@@ -155,7 +155,7 @@ async def test_ollama_is_given_the_form_of_a_call(streamed):
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_who_does_not_call_is_asked_once_more(streamed):
+async def test_tool_call_that_is_missing_is_retried_with_a_schema(streamed):
     """By the other means; what was said first is told to nobody, and counted."""
     again = stream(
         *map(chunk, (JSON[:20], JSON[20:])),
@@ -181,7 +181,7 @@ async def test_who_does_not_call_is_asked_once_more(streamed):
     assert '\\"city\\"' in answer.text and answer.text.count("tool_calls") >= 2
 
 
-async def test_a_response_is_asked_once_more_likewise():
+async def test_tool_call_that_is_missing_is_retried_in_responses():
     async with gateway(PROSE, CALLED) as site:
         tools = [{"type": "function", **WEATHER["function"]}]
         answer = await site.respond(stream=True, tools=tools, tool_choice="required")
@@ -190,7 +190,7 @@ async def test_a_response_is_asked_once_more_likewise():
     assert len(site.upstream.posts) == 2
 
 
-async def test_nothing_is_asked_again_once_the_client_has_heard_something():
+async def test_tool_call_is_not_retried_after_streamed_output():
     usage = {"prompt_tokens": 7, "completion_tokens": 2, "completion_tokens_details": {"reasoning_tokens": 1}}
     thought = stream(chunk(reasoning_content="Hm"), chunk("No."), chunk(finish="stop"), frame(choices=[], usage=usage))
     async with gateway(
@@ -202,7 +202,7 @@ async def test_nothing_is_asked_again_once_the_client_has_heard_something():
     assert answer.headers["x-gateway-warnings"] == "unenforced:tool_choice"
 
 
-async def test_the_third_time_nobody_is_asked():
+async def test_tool_call_is_retried_only_once():
     async with gateway(PROSE) as site:
         answer = await site.chat(tools=TOOLS, tool_choice="required")
         assert len(site.upstream.posts) == 2
@@ -210,7 +210,7 @@ async def test_the_third_time_nobody_is_asked():
     assert answer.headers["x-gateway-warnings"] == "emulated:tool_choice, unenforced:tool_choice"
 
 
-async def test_an_operator_may_want_no_second_question():
+async def test_tool_call_is_not_retried_if_the_operator_only_warns():
     async with gateway(PROSE, model={"enforce": {"tool_choice": "warn"}}) as site:
         answer = await site.chat(tools=TOOLS, tool_choice="required")
         assert len(site.upstream.posts) == 1
@@ -218,7 +218,7 @@ async def test_an_operator_may_want_no_second_question():
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_or_an_error_rather_than_anything_else(streamed):
+async def test_tool_call_or_format_that_is_missing_is_an_error_with_refuse(streamed):
     async with gateway(PROSE, model={"enforce": {"tool_choice": "refuse", "response_format": "refuse"}}) as site:
         answer = await site.chat(tools=TOOLS, tool_choice="required", stream=streamed)
         assert problem(answer) == (400, "invalid_request_error", "unsupported_value", "tool_choice")
@@ -228,7 +228,7 @@ async def test_or_an_error_rather_than_anything_else(streamed):
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_strict_mode_is_such_a_wish_where_there_are_only_words(streamed):
+async def test_strict_mode_refuses_other_output_if_only_words_ask_for_it(streamed):
     strict = {"headers": {"x-gateway-strict": "1"}, "stream": streamed}
     async with gateway(PROSE, backend={"kind": "transformers"}) as site:
         answer = await site.chat(tools=TOOLS, tool_choice="required", **strict)
@@ -241,7 +241,7 @@ async def test_strict_mode_is_such_a_wish_where_there_are_only_words(streamed):
         assert '\\"city\\"' in (await site.chat(response_format=FORM, **strict)).text
 
 
-async def test_a_second_question_that_is_refused_leaves_the_first_answer():
+async def test_retry_that_fails_leaves_the_first_response():
     refused = whole({"error": {"message": "No such thing.", "type": "invalid_request_error", "code": 400}}, 400)
     for second in (refused, [head(), chunk("On"), CLOSE]):
         async with gateway(PROSE, second) as site:
@@ -250,7 +250,7 @@ async def test_a_second_question_that_is_refused_leaves_the_first_answer():
         assert "unenforced:tool_choice" in answer.headers["x-gateway-warnings"]
 
 
-async def test_a_form_is_mended_where_that_is_wanted():
+async def test_response_format_is_retried_if_the_operator_wants_it():
     right = whole(said('{"city": "Oslo"}'))
     async with gateway(whole(said('{"town": "Oslo"}')), right, model={"enforce": {"response_format": "retry"}}) as site:
         answer = await site.chat(response_format=FORM)
@@ -260,7 +260,7 @@ async def test_a_form_is_mended_where_that_is_wanted():
     assert "x-gateway-warnings" not in answer.headers
 
 
-async def test_who_knows_no_forms_is_asked_in_words():
+async def test_response_format_is_asked_for_in_words_without_schemas():
     async with gateway(whole(said('{"city": "Oslo"}')), backend={"kind": "transformers"}) as site:
         answer = await site.chat(response_format=FORM)
         (word, _) = site.asked["messages"]
@@ -272,7 +272,7 @@ async def test_who_knows_no_forms_is_asked_in_words():
         assert site.asked["messages"][0]["content"].startswith("Unless you call a tool, answer with nothing but JSON")
 
 
-async def test_a_llamacpp_that_parses_nothing_is_given_a_grammar():
+async def test_response_format_is_a_grammar_for_llamacpp_without_a_parser():
     raw = {"backend": {"kind": "llamacpp"}, "model": {"format": "hermes_json"}}
     async with gateway(whole(said('{"city": "Oslo"}')), **raw) as site:
         assert (await site.chat(response_format=FORM)).headers["x-gateway-warnings"] == "translated:response_format"
@@ -291,7 +291,7 @@ async def test_a_llamacpp_that_parses_nothing_is_given_a_grammar():
     assert answer.json()["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "weather"
 
 
-async def test_chances_beside_tools_come_as_a_stream_of_one_piece():
+async def test_logprobs_with_tools_are_asked_for_without_streaming():
     chances = {"content": [{"token": "Hi", "logprob": -0.5, "bytes": [72, 105], "top_logprobs": []}]}
     body = said()
     body["choices"][0]["logprobs"] = chances
@@ -307,7 +307,7 @@ async def test_chances_beside_tools_come_as_a_stream_of_one_piece():
 
 
 @pytest.mark.parametrize("cut", range(1, 9))
-async def test_an_answer_ends_where_a_server_would_have_stopped(cut):
+async def test_stop_sequence_ends_the_response_under_any_cut(cut):
     """Whatever it says after that, and however it is cut."""
     text = "One.\n##Two.##"
     frames = [chunk(text[i : i + cut]) for i in range(0, len(text), cut)]
@@ -320,7 +320,7 @@ async def test_an_answer_ends_where_a_server_would_have_stopped(cut):
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_choices_that_never_came_are_listed(streamed):
+async def test_choices_that_are_missing_are_a_warning(streamed):
     async with gateway(PROSE) as site:
         answer, one_alone = [await site.chat(n=n, stream=streamed) for n in (2, 1)]
     assert "unenforced:n" in (answer.text if streamed else answer.headers["x-gateway-warnings"])

@@ -29,11 +29,11 @@ SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required"
 OBJECT = {"response_format": {"type": "json_object"}}
 
 
-def formed(schema):
+def schema_format(schema):
     return {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}}
 
 
-NUMBER, LIST = formed(SCHEMA), formed({"type": "array"})
+NUMBER, LIST = schema_format(SCHEMA), schema_format({"type": "array"})
 WITHOUT_SCHEMA = {"response_format": {"type": "json_schema", "json_schema": {"name": "n"}}}
 CALL: list[Event] = [ToolStart(0, 0, "call_1", "f"), ToolArgs(0, 0, "{}"), ToolEnd(0, 0), Finish(0, "tool_calls")]
 NO_CALL, NO_FORM = ["unenforced:tool_choice"], ["unenforced:response_format"]
@@ -41,20 +41,20 @@ LOST = Failure(Problem(502, "Lost.", "upstream_lost"))
 FORCED = {"tools": TOOLS, "tool_choice": "required"}
 
 
-def said(*pieces, reason="stop", choice=0):
+def text_events(*pieces, reason="stop", choice=0):
     return [*(Text(choice, piece) for piece in pieces), Finish(choice, reason)]
 
 
-def asked(**fields):
+def request_with(**fields):
     return Request(**{"model": "m", "messages": ({"role": "user", "content": "Hi"},), **fields})
 
 
-def of(terms, before=None, **fields):
+def promise_with(terms, before=None, **fields):
     ledger = Ledger()
-    return promised(asked(**fields), lambda: terms, ledger, before), ledger
+    return promised(request_with(**fields), lambda: terms, ledger, before), ledger
 
 
-def fed(promise, events):
+def events_after(promise, events):
     return [*(after for event in events for after in promise.feed(event)), *promise.close()]
 
 
@@ -62,46 +62,54 @@ def fed(promise, events):
     ("fields", "events", "entries"),
     [
         (FORCED, CALL, []),
-        (FORCED, said("I", " shall"), NO_CALL),
+        (FORCED, text_events("I", " shall"), NO_CALL),
         (FORCED, [Reasoning(0, "Hm"), Finish(0, "stop")], NO_CALL),
         (FORCED, [Reasoning(0, "Hm"), Finish(0, "length")], []),  # it may have come to that
-        (FORCED, said("\n", reason="length"), []),
-        (FORCED, said("I", reason="length"), NO_CALL),
-        (FORCED, said("I", reason="content_filter"), []),
+        (FORCED, text_events("\n", reason="length"), []),
+        (FORCED, text_events("I", reason="length"), NO_CALL),
+        (FORCED, text_events("I", reason="content_filter"), []),
         (FORCED, [Refusal(0, "No."), Finish(0, "stop")], []),
-        (FORCED, [*CALL, *said("I", choice=1)], NO_CALL),
-        ({**FORCED, "tool_choice": Named("f")}, said("I"), NO_CALL),
-        ({"rest": OBJECT}, said('{"n":', " 3}"), []),
-        ({"rest": OBJECT}, said("[3]"), NO_FORM),
-        ({"rest": OBJECT}, said("Three"), NO_FORM),
-        ({"rest": OBJECT}, said('{"n":', reason="length"), []),
-        ({"rest": OBJECT}, said(reason="length"), []),
-        ({"rest": OBJECT}, said("Three is", reason="length"), NO_FORM),
-        ({"rest": OBJECT}, said("Three", reason="content_filter"), []),
-        ({"rest": LIST}, said("[3", reason="length"), []),
-        ({"rest": OBJECT}, [*said("{}"), *said("Three", choice=1)], NO_FORM),
+        (FORCED, [*CALL, *text_events("I", choice=1)], NO_CALL),
+        ({**FORCED, "tool_choice": Named("f")}, text_events("I"), NO_CALL),
+        ({"rest": OBJECT}, text_events('{"n":', " 3}"), []),
+        ({"rest": OBJECT}, text_events("[3]"), NO_FORM),
+        ({"rest": OBJECT}, text_events("Three"), NO_FORM),
+        ({"rest": OBJECT}, text_events('{"n":', reason="length"), []),
+        ({"rest": OBJECT}, text_events(reason="length"), []),
+        ({"rest": OBJECT}, text_events("Three is", reason="length"), NO_FORM),
+        ({"rest": OBJECT}, text_events("Three", reason="content_filter"), []),
+        ({"rest": LIST}, text_events("[3", reason="length"), []),
+        ({"rest": OBJECT}, [*text_events("{}"), *text_events("Three", choice=1)], NO_FORM),
         ({"rest": OBJECT, "tools": TOOLS}, CALL, []),
-        ({"rest": OBJECT, **FORCED}, said("I"), NO_CALL + NO_FORM),
-        ({"rest": NUMBER}, said(' {"n": 3}\n'), []),
-        ({"rest": NUMBER}, said('{"m": 3}'), NO_FORM),
-        ({"rest": NUMBER}, said('{"n": "3"}'), NO_FORM),
-        ({"rest": NUMBER}, said("[" * 100_000), NO_FORM),
-        ({"rest": LIST}, said("[3]"), []),
-        ({"rest": LIST}, said("Three"), NO_FORM),
-        ({"rest": WITHOUT_SCHEMA}, said("3"), []),
-        ({"rest": formed({"type": 7})}, said("3"), NO_FORM),  # nothing fits, or does not, what is no schema
-        ({"rest": formed({"$ref": "file:///etc/hostname"})}, said("3"), NO_FORM),
-        ({"rest": formed({"$ref": "#/nowhere"})}, CALL, NO_FORM),
-        ({"rest": formed({"type": "string", "pattern": "^(a+)+$"})}, said(json.dumps("a" * 40 + "b")), NO_FORM),
-        ({"rest": formed({"$defs": {"n": SCHEMA}, "$ref": "#/$defs/n"})}, said("{}"), NO_FORM),
-        ({"rest": {"guided_json": SCHEMA}}, said('{"m": 3}'), NO_FORM),
-        ({"rest": {"guided_json": json.dumps(SCHEMA)}}, said('{"n": 3}'), []),
-        ({"rest": {"format": "json"}}, said("Three"), NO_FORM),
+        ({"rest": OBJECT, **FORCED}, text_events("I"), NO_CALL + NO_FORM),
+        ({"rest": NUMBER}, text_events(' {"n": 3}\n'), []),
+        ({"rest": NUMBER}, text_events('{"m": 3}'), NO_FORM),
+        ({"rest": NUMBER}, text_events('{"n": "3"}'), NO_FORM),
+        ({"rest": NUMBER}, text_events("[" * 100_000), NO_FORM),
+        ({"rest": LIST}, text_events("[3]"), []),
+        ({"rest": LIST}, text_events("Three"), NO_FORM),
+        ({"rest": WITHOUT_SCHEMA}, text_events("3"), []),
+        (
+            {"rest": schema_format({"type": 7})},
+            text_events("3"),
+            NO_FORM,
+        ),  # nothing fits, or does not, what is no schema
+        ({"rest": schema_format({"$ref": "file:///etc/hostname"})}, text_events("3"), NO_FORM),
+        ({"rest": schema_format({"$ref": "#/nowhere"})}, CALL, NO_FORM),
+        (
+            {"rest": schema_format({"type": "string", "pattern": "^(a+)+$"})},
+            text_events(json.dumps("a" * 40 + "b")),
+            NO_FORM,
+        ),
+        ({"rest": schema_format({"$defs": {"n": SCHEMA}, "$ref": "#/$defs/n"})}, text_events("{}"), NO_FORM),
+        ({"rest": {"guided_json": SCHEMA}}, text_events('{"m": 3}'), NO_FORM),
+        ({"rest": {"guided_json": json.dumps(SCHEMA)}}, text_events('{"n": 3}'), []),
+        ({"rest": {"format": "json"}}, text_events("Three"), NO_FORM),
     ],
 )
-def test_what_was_to_be_and_is_not_is_listed(fields, events, entries):
-    promise, ledger = of(Terms(), **fields)
-    assert fed(promise, events) == events
+def test_promise_that_is_not_kept_is_a_warning(fields, events, entries):
+    promise, ledger = promise_with(Terms(), **fields)
+    assert events_after(promise, events) == events
     assert ledger.entries() == entries
 
 
@@ -118,27 +126,29 @@ def test_what_was_to_be_and_is_not_is_listed(fields, events, entries):
         {"rest": {"response_format": {"type": "text"}}},
     ],
 )
-def test_most_requests_are_promised_nothing(fields):
-    assert promised(asked(**fields), Terms, Ledger()) is None
+def test_promise_is_absent_for_most_requests(fields):
+    assert promised(request_with(**fields), Terms, Ledger()) is None
 
 
 RETRY = Terms(call="retry", form="retry")
 THOUGHT, USED = Reasoning(0, "Hm"), Usage(3, 4)
 
 
-def attempts(terms, first, second, **fields):
+def both_attempts(terms, first, second, **fields):
     """What is passed on of two answers, and what was asked for the second."""
-    promise, ledger = of(terms, **fields)
-    passed = fed(promise, first)
+    promise, ledger = promise_with(terms, **fields)
+    passed = events_after(promise, first)
     assert promise.failed
     again = promise.asking()
     later = promised(again, lambda: terms, ledger, promise.failed)
-    return passed + fed(later, second), again.messages[1:], ledger.entries()
+    return passed + events_after(later, second), again.messages[1:], ledger.entries()
 
 
-def test_an_answer_without_its_call_is_held_back_and_asked_for_again():
+def test_promise_holds_back_a_response_without_its_call_for_a_retry():
     late = Extra(None, "timings", b"{}")
-    passed, told, entries = attempts(RETRY, [*said("I", " shall."), USED, late], [THOUGHT, *CALL, USED], **FORCED)
+    passed, told, entries = both_attempts(
+        RETRY, [*text_events("I", " shall."), USED, late], [THOUGHT, *CALL, USED], **FORCED
+    )
     assert passed == [USED, THOUGHT, *CALL, USED] and entries == []
     demand = "Answer with a call of one of the tools, and with nothing else."
     assert told == (
@@ -147,15 +157,15 @@ def test_an_answer_without_its_call_is_held_back_and_asked_for_again():
     )
 
 
-def test_one_that_says_nothing_is_not_repeated():
-    _, told, _ = attempts(RETRY, said("\n"), CALL, **{**FORCED, "tool_choice": Named("f")})
+def test_promise_retry_does_not_repeat_an_empty_response():
+    _, told, _ = both_attempts(RETRY, text_events("\n"), CALL, **{**FORCED, "tool_choice": Named("f")})
     (word,) = told
     assert word["role"] == "user" and "the tool 'f'" in word["content"]
 
 
-def test_what_does_not_fit_is_told_why():
-    passed, told, entries = attempts(RETRY, said('{"n": "three"}'), said('{"n": 3}'), rest=NUMBER)
-    assert passed == said('{"n": 3}') and entries == []
+def test_promise_retry_says_why_the_response_did_not_fit():
+    passed, told, entries = both_attempts(RETRY, text_events('{"n": "three"}'), text_events('{"n": 3}'), rest=NUMBER)
+    assert passed == text_events('{"n": 3}') and entries == []
     answer, word = told
     assert answer["content"] == '{"n": "three"}' and '"three" is not of type "integer"' in word["content"]
 
@@ -164,52 +174,52 @@ def test_what_does_not_fit_is_told_why():
     ("fields", "entries"),
     [(FORCED, NO_CALL), ({"rest": NUMBER}, NO_FORM), ({**FORCED, "rest": OBJECT}, NO_CALL + NO_FORM)],
 )
-def test_the_second_is_the_last(fields, entries):
-    passed, _, listed = attempts(RETRY, said("One"), said("Two"), **fields)
-    assert passed == said("Two") and listed == entries
+def test_promise_is_retried_only_once(fields, entries):
+    passed, _, listed = both_attempts(RETRY, text_events("One"), text_events("Two"), **fields)
+    assert passed == text_events("Two") and listed == entries
 
 
-def test_or_is_refused():
+def test_promise_that_is_not_kept_twice_is_refused():
     for terms in (Terms(call="refuse"), Terms(call="retry", strict=True)):
-        passed, _, entries = attempts(terms, said("One"), [*said("Two"), USED], **FORCED)
+        passed, _, entries = both_attempts(terms, text_events("One"), [*text_events("Two"), USED], **FORCED)
         failure, used = passed
         assert (failure.problem.status, failure.problem.code) == (400, "unsupported_value")
         assert failure.problem.param == "tool_choice" and used == USED and entries == []
 
 
-def test_strict_mode_refuses_a_whole_answer_of_another_form():
+def test_strict_mode_refuses_a_whole_response_that_does_not_fit():
     strict = Terms(strict=True)
-    promise, _ = of(strict, rest=NUMBER)
-    (failure,) = fed(promise, said("Three"))
+    promise, _ = promise_with(strict, rest=NUMBER)
+    (failure,) = events_after(promise, text_events("Three"))
     assert failure.problem.param == "response_format" and "it is no JSON" in failure.problem.message
-    streamed, ledger = of(strict, rest=NUMBER, stream=True)
-    assert fed(streamed, said("Three")) == said("Three") and ledger.entries() == NO_FORM
+    streamed, ledger = promise_with(strict, rest=NUMBER, stream=True)
+    assert events_after(streamed, text_events("Three")) == text_events("Three") and ledger.entries() == NO_FORM
 
 
-def test_a_second_that_fails_makes_way_for_the_first():
-    passed, _, entries = attempts(RETRY, said("One"), [LOST], **FORCED)
-    assert passed == said("One") and entries == NO_CALL
-    passed, _, entries = attempts(RETRY, said("One"), [Text(0, "Tw"), LOST], **FORCED)
-    assert passed == said("One") and entries == NO_CALL
+def test_retry_that_fails_gives_way_to_the_first_response():
+    passed, _, entries = both_attempts(RETRY, text_events("One"), [LOST], **FORCED)
+    assert passed == text_events("One") and entries == NO_CALL
+    passed, _, entries = both_attempts(RETRY, text_events("One"), [Text(0, "Tw"), LOST], **FORCED)
+    assert passed == text_events("One") and entries == NO_CALL
 
 
-def test_but_not_for_one_that_would_be_refused():
-    passed, _, _ = attempts(Terms(call="refuse"), said("One"), [LOST], **FORCED)
+def test_retry_that_fails_is_sent_if_the_first_would_be_refused():
+    passed, _, _ = both_attempts(Terms(call="refuse"), text_events("One"), [LOST], **FORCED)
     assert passed == [LOST]
 
 
-def test_what_had_come_before_a_failure_is_passed_on():
-    promise, _ = of(RETRY, **FORCED)
-    assert fed(promise, [Text(0, "I"), LOST]) == [Text(0, "I"), LOST]
+def test_failure_is_sent_after_the_events_before_it():
+    promise, _ = promise_with(RETRY, **FORCED)
+    assert events_after(promise, [Text(0, "I"), LOST]) == [Text(0, "I"), LOST]
     assert promise.failed is None
 
 
-def test_a_call_lets_everything_through_that_waited():
-    promise, _ = of(RETRY, **FORCED)
+def test_tool_call_releases_the_events_that_were_held_back():
+    promise, _ = promise_with(RETRY, **FORCED)
     extra = Extra(None, "timings", b"{}")
-    assert fed(promise, [extra, Text(0, "I see.")]) == []
-    assert fed(promise, CALL[:1]) == [extra, Text(0, "I see."), CALL[0]]
-    assert fed(promise, CALL[1:]) == CALL[1:]
+    assert events_after(promise, [extra, Text(0, "I see.")]) == []
+    assert events_after(promise, CALL[:1]) == [extra, Text(0, "I see."), CALL[0]]
+    assert events_after(promise, CALL[1:]) == CALL[1:]
 
 
 @pytest.mark.parametrize(
@@ -225,32 +235,35 @@ def test_a_call_lets_everything_through_that_waited():
         (Terms(call="retry", how="words"), {**FORCED, "n": 2}, False),
     ],
 )
-def test_who_waits_for_a_streamed_thought(terms, fields, waits):
-    promise, ledger = of(terms, stream=True, **fields)
-    assert fed(promise, [THOUGHT]) == ([] if waits else [THOUGHT])
+def test_reasoning_of_a_stream_is_held_back_only_if_the_terms_need_it(terms, fields, waits):
+    promise, ledger = promise_with(terms, stream=True, **fields)
+    assert events_after(promise, [THOUGHT]) == ([] if waits else [THOUGHT])
     if not waits:  # and then it is too late to ask again
-        assert fed(promise, said("I")) == said("I")
+        assert events_after(promise, text_events("I")) == text_events("I")
         assert promise.failed is None and ledger.entries()
 
 
-def test_of_a_whole_answer_nobody_waits_for_a_part():
-    promise, _ = of(Terms(call="retry", how="own"), **FORCED)
-    assert fed(promise, [THOUGHT, *said("I")]) == []
+def test_whole_response_is_held_back_entirely():
+    promise, _ = promise_with(Terms(call="retry", how="own"), **FORCED)
+    assert events_after(promise, [THOUGHT, *text_events("I")]) == []
     assert promise.failed
 
 
-def test_no_more_is_held_back_than_there_is_room_for():
-    promise, ledger = of(Terms(call="retry", form="retry", limit=10), rest=OBJECT, **FORCED)
+def test_promise_holds_back_no_more_than_its_limit():
+    promise, ledger = promise_with(Terms(call="retry", form="retry", limit=10), rest=OBJECT, **FORCED)
     events = [Reasoning(0, "Hmmmm"), Text(0, "12345"), Text(0, "6"), Text(0, "7"), Finish(0, "stop")]
-    assert fed(promise, events[:2]) == []
-    assert fed(promise, events[2:3]) == events[:3]
-    assert fed(promise, events[3:]) == events[3:]
+    assert events_after(promise, events[:2]) == []
+    assert events_after(promise, events[2:3]) == events[:3]
+    assert events_after(promise, events[3:]) == events[3:]
     assert promise.failed is None and ledger.entries() == NO_CALL + NO_FORM
 
 
-def test_a_text_that_is_too_long_is_not_judged():
-    promise, ledger = of(Terms(limit=3), rest=OBJECT)
-    assert fed(promise, said("{", "   ", "}")) == said("{", "   ", "}") and ledger.entries() == NO_FORM
+def test_promise_does_not_check_a_text_that_is_too_long():
+    promise, ledger = promise_with(Terms(limit=3), rest=OBJECT)
+    assert (
+        events_after(promise, text_events("{", "   ", "}")) == text_events("{", "   ", "}")
+        and ledger.entries() == NO_FORM
+    )
 
 
 EVENTS = st.sampled_from(
@@ -265,11 +278,16 @@ TERMS = st.builds(
 )
 
 
-@given(st.lists(EVENTS), st.sampled_from([[], CALL, said(), said(reason="length"), [LOST]]), TERMS, st.booleans())
-def test_all_of_an_answer_is_passed_on_in_its_order_or_nothing_but_what_it_cost(before, end, terms, stream):
+@given(
+    st.lists(EVENTS),
+    st.sampled_from([[], CALL, text_events(), text_events(reason="length"), [LOST]]),
+    TERMS,
+    st.booleans(),
+)
+def test_promise_passes_all_events_in_order_or_only_usage(before, end, terms, stream):
     events = [*before, *end]
-    promise, _ = of(terms, stream=stream, rest=OBJECT, **FORCED)
-    passed = fed(promise, events)
+    promise, _ = promise_with(terms, stream=stream, rest=OBJECT, **FORCED)
+    passed = events_after(promise, events)
     costs = [event for event in passed if event == USED]
     told = [event for event in passed if event != USED]
     assert len(costs) == events.count(USED)

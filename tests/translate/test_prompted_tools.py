@@ -38,21 +38,21 @@ def output(id, content="rain"):
     return {"role": "tool", "tool_call_id": id, "content": content}
 
 
-def told(*messages, **fields):
+def messages_and_warnings(*messages, **fields):
     """The messages without the offer, and what is listed."""
     ledger = Ledger()
     request = prompted.translate(Request(model="m", messages=messages, **fields), ledger)
     return [*request.messages], ledger.entries()
 
 
-def test_a_request_without_tools_is_left_alone():
-    assert told(USER) == ([USER], [])
+def test_prompted_tools_change_nothing_without_tools():
+    assert messages_and_warnings(USER) == ([USER], [])
 
 
 @pytest.mark.parametrize("leading", [(), ({"role": "system", "content": "Be brief."},)])
-def test_the_tools_are_told_of_behind_the_systems_words(leading):
+def test_prompted_tools_are_listed_after_the_system_message(leading):
     tools = (Tool("weather", WEATHER), Tool("clock", CLOCK))
-    assert told(*leading, USER, tools=tools) == (
+    assert messages_and_warnings(*leading, USER, tools=tools) == (
         [*leading, {"role": "system", "content": OFFER}, USER],
         ["emulated:tools"],
     )
@@ -68,10 +68,10 @@ def test_the_tools_are_told_of_behind_the_systems_words(leading):
         ({}, CALL),
     ],
 )
-def test_past_calls_stand_behind_what_was_said(message, content):
+def test_prompted_tool_calls_of_the_past_follow_the_content(message, content):
     past = {"role": "assistant", "reasoning_content": "Hm.", "tool_calls": [call("a")], **message}
     then = {"role": "assistant", "reasoning_content": "Hm.", "content": content}
-    assert told(USER, past, output("a")) == (
+    assert messages_and_warnings(USER, past, output("a")) == (
         [USER, then, {"role": "user", "content": "Result: rain"}],
         ["emulated:tools"],
     )
@@ -80,8 +80,10 @@ def test_past_calls_stand_behind_what_was_said(message, content):
 @pytest.mark.parametrize(
     ("arguments", "shown"), [("", "{}"), (" ", "{}"), ("{broken", "{broken"), ('{"a":1}', '{"a":1}')]
 )
-def test_past_arguments_are_shown_as_they_were(arguments, shown):
-    ((message,), _) = told({"role": "assistant", "content": None, "tool_calls": [call("a", arguments, 'say "é"')]})
+def test_prompted_tool_call_arguments_of_the_past_are_unchanged(arguments, shown):
+    ((message,), _) = messages_and_warnings(
+        {"role": "assistant", "content": None, "tool_calls": [call("a", arguments, 'say "é"')]}
+    )
     assert message["content"] == f'<tool_call>\n{{"name": "say \\"é\\"", "arguments": {shown}}}\n</tool_call>'
 
 
@@ -98,14 +100,16 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}
         ([{"type": "text", "text": "See:"}, IMAGE], [{"type": "text", "text": "Result: See:"}, IMAGE]),
     ],
 )
-def test_an_output_is_the_users(content, shown):
-    assert told(output("a", content))[0] == [{"role": "user", "content": shown}]
+def test_prompted_tool_output_is_a_user_message(content, shown):
+    assert messages_and_warnings(output("a", content))[0] == [{"role": "user", "content": shown}]
 
 
-def test_outputs_are_in_the_order_of_their_calls():
+def test_prompted_tool_outputs_are_in_the_order_of_their_calls():
     """Of two turns, so that a later one does not go before."""
     calls = [{"role": "assistant", "content": None, "tool_calls": [call(a), call(b)]} for a, b in ("ab", "cd")]
-    said = told(calls[0], output("b", "2"), output("a", "1"), calls[1], output("d", "4"), output("c", "3"))[0]
+    said = messages_and_warnings(
+        calls[0], output("b", "2"), output("a", "1"), calls[1], output("d", "4"), output("c", "3")
+    )[0]
     assert [message["content"] for message in said[1::2]] == ["Result: 1\nResult: 2", "Result: 3\nResult: 4"]
 
 
@@ -114,7 +118,7 @@ PROMPTED = {"backend": {"kind": "llamacpp"}, "model": {"tools": "prompt"}}
 
 
 @pytest.mark.parametrize("kind", ["openai", "vllm", "llamacpp", "transformers"])
-async def test_a_call_in_the_text_is_a_call_whatever_the_server_is(kind):
+async def test_prompted_tool_call_in_the_text_is_a_tool_call_for_every_kind(kind):
     async with gateway(MARKUP, backend={"kind": kind}, model={"tools": "prompt"}) as site:
         answer = await site.chat(stream=True, tools=TOOLS)
         assert site.asked["messages"][0] == {"role": "system", "content": OFFER}
@@ -123,21 +127,21 @@ async def test_a_call_in_the_text_is_a_call_whatever_the_server_is(kind):
     assert '"name":"weather"' in answer.text and "tool_call>" not in answer.text
 
 
-async def test_a_whole_answer_is_read_likewise():
+async def test_prompted_tool_call_is_read_from_a_whole_response():
     async with gateway(whole(said(f"I look.\n{CALL}")), **PROMPTED) as site:
         (choice,) = (await site.chat(tools=TOOLS)).json()["choices"]
     assert choice["finish_reason"] == "tool_calls" and choice["message"]["content"] == "I look."
     assert choice["message"]["tool_calls"][0]["function"] == {"name": "weather", "arguments": '{"city":"Oslo"}'}
 
 
-async def test_a_response_likewise():
+async def test_prompted_tool_call_is_read_in_responses():
     async with gateway(MARKUP, **PROMPTED) as site:
         tools = [{"type": "function", **tool["function"]} for tool in TOOLS]
         response = checked((await site.respond(stream=True, tools=tools)).content)
     assert [(item["type"], item["name"]) for item in response["output"]] == [("function_call", "weather")]
 
 
-async def test_a_call_that_has_to_come_is_a_form_of_the_answer():
+async def test_prompted_tool_call_that_is_forced_has_a_schema():
     async with gateway(MARKUP, **PROMPTED) as site:
         answer = await site.chat(stream=True, tools=TOOLS, tool_choice="required")
         (system, _), form = site.asked["messages"], site.asked["response_format"]
@@ -147,14 +151,14 @@ async def test_a_call_that_has_to_come_is_a_form_of_the_answer():
     assert answer.headers["x-gateway-warnings"] == "emulated:tools, emulated:tool_choice"
 
 
-async def test_where_none_may_be_called_none_is_told_of():
+async def test_prompted_tools_are_not_listed_with_tool_choice_none():
     async with gateway(HELLO, **PROMPTED) as site:
         await site.chat(stream=True, tools=TOOLS, tool_choice="none")
         assert [message["role"] for message in site.asked["messages"]] == ["user"]
 
 
 @given(st.lists(st.sampled_from(["user", "assistant", "calls", "tool"]), max_size=9))
-def test_no_words_are_lost(roles):
+def test_prompted_tools_lose_no_text(roles):
     messages = []
     for i, role in enumerate(roles):
         if role == "calls":
@@ -165,6 +169,6 @@ def test_no_words_are_lost(roles):
             messages.append(output(f"c{i - 1}", f"<{i}>"))
         else:
             messages.append({"role": role, "content": f"<{i}>"})
-    text = "".join(message["content"] for message in told(*messages)[0])
+    text = "".join(message["content"] for message in messages_and_warnings(*messages)[0])
     assert all(f"<{i}>" in text for i in range(len(roles)))
     assert all(f"<{i}!>" in text for i, role in enumerate(roles) if role == "calls")

@@ -36,7 +36,7 @@ from support.pipeline import chunk, cut, events_of, grammatical, merge, singly
 FUNCTION = {"name": "f", "parameters": {"type": "object", "properties": {}}}
 
 
-def offer(*tools, calls=(), **fields):
+def request_with(*tools, calls=(), **fields):
     """A request for these tools, and with these calls in its past."""
     called = [{"role": "assistant", "content": None, "tool_calls": [*calls]}] if calls else []
     return Request(model="m", messages=({"role": "user", "content": "q"}, *called), tools=tools, **fields)
@@ -56,21 +56,21 @@ def call(name, *pieces, number=0, choice=0, complete=True):
     return [start, *(ToolArgs(choice, number, piece) for piece in pieces), ToolEnd(choice, number, complete)]
 
 
-def answered(request, events, ledger=None):
+def events_for_client(request, events, ledger=None):
     """The events as the client's endpoint gets them."""
     _, filters = translate(request, ledger or Ledger())
     return merge([*feed(filters, events), *close(filters)])
 
 
-def called(request, name, arguments, complete=True, ledger=None):
+def call_for_client(request, name, arguments, complete=True, ledger=None):
     """Kind, namespace, name and arguments, or input, of a call of the backend's."""
     events = [*call(name, *singly(arguments), complete=complete), Finish(0, "tool_calls")]
-    start, said, end, _ = answered(request, events, ledger)
+    start, said, end, _ = events_for_client(request, events, ledger)
     assert (start.id, start.signature, end.complete) == ("call_0_0", "s", complete)
     return start.kind, start.namespace, start.name, said.text if start.kind == "custom" else said.json
 
 
-def names(request):
+def flat_names(request):
     lowered, _ = translate(request, Ledger())
     assert all(tool.definition["name"] == tool.name and not tool.namespace for tool in lowered.tools)
     return [tool.name for tool in lowered.tools]
@@ -79,8 +79,8 @@ def names(request):
 # The onion
 
 
-def test_a_request_of_plain_functions_is_passed_as_it_is():
-    request = offer(
+def test_request_of_plain_functions_is_passed_unchanged():
+    request = request_with(
         tool("f"), tool("g"), calls=[past_call(name="f", arguments="{}"), past_call(name="h", arguments="")]
     )
     ledger = Ledger()
@@ -88,21 +88,21 @@ def test_a_request_of_plain_functions_is_passed_as_it_is():
     assert translate(request, ledger)[0] is request and ledger.entries() == []
 
 
-def test_what_is_lowered_first_is_raised_last():
-    request = offer(tool("edit", "custom", "code"), tool("shell", "shell"), tool("f", namespace="code"))
+def test_filters_reverse_the_order_of_translation():
+    request = request_with(tool("edit", "custom", "code"), tool("shell", "shell"), tool("f", namespace="code"))
     lowered, filters = translate(request, Ledger())
     assert [(one.name, one.kind) for one in lowered.tools] == [
         ("code__edit", "function"), ("shell", "function"), ("code__f", "function"),
     ]  # fmt: skip
     assert len(filters) == 3
-    assert called(request, "code__edit", '{"input": "x"}') == ("custom", "code", "edit", "x")
-    assert called(request, "code__f", '{"a": 1}') == ("function", "code", "f", '{"a": 1}')
-    assert called(request, "shell", '{"commands": []}')[:3] == ("shell", "", "shell")
+    assert call_for_client(request, "code__edit", '{"input": "x"}') == ("custom", "code", "edit", "x")
+    assert call_for_client(request, "code__f", '{"a": 1}') == ("function", "code", "f", '{"a": 1}')
+    assert call_for_client(request, "shell", '{"commands": []}')[:3] == ("shell", "", "shell")
 
 
-def test_what_is_not_passed_as_it_came_is_listed():
+def test_tools_that_are_translated_are_warnings():
     ledger = Ledger()
-    translate(offer(tool("e", "custom"), tool("shell", "shell"), tool("f" * 65, namespace="n")), ledger)
+    translate(request_with(tool("e", "custom"), tool("shell", "shell"), tool("f" * 65, namespace="n")), ledger)
     assert ledger.entries() == [
         "translated:tools.namespace", "renamed:tools.name", "emulated:tools.custom", "emulated:tools.shell",
     ]  # fmt: skip
@@ -124,8 +124,8 @@ NAMES = [  # tools as (namespace, name), their flat names
 
 
 @pytest.mark.parametrize(("tools", "flat"), NAMES)
-def test_names_are_flat_and_differ(tools, flat):
-    assert names(offer(*(tool(name, namespace=namespace) for namespace, name in tools))) == flat
+def test_tool_names_are_flat_and_unique(tools, flat):
+    assert flat_names(request_with(*(tool(name, namespace=namespace) for namespace, name in tools))) == flat
 
 
 NAMED = st.builds(Named, st.text("ab_-.é", min_size=1, max_size=3) | st.sampled_from(["x" * 70, "y" * 64]), st.sampled_from(["", "a", "a_", "b" * 63]))  # fmt: skip
@@ -133,10 +133,10 @@ NAMED = st.builds(Named, st.text("ab_-.é", min_size=1, max_size=3) | st.sampled
 
 @settings(max_examples=4 * EXAMPLES)
 @given(st.lists(NAMED, unique=True, min_size=1, max_size=6), st.lists(NAMED, max_size=3))
-def test_any_names_become_flat_ones_and_come_back(offered, past):
+def test_tool_names_come_back_from_flat_names(offered, past):
     tools = [tool(named.name, namespace=named.namespace) for named in offered]
     calls = [past_call(name=named.name, namespace=named.namespace, arguments="{}") for named in [*offered, *past]]
-    request = offer(*tools, calls=calls, tool_choice=offered[0], allowed=frozenset(offered))
+    request = request_with(*tools, calls=calls, tool_choice=offered[0], allowed=frozenset(offered))
     lowered, _ = translate(request, Ledger())
     flat = [tool.name for tool in lowered.tools]
     assert len({*flat}) == len(flat)
@@ -146,24 +146,24 @@ def test_any_names_become_flat_ones_and_come_back(offered, past):
     for name, named in zip([one["name"] for one in shown], [*offered, *past], strict=True):
         assert re.fullmatch("[a-zA-Z0-9_-]{1,64}", name) if named.namespace else name == named.name
     for name, named in zip(flat, offered, strict=True):
-        assert called(request, name, "{}") == ("function", named.namespace, named.name, "{}")
+        assert call_for_client(request, name, "{}") == ("function", named.namespace, named.name, "{}")
 
 
-def test_a_name_that_nobody_offered_stays():
-    assert called(offer(tool("f", namespace="a")), "f", "{}") == ("function", "", "f", "{}")
+def test_tool_name_that_was_not_offered_stays():
+    assert call_for_client(request_with(tool("f", namespace="a")), "f", "{}") == ("function", "", "f", "{}")
 
 
-def test_past_calls_are_flattened_though_no_tools_are_offered_any_more():
+def test_tool_calls_of_the_past_get_flat_names_without_tools():
     calls = [past_call(name="echo", namespace="mcp__toy", arguments="{}"), past_call(name="f", arguments="{}")]
-    lowered, filters = translate(offer(calls=calls), Ledger())
+    lowered, filters = translate(request_with(calls=calls), Ledger())
     assert [one["function"] for one in lowered.messages[1]["tool_calls"]] == [
         {"name": "mcp__toy__echo", "arguments": "{}"}, {"name": "f", "arguments": "{}"},
     ]  # fmt: skip
     assert filters == []
 
 
-def test_a_past_call_by_the_flat_name_leaves_the_name_to_the_tool():
-    request = offer(tool("f", namespace="a"), calls=[past_call(name="a__f", arguments="{}")])
+def test_tool_name_wins_over_a_past_call_with_its_flat_name():
+    request = request_with(tool("f", namespace="a"), calls=[past_call(name="a__f", arguments="{}")])
     lowered, _ = translate(request, Ledger())
     assert lowered.tools[0].name == lowered.messages[1]["tool_calls"][0]["function"]["name"] == "a__f"
 
@@ -174,9 +174,9 @@ CALLED = st.builds(lambda name: past_call(name=name, arguments="{}"), st.sampled
 
 @settings(max_examples=4 * EXAMPLES)
 @given(st.lists(FUNCTIONS, max_size=4), st.lists(CALLED, max_size=3), st.sampled_from([None, "required", Named("f")]))
-def test_functions_are_what_they_are(tools, calls, choice):
+def test_functions_need_no_translation(tools, calls, choice):
     """So that nobody need look for what they stand for."""
-    request, ledger = offer(*tools, calls=calls, tool_choice=choice), Ledger()
+    request, ledger = request_with(*tools, calls=calls, tool_choice=choice), Ledger()
     for one in (naming, custom_input, shims):
         assert one.translate(request, ledger) == (request, [])
     assert translate(request, ledger) == (request, []) and ledger.entries() == []
@@ -222,9 +222,9 @@ ITEMS = {
 
 
 @pytest.mark.parametrize(("kind", "arguments", "fields"), [*FITTING, *REPAIRED])
-def test_a_call_of_a_shim_is_an_item_that_the_sdk_takes(kind, arguments, fields):
+def test_shim_call_is_an_item_that_the_sdk_takes(kind, arguments, fields):
     ledger = Ledger()
-    *named, said = called(offer(tool(kind, kind)), kind, json.dumps(arguments), ledger=ledger)
+    *named, said = call_for_client(request_with(tool(kind, kind)), kind, json.dumps(arguments), ledger=ledger)
     assert (named, json.loads(said)) == ([kind, "", kind], fields)
     item = {"id": "i", "call_id": "c", "status": "completed", "type": f"{kind}_call", **json.loads(said)}
     ITEMS[kind].model_validate_json(json.dumps(item), strict=True)
@@ -233,41 +233,46 @@ def test_a_call_of_a_shim_is_an_item_that_the_sdk_takes(kind, arguments, fields)
 
 
 @pytest.mark.parametrize(("kind", "arguments"), UNFIT)
-def test_a_call_that_does_not_fit_is_a_plain_one(kind, arguments):
+def test_shim_call_with_unfit_arguments_is_a_function_call(kind, arguments):
     ledger = Ledger()
-    assert called(offer(tool(kind, kind)), kind, arguments, ledger=ledger) == ("function", "", kind, arguments)
+    assert call_for_client(request_with(tool(kind, kind)), kind, arguments, ledger=ledger) == (
+        "function",
+        "",
+        kind,
+        arguments,
+    )
     assert ledger.entries() == [f"emulated:tools.{kind}", "forwarded:tool_calls.function.arguments"]
 
 
-def test_a_call_that_was_cut_is_a_plain_one():
+def test_shim_call_that_was_cut_is_a_function_call():
     ledger = Ledger()
     for arguments in ('{"commands": ["ls', '{"commands": ["ls"]}'):
-        said = called(offer(tool("shell", "shell")), "shell", arguments, complete=False, ledger=ledger)
+        said = call_for_client(request_with(tool("shell", "shell")), "shell", arguments, complete=False, ledger=ledger)
         assert said == ("function", "", "shell", arguments)
     assert ledger.entries() == ["emulated:tools.shell"]
 
 
 @pytest.mark.parametrize(("kind", "arguments", "fields"), FITTING)
 @pytest.mark.parametrize("offered", [True, False])
-def test_a_past_call_of_a_shim_is_the_function_call_that_it_was(kind, arguments, fields, offered):
+def test_shim_call_of_the_past_is_a_function_call(kind, arguments, fields, offered):
     signed = {"provider_specific_fields": {"thought_signature": "s"}}
     calls = [{**past_call(kind, name=kind, arguments=json.dumps(fields)), **signed}]
-    lowered, filters = translate(offer(*[tool(kind, kind)][:offered], calls=calls), Ledger())
+    lowered, filters = translate(request_with(*[tool(kind, kind)][:offered], calls=calls), Ledger())
     (one,) = lowered.messages[1]["tool_calls"]
     function = one.pop("function")
     assert one == {"id": "c", "type": "function", **signed} and len(filters) == offered
     assert (function["name"], json.loads(function["arguments"])) == (kind, arguments)
 
 
-def test_past_arguments_of_a_search_may_be_any_json():
+def test_tool_search_call_of_the_past_may_have_any_json_arguments():
     calls = [past_call("tool_search", name="tool_search", arguments='{"arguments": "x", "execution": "client"}')]
-    lowered, _ = translate(offer(calls=calls), Ledger())
+    lowered, _ = translate(request_with(calls=calls), Ledger())
     assert lowered.messages[1]["tool_calls"][0]["function"] == {"name": "tool_search", "arguments": '"x"'}
 
 
-def test_what_the_client_says_of_a_shim_is_told():
+def test_shim_definition_includes_that_of_the_client():
     lowered, _ = translate(
-        offer(tool("tool_search", "tool_search", description="More.", parameters={"p": 1})), Ledger()
+        request_with(tool("tool_search", "tool_search", description="More.", parameters={"p": 1})), Ledger()
     )
     (one,) = lowered.tools
     assert one.kind == "function" and one.definition["parameters"] == {"p": 1}
@@ -275,16 +280,16 @@ def test_what_the_client_says_of_a_shim_is_told():
 
 
 @pytest.mark.parametrize("kind", ITEMS)
-def test_a_shim_is_described(kind):
-    (one,) = translate(offer(tool(kind, kind)), Ledger())[0].tools
+def test_shim_has_a_description_and_parameters(kind):
+    (one,) = translate(request_with(tool(kind, kind)), Ledger())[0].tools
     assert one.name == kind and one.definition["description"]
     assert {*one.definition["parameters"]["required"]} <= {*one.definition["parameters"]["properties"]}
 
 
-def test_a_shim_that_gave_way_to_a_function_keeps_its_past_calls():
+def test_shim_that_gave_its_name_to_a_function_keeps_its_past_calls():
     fields = json.dumps({"action": {"commands": ["ls"]}})
     calls = [past_call("shell", name="shell", arguments=fields), past_call(name="shell", arguments="{}")]
-    lowered, _ = translate(offer(tool("shell"), tool("shell_1", "shell"), calls=calls), Ledger())
+    lowered, _ = translate(request_with(tool("shell"), tool("shell_1", "shell"), calls=calls), Ledger())
     assert [one["function"]["name"] for one in lowered.messages[1]["tool_calls"]] == ["shell_1", "shell"]
 
 
@@ -310,7 +315,7 @@ ODD = [  # arguments, the input that they are
 
 def inputs(pieces):
     """The text of a custom call after each of its pieces."""
-    _, filters = translate(offer(tool("edit", "custom")), Ledger())
+    _, filters = translate(request_with(tool("edit", "custom")), Ledger())
     said, text = [], ""
     for event in call("edit", *pieces):
         text += "".join(after.text for after in feed(filters, [event]) if type(after) is ToolInput)
@@ -319,7 +324,7 @@ def inputs(pieces):
 
 
 @pytest.mark.parametrize(("arguments", "wanted"), ODD)
-def test_custom_input_is_the_same_however_it_is_cut(arguments, wanted):
+def test_custom_tool_input_is_the_same_under_every_cut(arguments, wanted):
     for pieces in (singly(arguments), *((arguments[:i], arguments[i:]) for i in range(len(arguments) + 1))):
         said = inputs(pieces)
         assert said[-1] == wanted and all(wanted.startswith(text) for text in said)
@@ -330,14 +335,14 @@ OTHERS = st.dictionaries(st.text(max_size=3).filter(lambda name: name != "input"
 
 @settings(max_examples=4 * EXAMPLES)
 @given(st.text(max_size=30), OTHERS, OTHERS, st.booleans(), st.data())
-def test_any_text_is_passed_by_a_custom_tool(text, before, after, escaped, data):
+def test_custom_tool_passes_any_text(text, before, after, escaped, data):
     arguments = json.dumps({**before, "input": text, **after}, ensure_ascii=escaped)
     assert inputs(cut(data, arguments))[-1] == text
 
 
 @settings(max_examples=4 * EXAMPLES)
 @given(st.text('{}[]":,\\ud83 inpt'), st.data())
-def test_any_arguments_are_the_same_input_however_they_are_cut(arguments, data):
+def test_custom_tool_input_of_any_arguments_is_the_same_under_any_cut(arguments, data):
     assert inputs(cut(data, arguments))[-1] == inputs([arguments])[-1]
 
 
@@ -354,16 +359,16 @@ PATTERNS = [  # a regex, what all of the input has to match
 ]  # fmt: skip
 
 
-def custom(syntax, definition, ledger):
+def custom_definition(syntax, definition, ledger):
     format = {"type": "grammar", "grammar": {"syntax": syntax, "definition": definition}}
-    lowered, _ = translate(offer(tool("edit", "custom", description="Edits.", format=format)), ledger)
+    lowered, _ = translate(request_with(tool("edit", "custom", description="Edits.", format=format)), ledger)
     return lowered.tools[0].definition
 
 
 @pytest.mark.parametrize(("regex", "pattern"), PATTERNS)
-def test_a_regex_that_every_engine_knows_is_a_pattern(regex, pattern):
+def test_custom_tool_regex_that_every_engine_knows_is_a_pattern(regex, pattern):
     ledger = Ledger()
-    said = custom("regex", regex, ledger)
+    said = custom_definition("regex", regex, ledger)
     assert said["parameters"]["properties"]["input"].get("pattern") == pattern
     assert said["description"] == f"Edits.\n\nThe input has to match this regex grammar:\n{regex[:8192]}"
     assert "unenforced:tools.custom.format" in ledger.entries()
@@ -379,9 +384,9 @@ def test_a_regex_that_every_engine_knows_is_a_pattern(regex, pattern):
         ("x", []),
     ],
 )
-def test_what_stands_beside_the_input_is_dropped_and_listed(arguments, entries):
+def test_custom_tool_arguments_beside_the_input_are_dropped(arguments, entries):
     ledger = Ledger()
-    _, filters = translate(offer(tool("edit", "custom")), ledger)
+    _, filters = translate(request_with(tool("edit", "custom")), ledger)
     told = [one for event in call("edit", arguments) for one in feed(filters, [event])]
     assert "".join(event.text for event in told if type(event) is ToolInput) == "x"
     assert ledger.entries()[1:] == entries
@@ -389,28 +394,30 @@ def test_what_stands_beside_the_input_is_dropped_and_listed(arguments, entries):
 
 @settings(max_examples=8 * EXAMPLES)
 @given(st.text("ab0|()[]{}^$.*+?\\-&,"))
-def test_a_pattern_is_a_regex_of_the_same_meaning(regex):
+def test_custom_tool_pattern_is_a_regex_of_the_same_meaning(regex):
     if pattern := custom_input._pattern(regex):
         assert re.compile(pattern).pattern == f"^({regex.removeprefix('^').removesuffix('$')})$"
 
 
-def test_a_grammar_is_told_as_text_and_listed():
+def test_custom_tool_grammar_is_described_with_a_warning():
     ledger = Ledger()
-    said = custom("lark", "start: x" + "y" * 9000, ledger)
+    said = custom_definition("lark", "start: x" + "y" * 9000, ledger)
     assert said["description"].endswith("lark grammar:\nstart: x" + "y" * 8184)
     assert ledger.entries() == ["emulated:tools.custom", "unenforced:tools.custom.format"]
 
 
 @pytest.mark.parametrize("format", [None, {"type": "text"}, {"type": "grammar", "grammar": "x"}])
-def test_a_format_that_says_nothing_is_none(format):
-    lowered, _ = translate(offer(tool("edit", "custom", format=format)), Ledger())
+def test_custom_tool_format_without_a_grammar_is_ignored(format):
+    lowered, _ = translate(request_with(tool("edit", "custom", format=format)), Ledger())
     assert lowered.tools[0].definition["description"] == ""
 
 
-def test_past_custom_calls_are_lowered():
+def test_custom_tool_calls_of_the_past_are_function_calls():
     signed = {"provider_specific_fields": {"thought_signature": "s"}}
     edit = past_call("custom", name="edit", namespace="a", input='"x"')
-    lowered, filters = translate(offer(calls=[{**edit, **signed}, past_call(name="f", arguments="{}")]), Ledger())
+    lowered, filters = translate(
+        request_with(calls=[{**edit, **signed}, past_call(name="f", arguments="{}")]), Ledger()
+    )
     assert {*lowered.messages[1]["tool_calls"][0]} == {"id", "type", "function", *signed}
     assert [one["function"] for one in lowered.messages[1]["tool_calls"]] == [
         {"name": "a__edit", "arguments": '{"input":"\\"x\\""}'}, {"name": "f", "arguments": "{}"},
@@ -421,36 +428,39 @@ def test_past_custom_calls_are_lowered():
 # Which calls count
 
 
-def counted(events):
+def numbers_and_names(events):
     return [(event.call, event.name) for event in events if type(event) is ToolStart]
 
 
-def test_a_call_that_is_not_allowed_does_not_count():
-    request = offer(tool("f"), tool("g", namespace="n"), tool("h"), allowed=frozenset([Named("h")]))
+def test_tool_call_that_is_not_allowed_is_dropped():
+    request = request_with(tool("f"), tool("g", namespace="n"), tool("h"), allowed=frozenset([Named("h")]))
     lowered, _ = translate(request, Ledger())
     assert [tool.name for tool in lowered.callable_tools] == ["h"]
     events = [*call("f", "{}"), *call("h", "{}", number=1), *call("n__g", "{}", number=2), *call("x", "{}", number=3)]
     ledger = Ledger()
-    said = answered(request, [*events, Finish(0, "tool_calls")], ledger)
-    assert grammatical(said) and counted(said) == [(0, "h"), (1, "x")] and said[-1] == Finish(0, "tool_calls")
+    said = events_for_client(request, [*events, Finish(0, "tool_calls")], ledger)
+    assert grammatical(said) and numbers_and_names(said) == [(0, "h"), (1, "x")] and said[-1] == Finish(0, "tool_calls")
     assert "dropped:tool_calls" in ledger.entries()
 
 
 @pytest.mark.parametrize(("reason", "wanted"), [("tool_calls", "stop"), ("length", "length"), ("stop", "stop")])
-def test_an_answer_without_a_call_that_counts_just_stops(reason, wanted):
-    request = offer(tool("f"), tool("h"), allowed=frozenset([Named("h")]))
-    assert answered(request, [*call("f", "{}"), Text(0, "a"), Finish(0, reason)]) == [Text(0, "a"), Finish(0, wanted)]
+def test_finish_reason_is_stop_if_no_allowed_tool_call_is_left(reason, wanted):
+    request = request_with(tool("f"), tool("h"), allowed=frozenset([Named("h")]))
+    assert events_for_client(request, [*call("f", "{}"), Text(0, "a"), Finish(0, reason)]) == [
+        Text(0, "a"),
+        Finish(0, wanted),
+    ]
 
 
-def test_all_that_are_allowed_need_no_filter():
-    request = offer(tool("f"), tool("h"), allowed=frozenset([Named("h"), Named("f")]))
+def test_allowed_tools_that_are_all_tools_need_no_filter():
+    request = request_with(tool("f"), tool("h"), allowed=frozenset([Named("h"), Named("f")]))
     assert translate(request, Ledger()) == (request, [])
 
 
-def test_the_first_call_that_is_allowed_is_the_one_that_is_kept():
-    request = offer(tool("f"), tool("h"), allowed=frozenset([Named("h")]), rest={"parallel_tool_calls": False})
+def test_allowed_tool_call_that_comes_first_is_kept():
+    request = request_with(tool("f"), tool("h"), allowed=frozenset([Named("h")]), rest={"parallel_tool_calls": False})
     events = [*call("f", "{}"), *call("h", "1", number=1), *call("h", "2", number=2), Finish(0, "tool_calls")]
-    assert answered(request, events) == [
+    assert events_for_client(request, events) == [
         ToolStart(0, 0, "call_0_1", "h", signature="s"), ToolArgs(0, 0, "1"), ToolEnd(0, 0), Finish(0, "tool_calls"),
     ]  # fmt: skip
 
@@ -458,38 +468,38 @@ def test_the_first_call_that_is_allowed_is_the_one_that_is_kept():
 # A prompt that is only read
 
 
-def test_a_prompt_that_is_only_read_is_shown_whole_and_asked_one_token():
-    request = offer(tool("f"), tool_choice="required", max_tokens=50, rest={"parallel_tool_calls": False})
+def test_prompt_that_is_only_read_asks_for_one_token():
+    request = request_with(tool("f"), tool_choice="required", max_tokens=50, rest={"parallel_tool_calls": False})
     lowered, filters = translate(replace(request, generates=False), Ledger())
     assert lowered == replace(request, generates=False, max_tokens=1) and len(filters) == 2
     assert translate(request, Ledger())[0] is request
 
 
 @pytest.mark.parametrize("end", ["length", "tool_calls", "content_filter", "stop"])
-def test_nothing_of_what_is_said_comes_through(end):
+def test_prompt_that_is_only_read_sends_no_output(end):
     remark = Extra(None, "prompt_token_ids", Raw(b"[1]"))
     said = [
         remark, Extra(0, "token_ids", Raw(b"[2]")), Reasoning(0, "h"), Text(0, "a"), Refusal(0, "n"), Annotation(0, Raw(b"{}")),
         HostedTool(0, Raw(b"{}")), *call("edit", '{"input": "', complete=False), Finish(0, end), Usage(9, 4, 5, 2),
     ]  # fmt: skip
-    request = offer(tool("edit", "custom"), generates=False)
-    assert answered(request, said) == [remark, Finish(0, "stop"), Usage(9, 0, 5)]
+    request = request_with(tool("edit", "custom"), generates=False)
+    assert events_for_client(request, said) == [remark, Finish(0, "stop"), Usage(9, 0, 5)]
 
 
-def test_a_prompt_that_cannot_be_read_is_a_failure():
+def test_prompt_that_cannot_be_read_is_a_failure():
     failure = Failure(Problem(400, "Too long.", "context_length_exceeded"))
-    assert answered(offer(generates=False), [Text(0, "a"), failure]) == [failure]
+    assert events_for_client(request_with(generates=False), [Text(0, "a"), failure]) == [failure]
 
 
-def test_an_estimate_counts_nothing_that_was_not_to_be_said():
-    request = offer(generates=False)
+def test_usage_estimate_counts_no_output_of_a_prompt_that_is_only_read():
+    request = request_with(generates=False)
     _, filters = translate(request, Ledger())
     assert events_of([chunk(content="a word"), chunk("length")], filters=filters) == [Finish(0, "stop"), Usage(10, 0)]
 
 
 # Any of it
 
-EVERYTHING = offer(
+EVERYTHING = request_with(
     tool("f"), tool("edit", "custom", "code"), tool("shell", "shell"), tool("apply_patch", "apply_patch"),
     tool("f", namespace="code"), tool("no"), tool("no", namespace="code"),
 )  # fmt: skip
@@ -517,9 +527,9 @@ def answers(draw):
 
 @settings(max_examples=6 * EXAMPLES)
 @given(answers(), st.booleans(), st.booleans())
-def test_the_filters_keep_the_grammar_and_see_no_cuts(answer, allowed, single):
+def test_filters_keep_the_grammar_under_any_cut(answer, allowed, single):
     request = replace(EVERYTHING, allowed=CALLABLE if allowed else None, rest={"parallel_tool_calls": not single})
-    whole, pieces = (answered(request, events) for events in answer)
+    whole, pieces = (events_for_client(request, events) for events in answer)
     assert whole == pieces and grammatical(whole)
     calls = [event for event in whole if type(event) is ToolStart]
     assert (whole[-1].reason == "tool_calls") is bool(calls)
@@ -530,16 +540,16 @@ def test_the_filters_keep_the_grammar_and_see_no_cuts(answer, allowed, single):
 
 @settings(max_examples=2 * EXAMPLES)
 @given(answers(), answers(), st.randoms(use_true_random=False))
-def test_choices_do_not_see_each_other(first, second, random):
+def test_filters_keep_choices_apart(first, second, random):
     queues = [[*first[1]], [Usage(1, 1)], [_of_choice(event, 1) for event in second[1]]]
     events = []
     while any(queues):
         events.append(random.choice([queue for queue in queues if queue]).pop(0))
     request = replace(EVERYTHING, allowed=CALLABLE)
-    said = answered(request, events)
+    said = events_for_client(request, events)
     for choice, (whole, _) in enumerate((first, second)):
         mine = merge([event for event in said if getattr(event, "choice", None) == choice])
-        assert mine == answered(request, [_of_choice(event, choice) for event in whole])
+        assert mine == events_for_client(request, [_of_choice(event, choice) for event in whole])
     assert Usage(1, 1) in said
 
 

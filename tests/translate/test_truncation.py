@@ -9,24 +9,24 @@ from gateway.request import Request
 from gateway.shortening import versions
 
 
-def request(*roles, shorten=True):
+def request_with(*roles, shorten=True):
     """One message per letter: s(ystem), u(ser), a(ssistant), t(ool); each says where it stands."""
     names = {"s": "system", "u": "user", "a": "assistant", "t": "tool"}
     messages = tuple({"role": names[role], "content": f"{role}{i}"} for i, role in enumerate("".join(roles)))
     return Request(model="m", messages=messages, shorten=shorten)
 
 
-def said(request):
+def contents_of(request):
     return " ".join(message["content"] for message in request.messages)
 
 
-def test_a_request_that_may_not_be_shortened_has_one_version():
-    asked = request("suauau", shorten=False)
+def test_truncation_off_has_one_version():
+    asked = request_with("suauau", shorten=False)
     assert versions(asked) == [asked]
 
 
-def test_the_oldest_groups_go_first_a_fifth_of_all_at_a_time_and_calls_go_with_their_outputs():
-    assert [*map(said, versions(request("s", "u", "att", "a", "u", "at", "a", "u")))] == [
+def test_truncation_removes_the_oldest_groups_a_fifth_at_a_time():
+    assert [*map(contents_of, versions(request_with("s", "u", "att", "a", "u", "at", "a", "u")))] == [
         "s0 u1 a2 t3 t4 a5 u6 a7 t8 a9 u10",
         "s0 a2 t3 t4 a5 u6 a7 t8 a9 u10",
         "s0 u6 a7 t8 a9 u10",
@@ -35,19 +35,19 @@ def test_the_oldest_groups_go_first_a_fifth_of_all_at_a_time_and_calls_go_with_t
     ]
 
 
-def test_system_messages_the_last_user_message_and_the_last_group_stay():
-    assert said(versions(request("s", "u", "a", "s", "u", "at", "at"))[-1]) == "s0 s3 u4 a7 t8"
+def test_truncation_keeps_system_and_last_user_messages_and_the_last_group():
+    assert contents_of(versions(request_with("s", "u", "a", "s", "u", "at", "at"))[-1]) == "s0 s3 u4 a7 t8"
 
 
-def test_where_nothing_can_be_left_out_there_is_nothing_to_try():
-    asked = request("su")
+def test_truncation_with_nothing_to_remove_has_one_version():
+    asked = request_with("su")
     assert versions(asked) == [asked]
-    assert versions(request("t")) == [request("t")]
+    assert versions(request_with("t")) == [request_with("t")]
 
 
 @given(st.text("suat", min_size=1, max_size=30))
-def test_each_version_is_shorter_and_leaves_out_whole_groups_only(roles):
-    asked = request(roles)
+def test_truncation_versions_get_shorter_by_whole_groups(roles):
+    asked = request_with(roles)
     tried = versions(asked)
     assert tried[0] == asked
     assert len(tried) <= 6
