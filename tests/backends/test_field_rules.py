@@ -1,4 +1,4 @@
-"""The tables of the kinds: each field and each part has a verdict that holds; what goes out is in upstream/."""
+"""Test the field rules of each kind: every field and message part has a verdict that holds."""
 
 import json
 from runpy import run_module
@@ -32,7 +32,7 @@ BEYOND = [case["asks"] for case in cases(FIELDS).values() if not case["asks"].ke
 
 
 def fields_and_warnings(fields, kind):
-    """What these fields add to the body, and what is listed."""
+    """Return the fields that these add to the upstream body, and the warnings."""
 
     def body(fields):
         ledger = Ledger()

@@ -1,4 +1,4 @@
-"""A schema as a grammar: a real llama.cpp takes it, and what it then writes fits the schema."""
+"""Test grammars made of schemas: a real llama.cpp takes them and writes text that fits the schema."""
 
 import json
 
@@ -53,7 +53,7 @@ def test_grammar_makes_a_real_server_fit_the_schema(server, name):
 
 
 def inside(schema, depth, **more):
-    """So many objects in each other."""
+    """Return a schema with objects nested to this depth."""
     for _ in range(depth):
         schema = {"type": "object", "properties": {"a": schema}, **more}
     return schema

@@ -1,4 +1,4 @@
-"""`ignores` of a backend: what a server takes in silence and does nothing about fares as where the kind is known for it."""
+"""Test `ignores` of a backend: the gateway treats its fields as those that a kind is known to ignore."""
 
 import json
 from typing import get_args

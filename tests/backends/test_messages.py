@@ -1,4 +1,4 @@
-"""A conversation, whatever its client makes of it, is one that templates can render, and says all that it said before."""
+"""Test messages for the upstream: templates can render them, and no content is lost."""
 
 import json
 
@@ -11,6 +11,7 @@ from gateway.backends.openai.messages import Policy, ordered, sayable
 from gateway.ledger import Ledger
 from gateway.request import Request
 from support.app import gateway
+from support.conversations import assistant, result, user
 from support.format_events import EXAMPLES, untraced
 from support.upstream import HELLO, said, whole
 
@@ -25,19 +26,6 @@ UNNAMED = "dropped:messages.name"
 APART, MERGED, ANSWERED = "translated:messages.content.image_url", "translated:messages", "repaired:messages.tool_calls"
 
 
-def user(content="Hi", **more):
-    return {"role": "user", "content": content, **more}
-
-
-def assistant(content=None, *ids, **more):
-    calls = [{"id": id, "type": "function", "function": {"name": "f", "arguments": "{}"}} for id in ids]
-    return {"role": "assistant", "content": content, **({"tool_calls": calls} if calls else {}), **more}
-
-
-def result(id, content="ok"):
-    return {"role": "tool", "tool_call_id": id, "content": content}
-
-
 def text(text, **more):
     return {"type": "text", "text": text, **more}
 
@@ -47,7 +35,7 @@ def tool_images(*media, of="images"):
 
 
 def messages_and_warnings(said, policy=None):
-    """The messages that a server gets, and what is listed."""
+    """Return the messages that the server gets, and the warnings."""
     ledger = Ledger()
     policy = policy or Policy()
     return ordered(sayable(said, policy, ledger), policy, ledger), ledger.entries()
@@ -177,7 +165,7 @@ def test_thinking_blocks_stay_beside_the_reasoning_field():
 
 
 def test_message_fields_that_the_server_ignores_are_warnings():
-    """transformers: past reasoning, and text beside calls."""
+    """transformers ignores past reasoning, and text beside tool calls."""
     policy, thought, text = (
         Policy(reasoning=None, calls_alone=True),
         "dropped:messages.reasoning_content",
@@ -318,7 +306,7 @@ POLICIES = st.builds(
 
 
 def conversation(turns):
-    """Their messages, each call with an id of its own."""
+    """Return the messages of these turns, each tool call with an id of its own."""
     return [
         json.loads(json.dumps(message).replace('"id": "', f'"id": "{i}.').replace('call_id": "', f'call_id": "{i}.'))
         for i, turn in enumerate(turns)
@@ -327,7 +315,7 @@ def conversation(turns):
 
 
 def substance(messages):
-    """How often a conversation has each letter and each of the media."""
+    """Count each letter and each media type of a conversation."""
     written = json.dumps(messages, ensure_ascii=False)
     return [written.count(one) for one in ("α", "β", "γ", "image_url", "input_audio")]
 
@@ -348,7 +336,7 @@ def test_messages_lose_no_content(given, policy):
 @given(st.lists(TURN, min_size=1, max_size=6).map(conversation), st.booleans())
 @untraced
 def test_messages_alternate_in_any_conversation(given, continues):
-    """As Mistral's do: turns are those of the user and of the assistant, without messages that call."""
+    """Templates of Mistral count turns of user and assistant without messages that call tools."""
     came, _ = messages_and_warnings(given, Policy(alternate=True, continues=continues))
     turns = [
         message["role"] for message in came if message["role"] in ("user", "assistant") and "tool_calls" not in message

@@ -1,4 +1,4 @@
-"""Ollama by its own API: what it is asked, and what becomes of what it answers, streamed and whole, in both APIs."""
+"""Test the native API of Ollama: its responses, streamed and whole, in both client APIs."""
 
 import json
 from itertools import count
@@ -302,7 +302,7 @@ async def test_ollama_usage_is_sent():
 
 
 async def error_of(one, **fields):
-    """What comes of a request that fails before its first word, in all four ways."""
+    """Return the error of a request that fails before its first output, the same streamed and whole."""
     answers = [await one.chat(stream=stream, **fields) for stream in (True, False)]
     (first, message), *others = [(problem(answer), answer.json()["error"]["message"]) for answer in answers]
     assert others == [(first, message)]

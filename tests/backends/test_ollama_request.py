@@ -1,4 +1,4 @@
-"""What Ollama is asked by its own API: a row for each field, and messages as its decoder takes them."""
+"""Test requests to the native API of Ollama: a row for each field, and messages that its decoder takes."""
 
 import json
 
@@ -27,7 +27,7 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 
 
 async def fields_and_warnings(fields, *, upstream=NAME, able=None, **model):
-    """What is asked beyond what always is, and the ledger."""
+    """Return the fields beyond those that every request has, and the warnings."""
     async with site(AN_OBJECT, model={**model, "upstream_model": upstream}, able=able) as one:
         answer = await one.chat(stream=True, **fields)
         assert answer.status_code == 200, answer.text

@@ -1,4 +1,4 @@
-"""What every kind of server is asked is what upstream/ says of each request there: see asked.py."""
+"""Test the upstream request of every kind of server against the files in tests/backends/requests."""
 
 import re
 
@@ -8,13 +8,14 @@ from support.backend_requests import BY_FIELD, FIELDS, WHOLE, applied, cases, di
 from support.paths import ROOT
 
 FILES = (*WHOLE, *BY_FIELD)
+REGENERATE = "write the files anew: cd tests && python -m support.backend_requests"
 PAGE = ROOT / "docs" / "backends.md"
 NAMED = [(file, name) for file in FILES for name in cases(file)]
 
 
 @pytest.mark.parametrize(("file", "name"), NAMED, ids=[f"{file.stem}: {name}"[:80] for file, name in NAMED])
 def test_upstream_request_body_is_the_recorded_one(file, name):
-    assert written(golden(file, name)) == written(cases(file)[name]), "python tests/upstream/regenerate.py"
+    assert written(golden(file, name)) == written(cases(file)[name]), REGENERATE
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
@@ -31,7 +32,7 @@ def test_upstream_request_body_is_restored_from_its_difference(file):
 
 
 def test_upstream_request_cases_cover_every_field_with_a_verdict():
-    """Those on the page: all of the API, and all others that more than one kind has a word for."""
+    """The page lists all fields of the API, and others that several kinds know."""
     tables = [part for part in PAGE.read_text("utf-8").split("\n## ") if part.startswith("Fields")]
     known = set(re.findall(r"^\| `([^`]+)`", "\n".join(tables), re.MULTILINE))
     asked = [case["asks"] for case in cases(FIELDS).values()]

@@ -1,4 +1,4 @@
-"""A real llama.cpp takes what it is asked, with every field that a client may send."""
+"""Test that a real llama.cpp takes every field that a client may send."""
 
 import io
 
@@ -11,7 +11,7 @@ from support.backend_requests import FIELDS, outcomes
 
 @pytest.mark.timeout(600)
 def test_upstream_request_bodies_are_taken_by_a_real_llamacpp():
-    """But for a format that only others know, of which it says so itself."""
+    """The server refuses only a format that it does not know."""
     asked = {name: kinds["llamacpp"]["body"] for name, kinds in outcomes(FIELDS).items() if "body" in kinds["llamacpp"]}
     with demo.start("--threads", "1", out=io.StringIO()) as url:
         answers = {  # each over a connection of its own, as the server ends one after a stream without a word

@@ -1,5 +1,4 @@
-"""Where engines that parse themselves go wrong: each row is a text that one of them reads differently when it is streamed,
-or wrongly both ways.  Here it has one meaning, however it is cut."""
+"""Test texts that parsers of vLLM or SGLang read wrongly, or differently when streamed."""
 
 import pytest
 
@@ -15,6 +14,7 @@ QWEN = "<tool_call>\n<function=f>\n<parameter=a>\nx\n</parameter>\n</function>\n
 HERMES = '<tool_call>\n{"name": "f", "arguments": {"a": "x"}}\n</tool_call>'
 CALL = ["call", "f", '{"a": "x"}']
 
+# What the engine does wrong, the format, the text, and its one meaning here.
 VLLM = [
     ("loses the end of the arguments when a delta holds several tokens", "deepseek_v3",
      DEEPSEEK.format('function<｜tool▁sep｜>f\n```json\n{"a": "Tokyo", "n": 12}\n```'), [["call", "f", '{"a": "Tokyo", "n": 12}']]),

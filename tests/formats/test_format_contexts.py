@@ -1,4 +1,4 @@
-"""What a request changes in the reading of an answer: a call that has to come, a beginning that is known, a policy."""
+"""Test how a request changes the reading of a response: forced tool calls, prefills, and policies on reasoning."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The names that users and other servers' settings rely on: none of them goes away."""
+"""Test that names of formats that users and other servers rely on do not go away."""
 
 from gateway.config.check import BROUGHT
 from gateway.formats import FORMATS, canonical, names

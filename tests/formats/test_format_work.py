@@ -1,6 +1,6 @@
-"""Parsing is linear: what a character costs does not depend on how many came before it.
+"""Test that parsing is linear: the cost of a character does not depend on the text before.
 
-Counted, not timed: function calls, and characters that are copied out of the buffer or still wait in it.
+The tests count function calls and buffered characters instead of time.
 """
 
 import gc
@@ -28,7 +28,7 @@ WHERE = "Paris"
 
 
 class Counted(str):
-    """A buffer that tells how many characters are copied out of it."""
+    """A buffer that counts the characters copied out of it."""
 
     __slots__ = ("tally",)
 
@@ -39,7 +39,7 @@ class Counted(str):
 
 
 class Watched(Reader):
-    """A Reader whose buffer is counted."""
+    """A Reader that counts the characters of its buffer."""
 
     __slots__ = ("tally",)
 
@@ -60,7 +60,7 @@ class Watched(Reader):
 
 
 class Silent:
-    """An Emit for which nothing is worth keeping."""
+    """An Emit that ignores all events."""
 
     def text(self, text): ...
     def reasoning(self, text): ...
@@ -81,7 +81,7 @@ def parse_whole(format, text):
 
 
 def work(format, text, delta):
-    """What it takes to parse a text in deltas of such a size."""
+    """Count the work of parsing a text in deltas of this size."""
     tally = SimpleNamespace(copied=0, calls=0)
 
     def count_call(_, event, __):
@@ -104,7 +104,7 @@ def work(format, text, delta):
 
 
 def places(encoder):
-    """What stands before and after a string: as text, in a thought, as an argument, as one whose type nobody knows."""
+    """Map each kind of string (text, reasoning, argument, untyped argument) to the texts before and after it."""
     parts = {"text": Said(WHERE)}
     if encoder.thought:
         parts["thought"] = Thought(WHERE)
@@ -115,7 +115,7 @@ def places(encoder):
 
 
 def some_tags(format):
-    """But for those that end a turn, which wait, up to a bound, for what may follow."""
+    """Return some tags of the format, without those that end a turn: these wait, up to a bound, for more text."""
     own = [tag for tag in tags(format) if tag not in END_TOKENS]
     return own[:: len(own) // TAGS + 1]
 
@@ -176,7 +176,7 @@ NESTING = (
 @pytest.mark.parametrize("format", sorted(FORMATS))
 @untraced
 def test_format_takes_any_depth_of_nesting(format):
-    """What opens again and again, and never closes, is no exception."""
+    """Nesting that never closes raises no exception."""
     around = places(ENCODERS[format]).values() if format in ENCODERS else []
     for before in ("", *some_tags(format), *(before for before, _ in around)):
         for piece in NESTING:

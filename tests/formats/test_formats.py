@@ -1,4 +1,4 @@
-"""Every format: its case file whole, per character and at every cut; properties of arbitrary text."""
+"""Test every format: its case file under every cut, and properties of arbitrary text."""
 
 import json
 from itertools import count
@@ -27,7 +27,7 @@ WITHOUT_CALLS = {"native", "auto", "think", "response_template"}
 
 
 def context_of(case):
-    """`tools`: false for none, or a list of names in place of the usual ones."""
+    """Return the context of a case; `tools` may be false for none, or a list of names."""
     tools = case.get("tools", True)
     offered = {name: {} for name in tools} if isinstance(tools, list) else TOOLS if tools else {}
     return Context(offered, case.get("thought") == "open")
@@ -92,13 +92,13 @@ ALL_TAGS = st.sampled_from((*all_tags(), *END_TOKENS))
 
 
 def garbage(format, *more):
-    """Text of a format's own tags and keys, half of all, and of what could stand between them."""
+    """Draw text of which half is the format's own tags and keys."""
     own = st.sampled_from(literals(format) or ("<",))
     return st.lists(st.one_of(own, own, own, WORDS, JSON, ALL_TAGS, *more), max_size=12).map("".join)
 
 
 def each_format(check):
-    """A property of its own for each format, so that it is shown for all of them."""
+    """Parametrize a property over all formats."""
     return pytest.mark.parametrize("format", sorted(FORMATS))(untraced(check))
 
 
@@ -127,7 +127,7 @@ def test_format_reads_any_text_the_same_under_any_cut(format):
 
 @each_format
 def test_format_reads_a_cut_text_as_the_beginning_of_the_whole(format):
-    """But for white space at its end, which a tag might have taken."""
+    """White space at the end is left out: a tag might take it."""
 
     @settings(max_examples=EXAMPLES, deadline=None)
     @given(text=garbage(format), context=contexts(), data=st.data())
@@ -164,7 +164,7 @@ def test_format_loses_no_word(format):
 
 @each_format
 def test_format_reads_the_text_after_a_prefill_as_the_rest_of_the_whole(format):
-    """Text of the prefill does not come again; a call that it leaves open is told whole, one that it ended is not."""
+    """A tool call that the prefill leaves open is sent whole; one that it ended is not sent."""
 
     @settings(max_examples=EXAMPLES, deadline=None)
     @given(text=garbage(format), context=contexts(), data=st.data())
@@ -188,7 +188,7 @@ def test_format_reads_the_text_after_a_prefill_as_the_rest_of_the_whole(format):
 
 
 def is_in_order(part, text):
-    """Whether all characters of a part are in a text, in their order."""
+    """Return whether all characters of a part are in a text, in their order."""
     left = iter(text)
     return all(character in left for character in part)
 

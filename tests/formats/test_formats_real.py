@@ -1,7 +1,7 @@
-"""Formats of each grammar from a real llama.cpp: it is made to write the format's example, token by token.
+"""Test formats of each grammar with a real llama.cpp that a grammar makes write the format's example.
 
-The server parses nothing.  It is asked as if it wanted a parser for calls, so that the gateway turns off the server's
-own; a llama.cpp takes no grammar beside tools that may be called.
+The server parses nothing. Its kind is set to refuse tools, so the gateway turns the server's parser off;
+llama.cpp takes no grammar beside tools.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ SLOTS = 4
 
 @pytest.fixture(scope="module")
 def answers():
-    """What each format's example became, all of them asked for before the first is looked at."""
+    """Yield the response for each format's example; all are requested at once."""
     raw = ("--threads", "1", "--skip-chat-parsing", "--reasoning-format", "none")
     with demo.start(*raw, out=io.StringIO()) as server:
         models = {name: {"backends": ["raw"], "upstream_model": demo.MODEL, "format": name} for name in ASKED}

@@ -1,4 +1,4 @@
-"""The short way past a format that waits: what fits goes as it would through the format, and the format does not move."""
+"""Test the shortcut past a waiting format: text that fits is passed without resuming the format."""
 
 import pytest
 from hypothesis import given
@@ -37,7 +37,7 @@ class CountedSteps:
             self.count += 1
 
     def feed(self, *texts):
-        """How often it was resumed for them."""
+        """Return how often the texts resumed the format."""
         before = self.count
         for text in texts:
             self.parse.feed(text)

@@ -1,4 +1,4 @@
-"""Formats that a user brings: what a template means, however the text is cut, and what is said of a wrong one."""
+"""Test formats that an operator brings as a template: their events under every cut, and errors in templates."""
 
 import json
 
@@ -157,7 +157,7 @@ PYTHON = {
 
 
 def events_from(template, pieces, *, tools=TOOLS, thought_open=False, finish="stop", ledger=None):
-    """The events of a text that came in these pieces."""
+    """Return the events of a text that came in these pieces."""
     how = replace(setting(ledger=ledger), format=compile(template), context=Context(tools, thought_open))
     normaliser = Normaliser(how)
     events = [event for piece in pieces if piece for event in normaliser.feed(Text(0, piece))]
@@ -343,7 +343,7 @@ def test_response_template_takes_the_tool_call_id_from_the_text():
 
 
 def errors_of(field=None, **template):
-    """All that is said of a template whose field tool_calls, or which as a whole, is wrong."""
+    """Return the errors of a wrong template, or of a template whose field tool_calls is wrong."""
     if field is not None:
         template = {"fields": {"tool_calls": field}}
     with pytest.raises(WrongTemplate) as caught:

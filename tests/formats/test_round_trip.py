@@ -1,4 +1,4 @@
-"""What a model meant comes out again: turns as each format writes them, whole, cut anywhere, and broken off anywhere."""
+"""Test that turns written in each format are read back: whole, under every cut, and cut short."""
 
 import json
 from pathlib import Path
@@ -42,7 +42,7 @@ def stretched(value, times):
 
 
 def can_say(encoder, parts):
-    """Whether a format has a way to write such a turn."""
+    """Return whether a format can write such a turn."""
     made = [part for part in parts if isinstance(part, Calls)]
     if made and (not encoder.calls or (encoder.last and parts[-1] is not made[0])):
         return False
@@ -55,14 +55,14 @@ def can_say(encoder, parts):
 
 
 def fits(tool, key, value):
-    """Whether the schema tells the type of a value that is written without it."""
+    """Return whether the schema gives the type of a value that is written without it."""
     schema = TOOLS[tool].get("properties", {}).get(key, {"type": "string"})
     kind = JSON_TYPES.get(type(value), "null")
     return kind in schema["type"] or (kind == "integer" and "number" in schema["type"])
 
 
 def inside(value):
-    """The strings in a value."""
+    """Return the strings in a value."""
     if isinstance(value, str):
         return [value]
     parts = [*value.keys(), *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else []
@@ -70,7 +70,7 @@ def inside(value):
 
 
 def expected_events(parts):
-    """The turn as written events, with arguments as values."""
+    """Return the turn as written events, with arguments as values."""
     out = []
     for part in parts:
         if isinstance(part, Calls):
@@ -85,12 +85,12 @@ def with_parsed_arguments(events):
 
 
 def some_places(text):
-    """Some places of a text, in even steps; of a long one few."""
+    """Return places of a text in even steps; few of a long text."""
     return range(0, len(text), max(1, len(text) // (PLACES if len(text) < LONG else 1) - 1))
 
 
 def check_cut_short(format, text, place, whole):
-    """What is known of a turn that was broken off is the beginning of what it would have been."""
+    """Check that the events of a cut turn are the beginning of those of the whole."""
     events = written(said([text[:place]], format, OFFERED, "length"))
     for kind in ("text", "reasoning"):
         assert strings(whole, kind).startswith(strings(events, kind)), (place, kind)
@@ -101,7 +101,7 @@ def check_cut_short(format, text, place, whole):
 
 
 def check_ended_early(format, text, place):
-    """The model itself ended there: arguments are JSON all the same."""
+    """Check that arguments are JSON if the model ends the turn at this place."""
     events = said([text[:place]], format, OFFERED)
     assert grammatical(events)
     for _, args in calls(written(events)):
@@ -179,13 +179,13 @@ anything = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
 
 
 def adversarial(format):
-    """Strings of the format's own tags, of others', of what any grammar may trip over."""
+    """Draw strings of the format's tags, other tags, and characters that are special to any grammar."""
     own = st.sampled_from(tags(format) or ("<",))
     return st.lists(st.one_of(WORDS, MARKS, own, own, TAGS, anything), max_size=6).map("".join)
 
 
 def harmless(format):
-    """Texts that say something and have nothing of the format's own, nor white space at their ends."""
+    """Draw texts without tags of the format, and without white space at their ends."""
     own = [tag for tag in (*tags(format), *END_TOKENS) if len(tag) > 1]
     marks = st.sampled_from([" ", "\n", '"', ", ", ". "])
     pieces = st.lists(st.one_of(WORDS, marks, TAGS, anything), min_size=1, max_size=6)
@@ -193,7 +193,7 @@ def harmless(format):
 
 
 def is_markup(text, own):
-    """Whether some of a text may be taken for a tag, or for what stands between calls or begins one."""
+    """Return whether a part of a text may be read as a tag, or as the start of a tool call."""
     return not text.strip(",;") or text[-1] in "{[(" or any((text + tag).find(tag) < len(text) for tag in own)
 
 

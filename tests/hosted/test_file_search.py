@@ -1,4 +1,4 @@
-"""Search in files that runs at the gateway: what the operator's server is asked, what the model is told, and clients."""
+"""Test file search at the gateway: the requests to the vector store, the tool outputs, and the client's items."""
 
 import json
 
@@ -15,7 +15,7 @@ ASK = ("file_search__search", {"query": "holidays"})
 
 
 def search_page(*files):
-    """As OpenAI's API says it, each a name and its score."""
+    """Return a search result page of OpenAI's API for these (name, score) pairs."""
     data = [
         {
             "file_id": f"file_{name}",
@@ -115,7 +115,7 @@ async def test_file_search_with_invalid_fields_is_refused(wrong, param):
 
 
 async def test_hosted_tools_that_are_not_configured_are_dropped_or_refused():
-    """Whatever else runs here."""
+    """Other hosted tools are configured."""
     async with searching() as web, gateway(HELLO, tools={**file_search_at(web), **web.tools()}) as site:
         container = {"type": "code_interpreter", "container": {"type": "auto"}}
         for tool in (container, {"type": "image_generation"}):

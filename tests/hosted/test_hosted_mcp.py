@@ -1,4 +1,4 @@
-"""What the Model Context Protocol says, in the terms of the Responses API: which tools may be called, and what comes of it."""
+"""Test the mapping of MCP to the Responses API: allowed tools, approval, and results."""
 
 import pytest
 

@@ -1,7 +1,4 @@
-"""Tools that run at the gateway, as openai-python sees them: a real MCP server, a service that searches, and models.
-
-The last of them is a real one.
-"""
+"""Test hosted tools with openai-python: a real MCP server, a search service, and scripted and real models."""
 
 from io import StringIO
 

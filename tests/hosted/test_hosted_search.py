@@ -1,4 +1,4 @@
-"""What search services say, text that anybody may have written, and where an answer cites it: without a network."""
+"""Test search without a network: results of services, untrusted text, and citations."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Tools that run at the gateway, without a network: what a client is told, in which order, and what the model is asked."""
+"""Test hosted tools without a network: the client's events in their order, and the requests to the model."""
 
 import json
 from itertools import count
@@ -17,7 +17,7 @@ from gateway.ledger import Ledger
 from gateway.request import Approved, Named, Request, Tool
 from gateway.translate import translate
 from gateway.turn import CallUpstream, Failed, Keep, Send, Turn
-from support.pipeline import DONE, call, chunk, cut, setting, sse, upstream
+from support.pipeline import DONE, call, chunk, cut, payloads, setting, sse, upstream
 from support.responses import new_encoder
 from support.responses_events import checked, checked_whole
 
@@ -38,7 +38,7 @@ FIND, DROP, THEIRS = (("crm__find", '{"q":"a"}'), ("crm__drop", "{}"), ("theirs"
 
 
 def chunks_with_calls(*made, finish="tool_calls", text=None, thought=None):
-    """What a model says that calls these, each a name and its arguments."""
+    """Return a model's stream with these tool calls, each a name and its arguments."""
     said = [chunk(reasoning_content=thought)] if thought else []
     said += [chunk(content=text)] if text else []
     for place, (name, arguments) in enumerate(made):
@@ -52,9 +52,9 @@ HELLO = chunk(content="Hello.") + chunk("stop") + USAGE + DONE
 
 
 class PureSite:
-    """A client and a model, with nothing between but what is pure: `rounds` are what the model says.
+    """Connect a client and a scripted model by pure code alone; `rounds` are the model's streams.
 
-    tools: how each tool answers; order: in which they do; pieces: how the model's bytes are cut.
+    tools: the output of each tool; order: the order in which tools end; pieces: how to cut the model's bytes.
     """
 
     def __init__(self, *rounds, request=ASKED, tools=None, approved=(), limits=(64, 16), loop=Loop, told=(), **options):
@@ -88,7 +88,7 @@ class PureSite:
         return self._request if self.loop.running or self.loop.goes_on else None
 
     def run(self):
-        """All that its client gets."""
+        """Return all bytes that the client gets."""
         actions = self.turn.start()
         while any(isinstance(action, CallUpstream) for action in actions):
             actions = self._between() if self.loop.running else self._model()
@@ -124,7 +124,7 @@ def run_to_response(*rounds, **options):
 
 
 def items_in_brief(response):
-    """Each item of the output in a few words."""
+    """Return type and main content of each output item."""
     said = {"message": lambda item: item["content"][0]["text"], "mcp_call": lambda item: item["output"]}
     return [(item["type"], said.get(item["type"], lambda item: item.get("name"))(item)) for item in response["output"]]
 
@@ -342,7 +342,7 @@ def test_approval_of_a_tool_that_is_gone_runs_nothing():
     )
 
 
-# However it is cut, and whoever asks
+# Every cut, and both APIs
 
 
 @settings(max_examples=60, deadline=None)
@@ -371,7 +371,7 @@ def chat_encoder(request, ledger):
 
 def test_chat_does_not_show_hosted_calls():
     site = PureSite(chunks_with_calls(FIND, text="Wait."), chunks_with_calls(THEIRS), loop=Unseen, encoder=chat_encoder)
-    frames = [json.loads(line[6:]) for line in site.run().splitlines() if line.startswith(b"data: {")]
+    frames = payloads(site.run())
     deltas = [choice["delta"] for frame in frames for choice in frame["choices"]]
     assert "".join(delta.get("content") or "" for delta in deltas) == "Wait."
     (start, *_) = [delta["tool_calls"][0] for delta in deltas if "tool_calls" in delta]

@@ -1,9 +1,8 @@
-"""A real server of the Model Context Protocol behind the gateway: what clients are told, and what the model is."""
+"""Test a real MCP server behind the gateway: the client's items, and the requests to the model."""
 
 import gc
 import json
 import logging
-import sys
 
 import pytest
 from mcp.server.mcpserver import Context
@@ -13,10 +12,11 @@ from gateway import config
 from gateway.server.tools import Workshop
 from support.app import gateway, listening, problem
 from support.mcp_requests import ADD, ASKING, ECHO, MCP, calling, of_type
-from support.mcp_server import PIXEL, operators, toys
+from support.mcp_server import PIXEL, operators, program, toys
 from support.responses_events import checked, checked_whole
 from support.sse import payloads, text_of
 from support.upstream import HELLO, chunk, stream
+from support.wait import until
 from support.websocket import connected
 
 SECRET = "s3cret-0123456789"
@@ -69,9 +69,12 @@ async def test_mcp_list_that_has_changed_is_fetched_again():
 
         server.server.tool()(learn)
         await site.respond(tools=[MCP])
-        for _ in range(20):
+
+        async def is_offered():
             await site.respond(tools=[MCP])
-        assert "toys__new" in [tool["function"]["name"] for tool in site.asked["tools"]]
+            return "toys__new" in [tool["function"]["name"] for tool in site.asked["tools"]]
+
+        await until(is_offered)
 
 
 async def test_mcp_servers_per_request_are_limited():
@@ -93,7 +96,7 @@ async def test_mcp_list_that_the_client_sends_is_not_fetched_again():
 
 
 async def test_mcp_calls_beside_client_tools_are_continued():
-    """Handed out beside; the next request goes on from there, with both outputs."""
+    """The next request continues with both tool outputs."""
     function = {"type": "function", "name": "mine"}
     async with toys() as server, gateway(calling(ECHO, ("mine", {})), HELLO, tools=operators(server)) as site:
         first = checked_whole((await site.respond(tools=[MCP, function])).content)
@@ -293,12 +296,7 @@ async def test_mcp_server_label_and_namespace_have_to_differ():
 
 
 async def test_mcp_server_may_be_a_program():
-    program = {
-        "command": [sys.executable, "-m", "support.mcp_server"],
-        "env": {"PYTHONPATH": ":".join(sys.path)},
-        "require_approval": "never",
-    }
-    async with gateway(calling(ECHO), HELLO, tools={"mcp": {"servers": {"toys": program}}}) as site:
+    async with gateway(calling(ECHO), HELLO, tools={"mcp": {"servers": {"toys": program()}}}) as site:
         response = checked_whole((await site.respond(tools=[MCP])).content)
         assert of_type(response, "mcp_call")[0]["output"] == "heard a"
 

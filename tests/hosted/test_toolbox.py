@@ -1,4 +1,4 @@
-"""The tools of one answer, whoever has them: providers that a test has made up."""
+"""Test the toolbox of a response with fake providers of tools."""
 
 import asyncio
 import subprocess
@@ -24,7 +24,7 @@ def search_tool(name):
 
 
 class FakeProvider:
-    """A provider of these tools, each of which answers when it may."""
+    """Provide these tools; their calls end when `may` is set."""
 
     def __init__(self, *names):
         self.tools, self.may, self.closed = [search_tool(name) for name in names], asyncio.Event(), False
@@ -118,7 +118,7 @@ def test_hosted_item_has_the_fields_of_its_provider():
     "said", [{}, {"web_search": {"service": "static"}, "mcp": {"hosts": ["*"]}}], ids=["none", "some"]
 )
 async def test_hosted_tools_cost_nothing_for_other_responses(said):
-    """One function is asked whether there are any, and nothing is made; nor is what speaks with servers imported."""
+    """The request makes one check, creates nothing and imports no MCP package."""
     folders, asked = tuple(str(Path(module.__file__).parent) for module in (hosted, tools)), set()
 
     def record_call(frame, event, _):

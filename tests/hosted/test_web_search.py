@@ -1,4 +1,4 @@
-"""Search on the web that runs at the gateway: what services are asked, what the model is told, and what clients."""
+"""Test web search at the gateway: the requests to services, the tool outputs, and the client's items."""
 
 import json
 
@@ -165,7 +165,7 @@ async def test_web_page_that_is_long_is_opened_in_parts():
 
 
 async def test_web_page_is_opened_only_if_its_url_was_named():
-    """Else a page could tell the model to carry away what was said here."""
+    """Otherwise a page could make the model send the conversation away in a URL."""
     async with searching() as web:
         script = calling(opening(web, "/page?it=secret")), calling(ASK), calling(opening(web)), HELLO
         found = {**OSLO, "url": f"{web.url}/page"}
@@ -208,7 +208,7 @@ async def test_web_pages_are_not_offered_without_the_package(caplog, monkeypatch
 
 
 async def test_web_search_beside_client_tools_is_continued():
-    """What was found is there for the next request."""
+    """The next request has the search results again."""
     mine = {"type": "function", "name": "mine"}
     async with searching() as web, gateway(calling(ASK, ("mine", {})), HELLO, tools=web.tools()) as site:
         first = checked_whole((await site.respond(tools=[SEARCH, mine])).content)

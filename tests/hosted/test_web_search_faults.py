@@ -1,4 +1,4 @@
-"""What goes wrong with services that search, and with pages: an item that says so, and a model that goes on."""
+"""Test failures of search services and web pages: the item fails, and the model continues."""
 
 import asyncio
 import gzip
@@ -20,12 +20,13 @@ from support.app import gateway, listening
 from support.jobs import ended
 from support.responses_events import checked, checked_whole
 from support.search_services import HERE, OSLO, answer, endless, never, says, searching
-from support.upstream import HELLO, SOON
+from support.upstream import HELLO
+from support.wait import until
 from support.web_search import ASK, SEARCH, asking, calling, opening, told
 
 
-async def call_and_tool_output(web, site):
-    """The call, and what the model was told of it."""
+async def call_and_tool_output(site):
+    """Return the search call's item and the last tool output."""
     response = checked_whole((await site.respond(tools=[SEARCH])).content)
     assert [item["type"] for item in response["output"]] == ["web_search_call", "message"]
     assert response["status"] == "completed"
@@ -53,29 +54,28 @@ SERVICES = {
 async def test_web_search_service_with_a_bad_answer_fails_the_call(name):
     said, wanted = SERVICES[name]
     async with searching(search=said) as web, gateway(calling(ASK), HELLO, tools=web.tools()) as site:
-        made, why = await call_and_tool_output(web, site)
+        made, why = await call_and_tool_output(site)
         assert (made["status"], made["action"]["query"]) == ("failed", "capitals") and wanted in why
         assert web.url not in why
 
 
 async def test_web_search_service_that_is_down_fails_the_call():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    tools = {"web_search": {"service": "searxng", "url": f"http://127.0.0.1:{port}"}}
-    async with gateway(calling(ASK), HELLO, tools=tools) as site:
-        made, why = await call_and_tool_output(None, site)
-        assert made["status"] == "failed" and why == "The search service cannot be reached."
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # and not listening: a connection is refused
+        tools = {"web_search": {"service": "searxng", "url": f"http://127.0.0.1:{bound.getsockname()[1]}"}}
+        async with gateway(calling(ASK), HELLO, tools=tools) as site:
+            made, why = await call_and_tool_output(site)
+            assert made["status"] == "failed" and why == "The search service cannot be reached."
 
 
 async def test_web_search_timeout_fails_the_call():
     async with (
         searching(search=never) as web,
-        gateway(calling(ASK), HELLO, tools={**web.tools(), "seconds": 0.2}) as site,
+        gateway(calling(ASK), HELLO, tools={**web.tools(), "seconds": 0.5}) as site,
     ):
-        made, why = await call_and_tool_output(web, site)
-        assert made["status"] == "failed" and "within 0.2 seconds" in why
-        async with asyncio.timeout(SOON):
-            await web.broken.wait()
+        made, why = await call_and_tool_output(site)
+        assert made["status"] == "failed" and "within 0.5 seconds" in why
+        await until(web.broken.is_set)
 
 
 async def test_web_search_results_that_are_too_long_are_cut():
@@ -92,12 +92,11 @@ async def test_web_search_results_that_are_too_long_are_cut():
 
 @pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])
 async def test_disconnect_cancels_the_web_search(streamed):
-    async with searching(search=never) as web, listening(calling(ASK), tools=web.tools()) as site:
+    async with searching(search=never) as web, listening(calling(ASK), tools={**web.tools(), "seconds": 600}) as site:
         asking = asyncio.create_task(site.respond(tools=[SEARCH], stream=streamed))
         await web.begun.wait()
         asking.cancel()
-        async with asyncio.timeout(SOON):
-            await web.broken.wait()
+        await until(web.broken.is_set)
         assert len(site.upstream.posts) == 1
 
 
@@ -138,12 +137,11 @@ async def test_web_page_that_cannot_be_read_fails_the_call(name):
 
 
 async def test_web_page_timeout_is_an_error():
-    soon = config.Fetching(networks=(HERE,)).model_copy(update={"seconds": 0.1})
+    soon = config.Fetching(networks=(HERE,)).model_copy(update={"seconds": 0.5})
     async with searching(page=never) as web:
         with pytest.raises(ServerFailed, match="cannot be had"):
             await Pages(soon).page(f"{web.url}/page")
-        async with asyncio.timeout(SOON):
-            await web.broken.wait()
+        await until(web.broken.is_set)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +176,7 @@ async def test_web_page_of_another_type_is_read():
 
 
 async def test_web_page_reader_ends_with_its_caller_and_gets_no_secrets(monkeypatch, tmp_path):
-    """And knows nothing of the gateway's own secrets."""
+    """The environment of the reader has no variables of the gateway."""
     program, pipe = tmp_path / "reading.py", tmp_path / "pipe"
     os.mkfifo(pipe)
     program.write_text(

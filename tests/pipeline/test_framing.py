@@ -1,4 +1,4 @@
-"""Bytes → payloads, however they are cut."""
+"""Test the framing of upstream bytes: SSE events, NDJSON lines and whole bodies, under every cut."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Log-probabilities of tokens without text: they stay with the text they stand in, and never end a call."""
+"""Test log-probabilities of tokens without text: they stay with their text and never end a tool call."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""From upstream bytes to promised events: tolerance, repairs, ends, and the same meaning under every cut."""
+"""Test the pipeline from upstream bytes to events: tolerance, repairs, ends, and the same events under every cut."""
 
 import gc
 import json

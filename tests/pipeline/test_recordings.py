@@ -1,4 +1,4 @@
-"""Answers of real servers: whatever the cut, what was recorded once is what comes of them, streamed or whole."""
+"""Test recorded responses of real servers: each gives its golden, streamed and whole, under every cut."""
 
 import json
 import random
@@ -32,7 +32,7 @@ BODIES = [name for name in (*CHATS, *COMPLETED) if not EXCHANGES[name].like]
 
 
 def expected(name):
-    """An answer that is like another has the same golden, if it has none of its own."""
+    """Return the golden of a recording, or that of the recording it is like."""
     return GOLDENS.get(name) or GOLDENS[EXCHANGES[name].like]
 
 
@@ -46,7 +46,7 @@ def in_pieces(data, size):
 
 
 def at_random(data, name):
-    """Pieces of up to 40 bytes, the same in each run."""
+    """Return pieces of up to 40 bytes, the same in each run."""
     places, rng = [0], random.Random(name)
     while places[-1] < len(data):
         places.append(places[-1] + rng.randint(1, 40))
@@ -54,7 +54,7 @@ def at_random(data, name):
 
 
 def folded(frames):
-    """The answer as the SDK puts it together from the frames."""
+    """Return the response that the SDK builds from the frames."""
     state = ChatCompletionStreamState(input_tools=NOT_GIVEN, response_format=NOT_GIVEN)
     for frame in frames:
         state.handle_chunk(CHUNK.validate_python(frame, strict=True))

@@ -1,4 +1,4 @@
-"""Nothing that a real server sent is lost on its way to the client, and nothing comes where it does not belong."""
+"""Test that recorded responses of real servers lose no text and gain none on their way to the client."""
 
 import json
 import re
@@ -27,13 +27,13 @@ THOUGHTS, ANSWER = ("reasoning_content", "reasoning"), ("content",)
 
 
 def chunks(name):
-    """What the server sent, without a decoder of ours."""
+    """Return the chunks that the server sent, without a decoder of the gateway."""
     body = EXCHANGES[name].body
     return payloads(body) if EXCHANGES[name].streamed else [json.loads(body)]
 
 
 def texts_of_server(name, *fields, calls=True):
-    """Choice → what the server said in these fields and in calls, in its order."""
+    """Map each choice to the joined text of these fields and of tool calls, in the server's order."""
     said = defaultdict(str)
     for choice in (choice for chunk in chunks(name) for choice in chunk.get("choices", ())):
         message = choice.get("delta") or choice.get("message") or {}
@@ -53,14 +53,14 @@ def texts(events, choice, kind):
 
 
 def pieces(event, said):
-    """What of an event must be in what the server said; arguments that were put together here by their parts."""
+    """Return the parts of an event that the server's text has to contain."""
     if type(event) is not ToolArgs:
         return [event.name if type(event) is ToolStart else event.text]
     return [event.json] if event.json in said else [part for pair in json.loads(event.json).items() for part in pair]
 
 
 def gaps(said, found):
-    """What stands between these pieces, each behind the one before it."""
+    """Yield the texts between these pieces, each searched behind the piece before."""
     place = 0
     for piece in found:
         start = said.index(piece, place)
@@ -76,7 +76,7 @@ def without_marks(gap):
 
 
 def is_accounted_for(lost, told):
-    """True for a call too many, and for the beginning of a mark where the answer was cut."""
+    """Return True for a surplus tool call, and for the beginning of a mark where the response was cut."""
     too_many = "dropped:tool_calls" in told.ledger and lost.startswith("get_weather{")
     cut = any(type(event) is Finish and event.reason == "length" for event in told.events)
     return too_many or (cut and any(mark.startswith(lost) for mark in MARKS))

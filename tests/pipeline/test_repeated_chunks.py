@@ -1,4 +1,4 @@
-"""Chunks of a known form are not decoded again, and mean exactly what they would mean if they were."""
+"""Test that chunks of a known form are read without decoding, and give the events that decoding would give."""
 
 import json
 
@@ -174,7 +174,7 @@ def test_chunk_of_a_known_form_is_read_without_decoding():
 
 
 def test_chunk_text_with_an_unescaped_quote_is_not_read_by_the_template():
-    """What two strings would be between the same quotes, were they but put there."""
+    """The text `","` without escapes would be two strings."""
     decoder = Decoder(Ledger())
     decoder.decode(payload({"content": "first"}))
     well, ill = b"data: %b\n\n" % payload({"content": "second"}), b"data: %b\n\n" % payload({"content": "raw"})

@@ -1,4 +1,4 @@
-"""A turn from upstream bytes to client bytes: chunks, whole bodies, rounds, custom tools, failures."""
+"""Test a turn from upstream bytes to client bytes: chunks, whole bodies, rounds, custom tools, failures."""
 
 import json
 
@@ -184,7 +184,7 @@ THOUGHT, CALL = chunk(reasoning="\nhm\n"), chunk(tool_calls=[call(0, "x", "f", "
     ],
 )
 def test_white_space_after_reasoning_of_the_backend_is_dropped(pieces, content, format):
-    """vLLM leaves it in the content, llama.cpp does not."""
+    """vLLM leaves this white space in the content, llama.cpp does not."""
     whole = json.loads(
         client_bytes([*pieces, chunk("stop"), DONE], asked(stream=False, tools=[FUNCTION]), format=format)
     )
@@ -328,7 +328,7 @@ TEXTS = [
     limit=st.sampled_from([150, 8 << 20]),
 )
 def test_chunk_fed_alone_is_encoded_as_among_others(reads, question, format, limit):
-    """One after another like it goes to the client on a way of its own."""
+    """A chunk like the one before takes a shorter path to the client."""
     told = []
     for pieces in (reads, singly(b"".join(reads))):
         turn = make_turn(question, format=format, limit=limit)
@@ -349,7 +349,7 @@ def test_failure_ends_the_events_of_its_chunk():
 
 
 def meaning(completion):
-    """What a completion says, without how its parts are spelled when they are empty."""
+    """Return the meaning of a completion; empty parts compare equal however they are spelled."""
     said = []
     for choice in completion["choices"]:
         message = choice["message"]
@@ -476,7 +476,7 @@ def test_failure_before_the_first_output_is_sent_if_there_is_no_retry():
 
 
 def test_done_is_reset_between_two_rounds():
-    """Whoever waits for the second must not take it for over, as the first had said of itself."""
+    """A caller that waits for the second round must not take it for done."""
     turn = make_turn()
     turn.start()
     turn.feed(DONE + sse({"error": {"message": "boom", "code": 503}}))

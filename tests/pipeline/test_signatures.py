@@ -1,4 +1,4 @@
-"""Signatures of thoughts and calls: from the upstream to the client, and back to the upstream unchanged."""
+"""Test signatures of reasoning and tool calls: they go to the client, and back to the upstream unchanged."""
 
 import json
 
@@ -113,7 +113,7 @@ def test_signature_covers_reasoning_that_was_fed_alone(format):
 
 
 def events_of_frame(source, data):
-    """As a Turn asks it."""
+    """Return the events of a frame, read as a Turn reads it."""
     events = source.lone and source.lone(data)
     return source.feed(data) if events is None else events
 
@@ -163,7 +163,7 @@ pieces = st.lists(st.text('ab"\\é😀\n', min_size=1, max_size=4), max_size=5)
 
 @st.composite
 def signed_streams(draw):
-    """Blocks, and the deltas of an upstream that sends them piece by piece in a way of its own."""
+    """Draw thinking blocks, and an upstream's chunks for them in one of several styles."""
     style = draw(st.sampled_from(["both", "blocks", "field", "beside"]))
     deltas, wanted = [], []
     for number, texts in enumerate(draw(st.lists(pieces, min_size=1, max_size=4))):

@@ -1,4 +1,4 @@
-"""What a backend says that nobody can read: a failure with a name, unless it is only where the connection broke."""
+"""Test unreadable upstream data: it is a named failure, except where the connection was lost."""
 
 import pytest
 

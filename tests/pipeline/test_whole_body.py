@@ -1,4 +1,4 @@
-"""One body that is the whole answer: almost always a text and its end, and then it is told as it came."""
+"""Test whole bodies: a text and its finish are kept as they are, anything else is normalized."""
 
 import json
 

@@ -69,6 +69,19 @@ class Site:
         said = {"content-type": "application/json", **(headers or {})}
         return await self.client.post(path, content=body, headers=said)
 
+    async def respond_slowly(self, gate, waits=2, **fields):
+        """Stream a response, and set the gate after so many further `response.in_progress` events.
+
+        Return the answer, and its text.
+        """
+        body, text = json.dumps({"model": "m", "input": "Hello", "stream": True, **fields}).encode(), ""
+        async with self.client.stream("POST", "/v1/responses", content=body) as answer:
+            async for piece in answer.aiter_text():
+                text += piece
+                if text.count("event: response.in_progress") > waits:
+                    gate.set()
+        return answer, text
+
     @property
     def asked(self):
         """The body of the last request that reached the upstream."""

@@ -22,5 +22,21 @@ SEALED = {
 }
 
 
+def user(content="Hi", **more):
+    """Return a message of the user."""
+    return {"role": "user", "content": content, **more}
+
+
+def assistant(content=None, *ids, **more):
+    """Return a message of the assistant, with a call of the tool f for each id."""
+    calls = [{"id": id, "type": "function", "function": {"name": "f", "arguments": "{}"}} for id in ids]
+    return {"role": "assistant", "content": content, **({"tool_calls": calls} if calls else {}), **more}
+
+
+def result(id, content="ok"):
+    """Return a message with the output of a tool call."""
+    return {"role": "tool", "tool_call_id": id, "content": content}
+
+
 def conversation(input, instructions=None, ledger=None, **rules):
     return read(input, instructions, (), Rules(SEALED.get, ledger or Ledger(), "m", **rules))

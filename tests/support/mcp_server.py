@@ -10,6 +10,7 @@ import asyncio
 import inspect
 import json
 import os
+import sys
 from contextlib import asynccontextmanager
 
 from mcp.server import MCPServer
@@ -161,6 +162,15 @@ class Liar:
 async def toys(**said):
     async with Toys().listening(**said) as server:
         yield server
+
+
+def program():
+    """A server of the operator that is this module, run as a program."""
+    return {
+        "command": [sys.executable, "-m", "support.mcp_server"],
+        "env": {"PYTHONPATH": ":".join(sys.path)},
+        "require_approval": "never",
+    }
 
 
 def operators(server, label="toys", **said):

@@ -1,4 +1,4 @@
-"""Past calls have the ids that a family's templates take, results the ids of their calls, and clients their own."""
+"""Test tool call ids: the upstream gets ids that the family's templates take, and clients keep their own."""
 
 import re
 
@@ -19,7 +19,7 @@ RENAMED = "renamed:messages.tool_calls.id"
 
 
 def message_with_calls(*given):
-    """The assistant's message with a call of each (id, name); a name alone is that of f."""
+    """Return an assistant message with a tool call for each (id, name); a lone id is a call of f."""
     return {
         "role": "assistant",
         "content": None,
@@ -39,7 +39,7 @@ def ids_of(messages):
 
 
 def ids_and_warnings(ids, *messages):
-    """Ids as the server gets them, and what is listed."""
+    """Return the ids that the server gets, and the warnings."""
     ledger = Ledger()
     request = translate(Request(model="m", messages=messages), ids, ledger)
     return [one for one in ids_of(request.messages) if one], ledger.entries()
@@ -128,7 +128,7 @@ TURN = st.lists(st.tuples(ID, st.sampled_from("fg")), min_size=1, max_size=3).ma
 @given(st.lists(TURN, max_size=4), st.sampled_from(["nine", "counted"]))
 @untraced
 def test_tool_call_ids_are_stable_as_a_conversation_grows(turns, ids):
-    """Ids fit, are unique and are stable: what was sent for the beginning is the beginning of what is sent."""
+    """Ids fit, are unique and are stable: a longer conversation begins with the messages of the shorter."""
     sent = ()
     for n in range(len(turns) + 1):
         messages = tuple(message for turn in turns[:n] for message in turn)
@@ -178,7 +178,7 @@ async def test_tool_call_ids_depend_on_the_model_and_not_on_the_parser(model, se
 
 
 async def test_tool_call_id_of_a_new_call_is_new_to_both_sides():
-    """The first is the client's for an old call, the second is what that became, the third is new."""
+    """The first id is the client's for an old call, the second its translation, the third is new."""
     past = [USER, message_with_calls(("functions.f:5", "g"), "a"), result("a"), result("functions.f:5")]
     new = ["functions.f:5", "functions.g:0", "functions.f:1", "functions.f:9"]
     frames = [chunk(tool_calls=call("f", "{}", place=i, id=id)) for i, id in enumerate(new)]
@@ -191,7 +191,7 @@ async def test_tool_call_id_of_a_new_call_is_new_to_both_sides():
 
 
 async def test_tool_call_ids_use_flat_names():
-    """What comes from the other API has names in namespaces, and custom tools."""
+    """The Responses API has names in namespaces, and custom tools."""
     called = {"type": "custom_tool_call", "call_id": "c1", "name": "edit", "namespace": "code", "input": "x"}
     output = {"type": "custom_tool_call_output", "call_id": "c1", "output": "ok"}
     tools = [{"type": "namespace", "name": "code", "description": "d", "tools": [{"type": "custom", "name": "edit"}]}]

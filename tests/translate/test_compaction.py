@@ -1,4 +1,4 @@
-"""Compaction: a summary in the place of what was said, on its own or on the way to an answer."""
+"""Test compaction: a summary replaces the conversation, at its own endpoint or before a response."""
 
 import asyncio
 import json
@@ -16,8 +16,10 @@ from gateway.events import Reasoning, Text
 from gateway.ledger import Ledger
 from gateway.request import Request, Thought, summary
 from support.app import gateway, listening, problem
+from support.conversations import assistant, user
 from support.sse import events
-from support.upstream import CLOSE, COUNTS, DONE, END, HANG, HELLO, chunk, frame, head, said, silent, stream, whole
+from support.upstream import CLOSE, COUNTS, DONE, END, HANG, HELLO, chunk, frame, head, said, stream, whole
+from support.wait import until
 
 BAD = "invalid_request_error"
 COUNTER = "/v1/chat/completions/input_tokens"
@@ -29,14 +31,7 @@ STAND_IN = {"role": "user", "content": "<conversation_summary>They spoke of Oslo
 TOO_LONG = whole({"error": {"message": "maximum context length is 9 tokens", "code": 400}}, status=400)
 
 
-def user(text):
-    return {"role": "user", "content": text}
-
-
-def assistant(text):
-    return {"role": "assistant", "content": text}
-
-
+QUICK = {"grace_seconds": 0.02, "keepalive_seconds": 0.02}
 TALK = [user("Where?"), assistant("In Oslo."), user("And the weather?")]
 
 
@@ -375,24 +370,25 @@ async def test_compaction_before_a_failure_gives_the_status_of_the_failure(strea
 
 
 async def test_compaction_sends_keep_alive_events_and_then_its_failure():
-    slow = [head(type="application/json"), silent(0.5), b'{"choices": [', CLOSE]
-    times = {"grace_seconds": 0.1, "keepalive_seconds": 0.1}
-    async with gateway(slow, stream=times) as site:
-        answer = await site.respond(input=TALK, context_management=compaction_at(1), stream=True)
+    gate = asyncio.Event()
+    slow = [head(type="application/json"), gate, b'{"choices": [', CLOSE]
+    async with listening(slow, stream=QUICK) as site:
+        answer, text = await site.respond_slowly(gate, input=TALK, context_management=compaction_at(1))
         assert len(site.upstream.posts) == 1
-    told = [event["type"].removeprefix("response.") for event in events(answer.text)]
+    told = [event["type"].removeprefix("response.") for event in events(text)]
     assert answer.status_code == 200 and told[0] == "created" and told[-2:] == ["error", "failed"]
-    assert {*told[1:-2]} == {"in_progress"} and 4 <= len(told) < 40
+    assert {*told[1:-2]} == {"in_progress"} and len(told) >= 6
 
 
 async def test_compaction_that_is_slow_is_followed_by_the_response():
     body = json.dumps(said("They spoke of Oslo.")).encode()
-    slow = [head(type="application/json"), silent(0.3), body, END]
+    gate = asyncio.Event()
+    slow = [head(type="application/json"), gate, body, END]
     late = [head(), chunk("It is cold."), chunk(finish="stop"), DONE, END]
-    async with gateway(slow, late, stream={"grace_seconds": 0.1, "keepalive_seconds": 0.1}) as site:
-        answer = await site.respond(input=TALK, context_management=compaction_at(1), stream=True)
+    async with listening(slow, late, stream=QUICK) as site:
+        _, text = await site.respond_slowly(gate, input=TALK, context_management=compaction_at(1))
         assert site.asked["messages"] == [STAND_IN, TALK[-1]]
-    response = events(answer.text)[-1]["response"]
+    response = events(text)[-1]["response"]
     assert (item_types(response), texts(response)) == (["compaction", "message"], ["It is cold."])
 
 
@@ -400,11 +396,9 @@ async def test_compaction_that_is_slow_is_followed_by_the_response():
 async def test_disconnect_ends_the_upstream_call_in_either_round(scripts):
     async with listening(*scripts) as site:
         asked = asyncio.create_task(site.respond(input=TALK, context_management=compaction_at(1)))
-        while len(site.upstream.posts) < len(scripts):
-            await site.upstream.arrived.wait()
-            await asyncio.sleep(0.01)
+        await until(lambda: len(site.upstream.posts), len(scripts))
         asked.cancel()
-        await asyncio.wait_for(site.upstream.gone.wait(), 5)
+        await until(site.upstream.gone.is_set)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Judging an answer by a schema comes to an end, however bad both are: most of these would take years."""
+"""Test that checks of a response against a schema end; most of these would take years."""
 
 import json
 
@@ -11,7 +11,7 @@ from gateway.translate.forms import Form
 
 
 def lattice(depth, word="anyOf"):
-    """Each definition refers to the next one twice."""
+    """Return a schema in which each definition refers to the next one twice."""
     steps = {f"a{i}": {word: [{"$ref": f"#/$defs/a{i + 1}"}] * 2} for i in range(depth)}
     return {"$defs": {**steps, f"a{depth}": {"type": "null"}}, "$ref": "#/$defs/a0"}
 
@@ -70,7 +70,7 @@ def form_of(schema):
 
 
 def check_of(schema, text):
-    """Whether it was judged, and how a text fits."""
+    """Return whether the schema is checked at all, and why a text does not fit."""
     found = form_of(schema)
     return found.judged, found.misfit(text)
 

@@ -1,4 +1,4 @@
-"""A call or a form that has to come, from servers that cannot be told so: what they are asked, and what is made of it."""
+"""Test forced tool calls and response formats for servers that cannot force them: the requests and the responses."""
 
 import json
 
@@ -156,7 +156,7 @@ async def test_tool_call_schema_is_sent_to_ollama(streamed):
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_tool_call_that_is_missing_is_retried_with_a_schema(streamed):
-    """By the other means; what was said first is told to nobody, and counted."""
+    """The client gets only the second response; usage counts both."""
     again = stream(
         *map(chunk, (JSON[:20], JSON[20:])),
         chunk(finish="stop"),
@@ -308,7 +308,7 @@ async def test_logprobs_with_tools_are_asked_for_without_streaming():
 
 @pytest.mark.parametrize("cut", range(1, 9))
 async def test_stop_sequence_ends_the_response_under_any_cut(cut):
-    """Whatever it says after that, and however it is cut."""
+    """Later text, tool calls and finish reasons are dropped."""
     text = "One.\n##Two.##"
     frames = [chunk(text[i : i + cut]) for i in range(0, len(text), cut)]
     after = [chunk(tool_calls=call("weather", "{}", id="c1")), chunk(finish="length")]

@@ -1,4 +1,4 @@
-"""What an answer has to be: whether it is told where it is not, and what is held back until that is known."""
+"""Test promises on a response: the warning if one is not kept, and the events that are held back until then."""
 
 import json
 
@@ -135,7 +135,7 @@ THOUGHT, USED = Reasoning(0, "Hm"), Usage(3, 4)
 
 
 def both_attempts(terms, first, second, **fields):
-    """What is passed on of two answers, and what was asked for the second."""
+    """Return the events sent of two attempts, the messages added for the second, and the warnings."""
     promise, ledger = promise_with(terms, **fields)
     passed = events_after(promise, first)
     assert promise.failed

@@ -1,4 +1,4 @@
-"""Tools that are told of in the prompt (`tools: prompt`): what the model is shown, and what becomes of its answer."""
+"""Test tools that are described in the prompt (`tools: prompt`): the prompt, and the tool calls read from the text."""
 
 import pytest
 from hypothesis import given
@@ -39,7 +39,7 @@ def output(id, content="rain"):
 
 
 def messages_and_warnings(*messages, **fields):
-    """The messages without the offer, and what is listed."""
+    """Return the translated messages and the warnings."""
     ledger = Ledger()
     request = prompted.translate(Request(model="m", messages=messages, **fields), ledger)
     return [*request.messages], ledger.entries()
@@ -105,7 +105,7 @@ def test_prompted_tool_output_is_a_user_message(content, shown):
 
 
 def test_prompted_tool_outputs_are_in_the_order_of_their_calls():
-    """Of two turns, so that a later one does not go before."""
+    """Outputs of two rounds stay in their own round."""
     calls = [{"role": "assistant", "content": None, "tool_calls": [call(a), call(b)]} for a, b in ("ab", "cd")]
     said = messages_and_warnings(
         calls[0], output("b", "2"), output("a", "1"), calls[1], output("d", "4"), output("c", "3")

@@ -1,4 +1,4 @@
-"""Reasoning memory: what clients leave out of the past is given back to the backend, and to nobody else."""
+"""Test reasoning memory: the backend gets back the reasoning that clients leave out, within one tenant."""
 
 import asyncio
 import json
@@ -16,26 +16,19 @@ from gateway.recollection import Listener, lacking, recalled
 from gateway.request import Request
 from gateway.store import tables
 from gateway.store import thoughts as kept
-from support.app import gateway, listening, overheard
+from support.app import bearer, gateway, listening, overheard
+from support.conversations import assistant, user
 from support.sse import events, payloads, text_of
 from support.upstream import DONE, END, HANG, RESET, call, chunk, head, said, stream, whole
+from support.wait import until
 
 HI = whole(said("Hi"))
 ON = {"responses": {"reasoning_memory": True}}
 LOST = Problem(502, "Lost.", "upstream_lost")
 
 
-def user(text):
-    return {"role": "user", "content": text}
-
-
-def assistant(content=None, *ids, **more):
-    calls = [{"id": id, "type": "function", "function": {"name": "f", "arguments": "{}"}} for id in ids]
-    return {"role": "assistant", "content": content, **({"tool_calls": calls} if calls else {}), **more}
-
-
 def answer_events(thought="", text="", *ids, choice=0):
-    """The events of an answer."""
+    """Return the events of a response."""
     said = [Reasoning(choice, thought)] if thought else []
     said += [Text(choice, letter) for letter in text]
     for number, id in enumerate(ids):
@@ -50,7 +43,7 @@ def reasoning_kept(asked, events):
 
 
 def reasoning_recalled(messages, found, **scope):
-    """What the messages of the assistant are given to think again."""
+    """Return the reasoning that each message of the assistant gets back."""
     ledger, request = Ledger(), Request(model="m", messages=tuple(messages))
     after = recalled(request, lacking(messages, **scope), found, ledger)
     changed = after.messages != request.messages
@@ -189,7 +182,7 @@ ARGUMENTS = {"edit": '{"input": "x"}', "shell": '{"commands": ["ls"]}'}
 
 
 def answer_with_call(name, format, streamed):
-    """A model's answer, a thought and a call, in its own words or as its server parses them."""
+    """Return a model's response with reasoning and a tool call, as text or as parsed by its server."""
     arguments = ARGUMENTS.get(name, "{}")
     if format == "native":
         calls = call(name, arguments, id="chatcmpl-tool-8f0c")
@@ -206,7 +199,7 @@ def answer_with_reasoning(text, streamed=False):
 
 
 def reasoning_sent(site):
-    """The reasoning of each message of the assistant that the backend was last shown."""
+    """Return the reasoning of each assistant message in the last upstream request."""
     return [message.get("reasoning_content") for message in site.asked["messages"] if message["role"] == "assistant"]
 
 
@@ -278,7 +271,7 @@ async def test_reasoning_memory_is_off_by_default():
 
 
 async def test_reasoning_memory_is_not_shared_between_tenants():
-    ann, bob = ({"authorization": f"Bearer {name}-{'k' * 20}"} for name in ("ann", "bob"))
+    ann, bob = (bearer(f"{name}-{'k' * 20}") for name in ("ann", "bob"))
     keys = {"keys": [{"name": name, "key": f"{name}-{'k' * 20}"} for name in ("ann", "bob")]}
     past = [user("q"), assistant("Let me see."), user("r")]
     async with gateway(answer_with_reasoning("Let me see."), auth=keys, **ON) as site:
@@ -291,7 +284,7 @@ async def test_reasoning_memory_is_not_shared_between_tenants():
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_reasoning_is_stored_before_its_client_can_continue(streamed):
-    """An agent that answers while it is still being told why the model has stopped."""
+    """An agent continues while the finish reason is still on its way."""
     go_on = asyncio.Event()
     slow = [head(), chunk("Let me see.", reasoning_content=THOUGHT), go_on, chunk(finish="stop"), DONE, END]
     past = [user("q"), assistant("Let me see."), user("r")]
@@ -315,13 +308,11 @@ async def test_reasoning_is_stored_after_the_client_disconnects():
             while "Let me" not in seen:
                 seen += await anext(texts)
         await site.upstream.gone.wait()
-        async with asyncio.timeout(5):
-            while not await is_recalled(site):  # noqa: ASYNC110 - nothing tells when
-                await asyncio.sleep(0.01)
+        await until(lambda: is_recalled(site))
 
 
 async def is_recalled(site):
-    """True if the backend is shown again what was thought before the words that were heard."""
+    """Return True if the backend gets the reasoning for the text that the client received."""
     await site.chat(messages=[user("q"), assistant("Let me"), user("r")])
     return reasoning_sent(site) == [THOUGHT]
 

@@ -1,4 +1,4 @@
-"""What a backend cannot do is offered to it in another shape, and turned back: names, kinds of tools, what is allowed."""
+"""Test the translation of tools that a backend does not know: names, kinds, allowed tools, and the way back."""
 
 import json
 import re
@@ -37,7 +37,7 @@ FUNCTION = {"name": "f", "parameters": {"type": "object", "properties": {}}}
 
 
 def request_with(*tools, calls=(), **fields):
-    """A request for these tools, and with these calls in its past."""
+    """Return a request with these tools, and with these tool calls in its past."""
     called = [{"role": "assistant", "content": None, "tool_calls": [*calls]}] if calls else []
     return Request(model="m", messages=({"role": "user", "content": "q"}, *called), tools=tools, **fields)
 
@@ -51,19 +51,19 @@ def past_call(kind="function", **said):
 
 
 def call(name, *pieces, number=0, choice=0, complete=True):
-    """The events of a call that came in these pieces."""
+    """Return the events of a tool call whose arguments came in these pieces."""
     start = ToolStart(choice, number, f"call_{choice}_{number}", name, signature="s")
     return [start, *(ToolArgs(choice, number, piece) for piece in pieces), ToolEnd(choice, number, complete)]
 
 
 def events_for_client(request, events, ledger=None):
-    """The events as the client's endpoint gets them."""
+    """Return the events that the client's encoder gets."""
     _, filters = translate(request, ledger or Ledger())
     return merge([*feed(filters, events), *close(filters)])
 
 
 def call_for_client(request, name, arguments, complete=True, ledger=None):
-    """Kind, namespace, name and arguments, or input, of a call of the backend's."""
+    """Return kind, namespace, name, and arguments or input of a tool call as the client gets it."""
     events = [*call(name, *singly(arguments), complete=complete), Finish(0, "tool_calls")]
     start, said, end, _ = events_for_client(request, events, ledger)
     assert (start.id, start.signature, end.complete) == ("call_0_0", "s", complete)
@@ -175,7 +175,7 @@ CALLED = st.builds(lambda name: past_call(name=name, arguments="{}"), st.sampled
 @settings(max_examples=4 * EXAMPLES)
 @given(st.lists(FUNCTIONS, max_size=4), st.lists(CALLED, max_size=3), st.sampled_from([None, "required", Named("f")]))
 def test_functions_need_no_translation(tools, calls, choice):
-    """So that nobody need look for what they stand for."""
+    """Callers may skip the translation of plain functions."""
     request, ledger = request_with(*tools, calls=calls, tool_choice=choice), Ledger()
     for one in (naming, custom_input, shims):
         assert one.translate(request, ledger) == (request, [])
@@ -314,7 +314,7 @@ ODD = [  # arguments, the input that they are
 
 
 def inputs(pieces):
-    """The text of a custom call after each of its pieces."""
+    """Return the input of a custom tool call after each of its pieces."""
     _, filters = translate(request_with(tool("edit", "custom")), Ledger())
     said, text = [], ""
     for event in call("edit", *pieces):
@@ -510,7 +510,7 @@ ARGUMENTS = st.sampled_from(["{}", '{"input": "a\\n"}', '{"commands": ["ls"]}', 
 
 @st.composite
 def answers(draw):
-    """What a normaliser may say of one choice, and the same cut otherwise."""
+    """Draw events of one choice, and the same events with other cuts."""
     one, other, number = [], [], 0
     for text, name, arguments in draw(st.lists(st.tuples(st.booleans(), CALLED, ARGUMENTS), max_size=5)):
         if text:

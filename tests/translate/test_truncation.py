@@ -1,4 +1,4 @@
-"""`truncation: auto`: what is left out of a prompt that is too long, and what never is."""
+"""Test `truncation: auto`: the messages that are left out of a long prompt, and those that always stay."""
 
 from itertools import pairwise
 
@@ -10,7 +10,7 @@ from gateway.shortening import versions
 
 
 def request_with(*roles, shorten=True):
-    """One message per letter: s(ystem), u(ser), a(ssistant), t(ool); each says where it stands."""
+    """Return a request with a message per letter: s(ystem), u(ser), a(ssistant), t(ool); each contains its place."""
     names = {"s": "system", "u": "user", "a": "assistant", "t": "tool"}
     messages = tuple({"role": names[role], "content": f"{role}{i}"} for i, role in enumerate("".join(roles)))
     return Request(model="m", messages=messages, shorten=shorten)
