@@ -89,7 +89,7 @@ def test_prefill_is_continued_by_the_kinds_that_can(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_field_order_changes_nothing(kind):
     for asked in BEYOND:
-        if asked.keys() != {"guided_json", "format"}:  # of two foreign words the first holds
+        if asked.keys() != {"guided_json", "format"}:  # the first of these two wins
             told, listed = fields_and_warnings(dict(reversed(asked.items())), kind)
             assert (told, sorted(listed)) == (
                 fields_and_warnings(asked, kind)[0],
@@ -127,7 +127,7 @@ CLIP = {"type": "input_video", "input_video": {"data": "AAAA"}}
 NOVEL = {"type": "smell, sweet", "smell": 1}
 LESS_DETAIL = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA", "detail": "high"}}
 AUDIO_URL = {"type": "audio_url", "audio_url": {"url": "data:audio/wav;base64,AAAA"}}
-# A part; where it is not the same that is sent, what is, and what is listed; or what is refused of it.
+# A part, and by kind the part that is sent instead with its warnings, or the field that is refused.
 PARTS = [
     (IMAGE, {"sglang": (LESS_DETAIL, ["translated:image_url"])}),
     (LESS_DETAIL, {}),

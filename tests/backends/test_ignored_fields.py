@@ -18,7 +18,7 @@ from support.upstream import HELLO, chunk, said, stream, whole
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
 JSON = {"type": "json_object"}
-# A field and its value → what is listed where a server ignores it
+# A field → a value, and the code of the warning if the server ignores the field
 LOST = {
     "frequency_penalty": (1, "dropped"),
     "logit_bias": ({"5": 1}, "dropped"),

@@ -124,7 +124,7 @@ async def test_tool_output_images_are_sent_for_every_kind_and_api(kind):
         assert APART in answer.headers["x-gateway-warnings"]
 
 
-# What the assistant said
+# Assistant messages
 
 SAID = {
     "a refusal beside an image": (
@@ -191,7 +191,7 @@ def test_message_name_lost_by_a_system_message_is_a_warning(late, listed):
     assert messages_and_warnings([{**SYSTEM, "name": "a"}, {**SYSTEM, "name": "a"}, SYSTEM, USER])[1] == []
 
 
-# Templates that are strict
+# Strict templates
 
 STRICT = {
     "the user's are one": ([USER, user("you")], [user("Hi\n\nyou")], [MERGED]),
@@ -243,7 +243,7 @@ def test_messages_of_a_long_run_are_merged_in_linear_time():
     assert len(message["content"]) == 1001 * n - 2
 
 
-# Servers that go on with the last message
+# Servers that continue the last message
 
 ENDS = {
     "one message": ([USER, assistant("x")], [USER, assistant("x")], []),
@@ -281,7 +281,7 @@ async def test_message_policy_comes_from_the_kind_and_the_model():
 
 # Any conversation
 
-WORDS = st.text("αβγ", min_size=1, max_size=3)  # letters that nothing else has
+WORDS = st.text("αβγ", min_size=1, max_size=3)  # letters that occur nowhere else
 PARTS = st.lists(st.one_of(WORDS.map(text), st.sampled_from([PNG, SOUND])), max_size=3)
 CONTENT = WORDS | PARTS
 TURN = st.one_of(

@@ -25,7 +25,7 @@ from support.upstream import HANG, head, whole
 BAD, FAULT = "invalid_request_error", "server_error"
 
 
-# What is answered
+# Responses
 
 
 LONG = "Ein Vogel 🐦 sagt „é“ und \u2028 mehr. " * 40
@@ -34,7 +34,7 @@ ONE_CALL = ("weather", {"city": "Oslo"}, "call_ab12cd34")
 OTHER_CALL = ("clock", {}, "call_ef56gh78")
 HERMES = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
 CHANCES = [{"token": "Hi", "logprob": -0.5, "bytes": [72, 105], "top_logprobs": [{"token": "Hi", "logprob": -0.5}]}]
-ANSWERS = {  # what Ollama sends: the thought, the content, the calls, and how it ends
+ANSWERS = {  # the lines of Ollama: reasoning, content, tool calls, finish reason
     "text": (Turn([says("Hi")]), "", "Hi", [], "stop"),
     "text in pieces": (Turn([says("H"), says("i"), says(" you")]), "", "Hi you", [], "stop"),
     "long text": (Turn([says(LONG[i : i + 7]) for i in range(0, len(LONG), 7)]), "", LONG, [], "stop"),
@@ -88,7 +88,7 @@ ANSWERS = {  # what Ollama sends: the thought, the content, the calls, and how i
     "a thought in the text": (Turn([says("<think>Hm</think>"), says("Hi")]), "Hm", "Hi", [], "stop"),
     "no counts": (Turn([says("Hi")], prompt=0, written=0), "", "Hi", [], "stop"),
 }  # fmt: skip
-UNLIKE = {  # one index for all of them, or arguments that Ollama never has
+UNLIKE = {  # one index for all calls, or arguments that Ollama never sends
     "calls of one id", "the same call twice without ids", "calls in lines of their own", "arguments as a text",
     "no arguments at all",
 }  # fmt: skip
@@ -159,7 +159,7 @@ async def test_ollama_v1_gives_the_same_response(name):
         assert set(one.server.paths) == {"/v1/chat/completions"}
 
 
-# Bytes, however they are cut
+# Bytes under every cut
 
 
 def events_and_warnings(pieces, format="native", whole=False, broken=None, limit=8 << 20):
@@ -201,7 +201,7 @@ def test_ollama_events_have_reasoning_text_and_tool_calls():
     ("counts", "usage", "listed"),
     [
         ({}, Usage(7, 2), []),
-        ({"prompt": 0}, Usage(10, 2), ["estimated:usage"]),  # all of it was in the cache
+        ({"prompt": 0}, Usage(10, 2), ["estimated:usage"]),  # the whole prompt was in the cache
         ({"written": 0}, Usage(7, 0), []),
         ({"prompt": 0, "written": 0}, Usage(10, 1), ["estimated:usage"]),
     ],
@@ -298,7 +298,7 @@ async def test_ollama_usage_is_sent():
         assert (await one.respond()).json()["usage"]["output_tokens"] == 3
 
 
-# What goes wrong
+# Failures
 
 
 async def error_of(one, **fields):

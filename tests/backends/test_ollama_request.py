@@ -18,7 +18,7 @@ from support.ollama_gateway import CITY, FLAT, PIXEL, TOOLS, USER, site
 
 BAD = "invalid_request_error"
 HI = Turn([says("Hi")])
-AN_OBJECT = Turn([says("{}")])  # whatever form it was to have
+AN_OBJECT = Turn([says("{}")])  # fits any format
 ASKED = {"model": NAME, "messages": HELLO_MESSAGES, "stream": True, "truncate": False}
 NOTHING = {"type": "object", "properties": {}}
 WEATHER = TOOLS[0]
@@ -105,7 +105,7 @@ async def test_ollama_whole_response_is_asked_for_without_streaming():
         assert one.server.asked == [{**ASKED, "stream": False}]
 
 
-# How much to think
+# Reasoning effort
 
 
 SWITCH = "translated:chat_template_kwargs"
@@ -286,7 +286,7 @@ async def test_ollama_message_part_that_is_unsupported_is_refused():
         assert "'video_url'" in answer.json()["error"]["message"]
 
 
-# An answer that begins with what the client says
+# Prefills
 
 
 async def test_ollama_response_continues_the_last_message():

@@ -43,5 +43,5 @@ def test_upstream_request_cases_cover_every_field_with_a_verdict():
         if isinstance(value, dict)
         for member in value
     }
-    assert known - told == {"messages", "model"}  # which every request has
+    assert known - told == {"messages", "model"}  # every request has these
     assert len(known) > 80

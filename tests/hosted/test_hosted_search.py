@@ -60,7 +60,7 @@ def test_web_search_query_has_the_form_of_each_service():
     assert asked["brave"].params["country"] == "NO" and not is_page("https://a.example/\u202egnp.exe")
 
 
-# Text
+# Untrusted text
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_program_output_keeps_its_markup_except_template_tokens(text, told):
 @given(st.text(alphabet="<|/>untrusted \u200b\x00[]INST"))
 def test_untrusted_text_cannot_end_its_fence(text):
     fence = fenced(plain(text))
-    assert fence.count("</untrusted>") == 2 and fence.endswith("\n</untrusted>")  # the note names it, too
+    assert fence.count("</untrusted>") == 2 and fence.endswith("\n</untrusted>")  # the note names the tag, too
 
 
 def test_untrusted_text_that_is_too_long_is_cut():
@@ -176,7 +176,7 @@ def test_source_has_one_number():
     assert known.number(Source("New", "https://c.example/")) == 3 and known.numbered(3) and not known.numbered(4)
 
 
-# What the model is told
+# Tool outputs
 
 
 def test_web_page_without_a_title_has_its_address():

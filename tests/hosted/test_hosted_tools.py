@@ -175,7 +175,7 @@ def test_hosted_call_item_ends_as_soon_as_it_can():
     (ended, begun) = (site.loop.answered([]), site.loop.feed(Usage(0, 0)))
     assert ended == [] and len(begun) == 1
     told = site.loop.answered([Result("c0", "x", {"output": "x"})])
-    assert isinstance(told[0], HostedEnd) and len(told) == 5  # and all of the next but its end
+    assert isinstance(told[0], HostedEnd) and len(told) == 5  # and all of the next item except its end
     assert isinstance(site.loop.answered([Result("c1", "y", {"output": "y"})])[-1], HostedEnd)
 
 
@@ -234,7 +234,7 @@ def test_hosted_calls_of_a_model_that_ignores_the_limit_are_dropped():
     assert items_in_brief(response) == [("mcp_call", 'find of {"q":"a"}'), ("message", "Wait.")] and len(site.ran) == 1
 
 
-# Calls that come to nothing
+# Failed calls
 
 
 def test_hosted_call_with_invalid_json_fails_for_client_and_model():
@@ -401,7 +401,7 @@ def test_mcp_list_is_sent_with_the_first_output():
     assert b"mcp_list_tools.completed" in site.sent
 
 
-# What is offered
+# Offered tools
 
 
 @pytest.mark.parametrize(

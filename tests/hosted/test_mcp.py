@@ -164,7 +164,7 @@ async def test_mcp_approval_runs_the_call_once(replayed):
         made = response["output"][0]
         assert (made["approval_request_id"], made["output"]) == (request["id"], "heard a")
         assert site.asked["messages"][-1]["content"] == "heard a" and server.calls == [("echo", "a")]
-        # and the one after that, which repeats nothing
+        # the request after that runs no call
         await site.respond(previous_response_id=response["id"], input="more", tools=[ASKING])
         assert server.calls == [("echo", "a")]
         if not replayed:
@@ -214,7 +214,7 @@ async def test_mcp_approval_of_a_tool_that_is_not_offered_runs_nothing():
             assert "not available" in site.asked["messages"][-1]["content"] and server.calls == []
 
 
-# Who may name a server
+# Servers that the client names
 
 
 async def test_mcp_server_of_the_client_needs_the_permission_of_the_operator(caplog):
@@ -240,7 +240,7 @@ async def test_mcp_server_of_the_client_needs_the_permission_of_the_operator(cap
             async with gateway(HELLO, tools={"mcp": {"hosts": hosts, "networks": networks}}) as site:
                 answer = await site.respond(tools=[mine])
                 assert answer.headers["x-gateway-warnings"] == "dropped:tools.mcp" and "tools" not in site.asked
-        async with gateway(HELLO, tools={"mcp": {"hosts": ["*"]}}) as site:  # but not into our own network
+        async with gateway(HELLO, tools={"mcp": {"hosts": ["*"]}}) as site:  # the private network stays closed
             answer = await site.respond(tools=[mine])
             (listed,) = of_type(checked_whole(answer.content), "mcp_list_tools")
             assert listed["error"] == "The server cannot be reached." and listed["tools"] == []
@@ -292,7 +292,7 @@ async def test_mcp_server_label_and_namespace_have_to_differ():
         assert problem(await site.respond(tools=[MCP, namespace]))[2:] == ("invalid_value", "tools")
 
 
-# The other transports
+# Other transports
 
 
 async def test_mcp_server_may_be_a_program():
@@ -366,7 +366,7 @@ async def test_mcp_tools_are_not_offered_to_other_models():
         assert "tools" not in site.asked and server.heads == []
 
 
-# What is left
+# Memory
 
 
 @pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])

@@ -275,7 +275,7 @@ async def test_mcp_session_that_is_closed_fails_its_callers():
         await session.close()
 
 
-# The client, and the gateway itself
+# Clients, jobs and restarts
 
 
 @pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])

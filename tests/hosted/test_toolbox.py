@@ -111,7 +111,7 @@ def test_hosted_item_has_the_fields_of_its_provider():
     assert isinstance(end, HostedEnd) and bytes(end.item) == b'{"action":1}'
 
 
-# Without them
+# Responses without hosted tools
 
 
 @pytest.mark.parametrize(

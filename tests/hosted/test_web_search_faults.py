@@ -61,7 +61,7 @@ async def test_web_search_service_with_a_bad_answer_fails_the_call(name):
 
 async def test_web_search_service_that_is_down_fails_the_call():
     with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))  # and not listening: a connection is refused
+        bound.bind(("127.0.0.1", 0))  # not listening: connections are refused
         tools = {"web_search": {"service": "searxng", "url": f"http://127.0.0.1:{bound.getsockname()[1]}"}}
         async with gateway(calling(ASK), HELLO, tools=tools) as site:
             made, why = await call_and_tool_output(site)
@@ -87,7 +87,7 @@ async def test_web_search_results_that_are_too_long_are_cut():
         answer = await site.respond(tools=[SEARCH], stream=True)
         checked(answer.content)
         assert len(told(site)[0]) < 2100 and "truncated:web_search_call.results" in answer.text
-        assert told(site)[0].count("</untrusted>") == 2  # the note names it, and the fence ends with it
+        assert told(site)[0].count("</untrusted>") == 2  # one in the note, one at the end of the fence
 
 
 @pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])
@@ -210,7 +210,7 @@ def test_web_page_reader_program_prints_the_text(monkeypatch, capfdbinary):
     assert reading.read("Text.", "https://a.example/").strip() == "Text."
 
 
-# What is left
+# Memory
 
 
 @pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])

@@ -66,7 +66,7 @@ def test_whole_body_has_the_events_of_its_stream():
     assert sorted(map(repr, of_body)) == sorted(map(repr, events_of(chunks)))
 
 
-# What backends write in place of the API's own words
+# Fields of backends that differ from the API
 
 
 @pytest.mark.parametrize("field", ["reasoning", "reasoning_content", "reasoning_text", "thinking"])
@@ -281,7 +281,7 @@ def test_choices_are_kept_apart():
     ]  # fmt: skip
 
 
-# Calls that the backend found
+# Tool calls that the backend parsed
 
 
 def test_reasoning_chunk_releases_text_that_was_held_back():

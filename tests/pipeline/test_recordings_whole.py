@@ -21,7 +21,7 @@ MARKS = (
     "<function=", "<parameter=", "</parameter>", "</function>", ">\n",
 )  # fmt: skip
 THOUGHT = re.compile(r"<think>(.*?)(?:</think>|\Z)", re.DOTALL)
-# Cut off by the server in its thought, the model thinks on in its answer and ends that with a tag.
+# The server cuts the reasoning off; the model continues it in the content and ends it with a tag.
 THINKS_ON = "llamacpp/reasoning_budget_stream"
 THOUGHTS, ANSWER = ("reasoning_content", "reasoning"), ("content",)
 

@@ -110,7 +110,7 @@ def test_chunk_template_gives_up_if_chunks_have_no_common_form():
     assert len(lessons) == template._PATIENCE
 
 
-# Runs of them in one read
+# Several chunks in one read
 
 FRAMES = [
     *[lambda word, shape=shape: b"data: %b\n\n" % shape(word) for shape in SHAPES],
@@ -118,7 +118,7 @@ FRAMES = [
     lambda word: b"data:%b\n\n" % payload({"content": word}),
     lambda word: b"event: x\ndata: %b\n\n" % payload({"content": word}),
     lambda word: b": %b\n\n" % payload({"content": word}),
-    lambda word: b"data: %b" % payload({"content": word}),  # nothing between it and the next one
+    lambda word: b"data: %b" % payload({"content": word}),  # no empty line before the next frame
     lambda word: b"data: %b\n\n" % payload({"content": "raw"}).replace(b"raw", word.encode()),
     lambda word: b"data: %b\n\n" % payload({"content": "raw"}).replace(b'"raw"', b' "\xff" '),
     lambda word: b"data: %b\n\n" % payload({"content": "raw"}).replace(b"raw", b"\\ud83d"),
@@ -162,7 +162,7 @@ def test_chunk_of_a_known_form_is_read_without_decoding():
         b"data: %b\n\n" % payload({"content": word}) for word in ("one", "two", "drei é", "x")
     ]
     decoder.decode(first[6:-2])
-    assert decoder.known is None  # what stands around payloads has not been seen
+    assert decoder.known is None  # the bytes around payloads are unknown yet
     assert decoder.run(second, 0, SSE) == ([Text(0, "two")], len(second))
     assert decoder.known == Text(0, "")
     read = decoder.alone(len(third))

@@ -287,7 +287,7 @@ def test_encoder_handles_every_event(stream):
     assert set(ev.Event.__args__) == set(arms)
 
 
-# What the SDK makes of it
+# The SDK
 
 PIECES = [
     chunk(content="hello <tool_"), chunk(content='call>{"name": "f", "arguments": {"a": "é'), chunk(content='"}}</tool_call>'),

@@ -43,7 +43,7 @@ ONE = [thinking("Hm.", "s")]
 TWO = [thinking("Hm.", "s"), redacted("d"), thinking("So.", "t")]
 TWO_EVENTS = [signed_reasoning("Hm.", "s"), HIDDEN, signed_reasoning("So.", "t")]
 
-# What an upstream's deltas mean, whichever way it repeats itself.
+# Deltas of an upstream in several styles, and their events.
 THOUGHTS = {
     "pieces, their text also in the field for reasoning": (
         [
@@ -208,7 +208,7 @@ def test_chunk_of_a_learned_form_with_signatures_means_the_same_as_decoded(chunk
         assert learning.decode(payload) == decoding._decoded(payload)
 
 
-# Calls
+# Tool calls
 
 FORMS = {
     "LiteLLM": {"provider_specific_fields": {"thought_signature": "sig"}},

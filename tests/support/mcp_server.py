@@ -20,8 +20,6 @@ from sse_starlette.sse import AppStatus
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from support.app import running
-
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 TOOL = {"name": "echo", "inputSchema": {"type": "object"}}
 
@@ -83,7 +81,7 @@ class Toys:
                 self.heads.append({name.decode(): value.decode() for name, value in scope["headers"]})
             await app(scope, receive, send)
 
-        async with running(heard) as url:
+        async with _running(heard) as url:
             self.url = f"{url}/sse" if sse else f"{url}/mcp"
             yield self
 
@@ -153,9 +151,16 @@ class Liar:
 
     @asynccontextmanager
     async def listening(self):
-        async with running(self) as url:
+        async with _running(self) as url:
             self.url = f"{url}/mcp"
             yield self
+
+
+def _running(app):
+    """Serve an application; as a program this module does without the gateway, which takes long to import."""
+    from support.app import running
+
+    return running(app)
 
 
 @asynccontextmanager

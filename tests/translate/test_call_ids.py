@@ -90,11 +90,11 @@ def test_tool_call_ids_that_fit_are_passed_unchanged(ids, messages):
 
 
 RENEWED = [
-    # ids of the family that are those of another tool, or of no place
+    # ids of the family with another tool, or without a place
     (["functions.g:0"], ["functions.f:0"]),
     (["functions.f:"], ["functions.f:0"]),
     (["functions.f:x"], ["functions.f:0"]),
-    # what fits is kept, and what does not makes way
+    # ids that fit are kept, others are replaced
     (["x", "functions.f:0"], ["functions.f:0", "functions.f:1"]),
     (["functions.f:1", "x"], ["functions.f:1", "functions.f:2"]),
     # one id for two calls

@@ -55,7 +55,7 @@ def item_types(response):
     return [item["type"] for item in response["output"]]
 
 
-# what a model goes on from
+# The compacted conversation
 
 calls = st.integers(1, 3).map(
     lambda n: [assistant("I look."), *[{"role": "tool", "content": f"{i}"} for i in range(n)]]

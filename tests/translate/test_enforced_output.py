@@ -195,7 +195,7 @@ async def test_tool_call_is_not_retried_after_streamed_output():
     thought = stream(chunk(reasoning_content="Hm"), chunk("No."), chunk(finish="stop"), frame(choices=[], usage=usage))
     async with gateway(
         [thought[0], b"".join(thought[1:-1]), thought[-1]]
-    ) as site:  # at once, so that the head can tell of it
+    ) as site:  # in one packet, so that the warning is in the headers
         answer = await site.chat(tools=TOOLS, tool_choice="required", stream=True)
         assert len(site.upstream.posts) == 1
     assert text_of(answer.text) == "No."

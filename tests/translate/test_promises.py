@@ -64,7 +64,7 @@ def events_after(promise, events):
         (FORCED, CALL, []),
         (FORCED, text_events("I", " shall"), NO_CALL),
         (FORCED, [Reasoning(0, "Hm"), Finish(0, "stop")], NO_CALL),
-        (FORCED, [Reasoning(0, "Hm"), Finish(0, "length")], []),  # it may have come to that
+        (FORCED, [Reasoning(0, "Hm"), Finish(0, "length")], []),  # the call may have been cut off
         (FORCED, text_events("\n", reason="length"), []),
         (FORCED, text_events("I", reason="length"), NO_CALL),
         (FORCED, text_events("I", reason="content_filter"), []),
@@ -93,7 +93,7 @@ def events_after(promise, events):
             {"rest": schema_format({"type": 7})},
             text_events("3"),
             NO_FORM,
-        ),  # nothing fits, or does not, what is no schema
+        ),  # no text fits an invalid schema
         ({"rest": schema_format({"$ref": "file:///etc/hostname"})}, text_events("3"), NO_FORM),
         ({"rest": schema_format({"$ref": "#/nowhere"})}, CALL, NO_FORM),
         (
@@ -121,7 +121,7 @@ def test_promise_that_is_not_kept_is_a_warning(fields, events, entries):
         {**FORCED, "tool_choice": "none"},
         {**FORCED, "allowed": frozenset()},
         {"rest": OBJECT, "generates": False},
-        {"rest": OBJECT, "messages": ({"role": "assistant", "content": "{"},)},  # the rest of one
+        {"rest": OBJECT, "messages": ({"role": "assistant", "content": "{"},)},  # the response is the rest of an object
         {"rest": {"guided_json": 7, "think": True, "stop": "."}},
         {"rest": {"response_format": {"type": "text"}}},
     ],
@@ -238,7 +238,7 @@ def test_tool_call_releases_the_events_that_were_held_back():
 def test_reasoning_of_a_stream_is_held_back_only_if_the_terms_need_it(terms, fields, waits):
     promise, ledger = promise_with(terms, stream=True, **fields)
     assert events_after(promise, [THOUGHT]) == ([] if waits else [THOUGHT])
-    if not waits:  # and then it is too late to ask again
+    if not waits:  # then a retry is impossible
         assert events_after(promise, text_events("I")) == text_events("I")
         assert promise.failed is None and ledger.entries()
 

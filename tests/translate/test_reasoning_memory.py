@@ -51,7 +51,7 @@ def reasoning_recalled(messages, found, **scope):
     return [message.get("reasoning_content") for message in after.messages if message["role"] == "assistant"]
 
 
-# What is kept of an answer is found for the message that is made of it
+# Keys of reasoning
 
 
 @pytest.mark.parametrize(
@@ -167,12 +167,12 @@ def test_reasoning_is_found_for_every_turn_of_a_conversation(turns):
     assert reasoning_recalled(messages, found) == [f"thought {place}" for place in range(len(turns))]
 
 
-# An agent that leaves out what the model thought
+# Agents that leave out reasoning
 
 FORMATS = {"native": "native", "parsed here": "hermes_json"}
 THOUGHT = "I have to look first."
 FIND = {"type": "function", "name": "find", "parameters": {"type": "object", "properties": {}}}
-OFFERED = {  # what the model calls it → the tool, and the type of its call
+OFFERED = {  # the name for the model → the tool, and the type of its call
     "find": (FIND, "function_call"),
     "edit": ({"type": "custom", "name": "edit"}, "custom_tool_call"),
     "shell": ({"type": "shell"}, "shell_call"),

@@ -76,7 +76,7 @@ def flat_names(request):
     return [tool.name for tool in lowered.tools]
 
 
-# The onion
+# All translations
 
 
 def test_request_of_plain_functions_is_passed_unchanged():
@@ -346,7 +346,7 @@ def test_custom_tool_input_of_any_arguments_is_the_same_under_any_cut(arguments,
     assert inputs(cut(data, arguments))[-1] == inputs([arguments])[-1]
 
 
-PATTERNS = [  # a regex, what all of the input has to match
+PATTERNS = [  # a regex, the pattern for the whole input
     ("[0-9]+", "^([0-9]+)$"),
     ("^[0-9]+$", "^([0-9]+)$"),
     ("yes|no", "^(yes|no)$"),
@@ -425,7 +425,7 @@ def test_custom_tool_calls_of_the_past_are_function_calls():
     assert filters == []
 
 
-# Which calls count
+# Allowed tools
 
 
 def numbers_and_names(events):
@@ -497,7 +497,7 @@ def test_usage_estimate_counts_no_output_of_a_prompt_that_is_only_read():
     assert events_of([chunk(content="a word"), chunk("length")], filters=filters) == [Finish(0, "stop"), Usage(10, 0)]
 
 
-# Any of it
+# Properties
 
 EVERYTHING = request_with(
     tool("f"), tool("edit", "custom", "code"), tool("shell", "shell"), tool("apply_patch", "apply_patch"),

@@ -60,6 +60,6 @@ def test_truncation_versions_get_shorter_by_whole_groups(roles):
         assert all(f"s{i}" in kept for i, role in enumerate(roles) if role == "s")
         users = [f"u{i}" for i, role in enumerate(roles) if role == "u"]
         assert not users or users[-1] in kept
-        for i, role in enumerate(roles):  # an output stands with what it stood behind
+        for i, role in enumerate(roles):  # an output stays with the message before it
             if role == "t" and i:
                 assert (f"t{i}" in kept) == (f"{roles[i - 1]}{i - 1}" in kept) or roles[i - 1] == "s"
