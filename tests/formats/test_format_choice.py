@@ -111,7 +111,7 @@ def test_formats_have_a_profile_unless_they_are_nameless():
     assert {profile.format for profile in profiles()} == set(FORMATS) - nameless
 
 
-# By its template
+# By template
 
 
 def test_format_is_chosen_by_the_signs_of_a_template():
@@ -198,7 +198,7 @@ def test_format_auto_reads_the_examples_of_all_formats_but_four():
     assert {name for name, same in told.items() if not same} == {"apriel", "functionary32", "gigachat3", "hunyuan_a13b"}
 
 
-# How the answer begins
+# Open reasoning
 
 
 THINKING = "I think.\n</think>\n\nYes."
@@ -270,7 +270,7 @@ async def test_format_is_chosen_by_the_root_of_a_served_name():
         assert format_header(await site.chat(model="odd", stream=True, headers=DEBUG)).startswith("auto; ")
 
 
-# What the backend is asked for it
+# Fields added to the upstream request
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ async def test_special_tokens_are_kept_for_formats_that_need_them(kind, format, 
         await site.chat(stream=True, skip_special_tokens=True)
         assert site.asked.get("skip_special_tokens") is (
             None if kind == "llamacpp" else True
-        )  # which knows no such thing
+        )  # llama.cpp has no such field
 
 
 async def test_tool_call_ids_fit_the_template_of_mistral():
@@ -322,7 +322,7 @@ async def test_response_template_of_the_operator_is_used():
         assert site.asked["skip_special_tokens"] is False
 
 
-# A call that has to come
+# Forced tool calls
 
 
 @pytest.mark.parametrize("streamed", [True, False])
@@ -352,7 +352,7 @@ async def test_json_without_a_forced_tool_call_stays_text():
         assert parts_of(await site.chat(stream=True, tools=TOOLS))[1] == '{"name": "Ann", "arguments": {}}'
 
 
-# A message that goes on
+# Prefills
 
 
 BEGUN = "<think>\nI see.\n</think>\n\nIt is "

@@ -21,9 +21,9 @@ from support.format_literals import tags
 OFFERED = Context({"f": {"properties": {"a": {"type": "string"}, "o": {}}}})
 DELTA = 4  # characters
 SMALL, LARGE, MANY, HUGE = 128, 1 << 10, 64 << 10, 1 << 20
-FACTOR = 2  # the most that a character may cost more in the larger text
+FACTOR = 2  # the largest ratio of the costs per character
 PIECES = ("a[i] = x;\n", "<", " ", "\n", "\\\\", '\\"', "{", '"')
-TAGS = 4  # of a format's own, at most
+TAGS = 4  # of a format, at most
 WHERE = "Paris"
 
 
@@ -157,7 +157,7 @@ def test_format_work_per_character_is_flat_up_to_a_megabyte(format, where, piece
     assert work(format, huge, 16 * DELTA) < work(format, many, 16 * DELTA) * ratio
 
 
-DEEP = 1200  # more than Python's own limit
+DEEP = 1200  # more than Python's recursion limit
 NESTING = (
     '{"function": ',
     '{"function": {"name": "f", "arguments": ',

@@ -209,7 +209,7 @@ def test_text_without_a_tag_stays_text(format):
         check()
 
 
-# The edges of the core
+# Edge cases of readers and markers
 
 
 def test_markers_find_the_longer_of_two():

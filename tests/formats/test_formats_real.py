@@ -31,6 +31,8 @@ ASKED = (
     "functionary32",
 )  # fmt: skip
 SLOTS = 4
+LONG = 600  # seconds; the fixture asks for all formats at once
+pytestmark = pytest.mark.timeout(LONG)
 
 
 @pytest.fixture(scope="module")
@@ -42,14 +44,14 @@ def answers():
         config = {"backends": {"raw": {"kind": "llamacpp", "url": server}}, "models": models}
         app = create_app(parse(json.dumps(config), "real.yaml", {}, names()))
         with listening(app) as url:
-            httpx.get(f"{url}/health").raise_for_status()  # it has begun
+            httpx.get(f"{url}/health").raise_for_status()  # the application has started
             app.state.directory.backends["raw"].kind = replace(KINDS["llamacpp"], refuses_tools=True)
             yield asyncio.run(_all_answers(url))
 
 
 async def _all_answers(url):
     free = asyncio.Semaphore(SLOTS)
-    async with AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=100) as client:
+    async with AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=LONG) as client:
 
         async def answer(name):
             grammar = f"root ::= {json.dumps(FORMATS[name].example, ensure_ascii=False)}"

@@ -57,7 +57,7 @@ class CountedSteps:
 def test_passage_does_not_resume_a_waiting_format(verb, passing, stopping):
     steps = CountedSteps(verb)
     assert steps.feed(*passing) == 0 and steps.said == passing
-    for text in stopping:  # the first goes the long way, and the second as long as something waits
+    for text in stopping:  # both resume the format: the second while the first is held
         assert steps.feed(text) == 1
     assert steps.feed(*passing) == 0
     assert steps.read.offset == sum(map(len, [*passing, *stopping, *passing])) == steps.read.fed

@@ -339,7 +339,7 @@ def test_response_template_takes_the_tool_call_id_from_the_text():
     ]] == ["k1", "7", "call_0"]  # fmt: skip
 
 
-# What is wrong in one
+# Errors
 
 
 def errors_of(field=None, **template):
@@ -454,7 +454,7 @@ def test_response_template_errors_are_reported_together():
     ]  # fmt: skip
 
 
-# Where one is found
+# Template files
 
 
 @pytest.mark.parametrize("held", [GLM, {"response_template": GLM, "eos_token": "x"}, {"response_schema": GLM}])

@@ -19,8 +19,12 @@ SITUATIONS = json.loads((Path(__file__).parent / "situations.json").read_text())
 TOOLS = SITUATIONS["tools"]
 OFFERED = Context(TOOLS)
 LONG = 10_000  # characters
-PLACES = 4  # cuts of a text, where not all are tried
-FULL = ("a whole turn", "text, then calls", "text alone")  # where all are: in the first of them that a format can say
+PLACES = 4  # cuts of a text, if not all are tried
+FULL = (
+    "a whole turn",
+    "text, then calls",
+    "text alone",
+)  # all cuts are tried for the first of these that a format can write
 JSON_TYPES = {bool: "boolean", int: "integer", float: "number", dict: "object", list: "array", str: "string"}
 
 

@@ -22,7 +22,7 @@ def either(*types):
     return {"type": list(types)}
 
 
-# text → JSON, or None where it stays the string that it is
+# text → JSON, or None if the value stays a string
 TABLE = [
     # a string is a string
     (STRINGS, "12345", None),
@@ -92,7 +92,7 @@ TABLE = [
     (OBJECT, "{(1, 2): 3}", None),
     (OBJECT, '{"key": unclosed', None),
     (OBJECT, "null", "null"),
-    # one of several: what is not a string first
+    # unions: other types come before strings
     (either("string", "number"), "42.5", "42.5"),
     (either("string", "number"), "hello", None),
     (either("number", "string"), "42.5", "42.5"),
@@ -123,7 +123,7 @@ TABLE = [
     ({"allOf": [STRINGS, {"minLength": 3}]}, "5", None),
     ({"type": "integer", "nullable": True}, "null", "null"),
     ({"type": "string", "nullable": True}, "null", "null"),
-    # types that only the values, or the members, tell
+    # types derived from values or members
     ({"enum": [1, "one"]}, "1", "1"),
     ({"enum": [1, "one"]}, "one", None),
     ({"enum": ["1", "2"]}, "1", None),
@@ -134,7 +134,7 @@ TABLE = [
     ({"type": "string", "enum": [1]}, "1", None),
     ({"properties": {"k": STRINGS}}, "{'k': 'v'}", '{"k": "v"}'),
     ({"items": STRINGS}, "['v']", '["v"]'),
-    # somewhere else in the tool
+    # references
     ({"$ref": "#/$defs/Count"}, "5", "5"),
     ({"$ref": "#/$defs/Count"}, "x", None),
     ({"$ref": "#/$defs/a~1b~0c"}, "True", "true"),
@@ -143,7 +143,7 @@ TABLE = [
     ({"$ref": "#/$defs/missing"}, "[5]", "[5]"),
     ({"$ref": "https://example.com/schema"}, "5", "5"),
     ({"$ref": 5}, "5", "5"),
-    # anything
+    # any type
     ({}, "5", "5"),
     ({}, "True", "true"),
     ({}, "null", "null"),
