@@ -5,10 +5,11 @@ import json
 import pytest
 
 from support.app import gateway, problem
+from support.mcp_requests import calling
 from support.responses_events import checked, checked_whole
 from support.search_services import KEY, says, searching
 from support.upstream import HELLO
-from support.web_search import calling, saying, told
+from support.web_search import saying, told
 
 FILES = {"type": "file_search", "vector_store_ids": ["vs_1", "vs_2"]}
 ASK = ("file_search__search", {"query": "holidays"})

@@ -9,10 +9,11 @@ from gateway import demo
 from gateway.config import parse
 from gateway.formats import names
 from support.app import listening as site_of
+from support.mcp_requests import calling
 from support.mcp_server import operators, toys
 from support.search_services import Searching, searching
 from support.threaded_gateway import listening, served
-from support.web_search import ASK, CITED, SEARCH, calling
+from support.web_search import ASK, CITED, SEARCH
 
 TOYS = {"type": "mcp", "server_label": "toys", "require_approval": "never", "allowed_tools": ["echo"]}
 REAL = """

@@ -5,11 +5,12 @@ import json
 import pytest
 
 from support.app import gateway, problem
+from support.mcp_requests import calling
 from support.responses_events import checked, checked_whole
 from support.search_services import KEY, OSLO, ROME, says, searching
 from support.sse import payloads, text_of
 from support.upstream import HELLO
-from support.web_search import ASK, CITED, SEARCH, asking, calling, opening, saying, told
+from support.web_search import ASK, CITED, SEARCH, asking, opening, saying, told
 
 
 @pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])

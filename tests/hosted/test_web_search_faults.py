@@ -18,11 +18,12 @@ from gateway.server.tools.pages import Pages
 from gateway.server.tools.target import ServerFailed
 from support.app import gateway, listening
 from support.jobs import ended
+from support.mcp_requests import calling
 from support.responses_events import checked, checked_whole
 from support.search_services import HERE, OSLO, answer, endless, never, says, searching
 from support.upstream import HELLO
 from support.wait import until
-from support.web_search import ASK, SEARCH, asking, calling, opening, told
+from support.web_search import ASK, SEARCH, asking, opening, told
 
 
 async def call_and_tool_output(site):

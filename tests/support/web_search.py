@@ -1,20 +1,10 @@
 """Models that search the web, and what they are told."""
 
-import json
-
-from support.upstream import COUNTS, call, chunk, frame, stream
+from support.upstream import COUNTS, chunk, frame, stream
 
 SEARCH = {"type": "web_search"}
 
 ASK = ("web_search__search", {"query": "capitals"})
-
-
-def calling(*made):
-    said = [
-        chunk(tool_calls=call(name, json.dumps(arguments), place=place, id=f"call_{place}"))
-        for place, (name, arguments) in enumerate(made)
-    ]
-    return stream(*said, chunk(finish="tool_calls"), frame(choices=[], usage=COUNTS))
 
 
 def saying(*pieces):
