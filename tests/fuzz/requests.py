@@ -167,13 +167,16 @@ def _id(prefix):
 # What they begin with
 
 
+_REQUESTS = TESTS / "backends" / "requests"
+
+
 @cache
 def asks(path):
     """The bodies that other tests ask with at a path."""
     bare = {"messages": [{"role": "user", "content": "Hello"}]} if path == _CHAT else {"input": "Hello"}
     found = [
         {"model": "m", **bare, **case["asks"]}
-        for file in sorted((TESTS / "backends" / "requests").rglob("*.json"))
+        for file in sorted((*_REQUESTS.glob("*.json"), *_REQUESTS.glob("clients/*.json")))
         for case in _cases(json.loads(file.read_text("utf-8")))
         if case.get("path", _RESPONSES if file.stem == "responses" else _CHAT) == path
     ]

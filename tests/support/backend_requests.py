@@ -1,18 +1,22 @@
-"""What every kind of server is asked: for the requests of real clients, for all that messages hold, for each field.
+"""What each kind of backend is asked: for requests of real clients, for all that messages hold, for each field.
 
-The requests are in upstream/, each with what comes of it; kinds of which the same is to be said stand together.  A body
-is told by how it differs from another one: in clients/ and messages.json from that for `openai`, which is there as a
-whole; in fields.json and responses.json from the same kind's for a request without these fields.
+The requests are in tests/backends/requests/.  What becomes of them is in kinds/, one file a kind, so that a new kind adds
+a file.  A body is told by how it differs from another one: for the requests of clients/ and messages.json from that
+of the kind `openai`, which is there as a whole; for fields.json and responses.json from the same kind's body for a
+request without these fields.
 
+A request:
     asks      the client's request, or the fields that it has besides a question
-    path      where it is sent to; without one it is a chat completion, in responses.json a response
+    path      where it is sent to; by default chat completions, in responses.json Responses
     model     how the model is configured, where that matters
     before    a response that this one goes on from
-    body      what the server is asked, but for the model's name
+
+What becomes of it:
+    body      what the backend is asked, but for the model's name
     says      the members of the body that are others or more, by their paths
     lacks     the paths of those that are missing
-    listed    the ledger
-    refused   status, code and param of the error; the server is asked nothing
+    listed    the warnings
+    refused   status, code and param of the error; the backend is asked nothing
 """
 
 import asyncio
@@ -30,13 +34,12 @@ from support.ollama import NAME, Turn, ollama, says
 from support.paths import TESTS
 from support.upstream import HELLO, Upstream, said, whole
 
-UPSTREAM = TESTS / "backends" / "requests"
+REQUESTS = TESTS / "backends" / "requests"
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
-WHOLE = (*sorted(UPSTREAM.glob("clients/*.json")), UPSTREAM / "messages.json")
-FIELDS = UPSTREAM / "fields.json"
-BY_FIELD = {FIELDS: CHAT, UPSTREAM / "responses.json": RESPONSES}
+WHOLE = (*sorted(REQUESTS.glob("clients/*.json")), REQUESTS / "messages.json")
+FIELDS = REQUESTS / "fields.json"
+BY_FIELD = {FIELDS: CHAT, REQUESTS / "responses.json": RESPONSES}
 _BARE = {CHAT: {"messages": HELLO_MESSAGES}, RESPONSES: {"input": "Hello"}}
-_OF_THE_CLIENT = ("path", "asks", "model", "before")
 _FORMATS = {"format", "guided_json", "json_schema", "response_format", "structured_outputs", "text"}
 _OBJECT = '{"city": "", "days": 0}'  # as every schema in the files has it
 _WIDTH = 140
@@ -162,19 +165,28 @@ def _call(function):
 # How it is told
 
 
-def golden(file, name):
-    """A case with all that comes of it."""
-    found, case = outcomes(file)[name], cases(file)[name]
-    told = {member: case[member] for member in _OF_THE_CLIENT if member in case}
-    bare = {kind: outcome["body"] for kind, outcome in outcomes(file)[""].items()}
-    if file not in BY_FIELD:
-        told["openai"] = found["openai"]
-        bare = dict.fromkeys(KINDS, found["openai"].get("body", {}))
-    alike = {}
-    for kind, outcome in found.items():
-        if kind not in told:
-            alike.setdefault(json.dumps(_by_difference(bare[kind], outcome)), []).append(kind)
-    return {**told, **{", ".join(kinds): json.loads(outcome) for outcome, kinds in alike.items()}}
+def golden_file(kind):
+    return REQUESTS / "kinds" / f"{kind}.json"
+
+
+@cache
+def stored(kind):
+    """Return what is stored of a kind: file → name → outcome."""
+    file = golden_file(kind)
+    return json.loads(file.read_text("utf-8")) if file.exists() else {}
+
+
+def goldens(kind):
+    """Return what becomes of all requests at a kind, as its file has it."""
+    return {file.stem: {name: golden(file, name, kind) for name in cases(file)} for file in (*WHOLE, *BY_FIELD)}
+
+
+def golden(file, name, kind):
+    """Return what becomes of one request at a kind."""
+    found = outcomes(file)[name]
+    if file in BY_FIELD:
+        return _by_difference(outcomes(file)[""][kind]["body"], found[kind])
+    return found[kind] if kind == "openai" else _by_difference(found["openai"].get("body", {}), found[kind])
 
 
 def _by_difference(other, outcome):
@@ -239,14 +251,3 @@ def written(value, indent="", head=""):
         for name, one in _members(value).items()
     ]
     return f"{indent}{head}{opening}\n" + ",\n".join(inner) + f"\n{indent}{closing}"
-
-
-def _write_anew():
-    """Write the files with what the gateway sends today; the diff is to be read."""
-    for file in (*WHOLE, *BY_FIELD):
-        known = {name: golden(file, name) for name in cases(file)}
-        file.write_text(written([*known.values()] if file in BY_FIELD else known) + "\n", "utf-8")
-
-
-if __name__ == "__main__":
-    _write_anew()

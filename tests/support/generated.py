@@ -1,13 +1,16 @@
 """Write all pages and goldens that are generated: `make regenerate`, for the diff to be read.
 
-Tests compare the same files; costs, which are measured, are those of support/costs.py.
+Tests compare the same files.  Costs are measured: support/costs.py writes them.
 """
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from conformance import __main__ as conformance
+from conformance import page
+from conformance.parts import recordings
+from gateway.backends import KINDS
 from gateway.backends.page import page as backends_page
 from gateway.formats import FORMATS, catalogue
 from support import backend_requests, recorded_servers
@@ -15,25 +18,31 @@ from support.paths import ROOT
 
 
 def pages() -> dict[Path, str]:
-    """Return the pages of docs/ that are made from tables of the gateway."""
+    """Return the pages that are made from tables of the gateway, and from results of the conformance tests."""
     docs = ROOT / "docs"
-    return {docs / "backends.md": backends_page(), docs / "formats.md": catalogue.page(FORMATS)}
+    return {
+        docs / "backends.md": backends_page(),
+        docs / "formats.md": catalogue.page(FORMATS),
+        docs / "conformance.md": page.page(page.read()),
+    }
 
 
 def goldens() -> Iterator[tuple[Path, str]]:
     """Yield the goldens of the recordings, a file for each server, and of the requests, a file for each kind."""
     for server in recorded_servers.SERVERS:
         yield recorded_servers.golden_file(server), recorded_servers.written(recorded_servers.goldens(server))
-    for kind in backend_requests.KINDS:
+    for kind in KINDS:
         yield backend_requests.golden_file(kind), backend_requests.written(backend_requests.goldens(kind)) + "\n"
 
 
 def main() -> None:
+    known = {name: value for name, value in page.read()["recordings"].items() if name != "date"}
+    if known != recordings():
+        conformance.ran("recordings")  # with today's date
     for path, text in (*pages().items(), *goldens()):
         if not path.exists() or path.read_text("utf-8") != text:
             path.write_text(text, "utf-8")
             sys.stdout.write(f"{path.relative_to(ROOT)}\n")
-    subprocess.run([sys.executable, "-m", "conformance", "recordings"], check=True)
 
 
 if __name__ == "__main__":
