@@ -101,6 +101,12 @@ async def gateway(*scripts, models=(), **said):
             yield Site(upstream, client, app)
 
 
+def streaming(site, path="/v1/chat/completions", **fields):
+    """POST a request whose response is streamed, as a context manager."""
+    asked = {"messages": HELLO_MESSAGES} if "chat" in path else {"input": "Hello"}
+    return site.client.stream("POST", path, json={"model": "m", "stream": True, **asked, **fields})
+
+
 async def overheard(site, take, body, headers=None):
     """POST a chat completion; `take` is given each message of the answer before the client is."""
     app = site.client._transport.app

@@ -23,11 +23,16 @@ async def narrow(port):
     return sock
 
 
+def request_bytes(**fields):
+    """Return a request for a chat completion: the smallest one with these fields."""
+    body = json.dumps({"model": "m", "messages": HELLO_MESSAGES, **fields}).encode()
+    return HEAD % len(body) + body
+
+
 @asynccontextmanager
 async def asking(site):
     """A client with a stream on its way that it reads by itself."""
     sock = await narrow(port_of(site))
-    body = json.dumps({"model": "m", "messages": HELLO_MESSAGES, "stream": True}).encode()
-    await asyncio.get_running_loop().sock_sendall(sock, HEAD % len(body) + body)
+    await asyncio.get_running_loop().sock_sendall(sock, request_bytes(stream=True))
     with sock:
         yield sock
