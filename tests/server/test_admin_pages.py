@@ -1,4 +1,4 @@
-"""Pages: who sees what, that nothing in them is anybody's markup, and what a browser may do with them."""
+"""Test the admin pages: access, content, escaping and the headers for browsers."""
 
 import asyncio
 import re
@@ -25,7 +25,7 @@ EVIL = "<img/src=x/onerror=alert(1)>\"'"
 
 
 class Read(HTMLParser):
-    """`tags`: of the page, each with its attributes; `text`: what is read; `ids`."""
+    """A parsed page: its `tags` with their attributes, its `text` and its `ids`."""
 
     def __init__(self, text):
         super().__init__()
@@ -51,22 +51,22 @@ async def read(site, headers=None):
     return Read(answer.text)
 
 
-# Who sees what
+# Access
 
 
-async def test_there_are_no_pages_unless_they_are_enabled():
+async def test_admin_page_is_404_unless_the_inspector_is_enabled():
     async with gateway(HELLO) as site:
         for path in ("/", "/assets/console.js"):
             assert (await site.client.get(path)).status_code == 404
 
 
-async def test_without_keys_whoever_may_ask_sees_all():
+async def test_admin_page_without_keys_shows_the_overview():
     async with gateway(HELLO, **ON) as site:
         assert (await read(site)).view == "overview"
         assert (await site.client.get("/", headers={"host": "evil.example"})).status_code == 403
 
 
-async def test_who_shows_no_key_sees_what_is_public():
+async def test_admin_page_without_a_key_shows_only_public_facts():
     async with gateway(HELLO, auth={"keys": KEYS}, **ON) as site:
         await site.chat(headers={**bearer("ann-key"), "x-request-id": "of-a-request"})
         shown = await read(site)
@@ -80,25 +80,25 @@ async def test_who_shows_no_key_sees_what_is_public():
 
 @pytest.mark.parametrize(("key", "status"), [("ann-key", 403), ("no-key", 401)])
 @pytest.mark.parametrize("header", ["authorization", "api-key"])
-async def test_a_key_that_is_none_is_refused(header, key, status):
+async def test_admin_page_refuses_a_key_that_is_wrong_or_not_admin(header, key, status):
     async with gateway(HELLO, auth={"keys": KEYS}, **ON) as site:
         answer = await site.client.get("/", headers={header: key if header == "api-key" else f"Bearer {key}"})
         assert problem(answer)[0] == status
 
 
-async def test_who_shows_a_key_of_the_scope_admin_sees_all():
+async def test_admin_page_with_an_admin_key_shows_the_overview():
     async with gateway(HELLO, auth={"keys": KEYS}, **ON) as site:
         answer = await site.chat(headers=bearer("ann-key"))
         shown = await read(site, bearer("eve-key"))
     assert shown.view == "overview"
-    for told in ("ann", "up", "m", answer.headers["x-request-id"], "its name is unknown"):
-        assert told in shown.text
+    for expected in ("ann", "up", "m", answer.headers["x-request-id"], "its name is unknown"):
+        assert expected in shown.text
 
 
-# What is in it
+# Content
 
 
-async def test_all_states_are_shown():
+async def test_admin_page_shows_all_states_of_backends():
     backends = [{"concurrent": 4, "kind": "vllm"}, {}]
     more = {"alias": {"backends": [{"name": "b0", "upstream_model": "theirs"}], "aliases": ["another"]}}
     async with fleet([whole("no", 500), HELLO], [HELLO], backends=backends, more_models=more, **ON) as site:
@@ -113,33 +113,33 @@ async def test_all_states_are_shown():
         assert "on trial" in (await read(site)).text
         site.backend("b1").gate.health.eject(now)
         assert "asked last" in (await read(site)).text
-    for told in ("forwarded × 2", "upstream_unreachable", "of 4", "also another", "as theirs", "502 upstream_error",
+    for expected in ("forwarded × 2", "upstream_unreachable", "of 4", "also another", "as theirs", "502 upstream_error",
                  "does not say which models it serves", "healthy"):  # fmt: skip
-        assert told in shown.text, told
+        assert expected in shown.text, expected
 
 
-async def test_nothing_at_all_is_shown_as_such():
+async def test_admin_page_says_none_where_there_are_no_entries():
     async with gateway(HELLO, model=False, **ON) as site:
         shown = await read(site)
     assert shown.text.count("None.") == 3 and 'model="…"' in shown.text
 
 
-async def test_models_that_are_left_out_are_counted(monkeypatch):
+async def test_admin_page_counts_the_models_it_leaves_out(monkeypatch):
     monkeypatch.setattr("gateway.server.console.overview._MODELS", 1)
     async with gateway(HELLO, model=False, models=["a", "b", "c"], **ON) as site:
         assert "and 2 more" in (await read(site)).text
 
 
-async def test_of_several_workers_it_says_how_many_it_tells_of():
+async def test_admin_page_says_how_many_workers_it_covers():
     async with gateway(HELLO, server={"workers": 2}, **ON) as site:
         shown = await read(site)
     assert "workers told of1 of 2" in shown.text
 
 
-# Nothing in it is anybody's markup
+# Escaping
 
 
-async def test_nobodys_words_are_markup():
+async def test_admin_page_escapes_every_foreign_text():
     model = f"{EVIL}{{{{7*7}}}}"
     backend = {"kind": "vllm", "url": "http://127.0.0.1:1/'><script>alert(1)</script>"}
     more = {model: {"backends": ["up"], "upstream_model": EVIL, "aliases": ["<script>alert(1)</script>"]}}
@@ -158,7 +158,7 @@ async def test_nobodys_words_are_markup():
 
 
 @pytest.mark.parametrize("headers", [None, bearer("eve-key")])
-async def test_the_page_is_sound(headers):
+async def test_admin_page_has_unique_ids_and_local_links(headers):
     async with gateway(HELLO, auth={"keys": KEYS}, **ON) as site:
         shown = await read(site, headers)
     assert len(shown.ids) == len(set(shown.ids))
@@ -170,10 +170,10 @@ async def test_the_page_is_sound(headers):
     )  # fmt: skip
 
 
-# What a browser may do
+# Headers for browsers
 
 
-async def test_a_browser_runs_nothing_but_what_comes_from_here():
+async def test_admin_page_headers_allow_only_own_scripts_and_styles():
     async with gateway(HELLO, **ON) as site:
         headers = (await site.client.get("/")).headers
     policy = dict(one.partition(" ")[::2] for one in headers["content-security-policy"].split("; "))
@@ -195,7 +195,7 @@ async def test_a_browser_runs_nothing_but_what_comes_from_here():
         ("icon.svg", "image/svg+xml"),
     ],
 )
-async def test_what_pages_fetch_is_there_for_everybody(name, type):
+async def test_admin_page_assets_need_no_key(name, type):
     async with gateway(HELLO, auth={"keys": KEYS}, **ON) as site:
         answer = await site.client.get(f"/assets/{name}")
         assert (answer.status_code, answer.headers["content-type"]) == (200, type)
@@ -205,7 +205,7 @@ async def test_what_pages_fetch_is_there_for_everybody(name, type):
             assert (await site.client.get(f"/assets/{other}")).status_code == 404
 
 
-def test_all_that_pages_fetch_is_there_and_comes_from_here():
+def test_admin_page_assets_exist_and_refer_to_no_other_site():
     assert page.assets().keys() == {file.name for file in (HERE / "assets").iterdir()}
     for file in (HERE / "templates").iterdir():
         text = file.read_text("utf-8")
@@ -215,6 +215,6 @@ def test_all_that_pages_fetch_is_there_and_comes_from_here():
         assert not re.search(rb"https?://(?!www\.w3\.org/2000/svg)", data)
 
 
-def test_who_serves_does_not_wait_for_what_makes_pages():
+def test_admin_page_templates_are_not_imported_at_startup():
     code = "import sys; from gateway.server import process; sys.exit('jinja2' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False, timeout=60).returncode == 0

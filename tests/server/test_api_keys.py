@@ -1,4 +1,4 @@
-"""Keys: what is known of them, what they are for, and what becomes of those who try others."""
+"""Test API keys: how they are configured, what they allow, and the delay of clients that try wrong ones."""
 
 import asyncio
 import json
@@ -26,6 +26,7 @@ from support.app import HELLO_MESSAGES, bearer, gateway, listening, problem, set
 from support.serve_process import PATIENCE, asked, config_of, first, living, rest, streaming
 from support.sse import text_of
 from support.upstream import HELLO, Upstream, paused
+from support.wait import until
 
 RIGHT, WRONG = "gw-right-and-long-enough", "gw-wrong-and-long-enough"
 DIGEST = f"sha256:{sha256(RIGHT.encode()).hexdigest()}"
@@ -40,11 +41,11 @@ def load(auth):
     return parse(json.dumps({"auth": auth}), "g", {}, [])
 
 
-# What is written down
+# Configuration
 
 
 @pytest.mark.parametrize("written", [RIGHT, DIGEST, DIGEST.upper().replace("SHA", "sha"), [RIGHT], ["old", DIGEST]])
-async def test_a_key_or_its_digest_may_be_written_or_several(written):
+async def test_api_key_may_be_configured_as_text_digest_or_list(written):
     async with gateway(HELLO, auth=auth_of(written)) as site:
         assert (await site.client.get("/v1/models", headers=bearer(RIGHT))).status_code == 200
         assert (await site.client.get("/v1/models", headers=bearer("old"))).status_code == (
@@ -53,21 +54,21 @@ async def test_a_key_or_its_digest_may_be_written_or_several(written):
         assert (await site.client.get("/v1/models", headers=bearer(DIGEST))).status_code == 401, "it is no key itself"
 
 
-def test_a_bare_text_may_be_a_digest():
+def test_api_key_without_a_name_may_be_a_digest():
     assert load({"keys": [DIGEST]}) == load({"keys": [RIGHT]})
 
 
 @hypothesis(deadline=None)
 @given(VISIBLE.filter(lambda key: "$" not in key))
-def test_the_configuration_has_no_key_as_soon_as_it_is_read(key):
-    """Neither in this process, nor in what workers are sent; any key can be written, and its digest means the same."""
+def test_api_key_is_not_in_the_parsed_config(key):
+    """The pickled config, which workers get, has no key either; the digest of a key gives an equal config."""
     key = f"begin-{key}"
     config = load(auth_of(key))
     assert config == load(auth_of(f"sha256:{sha256(key.encode()).hexdigest()}"))
     assert key.encode() not in pickle.dumps(config)
 
 
-def test_all_of_them_are_masked_in_what_is_shown():
+def test_api_key_and_digest_are_masked_in_the_shown_config():
     shown = effective(load(auth_of([RIGHT, WRONG])))
     assert "    key:\n    - '**********'\n    - '**********'\n" in shown and "sha256" not in shown
     assert DIGEST.removeprefix("sha256:") not in shown + repr(load(auth_of(DIGEST)))
@@ -92,7 +93,7 @@ def test_all_of_them_are_masked_in_what_is_shown():
         ),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_without_the_key(keys, said):
+def test_api_key_config_errors_do_not_contain_the_key(keys, said):
     with pytest.raises(ConfigError) as caught:
         load({"keys": keys})
     (fault,) = map(str, caught.value.faults)
@@ -107,7 +108,7 @@ def run(*words, given=None):
     return result.exit_code, result.stdout, result.stderr
 
 
-def test_the_command_makes_a_key_and_its_digest():
+def test_api_key_command_makes_a_key_and_its_digest():
     code, out, err = run()
     why, key, how, digest = out.splitlines()
     assert (code, err) == (0, "") and why.startswith("# The key: ") and how.startswith("# Its digest: ")
@@ -118,17 +119,17 @@ def test_the_command_makes_a_key_and_its_digest():
 
 
 @pytest.mark.parametrize("given", [RIGHT, f"{RIGHT}\n", f"{RIGHT}\r\n", f"{DIGEST}\n"])
-def test_the_command_digests_a_key(given):
+def test_api_key_command_digests_a_given_key(given):
     assert run("--hash", given=given) == (0, f"{DIGEST}\n", "")
 
 
 @pytest.mark.parametrize("given", ["", "\n", "two words\n", b"\xff\xfe\n", f"{DIGEST}0"])
-def test_the_command_refuses_what_no_client_can_show(given):
+def test_api_key_command_refuses_a_key_that_no_client_can_send(given):
     code, out, err = run("--hash", given=given)
     assert (code, out) == (2, "") and "the key on standard input should be" in err
 
 
-# What a key is for
+# Endpoints
 
 
 def scope_of(path, method="POST", kind="http", headers=(), client=("192.0.2.1", 7)):
@@ -136,8 +137,8 @@ def scope_of(path, method="POST", kind="http", headers=(), client=("192.0.2.1", 
     return {"type": kind, "method": method, "path": path, "query_string": b"", "headers": raw, "client": client}
 
 
-async def told(app, scope):
-    """The status and the code of the answer to a scope as it is: nothing on the way makes its path another one."""
+async def status_and_code(app, scope):
+    """Return the status and error code of the response to an ASGI scope, whose path stays as it is."""
     steps = [{"type": "websocket.connect" if scope["type"] == "websocket" else "http.request", "body": b"{}"}]
     said = []
 
@@ -183,8 +184,8 @@ async def told(app, scope):
         ("/v1/models/..%2Fchat%2Fcompletions", False),
     ],
 )  # fmt: skip
-async def test_a_key_for_some_endpoints_is_for_no_others(path, allowed):
-    """As asked over a socket, with all methods.  None: there is nothing, whoever asks."""
+async def test_api_key_for_some_endpoints_is_refused_at_others(path, allowed):
+    """Send raw requests with several methods; `allowed` is None where the path does not exist."""
     async with listening(auth=auth_of(RIGHT, endpoints=["/v1/chat/completions"])) as site:
         found = set()
         for method in ("GET", "POST", "DELETE"):
@@ -198,7 +199,7 @@ async def test_a_key_for_some_endpoints_is_for_no_others(path, allowed):
 
 
 async def over_socket(site, line, *headers, body=b"{}"):
-    """The status of the answer to a request that is written as it is, and the code of its error."""
+    """Send an unchanged request line and return the status of the response, with the members of its error."""
     url = site.client.base_url
     reader, writer = await asyncio.open_connection(url.host, url.port)
     lines = [line, "host: gateway", "connection: close", f"content-length: {len(body)}", *headers]
@@ -212,13 +213,13 @@ async def over_socket(site, line, *headers, body=b"{}"):
 
 @cache
 def closed(endpoints=None):
-    """An application without a backend, for a key of these endpoints."""
+    """Return an application without a backend, with a key for these endpoints."""
     auth = auth_of(RIGHT, **({"endpoints": endpoints} if endpoints else {}))
     return create_app(settings("http://127.0.0.1:1", auth=auth), strangers=Strangers(sleep=at_once))
 
 
 async def at_once(seconds):
-    """Nobody waits."""
+    """Return without a delay."""
 
 
 @hypothesis(deadline=None)
@@ -227,12 +228,14 @@ async def at_once(seconds):
         st.sampled_from(["v1", "chat", "completions", "embeddings", "models", "..", ".", "", "x", "%2F"]), max_size=5
     )
 )
-def test_paths_are_compared_by_their_segments(segments):
+def test_api_key_endpoints_are_compared_by_path_segments(segments):
     path = "/" + "/".join(segments)
 
     async def admitted():
         for allowed in (("/v1/chat",), ("/v1/models", "/v1/chat/completions")):
-            said = await told(closed(allowed), scope_of(path, "GET", headers=[("authorization", f"Bearer {RIGHT}")]))
+            said = await status_and_code(
+                closed(allowed), scope_of(path, "GET", headers=[("authorization", f"Bearer {RIGHT}")])
+            )
             parts = [one.split("/")[1:] for one in allowed]
             below = any(segments[: len(part)] == part for part in parts)
             assert not (below and said[1] == "endpoint_not_allowed")
@@ -246,19 +249,19 @@ def test_paths_are_compared_by_their_segments(segments):
     asyncio.run(admitted())
 
 
-async def test_the_websocket_is_an_endpoint_as_well():
+async def test_api_key_endpoints_apply_to_the_websocket():
     headers = [("authorization", f"Bearer {RIGHT}")]
     for allowed, said in (("/v1/chat", (403, "endpoint_not_allowed")), ("/v1/responses", None)):
         app = create_app(settings("http://127.0.0.1:1", auth=auth_of(RIGHT, endpoints=[allowed])))
         async with app.router.lifespan_context(app):
             if said:
-                assert await told(app, scope_of("/v1/responses", kind="websocket", headers=headers)) == said
+                assert await status_and_code(app, scope_of("/v1/responses", kind="websocket", headers=headers)) == said
             else:
-                assert await accepted(app, scope_of("/v1/responses", kind="websocket", headers=headers))
+                assert await is_accepted(app, scope_of("/v1/responses", kind="websocket", headers=headers))
 
 
-async def accepted(app, scope):
-    """Whether a connection is taken; it is left at once."""
+async def is_accepted(app, scope):
+    """Return True if the application accepts the WebSocket, which is closed at once."""
     steps = [{"type": "websocket.connect"}, {"type": "websocket.disconnect", "code": 1000}]
     said = []
 
@@ -272,7 +275,7 @@ async def accepted(app, scope):
     return said[0] == "websocket.accept"
 
 
-# What can be shown
+# Headers
 
 
 @pytest.mark.parametrize(
@@ -304,50 +307,49 @@ async def accepted(app, scope):
         ([f"authorization: Bearer \0{RIGHT}"], 400),
     ],
 )
-async def test_whatever_is_shown_is_right_or_wrong_and_never_a_failure(headers, status):
+async def test_api_key_in_any_header_line_is_accepted_or_refused(headers, status):
     async with listening(HELLO, auth=auth_of(RIGHT)) as site:
         assert (await over_socket(site, "GET /v1/models HTTP/1.1", *headers))["status"] == status
 
 
 @hypothesis(deadline=None)
 @given(st.text(st.characters(max_codepoint=255), max_size=40))
-async def test_no_text_is_a_failure_even_where_the_server_lets_it_through(shown):
+async def test_api_key_of_any_text_is_a_401_and_no_failure(shown):
     for header in ("authorization", "api-key"):
         for value in (shown, f"Bearer {shown}"):
-            said = await told(closed(), scope_of("/v1/models", "GET", headers=[(header, value)]))
+            said = await status_and_code(closed(), scope_of("/v1/models", "GET", headers=[(header, value)]))
             assert said == (401, "invalid_api_key") or RIGHT in value
 
 
-# Who tries others
+# Delay
 
 
 class Time:
-    """A clock, and sleep on it: `slept` are the seconds of each, which pass at once unless `held`."""
+    """A fake clock; `delays` are the seconds of each `wait`, which ends at once while `going` is set."""
 
     def __init__(self):
-        self.now, self.slept = 100.0, []
+        self.now, self.delays = 100.0, []
         self.going = asyncio.Event()
         self.going.set()
 
-    async def sleep(self, seconds):
-        self.slept.append(seconds)
+    async def wait(self, seconds):
+        self.delays.append(seconds)
         if seconds:
             await self.going.wait()
             self.now += seconds
 
-    async def asleep(self, count):
-        async with asyncio.timeout(PATIENCE):
-            while len(self.slept) < count:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+    async def until_delayed(self, count):
+        """Return when so many delays have begun."""
+        await until(lambda: len(self.delays) >= count)
 
 
 @asynccontextmanager
 async def guarded(**auth):
-    """A function that asks with a key from an address, and the time that it takes."""
+    """Yield a function that sends a key from an address, the fake clock of the delays, and the application."""
     time = Time()
     async with Upstream([HELLO], ()).serving() as upstream:
         known = settings(upstream.url, auth=auth or auth_of(RIGHT))
-        app = create_app(known, strangers=Strangers(lambda: time.now, time.sleep))
+        app = create_app(known, strangers=Strangers(lambda: time.now, time.wait))
 
         async def ask(key, address="192.0.2.1"):
             transport = httpx.ASGITransport(app, raise_app_exceptions=False, client=address and (address, 7))
@@ -359,36 +361,36 @@ async def guarded(**auth):
             yield ask, time, app
 
 
-async def test_wrong_keys_are_answered_later_and_later_and_right_ones_at_once():
+async def test_api_key_that_is_wrong_is_delayed_and_a_right_one_is_not():
     async with guarded() as (ask, time, _):
         for _ in range(14):
             assert problem(await ask(WRONG))[0] == 401
-        assert time.slept[:5] == [0] * 5
-        assert all(one < other or other == 5 for one, other in zip(time.slept[5:], time.slept[6:], strict=False))
-        assert time.slept[5] == pytest.approx(0.1) and time.slept[-1] == 5
-        count = len(time.slept)
-        assert (await ask(RIGHT)).status_code == 200 and len(time.slept) == count
-        assert (await ask(None)).status_code == 401 and len(time.slept) == count, "none was shown"
+        assert time.delays[:5] == [0] * 5
+        assert all(one < other or other == 5 for one, other in zip(time.delays[5:], time.delays[6:], strict=False))
+        assert time.delays[5] == pytest.approx(0.1) and time.delays[-1] == 5
+        count = len(time.delays)
+        assert (await ask(RIGHT)).status_code == 200 and len(time.delays) == count
+        assert (await ask(None)).status_code == 401 and len(time.delays) == count, "none was shown"
         await ask(WRONG, "192.0.2.2")
-        assert time.slept[-1] == 0
+        assert time.delays[-1] == 0
         time.now += 1000
         await ask(WRONG)
-        assert time.slept[-1] == 0, "that was long ago"
+        assert time.delays[-1] == 0, "that was long ago"
 
 
-async def test_a_key_that_is_not_for_this_is_no_wrong_one():
+async def test_api_key_of_another_scope_is_not_delayed():
     async with guarded(keys=[{"name": "a", "key": RIGHT, "scopes": ["admin"]}]) as (ask, time, _):
         assert [(await ask(RIGHT)).status_code for _ in range(9)] == [403] * 9
-        assert time.slept == []
+        assert time.delays == []
 
 
-async def test_while_many_of_an_address_wait_no_key_of_it_is_looked_at():
+async def test_api_key_is_refused_with_429_while_16_of_its_network_wait():
     async with guarded() as (ask, time, _), asyncio.TaskGroup() as tasks:
         for _ in range(5):
             await ask(WRONG, "2001:db8::1")
         time.going.clear()
         waiting = [tasks.create_task(ask(WRONG, f"2001:db8::{count}")) for count in range(16)]
-        await time.asleep(21)
+        await time.until_delayed(21)
         for key in (WRONG, RIGHT):
             refused = await ask(key, "2001:db8::ffff:1")
             assert problem(refused)[:3] == (429, "rate_limit_error", "rate_limit_exceeded")
@@ -400,13 +402,13 @@ async def test_while_many_of_an_address_wait_no_key_of_it_is_looked_at():
         assert (await ask(RIGHT, "2001:db8::1")).status_code == 200
 
 
-async def test_who_is_cancelled_waits_no_more():
+async def test_api_key_delay_ends_when_its_request_is_cancelled():
     async with guarded() as (ask, time, _):
         for _ in range(5):
             await ask(WRONG)
         time.going.clear()
         waiting = [asyncio.create_task(ask(WRONG)) for _ in range(16)]
-        await time.asleep(21)
+        await time.until_delayed(21)
         assert (await ask(RIGHT)).status_code == 429
         for task in waiting:
             task.cancel()
@@ -414,32 +416,32 @@ async def test_who_is_cancelled_waits_no_more():
         assert (await ask(RIGHT)).status_code == 200
 
 
-async def test_who_is_not_known_by_an_address_is_one_client_with_all_others():
+async def test_api_key_delay_covers_clients_without_an_address():
     async with guarded() as (ask, time, _):
         for _ in range(6):
             await ask(WRONG, None)
-        assert time.slept[-1] > 0
+        assert time.delays[-1] > 0
 
 
-async def test_every_way_in_is_slowed():
-    """So that there is no other one to try keys."""
+async def test_api_key_delay_covers_every_endpoint():
+    """No endpoint lets a client try keys without the delay."""
     async with guarded() as (_, time, app):
         ways = [
             scope_of(re.sub(r"\{\w+(:path)?\}", "x", route.path), method)
             for route in app.routes
             if isinstance(route, APIRoute) and route.path not in ("/health", "/ready")
-            for method in route.methods
+            for method in sorted(route.methods)
             if (method, route.path) != ("GET", "/v1/responses")
         ]
         assert len(ways) > 20
         headers = [("authorization", f"Bearer {WRONG}")]
         for count, scope in enumerate([*ways, scope_of("/v1/responses", kind="websocket")], 1):
             raw = [(name.encode(), value.encode()) for name, value in headers]
-            assert await told(app, {**scope, "headers": raw}) == (401, "invalid_api_key"), scope["path"]
-            assert len(time.slept) == count, scope["path"]
+            assert await status_and_code(app, {**scope, "headers": raw}) == (401, "invalid_api_key"), scope["path"]
+            assert len(time.delays) == count, scope["path"]
 
 
-async def test_they_are_told_to_the_log_once_a_minute_and_by_address_only(caplog):
+async def test_api_key_failures_are_logged_once_a_minute_by_address(caplog):
     async with guarded() as (ask, time, _):
         for _ in range(4):
             await ask(WRONG, "evil\nFATAL: all is lost")
@@ -458,19 +460,19 @@ async def test_they_are_told_to_the_log_once_a_minute_and_by_address_only(caplog
     assert all(record.levelname == "WARNING" for record in caplog.records)
 
 
-async def test_a_new_configuration_forgets_nobody():
-    """Whatever generation of the application it is that they come to."""
+async def test_api_key_delay_survives_a_new_config():
+    """Each request reaches a new application; the delays go on."""
     time = Time()
-    strangers = Strangers(lambda: time.now, time.sleep)
+    strangers = Strangers(lambda: time.now, time.wait)
     headers = [("authorization", f"Bearer {WRONG}")]
     for _ in range(6):
         app = create_app(settings("http://127.0.0.1:1", auth=auth_of(RIGHT)), strangers=strangers)
-        assert (await told(app, scope_of("/v1/models", "GET", headers=headers)))[0] == 401
-    assert time.slept == pytest.approx([0] * 5 + [0.1])
+        assert (await status_and_code(app, scope_of("/v1/models", "GET", headers=headers)))[0] == 401
+    assert time.delays == pytest.approx([0] * 5 + [0.1])
 
 
-def test_one_among_many_is_found_by_its_digest_without_looking_at_the_others():
-    """So that the time is the same for any number of keys, and for any key."""
+def test_api_key_is_found_by_one_comparison_of_digests():
+    """The time of the look-up depends neither on the number of keys nor on the key."""
     looked = []
 
     class Watched(str):
@@ -492,12 +494,12 @@ def test_one_among_many_is_found_by_its_digest_without_looking_at_the_others():
     assert len(looked) == 1
 
 
-# While it runs
+# Reload
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-async def test_a_key_in_a_file_is_changed_without_a_restart_or_a_gap(workers, tmp_path):
-    """A folder is swapped by its link, as Kubernetes does; a stream that runs goes on."""
+async def test_api_key_in_a_file_is_replaced_without_a_restart(workers, tmp_path):
+    """The folder is replaced by a change of its symbolic link, as Kubernetes does; a running stream goes on."""
     go, link = asyncio.Event(), tmp_path / "secrets"
 
     def swap(name, text):
@@ -531,7 +533,7 @@ async def test_a_key_in_a_file_is_changed_without_a_restart_or_a_gap(workers, tm
 
 
 async def taken(one, key, times):
-    """Return when it has been let in so often in a row, by whoever answers."""
+    """Return when the key has been accepted so often in a row, each time over a new connection."""
     async with asyncio.timeout(PATIENCE):
         right = 0
         while right < times:

@@ -1,19 +1,24 @@
-"""Everything around an answer: who may come in, what there is, how the gateway says no, and how it keeps in touch."""
+"""Test the application around a response: errors, bodies, ids, API keys, CORS, health, models and keepalives."""
 
 import asyncio
 import json
 import logging
 import re
 import socket
+import time
+from functools import partial
 
 import httpx
 import pytest
 
 from gateway.server.app import create_app
 from gateway.server.backend import Backend
-from support.app import HELLO_MESSAGES, bearer, gateway, listening, problem, running, settings
+from support.app import HELLO_MESSAGES, bearer, gateway, listening, problem, running, settings, streaming
+from support.metrics import scrape
+from support.raw_requests import HEAD
 from support.sse import comments, payloads, text_of
 from support.upstream import CLOSE, DONE, END, HANG, HELLO, KEY, Upstream, call, chunk, head, said, stream, whole
+from support.wait import DEADLINE, idle, until
 
 ID = re.compile(r"req_[A-Za-z0-9]{24}")
 KEYS = {
@@ -28,7 +33,7 @@ KEYS = {
 }
 
 
-# What there is not
+# Errors
 
 
 @pytest.mark.parametrize(
@@ -42,7 +47,7 @@ KEYS = {
         ("OPTIONS", "/v1/models", 405, "method_not_supported", "Not allowed to OPTIONS on /v1/models.", "GET"),
     ],
 )  # fmt: skip
-async def test_what_is_not_there_is_refused_in_the_shape_of_the_api(method, path, status, code, message, allow):
+async def test_request_of_an_unknown_path_or_method_gets_an_api_error(method, path, status, code, message, allow):
     async with gateway(HELLO) as site:
         answer = await site.client.request(method, path)
         assert problem(answer) == (status, "invalid_request_error", code, None)
@@ -51,7 +56,7 @@ async def test_what_is_not_there_is_refused_in_the_shape_of_the_api(method, path
         assert answer.headers["content-type"] == "application/json"
 
 
-async def test_a_status_that_the_framework_raises_keeps_its_headers_and_gets_the_shape_of_the_api():
+async def test_response_of_an_http_exception_keeps_its_headers():
     from starlette.exceptions import HTTPException
 
     async with Upstream([HELLO], ()).serving() as upstream:
@@ -67,7 +72,7 @@ async def test_a_status_that_the_framework_raises_keeps_its_headers_and_gets_the
             assert answer.headers["x-short"] == "stout"
 
 
-async def test_a_fault_of_ours_is_a_500_that_says_nothing_but_the_request_id(caplog):
+async def test_response_of_a_fault_is_a_500_with_only_the_request_id(caplog):
     async with Upstream([HELLO], ()).serving() as upstream:
         app = create_app(settings(upstream.url))
 
@@ -86,7 +91,7 @@ async def test_a_fault_of_ours_is_a_500_that_says_nothing_but_the_request_id(cap
     assert "a secret of ours" in str(record.exc_info[1])
 
 
-async def test_a_fault_of_ours_in_the_middle_of_an_answer_is_logged_and_ends_it(caplog):
+async def test_response_is_cut_and_logged_when_a_fault_comes_in_its_middle(caplog):
     from starlette.responses import StreamingResponse
 
     async def pieces():
@@ -120,13 +125,13 @@ def client_of(app):
 
 
 @pytest.mark.parametrize("encoding", ["identity", "Identity"])
-async def test_a_body_encoded_as_itself_is_read(encoding):
+async def test_request_body_of_identity_encoding_is_read(encoding):
     async with gateway(HELLO) as site:
         assert (await site.chat(stream=True, headers={"content-encoding": encoding})).status_code == 200
 
 
 @pytest.mark.parametrize("pieces", [1, 50])
-async def test_a_body_is_read_up_to_its_limit_and_refused_beyond_it(pieces):
+async def test_request_body_beyond_the_limit_is_refused(pieces):
     fitting = json.dumps({"model": "m", "stream": True, "messages": HELLO_MESSAGES}).encode().ljust(1000)
 
     async def cut(body):
@@ -140,29 +145,32 @@ async def test_a_body_is_read_up_to_its_limit_and_refused_beyond_it(pieces):
         assert "1000 bytes" in answer.json()["error"]["message"]
 
 
-async def test_a_body_without_a_content_type_is_json():
+async def test_request_body_without_a_content_type_is_json():
     async with gateway(HELLO) as site:
         body = json.dumps({"model": "m", "stream": True, "messages": HELLO_MESSAGES}).encode()
         assert (await site.client.post("/v1/chat/completions", content=body)).status_code == 200
 
 
-async def test_a_client_that_leaves_before_its_body_is_whole_is_no_failure_of_the_gateway(caplog):
+async def test_request_body_that_breaks_off_is_not_logged_as_a_failure(caplog):
     async with listening(HELLO) as site:
         _, writer = await asyncio.open_connection("127.0.0.1", site.client.base_url.port)
-        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
-        await writer.drain()
-        await asyncio.sleep(0.05)
+        writer.write(HEAD % 100 + b"{")
+        await until(lambda: requests_in_flight(site), 1)
         writer.transport.abort()
         assert (await site.client.get("/health")).status_code == 200
-        await asyncio.sleep(0.05)
+        await until(lambda: requests_in_flight(site), 0)
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+async def requests_in_flight(site):
+    return (await scrape(site)).sum("gateway_requests_in_flight")
 
 
 # The request id
 
 
 @pytest.mark.parametrize("given", ["abc", "req_1/2:3", "x" * 200])
-async def test_a_request_id_that_can_be_printed_is_kept(given):
+async def test_request_id_of_the_client_is_kept_if_printable(given):
     async with gateway(HELLO) as site:
         for answer in (
             await site.chat(stream=True, headers={"x-request-id": given}),
@@ -173,24 +181,31 @@ async def test_a_request_id_that_can_be_printed_is_kept(given):
 
 
 @pytest.mark.parametrize("given", [None, "", "two words", "x" * 201, "caf\xe9"])
-async def test_any_other_request_gets_an_id(given):
+async def test_request_id_is_made_where_the_client_sends_no_usable_one(given):
     async with gateway(HELLO) as site:
         headers = {} if given is None else {"x-request-id": given.encode("latin-1")}
         answer = await site.client.get("/health", headers=headers)
         assert ID.fullmatch(answer.headers["x-request-id"])
 
 
-async def test_every_answer_says_how_long_it_took_and_of_which_version_it_is():
+async def test_response_headers_have_the_version_and_the_processing_time():
     async with gateway(HELLO) as site:
-        for answer in (await site.client.get("/health"), await site.client.get("/no"), await site.chat(stream=True)):
+        for ask in (
+            partial(site.client.get, "/health"),
+            partial(site.client.get, "/no"),
+            partial(site.chat, stream=True),
+        ):
+            begun = time.perf_counter()
+            answer = await ask()
+            spent = (time.perf_counter() - begun) * 1000
             assert answer.headers["openai-version"] == "2020-10-01"
-            assert 0 <= int(answer.headers["openai-processing-ms"]) < 5000
+            assert 0 <= int(answer.headers["openai-processing-ms"]) <= spent
 
 
 # Keys
 
 
-async def test_without_keys_everybody_may_come_in_whatever_key_they_show():
+async def test_api_key_is_ignored_where_none_is_configured():
     async with gateway(HELLO) as site:
         assert (await site.client.get("/v1/models")).status_code == 200
         assert (await site.client.get("/v1/models", headers=bearer("anything"))).status_code == 200
@@ -211,7 +226,7 @@ async def test_without_keys_everybody_may_come_in_whatever_key_they_show():
         ({"authorization": "Bearer \xe9\xff"}, "Incorrect API key provided: …."),
     ],
 )  # fmt: skip
-async def test_a_wrong_key_or_none_is_a_401_on_every_endpoint(headers, message):
+async def test_api_key_that_is_wrong_or_missing_is_a_401_on_every_endpoint(headers, message):
     headers = {name: value.encode("latin-1") for name, value in headers.items()}
     async with gateway(HELLO, auth=KEYS) as site:
         for answer in (
@@ -229,13 +244,13 @@ async def test_a_wrong_key_or_none_is_a_401_on_every_endpoint(headers, message):
     [bearer("key-of-everything-1"), {"authorization": "bearer  key-of-everything-1 "}, {"api-key": "key-of-everything-1"},
      {"authorization": "Basic a2V5", "api-key": "key-of-everything-1"}, bearer("~!key")],
 )  # fmt: skip
-async def test_a_right_key_opens_by_either_header(headers):
+async def test_api_key_is_accepted_in_either_header(headers):
     async with gateway(HELLO, auth=KEYS) as site:
         assert (await site.chat(stream=True, headers=headers)).status_code == 200
         assert (await site.client.get("/v1/models", headers=headers)).status_code == 200
 
 
-async def test_health_ready_and_docs_need_no_key():
+async def test_api_key_is_not_needed_for_health_ready_and_docs():
     async with gateway(HELLO, auth=KEYS) as site:
         for path in ("/health", "/ready", "/docs"):
             assert (await site.client.get(path)).status_code == 200
@@ -254,7 +269,7 @@ async def test_health_ready_and_docs_need_no_key():
         ("key-of-everything-1", "n", 200),
     ],
 )
-async def test_a_key_for_some_models_is_for_no_others(key, model, status):
+async def test_api_key_for_some_models_is_refused_for_others(key, model, status):
     async with gateway(HELLO, auth=KEYS, model={"aliases": ["nickname"]}, more_models={"n": {}}) as site:
         answer = await site.chat(model=model, stream=True, headers=bearer(key))
         assert answer.status_code == status
@@ -263,7 +278,7 @@ async def test_a_key_for_some_models_is_for_no_others(key, model, status):
             assert f"'{model}'" in answer.json()["error"]["message"]
 
 
-async def test_a_key_without_the_scope_of_the_api_is_not_for_it():
+async def test_api_key_without_the_api_scope_is_refused():
     async with gateway(HELLO, auth=KEYS) as site:
         for answer in (
             await site.chat(stream=True, headers=bearer("key-of-admin-1")),
@@ -272,7 +287,7 @@ async def test_a_key_without_the_scope_of_the_api_is_not_for_it():
             assert problem(answer) == (403, "invalid_request_error", "scope_not_allowed", None)
 
 
-async def test_a_key_of_the_gateway_never_reaches_the_upstream_which_gets_its_own():
+async def test_api_key_of_a_client_is_not_sent_to_the_upstream():
     async with gateway(HELLO, auth=KEYS) as site:
         await site.chat(stream=True, headers={**bearer("key-of-everything-1"), "api-key": "key-of-everything-1"})
         (asked,) = site.upstream.posts
@@ -280,7 +295,7 @@ async def test_a_key_of_the_gateway_never_reaches_the_upstream_which_gets_its_ow
         assert asked.headers["authorization"] == f"Bearer {KEY}"
 
 
-async def test_a_backend_without_a_key_is_asked_without_one():
+async def test_backend_without_a_key_gets_no_authorization_header():
     async with gateway(HELLO, backend={"api_key": ""}) as site:
         await site.chat(stream=True)
         assert "authorization" not in site.upstream.posts[0].headers
@@ -289,13 +304,13 @@ async def test_a_backend_without_a_key_is_asked_without_one():
 # CORS
 
 
-async def test_other_origins_are_told_nothing_unless_configured():
+async def test_cors_headers_are_absent_unless_configured():
     async with gateway(HELLO) as site:
         answer = await site.client.get("/health", headers={"origin": "https://chat.example"})
         assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
-async def test_a_configured_origin_may_ask_and_read_the_labels():
+async def test_cors_origin_that_is_configured_may_send_and_read_headers():
     origin = {"origin": "https://chat.example"}
     async with gateway(HELLO, server={"cors": ["https://chat.example"]}, auth=KEYS) as site:
         asking = {**origin, "access-control-request-method": "POST", "access-control-request-headers": "authorization"}
@@ -314,7 +329,7 @@ async def test_a_configured_origin_may_ask_and_read_the_labels():
 # Health
 
 
-async def test_health_says_ok_even_without_a_backend():
+async def test_health_is_ok_without_a_backend():
     async with client_of(create_app(settings("http://127.0.0.1:1"))) as client:
         answer = await client.get("/health")
         assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
@@ -327,7 +342,7 @@ async def test_ready_is_200_as_long_as_one_backend_answers():
 
 
 @pytest.mark.parametrize("script", [whole({"error": "no"}, 500), whole(b"<html>"), whole(b"\xff")])
-async def test_a_backend_that_cannot_list_its_models_is_ready_all_the_same(script):
+async def test_ready_is_200_when_a_backend_cannot_list_its_models(script):
     async with gateway(HELLO, models=script) as site:
         assert (await site.client.get("/ready")).status_code == 200
 
@@ -342,18 +357,18 @@ async def test_ready_is_503_while_no_backend_answers(script):
 # Models
 
 
-async def test_a_key_sees_only_the_models_that_it_may_use():
+async def test_models_list_has_only_the_models_of_the_key():
     keys = [{"name": "one", "key": "k1", "models": ["gpt-4o-mini"]}, {"name": "all", "key": "k2"}]
     async with gateway(HELLO, model={"aliases": ["gpt-4o-mini"]}, auth={"keys": keys}) as site:
         for key, seen in (("k1", ["gpt-4o-mini"]), ("k2", ["m", "gpt-4o-mini"])):
-            headers = {"authorization": f"Bearer {key}"}
+            headers = bearer(key)
             listed = await site.client.get("/v1/models", headers=headers)
             assert [entry["id"] for entry in listed.json()["data"]] == seen
             one = await site.client.get("/v1/models/m", headers=headers)
             assert one.status_code == (200 if "m" in seen else 404)
 
 
-async def test_a_list_that_was_known_outlives_its_backend():
+async def test_models_list_is_kept_when_its_backend_fails():
     now = 0.0
     upstream = Upstream([HELLO], ["theirs"])
     async with upstream.serving():
@@ -367,7 +382,7 @@ async def test_a_list_that_was_known_outlives_its_backend():
         await backend.close()
 
 
-async def test_the_models_are_those_of_the_config_with_their_aliases():
+async def test_models_list_has_the_configured_models_and_aliases():
     async with gateway(HELLO, model={"aliases": ["gpt-4o-mini", "org/m:1"]}, models=["unheard"]) as site:
         body = (await site.client.get("/v1/models")).json()
         entry = {"object": "model", "created": 0, "owned_by": "gateway"}
@@ -377,7 +392,7 @@ async def test_the_models_are_those_of_the_config_with_their_aliases():
             assert (await site.client.get(f"/v1/models/{id}")).json() == {"id": id, **entry}
 
 
-async def test_a_backend_that_no_model_names_offers_what_it_lists():
+async def test_models_list_has_all_of_a_backend_that_no_model_names():
     async with gateway(HELLO, model=False, models=["a", "org/b"]) as site:
         body = (await site.client.get("/v1/models")).json()
         assert [(one["id"], one["created"]) for one in body["data"]] == [("a", 3), ("org/b", 3)]
@@ -400,12 +415,12 @@ async def test_a_backend_that_no_model_names_offers_what_it_lists():
         ({"models": []}, []),
     ],
 )
-async def test_only_what_can_be_read_of_a_list_counts(body, ids):
+async def test_models_list_ignores_malformed_entries_of_a_backend(body, ids):
     async with gateway(HELLO, model=False, models=whole(body)) as site:
         assert [one["id"] for one in (await site.client.get("/v1/models")).json()["data"]] == ids
 
 
-async def test_a_name_of_the_config_wins_over_one_that_a_backend_lists():
+async def test_models_of_the_config_win_over_models_of_a_backend():
     async with Upstream([HELLO], ["m", "other"]).serving() as second:
         more = {"also": {"url": second.url}}
         async with gateway(HELLO, more_backends=more, model={"upstream_model": "theirs"}) as site:
@@ -418,7 +433,7 @@ async def test_a_name_of_the_config_wins_over_one_that_a_backend_lists():
 
 
 @pytest.mark.parametrize("model", [None, False])
-async def test_an_unknown_model_is_a_404(model):
+async def test_model_that_is_unknown_is_a_404(model):
     async with gateway(HELLO, model=model, models=["a"]) as site:
         for answer in (await site.chat(model="none"), await site.client.get("/v1/models/none")):
             assert problem(answer) == (404, "invalid_request_error", "model_not_found", "model")
@@ -430,7 +445,7 @@ async def test_an_unknown_model_is_a_404(model):
     ("script", "what"),
     [(whole({"error": "x"}, 500), "HTTP 500"), (whole(b"<html>"), "JSONDecodeError"), ([CLOSE], "RemoteProtocolError")],
 )
-async def test_a_model_that_might_be_on_a_backend_that_cannot_be_asked_is_a_502(script, what):
+async def test_model_is_a_502_if_its_backend_cannot_list_its_models(script, what):
     async with gateway(HELLO, model=False, models=script) as site:
         answer = await site.chat(model="a")
         assert problem(answer) == (502, "server_error", "upstream_unreachable", None)
@@ -440,14 +455,14 @@ async def test_a_model_that_might_be_on_a_backend_that_cannot_be_asked_is_a_502(
         assert len(site.upstream.gets) == 1, "it is not asked again for a while"
 
 
-async def test_an_alias_is_answered_under_its_own_name():
+async def test_model_alias_is_the_name_in_the_response():
     async with gateway(HELLO, model={"aliases": ["nickname"]}) as site:
         answer = await site.chat(model="nickname", stream=True)
         assert {chunk["model"] for chunk in payloads(answer.text) if chunk != "[DONE]"} == {"nickname"}
         assert site.asked["model"] == "m"
 
 
-async def test_the_docs_show_the_chat_endpoint():
+async def test_docs_show_the_chat_endpoint():
     async with gateway(HELLO) as site:
         assert "swagger" in (await site.client.get("/docs")).text
         schema = (await site.client.get("/openapi.json")).json()
@@ -455,36 +470,36 @@ async def test_the_docs_show_the_chat_endpoint():
         assert body["content"]["application/json"]["schema"]["required"] == ["model", "messages"]
 
 
-# Headers of an answer
+# Headers of a response
 
 
 @pytest.mark.parametrize(
-    ("format", "told"),
+    ("format", "shown"),
     [
         ("auto", "auto; its name is unknown, so what it writes decides"),
         ("native", "native; configured"),
         ("hermes", "hermes_json; configured"),
     ],
 )
-async def test_debug_headers_tell_the_route_and_only_to_who_asks(format, told):
+async def test_debug_headers_are_sent_only_on_request(format, shown):
     async with gateway(HELLO, model={"format": format, "aliases": ["nickname"]}) as site:
         quiet = await site.chat(stream=True)
         assert not [name for name in quiet.headers if name.startswith("x-gateway")]
         for streamed in (True, False):
             answer = await site.chat(model="nickname", stream=streamed, headers={"x-gateway-debug": "1"})
             assert {name: value for name, value in answer.headers.items() if name.startswith("x-gateway-")} == {
-                "x-gateway-model": "m", "x-gateway-backend": "up", "x-gateway-format": told,
+                "x-gateway-model": "m", "x-gateway-backend": "up", "x-gateway-format": shown,
             }  # fmt: skip
 
 
-async def test_a_model_whose_name_no_header_can_hold_is_named_escaped():
+async def test_debug_headers_escape_the_name_of_a_model():
     async with gateway(HELLO, model=False, models=["modèle\r\nx-evil: 1"]) as site:
         answer = await site.chat(model="modèle\r\nx-evil: 1", stream=True, headers={"x-gateway-debug": "1"})
         assert (answer.status_code, answer.headers.get("x-evil")) == (200, None)
         assert answer.headers["x-gateway-model"] == "mod%C3%A8le%0D%0Ax-evil%3A%201"
 
 
-async def test_warnings_known_before_the_status_are_in_a_header_and_later_ones_in_a_comment():
+async def test_warnings_of_a_stream_are_in_the_header_or_in_a_late_comment():
     twice = stream(chunk(tool_calls=call("f", "{}")), chunk(finish="tool_calls"))
     tools = [{"type": "function", "function": {"name": "f"}}]
     async with gateway(twice, backend={"kind": "vllm"}) as site:
@@ -496,7 +511,7 @@ async def test_warnings_known_before_the_status_are_in_a_header_and_later_ones_i
         assert last == "data: [DONE]"
 
 
-async def test_all_warnings_of_a_whole_answer_are_in_the_header():
+async def test_warnings_of_a_whole_response_are_all_in_the_header():
     body = {**said(), "usage": None}
     async with gateway(whole(body), backend={"kind": "vllm"}) as site:
         answer = await site.chat(top_k=3)
@@ -504,7 +519,7 @@ async def test_all_warnings_of_a_whole_answer_are_in_the_header():
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_a_field_with_any_name_cannot_add_a_header_or_an_event(streamed):
+async def test_warnings_of_hostile_field_names_add_no_header_and_no_event(streamed):
     names = ["a\r\nx-evil: 1", "b\n\ndata: evil", "schön", "x" * 9000, *(f"n{i}" for i in range(3000))]
     script = HELLO if streamed else whole(said())
     async with listening(script) as site:
@@ -516,15 +531,15 @@ async def test_a_field_with_any_name_cannot_add_a_header_or_an_event(streamed):
         assert {*names} < {*site.asked}
 
 
-# Keeping in touch
+# Grace and keepalives
 
 
-async def test_silence_is_filled_with_comments_once_the_status_is_out():
+async def test_keepalive_comments_fill_silence_after_the_status():
     go = asyncio.Event()
     script = [head(), chunk("Hi"), go, chunk(finish="stop"), DONE, END]
-    async with listening(script, stream={"grace_seconds": 5, "keepalive_seconds": 0.02}) as site:
+    async with listening(script, stream={"grace_seconds": DEADLINE, "keepalive_seconds": 0.02}) as site:
         lines = []
-        async with streamed(site) as answer:
+        async with streaming(site) as answer:
             async for line in answer.aiter_lines():
                 lines.append(line)
                 if lines.count(": keep-alive") == 3:
@@ -534,19 +549,13 @@ async def test_silence_is_filled_with_comments_once_the_status_is_out():
         assert [line for line in lines if line][-1] == "data: [DONE]"
 
 
-def streamed(site, **fields):
-    return site.client.stream(
-        "POST", "/v1/chat/completions", json={"model": "m", "messages": HELLO_MESSAGES, "stream": True, **fields}
-    )
-
-
 @pytest.mark.parametrize("before", [[], [head()], [head(), b": ping\n\n", chunk(role="assistant", content="")]])
-async def test_after_the_grace_the_status_goes_out_with_keep_alives_and_the_content_when_it_comes(before):
+async def test_keepalive_comments_follow_the_status_after_the_grace(before):
     go = asyncio.Event()
     after = [chunk("Hi"), chunk(finish="stop"), DONE, END]
     script = [*before, go, *([] if before else [head()]), *after]
     async with listening(script, stream={"grace_seconds": 0.03, "keepalive_seconds": 0.02}) as site:
-        async with streamed(site) as answer:
+        async with streaming(site) as answer:
             assert answer.status_code == 200
             lines = []
             async for line in answer.aiter_lines():
@@ -560,21 +569,21 @@ async def test_after_the_grace_the_status_goes_out_with_keep_alives_and_the_cont
 
 
 @pytest.mark.parametrize("noise", [b": ping\n\n", chunk(role="assistant", content=""), b'data: {"choices":[]}\n\n'])
-async def test_noise_without_content_does_not_hold_the_status_back_beyond_the_grace(noise):
+async def test_grace_ends_in_spite_of_chunks_without_content(noise):
     left = asyncio.Event()
 
     async def chatter(writer):
         while not left.is_set():
             writer.write(b"%x\r\n%b\r\n" % (len(noise), noise))
             await writer.drain()
-            await asyncio.sleep(0.005)
+            await idle(0.005)
 
     async with (
         listening(
             [head(), chatter, chunk("Hi"), chunk(finish="stop"), DONE, END], stream={"grace_seconds": 0.05}
         ) as site,
-        asyncio.timeout(3),
-        streamed(site) as answer,
+        asyncio.timeout(DEADLINE),
+        streaming(site) as answer,
     ):
         assert answer.status_code == 200
         left.set()
@@ -585,32 +594,35 @@ async def text(answer):
     return (await answer.aread()).decode()
 
 
-async def test_no_grace_at_all_sends_the_status_at_once():
+async def test_grace_of_zero_sends_the_status_at_once():
     go = asyncio.Event()
     script = [go, head(), chunk("Hi"), chunk(finish="stop"), DONE, END]
-    async with listening(script, stream={"grace_seconds": 0}) as site, streamed(site) as answer:
+    async with listening(script, stream={"grace_seconds": 0}) as site, streaming(site) as answer:
         go.set()
         assert (answer.status_code, text_of(await text(answer))) == (200, "Hi")
 
 
-async def test_no_keep_alives_where_they_are_turned_off():
+async def test_keepalive_comments_are_absent_when_turned_off():
     go = asyncio.Event()
     script = [head(), chunk("Hi"), go, chunk(finish="stop"), DONE, END]
-    async with listening(script, stream={"grace_seconds": 0, "keepalive_seconds": 0}) as site, streamed(site) as answer:
-        await asyncio.sleep(0.05)
+    async with (
+        listening(script, stream={"grace_seconds": 0, "keepalive_seconds": 0}) as site,
+        streaming(site) as answer,
+    ):
+        await idle(0.05)
         go.set()
         assert comments(await text(answer)) == [": gateway-warnings estimated:usage"]
 
 
-async def test_a_failure_within_the_grace_is_an_honest_status_and_after_it_an_error_frame():
+async def test_grace_decides_whether_a_failure_is_a_status_or_an_error_frame():
     failure = whole({"error": {"message": "Too many", "code": 429}}, 429, retry_after="7")
-    async with gateway(failure, stream={"grace_seconds": 5}) as site:
+    async with gateway(failure, stream={"grace_seconds": DEADLINE}) as site:
         answer = await site.chat(stream=True)
         assert problem(answer) == (429, "rate_limit_error", "rate_limit_exceeded", None)
         assert answer.headers["retry-after"] == "7"
     go = asyncio.Event()
     async with listening([go, *failure], stream={"grace_seconds": 0.02, "keepalive_seconds": 0.02}) as site:
-        async with streamed(site) as answer:
+        async with streaming(site) as answer:
             assert answer.status_code == 200
             go.set()
             *_, last = payloads(await text(answer))
@@ -618,14 +630,14 @@ async def test_a_failure_within_the_grace_is_an_honest_status_and_after_it_an_er
         assert last == {"error": error}
 
 
-async def test_an_answer_is_a_stream_that_nobody_keeps_or_holds_back():
+async def test_response_stream_is_neither_cached_nor_buffered():
     async with gateway(HELLO) as site:
         answer = await site.chat(stream=True)
         assert answer.headers["content-type"].startswith("text/event-stream")
         assert (answer.headers["cache-control"], answer.headers["x-accel-buffering"]) == ("no-cache", "no")
 
 
-async def test_connections_to_the_backend_are_used_again():
+async def test_backend_connections_are_used_again():
     async with gateway(HELLO) as site:
         ports = set()
         for _ in range(3):
@@ -634,14 +646,14 @@ async def test_connections_to_the_backend_are_used_again():
         assert (len(site.upstream.posts), len(ports)) == (3, 1)
 
 
-async def test_many_answers_at_once_do_not_mix():
+async def test_response_streams_at_the_same_time_do_not_mix():
     async with listening(HELLO) as site:
         answers = await asyncio.gather(*(site.chat(stream=True, user=str(i)) for i in range(40)))
         assert [text_of(answer.text) for answer in answers] == ["Hi"] * 40
         assert len({payloads(answer.text)[0]["id"] for answer in answers}) == 40
 
 
-async def test_a_request_sent_byte_by_byte_is_read():
+async def test_request_sent_byte_by_byte_is_read():
     async with Upstream([HELLO], ()).serving() as upstream, running(create_app(settings(upstream.url))) as url:
         body = json.dumps({"model": "m", "messages": HELLO_MESSAGES, "stream": True}).encode()
         head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"

@@ -1,4 +1,4 @@
-"""Who fails often waits, for so long and with so many others, whatever the order of things; on a clock of the test."""
+"""Test the tarpit for wrong API keys on a fake clock: delays, slots and reports."""
 
 from collections import Counter, OrderedDict
 from ipaddress import IPv6Address
@@ -15,22 +15,21 @@ STEPS = st.lists(st.tuples(CLIENTS, st.sampled_from([0.0, 0.5, 7.0, 20.0, 61.0, 
 
 
 def delays(times, tarpit=None, client="a"):
-    """Of failures at these times, nobody waiting meanwhile."""
+    """Yield the delays of failures at these times, while no other failure waits."""
     tarpit = tarpit or Tarpit()
     for now in times:
         yield tarpit.enter(client, now)
         tarpit.leave(client)
 
 
-def test_the_first_are_answered_at_once_and_then_each_waits_twice_as_long_up_to_five_seconds():
+def test_tarpit_delay_doubles_after_five_failures_up_to_five_seconds():
     found = list(delays([7.0] * 14))
     assert found == pytest.approx([0] * FREE + [0.1, 0.2, 0.4, 0.8, 1.6, 3.2] + [5.0] * 3)
 
 
 @settings(deadline=None)
 @given(st.integers(1, 500), st.floats(0, 1e6))
-def test_quiet_is_forgiven_soon_however_often_it_failed(failures, start):
-    """In less than three minutes."""
+def test_tarpit_delay_is_zero_after_160_seconds_without_failure(failures, start):
     tarpit = Tarpit()
     assert max(delays([start] * failures, tarpit)) <= LONGEST
     assert list(delays([start + 160.1], tarpit)) == [0.0]
@@ -38,8 +37,8 @@ def test_quiet_is_forgiven_soon_however_often_it_failed(failures, start):
 
 @settings(deadline=None)
 @given(st.lists(st.floats(0, 90), max_size=60))
-def test_who_waits_longer_in_between_never_waits_longer_for_an_answer(gaps):
-    """Against the same failures all at once; and one each twenty seconds is never slowed."""
+def test_tarpit_delay_never_grows_with_longer_gaps_between_failures(gaps):
+    """The delays are at most those of the same failures all at once; one failure each 20 s has no delay."""
     times = [sum(gaps[:size]) for size in range(len(gaps))]
     assert all(slow <= fast for slow, fast in zip(delays(times), delays([0.0] * len(times)), strict=True))
     assert not any(delays([FORGIVEN * place for place in range(len(gaps))]))
@@ -47,8 +46,8 @@ def test_who_waits_longer_in_between_never_waits_longer_for_an_answer(gaps):
 
 @settings(deadline=None)
 @given(STEPS)
-def test_it_does_what_a_plain_model_does(steps):
-    """Two clients are remembered; each step is a failure, or else the end of the oldest answer of that client."""
+def test_tarpit_agrees_with_a_plain_model(steps):
+    """Two clients are remembered; each step is a failure, or else the end of the oldest delay of that client."""
     tarpit, now = Tarpit(clients=2), 0.0
     known, waiting = OrderedDict(), Counter()
     for client, passed, fails in steps:
@@ -69,8 +68,8 @@ def test_it_does_what_a_plain_model_does(steps):
         assert tarpit.empty == (not any(waiting.values()))
 
 
-def test_beyond_all_places_nobody_waits():
-    """Else those who wait would be in the way of those who may come in."""
+def test_tarpit_delays_no_failure_beyond_all_its_slots():
+    """More delays would take the slots of clients with right keys."""
     tarpit = Tarpit()
     for client in range(ALL_PLACES // PLACES):
         found = [tarpit.enter(str(client), 0.0) for _ in range(PLACES)]
@@ -84,20 +83,20 @@ def test_beyond_all_places_nobody_waits():
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(CLIENTS, st.floats(0, 40)), max_size=80))
-def test_each_failure_is_told_once_and_no_client_twice_a_minute(failures):
+def test_tarpit_reports_each_failure_once_and_each_client_once_a_minute(failures):
     tarpit, now = Tarpit(), 0.0
-    told, last = Counter(), {}
+    reported, last = Counter(), {}
     for client, passed in failures:
         now += passed
         list(delays([now], tarpit, client))
         if count := tarpit.to_tell(client, now):
             assert now - last.get(client, -SILENCE) >= SILENCE
-            told[client] += count
+            reported[client] += count
             last[client] = now
-    for client in {client for client, _ in failures}:
+    for client in sorted({client for client, _ in failures}):
         list(delays([now + SILENCE], tarpit, client))
         rest = tarpit.to_tell(client, now + SILENCE)
-        assert told[client] + rest == 1 + sum(one == client for one, _ in failures)
+        assert reported[client] + rest == 1 + sum(one == client for one, _ in failures)
 
 
 @pytest.mark.parametrize(
@@ -113,13 +112,13 @@ def test_each_failure_is_told_once_and_no_client_twice_a_minute(failures):
         ("no address\n" * 1000, ("no address\n" * 6)[:64]),
     ],
 )
-def test_whose_an_address_is(address, whose):
+def test_client_network_is_the_address_or_its_64_prefix(address, whose):
     assert network(address) == whose
 
 
 @settings(deadline=None)
 @given(st.integers(0, 2**128 - 1), st.integers(0, 2**64 - 1))
-def test_all_of_a_64_are_one_client(address, host):
+def test_client_network_is_the_same_for_a_whole_64_prefix(address, host):
     neighbour = (address >> 64 << 64) | host
     one, other = network(str(IPv6Address(address))), network(str(IPv6Address(neighbour)))
     assert one == other or address >> 32 == 0xFFFF or neighbour >> 32 == 0xFFFF

@@ -1,4 +1,4 @@
-"""Responses in the background: asked for, polled, cancelled, deleted and gone on from, streamed or not."""
+"""Test responses in the background: accept, poll, cancel, delete and continue them, with and without a stream."""
 
 import asyncio
 import logging
@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text, update
 
 from gateway.store.tables import jobs
-from support.app import gateway, listening, problem
+from support.app import bearer, gateway, listening, problem, streaming
 from support.jobs import (
     BAD,
     EVERYTHING,
@@ -28,12 +28,26 @@ from support.jobs import (
 )
 from support.responses_events import checked, checked_whole
 from support.sse import events
-from support.upstream import CLOSE, COUNTS, DONE, END, HANG, HELLO, SOON, call, chunk, frame, head, stream, whole
-from support.wait import until
+from support.upstream import (
+    CLOSE,
+    COUNTS,
+    DONE,
+    END,
+    HANG,
+    HELLO,
+    Upstream,
+    call,
+    chunk,
+    frame,
+    head,
+    stream,
+    whole,
+)
+from support.wait import DEADLINE, idle, until
 
 HI = [chunk("Hi"), chunk(finish="stop"), frame(choices=[], usage=COUNTS)]
 TOO_LONG = whole({"error": {"message": "This model's maximum context length is 9 tokens.", "code": 400}}, status=400)
-# A server that is asked for its template before all, and one that counts the tokens of a prompt.
+# The gateway asks the first backend for its template, and the second one for the token count of a prompt.
 LISTS = {"backend": {"kind": "llamacpp"}, "model": {"format": "auto"}}
 COUNTS_FIRST = {"backend": {"kind": "llamacpp"}, "model": {"format": "native"}}
 COMPACTED = {"context_management": [{"type": "compaction", "compact_threshold": 1000}]}
@@ -43,10 +57,10 @@ def texts(response):
     return [part["text"] for item in response["output"] if item["type"] == "message" for part in item["content"]]
 
 
-# Accepted, and polled
+# Accept and poll
 
 
-async def test_it_is_accepted_at_once_and_polled(store_url, store):
+async def test_background_response_is_accepted_at_once_and_polled(store_url, store):
     script, gates = slowly(*HI)
     async with gateway(script, **where(store_url)) as site:
         answer = await site.respond(background=True, metadata={"a": "b"})
@@ -70,7 +84,7 @@ async def test_it_is_accepted_at_once_and_polled(store_url, store):
     assert await rows(store) == {"threads": 1, "items": 2, "responses": 1}
 
 
-async def test_an_answer_without_its_call_is_asked_for_again():
+async def test_background_response_gets_a_new_round_for_a_required_tool_call():
     called = stream(chunk(tool_calls=call("f", "{}", id="c1")), chunk(finish="tool_calls"))
     tools = [{"type": "function", "name": "f", "parameters": {"type": "object"}}]
     async with gateway(stream(*HI), called) as site:
@@ -82,14 +96,14 @@ async def test_an_answer_without_its_call_is_asked_for_again():
 
 
 @pytest.mark.parametrize(("finish", "reason"), [("length", "max_output_tokens"), ("content_filter", "content_filter")])
-async def test_one_that_is_incomplete(finish, reason):
+async def test_background_response_that_is_incomplete_says_why(finish, reason):
     async with gateway(stream(chunk("Hi"), chunk(finish=finish))) as site:
         response = await ended(site, await accepted(site))
     assert (response["status"], response["incomplete_details"]) == ("incomplete", {"reason": reason})
     assert response["output"][0]["status"] == "incomplete"
 
 
-async def test_its_client_may_leave_as_soon_as_it_has_the_id(store_url):
+async def test_background_response_completes_after_its_client_leaves(store_url):
     script, gates = slowly(*HI)
     async with listening(script, **where(store_url)) as site:
         async with httpx.AsyncClient(base_url=site.client.base_url) as leaving:
@@ -101,7 +115,7 @@ async def test_its_client_may_leave_as_soon_as_it_has_the_id(store_url):
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_client_that_leaves_before_leaves_nothing_behind(streamed, store_url, store):
+async def test_background_client_that_leaves_before_the_id_leaves_no_rows(streamed, store_url, store):
     async with listening([HANG], **LISTS, **where(store_url)) as site:
         site.upstream.shown["/props"] = [HANG]
         asked = {"model": "m", "input": "a", "background": True, "stream": streamed, "tools": F}
@@ -113,7 +127,7 @@ async def test_a_client_that_leaves_before_leaves_nothing_behind(streamed, store
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_what_is_wrong_with_a_request_is_said_at_once_and_leaves_nothing(streamed, store_url, store):
+async def test_background_request_with_an_error_is_refused_and_leaves_no_rows(streamed, store_url, store):
     async with gateway(HELLO, **where(store_url)) as site:
         lists = (await site.client.post("/v1/conversations", json={})).json()["id"]
         before = await rows(store)
@@ -139,16 +153,16 @@ async def test_what_is_wrong_with_a_request_is_said_at_once_and_leaves_nothing(s
 FILE = {"type": "input_file", "file_data": "data:application/pdf;base64,???", "filename": "a.pdf"}
 
 
-async def test_stream_options_are_for_streams():
+async def test_background_stream_options_need_a_stream():
     async with gateway(HELLO) as site:
         padded = {"stream_options": {"include_obfuscation": True}}
         assert problem(await site.respond(background=True, **padded))[3] == "stream_options"
-        told = events((await site.respond(background=True, stream=True, **padded)).text)
-    assert all(event["obfuscation"] for event in told if event["type"].endswith(".delta"))
+        sent = events((await site.respond(background=True, stream=True, **padded)).text)
+    assert all(event["obfuscation"] for event in sent if event["type"].endswith(".delta"))
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_without_a_store_there_is_no_background(streamed):
+async def test_background_request_without_a_store_is_a_503(streamed):
     async with gateway(HELLO, store={"url": "sqlite:////nowhere/at/all/gateway.db"}) as site:
         answer = await site.respond(background=True, stream=streamed)
         assert problem(answer) == (503, "server_error", "store_unavailable", None)
@@ -156,7 +170,7 @@ async def test_without_a_store_there_is_no_background(streamed):
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_what_is_not_passed_as_it_came_is_told_at_once(streamed):
+async def test_background_warnings_and_debug_headers_are_sent_at_once(streamed):
     async with gateway(HELLO) as site:
         answer = await site.respond(
             background=True, stream=streamed, top_k=1, user="u", headers={"x-gateway-debug": "1"}
@@ -166,11 +180,10 @@ async def test_what_is_not_passed_as_it_came_is_told_at_once(streamed):
     assert answer.headers["x-gateway-format"].startswith("auto")
 
 
-async def test_what_is_known_later_is_told_before_the_end():
+async def test_background_warnings_that_come_late_are_stored_in_the_stream():
     script, gates = slowly(*HI[:2])
     async with listening(script) as site:
-        asked = {"model": "m", "input": "a", "background": True, "stream": True}
-        async with site.client.stream("POST", "/v1/responses", json=asked) as answer:
+        async with streaming(site, "/v1/responses", background=True) as answer:
             for gate in gates:
                 gate.set()
             data = await answer.aread()
@@ -200,22 +213,35 @@ REFUSALS = {
         None,
     ),
 }
-# Where the backend is to fall silent; elsewhere a machine that is slow for a moment must not look like one.
-QUICK = {"backend": {"timeouts": {"first_byte": 0.4, "idle": 0.4}}}
+# The other cases have no short timeout, so a machine that is slow for a moment does not look like a silent backend.
+SHORT_TIMEOUTS = {
+    "silent": {"first_byte": 0.1},
+    "silent after its head": {"first_byte": 0.1, "idle": 0.1},
+    "silent in the middle": {"idle": 0.4},
+}
 
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("case", REFUSALS)
-async def test_a_failure_is_an_end_like_any_other(case, streamed, store_url, store):
-    script, code, told_code = REFUSALS[case]
-    timeouts = QUICK if case.startswith("silent") else {}
-    async with gateway(script, HELLO, **timeouts, **where(store_url)) as site:
+async def test_background_response_that_fails_is_stored_and_continued(case, streamed, store_url, store):
+    script, code, error_code = REFUSALS[case]
+    backend = {"timeouts": SHORT_TIMEOUTS.get(case, {})}
+    async with (
+        Upstream([HELLO], ()).serving() as second,
+        gateway(
+            script,
+            backend=backend,
+            more_backends={"second": {"url": second.url}},
+            more_models={"other": {"backends": ["second"]}},
+            **where(store_url),
+        ) as site,
+    ):
         if streamed:
             answer = await site.respond(background=True, stream=True, tools=F)
             assert answer.status_code == 200
             failed = checked(answer.content)
             error = events(answer.text)[-2]
-            assert error["type"] == "error" and told_code in (None, error["code"], error["error"]["code"])
+            assert error["type"] == "error" and error_code in (None, error["code"], error["error"]["code"])
             assert (await get(site, f"{failed['id']}?stream=true")).content == answer.content
         else:
             failed = await ended(site, await accepted(site))
@@ -226,14 +252,14 @@ async def test_a_failure_is_an_end_like_any_other(case, streamed, store_url, sto
             [],
             ["incomplete"],
         )
-        followed = await site.respond(input="b", previous_response_id=failed["id"], stream=True)
+        followed = await site.respond(model="other", input="b", previous_response_id=failed["id"], stream=True)
         assert followed.status_code == 200
     left = await rows(store)
     assert {"jobs", "requests"} & left.keys() == set() and left.get("events", 0) == streamed
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_backend_that_cannot_be_reached(streamed):
+async def test_background_response_fails_if_its_backend_is_unreachable(streamed):
     async with gateway(HELLO, backend={"url": "http://127.0.0.1:1"}) as site:
         answer = await site.respond(background=True, stream=streamed)
         id = events(answer.text)[0]["response"]["id"] if streamed else answer.json()["id"]
@@ -241,20 +267,20 @@ async def test_a_backend_that_cannot_be_reached(streamed):
     assert (failed["status"], failed["error"]["code"]) == ("failed", "server_error")
 
 
-async def test_a_failure_long_after_the_grace():
+async def test_background_response_that_fails_after_the_grace_ends_its_stream():
     go = asyncio.Event()
-    async with gateway([go, CLOSE], stream={"grace_seconds": 0.02, "keepalive_seconds": 0.02}) as site:
-        asking = asyncio.create_task(site.respond(background=True, stream=True))
+    times = {"grace_seconds": 0.02, "keepalive_seconds": 0.02}
+    async with listening([go, CLOSE], stream=times) as site, asking(site, background=True) as follower:
         await site.upstream.arrived.wait()
-        await asyncio.sleep(0.2)
+        await until(lambda: follower.data.count(b"event: response.in_progress\n") >= 3)  # keepalives
         go.set()
-        answer = await asking
-    assert checked(answer.content)["status"] == "failed"
-    assert len(events(answer.text)) > 5  # signs of life among them
+        data = await follower.all()
+    assert checked(data)["status"] == "failed"
+    assert len(events(data.decode())) > 5
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_prompt_that_may_be_shortened_is(streamed):
+async def test_background_prompt_is_shortened_until_it_fits(streamed):
     history = [{"role": ("user", "assistant")[i % 2], "content": f"{i}"} for i in range(5)]
     async with gateway(TOO_LONG, TOO_LONG, HELLO) as site:
         answer = await site.respond(background=True, stream=streamed, input=history, truncation="auto")
@@ -265,14 +291,14 @@ async def test_a_prompt_that_may_be_shortened_is(streamed):
             assert b": gateway-warnings truncated:input" in answer.content
 
 
-async def test_a_prompt_that_cannot_be_shortened_any_more():
+async def test_background_prompt_that_cannot_be_shortened_fails():
     history = [{"role": ("user", "assistant")[i % 2], "content": f"{i}"} for i in range(5)]
     async with gateway(TOO_LONG) as site:
         answer = await site.respond(background=True, stream=True, input=history, truncation="auto")
     assert checked(answer.content)["error"]["code"] == "context_length_exceeded"
 
 
-# Cancelled
+# Cancel
 
 
 LAST = {
@@ -288,14 +314,14 @@ LAST = {
 
 
 @pytest.mark.parametrize("case", LAST)
-async def test_it_can_be_cancelled_wherever_it_is(case, store_url, store, caplog):
+async def test_cancel_ends_a_background_response_at_any_point(case, store_url, store, caplog):
     script, last, items = LAST[case]
     async with listening(script, **where(store_url)) as site, asking(site, background=True) as follower:
         await site.upstream.arrived.wait()
         await follower.until(last)
         id = follower.id
         response = await cancelled(site, id)
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(DEADLINE):
             await site.upstream.gone.wait()
         assert checked(await follower.all()) == response == checked_whole((await get(site, id)).content)
         assert (response["status"], response["error"], response["completed_at"]) == ("cancelled", None, None)
@@ -309,36 +335,36 @@ async def test_it_can_be_cancelled_wherever_it_is(case, store_url, store, caplog
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-async def test_it_can_be_cancelled_while_its_prompt_is_counted(store_url):
+async def test_cancel_ends_a_background_response_while_its_prompt_is_counted(store_url):
     async with gateway(HELLO, **COUNTS_FIRST, **where(store_url)) as site:
         site.upstream.shown["/v1/chat/completions/input_tokens"] = [HANG]
         id = await accepted(site, **COMPACTED)
         await until(lambda: bool(site.upstream.aside))
         response = await cancelled(site, id)
         assert (response["status"], response["output"], site.upstream.posts) == ("cancelled", [], [])
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(DEADLINE):
             await site.upstream.gone.wait()
 
 
-async def test_it_can_be_cancelled_while_what_was_said_is_summarised(store_url):
+async def test_cancel_ends_a_background_response_during_compaction(store_url):
     async with gateway([HANG], **COUNTS_FIRST, **where(store_url)) as site:
         site.upstream.shown["/v1/chat/completions/input_tokens"] = whole({"input_tokens": 5000})
         id = await accepted(site, **COMPACTED)
         await site.upstream.arrived.wait()
         response = await cancelled(site, id)
         assert (response["status"], response["output"]) == ("cancelled", [])
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(DEADLINE):
             await site.upstream.gone.wait()
 
 
-async def test_many_cancel_it_at_once(store_url):
+async def test_cancel_by_many_clients_at_once_gives_one_result(store_url):
     async with gateway([HANG], **where(store_url)) as site:
         id = await accepted(site)
         first, *others = await asyncio.gather(*(cancelled(site, id) for _ in range(8)))
         assert first["status"] == "cancelled" and others == [first] * 7
 
 
-async def test_what_is_over_stays_as_it_is(store_url):
+async def test_cancel_leaves_an_ended_response_as_it_is(store_url):
     async with gateway(HELLO, stopping(4, CLOSE), **where(store_url)) as site:
         for status in ("completed", "failed"):
             id = await accepted(site)
@@ -346,26 +372,26 @@ async def test_what_is_over_stays_as_it_is(store_url):
             assert response["status"] == status and await cancelled(site, id) == response
 
 
-async def test_what_is_just_being_stored_is_not_broken_off(store_url, store):
-    """A cancellation that comes between its last word and its end in the store."""
+async def test_cancel_does_not_interrupt_the_storing_of_the_end(store_url, store):
+    """The cancellation comes after the last chunk and before the end is stored."""
     script, gates = slowly(*HI)
     async with gateway(script, **where(store_url)) as site:
         id = await accepted(site)
         job = site.app.state.asking.jobs._running[id]
-        async with store.writing() as db:  # nobody else stores anything now
+        async with store.writing() as db:  # the gateway cannot store anything now
             await db.execute(update(jobs).values(attempts=1))
             for gate in gates:
                 gate.set()
             await until(lambda: job.ends)
             asking = asyncio.create_task(cancelled(site, id))
             job.cancel()  # as it will be told
-            await asyncio.sleep(0.05)
+            await idle(0.05)
         assert (await asking) == (await get(site, id)).json()
         assert (await asking)["status"] == "completed"
 
 
-async def test_it_can_be_cancelled_while_its_reasoning_is_remembered(store_url, store):
-    """What it was about to tell is told all the same."""
+async def test_cancel_during_the_storing_of_reasoning_keeps_the_text(store_url, store):
+    """The text and the end of the response are sent in spite of the cancellation."""
     script, gates = slowly(*SAID[1:5], chunk(finish="stop"))
     memory = {"responses": {"reasoning_memory": True}}
     async with listening(script, **memory, **where(store_url)) as site, asking(site, background=True) as follower:
@@ -373,24 +399,24 @@ async def test_it_can_be_cancelled_while_its_reasoning_is_remembered(store_url, 
             gate.set()
         await follower.until(b'"delta":"lo"')
         job = site.app.state.asking.jobs._running[follower.id]
-        async with store.writing() as db:  # nobody else can store a thought now
+        async with store.writing() as db:  # the gateway cannot store reasoning now
             await db.execute(text("UPDATE thoughts SET bytes = 0"))
             if store.notifies:
                 await db.execute(text("LOCK TABLE thoughts IN EXCLUSIVE MODE"))
             for gate in gates:
                 gate.set()
-            await asyncio.sleep(0.2)
+            await idle(0.2)
             job.cancel()
-            await asyncio.sleep(0.05)
+            await idle(0.05)
         response = checked(await follower.all())
         assert response["status"] in ("completed", "cancelled") and texts(response) == ["Hello"]
         assert (await get(site, follower.id)).json() == response
         assert (await get(site, f"{follower.id}?stream=true")).content == follower.data
 
 
-async def test_what_cannot_be_cancelled():
+async def test_cancel_refuses_foreground_unknown_and_foreign_responses():
     keys = {"auth": {"keys": [{"name": name, "key": f"{name}-{'k' * 20}"} for name in ("ann", "bob")]}}
-    ann, bob = ({"authorization": f"Bearer {name}-{'k' * 20}"} for name in ("ann", "bob"))
+    ann, bob = (bearer(f"{name}-{'k' * 20}") for name in ("ann", "bob"))
     async with gateway(HELLO, [HANG], **keys) as site:
         foreground = events((await site.respond(stream=True, headers=ann)).text)[0]["response"]["id"]
         id = (await site.respond(background=True, headers=ann)).json()["id"]
@@ -407,11 +433,11 @@ async def test_what_cannot_be_cancelled():
         assert (await cancelled(site, id, headers=ann))["status"] == "cancelled"
 
 
-# Deleted
+# Delete
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_it_can_be_deleted_while_it_runs(streamed, store_url, store, caplog):
+async def test_delete_ends_a_running_background_response(streamed, store_url, store, caplog):
     async with listening(stopping(4), HELLO, **where(store_url)) as site:
         async with asking(site, background=True) if streamed else nullcontext() as follower:
             if follower:
@@ -419,7 +445,7 @@ async def test_it_can_be_deleted_while_it_runs(streamed, store_url, store, caplo
             id = follower.id if follower else await accepted(site)
             await site.upstream.arrived.wait()
             assert (await site.client.delete(f"/v1/responses/{id}")).json()["deleted"] is True
-            async with asyncio.timeout(SOON):
+            async with asyncio.timeout(DEADLINE):
                 await site.upstream.gone.wait()
             assert problem(await get(site, id))[0] == problem(await get(site, f"{id}?stream=true"))[0] == 404
             assert problem(await site.client.post(f"/v1/responses/{id}/cancel"))[0] == 404
@@ -432,7 +458,7 @@ async def test_it_can_be_deleted_while_it_runs(streamed, store_url, store, caplo
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-async def test_the_conversation_of_a_deleted_one_can_be_gone_on_from(store_url):
+async def test_delete_of_a_running_response_unlocks_its_conversation(store_url):
     async with gateway([HANG], HELLO, **where(store_url)) as site:
         conversation = (await site.client.post("/v1/conversations", json={})).json()["id"]
         id = await accepted(site, conversation=conversation)
@@ -444,10 +470,10 @@ async def test_the_conversation_of_a_deleted_one_can_be_gone_on_from(store_url):
     assert [item["content"][0]["text"] for item in listed] == ["Hi", "Hello"]
 
 
-# Gone on from
+# Continue
 
 
-async def test_nothing_goes_on_from_one_that_runs(store_url):
+async def test_background_response_cannot_be_continued_while_it_runs(store_url):
     async with gateway([HANG], **where(store_url)) as site:
         id = await accepted(site)
         answer = await site.respond(previous_response_id=id)
@@ -466,7 +492,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("status", ENDS)
-async def test_of_one_that_has_ended_what_is_whole_is_gone_on_from(status, store_url):
+async def test_background_response_is_continued_from_its_complete_items(status, store_url):
     script, cut = ENDS[status]
     async with listening(script, HELLO, **where(store_url)) as site:
         async with asking(site, background=True) as follower:
@@ -491,7 +517,7 @@ async def test_of_one_that_has_ended_what_is_whole_is_gone_on_from(status, store
 # Conversations
 
 
-async def _locked(site, conversation):
+async def is_locked(site, conversation):
     answer = await site.respond(conversation=conversation)
     return answer.status_code == 400 and problem(answer)[2] == "conversation_locked"
 
@@ -504,13 +530,13 @@ async def _locked(site, conversation):
         ([chunk("Hi"), frame(error={"message": "broken"})], "failed", []),
     ],
 )
-async def test_a_conversation_is_locked_until_its_end(script, status, listed, store_url):
+async def test_conversation_is_locked_until_its_background_response_ends(script, status, listed, store_url):
     steps, gates = slowly(*script)
     async with gateway(steps, HELLO, **where(store_url)) as site:
         conversation = (await site.client.post("/v1/conversations", json={})).json()["id"]
         id = await accepted(site, conversation=conversation)
         for gate in gates:
-            assert await _locked(site, conversation)
+            assert await is_locked(site, conversation)
             items = (await site.client.get(f"/v1/conversations/{conversation}/items")).json()["data"]
             assert items == []
             given = (await get(site, f"{id}/input_items")).json()["data"]
@@ -523,7 +549,7 @@ async def test_a_conversation_is_locked_until_its_end(script, status, listed, st
         assert (await site.respond(conversation=conversation, stream=True)).status_code == 200
 
 
-async def test_the_input_of_one_that_runs_is_its_whole_chain(store_url):
+async def test_background_input_items_are_those_of_the_whole_chain(store_url):
     async with gateway(HELLO, [HANG], **where(store_url)) as site:
         first = events((await site.respond(input="a", stream=True)).text)[-1]["response"]
         id = await accepted(site, input="b", previous_response_id=first["id"])

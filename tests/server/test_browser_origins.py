@@ -1,4 +1,4 @@
-"""Web pages: what they make a browser send is not answered where nobody needs a key, unless they may ask."""
+"""Test the checks of Origin and Host: without API keys a web page may use the gateway only if it is allowed."""
 
 import pytest
 from hypothesis import given
@@ -18,8 +18,8 @@ ENDPOINTS = ("/v1/chat/completions", "/v1/responses", "/v1/completions", "/v1/em
 
 
 @pytest.mark.parametrize("path", ENDPOINTS)
-async def test_a_page_of_strangers_cannot_use_the_models(path):
-    """As a form, or with a type of content for which no browser asks first."""
+async def test_origin_of_a_foreign_page_is_refused_on_every_endpoint(path):
+    """The content types are those of forms, for which no browser sends a preflight request."""
     async with gateway(HELLO) as site:
         for kind in ("text/plain", "application/x-www-form-urlencoded"):
             headers = {"origin": "http://evil.example", "content-type": kind}
@@ -45,19 +45,19 @@ async def test_a_page_of_strangers_cannot_use_the_models(path):
         ("http://[", False),
     ],
 )
-async def test_an_origin_is_the_gateways_or_allowed_or_that_of_an_application(origin, well):
+async def test_origin_must_be_the_gateway_allowed_or_an_application(origin, well):
     async with gateway(HELLO, server={"cors": ["http://chat.example"]}) as site:
         answer = await site.chat(headers={"origin": origin}, stream=True)
         assert (answer.status_code == 200) is well
         assert well or problem(answer) == STRANGER
 
 
-async def test_all_origins_may_be_allowed():
+async def test_origin_of_any_page_may_be_allowed():
     async with gateway(HELLO, server={"cors": ["*"]}) as site:
         assert (await site.chat(headers={"origin": "http://anybody.example"}, stream=True)).status_code == 200
 
 
-async def test_with_keys_a_page_has_to_have_one():
+async def test_origin_is_not_checked_where_keys_are_configured():
     async with gateway(HELLO, auth={"keys": [KEY]}) as site:
         headers = {"origin": "http://evil.example", "host": "evil.example"}
         assert (await site.chat(headers=headers)).status_code == 401
@@ -88,8 +88,8 @@ async def test_with_keys_a_page_has_to_have_one():
         ("a b.example", False),
     ],
 )
-async def test_without_keys_a_name_that_may_be_anybodys_is_none_of_the_gateway(host, well):
-    """It may begin to mean this machine when the page is there already (DNS rebinding)."""
+async def test_host_that_may_be_rebound_is_refused_without_keys(host, well):
+    """The name may resolve to this machine after the page has loaded (DNS rebinding)."""
     async with gateway(HELLO, server={"cors": ["https://chat.example"]}) as site:
         answer = await site.client.get("/v1/models", headers={"host": host})
         assert (answer.status_code == 200) is well
@@ -97,14 +97,14 @@ async def test_without_keys_a_name_that_may_be_anybodys_is_none_of_the_gateway(h
 
 
 @pytest.mark.parametrize("auth", [{"open": True}, {"keys": [KEY]}])
-async def test_whoever_opens_it_or_has_keys_may_call_it_anything(auth):
+async def test_host_is_not_checked_where_the_gateway_is_open_or_has_keys(auth):
     async with gateway(HELLO, auth=auth) as site:
         headers = {"host": "api.example", "authorization": f"Bearer {KEY}"}
         assert (await site.chat(headers=headers, stream=True)).status_code == 200
 
 
 @given(host=st.text(st.characters(max_codepoint=255)), origin=st.none() | st.text(st.characters(max_codepoint=255)))
-def test_whatever_a_head_says_it_passes_or_is_forbidden(host, origin):
+def test_origin_and_host_of_any_text_pass_or_are_forbidden(host, origin):
     said = [("host", host), *([] if origin is None else [("origin", origin)])]
     http = HTTPConnection(
         {"type": "http", "headers": [(name.encode(), value.encode("latin-1")) for name, value in said]}

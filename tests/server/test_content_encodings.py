@@ -1,4 +1,4 @@
-"""Bodies that are encoded: what is read, what is refused, and what a bomb costs."""
+"""Test encoded request bodies: decoded, refused, and bounded in memory."""
 
 import asyncio
 import gzip
@@ -22,8 +22,8 @@ MEMBER, FRAME = gzip.compress(b""), zstd.compress(b"")
 SKIPPABLE = b"\x50\x2a\x4d\x18\x03\x00\x00\x00abc"
 
 
-def streamed(data, window=21):
-    """As Codex sends it: a frame that does not say how long it is."""
+def zstd_stream(data, window=21):
+    """Return a zstd frame without a content size, as Codex sends it."""
     one = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: window})
     return one.compress(data) + one.flush()
 
@@ -34,7 +34,7 @@ GOOD = {
     "in capitals": (" GZip ", gzip.compress(ASKED)),
     "deflate": ("deflate", zlib.compress(ASKED)),
     "zstd": ("zstd", zstd.compress(ASKED)),
-    "zstd of no length": ("zstd", streamed(ASKED)),
+    "zstd of no length": ("zstd", zstd_stream(ASKED)),
     "two members": ("gzip", gzip.compress(ASKED[:9]) + gzip.compress(ASKED[9:])),
     "two frames": ("zstd", zstd.compress(ASKED[:9]) + zstd.compress(ASKED[9:])),
     "what is to be skipped": ("zstd", SKIPPABLE + zstd.compress(ASKED) + SKIPPABLE),
@@ -54,40 +54,40 @@ DAMAGED = {
     "more behind a frame": ("zstd", zstd.compress(ASKED) + b"GET / HTTP/1.1"),
     "a great many members": ("gzip", gzip.compress(ASKED) + MEMBER * 16),
     "a great many frames": ("zstd", zstd.compress(ASKED) + FRAME * 16),
-    "a window of 16 MB": ("zstd", streamed(ASKED, window=24)),
+    "a window of 16 MB": ("zstd", zstd_stream(ASKED, window=24)),
 }  # fmt: skip
 
 
-async def posted(site, encoding, body):
+async def post(site, encoding, body):
     return await site.client.post("/v1/chat/completions", content=body, headers={"content-encoding": encoding})
 
 
 @pytest.mark.parametrize("case", GOOD)
-async def test_what_is_encoded_is_read(case):
+async def test_encoding_of_a_request_body_is_decoded(case):
     async with gateway(HELLO) as site:
-        answer = await posted(site, *GOOD[case])
+        answer = await post(site, *GOOD[case])
         assert answer.status_code == 200, answer.text
         assert answer.json()["choices"][0]["message"]["content"] == "Hi"
 
 
 @pytest.mark.parametrize("case", DAMAGED)
-async def test_what_is_damaged_is_refused(case):
+async def test_encoding_that_is_damaged_is_refused(case):
     async with gateway(HELLO) as site:
-        refused = problem(await posted(site, *DAMAGED[case]))
+        refused = problem(await post(site, *DAMAGED[case]))
         assert refused == (400, "invalid_request_error", "invalid_content_encoding", None)
         assert not site.upstream.posts
 
 
 @pytest.mark.parametrize("encoding", ["br", "made-up", "gzip, gzip", "identity, zstd", "zstd;q=1", "gz\xe9p"])
-async def test_any_other_encoding_is_refused_by_its_name(encoding):
+async def test_encoding_that_is_unknown_is_refused_by_name(encoding):
     async with gateway(HELLO) as site:
-        answer = await posted(site, encoding.encode("latin-1"), gzip.compress(ASKED))
+        answer = await post(site, encoding.encode("latin-1"), gzip.compress(ASKED))
         assert problem(answer) == (415, "invalid_request_error", "unsupported_content_encoding", None)
         message = answer.json()["error"]["message"]
         assert f"'{encoding}'" in message and "gzip, x-gzip, deflate, zstd or identity" in message
 
 
-async def test_several_lines_are_several_encodings():
+async def test_encoding_header_lines_are_joined_and_refused():
     async with gateway(HELLO) as site:
         lines = [("content-encoding", "identity"), ("content-encoding", "gzip")]
         answer = await site.client.post("/v1/chat/completions", content=ASKED, headers=lines)
@@ -95,7 +95,7 @@ async def test_several_lines_are_several_encodings():
 
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/conversations", "/v1/tokenize"])
-async def test_every_endpoint_reads_it(path):
+async def test_encoding_is_decoded_on_every_endpoint(path):
     body = {"model": "m", "input": "Hello", "prompt": "Hello"} if path != "/v1/conversations" else {}
     async with gateway(HELLO) as site:
         plain = await site.client.post(path, json=body)
@@ -105,13 +105,13 @@ async def test_every_endpoint_reads_it(path):
         assert answer.status_code == plain.status_code
 
 
-async def test_no_bytes_are_no_body_however_they_are_encoded():
+async def test_encoding_of_an_empty_body_is_accepted():
     async with gateway(HELLO) as site:
         answer = await site.client.post("/v1/conversations", content=b"", headers={"content-encoding": "gzip"})
         assert answer.status_code == 200
 
 
-async def test_one_body_is_the_same_request_however_it_is_encoded():
+async def test_encoding_does_not_change_an_idempotent_request():
     async with gateway(HELLO) as site:
         answers = [
             await site.client.post(
@@ -126,7 +126,7 @@ async def test_one_body_is_the_same_request_however_it_is_encoded():
 
 
 def gzip_bomb():
-    """10 GB of nothing in 10 MB."""
+    """10 GB of zeros in 10 MB."""
     one = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
     mib = bytes(1 << 20)
     one.compress(mib) + one.flush(zlib.Z_FULL_FLUSH)
@@ -135,17 +135,17 @@ def gzip_bomb():
 
 
 def zstd_bomb():
-    """10 GB of nothing in 330 KB: blocks of one byte each, which is repeated."""
+    """10 GB of zeros in 330 KB: each block repeats one byte."""
     head = b"\x28\xb5\x2f\xfd\x00\x38"  # no length, a window of 128 KB
     block = (1 << 1 | (128 << 10) << 3).to_bytes(3, "little") + b"\x00"
     return head, block, 80_000
 
 
 @pytest.mark.parametrize("encoding, bomb", [("gzip", gzip_bomb), ("zstd", zstd_bomb)])
-async def test_a_bomb_is_never_held(encoding, bomb):
+async def test_encoding_bomb_is_refused_with_little_memory(encoding, bomb):
     head, piece, times = bomb()
 
-    async def sent():
+    async def pieces():
         yield head
         yield piece  # what is loaded at the first use is
         most = (64 << 10) // len(piece)
@@ -154,10 +154,10 @@ async def test_a_bomb_is_never_held(encoding, bomb):
 
     async with gateway(HELLO, limits={"body_bytes": LIMIT}) as site:
         zstd.decompress(FRAME)
-        await posted(site, encoding, b"")
+        await post(site, encoding, b"")
         tracemalloc.start()
         try:
-            answer = await posted(site, encoding, sent())
+            answer = await post(site, encoding, pieces())
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
@@ -165,19 +165,23 @@ async def test_a_bomb_is_never_held(encoding, bomb):
         assert peak < 3 * LIMIT + STEP
 
 
-async def test_what_is_encoded_may_not_be_larger_either():
+async def test_encoding_with_an_encoded_body_beyond_the_limit_is_refused():
     async with gateway(HELLO, limits={"body_bytes": 64}) as site:
 
-        async def sent():
+        async def pieces():
             yield MEMBER * 4
 
-        assert (await posted(site, "gzip", sent())).status_code == 413
-        assert (await posted(site, "gzip", MEMBER * 4)).status_code == 413
+        assert (await post(site, "gzip", pieces())).status_code == 413
+        assert (await post(site, "gzip", MEMBER * 4)).status_code == 413
 
 
-def test_a_step_has_a_bound_whatever_comes():
+def test_decoding_steps_have_a_maximum_size():
     body = bytes(5 * STEP + 1)
-    for encoding, packed in ("gzip", gzip.compress(body)), ("deflate", zlib.compress(body)), ("zstd", streamed(body)):
+    for encoding, packed in (
+        ("gzip", gzip.compress(body)),
+        ("deflate", zlib.compress(body)),
+        ("zstd", zstd_stream(body)),
+    ):
         for size in (1, 7, len(packed)):
             decoding = Decoding(ENCODINGS[encoding])
             pieces = [p for at in range(0, len(packed), size) for p in decoding.feed(packed[at : at + size])]
@@ -186,7 +190,7 @@ def test_a_step_has_a_bound_whatever_comes():
 
 
 @pytest.mark.parametrize("case", ["gzip", "zstd of no length"])
-def test_nothing_that_is_cut_is_taken_for_a_whole(case):
+def test_decoding_of_a_cut_body_is_an_error(case):
     encoding, packed = GOOD[case]
     for end in range(1, len(packed)):
         decoding = Decoding(ENCODINGS[encoding])
@@ -195,9 +199,9 @@ def test_nothing_that_is_cut_is_taken_for_a_whole(case):
             decoding.close()
 
 
-async def test_others_have_their_turn_between_steps():
+async def test_decoding_lets_other_tasks_run_between_steps():
     body = json.dumps({"model": "m", "messages": HELLO_MESSAGES, "user": "x" * 31_000_000}).encode()
-    request = Request({"type": "http", "headers": [(b"content-encoding", b"gzip")]}, arriving(gzip.compress(body, 1)))
+    request = Request({"type": "http", "headers": [(b"content-encoding", b"gzip")]}, receive_of(gzip.compress(body, 1)))
     turns, over = 0, False
 
     async def others():
@@ -213,8 +217,8 @@ async def test_others_have_their_turn_between_steps():
     assert turns >= len(body) // STEP
 
 
-def arriving(body):
-    """All of it at once."""
+def receive_of(body):
+    """Return an ASGI `receive` that gives the whole body at once."""
 
     async def receive():
         return {"type": "http.request", "body": body, "more_body": False}

@@ -1,4 +1,4 @@
-"""A client that leaves or does not read, on real sockets and both event loops: its backend is told at once."""
+"""Test clients that disconnect or do not read, on both event loops: the gateway closes the upstream call at once."""
 
 import asyncio
 import json
@@ -11,42 +11,44 @@ import pytest
 from gateway.server.app import create_app
 from support.app import HELLO_MESSAGES, listening, on_both_loops, settings
 from support.endless_upstream import PIECE, Pouring
-from support.upstream import DONE, END, HANG, HELLO, SOON, Upstream, chunk, head, said
+from support.raw_requests import request_bytes
+from support.upstream import DONE, END, HANG, HELLO, Upstream, chunk, head, said
+from support.wait import DEADLINE, until
 
+LONG = {"stream": {"keepalive_seconds": 600, "client_seconds": 600}}  # only the disconnect ends a response
 QUICK = {"stream": {"grace_seconds": 0.02, "keepalive_seconds": 0.02}}
 
 
 @asynccontextmanager
-async def asking(site, **fields):
-    """A client's own socket with a request on its way."""
+async def raw_request(site, **fields):
+    """Yield reader and writer of a new connection on which a request is sent."""
     reader, writer = await asyncio.open_connection("127.0.0.1", site.client.base_url.port)
-    body = json.dumps({"model": "m", "messages": HELLO_MESSAGES, **fields}).encode()
-    writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+    writer.write(request_bytes(**fields))
     try:
         yield reader, writer
     finally:
         writer.transport.abort()
 
 
-async def leaves(site, writer, how):
-    """The client goes; the upstream has to see its own connection closed, and soon."""
+async def leave(site, writer, how):
+    """Disconnect the client, and wait until the upstream sees its own connection closed."""
     assert not site.upstream.gone.is_set()
     if how == "closes":
         writer.close()
     else:
         writer.transport.abort()
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(DEADLINE):
         await site.upstream.gone.wait()
 
 
 HALF = json.dumps(said("half an answer")).encode()[:60]
 STREAMED = {
-    "before the head": ([HANG], None, {}),
+    "before the head": ([HANG], None, LONG),
     "before the head, after the grace": ([HANG], b": keep-alive", QUICK),
-    "between head and content": ([head(), HANG], None, {}),
+    "between head and content": ([head(), HANG], None, LONG),
     "between head and content, after the grace": ([head(), HANG], b": keep-alive", QUICK),
-    "after a role": ([head(), chunk(role="assistant", content=""), HANG], None, {}),
-    "in the middle": ([head(), chunk("Hello"), HANG], b"Hello", {}),
+    "after a role": ([head(), chunk(role="assistant", content=""), HANG], None, LONG),
+    "in the middle": ([head(), chunk("Hello"), HANG], b"Hello", LONG),
     "in the middle, after silence": ([head(), chunk("Hello"), HANG], b": keep-alive", QUICK),
 }
 WHOLE = {
@@ -60,79 +62,77 @@ WHOLE = {
 @pytest.mark.parametrize("how", ["closes", "resets"])
 @pytest.mark.parametrize("case", STREAMED)
 @on_both_loops
-async def test_when_the_client_of_a_stream_leaves_so_does_the_gateway(case, how, caplog):
+async def test_disconnect_of_a_streaming_client_closes_the_upstream_call(case, how, caplog):
     script, seen, more = STREAMED[case]
-    async with listening(script, **more) as site, asking(site, stream=True) as (reader, writer):
+    async with listening(script, **more) as site, raw_request(site, stream=True) as (reader, writer):
         await site.upstream.arrived.wait()
         if seen:
             await reader.readuntil(seen)
-        await leaves(site, writer, how)
+        await leave(site, writer, how)
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 @pytest.mark.parametrize("how", ["closes", "resets"])
 @pytest.mark.parametrize("case", WHOLE)
 @on_both_loops
-async def test_when_the_client_of_a_whole_answer_leaves_so_does_the_gateway(case, how, caplog):
-    async with listening(WHOLE[case]) as site, asking(site) as (_, writer):
+async def test_disconnect_of_a_client_without_streaming_closes_the_upstream_call(case, how, caplog):
+    async with listening(WHOLE[case]) as site, raw_request(site) as (_, writer):
         await site.upstream.arrived.wait()
-        await leaves(site, writer, how)
+        await leave(site, writer, how)
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 @on_both_loops
-async def test_a_client_that_leaves_takes_no_other_with_it():
+async def test_disconnect_of_one_client_leaves_other_streams_alone():
     go = asyncio.Event()
     scripts = [[head(), chunk("Hello"), HANG], [head(), chunk("Hi"), go, chunk(finish="stop"), DONE, END], HELLO]
-    async with listening(*scripts) as site, asking(site, stream=True) as (reader, writer):
+    async with listening(*scripts, **LONG) as site, raw_request(site, stream=True) as (reader, writer):
         await reader.readuntil(b"Hello")
-        async with asking(site, stream=True) as (other, _):
+        async with raw_request(site, stream=True) as (other, _):
             await other.readuntil(b"Hi")
-            await leaves(site, writer, "resets")
+            await leave(site, writer, "resets")
             go.set()
             await other.readuntil(b"[DONE]")
         assert (await site.chat(stream=True)).status_code == 200
 
 
 @on_both_loops
-async def test_many_clients_that_leave_leave_nothing_behind():
+async def test_disconnect_of_many_clients_leaves_no_tasks():
     async with listening([HANG]) as site:
         before = len(asyncio.all_tasks())
         async with asyncio.TaskGroup() as group:
             for _ in range(50):
-                group.create_task(_ask_and_leave(site))
-        async with asyncio.timeout(2):
-            while len(asyncio.all_tasks()) > before + 5:  # noqa: ASYNC110 (nothing tells when a task has gone)
-                await asyncio.sleep(0.01)
+                group.create_task(ask_and_leave(site))
+        await until(lambda: len(asyncio.all_tasks()) <= before + 5)
 
 
-async def _ask_and_leave(site):
-    async with asking(site, stream=True):
+async def ask_and_leave(site):
+    async with raw_request(site, stream=True):
         await site.upstream.arrived.wait()
 
 
 @on_both_loops
-async def test_a_client_that_closes_only_its_sending_side_counts_as_gone():
-    async with listening([HANG]) as site, asking(site) as (_, writer):
+async def test_disconnect_includes_a_half_closed_connection():
+    async with listening([HANG]) as site, raw_request(site) as (_, writer):
         await site.upstream.arrived.wait()
         writer.write_eof()
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(DEADLINE):
             await site.upstream.gone.wait()
 
 
-# Servers other than ours
+# Other ASGI servers
 
 
 def call_of(app, receive, send):
-    """One call of the application, as any ASGI server may make it."""
+    """Start a task that calls the application as any ASGI server does."""
     scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "raw_path": b"", "query_string": b"",
              "headers": [], "http_version": "1.1", "scheme": "http", "server": ("x", 80), "client": ("y", 1)}  # fmt: skip
     return asyncio.create_task(app(scope, receive, send))
 
 
 @asynccontextmanager
-async def called(messages):
-    """An application in the middle of a call that waits for its upstream, and the messages it still gets."""
+async def app_call(messages):
+    """Yield a call of the application that waits for its upstream: upstream, task, message queue, messages sent."""
     async with Upstream([[HANG]], ()).serving() as upstream:
         app = create_app(settings(upstream.url))
         body = json.dumps({"model": "m", "messages": HELLO_MESSAGES}).encode()
@@ -151,21 +151,21 @@ async def called(messages):
 
 
 @on_both_loops
-async def test_only_a_disconnect_is_one():
-    async with called([{"type": "http.request", "body": b"", "more_body": False}]) as (upstream, task, queue, sent):
+async def test_disconnect_is_only_the_asgi_disconnect_message():
+    async with app_call([{"type": "http.request", "body": b"", "more_body": False}]) as (upstream, task, queue, sent):
         assert not upstream.gone.is_set()
         queue.put_nowait({"type": "http.disconnect"})
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(DEADLINE):
             await task
             await upstream.gone.wait()
         assert sent == []
 
 
 @on_both_loops
-async def test_a_server_that_gives_a_request_up_frees_the_backend():
-    async with called([]) as (upstream, task, _, sent):
+async def test_request_that_is_cancelled_closes_the_upstream_call():
+    async with app_call([]) as (upstream, task, _, sent):
         task.cancel()
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(DEADLINE):
             await task
             await upstream.gone.wait()
         assert [message.get("status") for message in sent] == [503, None], "the client is told"
@@ -177,10 +177,10 @@ PIECES = 3200  # 51 MB
 
 
 @on_both_loops
-async def test_a_client_that_stops_reading_holds_the_backend_back_and_misses_nothing():
+async def test_backpressure_of_a_client_reaches_the_backend_without_loss():
     pour = Pouring(PIECES)
     script = [head(), pour, chunk(finish="stop"), DONE, END]
-    async with listening(script, model={"format": "native"}) as site, asking(site, stream=True) as (reader, _):
+    async with listening(script, model={"format": "native"}) as site, raw_request(site, stream=True) as (reader, _):
         first = await reader.readuntil(b"~~~~")
         tracemalloc.start()
         await pour.stuck()
@@ -199,11 +199,11 @@ async def test_a_client_that_stops_reading_holds_the_backend_back_and_misses_not
 
 
 @on_both_loops
-async def test_a_client_that_neither_reads_nor_stays_frees_the_backend():
+async def test_disconnect_of_a_client_that_does_not_read_frees_the_backend():
     pour = Pouring(10**9)
-    async with listening([head(), pour]) as site, asking(site, stream=True) as (reader, writer):
+    async with listening([head(), pour], **LONG) as site, raw_request(site, stream=True) as (reader, writer):
         await reader.readuntil(b"~~~~")
         await pour.stuck()
         writer.transport.abort()
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(DEADLINE):
             await pour.over.wait()

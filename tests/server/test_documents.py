@@ -1,11 +1,13 @@
-"""Files become text for the model: what is text as it stands, a PDF by its pages, all else a note; nothing is lost unsaid."""
+"""Test files in requests: the gateway gives the model their text, page by page for a PDF, or a note."""
 
 import base64
 import json
 import logging
 import time
 import zlib
+from functools import partial
 from io import BytesIO
+from itertools import count
 
 import pytest
 from hypothesis import given, settings
@@ -43,13 +45,13 @@ def file(data, name="x", **more):
     return {"type": "file", "file": {"file_data": data, "filename": name, **more}}
 
 
-def asking(*parts, role="user"):
+def request_with(*parts, role="user"):
     return Request(model="m", messages=({"role": role, "content": [*parts]},))
 
 
 def read(part, expired=never):
-    """The text of the one part, without what is around it, and what became of the file."""
-    request, outcomes = documents.read(asking(part), expired)
+    """Return the text of a file part without the tags around it, and the outcome for the file."""
+    request, outcomes = documents.read(request_with(part), expired)
     ((said,),) = (message["content"] for message in request.messages)
     assert said["type"] == "text"
     inner = said["text"].removeprefix(f'<file name="{part["file"]["filename"]}">').removesuffix("</file>")
@@ -90,7 +92,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("case", TEXTS)
-def test_a_text_is_put_in_as_it_stands(case):
+def test_file_of_text_is_put_in_as_it_is(case):
     data, name, text = TEXTS[case]
     assert read(file(data, name)) == (text, "translated")
 
@@ -110,22 +112,22 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("case", OTHERS)
-def test_a_file_without_text_becomes_a_note(case):
+def test_file_without_text_becomes_a_note(case):
     assert read(file(*OTHERS[case])) == (NOTHING, "dropped")
 
 
-def test_the_name_stays_inside_its_attribute():
+def test_file_name_is_escaped_and_shortened():
     for name, written in {
         "a\"> <b>&'": "a&quot;&gt; &lt;b&gt;&amp;&#x27;",
         "a\n\tb": "a b",
         None: "file",
         "n" * 300: "n" * 255,
     }.items():
-        request, _ = documents.read(asking(file(uri(b"Hello"), name)), never)
+        request, _ = documents.read(request_with(file(uri(b"Hello"), name)), never)
         assert request.messages[0]["content"][0]["text"] == f'<file name="{written}">Hello</file>'
 
 
-def test_only_files_are_changed_whoever_sends_them():
+def test_file_parts_are_replaced_and_other_parts_stay():
     text, image = {"type": "text", "text": "q"}, {"type": "image_url", "image_url": {"url": "data:,"}}
     done = {"type": "text", "text": '<file name="x">Hello</file>'}
     messages = (
@@ -148,7 +150,7 @@ def test_only_files_are_changed_whoever_sends_them():
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=60), st.sampled_from(["text/plain", "application/pdf", "text/plain;charset=utf-7", ""]))
-def test_no_bytes_break_it(data, type):
+def test_file_of_any_bytes_is_read_or_dropped(data, type):
     for start in (b"", b"%PDF-1.7\n"):
         text, outcome = read(file(uri(start + data, type)))
         assert (outcome == "dropped") == (text == NOTHING)
@@ -164,11 +166,11 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_no_file_is_refused_with_its_place(case):
+def test_file_part_with_an_error_is_refused_with_its_path(case):
     said, member, code = WRONG[case]
     messages = (
         {"role": "user", "content": "q"},
-        *asking({"type": "text", "text": "q"}, {"type": "file", "file": said}).messages,
+        *request_with({"type": "text", "text": "q"}, {"type": "file", "file": said}).messages,
     )
     with pytest.raises(BadRequest) as caught:
         documents.read(Request(model="m", messages=messages), never)
@@ -177,7 +179,7 @@ def test_what_is_no_file_is_refused_with_its_place(case):
     assert "Hello" not in found.message
 
 
-def test_a_file_that_is_sent_as_well_as_stored_is_read():
+def test_file_with_data_and_an_id_is_read():
     assert read(file(uri(b"Hello"), file_id="file-1")) == ("Hello", "translated")
 
 
@@ -185,7 +187,7 @@ def test_a_file_that_is_sent_as_well_as_stored_is_read():
 
 
 def pdf(*pages, more=b"", count=None, kids=None):
-    """A document with these content streams, one a page."""
+    """Return a PDF with these content streams, one per page."""
     font = b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica/Encoding/WinAnsiEncoding>>"
     places = kids or b" ".join(b"%d 0 R" % (4 + 2 * i) for i in range(len(pages)))
     objects = [
@@ -230,7 +232,7 @@ TWO_PAGES = pdf(words("Hellö"), words("World"))
 
 
 @pytest.mark.parametrize("type", ["application/pdf", "application/octet-stream", "text/plain"])
-def test_a_pdf_is_read_by_its_pages(type):
+def test_pdf_is_read_page_by_page(type):
     assert read(file(uri(TWO_PAGES, type), "x.pdf")) == ("Hellö\n\nWorld", "translated")
 
 
@@ -256,7 +258,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("case", HOSTILE)
-def test_no_pdf_breaks_it(case, caplog):
+def test_pdf_that_is_hostile_is_read_or_dropped_within_seconds(case, caplog):
     data, wanted, outcome = HOSTILE[case]
     begun = time.process_time()
     got = read(file(uri(data), "x.pdf"))
@@ -264,7 +266,7 @@ def test_no_pdf_breaks_it(case, caplog):
     assert time.process_time() - begun < 5 and not [one for one in caplog.messages if "Hell" in one]
 
 
-def test_a_pdf_with_more_text_than_anybody_reads_is_cut():
+def test_pdf_with_too_much_text_is_cut():
     line = b"(" + b"a" * 1000 + b") Tj "
     many = pdf(*[b"BT /F 1 Tf 0 700 Td " + line * 110 + b"ET"] * 12)
     operations = []
@@ -276,49 +278,49 @@ def test_a_pdf_with_more_text_than_anybody_reads_is_cut():
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, len(TWO_PAGES) - 1), st.binary(max_size=8), st.integers(0, 20))
-def test_no_damage_breaks_it(place, patch, gone):
+def test_pdf_that_is_damaged_is_read_or_dropped(place, patch, gone):
     text, outcome = read(file(uri(TWO_PAGES[:place] + patch + TWO_PAGES[place + gone :]), "x.pdf"))
     assert (outcome == "dropped") == (text == NOTHING)
 
 
-def test_time_is_up_between_two_operations_of_a_page():
+def test_pdf_deadline_is_checked_between_operations_of_a_page():
     asked = []
 
     def expired():
         asked.append(None)
         return len(asked) > 10
 
-    pages = [words("a"), words("b") * 1000]
+    pages = [words("a"), words("b") * 100]
     assert read(file(uri(pdf(*pages)), "x.pdf"), expired) == ("a" + CUT, "truncated")
     assert len(asked) == 11
     assert read(file(uri(pdf(*pages)), "x.pdf"), lambda: True) == (NOTHING, "dropped")
     assert read(file(uri(b"Hello")), lambda: True) == ("Hello", "translated")
 
 
-def test_a_pdf_is_not_opened_when_time_is_up_already():
+def test_pdf_is_not_opened_after_the_deadline():
     asked = []
     assert read(file(uri(pdf(b"")), "x.pdf"), lambda: not asked.append(None)) == (NOTHING, "dropped")
     assert len(asked) == 1
 
 
-# The server
+# Gateway
 
 
 @pytest.mark.parametrize("content", ["q", None, [{"type": "text", "text": "q"}], ["file"]])
-def test_a_request_without_files_has_none_to_be_read(content):
+def test_request_without_files_is_recognized(content):
     assert not documents.has_files(Request(model="m", messages=({"role": "user", "content": content},)))
 
 
-async def test_a_request_without_files_is_the_same_one():
-    request, ledger = asking({"type": "text", "text": "q"}), Ledger()
+async def test_request_without_files_is_returned_unchanged():
+    request, ledger = request_with({"type": "text", "text": "q"}), Ledger()
     assert await read_beside(request, NOWHERE, ledger) is request
     assert ledger.entries() == []
 
 
-async def test_each_outcome_is_listed_once():
+async def test_warning_of_each_file_outcome_is_listed_once():
     ledger = Ledger()
     parts = [file(uri(data)) for data in (b"Hello", b"World", PNG, PNG, HOSTILE["a bomb"][0])]
-    request = await read_beside(asking(*parts), NOWHERE, ledger)
+    request = await read_beside(request_with(*parts), NOWHERE, ledger)
     assert [part["text"][15:20] for part in request.messages[0]["content"]] == [
         "Hello",
         "World",
@@ -329,9 +331,9 @@ async def test_each_outcome_is_listed_once():
     assert ledger.entries() == ["dropped:file", "translated:file", "truncated:file"]
 
 
-async def test_a_file_that_takes_too_long_is_not_waited_for():
+async def test_pdf_that_takes_too_long_is_dropped_and_other_files_are_read():
     ledger = Ledger()
-    request = await read_beside(asking(file(uri(TWO_PAGES)), file(uri(b"Hello"))), NOWHERE, ledger, seconds=0)
+    request = await read_beside(request_with(file(uri(TWO_PAGES)), file(uri(b"Hello"))), NOWHERE, ledger, seconds=0)
     assert [part["text"] for part in request.messages[0]["content"]] == [
         f'<file name="x">{NOTHING}</file>',
         '<file name="x">Hello</file>',
@@ -339,15 +341,17 @@ async def test_a_file_that_takes_too_long_is_not_waited_for():
     assert ledger.entries() == ["dropped:file", "translated:file"]
 
 
-async def test_what_was_read_in_time_is_kept():
+async def test_pdf_text_that_was_read_in_time_is_kept(monkeypatch):
+    """The fake clock goes on by a second at each look."""
+    monkeypatch.setattr("gateway.server.documents.monotonic", partial(next, count()))
     ledger = Ledger()
-    pages = [words("a"), *[b"BT /F 12 Tf " + b"(a) Tj " * 300] * 1000]  # each a small part of the time
-    request = await read_beside(asking(file(uri(pdf(*pages)))), NOWHERE, ledger, seconds=3)
+    pages = [words("a"), *[b"BT /F 12 Tf " + b"(a) Tj " * 300] * 10]  # each takes more looks than there are seconds
+    request = await read_beside(request_with(file(uri(pdf(*pages)))), NOWHERE, ledger, seconds=100)
     assert request.messages[0]["content"][0]["text"].startswith('<file name="x">a')
     assert ledger.entries() == ["truncated:file"]
 
 
-def test_the_log_does_not_tell_what_is_wrong_in_somebody_s_file():
+def test_pdf_library_does_not_log_the_content_of_files():
     assert logging.getLogger("pypdf._reader").getEffectiveLevel() == logging.CRITICAL
 
 
@@ -355,7 +359,7 @@ KINDS = ["openai", "vllm", "llamacpp", "ollama", "lmstudio", "sglang", "transfor
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_every_kind_of_backend_gets_text(kind):
+async def test_file_reaches_every_kind_of_backend_as_text(kind):
     native = {"message": {"role": "assistant", "content": "Hi"}, "done": True, "prompt_eval_count": 7}
     async with gateway(whole(native if kind == "ollama" else body("Hi")), backend={"kind": kind}) as site:
         content = [{"type": "text", "text": "Read this."}, file(uri(TWO_PAGES, "application/pdf"), "a.pdf")]
@@ -364,7 +368,7 @@ async def test_every_kind_of_backend_gets_text(kind):
         assert site.asked["messages"] == [{"role": "user", "content": 'Read this.\n<file name="a.pdf">Hellö\n\nWorld</file>'}]  # fmt: skip
 
 
-async def test_a_file_in_a_tool_s_result_is_read_while_the_answer_streams():
+async def test_file_in_a_tool_result_is_read_for_a_stream():
     async with gateway(HELLO) as site:
         called = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
         messages = [
@@ -387,7 +391,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("said", "code", "member"), REFUSED)
-async def test_a_chat_completion_says_which_part_is_wrong(said, code, member):
+async def test_file_error_of_a_chat_completion_names_its_path(said, code, member):
     async with gateway(whole(body("Hi"))) as site:
         answer = await site.chat(messages=[{"role": "user", "content": [{"type": "file", "file": said}]}])
         path = f"messages[0].content[0].file{member}"
@@ -395,7 +399,7 @@ async def test_a_chat_completion_says_which_part_is_wrong(said, code, member):
         assert not site.upstream.posts and json.loads(answer.content)["error"]["message"]
 
 
-async def test_strict_refuses_a_file_that_cannot_be_read():
+async def test_file_that_cannot_be_read_is_refused_in_strict_mode():
     async with gateway(whole(body("Hi"))) as site:
         messages = [{"role": "user", "content": [file(uri(PNG))]}]
         answer = await site.chat(messages=messages, headers={"x-gateway-strict": "1"})
@@ -414,7 +418,7 @@ def by_url(url, **more):
 
 
 def file_of(site):
-    """The text that the server was sent."""
+    """Return the content of the last message that the backend got."""
     return site.asked["messages"][-1]["content"]
 
 
@@ -438,7 +442,7 @@ FETCHED = {
 
 
 @pytest.mark.parametrize("case", FETCHED)
-async def test_a_file_that_is_only_named_is_fetched_and_read(case):
+async def test_file_url_is_fetched_and_read(case):
     path, more, said, name, text = FETCHED[case]
     async with web({path.partition("#")[0]: said}) as there, gateway(HELLO, **fetching()) as site:
         answer = await site.respond(input=[by_url(there.url + path, **more)], stream=True)
@@ -449,7 +453,7 @@ async def test_a_file_that_is_only_named_is_fetched_and_read(case):
     assert (headers["accept"], headers["accept-encoding"]) == ("*/*", "identity")
 
 
-async def test_files_are_fetched_wherever_they_are_named_and_each_once():
+async def test_file_url_is_fetched_once_for_all_its_places():
     async with web({"/a": page(b"Hello")}) as there, gateway(HELLO, HELLO, **fetching()) as site:
         named = by_url(f"{there.url}/a")["content"][0]
         called = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"}
@@ -468,7 +472,7 @@ async def test_files_are_fetched_wherever_they_are_named_and_each_once():
         assert answer.status_code == 200 and "Hello" in file_of(site)
 
 
-async def test_a_file_that_is_there_and_elsewhere_is_refused():
+async def test_file_url_and_file_data_together_are_refused():
     both = {"file_data": uri(b"World"), "file_url": "https://x/y"}
     async with gateway() as site:
         answer = await site.respond(input=[{"role": "user", "content": [{"type": "input_file", **both}]}])
@@ -480,7 +484,7 @@ async def test_a_file_that_is_there_and_elsewhere_is_refused():
         assert "only one of 'file_data' and 'file_url'" in answer.json()["error"]["message"]
 
 
-async def test_without_leave_to_fetch_it_is_said_what_to_do():
+async def test_file_url_without_fetching_enabled_is_refused_with_advice():
     async with (
         web({"/a": page(b"Hello")}) as there,
         gateway(HELLO, files={"networks": [HERE]}, images={"fetch": True}) as site,
@@ -496,7 +500,7 @@ async def test_without_leave_to_fetch_it_is_said_what_to_do():
 @pytest.mark.parametrize(
     "url", ["file:///etc/passwd", "ftp://example.com/a", "//example.com/a", "data:text/plain,x", ""]
 )
-async def test_a_file_is_fetched_from_the_web_only(url):
+async def test_file_url_must_be_http(url):
     async with gateway(HELLO, **fetching()) as site:
         answer = await site.chat(messages=[{"role": "user", "content": [{"type": "file", "file": {"file_url": url}}]}])
         assert problem(answer) == (
@@ -508,21 +512,25 @@ async def test_a_file_is_fetched_from_the_web_only(url):
         assert site.upstream.posts == []
 
 
-async def test_a_file_is_fetched_within_limits_and_only_where_everybody_could():
+async def test_file_url_is_fetched_within_limits_and_from_public_addresses():
     pages = {"/large": page(b"x" * 101), "/slow": hanging, "/gone": page(b"", 404)}
-    async with web(pages) as there, gateway(HELLO, **fetching(max_bytes=100, seconds=1)) as site:
-        for url, code in (
-            (f"{there.url}/large", "file_too_large"),
-            (f"{there.url}/slow", "failed_to_download_file"),
-            (f"{there.url}/gone", "failed_to_download_file"),
-            ("http://169.254.169.254/latest/meta-data", "failed_to_download_file"),
+    async with (
+        web(pages) as there,
+        gateway(HELLO, **fetching(max_bytes=100, seconds=60)) as site,
+        gateway(HELLO, **fetching(seconds=1)) as hasty,
+    ):
+        for asked, url, code in (
+            (site, f"{there.url}/large", "file_too_large"),
+            (hasty, f"{there.url}/slow", "failed_to_download_file"),
+            (site, f"{there.url}/gone", "failed_to_download_file"),
+            (site, "http://169.254.169.254/latest/meta-data", "failed_to_download_file"),
         ):
-            answer = await site.respond(input=[by_url(url)])
+            answer = await asked.respond(input=[by_url(url)])
             assert problem(answer) == (400, "invalid_request_error", code, "input")
-        assert site.upstream.posts == []
+        assert site.upstream.posts == hasty.upstream.posts == []
 
 
-async def test_what_is_stored_is_the_url_and_it_is_fetched_again_for_the_next_answer():
+async def test_file_url_is_stored_and_fetched_again_for_the_next_response():
     async with (
         web({"/a": page(b"Hello")}) as there,
         gateway(whole(body("Hi")), whole(body("Ho")), **fetching()) as site,

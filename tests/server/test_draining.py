@@ -1,4 +1,4 @@
-"""The end of a gateway that is told to stop: what its clients see of it."""
+"""Test how a gateway that gets SIGTERM or SIGINT ends its connections."""
 
 import asyncio
 import json
@@ -12,16 +12,18 @@ from websockets.asyncio.client import connect
 from gateway.config import Config
 from gateway.server.run import run
 from support.app import problem
+from support.raw_requests import request_bytes
 from support.serve_process import asked, config_of, first, living, refused, rest, streaming
 from support.sse import text_of
-from support.upstream import HANG, HELLO, Upstream, chunk, head, paused
+from support.upstream import HANG, HELLO, Upstream, arrived, chunk, head, paused
+from support.wait import until
 
 BOTH = pytest.mark.parametrize("workers", ["1", "2"])
 STOPPED = (503, "server_error", "server_is_overloaded", None)
 
 
 @BOTH
-async def test_a_stream_ends_in_its_own_time_and_nobody_new_is_taken(workers, tmp_path):
+async def test_drain_finishes_streams_and_refuses_new_connections(workers, tmp_path):
     go = asyncio.Event()
     async with (
         asyncio.timeout(60),
@@ -41,8 +43,8 @@ async def test_a_stream_ends_in_its_own_time_and_nobody_new_is_taken(workers, tm
 
 
 @BOTH
-async def test_what_has_not_ended_by_then_is_told_so(workers, tmp_path):
-    """Streams and whole answers, of both APIs."""
+async def test_drain_deadline_ends_responses_with_an_error(workers, tmp_path):
+    """Streams and whole responses, of both APIs."""
     server = {"drain_seconds": 0, "workers": int(workers)}
     async with (
         asyncio.timeout(60),
@@ -53,15 +55,14 @@ async def test_what_has_not_ended_by_then_is_told_so(workers, tmp_path):
     ):
         whole_chat = asyncio.create_task(asked(gateway))
         whole_response = asyncio.create_task(gateway.client.post("/v1/responses", json={"model": "m", "input": "Hi"}))
-        pieces, said = await first(chat, "Hel")
-        events, told = await first(response, "Hel")
-        while len(upstream.posts) < 4:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        chunks, chat_text = await first(chat, "Hel")
+        events, response_text = await first(response, "Hel")
+        await until(lambda: len(upstream.posts), 4)
         gateway.child.send_signal(signal.SIGTERM)
 
-        said, told = await rest(pieces, said), await rest(events, told)
-        assert '"code":"server_is_overloaded"' in said and "[DONE]" not in said
-        assert "event: response.failed" in told and '"code":"server_is_overloaded"' in told
+        chat_text, response_text = await rest(chunks, chat_text), await rest(events, response_text)
+        assert '"code":"server_is_overloaded"' in chat_text and "[DONE]" not in chat_text
+        assert "event: response.failed" in response_text and '"code":"server_is_overloaded"' in response_text
         for whole in (await whole_chat, await whole_response):
             assert problem(whole) == STOPPED
             assert whole.headers["x-request-id"]
@@ -69,7 +70,7 @@ async def test_what_has_not_ended_by_then_is_told_so(workers, tmp_path):
 
 
 @BOTH
-async def test_told_twice_it_stops_at_once(workers, tmp_path):
+async def test_drain_ends_at_once_at_the_second_signal(workers, tmp_path):
     server = {"drain_seconds": 600, "workers": int(workers)}
     async with (
         asyncio.timeout(60),
@@ -86,8 +87,8 @@ async def test_told_twice_it_stops_at_once(workers, tmp_path):
         await upstream.gone.wait()
 
 
-async def test_who_asks_meanwhile_on_a_connection_of_before_is_told(tmp_path):
-    """Readiness, and an upgrade: a connection that has work to do is closed only behind it."""
+async def test_drain_answers_a_pipelined_request_with_503(tmp_path):
+    """A connection with requests in progress is closed only after their responses."""
     go = asyncio.Event()
     async with (
         asyncio.timeout(60),
@@ -95,13 +96,11 @@ async def test_who_asks_meanwhile_on_a_connection_of_before_is_told(tmp_path):
         living(tmp_path, config_of(upstream.url, tmp_path)) as gateway,
     ):
         reader, writer = await asyncio.open_connection("127.0.0.1", gateway.client.base_url.port)
-        body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "Hi"}], "stream": True}).encode()
-        writer.write(
-            b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
-        )
+        writer.write(request_bytes(stream=True))
         await reader.readuntil(b"Hel")
         writer.write(b"GET /ready HTTP/1.1\r\nhost: x\r\n\r\n")
-        await asyncio.sleep(0.3)  # it has arrived
+        await arrived(writer)
+        await gateway.client.get("/health")  # a later request: when it has its response, the one before is read
         gateway.child.send_signal(signal.SIGTERM)
         await refused(gateway)
         go.set()
@@ -114,8 +113,8 @@ async def test_who_asks_meanwhile_on_a_connection_of_before_is_told(tmp_path):
 
 
 @BOTH
-async def test_it_goes_on_for_a_while_and_says_that_it_will_stop(workers, tmp_path):
-    """A connection is closed behind the answer then; told twice, it does not wait."""
+async def test_drain_delay_keeps_serving_while_ready_is_503(workers, tmp_path):
+    """Each connection is closed after its response; a second signal ends the delay."""
     server = {"drain_delay_seconds": 600, "workers": int(workers)}
     async with (
         asyncio.timeout(60),
@@ -125,7 +124,7 @@ async def test_it_goes_on_for_a_while_and_says_that_it_will_stop(workers, tmp_pa
         before = await gateway.client.get("/ready")
         assert before.status_code == 200 and "connection" not in before.headers
         gateway.child.send_signal(signal.SIGTERM)
-        await draining(gateway, int(workers))
+        await until(lambda: all_drain(gateway, int(workers)))
         gateway.write(config_of("http://127.0.0.1:1", tmp_path))
         gateway.child.send_signal(signal.SIGHUP)
         for stream in (False, True):
@@ -142,22 +141,19 @@ async def test_it_goes_on_for_a_while_and_says_that_it_will_stop(workers, tmp_pa
     assert "configuration" not in gateway.heard
 
 
-async def draining(gateway, workers):
-    """Until all of them say so, each connection being another one."""
-    said = 0
-    while said < workers * 10:
-        async with httpx.AsyncClient(base_url=gateway.client.base_url, verify=False) as another:
-            answer = await another.get("/ready")
+async def all_drain(gateway, workers):
+    """Return True if many looks in a row, each over a new connection, find a worker that drains."""
+    for _ in range(workers * 10):
+        async with httpx.AsyncClient(base_url=gateway.client.base_url, verify=False) as client:
+            answer = await client.get("/ready")
         if answer.status_code == 200:
-            said = 0
-            await asyncio.sleep(0.02)
-        else:
-            assert (answer.json(), answer.headers["connection"]) == ({"status": "draining"}, "close")
-            said += 1
+            return False
+        assert (answer.json(), answer.headers["connection"]) == ({"status": "draining"}, "close")
+    return True
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_a_port_that_is_taken_is_said_in_a_sentence(host):
+def test_port_that_is_taken_is_a_plain_error_message(host):
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, 0), family=family) as taken:
         port = taken.getsockname()[1]

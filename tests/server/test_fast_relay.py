@@ -1,8 +1,10 @@
-"""Chunks that come alone go from socket to socket past all that sleeps: what holds there as it does elsewhere."""
+"""Test the fast path of the relay: a chunk that comes alone goes from socket to socket without waking a task."""
 
 import asyncio
 import json
+import socket
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 
@@ -12,95 +14,133 @@ from gateway.recording import Read, Wrote
 from gateway.recording.entries import came_of
 from gateway.server.exchange import Exchange
 from gateway.server.telemetry.observation import Observation
-from support.app import HELLO_MESSAGES, listening
+from support.app import listening, streaming
 from support.raw_requests import asking
 from support.recordings import recordings
 from support.sse import text_of
 from support.turns import make_turn
-from support.upstream import CLOSE, DONE, END, call, chunk, head, silent
+from support.upstream import CLOSE, DONE, END, HANG, call, chunk, head, silent
+from support.wait import idle, until
 
-PAUSE = 0.03  # seconds, so that each chunk is a read of its own
+PAUSE = 0.03  # seconds, so that most chunks are a read of their own
 WORD = chunk(" word")
-BEFORE = [WORD] * 4  # after which it is known what they are like
+BEFORE = [WORD] * 4  # the fast path begins after them
 LAST = [chunk(finish="stop"), DONE, END]
 
 
 def apart(*steps, pause=PAUSE):
-    """Each after a pause."""
+    """Return the steps, each after a pause."""
     return [one for step in steps for one in (silent(pause), step)]
 
 
-def streaming(site, path="/v1/chat/completions", **fields):
-    asked = {"messages": HELLO_MESSAGES} if "chat" in path else {"input": "Hello"}
-    return site.client.stream("POST", path, json={"model": "m", "stream": True, **asked, **fields})
+class Client:
+    """Reads a stream; `data` is what has come, and `arrivals` are its lengths with their times."""
+
+    def __init__(self):
+        self.data, self.arrivals = b"", []
+
+    async def read(self, site, path="/v1/chat/completions", **fields):
+        async with streaming(site, path, **fields) as response:
+            async for piece in response.aiter_raw():
+                self.data += piece
+                self.arrivals.append((len(self.data), asyncio.get_running_loop().time()))
+
+    @property
+    def lines(self):
+        return [line for line in self.data.decode().split("\n") if line]
+
+    def time_of(self, place):
+        """Return when the byte at this place has come."""
+        return next(time for length, time in self.arrivals if length > place)
+
+    def one_by_one(self, count):
+        """Return steps of an upstream that send so many words, each when the client has the one before."""
+        return [step for number in range(1, count + 1) for step in (WORD, partial(self._has_words, number))]
+
+    async def _has_words(self, number, _):
+        await until(lambda: self.data.count(b'" word"') >= number)
 
 
-async def told(site, **fields):
-    """The lines of an answer."""
-    async with streaming(site, **fields) as answer:
-        return [line async for line in answer.aiter_lines() if line]
+async def lines_of(site, **fields):
+    """Return the lines of a response."""
+    client = Client()
+    await client.read(site, **fields)
+    return client.lines
 
 
-async def test_the_limit_of_the_whole_answer_holds():
-    script = [head(), *apart(*[WORD] * 60)]
-    async with listening(script, backend={"timeouts": {"total": 0.5}}, stream={"keepalive_seconds": 0.1}) as site:
-        lines = await told(site)
-    words = text_of("\n\n".join(lines)).split()
-    assert 3 <= len(words) < 40 and set(words) == {"word"}
-    assert json.loads(lines[-1][6:])["error"]["code"] == "upstream_timeout"
+async def test_timeout_total_ends_a_stream_of_single_chunks():
+    client = Client()
+    script = [head(), *client.one_by_one(6), *apart(*[WORD] * 60)]
+    async with listening(script, backend={"timeouts": {"total": 1}}, stream={"keepalive_seconds": 0.1}) as site:
+        await client.read(site)
+    words = text_of(client.data.decode()).split()
+    assert 6 <= len(words) < 66 and set(words) == {"word"}
+    assert json.loads(client.lines[-1][6:])["error"]["code"] == "upstream_timeout"
 
 
-async def test_silence_counts_from_the_last_chunk():
-    """Of what came before it there was more than the limit."""
-    times = {"backend": {"timeouts": {"idle": 0.4}}, "stream": {"keepalive_seconds": 0.15}}
-    async with listening([head(), *apart(*[WORD] * 20), silent(0.25), WORD, silent(0.8), *LAST], **times) as site:
-        lines = await told(site)
-    last = max(place for place, line in enumerate(lines) if "word" in line)
-    assert text_of("\n\n".join(lines)) == " word" * 21
-    assert lines[last - 1] == ": keep-alive" and lines[last - 2] != ": keep-alive"
-    assert lines[last + 1 : -1] == [": keep-alive"] * 2
-    assert json.loads(lines[-1][6:])["error"]["code"] == "upstream_timeout"
+async def test_timeout_idle_counts_from_the_last_chunk():
+    """The chunks before it take longer than the limit."""
+    client, sent = Client(), []
+
+    async def has_keepalive(_):
+        await until(lambda: b": keep-alive" in client.data.rpartition(b'" word"')[2])
+        sent.append(asyncio.get_running_loop().time())
+
+    times = {"backend": {"timeouts": {"idle": 0.6}}, "stream": {"keepalive_seconds": 0.1}}
+    async with listening([head(), *apart(*[WORD] * 25), has_keepalive, WORD, HANG], **times) as site:
+        await client.read(site)
+    last = max(place for place, line in enumerate(client.lines) if "word" in line)
+    assert text_of(client.data.decode()) == " word" * 26
+    assert client.lines[last - 1] == ": keep-alive"
+    assert {*client.lines[last + 1 : -1]} == {": keep-alive"}
+    assert json.loads(client.lines[-1][6:])["error"]["code"] == "upstream_timeout"
+    keepalive = client.data.index(b": keep-alive", client.data.rindex(b'" word"'))
+    assert client.time_of(keepalive) - sent[0] > 0.09
+    assert client.time_of(client.data.rindex(b"upstream_timeout")) - sent[0] > 0.59
 
 
-async def test_what_breaks_off_has_been_told_before():
+async def test_relay_sends_all_chunks_before_the_upstream_breaks_off():
     async with listening([head(), *apart(*[WORD] * 5), CLOSE]) as site:
-        lines = await told(site)
+        lines = await lines_of(site)
     assert text_of("\n\n".join(lines)) == " word" * 5
     assert json.loads(lines[-1][6:])["error"]["code"] == "upstream_lost"
 
 
-async def test_what_fails_in_a_chunk_ends_the_answer():
-    """Calls that are interleaved are held back, up to a limit."""
+async def test_relay_ends_the_response_when_a_chunk_exceeds_a_limit():
+    """Interleaved tool calls are held back up to the limit."""
     calls = [call("f", "{", id="call_1"), call("f", "{", place=1, id="call_2")]
     opened = [chunk(tool_calls=one) for one in calls]
     more = [chunk(tool_calls=call(arguments='"' + "a" * 300, place=1))] * 10
     limits = {"limits": {"frame_bytes": 1024}, "model": {"format": "native"}}
     async with listening([head(), *apart(*opened, *more, *LAST)], **limits) as site:
         tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
-        lines = await told(site, tools=tools)
+        lines = await lines_of(site, tools=tools)
         assert "error" in json.loads(lines[-1][6:])
         assert not site.upstream.posts[1:]
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
-async def test_each_is_written_down_as_it_went(tmp_path, path):
+async def test_relay_records_each_chunk_as_it_went(tmp_path, path):
     keep = {"recording": {"mode": "all", "directory": str(tmp_path), "content": True}}
-    async with listening([head(), *apart(*[WORD] * 8, *LAST)], **keep) as site, streaming(site, path) as answer:
-        got = await answer.aread()
+    client = Client()
+    async with listening([head(), *client.one_by_one(8), *LAST], **keep) as site:
+        await client.read(site, path)
     (found,) = recordings(tmp_path)
     reads = [entry.data for entry in found.entries if isinstance(entry, Read)]
     wrote = [entry for entry in found.entries if isinstance(entry, Wrote)]
-    assert reads == [*[WORD] * 8, *LAST[:2], b""]
-    assert b"".join(entry.data for entry in wrote) == got
+    assert reads[:8] == [WORD] * 8
+    assert b"".join(reads[8:]) == b"".join(LAST[:2]) and reads[-1] == b""
+    assert b"".join(entry.data for entry in wrote) == client.data
     words = [place for place, entry in enumerate(found.entries) if entry in wrote and b'" word"' in entry.data]
     assert len(words) == 8
     assert [found.entries[came_of(found.entries, place)].data for place in words] == [WORD] * 8
 
 
-async def test_a_client_that_reads_later_gets_all_of_it():
+async def test_client_that_reads_late_gets_the_whole_response():
     text = [f"{number} {'x' * 100_000} " for number in range(80)]
     async with listening([head(), *apart(*map(chunk, text), *LAST, pause=0.01)]) as site, asking(site) as sock:
-        await asyncio.sleep(0.5)
+        await idle(0.5)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)  # from now on it reads fast
         got = b""
         while not got.endswith(b"0\r\n\r\n"):
             got += await asyncio.get_running_loop().sock_recv(sock, 1 << 20)
@@ -108,11 +148,11 @@ async def test_a_client_that_reads_later_gets_all_of_it():
     assert text_of(body) == "".join(text)
 
 
-# What goes on in one turn of the loop
+# One turn of the event loop
 
 
-class Told:
-    """An outlet.  open: it takes what is not to wait."""
+class CollectingOutlet:
+    """An outlet that keeps what it gets; `open`: it takes chunks at once."""
 
     def __init__(self):
         self.open, self.at_once, self.pieces = True, [], []
@@ -126,12 +166,12 @@ class Told:
         self.pieces.append(piece)
 
     async def end(self, piece):
-        """Nothing more comes."""
+        """Keep the last piece."""
         self.pieces += [piece] * bool(piece)
 
 
-class Asked:
-    """A call whose reader sleeps; it is given what comes by `come`."""
+class ScriptedCall:
+    """An upstream call whose reader waits for data; `come` gives it a chunk."""
 
     over = False
 
@@ -169,14 +209,14 @@ class Attempts:
 
 
 async def turns():
-    """Of the loop, as many as there is something to do."""
+    """Let the event loop run until nothing is left to do."""
     for _ in range(20):
         await asyncio.sleep(0)
 
 
 @asynccontextmanager
 async def pumping(call, outlet, **options):
-    """An answer that has begun, and waits for more."""
+    """Yield an exchange that has begun and the task that waits for its next chunk."""
     turn = make_turn(format="native", **options)
     turn.start()
     turn.answered("text/event-stream")
@@ -193,8 +233,8 @@ async def pumping(call, outlet, **options):
     pump.cancel()
 
 
-async def test_what_the_client_has_no_room_for_is_told_by_who_may_wait():
-    call, outlet = Asked(*BEFORE), Told()
+async def test_relay_leaves_chunks_to_its_task_when_the_client_is_full():
+    call, outlet = ScriptedCall(*BEFORE), CollectingOutlet()
     async with pumping(call, outlet):
         call.come(WORD)
         assert len(outlet.at_once) == 1 and not outlet.pieces
@@ -205,8 +245,8 @@ async def test_what_the_client_has_no_room_for_is_told_by_who_may_wait():
         assert len(outlet.at_once) == 1 and [b" full" in piece for piece in outlet.pieces] == [True]
 
 
-async def test_what_nobody_was_told_when_it_is_given_up_comes_before_the_last_words():
-    call, outlet = Asked(*BEFORE), Told()
+async def test_relay_sends_held_chunks_before_the_final_error():
+    call, outlet = ScriptedCall(*BEFORE), CollectingOutlet()
     async with pumping(call, outlet) as (exchange, pump):
         outlet.open = False
         call.come(chunk(" full"))

@@ -1,4 +1,4 @@
-"""Past ASGI's messages: a whole answer is what uvicorn would have sent, and who leaves is noticed without a task."""
+"""Test the direct way to a connection past ASGI messages: same bytes as uvicorn, and disconnects without a task."""
 
 import asyncio
 import json
@@ -19,15 +19,17 @@ from gateway.server.protocols import Http, Settings
 from gateway.server.replies import EventStream
 from gateway.server.telemetry.telemetry import Telemetry
 from gateway.server.writing import Joining
-from support.app import HELLO_MESSAGES, listening, settings
-from support.upstream import HANG, SOON, said, whole
+from support.app import listening, settings
+from support.raw_requests import request_bytes
+from support.upstream import HANG, said, whole
+from support.wait import DEADLINE, idle
 
 FIELDS = [(b"content-length", b"2"), (b"content-type", b"application/json")]
 ANSWER = whole(said("Hi"))
 
 
 class Wire:
-    """What a transport is asked to do."""
+    """A transport that keeps what is written."""
 
     def __init__(self):
         self.written, self.closed = [], False
@@ -39,13 +41,13 @@ class Wire:
         self.closed = True
 
     def pause_reading(self):
-        """Nothing is read of it here."""
+        """Do nothing."""
 
     resume_reading = pause_reading
 
 
-def uvicorns(*, keep_alive=True):
-    """A request that uvicorn has read, and the wire below it."""
+def uvicorn_cycle(*, keep_alive=True):
+    """Return a transport and a request on it as uvicorn has read it."""
     wire = Wire()
     logger = logging.getLogger("test")
     return wire, RequestResponseCycle(
@@ -64,8 +66,8 @@ def uvicorns(*, keep_alive=True):
 
 
 def cycle(*, keep_alive=True):
-    """The same as ours, of a protocol that has what uvicorn's is given."""
-    wire, other = uvicorns()
+    """Return a transport and the same request as the gateway's own Cycle."""
+    wire, other = uvicorn_cycle()
     protocol = SimpleNamespace(
         **{name: getattr(other, name) for name in ("scope", "flow", "logger", "access_logger", "access_log")},
         joining=other.transport,
@@ -76,8 +78,8 @@ def cycle(*, keep_alive=True):
     return wire, Cycle(protocol, keep_alive)
 
 
-async def begun(protocol, data):
-    """What a request has made of its connection, before anybody answers it."""
+async def first_cycle_of(protocol, data):
+    """Return the number of tasks, the cycle and its members after a request has come and before its response."""
 
     async def app(scope, receive, send):
         await asyncio.Event().wait()
@@ -107,12 +109,15 @@ REQUESTS = {
 
 
 @pytest.mark.parametrize("data", REQUESTS.values(), ids=REQUESTS)
-async def test_a_request_begins_as_it_does_with_uvicorn(data):
-    (tasks, ours, _), (others, theirs, names) = await begun(Http, data), await begun(HttpToolsProtocol, data)
+async def test_request_begins_with_the_same_state_as_in_uvicorn(data):
+    (tasks, ours, _), (others, theirs, names) = (
+        await first_cycle_of(Http, data),
+        await first_cycle_of(HttpToolsProtocol, data),
+    )
     own = {"transport", "flow", "message_event", "on_response"}  # of their connections
     assert all(getattr(ours, name) is not None for name in own)
     ours.scope.pop("gateway.headers")
-    for name in names.keys() - own:
+    for name in sorted(names.keys() - own):
         assert getattr(ours, name) == getattr(theirs, name), name
     assert tasks == others
 
@@ -123,10 +128,10 @@ async def by_messages(cycle, fields, body):
 
 
 @pytest.mark.parametrize("keep_alive", [True, False])
-async def test_a_whole_answer_is_byte_for_byte_what_messages_make_of_it(keep_alive):
+async def test_response_sent_whole_has_the_bytes_that_uvicorn_sends(keep_alive):
     wire, one = cycle(keep_alive=keep_alive)
     assert one.whole(FIELDS, b"{}")
-    asked, other = uvicorns(keep_alive=keep_alive)
+    asked, other = uvicorn_cycle(keep_alive=keep_alive)
     await by_messages(other, FIELDS, b"{}")
     assert wire.written == asked.written and len(wire.written) == 1
     assert wire.closed == asked.closed == (not keep_alive)
@@ -137,10 +142,10 @@ async def test_a_whole_answer_is_byte_for_byte_what_messages_make_of_it(keep_ali
 
 @pytest.mark.parametrize("keep_alive", [True, False])
 @pytest.mark.parametrize("last", [b"data: [DONE]\n\n", b""])
-async def test_a_stream_is_byte_for_byte_what_messages_make_of_it(last, keep_alive):
+async def test_response_stream_has_the_bytes_that_uvicorn_sends(last, keep_alive):
     wire, one = cycle(keep_alive=keep_alive)
     assert one.begin(FIELDS[1:]) and one.now(b"data: {}\n\n") and one.last(last)
-    asked, other = uvicorns(keep_alive=keep_alive)
+    asked, other = uvicorn_cycle(keep_alive=keep_alive)
     await other.send({"type": "http.response.start", "status": 200, "headers": FIELDS[1:]})
     await other.send({"type": "http.response.body", "body": b"data: {}\n\n", "more_body": True})
     await other.send({"type": "http.response.body", "body": last})
@@ -152,7 +157,7 @@ async def test_a_stream_is_byte_for_byte_what_messages_make_of_it(last, keep_ali
     assert not one.begin(FIELDS[1:]) and not one.now(b"more") and not one.last(b"")
 
 
-async def test_who_ends_a_stream_that_has_ended_adds_nothing():
+async def test_response_stream_that_is_ended_twice_sends_one_end():
     wire, one = cycle()
     stream = EventStream(one.send)
     await stream.begin({"x-a": "1"})
@@ -161,7 +166,7 @@ async def test_who_ends_a_stream_that_has_ended_adds_nothing():
     assert len(wire.written) == 1 and wire.written[0].endswith(b"[DONE]\n\n\r\n0\r\n\r\n")
 
 
-async def test_what_would_be_a_head_of_its_own_is_left_to_uvicorn_that_refuses_it():
+async def test_response_with_a_forged_header_is_left_to_uvicorn():
     wire, one = cycle()
     bad = [*FIELDS, (b"x-a", b"1\r\nx-b: 2")]
     assert not one.whole(bad, b"{}") and not one.begin(bad)
@@ -171,7 +176,7 @@ async def test_what_would_be_a_head_of_its_own_is_left_to_uvicorn_that_refuses_i
 
 
 @pytest.mark.parametrize("state", ["paused", "gone", "begun"])
-async def test_what_has_to_wait_or_cannot_be_is_not_given(state):
+async def test_response_is_not_sent_directly_if_paused_gone_or_begun(state):
     wire, one = cycle()
     if state == "paused":
         one.flow.pause_writing()
@@ -180,8 +185,8 @@ async def test_what_has_to_wait_or_cannot_be_is_not_given(state):
     assert not one.now(b"data: {}\n\n") and not one.last(b"") and not wire.written
 
 
-async def test_nothing_goes_to_a_connection_that_is_not_ours():
-    wire, one = uvicorns()
+async def test_response_is_not_sent_directly_on_a_foreign_connection():
+    wire, one = uvicorn_cycle()
     for way in (direct(one.send), direct(by_messages)):
         assert not way.whole(FIELDS, b"{}") and not way.begin(FIELDS[1:]) and not way.now(b"a") and not way.last(b"")
         assert way.whole_body() is None and not way.watch(Mock())
@@ -189,7 +194,7 @@ async def test_nothing_goes_to_a_connection_that_is_not_ours():
     assert not wire.written and direct(cycle()[1].send) is not direct(one.send)
 
 
-async def test_only_a_body_in_chunks_has_pieces():
+async def test_response_pieces_need_a_chunked_body():
     wire, one = cycle()
     await one.send({"type": "http.response.start", "status": 200, "headers": FIELDS})
     assert not one.now(b"{}") and not one.last(b"{}")
@@ -198,7 +203,7 @@ async def test_only_a_body_in_chunks_has_pieces():
     assert one.now(b"{}") and b"".join(wire.written).endswith(b"\r\n\r\n2\r\n{}\r\n")
 
 
-async def test_who_watches_is_told_once_the_connection_is_lost_and_not_after_it_has_looked_away():
+async def test_disconnect_callback_is_set_and_removed():
     _, one = cycle()
     gone = Mock()
     assert one.watch(gone) and one.transport.lost is gone
@@ -208,7 +213,7 @@ async def test_who_watches_is_told_once_the_connection_is_lost_and_not_after_it_
     assert not one.watch(gone), "it is too late"
 
 
-async def test_who_looks_away_late_does_not_do_so_for_the_next_request():
+async def test_disconnect_callback_of_the_next_request_stays():
     (_, first), (_, second), gone = cycle(), cycle(), Mock()
     second.transport = first.transport
     first.watch(Mock())
@@ -222,29 +227,29 @@ async def next_body(reader):
     return await reader.readexactly(int(re.search(rb"content-length: (\d+)", head)[1]))
 
 
-async def received(cycle):
-    """All that messages give of a body."""
+async def body_by_messages(cycle):
+    """Return the body that ASGI messages give, or None if more is to come."""
     message = await cycle.receive()
     return message["body"] if not message["more_body"] else None
 
 
 @pytest.mark.parametrize("body", [b"{}", b"", b"x" * (HIGH_WATER_LIMIT + 1)])
-async def test_a_body_that_is_there_is_taken_as_a_message_would_give_it_and_once(body):
+async def test_request_body_that_has_arrived_is_taken_once(body):
     _, one = cycle()
-    _, other = uvicorns()
+    _, other = uvicorn_cycle()
     for each in (one, other):
         each.body += body
         each.more_body = False
         each.message_event.set()
         each.flow.pause_reading()
-    assert one.whole_body() == await received(other) == body
+    assert one.whole_body() == await body_by_messages(other) == body
     for each in (one, other):
         assert each.body == b"" and not each.message_event.is_set() and not each.flow.read_paused
     assert one.whole_body() is None, "a message tells what comes after it"
 
 
 @pytest.mark.parametrize("state", ["more to come", "wants a 100", "gone", "answered", "taken"])
-async def test_a_body_that_only_messages_can_tell_is_left_to_them(state):
+async def test_request_body_that_is_unfinished_or_gone_is_not_taken(state):
     _, one = cycle()
     one.body += b"{}"
     one.more_body, one.waiting_for_100_continue = state == "more to come", state == "wants a 100"
@@ -255,34 +260,34 @@ async def test_a_body_that_only_messages_can_tell_is_left_to_them(state):
 
 
 @pytest.mark.parametrize("cut", [5, 70, 130, -1])
-async def test_a_request_means_the_same_however_its_bytes_come(cut):
+async def test_request_means_the_same_at_any_cut_of_its_bytes(cut):
     async with listening(ANSWER) as site:
         reader, writer = await asyncio.open_connection("127.0.0.1", site.client.base_url.port)
-        for one in (posted(), posted()[:cut], posted()[cut:]):
+        for one in (request_bytes(), request_bytes()[:cut], request_bytes()[cut:]):
             writer.write(one)
-            await asyncio.sleep(0.02)
-        async with asyncio.timeout(SOON):
-            told = [json.loads(await next_body(reader)) for _ in range(2)]
+            await idle(0.02)
+        async with asyncio.timeout(DEADLINE):
+            responses = [json.loads(await next_body(reader)) for _ in range(2)]
         writer.close()
     first, second = site.upstream.posts
-    assert first.json == second.json and told[0]["choices"] == told[1]["choices"]
+    assert first.json == second.json and responses[0]["choices"] == responses[1]["choices"]
 
 
 @pytest.mark.parametrize("cut", [0, 90], ids=["in one", "in two"])
-async def test_a_body_of_unknown_length_is_refused_where_it_is_too_large_however_it_comes(cut):
+async def test_request_body_in_chunks_beyond_the_limit_is_a_413(cut):
     head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
     request = b"%b65\r\n%b\r\n0\r\n\r\n" % (head, b" " * 101)
     async with listening(limits={"body_bytes": 100}) as site:
         reader, writer = await asyncio.open_connection("127.0.0.1", site.client.base_url.port)
         for piece in (request[:cut], request[cut:]):
             writer.write(piece)
-            await asyncio.sleep(0.02)
-        async with asyncio.timeout(SOON):
+            await idle(0.02)
+        async with asyncio.timeout(DEADLINE):
             assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
         writer.close()
 
 
-async def test_work_for_a_client_whose_going_a_message_tells_is_cancelled_once():
+async def test_disconnect_message_cancels_the_task_once():
     done = []
 
     async def app(scope, receive, send):
@@ -298,13 +303,7 @@ async def test_work_for_a_client_whose_going_a_message_tells_is_cancelled_once()
     assert done == [0]
 
 
-def posted(*lines):
-    body = json.dumps({"model": "m", "messages": HELLO_MESSAGES}).encode()
-    head = [b"POST /v1/chat/completions HTTP/1.1", b"host: x", b"content-length: %d" % len(body), *lines]
-    return b"".join(line + b"\r\n" for line in head) + b"\r\n" + body
-
-
-async def test_the_client_of_the_second_of_two_requests_in_one_write_is_missed_as_well():
+async def test_disconnect_is_noticed_for_the_second_pipelined_request():
     second = asyncio.Event()
 
     async def come(_):
@@ -312,22 +311,22 @@ async def test_the_client_of_the_second_of_two_requests_in_one_write_is_missed_a
 
     async with listening(ANSWER, [come, HANG]) as site:
         reader, writer = await asyncio.open_connection("127.0.0.1", site.client.base_url.port)
-        writer.write(posted() * 2)
+        writer.write(request_bytes() * 2)
         assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(DEADLINE):
             await second.wait()
         assert not site.upstream.gone.is_set()
         writer.transport.abort()
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(DEADLINE):
             await site.upstream.gone.wait()
 
 
-async def test_a_client_that_wants_no_other_answer_has_its_connection_closed_behind_this_one():
+async def test_response_to_connection_close_closes_the_connection():
     async with listening(ANSWER) as site:
         reader, writer = await asyncio.open_connection("127.0.0.1", site.client.base_url.port)
-        writer.write(posted(b"connection: close"))
-        async with asyncio.timeout(SOON):
-            told = await reader.read()
+        writer.write(request_bytes().replace(b"host: x", b"connection: close\r\nhost: x"))
+        async with asyncio.timeout(DEADLINE):
+            response = await reader.read()
         writer.close()
-    head, _, body = told.partition(b"\r\n\r\n")
+    head, _, body = response.partition(b"\r\n\r\n")
     assert b"\r\nconnection: close" in head and json.loads(body)["choices"][0]["message"]["content"] == "Hi"

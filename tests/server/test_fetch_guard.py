@@ -1,4 +1,4 @@
-"""What a client's URL leads to is fetched only where everybody could, whatever names, redirects and servers say."""
+"""Test the guard for URLs of clients: only public addresses, whatever names, redirects and servers contain."""
 
 import asyncio
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
@@ -14,6 +14,7 @@ from gateway.server.addresses import allowed, is_public
 from gateway.server.fetching import Fetching, Sort
 from gateway.server.guard import Guard, Unreachable, resolved
 from support.app import on_both_loops
+from support.wait import DEADLINE, idle
 from support.web import HERE, PNG, encrypted, endless, hanging, moved, names, page, web
 
 SORT = Sort("image", "image/*", "image_file_too_large")
@@ -38,24 +39,24 @@ PUBLIC = ["1.1.1.1", "8.8.8.8", "100.63.255.255", "100.128.0.0", "172.32.0.1", "
 
 
 @pytest.mark.parametrize("address", PRIVATE)
-def test_an_address_that_is_not_everybodys_is_refused(address):
+def test_address_that_is_private_is_refused(address):
     assert not is_public(ip_address(address)) and not allowed([], PORTS)(address, 80)
 
 
 @pytest.mark.parametrize("address", PUBLIC)
-def test_an_address_of_the_internet_is_allowed(address):
+def test_address_that_is_public_is_allowed(address):
     assert is_public(ip_address(address)) and allowed([], PORTS)(address, 80)
 
 
 @given(st.ip_addresses())
-def test_no_address_is_public_that_is_not_global(address):
+def test_address_that_is_not_global_is_not_public(address):
     special = address.is_multicast or address.is_private or address.is_reserved or address.is_loopback
     if not address.is_global or special or address.is_link_local or address.is_unspecified:
         assert not is_public(address)
 
 
 @given(st.ip_addresses(v=4))
-def test_an_address_inside_of_another_is_not_public(address):
+def test_address_that_embeds_another_is_not_public(address):
     number = int(address)
     for inside in (number, 0xFFFF << 32 | number, 0xFFFF << 48 | number, 0x64FF9B << 96 | number):
         assert not is_public(IPv6Address(inside))
@@ -64,12 +65,12 @@ def test_an_address_inside_of_another_is_not_public(address):
 
 
 @given(st.ip_addresses(v=6))
-def test_of_the_others_only_what_is_given_out_is_public(address):
+def test_address_of_ipv6_is_public_only_in_assigned_space(address):
     if is_public(address):
         assert address in ip_network("2000::/3") and not (address.teredo or address.sixtofour or address.ipv4_mapped)
 
 
-def test_networks_may_be_allowed_besides():
+def test_address_of_a_configured_network_is_allowed():
     check = allowed(["10.1.0.0/16", "fd00::/8"], PORTS)
     assert check("10.1.2.3", 80) and check("fd00::1", 80) and check("fd00::1%eth0", 80) and check("8.8.8.8", 80)
     assert not (check("10.2.0.1", 80) or check("::ffff:10.1.2.3", 80) or check("fe80::1", 80))
@@ -77,7 +78,7 @@ def test_networks_may_be_allowed_besides():
 
 
 @pytest.mark.parametrize("port", [0, 22, 25, 79, 444, 6379, 8080, 65535])
-def test_a_public_address_has_few_ports_and_a_network_all(port):
+def test_address_that_is_public_has_few_ports_and_a_network_has_all(port):
     check = allowed(["10.1.0.0/16"], PORTS)
     assert check("8.8.8.8", 443) and not check("8.8.8.8", port) and check("10.1.2.3", port)
     assert allowed([], [port])("8.8.8.8", port)
@@ -90,15 +91,16 @@ def test_a_public_address_has_few_ports_and_a_network_all(port):
         "fd00:ec2::254", "fd00:ec2:0:0:0:0:0:254", "fd00:ec2::254%eth0", "fd00:ec2::23", "fd20:ce::254",
     ],
 )  # fmt: skip
-def test_no_network_has_what_a_cloud_tells_its_machines(address):
+def test_address_of_cloud_metadata_is_refused_in_any_network(address):
     assert not allowed(["0.0.0.0/0", "::/0", address.partition("%")[0]], PORTS)(address, 80)
 
 
 # Fetching
 
 
-async def fetch(*urls, resolve=None, tls=None, networks=(HERE,), **limits):
-    settings = config.Fetching(networks=networks, **limits)
+async def fetch(*urls, resolve=None, tls=None, networks=(HERE,), seconds=10, **limits):
+    """Fetch as a request does; `seconds` may be a fraction, which a file may not have."""
+    settings = config.Fetching(networks=networks, **limits).model_copy(update={"seconds": seconds})
     guard = Guard(allowed(settings.networks, settings.ports), resolve, tls)
     fetched = await Fetching(settings, SORT, guard).all({url: f"p{i}" for i, url in enumerate(urls)})
     return [fetched[url].data for url in urls]
@@ -110,8 +112,8 @@ async def refused(*urls, **how):
     return caught.value.problem
 
 
-async def test_a_request_says_no_more_than_it_must(monkeypatch):
-    """No proxy of the environment is asked, nor does a netrc file have a say."""
+async def test_fetch_request_has_few_headers_and_uses_no_proxy(monkeypatch):
+    """Neither a proxy of the environment nor a netrc file is used."""
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     async with web({"/a?b=%20c": page(PNG)}) as site:
@@ -122,7 +124,7 @@ async def test_a_request_says_no_more_than_it_must(monkeypatch):
 
 
 @on_both_loops
-async def test_the_connection_goes_to_the_address_that_was_looked_at_under_the_urls_name():
+async def test_fetch_connects_to_the_checked_address_under_the_url_name():
     looked = []
 
     async def resolve(host, port):
@@ -136,22 +138,22 @@ async def test_the_connection_goes_to_the_address_that_was_looked_at_under_the_u
     assert looked == [("xn--bcher-kva.test", site.port)]
 
 
-async def test_an_address_of_the_sixth_version_is_no_different():
+async def test_fetch_works_over_ipv6():
     async with web(host="::1") as site:
         assert await fetch(f"http://[::1]:{site.port}/a", networks=("::1/128",)) == [PNG]
         assert await fetch(f"http://six.test:{site.port}/a", networks=("::1/128",), resolve=names(six=["::1"])) == [PNG]
         assert [headers["host"] for _, headers in site.asked] == [f"[::1]:{site.port}", f"six.test:{site.port}"]
 
 
-async def test_a_name_with_one_address_that_is_not_public_is_refused():
+async def test_fetch_refuses_a_name_with_any_private_address():
     async with web() as site:
         for others in (["10.0.0.1"], ["::1"], ["169.254.169.254", "127.0.0.1"]):
-            told = await refused(f"http://a.test:{site.port}/a", resolve=names(a=["127.0.0.1", *others]))
-            assert told.code == FAILED
+            found = await refused(f"http://a.test:{site.port}/a", resolve=names(a=["127.0.0.1", *others]))
+            assert found.code == FAILED
         assert site.asked == []
 
 
-async def test_of_several_addresses_the_first_that_takes_a_connection_answers():
+async def test_fetch_uses_the_first_address_that_accepts_a_connection():
     async with web() as site:
         resolve = names(a=["127.0.0.2", "127.0.0.1"], b=[])
         assert await fetch(f"http://a.test:{site.port}/a", resolve=resolve, networks=("127.0.0.0/8",)) == [PNG]
@@ -159,7 +161,7 @@ async def test_of_several_addresses_the_first_that_takes_a_connection_answers():
 
 
 @on_both_loops
-async def test_names_are_those_of_the_system():
+async def test_fetch_resolves_names_as_the_system_does():
     assert "127.0.0.1" in await resolved("localhost", 80)
     for odd in ("2130706433", "0x7f.1", "0177.0.0.1", "127.1"):
         assert await resolved(odd, 80) == ["127.0.0.1"]
@@ -185,13 +187,13 @@ THIS = [
 
 
 @pytest.mark.parametrize("host", [*THIS, *ODD])
-async def test_this_machine_is_not_to_be_reached_by_any_name(host):
+async def test_fetch_refuses_this_machine_under_any_name(host):
     async with web(host="127.0.0.2" if host in ODD else "127.0.0.1") as site:
         assert (await refused(f"http://{host}:{site.port}/a", networks=())).code == FAILED
         assert site.asked == []
 
 
-async def test_what_a_name_stands_for_decides_and_not_what_it_is_called():
+async def test_fetch_checks_the_address_and_not_the_name():
     hosts = {
         "metadata.google.internal": "169.254.169.254",
         "localhost.example.com": "127.0.0.1",
@@ -215,7 +217,7 @@ async def test_what_a_name_stands_for_decides_and_not_what_it_is_called():
         ("http://a.test:25/", 25),
     ],
 )
-async def test_the_port_is_looked_at_with_the_address(url, port):
+async def test_fetch_checks_the_port_with_the_address(url, port):
     looked = []
     guard = Guard(lambda *where: looked.append(where), names(a=["127.0.0.1"]))
     with pytest.raises(Unreachable):
@@ -224,7 +226,7 @@ async def test_the_port_is_looked_at_with_the_address(url, port):
     assert looked == [("127.0.0.1", port)]
 
 
-async def test_a_user_in_a_url_is_refused():
+async def test_fetch_refuses_a_user_in_the_url():
     async with web() as site:
         for user in ("me", "me:secret", "1.2.3.4\\"):
             assert (await refused(f"http://{user}@127.0.0.1:{site.port}/a")).code == FAILED
@@ -234,7 +236,7 @@ async def test_a_user_in_a_url_is_refused():
 # Redirects
 
 
-async def test_three_redirects_are_followed_and_no_fourth():
+async def test_redirect_is_followed_three_times_at_most():
     hops = {f"/{i}": moved(f"/{i + 1}", status) for i, status in enumerate((301, 302, 307, 308))}
     async with web({**hops, "/4": page(PNG)}) as site:
         assert await fetch(f"{site.url}/1") == [PNG]
@@ -242,8 +244,8 @@ async def test_three_redirects_are_followed_and_no_fourth():
         assert [path for path, _ in site.asked] == ["/1", "/2", "/3", "/4", "/0", "/1", "/2", "/3"]
 
 
-async def test_each_redirect_is_looked_at_anew():
-    """The other server is there, and is not asked by any of the ways to name it."""
+async def test_redirect_target_is_checked_like_the_first_url():
+    """The other server runs, and no spelling of its address reaches it."""
     async with web() as site, web(host="127.0.0.2") as inside:
         resolve = names(site=["127.0.0.1"], inside=["127.0.0.2"])
         for location in (
@@ -269,14 +271,14 @@ async def test_each_redirect_is_looked_at_anew():
         assert inside.asked == [] and {path for path, _ in site.asked} == {"/to"}
 
 
-async def test_a_redirect_takes_nothing_along():
+async def test_redirect_carries_no_cookie_and_no_referer():
     async with web({"/to": moved("/a").replace(b"\r\n\r\n", b"\r\nset-cookie: a=b\r\n\r\n"), "/a": page(PNG)}) as site:
         assert await fetch(f"{site.url}/to") == [PNG]
         _, (_, headers) = site.asked
     assert not {"cookie", "referer", "authorization"} & headers.keys()
 
 
-async def test_a_redirect_leaves_no_encryption():
+async def test_redirect_from_https_to_http_is_refused():
     async with encrypted("safe.test") as (safe, tls), web() as plain:
         resolve = names(safe=["127.0.0.1"], plain=["127.0.0.1"])
         safe.pages |= {"/down": moved(f"http://plain.test:{plain.port}/a"), "/same": moved("/a")}
@@ -291,7 +293,7 @@ async def test_a_redirect_leaves_no_encryption():
 
 
 @on_both_loops
-async def test_a_certificate_has_to_be_that_of_the_name():
+async def test_certificate_must_match_the_name_of_the_url():
     async with encrypted("pictures.test") as (site, trusting):
         resolve = names(pictures=["127.0.0.1"], others=["127.0.0.1"])
         assert await fetch(f"https://pictures.test:{site.port}/a", resolve=resolve, tls=trusting) == [PNG]
@@ -308,15 +310,15 @@ async def test_a_certificate_has_to_be_that_of_the_name():
 
 
 @on_both_loops
-async def test_an_image_that_never_ends_is_let_go():
+async def test_limit_of_bytes_ends_a_fetch_that_never_ends():
     async with web({"/a": endless}) as site:
-        told = await refused(f"{site.url}/a", max_bytes=200_000)
-        assert (told.status, told.code, told.param) == (400, "image_file_too_large", "p0")
-        assert told.message == "Invalid 'p0': the images of a request may have 200000 bytes in all."
-        await asyncio.wait_for(site.left.wait(), 5)
+        found = await refused(f"{site.url}/a", max_bytes=200_000)
+        assert (found.status, found.code, found.param) == (400, "image_file_too_large", "p0")
+        assert found.message == "Invalid 'p0': the images of a request may have 200000 bytes in all."
+        await site.left.wait()
 
 
-async def test_the_images_of_a_request_share_a_limit():
+async def test_limit_of_bytes_covers_all_images_of_a_request():
     pages = {f"/{i}": page(PNG + bytes(100 - len(PNG))) for i in range(3)}
     async with web(pages) as site:
         urls = [f"{site.url}/{i}" for i in range(3)]
@@ -324,7 +326,7 @@ async def test_the_images_of_a_request_share_a_limit():
         assert (await refused(*urls, max_bytes=299)).code == "image_file_too_large"
 
 
-async def test_what_a_length_says_counts_for_nothing():
+async def test_limit_of_bytes_ignores_the_content_length():
     short = page(PNG).replace(b"content-length: %d" % len(PNG), b"content-length: 99999999999")
     long = page(PNG + bytes(100)).replace(b"content-length: 116", b"content-length: %d" % len(PNG))
     async with web({"/short": short, "/long": long}) as site:
@@ -332,7 +334,7 @@ async def test_what_a_length_says_counts_for_nothing():
         assert await fetch(f"{site.url}/long") == [PNG]
 
 
-async def test_a_few_are_fetched_at_once():
+async def test_limit_of_parallel_fetches_is_four():
     present, peak, enough = set(), [], asyncio.Event()
 
     async def slow(reader, writer):
@@ -341,7 +343,7 @@ async def test_a_few_are_fetched_at_once():
         if len(present) == 4:
             enough.set()
         await enough.wait()
-        await asyncio.sleep(0.01)
+        await idle(0.01)
         present.discard(writer)
         writer.write(page(PNG))
 
@@ -351,11 +353,10 @@ async def test_a_few_are_fetched_at_once():
 
 
 @on_both_loops
-async def test_one_that_fails_ends_the_others():
+async def test_fetch_that_fails_ends_the_other_fetches():
     async with web({"/good": hanging, "/bad": page(b"", 404)}) as site:
-        async with asyncio.timeout(5):
-            assert (await refused(f"{site.url}/good", f"{site.url}/bad")).param == "p1"
-        await asyncio.wait_for(site.left.wait(), 5)
+        assert (await refused(f"{site.url}/good", f"{site.url}/bad", seconds=DEADLINE)).param == "p1"
+        await site.left.wait()
 
 
 async def dripping(reader, writer):
@@ -363,11 +364,11 @@ async def dripping(reader, writer):
     while True:
         writer.write(b"x")
         await writer.drain()
-        await asyncio.sleep(0.01)
+        await idle(0.01)
 
 
 async def babbling(reader, writer):
-    """Begins, and never comes to the point."""
+    """Send informational responses for ever."""
     while True:
         writer.write(b"HTTP/1.1 102 Processing\r\n\r\n")
         await writer.drain()
@@ -382,67 +383,70 @@ async def boasting(reader, writer):
 
 @pytest.mark.parametrize("endless", [dripping, babbling, boasting])
 @on_both_loops
-async def test_nobody_takes_more_time_than_there_is(endless):
+async def test_timeout_of_a_fetch_ends_a_slow_server(endless):
     async with web({"/a": endless}) as site:
-        assert (await refused(f"{site.url}/a", seconds=1)).code == FAILED
-        await asyncio.wait_for(site.left.wait(), 5)
+        assert (await refused(f"{site.url}/a", seconds=0.5)).code == FAILED
+        await site.left.wait()
 
 
 @on_both_loops
-async def test_whatever_goes_wrong_is_told_in_the_same_words():
-    """Nobody learns from them whether there is a name, a machine or a port."""
+async def test_fetch_error_is_the_same_for_every_cause():
+    """The error does not show if a name, a machine or a port exists."""
     pages = {"/404": page(PNG, 404), "/500": page(PNG, 500), "/204": page(b"", 204), "/302": page(b"", 302), "/loop": moved("/loop"),
              "/junk": b"junk\r\n\r\n", "/nothing": b"", "/slow": hanging}  # fmt: skip
     async with web(pages) as site:
         closed = site.port
-        told = [await refused(f"{site.url}{path}", seconds=1 if path == "/slow" else 10) for path in pages]
+        problems = [await refused(f"{site.url}{path}", seconds=0.1 if path == "/slow" else DEADLINE) for path in pages]
 
     async def unknown(host, port):
         raise OSError(host)
 
-    told += [await refused(f"http://a.test:{closed}/", resolve=unknown), await refused(f"http://127.0.0.1:{closed}/")]
-    told += [await refused(url) for url in ("http://10.0.0.1/", "http://169.254.169.254/", "http://", "http://" + "a" * 70_000,
+    problems += [
+        await refused(f"http://a.test:{closed}/", resolve=unknown),
+        await refused(f"http://127.0.0.1:{closed}/"),
+    ]
+    problems += [await refused(url) for url in ("http://10.0.0.1/", "http://169.254.169.254/", "http://", "http://" + "a" * 70_000,
                                             "http://" + "a" * 300 + "/", "http://\0/", "http://127.0.0.1:99999999/")]  # fmt: skip
-    (same,) = {(one.status, one.code, one.message, one.param) for one in told}
+    (same,) = {(one.status, one.code, one.message, one.param) for one in problems}
     assert same == (400, FAILED, "Invalid 'p0': the image could not be downloaded.", "p0")
 
 
 # Other requests
 
 
-def here():
+def local_guard():
     return Guard(allowed([HERE], PORTS))
 
 
-async def sent(request):
-    async with here().answer(request) as answer:
+async def send(request):
+    async with local_guard().answer(request) as answer:
         return answer.status_code, await answer.aread()
 
 
-async def test_a_request_of_any_method_goes_out_as_it_is():
-    heard = []
+async def test_guard_sends_a_request_of_any_method_unchanged():
+    received = []
 
-    async def hear(reader, writer):
-        heard.append(await reader.readexactly(7))
+    async def receive(reader, writer):
+        received.append(await reader.readexactly(7))
         writer.write(page(b"", 307, location="/else"))
 
-    async with web({"/a": hear}) as site:
+    async with web({"/a": receive}) as site:
         request = httpx.Request("POST", f"{site.url}/a", headers={"authorization": "Bearer x"}, json={"a": 1})
-        assert await sent(request) == (307, b""), "nobody else gets what was meant for this one"
+        assert await send(request) == (307, b""), "nobody else gets what was meant for this one"
         ((_, headers),) = site.asked
-    assert heard == [b'{"a":1}'] and (headers["authorization"], headers["content-type"]) == (
+    assert received == [b'{"a":1}'] and (headers["authorization"], headers["content-type"]) == (
         "Bearer x",
         "application/json",
     )
 
 
-async def test_a_header_goes_no_further_than_to_whom_it_was_sent():
+async def test_redirect_drops_authorization_and_cookie():
     async with web({"/to": moved("/a"), "/a": page(PNG)}) as site:
         for accept in ({"accept": "image/*"}, {}):
             request = httpx.Request(
                 "GET", f"{site.url}/to", headers={"authorization": "Bearer x", "cookie": "y", **accept}
             )
-            assert await sent(request) == (200, PNG)
+            assert await send(request) == (200, PNG)
             (_, first), (_, second) = site.asked[-2:]
             assert (
                 first["authorization"] == "Bearer x"
@@ -451,7 +455,7 @@ async def test_a_header_goes_no_further_than_to_whom_it_was_sent():
 
 
 @on_both_loops
-async def test_an_answer_can_be_read_as_it_comes_until_it_breaks_off():
+async def test_guard_response_can_be_read_until_it_breaks_off():
     go = asyncio.Event()
 
     async def halting(reader, writer):
@@ -462,7 +466,7 @@ async def test_an_answer_can_be_read_as_it_comes_until_it_breaks_off():
     async with web({"/a": halting}) as site:
         said = []
         with pytest.raises(Unreachable):
-            async with here().answer(httpx.Request("GET", f"{site.url}/a")) as answer:
+            async with local_guard().answer(httpx.Request("GET", f"{site.url}/a")) as answer:
                 async for piece in answer.aiter_raw():
                     said.append(piece)
                     go.set()
@@ -472,7 +476,7 @@ async def test_an_answer_can_be_read_as_it_comes_until_it_breaks_off():
 # Configuration
 
 
-def test_ports_and_networks_are_checked():
+def test_config_checks_ports_and_networks_of_fetching():
     parse = lambda text: config.parse(text, "gateway.yaml", {}, [])  # noqa: E731
     both = "images: {networks: [10.1.0.0/16, '::1'], ports: [80, 8443]}\nfiles: {networks: [10.1.0.0/16, '::1'], ports: [80, 8443]}"
     assert parse(both).images == parse(both).files

@@ -1,4 +1,4 @@
-"""Behind a proxy the client is who the proxy says it is; without one nobody chooses an address of its own."""
+"""Test the headers of a proxy: a trusted proxy sets the client address and scheme, and every other peer is ignored."""
 
 import httpx
 import pytest
@@ -15,8 +15,8 @@ PROXIES = ["10.0.0.0/8", "192.168.1.5", "::1"]
 PEER = ("10.0.0.1", 5000)
 
 
-async def seen(*headers, peer=PEER, proxies=PROXIES):
-    """The client and the scheme that the application sees."""
+async def client_and_scheme_of(*headers, peer=PEER, proxies=PROXIES):
+    """Return the client and the scheme that the application sees."""
     app = create_app(settings("http://127.0.0.1:9", server={"forwarded_allow_ips": proxies}))
 
     @app.get("/seen")
@@ -50,8 +50,8 @@ async def seen(*headers, peer=PEER, proxies=PROXIES):
         ([], PEER),
     ],
 )
-async def test_a_client_is_the_last_that_is_no_proxy(said, client):
-    assert await seen(*(("x-forwarded-for", one) for one in said)) == (client, "http")
+async def test_client_address_is_the_last_that_is_no_proxy(said, client):
+    assert await client_and_scheme_of(*(("x-forwarded-for", one) for one in said)) == (client, "http")
 
 
 @pytest.mark.parametrize(
@@ -64,13 +64,13 @@ async def test_a_client_is_the_last_that_is_no_proxy(said, client):
         (("127.0.0.1", 1), []),
     ],
 )
-async def test_nobody_else_is_believed(peer, proxies):
-    told = [("x-forwarded-for", "1.2.3.4"), ("x-forwarded-for", "10.0.0.1"), ("x-forwarded-proto", "https")]
-    assert await seen(*told, peer=peer, proxies=proxies) == (peer, "http")
+async def test_forwarded_headers_of_an_untrusted_peer_are_ignored(peer, proxies):
+    sent = [("x-forwarded-for", "1.2.3.4"), ("x-forwarded-for", "10.0.0.1"), ("x-forwarded-proto", "https")]
+    assert await client_and_scheme_of(*sent, peer=peer, proxies=proxies) == (peer, "http")
 
 
-async def test_who_has_no_address_is_no_proxy():
-    assert await seen(("x-forwarded-for", "1.2.3.4"), peer=None) == (None, "http")
+async def test_forwarded_headers_of_a_peer_without_address_are_ignored():
+    assert await client_and_scheme_of(("x-forwarded-for", "1.2.3.4"), peer=None) == (None, "http")
 
 
 @pytest.mark.parametrize(
@@ -84,22 +84,22 @@ async def test_who_has_no_address_is_no_proxy():
         ("", "http"),
     ],
 )
-async def test_a_scheme_is_one_or_none(said, scheme):
-    assert await seen(("x-forwarded-proto", said)) == (PEER, scheme)
+async def test_forwarded_scheme_is_a_single_known_value_or_ignored(said, scheme):
+    assert await client_and_scheme_of(("x-forwarded-proto", said)) == (PEER, scheme)
 
 
-async def test_other_headers_say_nothing():
-    told = {
+async def test_forwarded_headers_of_other_names_are_ignored():
+    sent = {
         "forwarded": "for=1.2.3.4;proto=https",
         "x-real-ip": "1.2.3.4",
         "x-forwarded-host": "evil",
         "cf-connecting-ip": "1.2.3.4",
     }
-    assert await seen(*told.items()) == (PEER, "http")
+    assert await client_and_scheme_of(*sent.items()) == (PEER, "http")
 
 
-async def test_a_page_has_to_have_come_the_way_that_the_proxy_says():
-    """Without word of a proxy TLS may have ended in front of the gateway."""
+async def test_origin_scheme_must_be_the_forwarded_scheme():
+    """Without a header of the proxy, TLS may have ended in front of the gateway."""
     server = {"forwarded_allow_ips": ["127.0.0.1"]}
     async with listening(HELLO, server=server) as site:
         host = f"127.0.0.1:{site.client.base_url.port}"
@@ -116,7 +116,7 @@ async def test_a_page_has_to_have_come_the_way_that_the_proxy_says():
                     await asking
 
 
-def test_proxies_are_addresses_and_networks():
+def test_config_of_proxies_takes_addresses_and_networks():
     parsed = lambda said: parse(f"server: {{forwarded_allow_ips: {said}}}", "gateway.yaml", {}, [])  # noqa: E731
     assert parsed("[10.0.0.0/8, '::1']").server.forwarded_allow_ips == ("10.0.0.0/8", "::1/128")
     for wrong in ("'*'", "proxy.lan", "10.0.0.1/8"):

@@ -1,6 +1,5 @@
-"""What is nobody else's business: in no log, and in no header that goes the other way."""
+"""Test that API keys, prompts and responses are in no log, and that headers are not passed on to the other side."""
 
-import asyncio
 import io
 import json
 import logging
@@ -10,7 +9,8 @@ import pytest
 
 from gateway.config import Logs
 from gateway.server import logs
-from support.app import gateway, listening
+from support.app import bearer, gateway, listening
+from support.jobs import ended
 from support.upstream import (
     CLOSE,
     COUNTS,
@@ -62,8 +62,8 @@ ANSWERS = {
 
 
 @contextmanager
-def written():
-    """What a process writes, as `logs.begin` has it, however little it matters."""
+def captured_log():
+    """Yield the text of the log, formatted as `logs.begin` does, from level INFO on."""
     text, root = io.StringIO(), logging.getLogger()
     handler = logging.StreamHandler(text)
     handler.setFormatter(logs.Discreet("%(name)s: %(message)s"))
@@ -84,36 +84,35 @@ def site(script, **more):
     return gateway(script, auth=keys, store=where, responses={"reasoning_memory": True}, **more)
 
 
-async def asked_in_every_way(one):
-    """All of it, or as far as it comes."""
-    known = {"authorization": f"Bearer {CLIENTS}"}
+async def ask_in_every_way(one):
+    """Send a request to every endpoint, streamed and whole."""
+    known = bearer(CLIENTS)
     for streamed in (True, False):
         await one.chat(headers=known, stream=streamed, store=True, **FIELDS)
         await one.respond(headers=known, stream=streamed, input=ASKED, instructions=ASKED, metadata={"a": ASKED})
     job = await one.respond(headers=known, background=True, input=ASKED)
-    while job.status_code == 200 and job.json()["status"] in ("queued", "in_progress"):
-        await asyncio.sleep(0.01)
-        job = await one.client.get(f"/v1/responses/{job.json()['id']}", headers=known)
+    if job.status_code == 200:
+        await ended(one, job.json()["id"], headers=known)
     for path, field in (("completions", "prompt"), ("embeddings", "input"), ("tokenize", "prompt")):
         body = {"model": "m", field: ASKED}
         await one.client.post(f"/v1/{path}", json=body, headers={**known, "idempotency-key": ASKED})
-    await one.chat(headers={"authorization": f"Bearer {CLIENTS}x"}, **FIELDS)  # which is no key
+    await one.chat(headers=bearer(f"{CLIENTS}x"), **FIELDS)  # which is no key
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
-async def test_nobody_reads_in_the_log_what_was_said(answer):
-    with written() as text:
+async def test_log_has_no_content_and_no_key(answer):
+    with captured_log() as text:
         async with site(ANSWERS[answer]) as one:
-            await asked_in_every_way(one)
+            await ask_in_every_way(one)
     for secret in (ASKED, ANSWERED, *SECRETS):
         assert secret not in text.getvalue()
 
 
 @pytest.mark.parametrize("answer", ["failed", "html", "an error instead of a stream"])
-async def test_unless_it_is_asked_to_and_never_a_key(answer):
-    with written() as text:
+async def test_log_has_content_but_no_key_if_content_is_enabled(answer):
+    with captured_log() as text:
         async with site(ANSWERS[answer], logs={"content": True}) as one:
-            await asked_in_every_way(one)
+            await ask_in_every_way(one)
     assert ANSWERED in text.getvalue()
     for secret in SECRETS:
         assert secret not in text.getvalue()
@@ -123,7 +122,7 @@ async def test_unless_it_is_asked_to_and_never_a_key(answer):
 
 
 def raised():
-    """With a cause, and some beside it."""
+    """Raise a group of exceptions."""
     try:
         try:
             json.loads(f"{{{ASKED}")
@@ -133,8 +132,8 @@ def raised():
         raise ExceptionGroup(ASKED, [RuntimeError(ASKED), OSError(ASKED)]) from None
 
 
-def told(log):
-    with written() as text:
+def log_text_of(log):
+    with captured_log() as text:
         try:
             raised()
         except ExceptionGroup as error:
@@ -142,8 +141,8 @@ def told(log):
     return text.getvalue()
 
 
-def test_an_exception_is_told_by_its_kind_and_its_place():
-    text = told(lambda error: logging.getLogger("gateway").error("it failed", exc_info=error))
+def test_log_of_an_exception_has_its_type_and_place_only():
+    text = log_text_of(lambda error: logging.getLogger("gateway").error("it failed", exc_info=error))
     assert text.startswith("gateway: it failed\n")
     assert [line for line in text.splitlines() if line.startswith("builtins.")] == [
         "builtins.ExceptionGroup",
@@ -153,11 +152,11 @@ def test_an_exception_is_told_by_its_kind_and_its_place():
     assert ", in raised\n" in text and ASKED not in text
 
 
-def test_what_has_led_to_an_exception_is_told_before_it():
+def test_log_of_an_exception_has_the_types_of_its_causes_first():
     error = KeyError(ASKED)
     error.__cause__ = ValueError(ASKED)
     error.__cause__.__context__ = OSError(ASKED)
-    with written() as text:
+    with captured_log() as text:
         logging.getLogger("gateway").error("it failed", exc_info=error)
     assert [line for line in text.getvalue().splitlines() if line] == [
         "gateway: it failed",
@@ -167,16 +166,16 @@ def test_what_has_led_to_an_exception_is_told_before_it():
     ]
 
 
-def test_with_content_an_exception_says_what_it_always_says():
+def test_log_of_an_exception_has_its_message_if_content_is_enabled():
     logs.follow(Logs(content=True))
-    text = told(lambda error: logging.getLogger("gateway").error("it failed", exc_info=error))
+    text = log_text_of(lambda error: logging.getLogger("gateway").error("it failed", exc_info=error))
     assert f"RuntimeError: {ASKED}" in text
 
 
 @pytest.mark.parametrize("content", [True, False])
-def test_asyncio_shows_no_results_of_tasks(content):
+def test_log_of_asyncio_has_no_results_of_tasks(content):
     logs.follow(Logs(content=content))
-    with written() as text:
+    with captured_log() as text:
         logging.getLogger("asyncio").error("Task exception was never retrieved\nfuture: <%s>", ASKED)
     logs.follow(Logs())
     assert text.getvalue().startswith("asyncio: Task exception was never retrieved\n")
@@ -231,7 +230,7 @@ FIELD = {
 
 @pytest.mark.parametrize("path", FIELD)
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_headers_stay_on_their_side(path, streamed):
+async def test_headers_of_client_and_backend_are_not_passed_on(path, streamed):
     answers = {
         "embeddings": whole({"data": [{"index": 0, "embedding": [1.0]}], "usage": COUNTS}, **THEIRS),
         "tokenize": whole({"tokens": [1, 2]}, **THEIRS),
@@ -252,7 +251,7 @@ async def test_headers_stay_on_their_side(path, streamed):
         assert request.headers.get("authorization") == f"Bearer {KEY}"
 
 
-async def test_a_clients_list_of_models_has_nothing_of_the_backends_head():
+async def test_headers_of_a_backend_are_not_in_the_models_list():
     async with listening(HELLO, model=False) as one:
         one.upstream.answer_lists_with(
             [list_of("m")[0].replace(b"content-type", b"set-cookie: a=b\r\ncontent-type", 1)]

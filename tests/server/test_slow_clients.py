@@ -1,4 +1,4 @@
-"""Clients that do not read what they asked for, or never come to the end of asking, on real sockets."""
+"""Test clients that do not read their response, or do not finish their request, on real sockets."""
 
 import asyncio
 import json
@@ -9,25 +9,26 @@ from websockets.asyncio.client import connect
 
 from gateway.config import Config
 from gateway.server.app import create_app
-from support.app import HELLO_MESSAGES, listening, on_both_loops, running, settings
+from support.app import listening, on_both_loops, running, settings
 from support.endless_upstream import PIECE, Pouring
-from support.raw_requests import HEAD, asking, narrow, port_of
+from support.raw_requests import HEAD, asking, narrow, port_of, request_bytes
 from support.upstream import DONE, END, HELLO, Upstream, chunk, head
+from support.wait import idle
 
 NATIVE = {"model": {"format": "native"}}
-MOST = 25_000_000  # bytes that all buffers between a server and a client hold together
+MAX_BUFFERED = 25_000_000  # bytes in all buffers between a backend and a client
 WHOLE = HEAD % 2 + b"{}"
 
 
-# Reading
+# Response
 
 
 @on_both_loops
-async def test_who_reads_nothing_holds_the_server_back_and_is_cut_off():
+async def test_slow_client_that_reads_nothing_is_cut_off():
     pour = Pouring(10**9)
     async with listening([head(), pour], stream={"client_seconds": 0.3}, **NATIVE) as site, asking(site) as sock:
         await pour.over.wait()
-        assert 0 < pour.sent < MOST
+        assert 0 < pour.sent < MAX_BUFFERED
         with pytest.raises(ConnectionError):
             while await asyncio.get_running_loop().sock_recv(sock, 1 << 20):
                 pass
@@ -35,31 +36,30 @@ async def test_who_reads_nothing_holds_the_server_back_and_is_cut_off():
 
 
 @on_both_loops
-async def test_who_reads_slowly_is_not():
+async def test_slow_client_that_keeps_reading_is_not_cut_off():
     pour = Pouring(200)  # 3 MB
     script = [head(), pour, chunk(finish="stop"), DONE, END]
-    async with listening(script, stream={"client_seconds": 0.3}, **NATIVE) as site, asking(site) as sock:
+    async with listening(script, stream={"client_seconds": 1}, **NATIVE) as site, asking(site) as sock:
         said, loop = b"", asyncio.get_running_loop()
-        for _ in range(100):  # of more than is read meanwhile
+        for _ in range(120):  # in all longer than the limit, of which each pause is a hundredth
             said += await loop.sock_recv(sock, 16_384)
-            await asyncio.sleep(0.01)
+            await idle(0.01)
         while not said.endswith(b"0\r\n\r\n"):
             said += await loop.sock_recv(sock, 1 << 20)
         assert said.count(b"~") == len(PIECE) * 200
 
 
 @on_both_loops
-async def test_nobody_is_cut_off_where_there_is_no_bound():
+async def test_slow_client_is_not_cut_off_where_the_limit_is_zero():
     pour = Pouring(10**9)
     async with listening([head(), pour], stream={"client_seconds": 0}, **NATIVE) as site, asking(site):
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(1):
-                await pour.over.wait()
+        await idle(0.5)
+        assert not pour.over.is_set()
     await pour.over.wait()
 
 
 @on_both_loops
-async def test_a_websocket_is_cut_off_as_well():
+async def test_slow_client_of_a_websocket_is_cut_off():
     pour = Pouring(10**9)
     async with listening([head(), pour], stream={"client_seconds": 0.3}, **NATIVE) as site:
         sock = await narrow(port_of(site))
@@ -68,15 +68,15 @@ async def test_a_websocket_is_cut_off_as_well():
         ) as ws:
             await ws.send(json.dumps({"type": "response.create", "model": "m", "input": "Hello", "store": False}))
             await pour.over.wait()
-            assert 0 < pour.sent < MOST
+            assert 0 < pour.sent < MAX_BUFFERED
 
 
-# Asking
+# Request
 
 
 @asynccontextmanager
 async def waiting(seconds):
-    """The port of a gateway that waits so long for the next byte of a request."""
+    """Yield the port of a gateway that waits so long for the next byte of a request."""
     async with Upstream([HELLO], ()).serving() as upstream:
         known = settings(upstream.url)
         async with running(create_app(known), known, seconds) as url:
@@ -93,8 +93,8 @@ UNFINISHED = {
 
 @pytest.mark.parametrize("case", UNFINISHED)
 @on_both_loops
-async def test_a_request_without_an_end_is_not_waited_for(case):
-    async with waiting(0.2) as port:
+async def test_timeout_request_closes_an_unfinished_request(case):
+    async with waiting(0.5 if "second" in case else 0.1) as port:  # the first request has to be read before
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(UNFINISHED[case])
         assert (await reader.read()).count(b"HTTP/1.1 400") == ("second" in case)
@@ -102,29 +102,28 @@ async def test_a_request_without_an_end_is_not_waited_for(case):
 
 
 @on_both_loops
-async def test_a_request_may_come_slowly():
-    async with waiting(0.5) as port:
+async def test_timeout_request_counts_from_the_last_byte():
+    async with waiting(0.6) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        for i in range(0, len(WHOLE), 8):  # for longer than it is waited for
-            writer.write(WHOLE[i : i + 8])
-            await asyncio.sleep(0.06)
+        for i in range(0, len(WHOLE), 2):  # in all longer than the limit, of which each pause is a thirtieth
+            writer.write(WHOLE[i : i + 2])
+            await idle(0.02)
         assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 400 ")
         writer.close()
         await writer.wait_closed()
 
 
 @on_both_loops
-async def test_a_request_that_is_answered_is_not_waited_for():
+async def test_timeout_request_does_not_end_a_running_response():
     go = asyncio.Event()
     script = [head(), chunk("Hi"), go, chunk(finish="stop"), DONE, END]
     async with Upstream([script], ()).serving() as upstream:
         known = settings(upstream.url)
         async with running(create_app(known), known, 0.1) as url:
             reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
-            body = json.dumps({"model": "m", "messages": HELLO_MESSAGES, "stream": True}).encode()
-            writer.write(HEAD % len(body) + body)
+            writer.write(request_bytes(stream=True))
             await reader.readuntil(b"Hi")
-            await asyncio.sleep(0.3)
+            await idle(0.3)
             go.set()
             await reader.readuntil(b"[DONE]")
             writer.close()
@@ -132,7 +131,7 @@ async def test_a_request_that_is_answered_is_not_waited_for():
 
 
 class Plain:
-    """An application that is not the gateway, and answers as it is made to."""
+    """An application other than the gateway, with a given function for its responses."""
 
     def __init__(self, answer):
         self._answer = answer
@@ -154,7 +153,7 @@ async def answer_with(send, body):
 
 
 @on_both_loops
-async def test_a_body_that_nobody_takes_is_no_fault_of_its_client():
+async def test_timeout_request_does_not_count_an_unread_body():
     go = asyncio.Event()
 
     async def lazily(receive, send):
@@ -163,10 +162,10 @@ async def test_a_body_that_nobody_takes_is_no_fault_of_its_client():
             pass
         await answer_with(send, b"")
 
-    async with running(Plain(lazily), None, 0.1) as url:
+    async with running(Plain(lazily), None, 0.2) as url:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
         writer.write(HEAD % 1_000_000 + b" " * 1_000_000)
-        await asyncio.sleep(0.4)
+        await idle(0.4)
         go.set()
         assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200 ")
         writer.close()
@@ -174,8 +173,8 @@ async def test_a_body_that_nobody_takes_is_no_fault_of_its_client():
 
 
 @on_both_loops
-async def test_a_large_answer_may_take_as_long_as_it_takes():
-    """All of it is in the buffer at once, which is never empty meanwhile."""
+async def test_slow_client_of_a_large_response_is_not_cut_off():
+    """The whole response is in the buffer at once, which is not empty before the end."""
 
     async def at_once(receive, send):
         await answer_with(send, b"~" * 64_000_000)
@@ -186,14 +185,14 @@ async def test_a_large_answer_may_take_as_long_as_it_takes():
         got = 0
         while got < 64_000_000:
             got += (await reader.read(1 << 18)).count(b"~")
-            await asyncio.sleep(0.003)
+            await idle(0.003)
         writer.close()
         await writer.wait_closed()
 
 
 @on_both_loops
-async def test_what_is_no_request_is_refused_and_not_waited_for():
-    async with waiting(0.1) as port:
+async def test_request_that_is_not_http_is_refused():
+    async with waiting(600) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"\x16\x03\x01\r\n\r\n")
         assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
@@ -201,41 +200,41 @@ async def test_what_is_no_request_is_refused_and_not_waited_for():
         await writer.wait_closed()
 
 
-# Neither
+# Between requests
 
 
 @on_both_loops
-async def test_a_connection_without_a_request_is_closed_when_it_had_none_since_its_last_answer():
-    """It may have had many before, at any time, and an answer may take longer than that."""
+async def test_connection_without_a_request_is_closed_after_the_idle_time():
+    """Earlier requests count as often as they come, and a response may take longer than the idle time."""
     now = asyncio.get_running_loop().time
 
     async def slowly(receive, send):
-        await asyncio.sleep(float((await receive())["body"]))
+        await idle(float((await receive())["body"]))
         await answer_with(send, b"")
 
-    async with running(Plain(slowly), None, 60, 0.3) as url:
+    async with running(Plain(slowly), None, 600, 0.5) as url:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
-        for pause, seconds in ((0, b"0.0"), (0.2, b"0.0"), (0.2, b"0.5"), (0, b"0.0")):
-            await asyncio.sleep(pause)
+        for pause, seconds in (*[(0.1, b"0.0")] * 6, (0, b"0.6"), (0, b"0.0")):
+            await idle(pause)
+            asked = now()
             writer.write(HEAD % 3 + seconds)
             assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
-        answered = now()
         assert await reader.read() == b""
-        assert 0.29 < now() - answered < 2
+        assert now() - asked > 0.49
         writer.close()
 
 
 @on_both_loops
-async def test_a_connection_with_half_a_request_is_not_one_without():
+async def test_connection_with_half_a_request_is_not_idle():
     async def at_once(receive, send):
         await answer_with(send, b"")
 
-    async with running(Plain(at_once), None, 60, 0.1) as url:
+    async with running(Plain(at_once), None, 60, 0.3) as url:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
         for piece in (HEAD % 0, HEAD[:30], HEAD[30:] % 0):
             writer.write(piece)
             if piece != HEAD[:30]:
                 assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
             else:
-                await asyncio.sleep(0.3)
+                await idle(0.6)
         writer.close()

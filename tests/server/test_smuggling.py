@@ -1,7 +1,7 @@
-"""Requests that somebody in front of us may read otherwise than we do, over real sockets: one answer each, or the end.
+"""Test requests that a proxy may read differently: each gets one response, or the connection is closed.
 
-Behind each comes a sound request on the same connection, whose answer is the last 200.  Where it is doubtful where a
-request ends, there is none: the connection is closed.
+A sound request follows on the same connection, and its response is the last 200.  If the end of a request is
+ambiguous, no response follows: the connection is closed.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ import pytest
 
 from support.app import listening
 from support.upstream import HELLO
+from support.wait import DEADLINE
 
 ASKED = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
 POST = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n"
@@ -109,7 +110,7 @@ BODIES = {
 
 
 async def statuses(port, data):
-    """Of all that comes until the connection is closed."""
+    """Return the statuses of all responses until the connection is closed."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(data + HEALTH)
@@ -121,21 +122,21 @@ async def statuses(port, data):
 
 
 @pytest.mark.parametrize("table", [LENGTHS, HEADS, PATHS, BODIES])
-async def test_what_comes_is_one_answer_or_the_end(table, caplog):
-    async with listening(HELLO) as site, asyncio.timeout(30):
+async def test_request_smuggling_gets_one_response_or_a_closed_connection(table, caplog):
+    async with listening(HELLO) as site, asyncio.timeout(DEADLINE):
         port = site.client.base_url.port
-        heard = {case: await statuses(port, data) for case, (data, _) in table.items()}
-    assert heard == {case: wanted for case, (_, wanted) in table.items()}
+        found = {case: await statuses(port, data) for case, (data, _) in table.items()}
+    assert found == {case: wanted for case, (_, wanted) in table.items()}
     assert "Traceback" not in caplog.text
 
 
-async def test_a_head_without_an_end_is_not_waited_for():
-    async with listening(HELLO) as site, asyncio.timeout(10):
+async def test_request_head_without_an_end_closes_the_connection():
+    async with listening(HELLO) as site, asyncio.timeout(DEADLINE):
         _, writer = await asyncio.open_connection("127.0.0.1", site.client.base_url.port)
         with pytest.raises(ConnectionError):
             writer.write(POST + b"x-a: ")
             while True:
                 writer.write(b"a" * 60_000)
                 await writer.drain()
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0)
         writer.close()
