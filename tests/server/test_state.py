@@ -1,57 +1,51 @@
-"""What a response goes on from, and what is kept of it: chains, conversations, references; and a store that fails."""
+"""Test chains of responses, conversations, item references, stored chat completions, and a store that fails."""
 
 import asyncio
 import json
+from types import SimpleNamespace
 
 import pytest
 
-from gateway.store import Database
+from gateway.store import Database, conversations
 from support.app import gateway, listening, problem
+from support.jobs import BAD, get
 from support.sse import comments, events, payloads
-from support.upstream import CLOSE, DONE, END, HANG, HELLO, chunk, head, said, silent, stream, whole
+from support.stored import ANN, BOB, TENANTS, stored
+from support.upstream import CLOSE, DONE, END, HANG, HELLO, chunk, gated, head, said, silent, stream, whole
+from support.wait import until
+from support.websocket import asked
 
-BAD = "invalid_request_error"
-ANN, BOB = ({"authorization": f"Bearer {name}-{'k' * 20}"} for name in ("ann", "bob"))
-TENANTS = {"keys": [{"name": name, "key": f"{name}-{'k' * 20}"} for name in ("ann", "bob")]}
 CALLS = {
     "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
 }
 F = {"type": "function", "name": "f"}
 
 
-def asked(site):
-    """What the upstream was shown last: who said what."""
-    return [(message["role"], message.get("content")) for message in site.asked["messages"]]
-
-
-async def told(site, **fields):
+async def respond(site, **fields):
+    """Return a response that succeeds."""
     answer = await site.respond(**fields)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
-async def get(site, path, **options):
-    return await site.client.get(f"/v1/responses/{path}", **options)
-
-
-async def test_a_chain_of_responses():
+async def test_response_chain_sends_all_earlier_items_to_the_model():
     async with gateway(whole(said("one")), whole(said("two")), whole(said("three"))) as site:
-        first = await told(site, input="a", instructions="Be brief.")
-        second = await told(site, input="b", previous_response_id=first["id"])
+        first = await respond(site, input="a", instructions="Be brief.")
+        second = await respond(site, input="b", previous_response_id=first["id"])
         assert asked(site) == [("user", "a"), ("assistant", "one"), ("user", "b")]  # the instructions are not inherited
-        third = await told(site, input="c", previous_response_id=second["id"], instructions="Be long.")
+        third = await respond(site, input="c", previous_response_id=second["id"], instructions="Be long.")
         assert asked(site)[0] == ("system", "Be long.") and asked(site)[-2:] == [("assistant", "two"), ("user", "c")]
         assert third["previous_response_id"] == second["id"] and third["store"] is True
         kept = await get(site, third["id"])
     assert kept.json() == third
 
 
-async def test_a_chain_branches():
+async def test_response_chain_branches():
     async with gateway(*(whole(said(text)) for text in ("one", "two", "three", "four"))) as site:
-        first = await told(site, input="a")
-        left = await told(site, input="b", previous_response_id=first["id"])
-        right = await told(site, input="c", previous_response_id=first["id"])
-        await told(site, input="d", previous_response_id=right["id"])
+        first = await respond(site, input="a")
+        left = await respond(site, input="b", previous_response_id=first["id"])
+        right = await respond(site, input="c", previous_response_id=first["id"])
+        await respond(site, input="d", previous_response_id=right["id"])
         assert asked(site) == [
             ("user", "a"),
             ("assistant", "one"),
@@ -62,26 +56,26 @@ async def test_a_chain_branches():
         assert (await get(site, left["id"])).json() == left
 
 
-async def test_a_call_is_answered_in_the_next_response_without_its_tools():
+async def test_tool_call_is_answered_in_the_next_response_without_tools():
     async with gateway(whole(said(None, **CALLS)), whole(said("done"))) as site:
-        first = await told(site, input="a", tools=[F], tool_choice={"type": "function", "name": "f"})
+        first = await respond(site, input="a", tools=[F], tool_choice={"type": "function", "name": "f"})
         (call,) = first["output"]
         output = {"type": "function_call_output", "call_id": call["call_id"], "output": "42"}
-        second = await told(site, input=[output], previous_response_id=first["id"])
+        second = await respond(site, input=[output], previous_response_id=first["id"])
         assert [message["role"] for message in site.asked["messages"]] == ["user", "assistant", "tool"]
         assert second["tools"] == [] and "tools" not in site.asked
 
 
-async def test_a_streamed_response_can_be_gone_on_from_as_soon_as_it_is_over():
+async def test_response_streamed_can_be_continued_after_its_last_event():
     async with gateway(HELLO, whole(said("two"))) as site:
         ended = events((await site.respond(input="a", stream=True)).text)[-1]["response"]
         assert (await get(site, ended["id"])).json() == ended
-        await told(site, input="b", previous_response_id=ended["id"])
+        await respond(site, input="b", previous_response_id=ended["id"])
         assert asked(site) == [("user", "a"), ("assistant", "Hi"), ("user", "b")]
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_what_is_not_to_be_stored_is_not(stream):
+async def test_response_with_store_false_is_not_stored(stream):
     async with gateway(HELLO if stream else whole(said("one"))) as site:
         answer = await site.respond(input="a", store=False, stream=stream)
         id = events(answer.text)[-1]["response"]["id"] if stream else answer.json()["id"]
@@ -91,28 +85,28 @@ async def test_what_is_not_to_be_stored_is_not(stream):
         assert len(site.upstream.posts) == 1
 
 
-async def test_a_chain_that_has_lost_a_link_goes_no_further():
+async def test_response_chain_with_a_deleted_response_is_refused():
     async with gateway(*(whole(said(text)) for text in ("one", "two"))) as site:
-        first = await told(site, input="a")
-        second = await told(site, input="b", previous_response_id=first["id"])
+        first = await respond(site, input="a")
+        second = await respond(site, input="b", previous_response_id=first["id"])
         assert (await site.client.delete(f"/v1/responses/{first['id']}")).status_code == 200
         answer = await site.respond(input="c", previous_response_id=second["id"])
         assert problem(answer) == (400, BAD, "previous_response_not_found", "previous_response_id")
         assert (await get(site, second["id"])).json() == second
 
 
-async def test_a_failed_response_can_be_gone_on_from_but_not_from_what_broke_off():
+async def test_response_that_failed_can_be_continued_without_its_output():
     thought = chunk(reasoning_content="Hm.")
     for broken in ([], [thought]):
         async with gateway([head(), *broken, chunk("Hel"), CLOSE], whole(said("two")), whole(said("three"))) as site:
             failed = events((await site.respond(input="a", stream=True)).text)[-1]["response"]
             assert failed["status"] == "failed" and (await get(site, failed["id"])).json() == failed
             for _ in range(2):
-                await told(site, input="b", previous_response_id=failed["id"])
+                await respond(site, input="b", previous_response_id=failed["id"])
                 assert asked(site) == [("user", "a"), ("user", "b")]
 
 
-async def test_of_an_incomplete_response_a_call_that_was_cut_is_left_out():
+async def test_tool_call_cut_short_is_left_out_of_the_next_request():
     cut = stream(
         chunk("Hi"),
         chunk(tool_calls=[{"index": 0, "id": "x", "function": {"name": "f", "arguments": '{"a'}}]),
@@ -121,22 +115,24 @@ async def test_of_an_incomplete_response_a_call_that_was_cut_is_left_out():
     async with gateway(cut, whole(said("two"))) as site:
         ended = events((await site.respond(input="a", stream=True, tools=[F])).text)[-1]["response"]
         assert ended["output"][-1]["status"] == "incomplete"
-        await told(site, input="b", previous_response_id=ended["id"])
+        await respond(site, input="b", previous_response_id=ended["id"])
         assert asked(site) == [("user", "a"), ("assistant", "Hi"), ("user", "b")]
 
 
-async def test_a_failure_that_is_a_status_leaves_nothing():
+async def test_response_refused_by_the_backend_does_not_affect_the_next_one():
     async with gateway(whole({"error": "busy"}, status=503), whole(said("two"))) as site:
         assert (await site.respond(input="a")).status_code == 503
         assert (await site.respond(input="a", stream=True, store=True)).status_code == 200
 
 
-async def test_references_stand_for_what_is_stored():
+async def test_item_reference_stands_for_the_stored_item():
     async with gateway(*(whole(said(text)) for text in ("one", "two"))) as site:
-        first = await told(site, input=[{"type": "message", "id": "msg_mine", "role": "user", "content": "a"}])
+        first = await respond(site, input=[{"type": "message", "id": "msg_mine", "role": "user", "content": "a"}])
         (message,) = first["output"]
         question = {"role": "user", "content": "b"}
-        second = await told(site, input=[{"type": "item_reference", "id": "msg_mine"}, {"id": message["id"]}, question])
+        second = await respond(
+            site, input=[{"type": "item_reference", "id": "msg_mine"}, {"id": message["id"]}, question]
+        )
         assert asked(site) == [("user", "a"), ("assistant", "one"), ("user", "b")]
         listed = (await get(site, f"{second['id']}/input_items", params={"order": "asc"})).json()["data"]
         assert [item["type"] for item in listed] == ["message"] * 3 and listed[1]["id"] == message["id"]
@@ -144,12 +140,12 @@ async def test_references_stand_for_what_is_stored():
     assert problem(answer)[0] == 404 and problem(answer)[3] == "input[0]"
 
 
-async def test_an_item_that_is_sent_again_is_another_one():
+async def test_item_sent_again_is_stored_as_a_new_item():
     async with gateway(*(whole(said(text)) for text in ("one", "two"))) as site:
         question = {"type": "message", "id": "msg_mine", "role": "user", "content": "a"}
-        first = await told(site, input=[question, question])
+        first = await respond(site, input=[question, question])
         again = [question, *first["output"], {"role": "user", "content": "b"}]
-        second = await told(site, input=again, previous_response_id=first["id"])
+        second = await respond(site, input=again, previous_response_id=first["id"])
         assert len(asked(site)) == 6
         found, page = [], {"has_more": True}
         while page["has_more"]:
@@ -161,7 +157,7 @@ async def test_an_item_that_is_sent_again_is_another_one():
     assert found[0]["id"] == "msg_mine" and found[2] == first["output"][0]
 
 
-async def test_tenants_do_not_see_each_other():
+async def test_tenant_cannot_use_responses_or_items_of_another_tenant():
     async with gateway(whole(said("one")), auth=TENANTS) as site:
         first = (await site.respond(input="a", headers=ANN)).json()
         created = (await site.client.post("/v1/conversations", json={}, headers=ANN)).json()
@@ -188,11 +184,11 @@ async def items_of(site, id):
 
 
 @pytest.mark.parametrize("store", [True, False])
-async def test_a_conversation_grows(store):
+async def test_conversation_gains_the_items_of_each_response(store):
     async with gateway(*(whole(said(text)) for text in ("one", "two"))) as site:
         id = await conversation(site, {"role": "developer", "content": "Be brief."})
-        first = await told(site, input="a", conversation=id, store=store)
-        await told(site, input="b", conversation={"id": id}, store=store)
+        first = await respond(site, input="a", conversation=id, store=store)
+        await respond(site, input="b", conversation={"id": id}, store=store)
         assert asked(site) == [("system", "Be brief."), ("user", "a"), ("assistant", "one"), ("user", "b")]
         assert first["conversation"] == {"id": id}
         assert await items_of(site, id) == [
@@ -202,40 +198,39 @@ async def test_a_conversation_grows(store):
 
 
 @pytest.mark.parametrize("store", [True, False])
-async def test_a_turn_of_a_conversation_is_two_transactions_that_write(store, monkeypatch):
-    """It is held before the answer, and let go with what is stored of it."""
+async def test_conversation_response_makes_two_write_transactions(store, monkeypatch):
+    """The first locks the conversation; the second stores the response and unlocks it."""
     written, writing = [], Database.writing
     monkeypatch.setattr(Database, "writing", lambda database: written.append(database) or writing(database))
     async with gateway(whole(said("one"))) as site:
         id = await conversation(site)
         written.clear()
-        await told(site, input="a", conversation=id, store=store)
+        await respond(site, input="a", conversation=id, store=store)
         assert len(written) == 2
 
 
 @pytest.mark.parametrize("store", [True, False])
-async def test_a_failed_response_is_no_part_of_its_conversation(store):
+async def test_conversation_excludes_a_failed_response(store):
     async with gateway([head(), chunk("Hel"), CLOSE], whole(said("two"))) as site:
         id = await conversation(site)
         failed = events((await site.respond(input="a", conversation=id, stream=True, store=store)).text)[-1]["response"]
         assert await items_of(site, id) == []
         assert (await get(site, failed["id"])).status_code == (200 if store else 404)
-        await told(site, input="b", conversation=id)
+        await respond(site, input="b", conversation=id)
         assert asked(site) == [("user", "b")]
 
 
-async def test_a_failure_that_is_a_status_lets_its_conversation_go():
+async def test_conversation_is_unlocked_after_a_backend_refuses():
     async with gateway(whole({"error": "busy"}, status=503), whole(said("two"))) as site:
         id = await conversation(site)
         assert (await site.respond(input="a", conversation=id)).status_code == 503
-        await told(site, input="b", conversation=id)
+        await respond(site, input="b", conversation=id)
         assert await items_of(site, id) == [("user", "b"), ("assistant", "two")]
 
 
-async def test_one_response_at_a_time_works_on_a_conversation():
+async def test_conversation_is_locked_while_a_response_runs():
     go_on = asyncio.Event()
-    slow = [head(), chunk("Hi"), go_on, chunk(finish="stop"), DONE, END]
-    async with gateway(slow, whole(said("two"))) as site:
+    async with gateway(gated("Hi", go_on), whole(said("two"))) as site:
         id = await conversation(site)
         first = asyncio.create_task(site.respond(input="a", conversation=id, stream=True))
         await site.upstream.arrived.wait()
@@ -243,30 +238,40 @@ async def test_one_response_at_a_time_works_on_a_conversation():
         assert problem(answer) == (400, BAD, "conversation_locked", "conversation")
         go_on.set()
         assert (await first).status_code == 200
-        await told(site, input="b", conversation=id)
+        await respond(site, input="b", conversation=id)
     assert asked(site) == [("user", "a"), ("assistant", "Hi"), ("user", "b")]
 
 
-async def test_a_conversation_stays_held_for_as_long_as_its_answer_takes(monkeypatch):
+async def test_conversation_lock_is_renewed_while_a_response_runs(monkeypatch):
+    """The clock of the leases moves past the end of the first one, but not past the end of the renewed one."""
+    clock, renewals, renew = SimpleNamespace(now=1000.0), [], conversations.renew
+
+    async def recorded(db, id, holder, now_ms, lease_ms):
+        renewals.append(now_ms)
+        await renew(db, id, holder, now_ms, lease_ms)
+
+    monkeypatch.setattr(conversations, "renew", recorded)
+    monkeypatch.setattr("gateway.server.state.time", SimpleNamespace(time=lambda: clock.now))
     monkeypatch.setattr("gateway.server.state._LEASE", 0.3)
     go_on = asyncio.Event()
-    slow = [head(), chunk("Hi"), go_on, chunk(finish="stop"), DONE, END]
-    async with gateway(slow, whole(said("two"))) as site:
+    async with gateway(gated("Hi", go_on), whole(said("two"))) as site:
         id = await conversation(site)
         first = asyncio.create_task(site.respond(input="a", conversation=id, stream=True))
         await site.upstream.arrived.wait()
-        await asyncio.sleep(0.6)
+        clock.now = 1000.2
+        await until(lambda: renewals.count(1000_200) >= 2)  # the second begins when the first is stored
+        clock.now = 1000.4
         assert problem(await site.respond(input="b", conversation=id))[2] == "conversation_locked"
         go_on.set()
         assert (await first).status_code == 200
 
 
-async def test_a_conversation_that_is_not_there():
+async def test_conversation_that_does_not_exist_is_404():
     async with gateway(HELLO) as site:
         assert problem(await site.respond(conversation="conv_x"))[::3] == (404, "conversation")
 
 
-async def test_a_client_that_leaves_finds_what_had_come():
+async def test_response_of_a_disconnected_client_is_stored_as_cancelled():
     async with listening([head(), chunk("Hel"), HANG]) as site:
         async with site.client.stream(
             "POST", "/v1/responses", json={"model": "m", "input": "a", "stream": True}
@@ -276,14 +281,12 @@ async def test_a_client_that_leaves_finds_what_had_come():
                 seen += await anext(answer.aiter_text())
         await site.upstream.gone.wait()
         id = events(seen)[0]["response"]["id"]
-        while (kept := await get(site, id)).status_code == 404:  # noqa: ASYNC110 - nothing tells when
-            await asyncio.sleep(0.01)
-    told = kept.json()
-    assert (told["status"], told["error"], told["output"][0]["status"]) == ("cancelled", None, "incomplete")
-    assert told["output"][0]["content"][0]["text"] == "Hel"
+        kept = await stored(site, id)
+    assert (kept["status"], kept["error"], kept["output"][0]["status"]) == ("cancelled", None, "incomplete")
+    assert kept["output"][0]["content"][0]["text"] == "Hel"
 
 
-async def test_a_client_that_leaves_while_it_gets_the_answer_has_it_stored_once():
+async def test_response_is_stored_once_if_the_client_leaves_at_its_body():
     async with gateway(whole(said("one"))) as site:
         asked = [{"type": "http.request", "body": b'{"model": "m", "input": "a"}', "more_body": False}]
         leaving, got = asyncio.Event(), []
@@ -298,7 +301,7 @@ async def test_a_client_that_leaves_while_it_gets_the_answer_has_it_stored_once(
             if message["type"] == "http.response.body":
                 got.append(json.loads(message["body"]))
                 leaving.set()
-                await asyncio.Event().wait()  # nobody takes it
+                await asyncio.Event().wait()  # the client takes no more
 
         scope = {"type": "http", "method": "POST", "path": "/v1/responses", "query_string": b"", "headers": []}
         await site.client._transport.app(scope, receive, send)
@@ -311,7 +314,7 @@ async def test_a_client_that_leaves_while_it_gets_the_answer_has_it_stored_once(
 NOWHERE = {"url": "sqlite:////nowhere/at/all/gateway.db"}
 
 
-async def test_an_answer_that_cannot_be_stored_reaches_the_client_all_the_same():
+async def test_store_failure_leaves_the_response_and_adds_a_warning():
     async with gateway(whole(said("one")), HELLO, store=NOWHERE) as site:
         answer = await site.respond(input="a")
         assert (answer.status_code, answer.json()["store"]) == (200, False)
@@ -321,7 +324,7 @@ async def test_an_answer_that_cannot_be_stored_reaches_the_client_all_the_same()
     assert comments(answer.text) == [": gateway-warnings dropped:store"]
 
 
-async def test_what_has_to_be_looked_up_and_cannot_be_is_an_error():
+async def test_store_failure_is_503_where_a_lookup_is_needed():
     async with gateway(HELLO, store=NOWHERE) as site:
         for asked in ({"previous_response_id": "resp_1"}, {"conversation": "conv_1"}, {"input": [{"id": "a"}]}):
             assert problem(await site.respond(**asked))[:3] == (503, "server_error", "store_unavailable")
@@ -329,12 +332,12 @@ async def test_what_has_to_be_looked_up_and_cannot_be_is_an_error():
         assert site.upstream.posts == []
 
 
-async def test_a_store_that_is_there_again_is_used_again(tmp_path):
+async def test_store_is_used_again_after_it_recovers(tmp_path):
     folder = tmp_path / "later"
     async with gateway(whole(said("one")), store={"url": f"sqlite:///{folder}/gateway.db"}) as site:
-        assert (await told(site, input="a"))["store"] is False
+        assert (await respond(site, input="a"))["store"] is False
         folder.mkdir()
-        answer = await told(site, input="a")
+        answer = await respond(site, input="a")
         assert answer["store"] is True and (await get(site, answer["id"])).json() == answer
 
 
@@ -342,7 +345,7 @@ async def test_a_store_that_is_there_again_is_used_again(tmp_path):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_chat_completion_is_stored_if_it_is_to_be(stream):
+async def test_chat_completion_with_store_true_is_stored(stream):
     async with gateway(HELLO if stream else whole(said("Hi"))) as site:
         answer = await site.chat(stream=stream, store=True, metadata={"a": "b"})
         id = payloads(answer.text)[0]["id"] if stream else answer.json()["id"]
@@ -354,20 +357,20 @@ async def test_a_chat_completion_is_stored_if_it_is_to_be(stream):
     assert "chatcmpl-" in other
 
 
-async def test_a_chat_completion_that_is_stored_is_kept_alive():
+async def test_chat_completion_stream_with_store_true_has_keepalive_comments():
     script = [head(), chunk("Hi"), silent(0.2), chunk(finish="stop"), DONE, END]
     async with gateway(script, stream={"keepalive_seconds": 0.05}) as site:
         answer = await site.chat(stream=True, store=True)
     assert ": keep-alive" in comments(answer.text)
 
 
-async def test_a_chat_completion_that_fails_is_not_stored():
+async def test_chat_completion_that_fails_is_not_stored():
     async with gateway([head(), chunk("Hel"), CLOSE]) as site:
         answer = await site.chat(stream=True, store=True)
         assert (await site.client.get(f"/v1/chat/completions/{payloads(answer.text)[0]['id']}")).status_code == 404
 
 
-async def test_who_leaves_when_all_has_been_said_has_it_in_the_store():
+async def test_response_is_stored_if_the_client_leaves_after_the_last_item():
     async with gateway(HELLO) as site:
         body, left, told = json.dumps({"model": "m", "input": "a", "stream": True}).encode(), asyncio.Event(), []
         messages = iter([{"type": "http.request", "body": body, "more_body": False}])

@@ -1,4 +1,4 @@
-"""A store that fails while the gateway serves: answers reach clients and say so, the rest is 503; then all is well."""
+"""Test a store that fails while the gateway serves: unstored responses carry a warning, lookups answer 503, and the store recovers."""
 
 import asyncio
 import resource
@@ -14,13 +14,13 @@ UNAVAILABLE = (503, "server_error", "store_unavailable", None)
 
 
 class Client:
-    """Of a gateway; what it asks has nothing to be looked up, or needs the store."""
+    """A client of a gateway that checks how requests with and without a lookup in the store are answered."""
 
     def __init__(self, http):
         self.http = http
 
     async def begin(self):
-        """Something is in the store already."""
+        """Store a conversation and a response."""
         self.conversation = (await self.post("conversations")).json()["id"]
         self.first = (await self.respond(input="a")).json()
 
@@ -33,20 +33,20 @@ class Client:
     async def respond(self, **asked):
         return await self.post("responses", model="m", **asked)
 
-    async def answers_and_says_that_it_is_not_stored(self, **asked):
+    async def responds_with_a_warning(self, **asked):
         answer = await self.respond(input="b", **asked)
         assert (answer.status_code, answer.headers["x-gateway-warnings"]) == (200, "dropped:store"), answer.text
         told = answer.json()
         assert (told["status"], told["store"], told["output"][0]["content"][0]["text"]) == ("completed", False, "Hi")
 
-    async def completes_and_says_that_it_is_not_stored(self):
+    async def completes_with_a_warning(self):
         messages = [{"role": "user", "content": "b"}]
         answer = await self.post("chat/completions", model="m", messages=messages, store=True)
         assert (answer.status_code, answer.headers["x-gateway-warnings"]) == (200, "dropped:store")
         assert answer.json()["choices"][0]["message"]["content"] == "Hi"
 
     async def cannot_write(self):
-        """Requests that have to."""
+        """Check that requests that write to the store answer 503."""
         for answer in await asyncio.gather(
             self.respond(input="b", conversation=self.conversation),
             self.post("conversations"),
@@ -80,8 +80,8 @@ class Client:
 ANSWER = whole(said("Hi"))
 
 
-async def test_a_disk_that_is_full(tmp_path):
-    """The process may make no file larger than it is."""
+async def test_store_recovers_from_a_full_disk(tmp_path):
+    """A file size limit of 0 bytes stands for the full disk."""
     async with (
         Upstream([ANSWER], ()).serving() as upstream,
         process(upstream.url, f"sqlite:///{tmp_path}/gateway.db", tmp_path) as (child, http),
@@ -89,17 +89,18 @@ async def test_a_disk_that_is_full(tmp_path):
         client = Client(http)
         await client.begin()
         before = resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
-        await client.answers_and_says_that_it_is_not_stored()
-        await client.answers_and_says_that_it_is_not_stored(previous_response_id=client.first["id"])
-        await client.completes_and_says_that_it_is_not_stored()
+        await client.responds_with_a_warning()
+        await client.responds_with_a_warning(previous_response_id=client.first["id"])
+        await client.completes_with_a_warning()
         await client.cannot_write()
         await client.reads()
         resource.prlimit(child.pid, resource.RLIMIT_FSIZE, before)
         await client.is_well()
 
 
-async def test_a_database_that_another_process_has_locked_for_too_long(tmp_path):
-    """Each request at a gateway of its own, so that none has to wait for another one's connection as well."""
+async def test_store_recovers_after_a_lock_by_another_process(tmp_path, monkeypatch):
+    """Each request has its own gateway, so that no request also waits for the connection of another one."""
+    monkeypatch.setattr("gateway.store.engines._WAIT", 1)
     file = tmp_path / "gateway.db"
     async with AsyncExitStack() as stack:
         sites = [await stack.enter_async_context(gateway(ANSWER, store={"url": f"sqlite:///{file}"})) for _ in range(4)]
@@ -109,9 +110,9 @@ async def test_a_database_that_another_process_has_locked_for_too_long(tmp_path)
         other = sqlite3.connect(file, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         await asyncio.gather(
-            one.answers_and_says_that_it_is_not_stored(),
-            two.answers_and_says_that_it_is_not_stored(previous_response_id=two.first["id"]),
-            three.completes_and_says_that_it_is_not_stored(),
+            one.responds_with_a_warning(),
+            two.responds_with_a_warning(previous_response_id=two.first["id"]),
+            three.completes_with_a_warning(),
             four.cannot_write(),
             one.reads(),
         )
@@ -121,7 +122,7 @@ async def test_a_database_that_another_process_has_locked_for_too_long(tmp_path)
             await client.is_well()
 
 
-async def test_a_file_that_is_no_database(tmp_path):
+async def test_store_recovers_from_a_file_that_is_not_a_database(tmp_path):
     file = tmp_path / "gateway.db"
     async with gateway(ANSWER, store={"url": f"sqlite:///{file}"}) as site:
         client = Client(site.client)
@@ -130,14 +131,14 @@ async def test_a_file_that_is_no_database(tmp_path):
     file.write_bytes(b"garbage " * 1000)
     async with gateway(ANSWER, store={"url": f"sqlite:///{file}"}) as site:
         client.http = site.client
-        await client.answers_and_says_that_it_is_not_stored()
+        await client.responds_with_a_warning()
         await client.cannot_write()
         await client.cannot_read()
         file.write_bytes(good)
         await client.is_well()
 
 
-async def test_a_file_that_becomes_garbage_while_it_is_used(tmp_path):
+async def test_store_recovers_from_a_file_corrupted_in_use(tmp_path):
     file = tmp_path / "gateway.db"
     async with gateway(ANSWER, store={"url": f"sqlite:///{file}"}) as site:
         client = Client(site.client)
@@ -147,28 +148,28 @@ async def test_a_file_that_becomes_garbage_while_it_is_used(tmp_path):
         other.close()
         good = file.read_bytes()
         file.write_bytes(b"garbage " * (len(good) // 8))
-        await client.answers_and_says_that_it_is_not_stored()
+        await client.responds_with_a_warning()
         await client.cannot_write()
         await client.cannot_read()
         file.write_bytes(good)
         await client.is_well()
 
 
-async def test_a_server_that_is_stopped_and_started_again(postgres):
+async def test_store_recovers_after_a_postgresql_restart(postgres):
     async with gateway(ANSWER, store={"url": postgres.create("stopped")}) as site:
         client = Client(site.client)
         await client.begin()
         postgres.stop()
-        await client.answers_and_says_that_it_is_not_stored()
-        await client.completes_and_says_that_it_is_not_stored()
+        await client.responds_with_a_warning()
+        await client.completes_with_a_warning()
         await client.cannot_write()
         await client.cannot_read()
         postgres.start()
         await client.is_well()
 
 
-async def test_a_server_that_stops_in_the_midst_of_an_answer(postgres):
-    """The conversation has neither the question nor the answer, and is locked until the lease ends."""
+async def test_store_lost_during_a_response_leaves_its_conversation_locked(postgres):
+    """The conversation has no item of the request or response, and is locked until its lease ends."""
     go_on = asyncio.Event()
     slow = [head(), chunk("H"), go_on, chunk("i"), chunk(finish="stop"), frame(choices=[], usage=COUNTS), DONE, END]
     async with gateway(ANSWER, slow, store={"url": postgres.create("midst")}) as site:

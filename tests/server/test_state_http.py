@@ -1,4 +1,4 @@
-"""What is stored, read and changed over HTTP: responses, conversations, chat completions, and pages of all of them."""
+"""Test reading, changing and deleting stored responses, conversations and chat completions over HTTP, and the pages of their lists."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -8,22 +8,18 @@ import pytest
 from sqlalchemy import delete
 
 from gateway.store import tables
-from support.app import gateway, problem
-from support.upstream import DONE, END, chunk, head, said, stream, whole
+from support.app import bearer, gateway, problem
+from support.jobs import BAD
+from support.upstream import chunk, gated, said, stream, whole
 
-BAD = "invalid_request_error"
 GONE = (404, BAD, None, None)
 USER = {"role": "user", "content": "Hi"}
 KEYS = {"keys": [{"name": name, "key": f"{name}-key"} for name in ("a", "b")]}
 LOGPROBS = {"content": [{"token": "Hi", "logprob": -0.5, "bytes": [72, 105], "top_logprobs": []}]}
 
 
-def as_(name):
-    return {"authorization": f"Bearer {name}-key"}
-
-
 class Client:
-    """Requests to a site, and what they come to."""
+    """A client that sends requests to a site and decodes their responses."""
 
     def __init__(self, site):
         self.site = site
@@ -47,28 +43,28 @@ class Client:
         )  # fmt: skip
         return listed
 
-    async def made(self, path, **body):
+    async def create(self, path, **body):
         answer = await self.post(path, **body)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
     async def respond(self, input, **fields):
-        return await self.made("responses", model="m", input=input, **fields)
+        return await self.create("responses", model="m", input=input, **fields)
 
     async def complete(self, text="Hi", **fields):
         messages = [{"role": "user", "content": text}]
-        return await self.made("chat/completions", model="m", messages=messages, store=True, **fields)
+        return await self.create("chat/completions", model="m", messages=messages, store=True, **fields)
 
 
 @asynccontextmanager
-async def site(*scripts, **said_of_it):
-    async with gateway(*(scripts or [whole(said("Hello"))]), **said_of_it) as served:
+async def site(*scripts, **sections):
+    async with gateway(*(scripts or [whole(said("Hello"))]), **sections) as served:
         yield Client(served)
 
 
 @pytest.fixture
 def serving(store_url):
-    """A client of a gateway on either database."""
+    """Return a context manager: a client of a gateway on SQLite or PostgreSQL."""
     return partial(site, store={"url": store_url})
 
 
@@ -79,14 +75,14 @@ def texts(items):
 # Responses
 
 
-async def test_a_response_is_what_its_client_got(serving):
+async def test_response_read_back_equals_the_response_sent(serving):
     async with serving(whole(said("<think>Hm.</think>Hello"))) as client:
         told = await client.respond("Hi", metadata={"a": "b"}, instructions="Be brief.")
         assert (await client.get(f"responses/{told['id']}")).json() == told
     assert [item["type"] for item in told["output"]] == ["reasoning", "message"]
 
 
-async def test_a_response_is_there_until_it_is_deleted(serving):
+async def test_response_is_404_after_its_deletion(serving):
     async with serving() as client:
         told = await client.respond("Hi")
         path = f"responses/{told['id']}"
@@ -96,7 +92,7 @@ async def test_a_response_is_there_until_it_is_deleted(serving):
             assert answer.json()["error"]["message"] == f"Response with id '{told['id']}' not found."
 
 
-async def test_no_response_goes_on_from_one_that_is_deleted(serving):
+async def test_response_after_a_deleted_one_is_kept_but_not_continued(serving):
     async with serving() as client:
         first = await client.respond("one")
         second = await client.respond("two", previous_response_id=first["id"])
@@ -107,7 +103,7 @@ async def test_no_response_goes_on_from_one_that_is_deleted(serving):
         assert problem(answer) == (400, BAD, "previous_response_not_found", "previous_response_id")
 
 
-async def test_only_what_runs_in_the_background_is_cancelled():
+async def test_response_without_background_cannot_be_cancelled():
     async with site() as client:
         told = await client.respond("Hi")
         answer = await client.post(f"responses/{told['id']}/cancel")
@@ -116,7 +112,7 @@ async def test_only_what_runs_in_the_background_is_cancelled():
         assert problem(await client.post("responses/resp_none/cancel")) == GONE
 
 
-async def test_only_what_was_made_in_the_background_is_streamed_again():
+async def test_response_without_background_cannot_be_streamed_again():
     async with site() as client:
         path = f"responses/{(await client.respond('Hi'))['id']}"
         assert problem(await client.get(path, stream="true")) == (400, BAD, None, "stream")
@@ -126,7 +122,7 @@ async def test_only_what_was_made_in_the_background_is_streamed_again():
 
 
 @pytest.mark.parametrize("name", ["include[]", "include"])
-async def test_what_has_to_be_included_to_be_seen(name):
+async def test_response_fields_are_shown_only_if_included(name):
     answered = said("Hi", reasoning_content="Hm.")
     answered["choices"][0]["logprobs"] = LOGPROBS
     wanted = ["message.output_text.logprobs", "reasoning.encrypted_content"]
@@ -144,8 +140,8 @@ async def test_what_has_to_be_included_to_be_seen(name):
     assert less["output"][0]["encrypted_content"] is None and less["output"][1]["content"][0]["logprobs"] == []
 
 
-async def test_the_input_of_a_response_is_all_that_the_model_was_given(serving):
-    """The chain before it and its own input, but for instructions; responses that go on from the same one differ."""
+async def test_response_input_items_are_those_of_the_chain_and_its_own(serving):
+    """Instructions are left out, and two branches from one response differ."""
     async with serving(whole(said("1")), whole(said("2")), whole(said("3")), whole(said("4"))) as client:
         first = await client.respond("a", instructions="Be brief.")
         second = await client.respond(
@@ -162,7 +158,7 @@ async def test_the_input_of_a_response_is_all_that_the_model_was_given(serving):
     assert all(item["status"] == "completed" and item["id"] for items in lists for item in items)
 
 
-async def test_a_response_whose_chain_was_swept_away_is_not_there(store_url, store):
+async def test_response_input_items_are_404_if_the_chain_was_swept(store_url, store):
     async with site(store={"url": store_url}) as client:
         first = await client.respond("a")
         await client.respond("b", previous_response_id=first["id"])
@@ -175,9 +171,9 @@ async def test_a_response_whose_chain_was_swept_away_is_not_there(store_url, sto
 # Conversations
 
 
-async def test_a_conversation_from_its_beginning_to_its_end(serving):
+async def test_conversation_is_created_read_changed_and_deleted(serving):
     async with serving() as client:
-        made = await client.made("conversations", metadata={"a": "b"})
+        made = await client.create("conversations", metadata={"a": "b"})
         path = f"conversations/{made['id']}"
         assert made["id"].startswith("conv_") and made["created_at"] > 1_700_000_000
         assert (made["object"], made["metadata"]) == ("conversation", {"a": "b"})
@@ -192,7 +188,7 @@ async def test_a_conversation_from_its_beginning_to_its_end(serving):
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"items": null, "metadata": null}', b'{"items": []}'])
-async def test_a_conversation_may_be_empty(body):
+async def test_conversation_may_be_empty(body):
     async with site() as client:
         made = (await client.site.client.post("/v1/conversations", content=body)).json()
         assert made["metadata"] == {}
@@ -200,13 +196,13 @@ async def test_a_conversation_may_be_empty(body):
         assert (listed["data"], listed["has_more"]) == ([], False)
 
 
-async def test_items_of_a_conversation(serving):
+async def test_conversation_items_are_added_listed_read_and_deleted(serving):
     call = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"}
     output = {"type": "function_call_output", "call_id": "c1", "output": "fine"}
     async with serving() as client:
-        made = await client.made("conversations", items=[USER, call])
+        made = await client.create("conversations", items=[USER, call])
         path = f"conversations/{made['id']}/items"
-        added = await client.made(path, items=[output, {**USER, "id": "mine", "status": "incomplete"}])
+        added = await client.create(path, items=[output, {**USER, "id": "mine", "status": "incomplete"}])
         listed = await client.list(path, order="asc")
         assert added == {
             "object": "list", "data": listed["data"][2:], "first_id": listed["data"][2]["id"], "last_id": "mine", "has_more": False,
@@ -219,12 +215,12 @@ async def test_items_of_a_conversation(serving):
             assert problem(answer) == GONE
             assert answer.json()["error"]["message"] == "Item with id 'mine' not found."
         assert (await client.list(path))["data"] == listed["data"][2::-1]
-        await client.made(path, items=[{**USER, "id": "mine"}])
+        await client.create(path, items=[{**USER, "id": "mine"}])
 
 
-async def test_a_response_in_a_conversation_is_among_its_items(serving):
+async def test_conversation_items_include_those_of_its_response(serving):
     async with serving() as client:
-        made = await client.made("conversations", items=[{"role": "developer", "content": "Be brief."}])
+        made = await client.create("conversations", items=[{"role": "developer", "content": "Be brief."}])
         told = await client.respond("Hi", conversation=made["id"])
         path = f"conversations/{made['id']}/items"
         listed = (await client.list(path, order="asc"))["data"]
@@ -234,11 +230,11 @@ async def test_a_response_in_a_conversation_is_among_its_items(serving):
         assert (await client.get(f"responses/{told['id']}")).json() == told
 
 
-async def test_items_that_are_referred_to_are_added_themselves(serving):
+async def test_conversation_item_reference_adds_the_item_itself(serving):
     async with serving() as client:
         told = await client.respond("Hi")
         message = told["output"][0]
-        made = await client.made("conversations", items=[{"type": "item_reference", "id": message["id"]}, USER])
+        made = await client.create("conversations", items=[{"type": "item_reference", "id": message["id"]}, USER])
         path = f"conversations/{made['id']}/items"
         assert (await client.list(path, order="asc"))["data"][0] == message
         answer = await client.post(path, items=[{"id": message["id"]}])
@@ -247,14 +243,14 @@ async def test_items_that_are_referred_to_are_added_themselves(serving):
         assert len((await client.list(path))["data"]) == 2, "all of it, or nothing"
 
 
-async def test_items_may_be_shown_without_what_was_not_asked_for():
+async def test_conversation_item_fields_are_shown_only_if_included():
     spoken = {"type": "output_text", "text": "Hi", "annotations": [], "logprobs": LOGPROBS["content"]}
     item = {"id": "mine", "type": "message", "status": "completed", "role": "assistant", "content": [spoken]}
     less = {**item, "content": [{**spoken, "logprobs": []}]}
     wanted = {"include[]": "message.output_text.logprobs"}
     async with site() as client:
-        path = f"conversations/{(await client.made('conversations'))['id']}/items"
-        assert (await client.made(path, items=[item]))["data"] == [less]
+        path = f"conversations/{(await client.create('conversations'))['id']}/items"
+        assert (await client.create(path, items=[item]))["data"] == [less]
         for answer, expected in (
             (await client.get(f"{path}/mine"), less),
             (await client.get(f"{path}/mine", **wanted), item),
@@ -264,11 +260,10 @@ async def test_items_may_be_shown_without_what_was_not_asked_for():
         assert (await client.list(path, **wanted))["data"] == [item]
 
 
-async def test_nothing_is_added_to_a_conversation_while_it_is_being_answered(serving):
+async def test_conversation_items_cannot_be_added_while_a_response_runs(serving):
     go_on = asyncio.Event()
-    script = [head(), chunk("Hi"), go_on, chunk(finish="stop"), DONE, END]
-    async with serving(script) as client:
-        path = f"conversations/{(await client.made('conversations'))['id']}"
+    async with serving(gated("Hi", go_on)) as client:
+        path = f"conversations/{(await client.create('conversations'))['id']}"
         asked = {"model": "m", "input": "Hi", "stream": True, "conversation": path.partition("/")[2]}
         answering = asyncio.create_task(client.post("responses", **asked))
         await client.site.upstream.arrived.wait()
@@ -277,15 +272,15 @@ async def test_nothing_is_added_to_a_conversation_while_it_is_being_answered(ser
         assert (await client.get(path)).status_code == (await client.get(f"{path}/items")).status_code == 200
         go_on.set()
         await answering
-        added = await client.made(f"{path}/items", items=[USER])
+        added = await client.create(f"{path}/items", items=[USER])
         assert (await client.list(f"{path}/items"))["data"][0] == added["data"][0]
         assert len((await client.list(f"{path}/items"))["data"]) == 3
 
 
-async def test_all_that_is_added_at_once_is_there(serving):
+async def test_conversation_keeps_items_added_concurrently(serving):
     async with serving() as client:
-        path = f"conversations/{(await client.made('conversations'))['id']}/items"
-        added = await asyncio.gather(*(client.made(path, items=[USER, USER]) for _ in range(8)))
+        path = f"conversations/{(await client.create('conversations'))['id']}/items"
+        added = await asyncio.gather(*(client.create(path, items=[USER, USER]) for _ in range(8)))
         listed = (await client.list(path))["data"]
         same = await asyncio.gather(*(client.post(path, items=[{**USER, "id": "mine"}]) for _ in range(4)))
     assert {item["id"] for one in added for item in one["data"]} == {item["id"] for item in listed}
@@ -308,15 +303,15 @@ CONVERSATIONS = {
 }  # fmt: skip
 
 
-async def test_what_a_conversation_cannot_be_made_of():
+async def test_conversation_request_with_bad_fields_is_400():
     async with site() as client:
-        made = await client.made("conversations")
+        made = await client.create("conversations")
         for case, (path, body, code, param) in CONVERSATIONS.items():
             assert problem(await client.post(path.format(made["id"]), **body)) == (400, BAD, code, param), case
         assert (await client.list(f"conversations/{made['id']}/items"))["data"] == []
 
 
-async def test_what_is_nested_deeply_is_stored_and_shown():
+async def test_conversation_item_nested_deeply_is_stored_and_shown():
     deep = b'{"a":' * 500 + b"1" + b"}" * 500
     item = b'{"id":"mine","type":"function_call_output","call_id":"c","output":"","deep":%b}' % deep
     async with site() as client:
@@ -326,12 +321,12 @@ async def test_what_is_nested_deeply_is_stored_and_shown():
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b"\xff"])
-async def test_a_body_that_is_none(body):
+async def test_conversation_request_with_a_bad_body_is_400(body):
     async with site() as client:
         assert problem(await client.site.client.post("/v1/conversations", content=body))[:2] == (400, BAD)
 
 
-async def test_a_body_that_is_too_large():
+async def test_conversation_request_with_a_large_body_is_413():
     async with site(limits={"body_bytes": 100}) as client:
         answer = await client.post("conversations", items=[{"role": "user", "content": "x" * 100}])
         assert problem(answer) == (413, BAD, "request_too_large", None)
@@ -340,7 +335,7 @@ async def test_a_body_that_is_too_large():
 # Chat completions
 
 
-async def test_a_completion_from_its_beginning_to_its_end(serving):
+async def test_chat_completion_is_read_changed_and_deleted(serving):
     async with serving() as client:
         told = await client.complete(metadata={"a": "b"})
         path = f"chat/completions/{told['id']}"
@@ -357,14 +352,14 @@ async def test_a_completion_from_its_beginning_to_its_end(serving):
 
 
 @pytest.mark.parametrize("fields", [{}, {"store": False}])
-async def test_a_completion_is_stored_only_if_it_is_wanted(fields):
+async def test_chat_completion_without_store_true_is_not_stored(fields):
     async with site() as client:
-        told = await client.made("chat/completions", model="m", messages=[USER], **fields)
+        told = await client.create("chat/completions", model="m", messages=[USER], **fields)
         assert problem(await client.get(f"chat/completions/{told['id']}")) == GONE
         assert (await client.list("chat/completions"))["data"] == []
 
 
-async def test_a_streamed_completion_is_stored_whole():
+async def test_chat_completion_streamed_is_stored_whole():
     script = stream(chunk("Hel"), chunk("lo"), chunk(finish="stop"))
     async with site(script) as client:
         await client.post("chat/completions", model="m", messages=[USER], store=True, stream=True)
@@ -383,7 +378,7 @@ WANTED = {
 }
 
 
-async def test_completions_are_listed_by_what_they_are(serving):
+async def test_chat_completions_are_listed_by_model_and_metadata(serving):
     labels = {"a": {"kind": "odd"}, "b": {"kind": "even"}, "c": {"kind": "odd", "last": "yes"}}
     async with serving() as client:
         ids = {(await client.complete(name, metadata=said))["id"]: name for name, said in labels.items()}
@@ -393,14 +388,14 @@ async def test_completions_are_listed_by_what_they_are(serving):
             assert sorted(ids[one["id"]] for one in listed) == sorted(names), case
 
 
-async def test_the_messages_that_a_completion_answers():
+async def test_chat_completion_lists_its_request_messages():
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
     messages = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": [{"type": "text", "text": "What is it?"}, image], "name": "ann"},
     ]
     async with site() as client:
-        told = await client.made("chat/completions", model="m", messages=messages, store=True)
+        told = await client.create("chat/completions", model="m", messages=messages, store=True)
         first, second = (await client.list(f"chat/completions/{told['id']}/messages"))["data"]
     assert (first["role"], first["content"], first["content_parts"]) == ("system", "Be brief.", None)
     assert (second["role"], second["content"], second["content_parts"]) == ("user", None, messages[1]["content"])
@@ -411,12 +406,12 @@ async def test_the_messages_that_a_completion_answers():
 
 
 async def conversation_items(client):
-    made = await client.made("conversations", items=[{"role": "user", "content": f"{i}"} for i in range(7)])
+    made = await client.create("conversations", items=[{"role": "user", "content": f"{i}"} for i in range(7)])
     return f"conversations/{made['id']}/items"
 
 
 async def input_items(client):
-    """Of a chain that branches, twice."""
+    """Return the path of the input items of a response, in a chain that branches twice."""
     first = await client.respond([USER, USER])
     second = await client.respond("a", previous_response_id=first["id"])
     third = await client.respond("b", previous_response_id=first["id"])
@@ -434,7 +429,7 @@ async def stored_completions(client):
 
 async def messages(client):
     turns = [{"role": ("user", "assistant")[i % 2], "content": f"{i}"} for i in range(7)]
-    told = await client.made("chat/completions", model="m", messages=turns, store=True)
+    told = await client.create("chat/completions", model="m", messages=turns, store=True)
     return f"chat/completions/{told['id']}/messages"
 
 
@@ -447,7 +442,7 @@ LISTS = {
 
 
 @pytest.mark.parametrize("case", LISTS)
-async def test_pages_come_to_the_whole_list(serving, case):
+async def test_list_pages_add_up_to_the_whole_list(serving, case):
     fill, order, size = LISTS[case]
     async with serving() as client:
         path = await fill(client)
@@ -468,12 +463,12 @@ async def test_pages_come_to_the_whole_list(serving, case):
                 assert (await client.list(path, order=said, **after))["data"] == []
 
 
-async def test_a_page_has_twenty_things():
+async def test_list_page_has_twenty_items():
     async with site() as client:
-        made = await client.made("conversations", items=[USER] * 20)
+        made = await client.create("conversations", items=[USER] * 20)
         path = f"conversations/{made['id']}/items"
         assert (await client.list(path))["has_more"] is False
-        await client.made(path, items=[USER])
+        await client.create(path, items=[USER])
         listed = await client.list(path)
     assert (len(listed["data"]), listed["has_more"]) == (20, True)
 
@@ -491,7 +486,7 @@ QUERIES = {
 
 
 @pytest.mark.parametrize("case", LISTS)
-async def test_a_list_says_what_is_wrong_with_a_parameter(case):
+async def test_list_names_the_bad_query_parameter(case):
     async with site() as client:
         path = await LISTS[case][0](client)
         for query, code in QUERIES.items():
@@ -509,7 +504,7 @@ VIEWS = {
 }
 
 
-async def test_a_view_says_what_is_wrong_with_a_parameter():
+async def test_response_view_names_the_bad_query_parameter():
     async with site() as client:
         told = await client.respond("Hi")
         for query, (code, param) in VIEWS.items():
@@ -517,11 +512,11 @@ async def test_a_view_says_what_is_wrong_with_a_parameter():
             assert problem(answer) == (400, BAD, code, param), query
 
 
-async def test_the_members_of_another_list_are_not_behind_anything():
+async def test_conversation_items_cannot_be_paged_after_a_foreign_item():
     async with site() as client:
-        item = (await client.made("conversations", items=[{**USER, "id": "mine"}]))["id"]
+        item = (await client.create("conversations", items=[{**USER, "id": "mine"}]))["id"]
         assert (await client.list(f"conversations/{item}/items", after="mine"))["data"] == []
-        other = (await client.made("conversations", items=[USER]))["id"]
+        other = (await client.create("conversations", items=[USER]))["id"]
         assert problem(await client.get(f"conversations/{other}/items", after="mine"))[3] == "after"
         assert problem(await client.get(f"conversations/{other}/items/mine")) == GONE
 
@@ -548,30 +543,30 @@ ROUTES = [
 OPEN = [("POST", "/v1/conversations", {}), ("GET", "/v1/chat/completions", None)]
 
 
-async def test_what_another_tenant_stored_is_not_there(serving):
+async def test_tenant_gets_404_for_objects_of_another_tenant(serving):
     async with serving(auth=KEYS) as client:
         http = client.site.client
-        http.headers.update(as_("a"))
+        http.headers.update(bearer("a-key"))
         named = {
             "response": (await client.respond("Hi"))["id"],
-            "conversation": (await client.made("conversations", items=[{**USER, "id": "mine"}]))["id"],
+            "conversation": (await client.create("conversations", items=[{**USER, "id": "mine"}]))["id"],
             "completion": (await client.complete())["id"],
         }
         before = [(await http.get(path.format(**named))).json() for method, path, _ in ROUTES if method == "GET"]
         for method, path, body in ROUTES:
-            answer = await http.request(method, path.format(**named), json=body, headers=as_("b"))
+            answer = await http.request(method, path.format(**named), json=body, headers=bearer("b-key"))
             unknown = dict.fromkeys(named, "none")
-            nothing = await http.request(method, path.format(**unknown), json=body, headers=as_("b"))
+            nothing = await http.request(method, path.format(**unknown), json=body, headers=bearer("b-key"))
             assert problem(answer) == problem(nothing) == GONE, path
             hidden = answer.text
             for id in named.values():
                 hidden = hidden.replace(id, "none")
             assert hidden == nothing.text
-        assert (await http.get("/v1/chat/completions", headers=as_("b"))).json()["data"] == []
+        assert (await http.get("/v1/chat/completions", headers=bearer("b-key"))).json()["data"] == []
         after = {"after": named["completion"]}
-        assert problem(await http.get("/v1/chat/completions", params=after, headers=as_("b")))[3] == "after"
+        assert problem(await http.get("/v1/chat/completions", params=after, headers=bearer("b-key")))[3] == "after"
         reference = {"items": [{"id": "mine"}]}
-        assert problem(await http.post("/v1/conversations", json=reference, headers=as_("b"))) == (
+        assert problem(await http.post("/v1/conversations", json=reference, headers=bearer("b-key"))) == (
             404,
             BAD,
             None,
@@ -581,14 +576,14 @@ async def test_what_another_tenant_stored_is_not_there(serving):
     assert before == after
 
 
-async def test_nobody_comes_in_without_a_key():
+async def test_api_key_is_needed_on_every_store_route():
     async with site(auth=KEYS) as client:
         for method, path, body in [*ROUTES, *OPEN]:
             answer = await client.site.client.request(method, path, json=body)
             assert problem(answer)[:3] == (401, BAD, "invalid_api_key"), path
 
 
-async def test_a_store_that_cannot_be_used_is_said_to_be(tmp_path):
+async def test_store_that_cannot_be_used_is_503_on_every_route(tmp_path):
     (tmp_path / "store.db").write_bytes(b"This is no database. " * 100)
     async with site(store={"url": f"sqlite:///{tmp_path}/store.db"}) as client:
         for method, path, body in [*ROUTES, *OPEN]:
@@ -596,7 +591,7 @@ async def test_a_store_that_cannot_be_used_is_said_to_be(tmp_path):
             assert problem(answer) == (503, "server_error", "store_unavailable", None), path
 
 
-async def test_the_documentation_has_a_line_for_each():
+async def test_openapi_describes_every_store_route():
     async with site() as client:
         paths = (await client.site.client.get("/openapi.json")).json()["paths"]
     said = {f"{method.upper()} {path}": route for path, routes in paths.items() for method, route in routes.items()}

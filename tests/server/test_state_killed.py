@@ -1,8 +1,9 @@
-"""Gateways that are killed in the midst of requests: what a client was told is there, and nothing is half there."""
+"""Test the store after a gateway is killed during requests: acknowledged responses are whole, and no other response is stored in part."""
 
 import asyncio
 import time
 from contextlib import suppress
+from functools import partial
 
 import httpx
 import pytest
@@ -12,7 +13,9 @@ from gateway.store.tables import conversations, items, keys, responses, threads
 from support.app import HELLO_MESSAGES, gateway, problem
 from support.gateway_process import process
 from support.sse import events
+from support.stored import get_json, item_texts
 from support.upstream import DONE, END, HANG, Upstream, chunk, head, said, whole
+from support.wait import until
 
 ANSWER = [head(), chunk("T"), chunk("wo"), chunk(finish="stop"), DONE, END]
 KEY = {"idempotency-key": "once"}
@@ -20,26 +23,26 @@ LEASE_MS, KEY_LEASE = 30_000, 60
 
 
 class Life:
-    """What a client has of a gateway before one is killed: a response, and a conversation with another one in it."""
+    """The state of a client before the kill: a response, and a conversation with another response in it."""
 
     async def begin(self, client):
         self.conversation = (await client.post("/v1/conversations", json={})).json()["id"]
-        self.first = await self.told(client, input="a")
-        self.spoken = await self.told(client, input="a", conversation=self.conversation)
+        self.first = await self.respond(client, input="a")
+        self.spoken = await self.respond(client, input="a", conversation=self.conversation)
         self.asked = {
             "chain": ("/v1/responses", {"input": "b", "previous_response_id": self.first["id"]}, KEY),
             "conversation": ("/v1/responses", {"input": "b", "conversation": self.conversation}, {}),
             "completion": ("/v1/chat/completions", {"messages": HELLO_MESSAGES, "store": True, "metadata": {"a": "b"}}, {}),
         }  # fmt: skip
-        self.saw = dict.fromkeys(self.asked, "")  # by name, what came of the answer
+        self.saw = dict.fromkeys(self.asked, "")  # by name, the text of the response so far
 
-    async def told(self, client, **asked):
+    async def respond(self, client, **asked):
         answer = await client.post("/v1/responses", json={"model": "m", **asked})
         assert answer.status_code == 200, answer.text
         return answer.json()
 
     async def ask(self, client, name):
-        """As much of the answer as comes."""
+        """Send a request, and collect its response until the end or the loss of the connection."""
         path, body, headers = self.asked[name]
         with suppress(httpx.RemoteProtocolError, httpx.ReadError):
             async with client.stream(
@@ -49,7 +52,7 @@ class Life:
                     self.saw[name] += piece
 
     def ended(self, name):
-        """The response in the event that ends it."""
+        """Return the response in the last event."""
         return events(self.saw[name])[-1]["response"]
 
 
@@ -63,70 +66,66 @@ async def life(store_url):
 
 @pytest.fixture
 async def after(store_url, life):
-    """A client of another gateway, which opens the store with its first request: when the other one is dead."""
+    """A client of another gateway, which opens the store at its first request, after the kill."""
     async with gateway(whole(said("Three")), store={"url": store_url}) as site:
         yield site.client
 
 
-async def get(client, path, **params):
-    answer = await client.get(f"/v1/{path}", params=params)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
-
-
-async def texts(client, path):
-    """What stands in a list of items."""
-    return [item["content"][0]["text"] for item in (await get(client, path, order="asc"))["data"]]
-
-
 async def is_whole(client, store, lived, kept):
-    """All that was there before is there, and of each answer that was to be stored all or, unless it is kept, nothing."""
+    """Check that everything stored before is there, and that new responses are stored whole if in `kept`, else not at all."""
     async with store.reading() as db:
         ids = [*await db.scalars(select(responses.c.id))]
         length = await db.scalar(select(func.sum(threads.c.length)))
         assert await db.scalar(select(func.count()).select_from(items)) == length
-    found = [await get(client, f"responses/{id}") for id in ids]
+    found = [await get_json(client, f"responses/{id}") for id in ids]
     assert lived.first in found and lived.spoken in found
     turns = [
-        [*await texts(client, f"responses/{one['id']}/input_items"), one["output"][0]["content"][0]["text"]]
+        [*await item_texts(client, f"responses/{one['id']}/input_items"), one["output"][0]["content"][0]["text"]]
         for one in found
     ]
     both = ["a", "One", "b", "Two"]
     answers = kept & {"chain", "conversation"}
     assert sorted(turns) == sorted([both[:2], both[:2], *[both for _ in answers]])
     spoken = both if "conversation" in kept else both[:2]
-    assert await texts(client, f"conversations/{lived.conversation}/items") == spoken
-    completions = [one["choices"][0]["message"]["content"] for one in (await get(client, "chat/completions"))["data"]]
+    assert await item_texts(client, f"conversations/{lived.conversation}/items") == spoken
+    completions = [
+        one["choices"][0]["message"]["content"] for one in (await get_json(client, "chat/completions"))["data"]
+    ]
     assert completions == ["Two" for name in kept if name == "completion"]
     return ids
 
 
 async def goes_on(client, lived, ids):
-    """Each response, and the conversation."""
+    """Check that each response and the conversation can be continued."""
     for id in ids:
-        turn = [*await texts(client, f"responses/{id}/input_items")]
-        follows = await lived.told(client, input="c", previous_response_id=id)
-        assert (await texts(client, f"responses/{follows['id']}/input_items"))[: len(turn)] == turn
+        turn = [*await item_texts(client, f"responses/{id}/input_items")]
+        follows = await lived.respond(client, input="c", previous_response_id=id)
+        assert (await item_texts(client, f"responses/{follows['id']}/input_items"))[: len(turn)] == turn
     path = f"conversations/{lived.conversation}/items"
-    before = await texts(client, path)
-    await lived.told(client, input="c", conversation=lived.conversation)
-    assert (await texts(client, path))[:-1] == [*before, "c"]
+    before = await item_texts(client, path)
+    await lived.respond(client, input="c", conversation=lived.conversation)
+    assert (await item_texts(client, path))[:-1] == [*before, "c"]
 
 
-async def is_locked(client, store, lived):
-    """What a dead gateway holds is locked, but not for longer than its lease."""
+async def is_locked(client, store, lived, begun, killed):
+    """Check that the conversation is locked by a lease that began while the dead gateway ran; times in seconds."""
     ask = {"model": "m", "input": "c", "conversation": lived.conversation}
     assert problem(await client.post("/v1/responses", json=ask))[2] == "conversation_locked"
     async with store.reading() as db:
-        left = await db.scalar(select(conversations.c.held_until)) - time.time() * 1000
-    assert 0 < left <= LEASE_MS
+        leased = await db.scalar(select(conversations.c.held_until)) - LEASE_MS
+    assert int(begun * 1000) <= leased <= killed * 1000
 
 
 async def leases_end(store):
-    """As if their time had passed."""
+    """Move the leases into the past."""
     async with store.writing() as db:
         await db.execute(update(conversations).values(held_until=conversations.c.held_until - LEASE_MS))
         await db.execute(update(keys).values(held_until=keys.c.held_until - KEY_LEASE))
+
+
+def reached(upstream, number, life, name, point):
+    """Return whether the request has arrived as the given number, and its response has got to the point."""
+    return len(upstream.posts) >= number and POINTS[point][1] in life.saw[name]
 
 
 POINTS = {"asked": (0, ""), "begun": (1, "\n\n"), "speaking": (2, '"T"'), "said": (4, '"wo"')}
@@ -141,8 +140,11 @@ POINTS = {"asked": (0, ""), "begun": (1, "\n\n"), "speaking": (2, '"T"'), "said"
     ],
     indirect=["store_url"],
 )
-async def test_killed_before_the_answers_are_over(points, store_url, store, life, after, tmp_path):
-    """`points`: how far the backend's answer to each request has got, and been seen by the client."""
+async def test_store_is_whole_if_the_gateway_is_killed_during_responses(
+    points, store_url, store, life, after, tmp_path
+):
+    """points: how much of the response to each request the backend has sent, and the client has read."""
+    begun = time.time()
     scripts = [[*ANSWER[: POINTS[point][0]], HANG] for point in points.values()]
     async with (
         asyncio.timeout(60),
@@ -152,11 +154,11 @@ async def test_killed_before_the_answers_are_over(points, store_url, store, life
     ):
         for number, (name, point) in enumerate(points.items(), 1):
             asking.create_task(life.ask(client, name))
-            while len(upstream.posts) < number or POINTS[point][1] not in life.saw[name]:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
+            await until(partial(reached, upstream, number, life, name, point))
         child.kill()
+    killed = time.time()
     ids = await is_whole(after, store, life, kept=set())
-    await is_locked(after, store, life)
+    await is_locked(after, store, life, begun, killed)
     path, body, headers = life.asked["chain"]
     answer = await after.post(path, json={"model": "m", "stream": True, **body}, headers=headers)
     assert problem(answer)[::2] == (409, "idempotency_key_in_use")
@@ -167,8 +169,8 @@ async def test_killed_before_the_answers_are_over(points, store_url, store, life
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
-async def test_killed_when_the_answers_are_over(store_url, store, life, tmp_path):
-    """The gateway that is started afterwards is a process, too."""
+async def test_store_has_all_responses_that_ended_before_a_kill(store_url, store, life, tmp_path):
+    """The gateway started afterwards is a process, too."""
     async with Upstream([ANSWER], ()).serving() as upstream:
         async with process(upstream.url, store_url, tmp_path) as (child, client):
             await asyncio.gather(*(life.ask(client, name) for name in life.asked))
@@ -177,7 +179,7 @@ async def test_killed_when_the_answers_are_over(store_url, store, life, tmp_path
             ids = await is_whole(client, store, life, kept={*life.asked})
             for name in ("chain", "conversation"):
                 ended = life.ended(name)
-                assert await get(client, f"responses/{ended['id']}") == ended
+                assert await get_json(client, f"responses/{ended['id']}") == ended
             path, body, headers = life.asked["chain"]
             answer = await client.post(path, json={"model": "m", "stream": True, **body}, headers=headers)
             assert answer.text == life.saw["chain"] and len(upstream.posts) == 3
@@ -195,8 +197,8 @@ async def test_killed_when_the_answers_are_over(store_url, store, life, tmp_path
         ("completion", "INSERT INTO labels"),
     ],
 )
-async def test_killed_while_the_answer_is_stored(name, point, store, life, after, tmp_path):
-    """Nobody has been told then that it is over."""
+async def test_store_is_whole_if_the_gateway_is_killed_while_storing(name, point, store, life, after, tmp_path):
+    """The client has not got the last event."""
     async with (
         Upstream([ANSWER], ()).serving() as upstream,
         process(upstream.url, f"sqlite:///{tmp_path}/gateway.db", tmp_path, dies_at=point) as (child, client),

@@ -1,6 +1,6 @@
-"""The official SDK over what is stored, sync and async, against a running gateway.
+"""Test stored objects with the official SDK, sync and async, against a running gateway.
 
-Each story is told once, in terms of a `client` whose calls may have to be awaited.
+Each scenario is written once, for a `client` whose calls may have to be awaited.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ OUTPUT = {"type": "function_call_output", "call_id": "call_1", "output": "fine"}
 
 
 async def everything(pages):
-    """All that a list comes to, page by page."""
+    """Return all members of a list, read page by page."""
     pages = pages if hasattr(pages, "__aiter__") else await settled(pages)
     return [one async for one in pages] if hasattr(pages, "__aiter__") else [*pages]
 
 
 async def final(helper):
-    """The response that a stream's helper makes of its events."""
+    """Return the response that a stream helper of the SDK makes from its events."""
     if hasattr(helper, "__aenter__"):
         async with helper as events:
             return await events.get_final_response()
@@ -36,13 +36,11 @@ async def final(helper):
         return events.get_final_response()
 
 
-async def missing(asked):
-    """The error of something that is not there."""
-    try:
-        await settled(asked())
-    except openai.NotFoundError as error:
-        return error
-    raise AssertionError("it is there")
+async def missing(call):
+    """Return the NotFoundError that a call raises."""
+    with pytest.raises(openai.NotFoundError) as caught:
+        await settled(call())
+    return caught.value
 
 
 async def responses(client):
@@ -142,16 +140,16 @@ STORIES = [responses, streams, conversations, completions, replays]
 
 
 @pytest.mark.parametrize("story", STORIES)
-async def test_the_sdk_reads_and_changes_what_is_stored(story):
+async def test_sdk_async_client_reads_and_changes_stored_objects(story):
     async with listening(whole(said("Hello"))) as site, sdk(f"{site.client.base_url}/v1") as client:
         await story(client)
 
 
 @pytest.mark.parametrize("story", STORIES)
-async def test_the_sync_sdk_does_the_same(story):
-    def told(url):
+async def test_sdk_sync_client_reads_and_changes_stored_objects(story):
+    def run(url):
         with openai.OpenAI(base_url=url, api_key="k", max_retries=0) as client:
             asyncio.run(story(client))
 
     async with listening(whole(said("Hello"))) as site:
-        await asyncio.to_thread(told, f"{site.client.base_url}/v1")
+        await asyncio.to_thread(run, f"{site.client.base_url}/v1")

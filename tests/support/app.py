@@ -107,8 +107,8 @@ def streaming(site, path="/v1/chat/completions", **fields):
     return site.client.stream("POST", path, json={"model": "m", "stream": True, **asked, **fields})
 
 
-async def overheard(site, take, body, headers=None):
-    """POST a chat completion; `take` is given each message of the answer before the client is."""
+async def overheard(site, take, body, headers=None, path="/v1/chat/completions"):
+    """POST a chat completion, or to another path; `take` is given each message of the answer before the client is."""
     app = site.client._transport.app
 
     async def watched(scope, receive, send):
@@ -121,7 +121,7 @@ async def overheard(site, take, body, headers=None):
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(watched), base_url="http://gateway", verify=False
     ) as one:
-        return await one.post("/v1/chat/completions", content=body, headers=headers)
+        return await one.post(path, content=body, headers=headers)
 
 
 @asynccontextmanager

@@ -89,6 +89,11 @@ def paused(gate):
     return [head(), chunk("Hel"), gate, chunk("lo"), chunk(finish="stop"), DONE, END]
 
 
+def gated(text, gate):
+    """Return a streamed answer with this text that waits for the gate before its end."""
+    return [head(), chunk(text), gate, chunk(finish="stop"), DONE, END]
+
+
 def said(content="Hi", **more):
     """A whole body with one choice; `more` are members of its message."""
     message = {"role": "assistant", "content": content, **more}
