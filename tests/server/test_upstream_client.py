@@ -1,7 +1,6 @@
-"""The upstream client against servers that send exactly given bytes: real sockets, both event loops."""
+"""Test the upstream client against servers that send exactly given bytes, on real sockets and both event loops."""
 
 import asyncio
-import fcntl
 import gc
 import hashlib
 import os
@@ -9,59 +8,90 @@ import re
 import socket
 import ssl
 import struct
-import termios
-import time
 import weakref
 from contextlib import ExitStack, asynccontextmanager, closing, suppress
+from functools import partial
 from math import inf
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 
 import pytest
 import trustme
 
 from gateway.errors import Unreachable, UpstreamError, UpstreamInvalid, UpstreamTimeout
+from gateway.server.alarm import Alarm
 from gateway.server.client import Lost, Pool
 from support.app import on_both_loops
+from support.upstream import arrived
+from support.wait import idle, until
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 STREAM = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 LAST = b"0\r\n\r\n"
-SOON = 2.0  # seconds within which the other side has to see that a socket was closed
+
+
+async def turns():
+    """Let the loop write what is written, read it at the other end, and run the callbacks of both."""
+    for _ in range(4):
+        await asyncio.sleep(0)
+
+
+async def until_waiting(answer):
+    """Wait until a reader waits for an answer."""
+    await until(lambda: answer._waiter is not None and not answer._waiter.done())
+
+
+class Clock:
+    """A loop for an Alarm, whose time the test moves."""
+
+    def __init__(self):
+        self._now, self._timers = 0.0, []
+
+    def time(self):
+        return self._now
+
+    def call_at(self, when, callback):
+        timer = SimpleNamespace(when=when, callback=callback, cancel=lambda: self._timers.remove(timer))
+        self._timers.append(timer)
+        return timer
+
+    def advance(self, seconds):
+        """Move the time, and call the callbacks that are due."""
+        self._now += seconds
+        while due := [timer for timer in self._timers if timer.when <= self._now]:
+            due[0].cancel()
+            due[0].callback()
 
 
 class Peer:
     """The server's side of one connection."""
 
     def __init__(self, number, reader, writer):
-        self.number = number  # from 1, in the order of coming
+        self.number = number  # of the connection, from 1
         self.reader = reader
         self.writer = writer
         self.requests = []
         self.closed = asyncio.Event()  # the client closed its end
-        self.done = asyncio.Event()  # and so did we
+        self.done = asyncio.Event()  # the server closed its end, too
         self.sent = 0
 
     async def request(self):
-        """The next request, head and body, as it came."""
+        """Read the next request, and return its head and body."""
         head = await self.reader.readuntil(b"\r\n\r\n")
         size = int(re.search(rb"content-length: (\d+)", head)[1])
         self.requests.append((head, await self.reader.readexactly(size)))
         return self.requests[-1]
 
-    async def send(self, *parts, pause=0.002):
-        """Each part in a packet of its own."""
+    async def send(self, *parts):
+        """Send each part in a packet of its own, which the client reads before the next; wait for a part that is an event."""
         for part in parts:
+            if isinstance(part, asyncio.Event):
+                await part.wait()
+                continue
             self.writer.write(part)
             await self.writer.drain()
             self.sent += len(part)
-            await asyncio.sleep(pause)
-
-    async def arrived(self):
-        """Wait until the other side's kernel has all that was sent."""
-        number = self.writer.get_extra_info("socket").fileno()
-        while struct.unpack("i", fcntl.ioctl(number, termios.TIOCOUTQ, bytes(4)))[0]:  # noqa: ASYNC110 (only it knows)
-            await asyncio.sleep(0.005)
+            await turns()
 
     def reset(self):
         """Close with a RST instead of a FIN."""
@@ -70,7 +100,7 @@ class Peer:
         self.writer.transport.abort()
 
     async def watch(self):
-        """Until the client closes."""
+        """Wait until the client closes its end."""
         with suppress(ConnectionError):
             while await self.reader.read(65536):
                 pass
@@ -78,7 +108,7 @@ class Peer:
 
 
 async def meet(script, peer):
-    """Play the script to its end, or to the client's."""
+    """Play the script until it ends or the client closes the connection."""
     with suppress(asyncio.IncompleteReadError, ConnectionError):
         await script(peer)
     peer.writer.close()
@@ -89,7 +119,7 @@ async def meet(script, peer):
 
 @asynccontextmanager
 async def backend(script, *, host="127.0.0.1", path="", context=None, **settings):
-    """A pool whose connections each meet `script(peer)`, and the peers so far."""
+    """Yield a pool whose connections each meet `script(peer)`, and the list of the peers so far."""
     peers = []
 
     async def welcome(reader, writer):
@@ -106,19 +136,32 @@ async def backend(script, *, host="127.0.0.1", path="", context=None, **settings
         await pool.close()
         server.close()
         await server.wait_closed()
-        for peer in peers:  # a connection that is left open is an error
-            await asyncio.wait_for(peer.done.wait(), 5)
+        for peer in peers:  # a connection that is left open ends the test at the timeout of `on_both_loops`
+            await peer.done.wait()
 
 
-def answering(*parts, then=None, pause=0.002):
-    """A script that answers every request with the same packets, and after the last one does `then(peer)`."""
+def script_of(*parts, then=None):
+    """Return a script that answers every request with the same parts, and calls `then(peer)` after the last."""
 
     async def script(peer):
         while True:
             await peer.request()
-            await peer.send(*parts, pause=pause)
+            await peer.send(*parts)
             if then:
                 await then(peer)
+
+    return script
+
+
+def streamed_from(chunks):
+    """Return a script that answers with the chunks of a queue, one packet each, up to an empty one."""
+
+    async def script(peer):
+        while await peer.request():
+            await peer.send(STREAM)
+            while chunk := await chunks.get():
+                await peer.send(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+            await peer.send(LAST)
 
     return script
 
@@ -128,33 +171,31 @@ async def hang_up(peer):
 
 
 async def reset(peer):
-    await peer.arrived()
+    await arrived(peer.writer)
     peer.reset()
     raise ConnectionResetError
 
 
-async def post(pool, path, body=b"", headers=MappingProxyType({}), *, first_byte=inf):
-    """The answer, once its head is there."""
+async def post(pool, path, body=b"", headers=MappingProxyType({})):
+    """Send a request, and return its answer as soon as the head has come."""
     sent = pool.post(path, body, headers)
     try:
-        async with asyncio.timeout(None if first_byte == inf else first_byte):
-            while not sent.headed():  # noqa: ASYNC110 (nobody is woken for it)
-                await asyncio.sleep(0.001)
+        await until(sent.headed)
     except BaseException:
         sent.close()
         raise
     return sent.answer
 
 
-async def read(answer, idle=inf):
-    """What has come of the body since the last time, at least a byte; nothing at its end."""
-    if not await answer.ready(idle):
+async def read(answer, seconds=inf):
+    """Return the bytes of the body since the last read, at least one; b"" at the end; raise TimeoutError after so many seconds."""
+    if not await answer.ready(seconds):
         raise TimeoutError
     return answer.take()
 
 
 async def whole(answer):
-    """The body to its end."""
+    """Return the body up to its end."""
     with closing(answer):
         data = b""
         while part := await read(answer):
@@ -162,13 +203,14 @@ async def whole(answer):
         return data
 
 
-async def ask(pool, body=b"{}", **more):
-    answer = await post(pool, "/v1/x", body, **more)
+async def ask(pool, body=b"{}"):
+    """Send a request, and return the status and the whole body."""
+    answer = await post(pool, "/v1/x", body)
     return answer.status, await whole(answer)
 
 
-async def fails(answer):
-    """What could be read, and the error it ended with."""
+async def failure_of(answer):
+    """Return the bytes that can be read, and the error after them."""
     data = b""
     with closing(answer), pytest.raises(UpstreamError) as caught:
         while part := await read(answer):
@@ -180,8 +222,8 @@ async def fails(answer):
 
 
 @on_both_loops
-async def test_a_request_has_our_headers_the_pools_and_its_own_and_its_own_wins():
-    async with backend(answering(OK), path="/prefix/", headers={"Authorization": "Bearer k", "x-a": "1"}) as (
+async def test_upstream_request_headers_override_those_of_the_pool():
+    async with backend(script_of(OK), path="/prefix/", headers={"Authorization": "Bearer k", "x-a": "1"}) as (
         pool,
         peers,
     ):
@@ -218,7 +260,7 @@ async def test_a_request_has_our_headers_the_pools_and_its_own_and_its_own_wins(
     ],
 )
 @on_both_loops
-async def test_a_header_that_could_change_the_request_is_refused_without_showing_its_value(name, value):
+async def test_upstream_request_refuses_an_unsafe_header_and_hides_its_value(name, value):
     with pytest.raises(ValueError, match="cannot be sent") as caught:
         Pool("http://127.0.0.1:1", headers={name: value})
     assert value not in str(caught.value) or not value.strip("a")
@@ -228,7 +270,7 @@ async def test_a_header_that_could_change_the_request_is_refused_without_showing
 
 @pytest.mark.parametrize("path", ["", "v1", "/a b", "/a\r\nx: y", "/é", "/a#b"])
 @on_both_loops
-async def test_a_path_that_could_change_the_request_is_refused(path):
+async def test_upstream_request_refuses_an_unsafe_path(path):
     with pytest.raises(ValueError, match="not a path"):
         await post(Pool("http://127.0.0.1:1"), path, b"")
 
@@ -238,23 +280,23 @@ async def test_a_path_that_could_change_the_request_is_refused(path):
     ["", "127.0.0.1:80", "ftp://h", "http://", "http://u:p@h", "http://h?q", "http://h#f", "http://h/a b", "http://é",
      "http://a b/", "http://h:99999"],
 )  # fmt: skip
-def test_a_url_that_is_no_root_of_a_server_is_refused(url):
+def test_upstream_client_refuses_a_url_that_is_not_a_server_root(url):
     with pytest.raises(ValueError, match=r"url|[Pp]ort"):
         Pool(url)
 
 
 @on_both_loops
-async def test_an_ipv6_literal_and_a_name_are_understood():
-    async with backend(answering(OK), host="::1") as (pool, peers):
+async def test_upstream_client_connects_to_an_ipv6_literal_and_a_host_name():
+    async with backend(script_of(OK), host="::1") as (pool, peers):
         assert await ask(pool) == (200, b"ok")
     assert re.search(rb"\r\nhost: \[::1\]:\d+\r\n", peers[0].requests[0][0])
-    async with backend(answering(OK), host="localhost") as (pool, _):
+    async with backend(script_of(OK), host="localhost") as (pool, _):
         assert await ask(pool) == (200, b"ok")
 
 
 @on_both_loops
-async def test_small_packets_go_out_at_once():
-    async with backend(answering(OK)) as (pool, _):
+async def test_upstream_connection_has_tcp_nodelay():
+    async with backend(script_of(OK)) as (pool, _):
         with closing(await post(pool, "/", b"")) as answer:
             sock = answer._connection._raw.get_extra_info("socket")
             assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
@@ -276,7 +318,7 @@ FRAMINGS = {
 
 @pytest.mark.parametrize("kind", FRAMINGS)
 @on_both_loops
-async def test_every_cut_of_an_answer_reads_the_same(kind):
+async def test_upstream_response_reads_the_same_wherever_it_is_cut(kind):
     raw, body, reusable = FRAMINGS[kind]
     cuts = iter(range(1, len(raw)))
 
@@ -284,7 +326,7 @@ async def test_every_cut_of_an_answer_reads_the_same(kind):
         with suppress(StopIteration):
             while await peer.request():
                 cut = next(cuts)
-                await peer.send(raw[:cut], raw[cut:], pause=0.001)
+                await peer.send(raw[:cut], raw[cut:])
 
     async with backend(script) as (pool, peers):
         heads = []
@@ -298,16 +340,16 @@ async def test_every_cut_of_an_answer_reads_the_same(kind):
 
 
 @on_both_loops
-async def test_all_in_single_bytes_reads_the_same():
+async def test_upstream_response_in_single_bytes_reads_the_same():
     raw, body, _ = FRAMINGS["chunked"]
-    async with backend(answering(*(raw[i : i + 1] for i in range(len(raw))))) as (pool, _):
+    async with backend(script_of(*(raw[i : i + 1] for i in range(len(raw))))) as (pool, _):
         assert await ask(pool) == (200, body)
 
 
 @pytest.mark.parametrize("version", [b"1.0", b"1.1"])
 @on_both_loops
-async def test_a_body_without_a_length_ends_well_where_the_backend_closes(version):
-    async with backend(answering(b"HTTP/" + version + b" 200 OK\r\n\r\n", b"all ", b"of it", then=hang_up)) as (
+async def test_upstream_response_without_length_ends_at_the_close(version):
+    async with backend(script_of(b"HTTP/" + version + b" 200 OK\r\n\r\n", b"all ", b"of it", then=hang_up)) as (
         pool,
         peers,
     ):
@@ -317,21 +359,21 @@ async def test_a_body_without_a_length_ends_well_where_the_backend_closes(versio
 
 
 @on_both_loops
-async def test_a_body_without_a_length_is_lost_when_the_connection_is_reset():
-    async with backend(answering(b"HTTP/1.1 200 OK\r\n\r\n", b"half", then=reset)) as (pool, _):
-        data, error = await fails(await post(pool, "/", b""))
+async def test_upstream_response_without_length_is_lost_at_a_reset():
+    async with backend(script_of(b"HTTP/1.1 200 OK\r\n\r\n", b"half", then=reset)) as (pool, _):
+        data, error = await failure_of(await post(pool, "/", b""))
         assert (data, type(error), error.problem.code, error.problem.status) == (b"half", Lost, "upstream_lost", 502)
 
 
 @on_both_loops
-async def test_names_of_headers_are_lower_and_repeated_ones_joined():
+async def test_upstream_response_headers_are_lower_case_and_joined():
     async with backend(
-        answering(b"HTTP/1.1 503 No\r\nX-A: 1\r\nx-a:  2 \r\nX-\xc4: \xe9\r\nContent-Length: 0\r\n\r\n")
+        script_of(b"HTTP/1.1 503 No\r\nX-A: 1\r\nx-a:  2 \r\nX-\xc4: \xe9\r\nContent-Length: 0\r\n\r\n")
     ) as (pool, _):
         with suppress(UpstreamInvalid):
             await post(pool, "/", b"")
     async with backend(
-        answering(b"HTTP/1.1 503 No\r\nX-A: 1\r\nx-a:  2\r\nX-B: \xe9\r\nContent-Length: 0\r\n\r\n")
+        script_of(b"HTTP/1.1 503 No\r\nX-A: 1\r\nx-a:  2\r\nX-B: \xe9\r\nContent-Length: 0\r\n\r\n")
     ) as (pool, _):
         with closing(await post(pool, "/", b"")) as answer:
             assert answer.status == 503
@@ -358,7 +400,7 @@ async def test_names_of_headers_are_lower_and_repeated_ones_joined():
     ids=["ssh", "no colon", "000", "600", "101", "length", "both lengths", "long header", "many headers", "many 1xx", "no end"],
 )  # fmt: skip
 @on_both_loops
-async def test_what_is_no_answer_is_refused_and_its_socket_closed_at_once(raw):
+async def test_upstream_response_that_is_not_http_is_refused_and_closed(raw):
     async def script(peer):
         await peer.request()
         await peer.send(raw)
@@ -367,42 +409,44 @@ async def test_what_is_no_answer_is_refused_and_its_socket_closed_at_once(raw):
     async with backend(script) as (pool, peers):
         with pytest.raises(UpstreamInvalid, match=r"no proper HTTP: ."):
             await post(pool, "/", b"")
-        await asyncio.wait_for(peers[0].closed.wait(), SOON)
+        await peers[0].closed.wait()
 
 
 @on_both_loops
-async def test_a_head_of_just_under_64_kib_is_read():
+async def test_upstream_response_head_just_under_64_kib_is_read():
     head = b"HTTP/1.1 200 OK\r\nx: " + b"a" * 65000 + b"\r\ncontent-length: 100000\r\n\r\n"
-    async with backend(answering(head + b"b" * 100000)) as (pool, _):
+    async with backend(script_of(head + b"b" * 100000)) as (pool, _):
         assert await ask(pool) == (200, b"b" * 100000)
 
 
 @pytest.mark.parametrize("flood", [b"x: a\r\n", b"a"], ids=["many", "endless"])
 @on_both_loops
-async def test_trailers_without_end_are_refused_after_what_came_before_them(flood):
-    packets = [flood * (30000 // len(flood))] * 5
+async def test_upstream_response_with_endless_trailers_fails_after_its_body(flood):
+    packets, body_read = [flood * (30000 // len(flood))] * 5, asyncio.Event()
 
     async def script(peer):
         await peer.request()
-        await peer.send(STREAM + b"2\r\nhi\r\n0\r\n")
-        await peer.send(*packets)
+        await peer.send(STREAM + b"2\r\nhi\r\n0\r\n", body_read, *packets)
         await peer.watch()
 
     async with backend(script) as (pool, _):
-        data, error = await fails(await post(pool, "/", b""))
-        assert (data, type(error)) == (b"hi", UpstreamInvalid)
-
-
-@on_both_loops
-async def test_a_broken_chunk_is_an_error_after_what_came_before_it():
-    async with backend(answering(STREAM + b"2\r\nhi\r\nzz\r\n")) as (pool, _):
         answer = await post(pool, "/", b"")
-        data, error = await fails(answer)
+        assert await read(answer) == b"hi"
+        body_read.set()
+        data, error = await failure_of(answer)
+        assert (data, type(error)) == (b"", UpstreamInvalid)
+
+
+@on_both_loops
+async def test_upstream_response_with_a_bad_chunk_fails_after_earlier_bytes():
+    async with backend(script_of(STREAM + b"2\r\nhi\r\nzz\r\n")) as (pool, _):
+        answer = await post(pool, "/", b"")
+        data, error = await failure_of(answer)
         assert (data, type(error)) == (b"hi", UpstreamInvalid)
 
 
 @on_both_loops
-async def test_an_answer_may_come_before_the_request_is_written():
+async def test_upstream_response_may_come_before_the_request_is_written():
     async def script(peer):
         await peer.reader.readuntil(b"\r\n\r\n")
         await peer.send(b"HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\n\r\nbig")
@@ -411,9 +455,9 @@ async def test_an_answer_may_come_before_the_request_is_written():
         await reset(peer)
 
     async with backend(script) as (pool, peers):
-        for _ in range(2):  # first the backend waits for us to hang up, then it resets
+        for _ in range(2):  # first the backend waits for the client to close, then it resets
             assert await ask(pool, bytes(20_000_000)) == (413, b"big")
-        await asyncio.wait_for(peers[0].closed.wait(), SOON)
+        await peers[0].closed.wait()
         assert len(peers) == 2  # with a request half written a connection is of no use
 
 
@@ -423,60 +467,67 @@ async def test_an_answer_may_come_before_the_request_is_written():
 @pytest.mark.parametrize("end", [hang_up, reset], ids=["close", "reset"])
 @pytest.mark.parametrize("secure", [False, True], ids=["tcp", "tls"])
 @on_both_loops
-async def test_a_late_reader_gets_all_that_came_before_the_connection_broke(secure, end, authority):
+async def test_upstream_response_read_late_has_all_bytes_before_the_break(secure, end, authority):
     chunks = [b"data: %d\n\n" % i for i in range(100)]
     raw = b"".join(b"%x\r\n%s\r\n" % (len(c), c) for c in chunks) + b"ff\r\nhalf"
     context, trusting = authority if secure else (None, None)
-    async with backend(answering(STREAM + raw, then=end), context=context, ssl=trusting) as (pool, _):
+    async with backend(script_of(STREAM + raw, then=end), context=context, ssl=trusting) as (pool, _):
         answer = await post(pool, "/", b"")
-        await asyncio.sleep(0.2)
-        data, error = await fails(answer)
+        await answer._connection.gone
+        data, error = await failure_of(answer)
         assert data == b"".join(chunks) + b"half"
         assert type(error) is Lost
 
 
 @pytest.mark.parametrize("end", [hang_up, reset], ids=["close", "reset"])
 @on_both_loops
-async def test_a_body_cut_short_of_its_length_is_lost(end):
-    async with backend(answering(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf", then=end)) as (pool, _):
-        data, error = await fails(await post(pool, "/", b""))
+async def test_upstream_response_shorter_than_its_length_is_lost(end):
+    async with backend(script_of(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf", then=end)) as (pool, _):
+        data, error = await failure_of(await post(pool, "/", b""))
         assert (data, type(error)) == (b"half", Lost)
 
 
 @pytest.mark.parametrize("secure", [False, True], ids=["tcp", "tls"])
 @on_both_loops
-async def test_what_waits_in_the_kernel_for_a_reader_behind_survives_a_reset(secure, authority):
+async def test_upstream_response_bytes_in_the_kernel_survive_a_reset(secure, authority):
     context, trusting = authority if secure else (None, None)
-    sent = []
+    answers, sent = [], []
+
+    async def send_block(peer):
+        sent.append(bytes([len(sent)]) * 50_000)
+        await peer.send(sent[-1])
+        await arrived(peer.writer)
 
     async def script(peer):
         await peer.request()
         await peer.send(STREAM + b"1000000\r\n")
-        with suppress(TimeoutError):  # until the client's kernel takes no more
-            while True:
-                sent.append(bytes([len(sent)]) * 50_000)
-                await peer.send(sent[-1], pause=0)
-                await asyncio.wait_for(peer.arrived(), 0.2)
+        await until(lambda: len(answers), 1)
+        (answer,) = answers
+        while not answer._connection.held:  # until the client pauses its socket
+            await send_block(peer)
+            await until(lambda: answer._connection.held or answer.unread > len(sent) * 50_000)
+        await send_block(peer)  # into the client's kernel
+        peer.writer.write(bytes(10_000_000))  # more than both kernels take
+        await turns()
         peer.reset()
 
     async with backend(script, context=context, ssl=trusting) as (pool, peers):
-        answer = await post(pool, "/", b"")
-        await asyncio.sleep(0.1)
+        answers.append(await post(pool, "/", b""))
         await peers[0].done.wait()
-        data, error = await fails(answer)
+        data, error = await failure_of(answers[0])
         assert len(data) > 300_000  # more than is read ahead: the socket was paused
-        assert data.startswith(b"".join(sent[:-1]))
+        assert data.startswith(b"".join(sent))
         assert type(error) is Lost
 
 
 def resident():
-    """Bytes of memory this process holds."""
+    """Return the bytes of memory that this process holds."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.mark.parametrize("secure", [False, True], ids=["tcp", "tls"])
 @on_both_loops
-async def test_a_reader_that_does_not_read_stops_the_sender_and_then_gets_every_byte(secure, authority):
+async def test_upstream_response_unread_stops_the_sender_and_loses_no_byte(secure, authority):
     block = os.urandom(65536)
     wanted = hashlib.sha256(block * 800).hexdigest()
     context, trusting = authority if secure else (None, None)
@@ -485,21 +536,22 @@ async def test_a_reader_that_does_not_read_stops_the_sender_and_then_gets_every_
         await peer.request()
         await peer.send(STREAM)
         for _ in range(800):
-            await peer.send(b"10000\r\n" + block + b"\r\n", pause=0)
+            await peer.send(b"10000\r\n" + block + b"\r\n")
         await peer.send(LAST)
 
     async with backend(script, context=context, ssl=trusting) as (pool, peers):
         with closing(await post(pool, "/", b"")) as answer:
             before = resident()
+            await until(lambda: answer._connection.held)
             sent = -1
-            while sent < peers[0].sent:
+            while sent < peers[0].sent:  # until the kernels take no more
                 sent = peers[0].sent
-                await asyncio.sleep(0.2)
+                await idle(0.2)
             assert sent < 20_000_000
             assert resident() - before < 10_000_000
             digest = hashlib.sha256()
             largest = 0
-            while part := await read(answer, idle=5):
+            while part := await read(answer):
                 digest.update(part)
                 largest = max(largest, len(part))
             assert digest.hexdigest() == wanted
@@ -507,32 +559,36 @@ async def test_a_reader_that_does_not_read_stops_the_sender_and_then_gets_every_
 
 
 @on_both_loops
-async def test_an_end_that_comes_with_much_unread_leaves_the_connection_usable():
+async def test_upstream_connection_is_reused_after_a_long_unread_body():
     head = b"HTTP/1.1 200 OK\r\ncontent-length: 263000\r\n\r\n"
-    async with backend(answering(head + bytes(262_000), bytes(1000), pause=0.05)) as (pool, peers):
+    end = asyncio.Event()
+    async with backend(script_of(head + bytes(262_000), end, bytes(1000))) as (pool, peers):
         for _ in range(2):
-            answer = await post(pool, "/", b"", first_byte=5)
-            await asyncio.sleep(0.15)
+            answer = await post(pool, "/", b"")
+            await until(partial(getattr, answer, "unread"), len(head) + 262_000)
+            end.set()
+            await until(partial(getattr, answer, "_over"))
+            end.clear()
             answer.close()
         assert len(peers) == 1
 
 
 @on_both_loops
-async def test_packets_without_a_byte_of_body_are_well_after_a_long_body():
+async def test_upstream_response_may_have_packets_without_body_after_a_long_one():
     chunk = b"10000\r\n" + bytes(65536) + b"\r\n"
-    async with backend(answering(STREAM, chunk, b"1", chunk[1:], b"0\r", b"\n\r\n")) as (pool, peers):
+    async with backend(script_of(STREAM, chunk, b"1", chunk[1:], b"0\r", b"\n\r\n")) as (pool, peers):
         for _ in range(2):
             assert await ask(pool) == (200, bytes(131072))
         assert len(peers) == 1
 
 
 @on_both_loops
-async def test_a_read_returns_at_once_when_something_is_there():
-    async with backend(answering(STREAM + b"2\r\nhi\r\n2\r\nho\r\n" + LAST)) as (pool, _):
+async def test_upstream_response_read_does_not_suspend_if_bytes_are_there():
+    async with backend(script_of(STREAM + b"2\r\nhi\r\n2\r\nho\r\n" + LAST)) as (pool, _):
         with closing(await post(pool, "/", b"")) as answer:
-            await asyncio.sleep(0.05)
+            await until(lambda: answer._over)
             for wanted in (b"hiho", b""):
-                step = read(answer, idle=1)
+                step = read(answer, 1)
                 with pytest.raises(StopIteration) as done:
                     step.send(None)
                 assert done.value.value == wanted
@@ -542,8 +598,8 @@ async def test_a_read_returns_at_once_when_something_is_there():
 
 
 @on_both_loops
-async def test_a_connection_is_used_again_the_last_one_first():
-    async with backend(answering(OK)) as (pool, peers):
+async def test_upstream_connection_used_last_is_reused_first():
+    async with backend(script_of(OK)) as (pool, peers):
         first, second = await post(pool, "/", b"1"), await post(pool, "/", b"2")
         assert [await whole(first), await whole(second)] == [b"ok", b"ok"]
         for _ in range(3):
@@ -553,7 +609,7 @@ async def test_a_connection_is_used_again_the_last_one_first():
 
 @pytest.mark.parametrize("limit", [0, 2])
 @on_both_loops
-async def test_no_more_idle_connections_are_kept_than_allowed(limit):
+async def test_upstream_pool_keeps_at_most_the_configured_idle_connections(limit):
     async def script(peer):
         await peer.request()
         await peer.send(OK)
@@ -563,16 +619,16 @@ async def test_no_more_idle_connections_are_kept_than_allowed(limit):
         answers = [await post(pool, "/", b"") for _ in range(4)]
         for answer in answers:
             await whole(answer)
-        await asyncio.sleep(0.25)
-        assert sum(peer.closed.is_set() for peer in peers) == 4 - limit
+        await until(lambda: sum(peer.closed.is_set() for peer in peers), 4 - limit)
+        assert len(pool._idle._connections) == limit
 
 
 @on_both_loops
-async def test_an_answer_closed_with_its_end_unread_gives_its_connection_back():
-    async with backend(answering(OK)) as (pool, peers):
+async def test_upstream_connection_is_reused_if_a_whole_body_is_left_unread():
+    async with backend(script_of(OK)) as (pool, peers):
         for _ in range(3):
             answer = await post(pool, "/", b"")
-            await asyncio.sleep(0.02)
+            await until(partial(getattr, answer, "_over"))
             answer.close()
             answer.close()
             assert await read(answer) == b""
@@ -580,19 +636,23 @@ async def test_an_answer_closed_with_its_end_unread_gives_its_connection_back():
 
 
 @on_both_loops
-async def test_an_answer_closed_twice_leaves_the_next_one_on_its_connection_alone():
-    async with backend(answering(OK[:-1], b"k", pause=0.05)) as (pool, peers):
+async def test_upstream_response_closed_twice_does_not_affect_the_next_one():
+    end = asyncio.Event()
+    async with backend(script_of(OK[:-1], end, b"k")) as (pool, peers):
         first = await post(pool, "/", b"")
+        end.set()
         assert await whole(first) == b"ok"
+        end.clear()
         second = await post(pool, "/", b"")
         first.close()
         third = await post(pool, "/", b"")
+        end.set()
         assert [await whole(second), await whole(third)] == [b"ok", b"ok"]
         assert len(peers) == 2
 
 
 @on_both_loops
-async def test_an_answer_closed_before_its_end_closes_its_socket_at_once():
+async def test_upstream_response_closed_before_its_end_closes_its_socket():
     async def script(peer):
         await peer.request()
         await peer.send(STREAM + b"2\r\nhi\r\n")
@@ -602,13 +662,13 @@ async def test_an_answer_closed_before_its_end_closes_its_socket_at_once():
         answer = await post(pool, "/", b"")
         answer.close()
         answer.close()
-        await asyncio.wait_for(peers[0].closed.wait(), SOON)
+        await peers[0].closed.wait()
         with pytest.raises(Lost, match="closed before its end"):
             await read(answer)
 
 
 @on_both_loops
-async def test_closing_an_answer_wakes_its_reader():
+async def test_upstream_response_close_wakes_its_reader():
     async def script(peer):
         await peer.request()
         await peer.send(STREAM)
@@ -616,8 +676,8 @@ async def test_closing_an_answer_wakes_its_reader():
 
     async with backend(script) as (pool, _):
         answer = await post(pool, "/", b"")
-        reading = asyncio.create_task(read(answer, idle=5))
-        await asyncio.sleep(0.02)
+        reading = asyncio.create_task(read(answer))
+        await until_waiting(answer)
         answer.close()
         with pytest.raises(Lost):
             await reading
@@ -625,17 +685,16 @@ async def test_closing_an_answer_wakes_its_reader():
 
 @pytest.mark.parametrize("end", [hang_up, reset], ids=["close", "reset"])
 @on_both_loops
-async def test_an_idle_connection_that_the_backend_closes_is_dropped(end):
-    async with backend(answering(OK, then=end)) as (pool, peers):
+async def test_upstream_connection_closed_by_the_backend_while_idle_is_dropped(end):
+    async with backend(script_of(OK, then=end)) as (pool, peers):
         for _ in range(3):
             assert await ask(pool) == (200, b"ok")
-            await asyncio.sleep(0.05)
-            assert pool._idle.pop() is None
+            await until(lambda: len(pool._idle._connections), 0)
         assert [len(peer.requests) for peer in peers] == [1, 1, 1]
 
 
 async def stale(peer, first=b"", end=hang_up):
-    """Answer one request; leave the second one without a proper answer if it is on the first connection."""
+    """Answer one request; break the second one off if it is on the first connection."""
     await peer.request()
     await peer.send(OK)
     await peer.request()
@@ -647,7 +706,7 @@ async def stale(peer, first=b"", end=hang_up):
 
 @pytest.mark.parametrize("end", [hang_up, reset], ids=["close", "reset"])
 @on_both_loops
-async def test_a_request_on_a_stale_connection_is_sent_again_on_a_new_one(end):
+async def test_upstream_request_on_a_stale_connection_is_retried_on_a_new_one(end):
     async with backend(lambda peer: stale(peer, end=end)) as (pool, peers):
         assert await ask(pool, b"1") == (200, b"ok")
         assert await ask(pool, b"2") == (200, b"ok")
@@ -655,7 +714,7 @@ async def test_a_request_on_a_stale_connection_is_sent_again_on_a_new_one(end):
 
 
 @on_both_loops
-async def test_a_request_is_not_sent_again_once_a_byte_of_the_answer_came():
+async def test_upstream_request_is_not_retried_after_the_first_byte():
     async with backend(lambda peer: stale(peer, first=b"H")) as (pool, peers):
         await ask(pool)
         with pytest.raises(Lost):
@@ -665,25 +724,25 @@ async def test_a_request_is_not_sent_again_once_a_byte_of_the_answer_came():
 
 @pytest.mark.parametrize("end", [hang_up, reset], ids=["close", "reset"])
 @on_both_loops
-async def test_a_request_on_a_new_connection_is_never_sent_again(end):
-    async with backend(answering(then=end)) as (pool, peers):
+async def test_upstream_request_on_a_new_connection_is_not_retried(end):
+    async with backend(script_of(then=end)) as (pool, peers):
         with pytest.raises(Lost):
             await ask(pool)
         assert len(peers) == 1
 
 
 @on_both_loops
-async def test_a_kept_connection_that_breaks_in_this_moment_is_not_asked():
-    async with backend(answering(OK)) as (pool, peers):
+async def test_upstream_connection_closing_in_the_pool_is_not_reused():
+    async with backend(script_of(OK)) as (pool, peers):
         answer = await post(pool, "/", b"")
         assert await whole(answer) == b"ok"
-        answer._connection._raw.abort()  # as after a reset of which the connection has not been told
+        answer._connection._raw.abort()  # as after a reset that the connection has not seen yet
         assert await ask(pool) == (200, b"ok")
         assert [len(peer.requests) for peer in peers] == [1, 1]
 
 
 @on_both_loops
-async def test_a_request_is_sent_again_only_once():
+async def test_upstream_request_is_retried_only_once():
     async def script(peer):
         await peer.request()
         if peer.number <= 2:
@@ -700,36 +759,37 @@ async def test_a_request_is_sent_again_only_once():
 
 
 @pytest.mark.parametrize("garbage", [b"more", OK, b"\r\n\r\n?"])
-@pytest.mark.parametrize("delay", [None, 0, 0.05], ids=["same packet", "before close", "idle"])
+@pytest.mark.parametrize("moment", ["same packet", "before close", "idle"])
 @on_both_loops
-async def test_bytes_after_an_answer_cost_the_connection_and_not_the_answer(garbage, delay):
+async def test_upstream_connection_is_closed_by_bytes_after_the_response(garbage, moment):
+    read_whole = asyncio.Event()
+    packets = {"same packet": [OK + garbage], "before close": [OK, garbage], "idle": [OK, read_whole, garbage]}
+
     async def script(peer):
         await peer.request()
-        await peer.send(*([OK + garbage] if delay is None else [OK]))
-        await asyncio.sleep(delay or 0)
-        await peer.send(*([] if delay is None else [garbage]))
+        await peer.send(*packets[moment])
         await peer.watch()
 
     async with backend(script) as (pool, peers):
         for count in (1, 2):
             answer = await post(pool, "/", b"")
-            if not delay:
-                await asyncio.sleep(0.02)
+            if moment != "idle":
+                await answer._connection.gone
             assert await whole(answer) == b"ok"
-            await asyncio.wait_for(peers[-1].closed.wait(), SOON)
+            read_whole.set()
+            await peers[-1].closed.wait()
+            read_whole.clear()
             assert len(peers) == count
 
 
 @on_both_loops
-async def test_a_closed_pool_closes_what_is_idle_and_keeps_nothing_more():
+async def test_upstream_pool_close_closes_idle_connections_and_keeps_no_more():
+    closed = asyncio.Event()
+
     async def script(peer):
         await peer.request()
         await peer.send(STREAM + b"2\r\nhi\r\n")
-        if peer.number < 3:
-            await peer.send(LAST)
-            await peer.watch()
-        await asyncio.sleep(0.1)
-        await peer.send(LAST)
+        await peer.send(*([LAST] if peer.number < 3 else [closed, LAST]))
         await peer.watch()
 
     async with backend(script) as (pool, peers):
@@ -739,9 +799,10 @@ async def test_a_closed_pool_closes_what_is_idle_and_keeps_nothing_more():
         await pool.close()
         assert all(answer._connection.gone.done() for answer in answers[:2])
         for peer in peers[:2]:
-            await asyncio.wait_for(peer.closed.wait(), SOON)
+            await peer.closed.wait()
+        closed.set()
         assert await whole(answers[2]) == b"hi"
-        await asyncio.wait_for(peers[2].closed.wait(), SOON)
+        await peers[2].closed.wait()
 
 
 # Cancelling, limits
@@ -749,127 +810,130 @@ async def test_a_closed_pool_closes_what_is_idle_and_keeps_nothing_more():
 
 @pytest.mark.parametrize("first", [b"", STREAM, STREAM + b"5\r\nhi"], ids=["no head", "head", "body"])
 @on_both_loops
-async def test_cancelling_closes_the_socket_at_once(first):
+async def test_upstream_request_cancelled_closes_its_socket(first):
     async def script(peer):
         await peer.request()
         await peer.send(first)
         await peer.watch()
 
+    answers, parts = [], []
     async with backend(script) as (pool, peers):
 
         async def read_on():
-            with closing(await post(pool, "/", b"", first_byte=10)) as answer:
-                while await read(answer, idle=10):
-                    pass
+            with closing(await post(pool, "/", b"")) as answer:
+                answers.append(answer)
+                while part := await read(answer):
+                    parts.append(part)
 
         task = asyncio.create_task(read_on())
-        await asyncio.sleep(0.1)
+        await until(lambda: len(peers) == 1 and len(peers[0].requests) == 1)
+        if first:
+            await until(lambda: len(answers), 1)
+            await until(lambda: b"".join(parts), b"hi" if first.endswith(b"hi") else b"")
+            await until_waiting(answers[0])
         assert not peers[0].closed.is_set()
         task.cancel()
-        await asyncio.wait_for(peers[0].closed.wait(), SOON)
+        await peers[0].closed.wait()
         with pytest.raises(asyncio.CancelledError):
             await task
 
 
 @on_both_loops
-async def test_a_wait_that_is_given_up_in_the_moment_in_which_something_came_loses_nothing():
+async def test_upstream_response_wait_cancelled_on_arrival_loses_no_byte():
+    arrival = asyncio.Event()
+
     async def script(peer):
         await peer.request()
-        await peer.send(STREAM)
-        await asyncio.sleep(0.05)
-        await peer.send(b"2\r\nhi\r\n")
+        await peer.send(STREAM, arrival, b"2\r\nhi\r\n")
         await peer.watch()
 
     async with backend(script) as (pool, peers):
         with closing(await post(pool, "/", b"")) as answer:
             reading = asyncio.create_task(read(answer))
-            await asyncio.sleep(0.01)
-            while not answer._waiter.done():  # noqa: ASYNC110 (the moment is the point)
+            await until_waiting(answer)
+            arrival.set()
+            while not answer._waiter.done():  # noqa: ASYNC110 - the test needs exactly this turn of the loop
                 await asyncio.sleep(0)
             assert reading.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await reading
             assert await read(answer) == b"hi"
-        await asyncio.wait_for(peers[0].closed.wait(), SOON)
+        await peers[0].closed.wait()
 
 
 @pytest.mark.parametrize("parts", [[], [b"HTTP/1.1 100 Continue\r\n\r\n"], [b"HTTP/1.1 2"], [b"H", b"T", b"T", b"P"]])
 @on_both_loops
-async def test_a_head_that_does_not_come_in_time_is_a_timeout(parts):
+async def test_upstream_timeout_without_a_whole_head_closes_the_socket(parts):
     async def script(peer):
         await peer.request()
-        await peer.send(*parts, pause=0.02)
+        await peer.send(*parts)
         await peer.watch()
 
     async with backend(script) as (pool, peers):
-        start = time.monotonic()
-        with pytest.raises(TimeoutError):
-            await post(pool, "/", b"", first_byte=0.1)
-        assert 0.09 < time.monotonic() - start < 0.1 + SOON
-        await asyncio.wait_for(peers[0].closed.wait(), SOON)
+        with closing(pool.post("/", b"")) as sent:
+            await until(lambda: len(peers) == 1 and len(peers[0].requests) == 1)
+            await until(lambda: sent.answer.unread, len(b"".join(parts)))
+            assert not await sent.answer.ready(0.1)
+            assert not sent.headed()
+        await peers[0].closed.wait()
 
 
 @on_both_loops
-async def test_a_silent_body_is_a_timeout_after_what_had_come():
+async def test_upstream_timeout_idle_ends_a_silent_body_after_its_bytes():
     async def script(peer):
         await peer.request()
         await peer.send(STREAM, b"2\r\nhi\r\n")
         await peer.watch()
 
     async with backend(script) as (pool, peers):
-        answer = await post(pool, "/", b"", first_byte=5)
-        assert await read(answer, idle=0.1) == b"hi"
-        start = time.monotonic()
+        answer = await post(pool, "/", b"")
+        assert await read(answer) == b"hi"
         with closing(answer), pytest.raises(TimeoutError):
-            await read(answer, idle=0.1)
-        assert 0.09 < time.monotonic() - start < 0.1 + SOON
-        await asyncio.wait_for(peers[0].closed.wait(), SOON)
+            await read(answer, 0.1)
+        await peers[0].closed.wait()
 
 
 @on_both_loops
-async def test_a_slow_body_is_no_timeout():
-    parts = [b"1\r\n%d\r\n" % i for i in range(8)]
-
-    async def script(peer):
-        for _ in range(2):
-            await peer.request()
-            await peer.send(STREAM, *parts, LAST, pause=0.06)
-
-    async with backend(script) as (pool, peers):
-        for idle in (0.15, inf):
-            answer = await post(pool, "/", b"", first_byte=0.15)
-            data = b""
-            while part := await read(answer, idle=idle):
-                data += part
-            assert data == b"01234567"
-            await asyncio.sleep(0.2)  # no reader waits: no limit
+async def test_upstream_timeout_idle_allows_a_slow_body():
+    """The limit holds for each wait alone, and not between two waits."""
+    chunks, clock = asyncio.Queue(), Clock()
+    async with backend(streamed_from(chunks)) as (pool, peers):
+        for limit in (0.15, inf):
+            answer = await post(pool, "/", b"")
+            answer._connection.alarm = Alarm(clock)
+            for part in (b"%d" % i for i in range(8)):
+                reading = asyncio.create_task(read(answer, limit))
+                await until_waiting(answer)
+                clock.advance(0.1)
+                chunks.put_nowait(part)
+                assert await reading == part
+                clock.advance(10)  # no reader waits: no limit
+            chunks.put_nowait(b"")
+            assert await read(answer, limit) == b""
+            clock.advance(10)
             answer.close()
         assert len(peers) == 1
 
 
 @on_both_loops
-async def test_waiting_until_a_read_is_ready_gives_nothing_up():
-    async def script(peer):
-        await peer.request()
-        await peer.send(STREAM)
-        await asyncio.sleep(0.2)
-        await peer.send(b"2\r\nhi\r\n", pause=0.1)
-        await peer.send(LAST)
-
-    async with backend(script) as (pool, _):
-        with closing(await post(pool, "/", b"", first_byte=5)) as answer:
+async def test_upstream_timeout_while_waiting_loses_no_byte():
+    chunks = asyncio.Queue()
+    async with backend(streamed_from(chunks)) as (pool, _):
+        with closing(await post(pool, "/", b"")) as answer:
             for seconds in (0, -1, 0.05):
                 assert not await answer.ready(seconds)
-            assert await answer.ready(5)
+            chunks.put_nowait(b"hi")
+            assert await answer.ready()
             assert await answer.ready(0)
-            assert await read(answer, idle=0.01) == b"hi"
+            assert await read(answer, 0) == b"hi"
+            chunks.put_nowait(b"")
             assert await answer.ready()
             assert await read(answer) == b""
 
 
 @pytest.mark.parametrize("status", [200, 503])
 @on_both_loops
-async def test_the_head_of_an_error_is_all_that_is_waited_for(status):
+async def test_upstream_response_with_an_error_status_is_ready_at_its_head(status):
     async def script(peer):
         await peer.request()
         await peer.send(b"HTTP/1.1 %d So\r\ncontent-length: 5\r\n\r\n" % status)
@@ -877,116 +941,140 @@ async def test_the_head_of_an_error_is_all_that_is_waited_for(status):
 
     async with backend(script) as (pool, _):
         with closing(pool.post("/", b"")) as sent:
-            assert await sent.answer.ready(SOON if status == 503 else 0.1) == (status == 503)
+            if status == 200:
+                await until(sent.headed)
+            assert await sent.answer.ready(0.1 if status == 200 else inf) == (status == 503)
             assert sent.headed() and sent.answer.status == status
 
 
-class Ear:
-    """Hears what comes while somebody waits; says: what it answers, in turn, the last one again and again."""
+class Callback:
+    """A callback for chunks that records them; results: what it returns in turn, the last one again and again."""
 
-    def __init__(self, *says):
-        self.says, self.heard = [*says], []
+    def __init__(self, *results):
+        self.results, self.chunks = [*results], []
 
     def __call__(self, data):
-        self.heard.append(data)
-        return self.says.pop(0) if len(self.says) > 1 else self.says[0]
+        self.chunks.append(data)
+        return self.results.pop(0) if len(self.results) > 1 else self.results[0]
 
-
-def saying(*parts, pause=0.05):
-    """A backend that streams these, one after the other, and then its end."""
-
-    async def script(peer):
-        await peer.request()
-        await peer.send(STREAM)
-        for part in parts:
-            await asyncio.sleep(pause)
-            await peer.send(b"%x\r\n%b\r\n" % (len(part), part))
-        await asyncio.sleep(pause)
-        await peer.send(LAST)
-
-    return script
+    async def called(self, times):
+        """Wait until it has been called so often."""
+        await until(lambda: len(self.chunks), times)
 
 
 @on_both_loops
-async def test_who_waits_sleeps_on_where_an_ear_takes_what_comes():
-    async with backend(saying(b"one", b"two", b"three")) as (pool, _):
+async def test_upstream_chunk_callback_true_keeps_the_reader_waiting():
+    chunks, callback = asyncio.Queue(), Callback(True)
+    async with backend(streamed_from(chunks)) as (pool, _):
         with closing(await post(pool, "/", b"")) as answer:
-            ear = Ear(True)
-            assert await answer.ready(5, ear)
-            assert ear.heard == [b"one", b"two", b"three"]
+            waiting = answer.ready(inf, callback)
+            for number, chunk in enumerate((b"one", b"two", b"three"), 1):
+                chunks.put_nowait(chunk)
+                await callback.called(number)
+            assert not waiting.done()
+            chunks.put_nowait(b"")
+            assert await waiting
+            assert callback.chunks == [b"one", b"two", b"three"]
             assert answer.take() == b""  # the end
 
 
 @on_both_loops
-async def test_what_is_nothing_for_an_ear_is_there_for_who_waits():
-    async with backend(saying(b"one", b"two")) as (pool, _):
+async def test_upstream_chunk_callback_none_leaves_the_chunk_to_the_reader():
+    chunks, callback = asyncio.Queue(), Callback(True, None)
+    async with backend(streamed_from(chunks)) as (pool, _):
         with closing(await post(pool, "/", b"")) as answer:
-            ear = Ear(True, None)
-            assert await answer.ready(5, ear)
-            assert (ear.heard, answer.take()) == ([b"one", b"two"], b"two")
-            assert await answer.ready(5) and answer.take() == b""
+            waiting = answer.ready(inf, callback)
+            chunks.put_nowait(b"one")
+            await callback.called(1)
+            chunks.put_nowait(b"two")
+            assert await waiting
+            assert (callback.chunks, answer.take()) == ([b"one", b"two"], b"two")
+            chunks.put_nowait(b"")
+            assert await answer.ready() and answer.take() == b""
 
 
 @on_both_loops
-async def test_an_ear_may_wake_who_waits_when_it_has_taken_all():
-    async with backend(saying(b"one", b"two")) as (pool, _):
+async def test_upstream_chunk_callback_false_wakes_the_reader():
+    chunks, callback = asyncio.Queue(), Callback(False)
+    async with backend(streamed_from(chunks)) as (pool, _):
         with closing(await post(pool, "/", b"")) as answer:
-            ear = Ear(False)
-            assert await answer.ready(5, ear)
-            assert ear.heard == [b"one"] and not answer._parts
-            assert await answer.ready(5) and answer.take() == b"two"
+            waiting = answer.ready(inf, callback)
+            chunks.put_nowait(b"one")
+            assert await waiting
+            assert callback.chunks == [b"one"] and not answer._parts
+            chunks.put_nowait(b"two")
+            assert await answer.ready() and answer.take() == b"two"
+            chunks.put_nowait(b"")
 
 
 @on_both_loops
-async def test_an_ear_hears_nothing_while_nobody_waits():
-    async with backend(saying(b"one", b"two", b"three")) as (pool, _):
+async def test_upstream_chunk_callback_is_not_called_without_a_waiting_reader():
+    chunks, callback = asyncio.Queue(), Callback(None)
+    async with backend(streamed_from(chunks)) as (pool, _):
         with closing(await post(pool, "/", b"")) as answer:
-            ear = Ear(None)
-            assert await answer.ready(5, ear)
-            await asyncio.sleep(0.3)
-            assert (ear.heard, answer.take()) == ([b"one"], b"onetwothree")
+            waiting = answer.ready(inf, callback)
+            chunks.put_nowait(b"one")
+            assert await waiting
+            for chunk in (b"two", b"three", b""):
+                chunks.put_nowait(chunk)
+            await until(lambda: answer._over)
+            assert (callback.chunks, answer.take()) == ([b"one"], b"onetwothree")
 
 
 @on_both_loops
-async def test_a_wait_is_so_long_after_what_an_ear_heard():
-    async with backend(saying(*[b"word"] * 8, b"", pause=0.1)) as (pool, _):  # an empty chunk is the end
+async def test_upstream_timeout_idle_restarts_at_each_chunk_of_a_callback():
+    chunks, clock, callback = asyncio.Queue(), Clock(), Callback(True)
+    async with backend(streamed_from(chunks)) as (pool, _):
         with closing(await post(pool, "/", b"")) as answer:
-            ear = Ear(True)
-            assert await answer.ready(0.4, ear)
-            assert ear.heard == [b"word"] * 8
-    async with backend(saying(b"word", b"word", b"late", pause=0.2)) as (pool, _):
-        with closing(await post(pool, "/", b"")) as answer:
-            ear = Ear(True)
-            assert not await answer.ready(0.1, ear)
-            assert ear.heard == []
+            answer._connection.alarm = Alarm(clock)
+            waiting = answer.ready(0.4, callback)
+            clock.advance(0.4)
+            assert not await waiting
+            assert callback.chunks == []
+            waiting = answer.ready(0.4, callback)
+            for number in range(1, 9):
+                clock.advance(0.3)
+                chunks.put_nowait(b"word")
+                await callback.called(number)
+            clock.advance(0.3)
+            assert not waiting.done()
+            clock.advance(0.2)
+            assert not await waiting
+            chunks.put_nowait(b"")
+            assert await answer.ready(0.4, callback)
+            assert (callback.chunks, answer.take()) == ([b"word"] * 8, b"")
 
 
 @on_both_loops
-async def test_an_error_is_ready_to_be_read():
-    async with backend(answering(STREAM, then=hang_up)) as (pool, _):
+async def test_upstream_response_that_is_lost_is_ready_to_be_read():
+    async with backend(script_of(STREAM, then=hang_up)) as (pool, _):
         with closing(await post(pool, "/", b"")) as answer:
-            assert await answer.ready(5)
+            assert await answer.ready()
             with pytest.raises(Lost):
                 await read(answer)
 
 
 @on_both_loops
-async def test_nothing_holds_on_to_a_connection_that_is_gone():
-    async with backend(answering(STREAM, then=hang_up)) as (pool, _):
-        answer = await post(pool, "/", b"", first_byte=600)
+async def test_upstream_connection_is_freed_after_its_close():
+    async with backend(script_of(STREAM, then=hang_up)) as (pool, _):
+        answer = await post(pool, "/", b"")
         with closing(answer), pytest.raises(Lost):
-            await read(answer, idle=600)
+            await read(answer, 600)
         await answer._connection.gone
         gone = weakref.ref(answer._connection)
         del answer
-        await asyncio.sleep(0.05)
-        gc.collect()
-        assert gone() is None
+
+        def freed():
+            if gone() is not None:  # it is part of a cycle
+                gc.collect()
+            return gone() is None
+
+        await until(freed)
 
 
 @pytest.mark.parametrize("stage", ["begun", "connecting", "handshake"])
 @on_both_loops
-async def test_what_is_closed_before_there_is_a_connection_leaves_nothing_behind(stage, authority):
+async def test_upstream_request_closed_before_it_is_connected_leaves_no_socket(stage, authority):
     async def script(peer):
         await peer.reader.read(10)
         await peer.watch()
@@ -996,18 +1084,18 @@ async def test_what_is_closed_before_there_is_a_connection_leaves_nothing_behind
         sent = pool.post("/", b"")
         if stage == "connecting":
             await asyncio.sleep(0)
-        while stage == "handshake" and not peers:  # noqa: ASYNC110 (only it knows)
-            await asyncio.sleep(0.01)
+        if stage == "handshake":
+            await until(lambda: len(peers), 1)
         sent.close()
         for peer in peers:
-            await asyncio.wait_for(peer.closed.wait(), SOON)
+            await peer.closed.wait()
         with pytest.raises(Lost):
             sent.headed()
     assert len(peers) == (stage == "handshake")
 
 
 @on_both_loops
-async def test_a_refused_connection_is_unreachable():
+async def test_upstream_connection_that_is_refused_is_unreachable():
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         pool = Pool(f"http://127.0.0.1:{closed.getsockname()[1]}")
@@ -1017,23 +1105,21 @@ async def test_a_refused_connection_is_unreachable():
 
 @pytest.mark.parametrize("host", ["h" * 64, "no-such-host.invalid"])
 @on_both_loops
-async def test_a_name_that_is_none_is_unreachable(host):
+async def test_upstream_host_that_does_not_resolve_is_unreachable(host):
     with pytest.raises(Unreachable):
         await post(Pool(f"http://{host}:1"), "/", b"")
 
 
 @on_both_loops
-async def test_a_connection_that_does_not_come_about_in_time_is_a_timeout():
+async def test_upstream_timeout_connect_ends_a_pending_connection():
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full, ExitStack() as stack:
-        for _ in range(4):  # until the queue is full; then further ones get no reply
+        for _ in range(4):  # fill the queue, so that further connections get no reply
             queued = stack.enter_context(socket.socket())
             queued.setblocking(False)
             queued.connect_ex(full.getsockname())
         pool = Pool(f"http://127.0.0.1:{full.getsockname()[1]}", connect=0.1)
-        start = time.monotonic()
         with pytest.raises(UpstreamTimeout, match="no connection in time"):
             await post(pool, "/", b"")
-        assert time.monotonic() - start < 0.1 + SOON
 
 
 # TLS
@@ -1041,7 +1127,7 @@ async def test_a_connection_that_does_not_come_about_in_time_is_a_timeout():
 
 @pytest.fixture(scope="module")
 def authority():
-    """A server's context, and a client's that trusts it."""
+    """The TLS context of a server, and that of a client that trusts it."""
     ca = trustme.CA()
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     ca.issue_cert("127.0.0.1").configure_cert(server)
@@ -1051,36 +1137,36 @@ def authority():
 
 
 @on_both_loops
-async def test_tls_is_spoken_verified_and_kept_alive(authority):
+async def test_upstream_tls_is_verified_and_kept_alive(authority):
     server, client = authority
-    async with backend(answering(STREAM, b"2\r\nhi\r\n", LAST), context=server, ssl=client) as (pool, peers):
+    async with backend(script_of(STREAM, b"2\r\nhi\r\n", LAST), context=server, ssl=client) as (pool, peers):
         for _ in range(3):
             assert await ask(pool) == (200, b"hi")
         assert len(peers) == 1
 
 
 @on_both_loops
-async def test_a_certificate_nobody_vouches_for_is_unreachable(authority):
-    async with backend(answering(OK), context=authority[0]) as (pool, _):
+async def test_upstream_tls_untrusted_certificate_is_unreachable(authority):
+    async with backend(script_of(OK), context=authority[0]) as (pool, _):
         with pytest.raises(Unreachable, match="SSLCertVerificationError"):
             await post(pool, "/", b"")
 
 
 @on_both_loops
-async def test_a_certificate_of_another_host_is_unreachable(authority):
+async def test_upstream_tls_certificate_of_another_host_is_unreachable(authority):
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     ca = trustme.CA()
     ca.issue_cert("elsewhere.test").configure_cert(server)
     client = ssl.create_default_context()
     ca.configure_trust(client)
-    async with backend(answering(OK), context=server, ssl=client) as (pool, _):
+    async with backend(script_of(OK), context=server, ssl=client) as (pool, _):
         with pytest.raises(Unreachable, match="SSLCertVerificationError"):
             await post(pool, "/", b"")
 
 
 @pytest.mark.parametrize("patience", [0.1, 0])
 @on_both_loops
-async def test_a_tls_handshake_that_hangs_is_a_timeout_and_one_that_breaks_is_unreachable(patience, authority):
+async def test_upstream_tls_handshake_hanging_times_out_breaking_is_unreachable(patience, authority):
     async def script(peer):
         await peer.reader.read(10)
         if patience:
@@ -1091,13 +1177,14 @@ async def test_a_tls_handshake_that_hangs_is_a_timeout_and_one_that_breaks_is_un
         with pytest.raises(UpstreamTimeout if patience else Unreachable):
             await post(pool, "/", b"")
         if patience:
-            await asyncio.wait_for(peers[0].closed.wait(), SOON)
+            await until(lambda: len(peers), 1)
+            await peers[0].closed.wait()
 
 
 @on_both_loops
-async def test_a_backend_that_leaves_in_the_packet_that_ends_the_handshake_is_lost(authority):
+async def test_upstream_tls_close_in_the_last_handshake_packet_is_lost(authority):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.maximum_version = ssl.TLSVersion.TLSv1_2  # there the server's word is the last one
+    context.maximum_version = ssl.TLSVersion.TLSv1_2  # where the server sends the last message of the handshake
     ca = trustme.CA()
     ca.issue_cert("127.0.0.1").configure_cert(context)
     client = ssl.create_default_context()
@@ -1120,4 +1207,4 @@ async def test_a_backend_that_leaves_in_the_packet_that_ends_the_handshake_is_lo
         pool = Pool(f"https://127.0.0.1:{plain._port}", ssl=client)
         with pytest.raises(Lost):
             await post(pool, "/", b"")
-        await asyncio.wait_for(peers[0].closed.wait(), SOON)
+        await peers[0].closed.wait()
