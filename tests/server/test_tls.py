@@ -1,4 +1,4 @@
-"""The gateway over TLS: clients find it as without, certificates are renewed while it runs, and faults are told."""
+"""Test the gateway over TLS: clients connect, certificates are renewed while it runs, and faults are reported."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ from openai import AsyncOpenAI
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from gateway.config import Backend as Said
+from gateway.config import Backend as BackendConfig
 from gateway.config import Config, ConfigError
 from gateway.server.backend import Backend
 from gateway.server.certificates import Certificates
@@ -36,16 +36,16 @@ from support.upstream import HELLO, Upstream, chunk, head, paused
 from support.websocket import Socket, texts
 
 
-async def shown(port, name="localhost", context=None):
-    """The serial number of the certificate that a new connection is shown, and how it is spoken to."""
+async def handshake(port, name="localhost", context=None):
+    """Return what a new connection gets: the serial number of the certificate, the TLS version and the ALPN protocol."""
     _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context or trusting(), server_hostname=name)
     with closing(writer):
         tls = writer.get_extra_info("ssl_object")
         return tls.getpeercert()["serialNumber"], tls.version(), tls.selected_alpn_protocol()
 
 
-async def asked(url):
-    """With a connection of its own."""
+async def chat(url):
+    """POST a streamed chat completion on a connection of its own."""
     async with httpx.AsyncClient(base_url=url, verify=TRUSTING, timeout=PATIENCE) as client:
         return await client.post(
             "/v1/chat/completions", json={"model": "m", "messages": HELLO_MESSAGES, "stream": True}
@@ -56,14 +56,14 @@ async def asked(url):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-async def test_every_client_finds_it(workers, tmp_path):
+async def test_tls_serves_http_sdk_and_websocket_clients(workers, tmp_path):
     async with (
         asyncio.timeout(60),
         Upstream([HELLO], ()).serving() as upstream,
         serving(tmp_path, upstream, workers=workers) as gateway,
     ):
         port = gateway.client.base_url.port
-        assert text_of((await asked(gateway.client.base_url)).text) == "Hi"
+        assert text_of((await chat(gateway.client.base_url)).text) == "Hi"
         async with (
             httpx.AsyncClient(verify=TRUSTING) as http,
             AsyncOpenAI(base_url=f"https://127.0.0.1:{port}/v1", api_key="x", http_client=http) as client,
@@ -78,7 +78,7 @@ async def test_every_client_finds_it(workers, tmp_path):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-async def test_a_renewed_certificate_is_shown_to_who_comes_then(workers, tmp_path):
+async def test_tls_certificate_renewed_on_disk_is_used_by_new_connections(workers, tmp_path):
     go = asyncio.Event()
     async with (
         asyncio.timeout(60),
@@ -88,33 +88,33 @@ async def test_a_renewed_certificate_is_shown_to_who_comes_then(workers, tmp_pat
     ):
         port = gateway.client.base_url.port
         pieces, said = await first(answer, "Hel")
-        old = await shown(port)
+        old = await handshake(port)
         issue(tmp_path)
-        await renewed(port, old)
+        await until_renewed(port, old)
         go.set()
         assert text_of(await rest(pieces, said)) == "Hello"
-        assert text_of((await asked(gateway.client.base_url)).text) == "Hi"
+        assert text_of((await chat(gateway.client.base_url)).text) == "Hi"
 
 
-async def renewed(port, old):
-    """Return when all workers show another certificate, to those who name the server and those who do not."""
+async def until_renewed(port, old):
+    """Wait until all workers present another certificate, to clients that name the server and to clients that do not."""
     unnamed = trusting()
     unnamed.check_hostname = False
     async with asyncio.timeout(PATIENCE):
         right = 0
         while right < 8:
-            one, another = await shown(port), await shown(port, name="", context=unnamed)
+            one, another = await handshake(port), await handshake(port, name="", context=unnamed)
             right = right + 1 if old not in (one, another) else 0
 
 
-async def test_a_signal_has_a_certificate_read_again_and_one_that_does_not_fit_changes_nothing(tmp_path):
+async def test_tls_sighup_reads_the_certificate_again_unless_its_key_differs(tmp_path):
     async with (
         asyncio.timeout(60),
         Upstream([HELLO], ()).serving() as upstream,
         serving(tmp_path, upstream, watch_seconds=0, clean=False) as gateway,
     ):
         port = gateway.client.base_url.port
-        old, key = await shown(port), (tmp_path / "key.pem").read_bytes()
+        old, key = await handshake(port), (tmp_path / "key.pem").read_bytes()
         gateway.child.send_signal(signal.SIGHUP)
         await gateway.says("nothing is new")
         issue(tmp_path)
@@ -123,11 +123,11 @@ async def test_a_signal_has_a_certificate_read_again_and_one_that_does_not_fit_c
         gateway.child.send_signal(signal.SIGHUP)
         await gateway.says("server.tls.key: ")
         await gateway.says("key.pem does not fit to the first certificate of ")
-        assert await shown(port) == old and (await asked(gateway.client.base_url)).status_code == 200
+        assert await handshake(port) == old and (await chat(gateway.client.base_url)).status_code == 200
         replace(tmp_path / "key.pem", new_key)
         gateway.child.send_signal(signal.SIGHUP)
         await gateway.says("what is new holds")
-        await renewed(port, old)
+        await until_renewed(port, old)
 
 
 # In this process
@@ -135,14 +135,14 @@ async def test_a_signal_has_a_certificate_read_again_and_one_that_does_not_fit_c
 
 @asynccontextmanager
 async def encrypted(folder, *scripts, **said):
-    """The port of a gateway over TLS, in this loop."""
+    """Run a gateway over TLS in this loop, and yield its port."""
     issue(folder)
     async with listening(*scripts, server={"tls": whole(folder).model_dump()}, **said) as site:
         yield site.client.base_url.port
 
 
 @on_both_loops
-async def test_a_page_without_tls_is_no_page_of_this_server(tmp_path):
+async def test_tls_websocket_refuses_origins_of_another_scheme_or_port(tmp_path):
     async with encrypted(tmp_path, HELLO) as port:
         for origin in (f"http://localhost:{port}", "https://localhost", f"https://other:{port}", "https://[x"):
             with pytest.raises(InvalidStatus, match="403"):
@@ -152,22 +152,22 @@ async def test_a_page_without_tls_is_no_page_of_this_server(tmp_path):
 
 
 @on_both_loops
-async def test_a_connection_is_tls_of_today_and_http_1(tmp_path):
+async def test_tls_connection_has_version_1_2_or_later_and_http_1_1(tmp_path):
     older, choosing, old = trusting(), trusting(), trusting()
     older.maximum_version = ssl.TLSVersion.TLSv1_2
     choosing.set_alpn_protocols(["h2", "http/1.1"])
     async with encrypted(tmp_path, HELLO) as port:
-        assert (await shown(port))[1:] == ("TLSv1.3", None)
-        assert (await shown(port, context=older))[1:] == ("TLSv1.2", None)
-        assert (await shown(port, context=choosing))[1:] == ("TLSv1.3", "http/1.1")
+        assert (await handshake(port))[1:] == ("TLSv1.3", None)
+        assert (await handshake(port, context=older))[1:] == ("TLSv1.2", None)
+        assert (await handshake(port, context=choosing))[1:] == ("TLSv1.3", "http/1.1")
         for name, context in (("localhost", ssl.create_default_context()), ("another.example", old)):
             with pytest.raises(ssl.SSLError):
-                await shown(port, name, context)
+                await handshake(port, name, context)
     assert Certificates(whole(tmp_path)).context.minimum_version == ssl.TLSVersion.TLSv1_2
 
 
 @on_both_loops
-async def test_what_is_no_tls_is_closed_and_the_next_is_answered(tmp_path, caplog):
+async def test_tls_listener_closes_connections_without_tls(tmp_path, caplog):
     async with encrypted(tmp_path, HELLO) as port:
         for said in (b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n", b"\x16\x03\x01\x00\x05hello", b"\0" * 5000, b""):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -176,12 +176,12 @@ async def test_what_is_no_tls_is_closed_and_the_next_is_answered(tmp_path, caplo
                 writer.write_eof()
                 with suppress(ConnectionError):
                     assert b"HTTP" not in await reader.read()
-            assert text_of((await asked(f"https://localhost:{port}")).text) == "Hi"
+            assert text_of((await chat(f"https://localhost:{port}")).text) == "Hi"
     assert not [one for one in caplog.records if one.levelname in ("WARNING", "ERROR")]
 
 
 @on_both_loops
-async def test_who_reads_nothing_is_cut_off_over_tls_as_well(tmp_path):
+async def test_tls_client_that_does_not_read_is_disconnected(tmp_path):
     over = asyncio.Event()
 
     async def pour(writer):
@@ -206,24 +206,24 @@ async def test_who_reads_nothing_is_cut_off_over_tls_as_well(tmp_path):
             await over.wait()
 
 
-async def test_what_is_new_is_shown_and_what_is_broken_is_not(tmp_path, caplog):
+async def test_tls_certificates_keep_the_old_pair_if_the_new_one_is_broken(tmp_path, caplog):
     issue(tmp_path)
     certificates = Certificates(whole(tmp_path))
-    old = handshaken(certificates)
+    old = serial_number(certificates)
     issue(tmp_path)
-    assert handshaken(certificates) == old
+    assert serial_number(certificates) == old
     certificates.renew(whole(tmp_path))
-    new = handshaken(certificates)
+    new = serial_number(certificates)
     assert new != old
     (tmp_path / "key.pem").write_bytes(b"")
     with pytest.raises(OSError, match="PEM"):
         certificates.renew(whole(tmp_path))
-    assert handshaken(certificates) == new
+    assert serial_number(certificates) == new
     assert not caplog.records
 
 
-def handshaken(certificates):
-    """The serial number of the certificate that a client is shown."""
+def serial_number(certificates):
+    """Return the serial number of the certificate that a client is presented."""
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = TRUSTING.wrap_bio(back, there, server_hostname="localhost")
     server = certificates.context.wrap_bio(there, back, server_side=True)
@@ -236,7 +236,8 @@ def handshaken(certificates):
 # The configuration
 
 
-def said_of(folder, tls, rest=""):
+def write_config(folder, tls, rest=""):
+    """Write a configuration with a TLS section, and return its path."""
     file = folder / "gateway.yaml"
     file.write_text(
         f"{rest}server:\n  tls:\n" + "".join(f"    {key}: {json.dumps(value)}\n" for key, value in tls.items())
@@ -245,32 +246,33 @@ def said_of(folder, tls, rest=""):
 
 
 def faults(folder, **tls):
+    """Return the faults of a configuration with this TLS section, with paths relative to the folder."""
     with pytest.raises(ConfigError) as caught:
-        read_config(said_of(folder, tls))
+        read_config(write_config(folder, tls))
     return [str(fault).replace(f"{folder}/", "") for fault in caught.value.faults]
 
 
-def test_paths_are_those_beside_the_file_and_whole_ones(tmp_path):
+def test_config_tls_paths_are_relative_to_the_file_or_absolute(tmp_path):
     tls = issue(tmp_path)
     for one in (tls, {key: f"{tmp_path}/{path}" for key, path in tls.items()}):
-        assert read_config(said_of(tmp_path, one)).server.tls == whole(tmp_path)
-    assert read_config(said_of(tmp_path, {})).server.tls is None
+        assert read_config(write_config(tmp_path, one)).server.tls == whole(tmp_path)
+    assert read_config(write_config(tmp_path, {})).server.tls is None
 
 
-def test_a_key_may_have_a_password_and_be_in_the_same_file(tmp_path):
+def test_config_tls_key_may_have_a_password_and_share_the_file(tmp_path):
     tls = issue(tmp_path, password="with a space")
-    known = read_config(said_of(tmp_path, tls)).server.tls
-    assert handshaken(Certificates(known)) and "space" not in repr(known)
+    known = read_config(write_config(tmp_path, tls)).server.tls
+    assert serial_number(Certificates(known)) and "space" not in repr(known)
     both = tmp_path / "both.pem"
     both.write_bytes((tmp_path / "key.pem").read_bytes() + (tmp_path / "cert.pem").read_bytes())
     same = {"certificate": "both.pem", "key": "both.pem", "password": "with a space"}
-    assert handshaken(Certificates(read_config(said_of(tmp_path, same)).server.tls))
+    assert serial_number(Certificates(read_config(write_config(tmp_path, same)).server.tls))
     issue(tmp_path)
-    assert read_config(said_of(tmp_path, {**tls, "password": ""})), "one that is not needed does no harm"
+    assert read_config(write_config(tmp_path, {**tls, "password": ""})), "one that is not needed does no harm"
 
 
 def weak(folder):
-    """A key that is as good as none."""
+    """Write a certificate with an RSA key of 1024 bits."""
     from cryptography import x509
     from cryptography.hazmat.primitives.hashes import SHA256
 
@@ -282,7 +284,7 @@ def weak(folder):
     )
 
 
-def test_what_is_wrong_with_the_files_is_told_with_its_line(tmp_path):
+def test_config_tls_file_faults_name_their_line(tmp_path):
     tls = issue(tmp_path)
     replace(tmp_path / "other.pem", (tmp_path / "key.pem").read_bytes())
     issue(tmp_path, password="p")
@@ -307,7 +309,7 @@ def test_what_is_wrong_with_the_files_is_told_with_its_line(tmp_path):
     )
 
 
-def test_what_is_wrong_with_the_section_is_told_as_everywhere(tmp_path):
+def test_config_tls_section_faults_name_their_line_and_key(tmp_path):
     tls = issue(tmp_path)
     assert faults(tmp_path, certificate="cert.pem") == ["gateway.yaml:2: server.tls.key: is missing"]
     assert faults(tmp_path, **tls, pasword="x") == [
@@ -317,14 +319,14 @@ def test_what_is_wrong_with_the_section_is_told_as_everywhere(tmp_path):
         "gateway.yaml:3: server.tls.certificate: should be a text; write it in quotes"
     ]
     with pytest.raises(ConfigError) as caught:
-        read_config(said_of(tmp_path, {**tls, "key": "nowhere.pem"}, rest="prot: 1\n"))
+        read_config(write_config(tmp_path, {**tls, "key": "nowhere.pem"}, rest="prot: 1\n"))
     assert [(fault.line, fault.key) for fault in caught.value.faults] == [(1, "prot"), (5, "server.tls.key")]
 
 
 @pytest.mark.parametrize(("days", "valid"), [(-1, False), (1, True)])
-def test_one_that_has_expired_is_used_with_a_warning(days, valid, tmp_path, caplog):
+def test_tls_certificate_that_expired_is_used_and_logged(days, valid, tmp_path, caplog):
     until = datetime.now(UTC) + timedelta(days)
-    file = str(said_of(tmp_path, issue(tmp_path, not_after=until)))
+    file = str(write_config(tmp_path, issue(tmp_path, not_after=until)))
     code, out, err = run("check", "--config", file)
     told = f"{tmp_path}/cert.pem is {'' if valid else 'not '}valid: from 2000-01-01 to {until:%Y-%m-%d}"
     assert code == 0 and f"# server.tls.certificate: {told}\n" == (out.splitlines(keepends=True)[-1] if valid else err)
@@ -333,8 +335,8 @@ def test_one_that_has_expired_is_used_with_a_warning(days, valid, tmp_path, capl
     assert [one.getMessage() for one in caplog.records] == ([] if valid else [f"server.tls.certificate: {told}"])
 
 
-def test_the_greeting_says_https(tmp_path):
-    file = said_of(tmp_path, issue(tmp_path))
+def test_greeting_says_https_with_tls(tmp_path):
+    file = write_config(tmp_path, issue(tmp_path))
     with settle(Source(file), {}, None) as (_, greeted):
         assert greeted.startswith("gateway listens on https://127.0.0.1:8900/v1 ")
     assert "curl https://[::1]:1/v1/models" in greeting("::1", 1, None, scheme="https")
@@ -343,8 +345,8 @@ def test_the_greeting_says_https(tmp_path):
 # Watching
 
 
-def test_a_certificate_is_read_when_both_files_are_still_and_fit(tmp_path, caplog):
-    source = Source(said_of(tmp_path, issue(tmp_path)), {})
+def test_config_watch_reads_a_certificate_once_its_files_are_stable(tmp_path, caplog):
+    source = Source(write_config(tmp_path, issue(tmp_path)), {})
     watch = Watch(source.read(), source)
     assert watch.news() is None
     (tmp_path / "cert.pem").rename(tmp_path / "away.pem")
@@ -358,9 +360,9 @@ def test_a_certificate_is_read_when_both_files_are_still_and_fit(tmp_path, caplo
     assert caplog.text.count("ERROR") == 1
 
 
-def test_tls_begins_and_ends_with_the_process(tmp_path, caplog):
+def test_config_watch_keeps_tls_on_and_follows_its_paths(tmp_path, caplog):
     tls = issue(tmp_path)
-    source = Source(said_of(tmp_path, tls), {})
+    source = Source(write_config(tmp_path, tls), {})
     watch = Watch(source.read(), source)
     source.file.write_text("server: {watch_seconds: 1}")
     watch.tell()
@@ -369,13 +371,13 @@ def test_tls_begins_and_ends_with_the_process(tmp_path, caplog):
     more = tmp_path / "more"
     more.mkdir()
     issue(more)
-    said_of(tmp_path, {key: f"more/{path}" for key, path in tls.items()})
+    write_config(tmp_path, {key: f"more/{path}" for key, path in tls.items()})
     watch.tell()
     assert watch.news().server.tls == whole(more), "it may be elsewhere"
     assert Path(watch.config.server.tls.key).parent == more
 
 
-async def test_a_backend_that_nobody_vouches_for_is_asked_nothing():
+async def test_backend_with_an_untrusted_certificate_gets_no_request():
     asked, context = [], ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     CA.issue_cert("127.0.0.1").configure_cert(context)
 
@@ -387,7 +389,9 @@ async def test_a_backend_that_nobody_vouches_for_is_asked_nothing():
     async def alive(tls):
         async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=tls) as server:
             port = server.sockets[0].getsockname()[1]
-            backend = Backend("b", Said(url=f"{'https' if tls else 'http'}://127.0.0.1:{port}", api_key="sk-1"))
+            backend = Backend(
+                "b", BackendConfig(url=f"{'https' if tls else 'http'}://127.0.0.1:{port}", api_key="sk-1")
+            )
             try:
                 return await backend.alive()
             finally:

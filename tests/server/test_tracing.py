@@ -1,4 +1,4 @@
-"""Traces: what a collector gets, in the words of the conventions, and what goes along with requests."""
+"""Test traces: the spans that a collector gets, their semantic conventions, and the trace headers of upstream requests."""
 
 import json
 import subprocess
@@ -39,7 +39,7 @@ def traced(collector, **more):
 
 
 def checked(spans):
-    """All attributes have names of the conventions."""
+    """Check that all attributes have names of the OpenTelemetry conventions, and return the spans."""
     for span in spans:
         for name in span.attributes:
             assert name in NAMES or name.rpartition(".")[0] == TEMPLATED, name
@@ -47,7 +47,7 @@ def checked(spans):
     return spans
 
 
-async def test_a_stream_is_a_span_with_one_of_the_attempt_below_it(collector):
+async def test_trace_of_a_stream_has_a_request_span_and_an_attempt_span(collector):
     async with gateway(HELLO, backend={"kind": "vllm"}, model={"upstream_model": "up-m"}, **traced(collector)) as site:
         await site.chat(stream=True, headers={"x-request-id": "r1"})
     ((request,), (attempt,)) = collector.of("server"), collector.of("client")
@@ -84,7 +84,7 @@ async def test_a_stream_is_a_span_with_one_of_the_attempt_below_it(collector):
     assert request.resource["service.name"] == "gateway"
 
 
-async def test_a_client_s_trace_goes_on(collector):
+async def test_trace_of_the_client_is_continued(collector):
     async with gateway(HELLO, **traced(collector, share=0)) as site:
         await site.respond(headers=GIVEN)
         asked = site.upstream.posts[0].headers
@@ -93,7 +93,7 @@ async def test_a_client_s_trace_goes_on(collector):
     assert (asked["traceparent"], asked["tracestate"]) == (f"00-{TRACE}-{attempt.id}-01", "a=1,b=2")
 
 
-async def test_what_is_not_wanted_is_not_sent_and_the_trace_goes_on_all_the_same(collector):
+async def test_trace_that_is_not_sampled_is_propagated_but_not_exported(collector):
     async with gateway(HELLO, **traced(collector, share=0)) as site:
         await site.chat()
         await site.chat(headers={"traceparent": f"00-{TRACE}-{SPAN}-00"})
@@ -102,13 +102,13 @@ async def test_what_is_not_wanted_is_not_sent_and_the_trace_goes_on_all_the_same
     assert own.endswith("-00") and given.startswith(f"00-{TRACE}-") and given.endswith("-00")
 
 
-async def test_without_tracing_nothing_goes_along():
+async def test_trace_headers_are_not_forwarded_without_tracing():
     async with gateway(HELLO) as site:
         await site.chat(headers=GIVEN)
         assert not {"traceparent", "tracestate"} & site.upstream.posts[0].headers.keys()
 
 
-async def test_each_attempt_is_a_span_and_says_why_it_failed(collector):
+async def test_trace_has_a_span_per_attempt_with_its_error(collector):
     no = whole({"error": {"message": "s3cret"}}, 503, retry_after="0")
     async with gateway(no, HELLO, **traced(collector)) as site:
         assert (await site.chat()).status_code == 200
@@ -120,7 +120,7 @@ async def test_each_attempt_is_a_span_and_says_why_it_failed(collector):
     assert not second.error and "error.type" not in second.attributes
 
 
-async def test_a_request_that_fails_says_why(collector):
+async def test_trace_request_span_has_the_error_of_the_request(collector):
     async with gateway([head(), chunk("Hi"), CLOSE], model={"retries": 0}, **traced(collector)) as site:
         await site.chat(stream=True)
         await site.chat(b"{")
@@ -132,7 +132,7 @@ async def test_a_request_that_fails_says_why(collector):
     assert "gen_ai.request.model" not in wrong.attributes and "error.type" not in wrong.attributes
 
 
-async def test_a_backend_that_is_not_there_has_no_status(collector):
+async def test_trace_attempt_span_of_an_unreachable_backend_has_no_status(collector):
     async with gateway(HELLO, **traced(collector)) as site:
         again = settings("https://127.0.0.1:1", **traced(collector))
         app = create_app(again, telemetry=site.app.state.telemetry)
@@ -144,7 +144,7 @@ async def test_a_backend_that_is_not_there_has_no_status(collector):
     assert "http.response.status_code" not in attempt.attributes
 
 
-async def test_tools_that_run_here_are_spans(collector):
+async def test_trace_has_a_span_per_tool_call_at_the_gateway(collector):
     called = stream(
         chunk(tool_calls=call("toys__echo", '{"text": "a"}', id="c1")),
         chunk(tool_calls=call("toys__fail", "{}", id="c2", place=1)),
@@ -164,7 +164,7 @@ async def test_tools_that_run_here_are_spans(collector):
     assert fail.attributes["error.type"] == "tool_error"
 
 
-async def test_services_and_other_requests_have_traces_and_questions_after_the_gateway_none(collector):
+async def test_trace_covers_services_and_model_lists_but_not_health(collector):
     vectors = whole({"data": [{"embedding": [0.5], "index": 0}], "usage": {"prompt_tokens": 3, "total_tokens": 3}})
     async with gateway(vectors, **traced(collector)) as site:
         await site.client.post("/v1/embeddings", json={"model": "m", "input": "a"})
@@ -178,14 +178,14 @@ async def test_services_and_other_requests_have_traces_and_questions_after_the_g
     assert other.name == "GET" and "http.route" not in other.attributes
 
 
-async def test_turns_of_a_websocket_belong_to_the_trace_of_its_handshake(collector):
+async def test_trace_of_a_websocket_response_continues_its_handshake(collector):
     async with listening(HELLO, **traced(collector)) as site, connected(site, headers=GIVEN) as socket:
         await socket.respond(store=False)
     (turn,) = collector.of("server")
     assert (turn.trace, turn.parent) == (TRACE, SPAN)
 
 
-async def test_headers_go_with_them_and_the_environment_says_the_rest(collector, monkeypatch):
+async def test_tracing_uses_configured_headers_and_the_otel_environment(collector, monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url.removesuffix("/v1/traces"))
     monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
@@ -204,7 +204,7 @@ async def test_tracing_can_be_switched_on_and_off(collector):
     assert len(collector.of("server")) == 1
 
 
-async def test_a_request_whose_tracing_was_switched_off_meanwhile_is_not_sent(collector):
+async def test_tracing_switched_off_during_a_request_drops_its_span(collector):
     async with gateway(HELLO, **traced(collector)) as site:
         seen = site.app.state.telemetry.begin("r", "/v1/responses")
         create_app(settings(site.upstream.url), telemetry=site.app.state.telemetry)
@@ -212,14 +212,14 @@ async def test_a_request_whose_tracing_was_switched_off_meanwhile_is_not_sent(co
     assert collector.spans == []
 
 
-async def test_who_was_not_answered_has_no_status(collector):
+async def test_trace_request_span_without_a_response_has_no_status(collector):
     async with gateway(HELLO, **traced(collector)) as site:
         site.app.state.telemetry.begin("r", "/v1/responses").let_go()
     (request,) = collector.of("server")
     assert "http.response.status_code" not in request.attributes
 
 
-async def test_the_line_of_the_log_has_the_trace(collector, caplog):
+async def test_access_log_line_has_the_trace_id(collector, caplog):
     async with gateway(HELLO, logs={"requests": True}, **traced(collector)) as site:
         await site.chat(headers=GIVEN)
     logs.follow(config.Logs())
@@ -227,14 +227,14 @@ async def test_the_line_of_the_log_has_the_trace(collector, caplog):
     assert [line["trace_id"] for line in lines] == [TRACE]
 
 
-def test_without_its_packages_the_log_says_what_to_install(caplog, monkeypatch):
+def test_tracing_without_its_packages_logs_what_to_install(caplog, monkeypatch):
     monkeypatch.setitem(sys.modules, "gateway.server.tracing.export", None)
     one = tracer.Tracer()
     one.follow(config.Tracing(enabled=True))
     assert "pip install 'gateway[otel]'" in caplog.text and one.begin("/v1/responses", []) is None
 
 
-def test_nothing_of_it_is_loaded_while_it_is_off():
+def test_tracing_switched_off_imports_no_packages():
     code = (
         "import sys; from gateway.config import Config; from gateway.server.app import create_app; create_app(Config());"
         "print([name for name in sys.modules if name in ('opentelemetry.sdk', 'opentelemetry.exporter', 'google.protobuf', 'requests')])"
@@ -261,5 +261,5 @@ def test_nothing_of_it_is_loaded_while_it_is_off():
         ([], None),
     ],
 )  # fmt: skip
-def test_only_a_sound_traceparent_is_one(said, found):
+def test_traceparent_is_accepted_only_if_valid(said, found):
     assert parent([(name, value.encode()) for name, value in said]) == found

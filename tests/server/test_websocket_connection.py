@@ -1,4 +1,4 @@
-"""One connection as any ASGI server may drive it: how it ends, and what it does when the client does not listen."""
+"""Test one WebSocket connection below an ASGI server: unread replies, age limit, shutdown, cancellation and internal errors."""
 
 import asyncio
 import gc
@@ -14,82 +14,80 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from gateway.server.telemetry.telemetry import Telemetry
 from gateway.server.websocket import connection
 from support.app import gateway, listening
-from support.upstream import DONE, END, HANG, HELLO, SOON, chunk, head
-from support.websocket import connected, error, is_end, texts
+from support.jobs import BAD
+from support.upstream import HANG, HELLO, chunk, gated, head
+from support.wait import until
+from support.websocket import PATIENCE, address, connected, error, is_end, texts
 
-BAD = "invalid_request_error"
 SLOW = [head(), chunk("Hel"), HANG]
-PATIENCE = 5
 
 
 class Server:
-    """What a server is to the application: `comes` puts in what the client sends, `sent` has what it gets.
+    """The ASGI server of one connection: `put` adds a message of the client, `sent` has the messages to the client.
 
-    open: whether there is room for what is sent; failure: what sending raises.
+    open: set while there is room for messages to the client; failure: the exception that sending raises.
     """
 
     def __init__(self):
-        self.incoming, self.sent, self.told = asyncio.Queue(), [], asyncio.Condition()
+        self.incoming, self.sent, self.changed = asyncio.Queue(), [], asyncio.Condition()
         self.open, self.failure = asyncio.Event(), None
         self.open.set()
-        self.comes({"type": "websocket.connect"})
+        self.put({"type": "websocket.connect"})
 
-    def comes(self, message):
+    def put(self, message):
         self.incoming.put_nowait(message)
 
     def create(self, **fields):
         self.say(type="response.create", **{"model": "m", "input": "Hello", **fields})
 
     def say(self, **event):
-        self.comes({"type": "websocket.receive", "text": json.dumps(event)})
+        self.put({"type": "websocket.receive", "text": json.dumps(event)})
 
-    def leaves(self):
-        self.comes({"type": "websocket.disconnect", "code": 1005})
+    def disconnect(self):
+        self.put({"type": "websocket.disconnect", "code": 1005})
 
     async def taken(self):
-        """Until the application has taken all that came."""
-        async with asyncio.timeout(PATIENCE):
-            while not self.incoming.empty():  # noqa: ASYNC110 (nothing tells)
-                await asyncio.sleep(0)
+        """Wait until the application has taken all messages of the client."""
+        await until(self.incoming.empty)
 
     async def send(self, message):
         await self.open.wait()
         if self.failure and message["type"] == "websocket.send":
             raise self.failure
-        async with self.told:
+        async with self.changed:
             self.sent.append(message)
-            self.told.notify_all()
+            self.changed.notify_all()
 
     @property
     def events(self):
         return [json.loads(message["text"]) for message in self.sent if message["type"] == "websocket.send"]
 
     async def until(self, holds):
-        """Until this can be said of what was sent."""
-        async with asyncio.timeout(PATIENCE), self.told:
-            await self.told.wait_for(lambda: holds(self))
+        """Wait until a condition holds for this server."""
+        async with asyncio.timeout(PATIENCE), self.changed:
+            await self.changed.wait_for(lambda: holds(self))
 
     async def ends(self, count=1):
-        """Until so many responses are over, and give their last events."""
-        await self.until(lambda it: sum(map(is_end, it.events)) >= count)
+        """Wait until so many responses are over, and return their last events."""
+        await self.until(lambda server: sum(map(is_end, server.events)) >= count)
         return [event for event in self.events if is_end(event)]
 
     @property
     def closed(self):
-        """The code with which the application closed the connection."""
+        """Return the code with which the application closed the connection, or None."""
         return next((message["code"] for message in self.sent if message["type"] == "websocket.close"), None)
 
 
 @asynccontextmanager
-async def call(site):
-    """A connection: the server's side of it, and the application's."""
+async def connection_to(site):
+    """Open a connection, and yield its server and the task of the application."""
     server = Server()
     scope = {"type": "websocket", "path": "/v1/responses", "query_string": b"", "headers": [], "subprotocols": []}
     task = asyncio.create_task(site.app(scope, server.incoming.get, server.send))
-    await server.until(lambda it: it.sent)
+    await server.until(lambda server: server.sent)
     yield server, task
     server.open.set()
-    server.leaves()
+    server.disconnect()
     async with asyncio.timeout(PATIENCE):
         await asyncio.wait([task])
 
@@ -98,29 +96,29 @@ def deltas(server):
     return [event["delta"] for event in server.events if event["type"] == "response.output_text.delta"]
 
 
-# A client that does not listen
+# A client that does not read
 
 
-async def test_what_comes_in_is_taken_however_little_goes_out():
-    async with gateway(SLOW) as site, call(site) as (server, task):
+async def test_websocket_messages_are_taken_while_the_client_does_not_read():
+    async with gateway(SLOW) as site, connection_to(site) as (server, task):
         server.create()
         await server.until(deltas)
         server.open.clear()
         for _ in range(20):
             server.create()
             server.say(type="response.steer", previous_response_id="resp_1", input="Stop.")
-        server.comes({"type": "websocket.receive", "bytes": b"{"})
+        server.put({"type": "websocket.receive", "bytes": b"{"})
         await server.taken()
         assert not task.done() and not site.upstream.gone.is_set()
-        server.leaves()
-        async with asyncio.timeout(SOON):
+        server.disconnect()
+        async with asyncio.timeout(PATIENCE):
             await site.upstream.gone.wait()
             await task
         assert len(site.upstream.posts) == 1
 
 
-async def test_who_only_asks_and_never_listens_is_left():
-    async with gateway(SLOW) as site, call(site) as (server, task):
+async def test_websocket_connection_ends_at_the_65th_unread_reply():
+    async with gateway(SLOW) as site, connection_to(site) as (server, task):
         server.create()
         await server.until(deltas)
         server.open.clear()
@@ -129,27 +127,27 @@ async def test_who_only_asks_and_never_listens_is_left():
         await server.taken()
         assert not task.done()
         server.say(type="response.steer")
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(PATIENCE):
             await site.upstream.gone.wait()
             await task
 
 
-async def test_who_leaves_need_not_hear_an_error():
-    async with gateway(HELLO) as site, call(site) as (server, task):
+async def test_websocket_disconnect_drops_unsent_errors():
+    async with gateway(HELLO) as site, connection_to(site) as (server, task):
         server.open.clear()
         server.create(temperature=9)
         server.create(stream_id="?")
         await server.taken()
-        server.leaves()
+        server.disconnect()
         async with asyncio.timeout(PATIENCE):
             await task
     assert server.events == []
 
 
 @pytest.mark.parametrize("failure", [OSError("gone"), RuntimeError("closed already")])
-async def test_a_connection_that_takes_nothing_any_more_is_over(failure):
+async def test_websocket_connection_ends_if_sending_fails(failure):
     go = asyncio.Event()
-    async with gateway([head(), chunk("Hel"), go, chunk("lo"), HANG]) as site, call(site) as (server, task):
+    async with gateway([head(), chunk("Hel"), go, chunk("lo"), HANG]) as site, connection_to(site) as (server, task):
         server.create()
         server.create()
         await server.until(deltas)
@@ -164,14 +162,24 @@ async def test_a_connection_that_takes_nothing_any_more_is_over(failure):
 # The end of a connection
 
 
-async def test_a_connection_that_is_old_takes_nothing_new(monkeypatch):
-    monkeypatch.setattr(connection, "_MOST_SECONDS", 0.5)
-    go = asyncio.Event()
-    slow = [head(), chunk("Hel"), go, chunk(finish="stop"), DONE, END]
-    async with gateway(slow, HELLO) as site, call(site) as (server, task):
+def aging(monkeypatch):
+    """Return an event that ends the wait of connections for their age limit."""
+    old, pause = asyncio.Event(), asyncio.sleep
+
+    async def wait(seconds, *result):
+        return await (old.wait() if seconds == connection._MOST_SECONDS else pause(seconds, *result))
+
+    monkeypatch.setattr(asyncio, "sleep", wait)
+    return old
+
+
+async def test_websocket_connection_at_its_age_limit_refuses_new_requests(monkeypatch):
+    old, go = aging(monkeypatch), asyncio.Event()
+    async with gateway(gated("Hel", go), HELLO) as site, connection_to(site) as (server, task):
         server.create(stream_id="a")
         server.create(stream_id="a")
         await server.until(deltas)
+        old.set()
         asked = 0
         while not asked or error((await server.ends(asked))[-1])[2] != "websocket_connection_limit_reached":
             server.say(type="other", stream_id="b")
@@ -183,12 +191,12 @@ async def test_a_connection_that_is_old_takes_nothing_new(monkeypatch):
         go.set()
         ends = await server.ends(asked + 3)
         assert [texts(event) for event in ends[-2:]] == [["Hel"], ["Hi"]], "what had come is answered"
-        await server.until(lambda it: it.closed)
+        await server.until(lambda server: server.closed)
         assert server.closed == 1001 and server.sent[-1]["reason"].startswith("Responses websocket connection limit")
         assert not task.done()
 
 
-async def test_one_that_is_old_and_does_nothing_is_closed(monkeypatch):
+async def test_websocket_connection_idle_at_its_age_limit_is_closed(monkeypatch):
     monkeypatch.setattr(connection, "_MOST_SECONDS", 0.05)
     async with listening(HELLO) as site, connected(site) as socket:
         with pytest.raises(ConnectionClosed) as info:
@@ -196,10 +204,9 @@ async def test_one_that_is_old_and_does_nothing_is_closed(monkeypatch):
     assert info.value.rcvd.code == 1001
 
 
-async def test_a_gateway_that_stops_lets_what_runs_come_to_its_end():
+async def test_websocket_shutdown_lets_running_responses_end():
     go = asyncio.Event()
-    slow = [head(), chunk("Hel"), go, chunk(finish="stop"), DONE, END]
-    async with listening(slow) as site, connected(site) as busy, connected(site) as idle:
+    async with listening(gated("Hel", go)) as site, connected(site) as busy, connected(site) as idle:
         await busy.create()
         await busy.until("response.output_text.delta")
         stopping = asyncio.create_task(site.app.state.sockets.close())
@@ -208,7 +215,7 @@ async def test_a_gateway_that_stops_lets_what_runs_come_to_its_end():
         assert info.value.rcvd.code == 1012
         assert error(await busy.respond(stream_id="a"))[:3] == (503, "server_error", "server_is_overloaded")
         with pytest.raises(InvalidStatus) as refused:
-            await connect(f"ws://127.0.0.1:{site.client.base_url.port}/v1/responses")
+            await connect(address(site))
         assert refused.value.response.status_code == 503 and b"stopping" in refused.value.response.body
         go.set()
         assert texts((await busy.events())[-1]) == ["Hel"]
@@ -218,8 +225,8 @@ async def test_a_gateway_that_stops_lets_what_runs_come_to_its_end():
         await stopping
 
 
-async def test_one_that_is_closed_twice_is_closed():
-    async with gateway(HELLO) as site, call(site) as (server, task):
+async def test_websocket_shutdown_may_come_twice():
+    async with gateway(HELLO) as site, connection_to(site) as (server, task):
         await site.app.state.sockets.close()
         server.failure, server.open = RuntimeError("closed already"), Shut()
         await site.app.state.sockets.close()
@@ -227,7 +234,7 @@ async def test_one_that_is_closed_twice_is_closed():
 
 
 class Shut:
-    """No room, and never again."""
+    """A transport that is closed: sending raises."""
 
     async def wait(self):
         raise RuntimeError("closed already")
@@ -236,12 +243,12 @@ class Shut:
         pass
 
 
-async def test_a_server_that_gives_a_connection_up_has_the_client_told():
-    async with gateway(SLOW) as site, call(site) as (server, task):
+async def test_websocket_connection_cancelled_sends_failed_events():
+    async with gateway(SLOW) as site, connection_to(site) as (server, task):
         server.create(stream_id="a")
         server.create(stream_id="a")
         server.create(stream_id="b")
-        await server.until(lambda it: len(deltas(it)) == 2)
+        await server.until(lambda server: len(deltas(server)) == 2)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -251,9 +258,9 @@ async def test_a_server_that_gives_a_connection_up_has_the_client_told():
         assert len(site.upstream.posts) == 2
 
 
-async def test_what_is_remembered_goes_with_its_connection():
+async def test_websocket_recent_responses_are_freed_with_the_connection():
     async with gateway(HELLO) as site:
-        async with call(site) as (server, _):
+        async with connection_to(site) as (server, _):
             server.create(store=False)
             await server.ends()
             (one,) = site.app.state.sockets._open
@@ -268,20 +275,20 @@ async def test_what_is_remembered_goes_with_its_connection():
 # Faults
 
 
-class Asking:
-    """Somebody else's way to answer."""
+class FakeAsking:
+    """A stand-in for the gateway's `asking` with another `answer`."""
 
     def __init__(self, answer):
         self.answer, self.joined, self.telemetry = answer, nullcontext, Telemetry()
 
 
-async def test_a_fault_of_ours_is_told_and_logged(caplog):
+async def test_websocket_internal_error_is_sent_and_logged(caplog):
     async def answer(*_):
         raise KeyError("oops")
 
     async with gateway(HELLO) as site:
-        site.app.state.asking, asking = Asking(answer), site.app.state.asking
-        async with call(site) as (server, task):
+        site.app.state.asking, asking = FakeAsking(answer), site.app.state.asking
+        async with connection_to(site) as (server, task):
             server.create(stream_id="a")
             (event,) = await server.ends()
             assert error(event)[:2] == (500, "server_error") and event["stream_id"] == "a"
@@ -291,7 +298,7 @@ async def test_a_fault_of_ours_is_told_and_logged(caplog):
     assert record.args[0] in event["error"]["message"] and "oops" in str(record.exc_info[1])
 
 
-async def test_events_that_end_too_early_are_no_answer():
+async def test_websocket_response_without_a_last_event_is_an_error():
     async def answer(ask, read, reply, send):
         assert (ask.tenant, ask.http.method) == ("", "POST")
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -300,8 +307,8 @@ async def test_events_that_end_too_early_are_no_answer():
         return True
 
     async with gateway(HELLO) as site:
-        site.app.state.asking, asking = Asking(answer), site.app.state.asking
-        async with call(site) as (server, _):
+        site.app.state.asking, asking = FakeAsking(answer), site.app.state.asking
+        async with connection_to(site) as (server, _):
             server.create(stream_id="a")
             (event,) = await server.ends()
             assert error(event)[:3] == (503, "server_error", "server_is_overloaded") and event["stream_id"] == "a"
@@ -309,11 +316,11 @@ async def test_events_that_end_too_early_are_no_answer():
         site.app.state.asking = asking
 
 
-async def test_a_client_that_cannot_be_read_ends_its_connection():
-    async with gateway(SLOW) as site, call(site) as (server, task):
+async def test_websocket_connection_ends_at_a_message_without_data():
+    async with gateway(SLOW) as site, connection_to(site) as (server, task):
         server.create()
         await server.until(deltas)
-        server.comes({"type": "websocket.receive"})
+        server.put({"type": "websocket.receive"})
         with pytest.raises(KeyError):
             await task
         assert site.upstream.gone.is_set()

@@ -1,22 +1,22 @@
-"""What a client says over a WebSocket, message by message."""
+"""Test the parsing of a client's WebSocket messages, one by one."""
 
 import json
 
 import pytest
 
 from gateway.server.websocket.incoming import Create, Refused, Steer, read
+from support.jobs import BAD
 
-BAD = "invalid_request_error"
 DEEP = '{"type": "response.create", "input": ' + "[" * 100_000 + "]" * 100_000 + "}"
 
 
-def said(**members):
+def encoded(**members):
     return json.dumps(members)
 
 
 @pytest.mark.parametrize("form", [str, str.encode])
-def test_a_response_is_asked_for_as_it_would_be_posted(form):
-    message = said(type="response.create", model="m", input=[{"role": "user", "content": "grüß"}], n=1.50)
+def test_websocket_create_has_the_body_of_a_posted_request(form):
+    message = encoded(type="response.create", model="m", input=[{"role": "user", "content": "grüß"}], n=1.50)
     create = read(form(message))
     assert (create.lane, create.previous) == (None, None)
     assert json.loads(create.body) == {
@@ -24,16 +24,16 @@ def test_a_response_is_asked_for_as_it_would_be_posted(form):
     }  # fmt: skip
 
 
-def test_what_is_asked_stays_byte_for_byte():
+def test_websocket_create_keeps_the_input_byte_for_byte():
     create = read('{"type":"response.create","input":[ 1.50, "\\u00fc\\ud83d\\ude00", 123456789012345678901 ]}')
     assert create.body == b'{"input":[ 1.50, "\\u00fc\\ud83d\\ude00", 123456789012345678901 ],"stream":true}'
 
 
-def test_a_lane_and_what_it_goes_on_from_are_read():
-    create = read(said(type="response.create", stream_id="a.B_c-1", previous_response_id="resp_1"))
+def test_websocket_create_reads_the_lane_and_the_previous_response():
+    create = read(encoded(type="response.create", stream_id="a.B_c-1", previous_response_id="resp_1"))
     assert (create.lane, create.previous) == ("a.B_c-1", "resp_1")
     assert json.loads(create.body) == {"previous_response_id": "resp_1", "stream": True}
-    assert read(said(type="response.create", previous_response_id=1)).previous is None
+    assert read(encoded(type="response.create", previous_response_id=1)).previous is None
 
 
 @pytest.mark.parametrize(
@@ -41,24 +41,24 @@ def test_a_lane_and_what_it_goes_on_from_are_read():
     [{"stream": True}, {"stream": None}, {"background": None}, {"background": False}, {"stream_id": None},
      {"stream": True, "stream_options": {"include_obfuscation": True}}],
 )  # fmt: skip
-def test_what_is_so_anyway_may_be_said(more):
-    create = read(said(type="response.create", **more))
+def test_websocket_create_accepts_fields_that_state_the_default(more):
+    create = read(encoded(type="response.create", **more))
     assert isinstance(create, Create) and create.lane is None
     kept = {name: value for name, value in more.items() if name != "stream_id"}
     assert json.loads(create.body) == {**kept, "stream": True}
 
 
 @pytest.mark.parametrize(("name", "value"), [("stream", False), ("stream", 1), ("background", True), ("background", 0)])
-def test_what_cannot_be_had_over_a_websocket_is_refused(name, value):
-    refused = read(said(type="response.create", stream_id="a", **{name: value}))
+def test_websocket_create_refuses_stream_false_and_background_true(name, value):
+    refused = read(encoded(type="response.create", stream_id="a", **{name: value}))
     assert (refused.lane, refused.body) == ("a", b"")
     assert (refused.problem.status, refused.problem.type, refused.problem.param) == (400, BAD, name)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "ü", "a\n", "x" * 257, 1, ["a"]])
 @pytest.mark.parametrize("type", ["response.create", "response.steer", "other"])
-def test_a_lane_needs_a_sound_name(name, type):
-    refused = read(said(type=type, stream_id=name))
+def test_websocket_lane_with_a_bad_name_is_refused(name, type):
+    refused = read(encoded(type=type, stream_id=name))
     assert (refused.lane, refused.problem.status) == (None, 400)
     assert (refused.problem.code, refused.problem.param) == ("invalid_stream_id", "stream_id")
 
@@ -68,7 +68,7 @@ def test_a_lane_needs_a_sound_name(name, type):
     ["", "{", "[1]", '"x"', "1", b"\xff", b'{"type": "\xff"}', b'{"type": "response.create", "stream": "\xff"}', DEEP,
      '{"type": ' + "[" * 100_000 + "]" * 100_000 + "}", '{"type": "\\ud800"}'],
 )  # fmt: skip
-def test_what_is_no_json_object_is_refused(data):
+def test_websocket_message_that_is_not_a_json_object_is_refused(data):
     refused = read(data)
     assert isinstance(refused, Refused)
     assert (refused.lane, refused.problem.status, refused.problem.type) == (None, 400, BAD)
@@ -80,17 +80,17 @@ def test_what_is_no_json_object_is_refused(data):
     [({}, "missing_required_parameter"), ({"type": None}, "missing_required_parameter"), ({"type": 1}, "invalid_type"),
      ({"type": "response.delete"}, "invalid_value")],
 )  # fmt: skip
-def test_a_message_needs_a_type_that_is_known(members, code):
-    refused = read(said(stream_id="a", **members))
+def test_websocket_message_of_unknown_type_is_refused(members, code):
+    refused = read(encoded(stream_id="a", **members))
     assert (refused.lane, refused.problem.status) == ("a", 400)
     assert (refused.problem.code, refused.problem.param) == (code, "type")
 
 
-def test_what_is_to_be_steered_is_kept_whole():
+def test_websocket_steer_keeps_the_whole_event():
     event = {"type": "response.steer", "previous_response_id": "resp_1", "input": "Stop."}
-    assert read(said(**event)) == Steer(None, event)
-    assert read(said(stream_id="a", **event)).lane == "a"
+    assert read(encoded(**event)) == Steer(None, event)
+    assert read(encoded(stream_id="a", **event)).lane == "a"
 
 
-def test_that_a_response_was_read_is_no_news():
-    assert read(said(type="response.processed", response_id="resp_1")) is None
+def test_websocket_processed_event_is_ignored():
+    assert read(encoded(type="response.processed", response_id="resp_1")) is None

@@ -1,4 +1,4 @@
-"""What runs at once over a WebSocket, and what waits."""
+"""Test the lanes of a WebSocket: which requests run at once, and which wait."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +21,7 @@ def lanes(*entries):
     return made
 
 
-def test_one_thing_at_a_time_runs_in_a_lane():
+def test_websocket_lane_runs_one_request_at_a_time():
     first, second, third = (create(size=size) for size in (1, 2, 3))
     made = lanes(first, second, third)
     assert made.begun() == [first] and made.begun() == []
@@ -31,7 +31,7 @@ def test_one_thing_at_a_time_runs_in_a_lane():
     assert made.begun() == [third]
 
 
-def test_lanes_run_beside_each_other():
+def test_websocket_lanes_run_concurrently():
     entries = [create(), create("a"), create("a"), create("b"), Refused("b", Problem(400, "No."))]
     made = lanes(*entries)
     assert made.begun() == [entries[0], entries[1], entries[3]]
@@ -41,7 +41,7 @@ def test_lanes_run_beside_each_other():
     assert made.begun() == [entries[4]]
 
 
-def test_only_so_many_run_at_once():
+def test_websocket_lanes_limit_running_requests():
     entries = [create(str(n)) for n in range(MOST_RUNNING + 2)]
     made = lanes(*entries)
     assert made.begun() == entries[:MOST_RUNNING]
@@ -51,7 +51,7 @@ def test_only_so_many_run_at_once():
     assert made.begun() == []
 
 
-def test_only_so_many_lanes_have_a_name():
+def test_websocket_lanes_limit_lane_names():
     made = lanes(create(), *(create(str(n)) for n in range(MOST_NAMED)))
     for n in range(MOST_NAMED):
         made.begun()
@@ -61,7 +61,7 @@ def test_only_so_many_lanes_have_a_name():
     assert made.add(create("0")) is None and made.add(create()) is None
 
 
-def test_only_so_many_wait():
+def test_websocket_lanes_limit_waiting_requests():
     made = lanes(create())
     made.begun()
     for _ in range(MOST_WAITING):
@@ -73,7 +73,7 @@ def test_only_so_many_wait():
     assert made.add(create("b")) is None
 
 
-def test_what_was_refused_takes_no_name():
+def test_websocket_lane_name_is_not_taken_by_a_refused_request():
     made = lanes(create("a"))
     made.begun()
     for _ in range(MOST_WAITING):
@@ -84,7 +84,7 @@ def test_what_was_refused_takes_no_name():
         assert made.add(create(f"w{n}")).status == 429
 
 
-def test_only_so_much_waits():
+def test_websocket_lanes_limit_waiting_bytes():
     made = lanes(create(size=5 * LIMIT))
     made.begun()
     assert made.add(create(size=LIMIT)) is None
@@ -95,7 +95,7 @@ def test_only_so_much_waits():
     assert made.add(create(size=LIMIT)) is None
 
 
-def test_nothing_begins_when_nobody_waits_any_more():
+def test_websocket_lanes_begin_no_request_after_clear():
     made = lanes(create(), create(), create("a"))
     made.begun()
     made.clear()
@@ -104,7 +104,7 @@ def test_nothing_begins_when_nobody_waits_any_more():
 
 
 @given(st.data())
-def test_whatever_comes_begins_in_the_order_of_its_lane_and_all_of_it_does(data):
+def test_websocket_lanes_begin_every_request_in_the_order_of_its_lane(data):
     made, waiting, running, numbers = Lanes(10**9), [], set(), iter(range(10**6))
     for lane in data.draw(st.lists(st.sampled_from([None, *map(str, range(20))]), max_size=60)):
         entry = Create(lane, b"", str(next(numbers)))
@@ -118,12 +118,13 @@ def test_whatever_comes_begins_in_the_order_of_its_lane_and_all_of_it_does(data)
             made.over(ended)
     while waiting:
         _begin(made, waiting, running)
-        for lane in running:
+        for lane in sorted(running, key=str):
             made.over(lane)
         running.clear()
 
 
 def _begin(made, waiting, running):
+    """Begin every request that may run, and check its order and the limit."""
     for entry in made.begun():
         assert entry == next(one for one in waiting if one.lane == entry.lane), "the first of its lane"
         assert entry.lane not in running

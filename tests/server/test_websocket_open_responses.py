@@ -1,6 +1,6 @@
-"""The compliance cases of Open Responses over a WebSocket, over a model that thinks first.
+"""Test the compliance cases of Open Responses over a WebSocket, in front of a model that thinks first.
 
-Messages and events are validated with the specification's own types; its set of events is closed.
+The types of https://www.openresponses.org validate messages and events; its set of events is closed.
 """
 
 import json
@@ -10,28 +10,27 @@ import pytest
 
 from support.app import listening
 from support.open_responses import CALL, EVENTS, WEATHER, response, script, user
-from support.upstream import COUNTS, whole
-from support.upstream import said as answered
-from support.websocket import connected, is_end
+from support.upstream import COUNTS, said, whole
+from support.websocket import asked, connected, is_end
 
 MODEL = {"format": "hermes_json"}
 NOT_FOUND = "previous_response_not_found"
 
 
 class Client:
-    """Says and hears only what the specification knows."""
+    """A client that sends and accepts only messages that are valid in Open Responses."""
 
     def __init__(self, socket):
         self._socket = socket
 
     async def respond(self, *input, **fields):
-        """The response to these items, or the error, and the types of the events that it came by."""
+        """Return the response to these items, or the error, and the types of the response's events."""
         event = {"type": "response.create", "model": "m", "input": [*input], **fields}
         types.WebSocketResponseCreateEvent.model_validate_json(json.dumps(event), strict=True)
         await self._socket.say(**event)
-        return await self.heard()
+        return await self._ended()
 
-    async def heard(self):
+    async def _ended(self):
         events = []
         while not events or not is_end(events[-1]):
             events.append(await self._socket.event())
@@ -42,9 +41,7 @@ class Client:
 
     def _check(self, event, number):
         if "status" in event:
-            if (
-                event["error"]["code"] is None
-            ):  # OpenAI's API has none for many errors; the suite looks at those it expects
+            if event["error"]["code"] is None:  # many errors of OpenAI's API have no code
                 return
             types.WebSocketErrorEvent.model_validate_json(json.dumps(event), strict=True)
         else:
@@ -52,17 +49,13 @@ class Client:
             EVENTS[event["type"]].model_validate_json(json.dumps(event), strict=True)
 
 
-async def refused(client, *input, code=NOT_FOUND, **fields):
+async def assert_refused(client, *input, code=NOT_FOUND, **fields):
     event, _ = await client.respond(*input, **fields)
     assert (event["type"], event["status"], event["error"]["code"]) == ("error", 400, code)
 
 
 def texts(answer):
     return [part["text"] for item in answer["output"] if item["type"] == "message" for part in item["content"]]
-
-
-def said(site):
-    return [(message["role"], message["content"]) for message in site.asked["messages"]]
 
 
 async def test_websocket_response():
@@ -79,7 +72,7 @@ async def test_websocket_sequential_responses():
         client = Client(socket)
         first, _ = await client.respond(user("Say one."))
         second, _ = await client.respond(user("Say two."))
-        assert said(site) == [("user", "Say two.")]
+        assert asked(site) == [("user", "Say two.")]
     assert (texts(first), texts(second)) == (["One."], ["Two."]) and first["id"] != second["id"]
 
 
@@ -93,7 +86,7 @@ async def test_websocket_continuation(store):
         result = {"type": "function_call_output", "call_id": call["call_id"], "output": '{"degrees": -3}'}
         second, _ = await client.respond(result, previous_response_id=first["id"], store=store)
         assert texts(second) == ["It is cold."] and second["previous_response_id"] == first["id"]
-        assert [role for role, _ in said(site)] == ["user", "assistant", "tool"]
+        assert [role for role, _ in asked(site)] == ["user", "assistant", "tool"]
 
 
 async def test_websocket_reconnect_store_false_recovery():
@@ -103,17 +96,17 @@ async def test_websocket_reconnect_store_false_recovery():
             first, _ = await Client(socket).respond(user("I am Ann."), store=False)
         async with connected(site) as socket:
             client = Client(socket)
-            await refused(client, user("Who am I?"), previous_response_id=first["id"], store=False)
+            await assert_refused(client, user("Who am I?"), previous_response_id=first["id"], store=False)
             whole = [user("I am Ann."), *first["output"], user("Who am I?")]
             second, _ = await client.respond(*whole, store=False)
         assert texts(second) == ["Two."] and len(site.upstream.posts) == 2
-        assert said(site) == [("user", "I am Ann."), ("assistant", "One."), ("user", "Who am I?")]
+        assert asked(site) == [("user", "I am Ann."), ("assistant", "One."), ("user", "Who am I?")]
 
 
 async def test_websocket_previous_response_not_found():
     async with listening(script("Hello.", True), model=MODEL) as site, connected(site) as socket:
         client = Client(socket)
-        await refused(client, user("Hello?"), previous_response_id="resp_that_is_not_there")
+        await assert_refused(client, user("Hello?"), previous_response_id="resp_that_is_not_there")
         answer, _ = await client.respond(user("Hello?"))
         assert texts(answer) == ["Hello."]
 
@@ -123,19 +116,19 @@ async def test_websocket_failed_continuation_evicts_cache():
         client = Client(socket)
         first, _ = await client.respond(user("Hello?"), store=False)
         stray = {"type": "function_call_output", "call_id": "call_that_is_not_there", "output": "{}"}
-        await refused(client, stray, previous_response_id=first["id"], store=False, code=None)
-        await refused(client, user("And now?"), previous_response_id=first["id"], store=False)
+        await assert_refused(client, stray, previous_response_id=first["id"], store=False, code=None)
+        await assert_refused(client, user("And now?"), previous_response_id=first["id"], store=False)
 
 
 async def test_websocket_compact_new_chain():
-    summary, answer = whole(answered("They spoke of Oslo.")), script("It is cold.", True)
+    summary, answer = whole(said("They spoke of Oslo.")), script("It is cold.", True)
     async with listening(summary, answer, model=MODEL) as site, connected(site) as socket:
         talk = [user("Where?"), {"type": "message", "role": "assistant", "content": "In Oslo."}]
         compacted = (await site.client.post("/v1/responses/compact", json={"model": "m", "input": talk})).json()
         assert compacted["object"] == "response.compaction"
         second, _ = await Client(socket).respond(*compacted["output"], user("Weather?"), tools=[], store=False)
         assert texts(second) == ["It is cold."] and second["tools"] == []
-        assert "They spoke of Oslo." in said(site)[-2][1]
+        assert "They spoke of Oslo." in asked(site)[-2][1]
 
 
 async def test_websocket_generate_false():
@@ -150,4 +143,4 @@ async def test_websocket_generate_false():
             "completed", [], COUNTS["prompt_tokens"],
         )  # fmt: skip
         second, _ = await Client(socket).respond(user("Hello."), previous_response_id=first["id"], store=False)
-        assert texts(second) == ["Hello."] and said(site) == [("user", "I am Ann."), ("user", "Hello.")]
+        assert texts(second) == ["Hello."] and asked(site) == [("user", "I am Ann."), ("user", "Hello.")]

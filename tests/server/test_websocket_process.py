@@ -1,4 +1,4 @@
-"""WebSocket connections of a gateway that is a process of its own: what its server is told of them."""
+"""Test WebSocket connections of a gateway process: the size limit of messages, and pings."""
 
 import asyncio
 import json
@@ -8,8 +8,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from support.gateway_process import process
-from support.upstream import HANG, HELLO, SOON, Upstream, chunk, head
-from support.websocket import Socket, texts
+from support.upstream import HANG, HELLO, Upstream, chunk, head
+from support.websocket import PATIENCE, Socket, texts
 
 HANDSHAKE = (
     b"GET /v1/responses HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-version: 13\r\n"
@@ -22,10 +22,10 @@ def address(client):
     return f"ws://127.0.0.1:{client.base_url.port}/v1/responses"
 
 
-async def test_a_message_may_be_as_large_as_a_body(tmp_path, store_url):
+async def test_websocket_message_may_be_as_large_as_a_body(tmp_path, store_url):
     limits = {"limits": {"body_bytes": 20_000}}
     async with (
-        asyncio.timeout(30),
+        asyncio.timeout(60),
         Upstream([HELLO, [head(), chunk("Hel"), HANG]], ()).serving() as upstream,
         process(upstream.url, store_url, tmp_path, **limits) as (_, client),
         connect(address(client)) as ws,
@@ -36,7 +36,7 @@ async def test_a_message_may_be_as_large_as_a_body(tmp_path, store_url):
         await socket.create()
         await socket.until("response.output_text.delta")
         await ws.send(json.dumps({"type": "response.create", "input": "x" * 20_000}))
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(PATIENCE):
             await upstream.gone.wait()
         with pytest.raises(ConnectionClosed) as info:
             await socket.events()
@@ -44,11 +44,11 @@ async def test_a_message_may_be_as_large_as_a_body(tmp_path, store_url):
 
 
 @pytest.mark.parametrize("seconds", [0.05, 0])
-async def test_a_connection_is_kept_alive(seconds, tmp_path):
+async def test_websocket_ping_follows_keepalive_seconds(seconds, tmp_path):
     stream = {"stream": {"keepalive_seconds": seconds}}
     store = f"sqlite:///{tmp_path}/gateway.db"
     async with (
-        asyncio.timeout(30),
+        asyncio.timeout(60),
         Upstream([HELLO], ()).serving() as upstream,
         process(upstream.url, store, tmp_path, **stream) as (_, client),
     ):

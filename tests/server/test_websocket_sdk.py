@@ -1,6 +1,6 @@
-"""The official SDK over a WebSocket, sync and async, against a running gateway.
+"""Test the official SDK over a WebSocket, sync and async, against a running gateway.
 
-Each story is told once, in terms of a `connection` whose calls may have to be awaited.
+Each scenario is written once, for a `connection` whose calls may have to be awaited.
 """
 
 import asyncio
@@ -30,8 +30,8 @@ LIMITS = ResponsesWebSocketLimits(
 )  # fmt: skip
 
 
-async def heard(connection):
-    """The events up to the end of a response, or an error."""
+async def events_of(connection):
+    """Return the events up to the end of a response, or an error."""
     events = []
     while not events or events[-1].type not in ("response.completed", "response.failed", "error"):
         events.append(await settled(connection.recv()))
@@ -41,17 +41,17 @@ async def heard(connection):
 async def turns(connection):
     create = partial(connection.response.create, model="m", store=False)
     await settled(create(input="Hi"))
-    *events, end = await heard(connection)
+    *events, end = await events_of(connection)
     assert isinstance(end.response, Response) and end.response.output_text == "Hello"
     assert [event.delta for event in events if event.type == "response.output_text.delta"] == ["Hel", "lo"]
     await settled(create(input="And?", previous_response_id=end.response.id))
-    second = (await heard(connection))[-1].response
+    second = (await events_of(connection))[-1].response
     assert (second.output_text, second.previous_response_id) == ("Hello", end.response.id)
     await settled(create(input="And?", previous_response_id="resp_1"))
-    (error,) = await heard(connection)
+    (error,) = await events_of(connection)
     assert (error.status, error.error.code) == (400, "previous_response_not_found")
     await settled(create(input="Hi", stream=True, generate=False))
-    warm = (await heard(connection))[-1].response
+    warm = (await events_of(connection))[-1].response
     assert (warm.status, warm.output, warm.usage.input_tokens) == ("completed", [], 7)
 
 
@@ -59,11 +59,11 @@ async def lanes(connection):
     create = partial(connection.response.create, model="m", store=False)
     for lane in ("a", "b"):
         await settled(create(input=lane, stream_id=lane))
-    events = await heard(connection) + await heard(connection)
+    events = await events_of(connection) + await events_of(connection)
     assert {event.stream_id for event in events} == {"a", "b"}
     first = next(event.response for event in events if event.type == "response.completed" and event.stream_id == "a")
     await settled(create(input="And?", previous_response_id=first.id, stream_id="c"))
-    assert {event.stream_id for event in await heard(connection)} == {"c"}
+    assert {event.stream_id for event in await events_of(connection)} == {"c"}
 
 
 async def steering(connection):
@@ -81,7 +81,7 @@ def options(site):
 
 
 @pytest.mark.parametrize("story", STORIES)
-async def test_the_async_client(story):
+async def test_websocket_sdk_async_client_gets_responses_lanes_and_errors(story):
     async with (
         listening(HELLO, auth=KEYS) as site,
         openai.AsyncOpenAI(**options(site)) as client,
@@ -91,12 +91,12 @@ async def test_the_async_client(story):
 
 
 @pytest.mark.parametrize("story", STORIES)
-async def test_the_sync_client(story):
+async def test_websocket_sdk_sync_client_gets_responses_lanes_and_errors(story):
     async with listening(HELLO, auth=KEYS) as site:
-        await asyncio.to_thread(_told, STORIES[story], options(site))
+        await asyncio.to_thread(_run, STORIES[story], options(site))
 
 
-def _told(story, options):
+def _run(story, options):
     with openai.OpenAI(**options) as client, client.responses.connect(**SYNC) as connection:
         asyncio.run(story(connection))
 
@@ -104,7 +104,7 @@ def _told(story, options):
 ASKED = {"type": "response.create", "model": "m", "store": False, "input": "Hi"}
 
 
-async def test_lanes_of_a_session_of_the_async_client():
+async def test_websocket_sdk_async_session_runs_lanes():
     broken = [head(), chunk("Hel"), CLOSE]
     async with (
         listening(HELLO, HELLO, broken, HELLO, auth=KEYS) as site,
@@ -138,12 +138,12 @@ def _in_lanes(options):
         return [lane.get_final_response(timeout=10).output_text for lane in lanes]
 
 
-async def test_lanes_of_a_session_of_the_sync_client():
+async def test_websocket_sdk_sync_session_runs_lanes():
     async with listening(HELLO, auth=KEYS) as site:
         assert await asyncio.to_thread(_in_lanes, options(site)) == ["Hello"] * 2
 
 
-async def test_a_wrong_key_is_told_at_the_door():
+async def test_websocket_sdk_wrong_key_is_401_at_the_handshake():
     async with (
         listening(HELLO, auth=KEYS) as site,
         openai.AsyncOpenAI(**{**options(site), "api_key": "wrong"}) as client,
