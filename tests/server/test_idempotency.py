@@ -1,19 +1,22 @@
-"""Idempotency-Key: what is sent twice is asked once, and both get the same bytes."""
+"""Test the Idempotency-Key header: a repeated request gets the stored response."""
 
 import asyncio
 import json
 import sqlite3
 import time
-from contextlib import suppress
+from contextlib import asynccontextmanager
 
 import pytest
+from sqlalchemy import select
 
 from gateway.server.idempotency import Key
 from gateway.store import Database, keys
 from gateway.store.records import Begun
-from support.app import HELLO_MESSAGES, gateway, listening, overheard, problem
+from gateway.store.tables import keys as all_keys
+from support.app import HELLO_MESSAGES, bearer, gateway, listening, overheard, problem
 from support.sse import text_of
 from support.upstream import CLOSE, DONE, END, HANG, HELLO, chunk, head, said, whole
+from support.wait import until
 
 KEY = {"idempotency-key": "6f1c8a52-2f0e-4c7e-9a53-1b6f3c1f5b7e"}
 BAD = "invalid_request_error"
@@ -21,7 +24,7 @@ NOWHERE = {"url": "postgresql://postgres@/gateway?host=/nowhere"}
 HI, HO = whole(said("Hi")), whole(said("Ho"))
 
 
-def same(first, again):
+def assert_replayed(first, again):
     assert (again.status_code, again.content) == (first.status_code, first.content)
     assert again.headers["content-type"] == first.headers["content-type"]
     assert again.headers["idempotent-replayed"] == "true" and "idempotent-replayed" not in first.headers
@@ -30,17 +33,17 @@ def same(first, again):
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("api", ["chat", "respond"])
-async def test_what_is_sent_twice_is_asked_once(api, stream):
+async def test_idempotency_key_replays_the_first_response(api, stream):
     async with gateway(HELLO if stream else HI, HO) as site:
         ask = getattr(site, api)
         first = await ask(headers=KEY, stream=stream)
-        same(first, await ask(headers=KEY, stream=stream))
+        assert_replayed(first, await ask(headers=KEY, stream=stream))
         assert first.status_code == 200 and len(site.upstream.posts) == 1
         other = await ask(headers={"idempotency-key": "another"})
         assert "Ho" in other.text and "idempotent-replayed" not in other.headers
 
 
-async def test_without_a_key_it_is_asked_each_time():
+async def test_idempotency_key_absent_or_empty_sends_each_request_upstream():
     async with gateway(HI, HO, store=NOWHERE) as site:
         for headers in ({}, {"idempotency-key": ""}):
             assert "x-gateway-warnings" not in (await site.chat(headers=headers)).headers
@@ -48,7 +51,7 @@ async def test_without_a_key_it_is_asked_each_time():
 
 
 @pytest.mark.parametrize("api", ["chat", "respond"])
-async def test_a_key_is_for_one_request(api):
+async def test_idempotency_key_is_refused_for_a_different_request(api):
     async with gateway(HI) as site:
         await site.chat(headers=KEY, temperature=0)
         other = await getattr(site, api)(headers=KEY)
@@ -57,7 +60,7 @@ async def test_a_key_is_for_one_request(api):
         assert len(site.upstream.posts) == 1
 
 
-async def test_an_api_is_a_part_of_the_request():
+async def test_idempotency_key_is_refused_for_the_same_body_at_another_api():
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "a"}], "input": "a"}).encode()
     async with gateway(HI) as site:
         assert (await site.chat(body, headers=KEY)).status_code == 200
@@ -65,8 +68,8 @@ async def test_an_api_is_a_part_of_the_request():
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_who_has_all_of_it_gets_it_again(stream):
-    """A client that sends it once more while it hears the end."""
+async def test_idempotency_key_replays_as_soon_as_the_last_byte_is_sent(stream):
+    """Repeat the request while the last message of the response is being sent."""
     async with gateway(HELLO if stream else HI) as site:
         ends, again = [], []
 
@@ -78,18 +81,18 @@ async def test_who_has_all_of_it_gets_it_again(stream):
         body = json.dumps({"model": "m", "messages": HELLO_MESSAGES, "stream": stream}).encode()
         first = await overheard(site, take, body, KEY)
         assert len(ends) == 1
-        same(first, again[0])
+        assert_replayed(first, again[0])
 
 
-async def test_a_key_that_is_too_long():
+async def test_idempotency_key_over_255_characters_is_refused():
     async with gateway(HI) as site:
         assert (await site.chat(headers={"idempotency-key": "k" * 255})).status_code == 200
         long = await site.chat(headers={"idempotency-key": "k" * 256})
         assert problem(long) == (400, BAD, "string_above_max_length", None)
 
 
-async def test_tenants_have_keys_of_their_own():
-    ann, bob = ({"authorization": f"Bearer {name}-{'k' * 20}", **KEY} for name in ("ann", "bob"))
+async def test_idempotency_key_is_separate_for_each_tenant():
+    ann, bob = ({**bearer(f"{name}-{'k' * 20}"), **KEY} for name in ("ann", "bob"))
     keys = {"keys": [{"name": name, "key": f"{name}-{'k' * 20}"} for name in ("ann", "bob")]}
     async with gateway(HI, HO, auth=keys) as site:
         assert "Hi" in (await site.chat(headers=ann)).text
@@ -98,7 +101,7 @@ async def test_tenants_have_keys_of_their_own():
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_while_it_is_answered_it_is_not_asked_again(stream):
+async def test_idempotency_key_in_use_answers_409_with_retry_after(stream):
     go_on = asyncio.Event()
     begun = [head(), chunk("Hi")] if stream else [head(type="application/json"), json.dumps(said("Hi")).encode()[:20]]
     rest = [chunk(finish="stop"), DONE, END] if stream else [json.dumps(said("Hi")).encode()[20:], END]
@@ -109,19 +112,19 @@ async def test_while_it_is_answered_it_is_not_asked_again(stream):
         assert problem(again) == (409, BAD, "idempotency_key_in_use", None)
         assert again.headers["retry-after"] == "1"
         go_on.set()
-        same(await first, await site.chat(headers=KEY, stream=stream))
+        assert_replayed(await first, await site.chat(headers=KEY, stream=stream))
         assert len(site.upstream.posts) == 1
 
 
-async def test_of_many_at_once_one_is_asked(store_url):
-    """By two gateways on one store."""
+async def test_idempotency_key_sends_one_of_many_simultaneous_requests(store_url):
+    """Send the requests to two gateways on one store."""
     where = {"url": store_url}
     async with gateway(HI, store=where) as one, gateway(HI, store=where) as other:
         answers = await asyncio.gather(*(site.chat(headers=KEY) for site in (one, other) * 5))
         assert {answer.status_code for answer in answers} <= {200, 409}
-        told = {answer.content for answer in answers if answer.status_code == 200}
+        bodies = {answer.content for answer in answers if answer.status_code == 200}
         again = await other.chat(headers=KEY)
-        assert told == {again.content} and again.headers["idempotent-replayed"] == "true"
+        assert bodies == {again.content} and again.headers["idempotent-replayed"] == "true"
         assert len(one.upstream.posts) + len(other.upstream.posts) == 1
 
 
@@ -135,26 +138,26 @@ async def test_of_many_at_once_one_is_asked(store_url):
         ([CLOSE], 502),
     ],
 )
-async def test_after_a_failure_it_is_tried_again(failing, status, stream):
+async def test_idempotency_key_is_free_after_an_upstream_failure(failing, status, stream):
     async with gateway(failing, HELLO if stream else HI) as site:
         assert (await site.chat(headers=KEY, stream=stream)).status_code == status
         first = await site.chat(headers=KEY, stream=stream)
         assert first.status_code == 200
-        same(first, await site.chat(headers=KEY, stream=stream))
+        assert_replayed(first, await site.chat(headers=KEY, stream=stream))
         assert len(site.upstream.posts) == 2
 
 
 @pytest.mark.parametrize("api", ["chat", "respond"])
-async def test_after_a_stream_that_failed_as_well(api):
+async def test_idempotency_key_is_free_after_a_stream_that_breaks_off(api):
     async with gateway([head(), chunk("Hel"), CLOSE], HELLO) as site:
         ask = getattr(site, api)
         assert "upstream_lost" in (await ask(headers=KEY, stream=True)).text
         first = await ask(headers=KEY, stream=True)
         assert "upstream_lost" not in first.text
-        same(first, await ask(headers=KEY, stream=True))
+        assert_replayed(first, await ask(headers=KEY, stream=True))
 
 
-async def test_what_is_wrong_with_a_request_is_not_kept():
+async def test_idempotency_key_does_not_keep_an_invalid_request_error():
     async with gateway(HI) as site:
         for _ in range(2):
             answer = await site.chat(headers=KEY, temperature="hot")
@@ -162,7 +165,7 @@ async def test_what_is_wrong_with_a_request_is_not_kept():
         assert (await site.chat(headers=KEY)).status_code == 200
 
 
-async def test_a_client_that_leaves_leaves_nothing_behind():
+async def test_idempotency_key_is_free_after_the_client_disconnects():
     async with listening([head(), chunk("Hel"), HANG], HELLO) as site:
         body = json.dumps({"model": "m", "messages": HELLO_MESSAGES, "stream": True}).encode()
         async with site.client.stream("POST", "/v1/chat/completions", content=body, headers=KEY) as answer:
@@ -170,14 +173,18 @@ async def test_a_client_that_leaves_leaves_nothing_behind():
             while "Hel" not in seen:
                 seen += await anext(texts)
         await site.upstream.gone.wait()
-        async with asyncio.timeout(5):
-            while (answer := await site.chat(body, headers=KEY)).status_code == 409:  # noqa: ASYNC110 - nothing tells when
-                await asyncio.sleep(0.01)
-        assert text_of(answer.text) == "Hi" and "idempotent-replayed" not in answer.headers
+        answers = []
+
+        async def is_free():
+            answers.append(await site.chat(body, headers=KEY))
+            return answers[-1].status_code != 409
+
+        await until(is_free)
+        assert text_of(answers[-1].text) == "Hi" and "idempotent-replayed" not in answers[-1].headers
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_an_answer_that_is_too_large_is_not_kept(stream):
+async def test_idempotency_key_does_not_keep_a_response_over_8_mib(stream):
     text = "a" * (1 << 20)
     large = [head(), *[chunk(text)] * 9, chunk(finish="stop"), DONE, END] if stream else whole(said(text * 8))
     limits = {"frame_bytes": 16 << 20}
@@ -188,7 +195,7 @@ async def test_an_answer_that_is_too_large_is_not_kept(stream):
         assert len(again.content) < 1000 and "idempotent-replayed" not in again.headers
 
 
-async def test_a_store_that_fails_has_no_effect_but_a_warning(caplog):
+async def test_idempotency_key_without_a_store_adds_only_a_warning(caplog):
     async with gateway(HI, HELLO, HI, store=NOWHERE) as site:
         answer = await site.chat(headers=KEY)
         assert "Hi" in answer.text and answer.headers["x-gateway-warnings"] == "dropped:idempotency_key"
@@ -196,11 +203,11 @@ async def test_a_store_that_fails_has_no_effect_but_a_warning(caplog):
         assert text_of(answer.text) == "Hi"
         assert answer.headers["x-gateway-warnings"] == "forwarded:top_k, dropped:idempotency_key"
         assert len(site.upstream.posts) == 2
-    told = [record.getMessage().partition(":")[0] for record in caplog.records if record.name == "gateway"]
-    assert told == ["an idempotency key could not be looked up"] * 2
+    logged = [record.getMessage().partition(":")[0] for record in caplog.records if record.name == "gateway"]
+    assert logged == ["an idempotency key could not be looked up"] * 2
 
 
-async def test_a_store_that_fails_in_between_is_no_failure(tmp_path, caplog):
+async def test_idempotency_key_store_failure_does_not_end_the_response(tmp_path, caplog):
     go_on, path = asyncio.Event(), tmp_path / "gateway.db"
     async with gateway(
         [head(), chunk("Hi"), go_on, chunk(finish="stop"), DONE, END], store={"url": f"sqlite:///{path}"}
@@ -215,7 +222,7 @@ async def test_a_store_that_fails_in_between_is_no_failure(tmp_path, caplog):
     assert "an answer could not be kept for its idempotency key" in caplog.text
 
 
-async def test_a_server_that_gives_a_request_up_frees_its_key():
+async def test_idempotency_key_is_free_after_the_server_cancels_the_request():
     async with gateway([HANG], HI) as site:
         first = asyncio.create_task(site.chat(headers=KEY))
         await site.upstream.arrived.wait()
@@ -224,32 +231,59 @@ async def test_a_server_that_gives_a_request_up_frees_its_key():
         assert (await site.chat(headers=KEY)).status_code == 200
 
 
-async def held(key, seconds):
-    """Hold a key for so long."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await key.hold(0.01)
+@asynccontextmanager
+async def holding(key):
+    """Renew the lease of a key every 0.01 s in this block."""
+    task = asyncio.create_task(key.hold(0.01))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait((task,))
 
 
-async def test_a_key_is_held_for_as_long_as_it_takes(store):
-    first, second = (Key(store, "", "k", "digest", holder) for holder in ("one", "two"))
+async def lease_end(store):
+    """Return the second at which the lease of the only key ends."""
+    async with store.reading() as db:
+        return await db.scalar(select(all_keys.c.held_until))
+
+
+async def begin_old(store):
+    """Store a key whose lease ends in a second; return that time."""
     async with store.writing() as db:
         assert await keys.begin(db, "", "k", "digest", "one", int(time.time()) - 59) is Begun.NEW
-    await held(first, 0.2)
+    return await lease_end(store)
+
+
+async def assert_renewed(store, before):
+    """Assert that another holder cannot begin just before the end of the renewed lease."""
+    after = await lease_end(store)
+    assert after > before
     async with store.writing() as db:
-        assert await keys.begin(db, "", "k", "digest", "two", int(time.time()) + 30) is Begun.RUNNING
+        assert await keys.begin(db, "", "k", "digest", "two", after - 1) is Begun.RUNNING
+
+
+async def test_idempotency_key_lease_is_renewed_until_the_response_ends(store):
+    first, second = (Key(store, "", "k", "digest", holder) for holder in ("one", "two"))
+    before = await begin_old(store)
+    async with holding(first):
+        await until(lambda: renewed(store, before))
+    await assert_renewed(store, before)
     await first.end(None)
     assert await second.begin() is Begun.NEW
 
 
-async def test_a_key_that_cannot_be_held_for_a_moment_is_tried_again(tmp_path):
-    store = Database(f"sqlite:///{tmp_path}/later/gateway.db")
-    key = Key(store, "", "k", "digest", "one")
-    await held(key, 0.05)
-    (tmp_path / "later").mkdir()
-    async with store.writing() as db:
-        await keys.begin(db, "", "k", "digest", "one", int(time.time()) - 59)
-    await held(key, 0.2)
-    async with store.writing() as db:
-        assert await keys.begin(db, "", "k", "digest", "two", int(time.time()) + 30) is Begun.RUNNING
+async def renewed(store, before):
+    return await lease_end(store) > before
+
+
+async def test_idempotency_key_lease_renewal_is_retried_after_a_store_failure(tmp_path):
+    failures = []
+    store = Database(f"sqlite:///{tmp_path}/later/gateway.db", lambda: failures.append(True))
+    async with holding(Key(store, "", "k", "digest", "one")):
+        await until(lambda: bool(failures))
+        (tmp_path / "later").mkdir()
+        before = await begin_old(store)
+        await until(lambda: renewed(store, before))
+    await assert_renewed(store, before)
     await store.close()

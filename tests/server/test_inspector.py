@@ -1,4 +1,4 @@
-"""The inspector: who sees which requests, step by step, and what they would be in another format."""
+"""Test the inspector: who may see which requests, their entries, and their replay in another format."""
 
 import asyncio
 import json
@@ -8,8 +8,9 @@ import pytest
 
 from gateway.recording import Asked, Read, Recording, Wrote, read
 from gateway.server.console import exchanges, replaying
-from support.app import gateway, listening, problem
+from support.app import bearer, gateway, listening, problem
 from support.upstream import HELLO, KEY, chunk, head, stream, whole
+from support.wait import until
 
 LIST = "/admin/exchanges"
 ON = {"inspector": {"enabled": True}}
@@ -17,14 +18,14 @@ KEYS = [
     {"name": "ann", "key": "ann-key"},
     {"name": "eve", "key": "eve-key", "scopes": ["inference", "admin"]},
 ]
-EVE = {"authorization": "Bearer eve-key"}
+EVE = bearer("eve-key")
 CALLING = stream(
     chunk('<tool_call>\n{"name": "f", "argu'), chunk('ments": {"a": 1}}\n</tool_call>'), chunk(finish="stop")
 )
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
 
 
-async def look(site, path="", **query):
+async def get_json(site, path="", **query):
     answer = await site.client.get(f"{LIST}{path}", params=query)
     assert answer.status_code == 200, answer.text
     assert answer.headers["cache-control"] == "no-store"
@@ -32,7 +33,7 @@ async def look(site, path="", **query):
 
 
 async def ids(site, **query):
-    return [one["id"] for one in (await look(site, **query))["exchanges"]]
+    return [one["id"] for one in (await get_json(site, **query))["exchanges"]]
 
 
 async def ask(site, id, **more):
@@ -42,7 +43,7 @@ async def ask(site, id, **more):
 # Who sees it
 
 
-async def test_there_is_none_unless_it_is_enabled():
+async def test_inspector_is_absent_unless_enabled():
     async with gateway(HELLO) as site:
         await ask(site, "one")
         for path in (LIST, f"{LIST}/one", f"{LIST}/one/entries", f"{LIST}/one/recording", "/inspector"):
@@ -51,18 +52,18 @@ async def test_there_is_none_unless_it_is_enabled():
 
 
 @pytest.mark.parametrize("path", ["", "/one", "/one/entries", "/one/recording", "/one/replay"])
-async def test_it_takes_a_key_of_the_scope_admin(path):
+async def test_inspector_requires_a_key_with_the_admin_scope(path):
     async with gateway(HELLO, auth={"keys": KEYS}, **ON) as site:
         await site.chat(headers={**EVE, "x-request-id": "one"})
         method = "POST" if path.endswith("replay") else "GET"
-        for headers, status in (({}, 401), ({"authorization": "Bearer ann-key"}, 403)):
+        for headers, status in (({}, 401), (bearer("ann-key"), 403)):
             answer = await site.client.request(method, f"{LIST}{path}", headers=headers, json={"format": "auto"})
             assert problem(answer)[0] == status
         if method == "GET":
             assert (await site.client.get(f"{LIST}{path}", headers=EVE)).status_code == 200
 
 
-async def test_the_page_has_nothing_in_it_and_is_there_for_everybody():
+async def test_inspector_page_is_static_and_public():
     async with gateway(HELLO, auth={"keys": KEYS}, **ON) as site:
         before = (await site.client.get("/inspector")).text
         await site.chat(headers={**EVE, "x-request-id": "of-a-request"})
@@ -74,7 +75,7 @@ async def test_the_page_has_nothing_in_it_and_is_there_for_everybody():
 # The list
 
 
-async def test_what_goes_on_comes_first_then_what_is_new():
+async def test_inspector_list_has_live_requests_first_then_the_newest():
     go = asyncio.Event()
     script = [head(), chunk("Hi"), go, *HELLO[1:]]
     async with listening(script, HELLO, **ON) as site:
@@ -89,7 +90,7 @@ async def test_what_goes_on_comes_first_then_what_is_new():
         assert await ids(site, status="live") == []
 
 
-async def test_it_can_be_filtered():
+async def test_inspector_list_filters_by_model_status_and_code():
     more = {"other": {"backends": ["up"]}}
     async with gateway(HELLO, HELLO, whole("no", 500), more_models=more, **ON) as site:
         await ask(site, "noted", surprise=1)
@@ -103,11 +104,11 @@ async def test_it_can_be_filtered():
         assert await ids(site, code="dropped") == []
 
 
-async def test_one_is_told_of_as_it_is_known():
+async def test_inspector_shows_the_record_of_a_request():
     async with gateway(HELLO, **ON) as site:
         await ask(site, "one", surprise=1)
-        (one,) = (await look(site))["exchanges"]
-        known = await look(site, "/one")
+        (one,) = (await get_json(site))["exchanges"]
+        known = await get_json(site, "/one")
     assert (one["endpoint"], one["model"], one["backend"]) == ("/v1/chat/completions", "m", "up")
     assert (one["live"], one["status"], one["error"], one["cut"]) == (False, 200, None, False)
     assert one["ledger"] == ["forwarded:surprise"] and one["output_tokens"] == 2
@@ -119,29 +120,29 @@ async def test_one_is_told_of_as_it_is_known():
     assert known["line"]["sent_bytes"] > 0 and known["reason"]
 
 
-async def test_what_never_got_to_a_model_is_there_too():
+async def test_inspector_shows_a_request_of_an_unknown_model():
     async with gateway(HELLO, **ON) as site:
         await ask(site, "none", model="nobody-has-it")
-        known = await look(site, "/none")
+        known = await get_json(site, "/none")
     assert (known["status"], known["error"], known["model"], known["first_byte"]) == (404, "model_not_found", "", None)
     assert "nobody-has-it" in known["message"]
 
 
-async def test_what_has_no_entry_yet_is_not_listed_and_can_be_asked_for():
+async def test_inspector_list_omits_a_recording_without_entries():
     async with gateway(HELLO, **ON) as site:
         site.app.state.telemetry.recorder.recent.append(Recording("empty", "", 1))
         assert await ids(site) == []
-        assert (await look(site, "/empty/entries"))["entries"] == []
+        assert (await get_json(site, "/empty/entries"))["entries"] == []
 
 
-async def test_of_one_id_the_newest_is_meant_unless_its_start_is_named():
+async def test_inspector_picks_the_newest_of_equal_ids_or_the_given_start():
     async with gateway(HELLO, **ON) as site:
         await ask(site, "a/b", model="m")
         await ask(site, "a/b", model="nobody-has-it")
         recent = site.app.state.telemetry.recorder.recent
         recent[0].started = "earlier"
-        assert (await look(site, "/a%2Fb"))["status"] == 404
-        assert (await look(site, "/a%2Fb", started="earlier"))["status"] == 200
+        assert (await get_json(site, "/a%2Fb"))["status"] == 404
+        assert (await get_json(site, "/a%2Fb", started="earlier"))["status"] == 200
         for path in ("/a%2Fc", "/a%2Fb?started=never"):
             assert problem(await site.client.get(f"{LIST}{path}"))[0] == 404
 
@@ -149,46 +150,55 @@ async def test_of_one_id_the_newest_is_meant_unless_its_start_is_named():
 # Entries
 
 
-async def test_a_stream_is_followed_page_by_page(monkeypatch):
+async def test_inspector_entries_of_a_stream_are_read_page_by_page(monkeypatch):
     monkeypatch.setattr(exchanges, "_ENTRIES", 3)
     go = asyncio.Event()
     script = [head(), chunk("Hi"), go, chunk(finish="stop"), *stream()[1:]]
     async with listening(script, **ON) as site:
         asking = asyncio.create_task(ask(site, "one", stream=True))
+        await until(lambda: ids(site), ["one"])
         kinds, after = [], -1
-        while "wrote" not in kinds:
-            page = await look(site, "/one/entries", after=after) if await ids(site) else {"entries": []}
-            kinds += [one["kind"] for one in page["entries"]]
+
+        async def next_page():
+            nonlocal after
+            page = await get_json(site, "/one/entries", after=after)
+            kinds.extend(entry["kind"] for entry in page["entries"])
             after += len(page["entries"])
+            return page
+
+        async def has_written():
+            page = await next_page()
+            return "wrote" in kinds and (page["over"], page["more"])
+
+        assert await until(has_written, (False, False))
         assert kinds == ["asked", "prepared", "put", "answered", "read", "began", "wrote"]
-        assert not page["over"] and not page["more"]
         go.set()
         await asking
-        first = await look(site, "/one/entries")
+        first = await get_json(site, "/one/entries")
         assert first["more"] and first["over"] and len(first["entries"]) == 3
-        while (page := await look(site, "/one/entries", after=after))["entries"]:
+        while (page := await get_json(site, "/one/entries", after=after))["entries"]:
             kinds += [one["kind"] for one in page["entries"]]
             after = page["entries"][-1]["n"]
         assert kinds[-1] == "over" and page == {"entries": [], "more": False, "over": True}
 
 
-async def test_what_is_said_is_in_them_and_what_is_secret_is_not():
+async def test_inspector_entries_contain_content_but_no_secrets():
     more = {"type": "mcp", "server_label": "s", "server_url": "http://u:pass-1@h", "headers": {"x": "secret-1"}}
     backend = {"api_key": KEY}
     async with gateway(whole({"error": f"no {KEY}"}, 500), HELLO, backend=backend, **ON) as site:
         body = {"model": "m", "input": "my words", "tools": [more]}
         await site.client.post("/v1/responses", json=body, headers={"x-request-id": "one", "authorization": "mine-1"})
-        text = json.dumps(await look(site, "/one/entries"))
+        text = json.dumps(await get_json(site, "/one/entries"))
     assert "my words" in text and "no ****" in text
     for secret in (KEY, "pass-1", "secret-1", "mine-1"):
         assert secret not in text
 
 
 @pytest.mark.parametrize("after", ["", "x", "-7"])
-async def test_a_number_that_is_none_is_the_beginning(after):
+async def test_inspector_entries_begin_at_zero_for_an_invalid_after(after):
     async with gateway(HELLO, **ON) as site:
         await ask(site, "one")
-        assert (await look(site, "/one/entries", after=after))["entries"][0]["n"] == 0
+        assert (await get_json(site, "/one/entries", after=after))["entries"][0]["n"] == 0
 
 
 def recording_of(*sizes):
@@ -200,7 +210,7 @@ def recording_of(*sizes):
     return made
 
 
-def test_what_a_page_has_is_bounded(monkeypatch):
+def test_inspector_page_of_entries_is_bounded_in_bytes(monkeypatch):
     monkeypatch.setattr(exchanges, "_LONGEST", 10)
     monkeypatch.setattr(exchanges, "_BYTES", 20)
     page = exchanges.page(recording_of(11, 10, 1), -1, ())
@@ -215,7 +225,7 @@ def test_what_a_page_has_is_bounded(monkeypatch):
 
 
 @pytest.mark.parametrize("content", [True, False])
-async def test_it_can_be_had_as_a_recording_with_the_contents_if_files_may_have_them(content):
+async def test_inspector_recording_has_content_only_if_configured(content):
     async with gateway(HELLO, recording={"content": content}, **ON) as site:
         await site.client.post(
             "/v1/responses", json={"model": "m", "input": "my words"}, headers={"x-request-id": "one"}
@@ -233,7 +243,7 @@ async def replay(site, id, **body):
     return await site.client.post(f"{LIST}/{id}/replay", json=body)
 
 
-async def test_it_can_be_replayed_in_another_format():
+async def test_inspector_replays_a_request_in_another_format():
     async with gateway(CALLING, model={"backends": ["up"], "format": "hermes_json"}, **ON) as site:
         await ask(site, "one", stream=True, tools=TOOLS)
         same, other = [(await replay(site, "one", format=format)).json() for format in ("hermes_json", "llama3_json")]
@@ -241,7 +251,7 @@ async def test_it_can_be_replayed_in_another_format():
     assert not other["same"] and other["report"].startswith("differs\n") and "+" in other["report"]
 
 
-async def test_what_cannot_be_replayed_says_why():
+async def test_inspector_replay_reports_why_it_is_impossible():
     async with gateway(HELLO, **ON) as site:
         await ask(site, "none", model="nobody-has-it")
         report = (await replay(site, "none", format="auto")).json()
@@ -252,13 +262,13 @@ async def test_what_cannot_be_replayed_says_why():
         assert "not over" in (await replay(site, "none", format="auto")).json()["error"]["message"]
 
 
-async def test_a_replay_that_takes_too_long_is_ended(monkeypatch, tmp_path):
+async def test_inspector_replay_ends_at_its_timeout(monkeypatch, tmp_path):
     monkeypatch.setattr(replaying, "_SECONDS", 0)
     assert (await replaying.Replays().replay(b"", "auto")) == replaying.Replayed(
         False, "It takes longer than 0 seconds."
     )
 
 
-async def test_a_replay_that_says_nothing_is_none(monkeypatch):
+async def test_inspector_replay_without_output_reports_a_failure(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     assert (await replaying.Replays().replay(b"", "auto")).report == "It cannot be replayed."

@@ -1,9 +1,10 @@
-"""Jobs from within: what followers get, how logs are written, and jobs whose process is gone or late."""
+"""Test jobs within a process: what subscribers get, how logs are written, and jobs of dead processes."""
 
 import asyncio
 import itertools
 import logging
 import re
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from sqlalchemy import event, select, text, update
 
 from gateway.endpoints.responses import log
 from gateway.server.jobs.following import follow
+from gateway.server.jobs.lease import Lease
 from gateway.server.jobs.scribe import Lost, Scribe
 from gateway.server.jobs.tail import Tail
 from gateway.store import Database, logs, responses
@@ -35,12 +37,13 @@ from support.jobs import (
     stopping,
     where,
 )
+from support.metrics import scrape
 from support.responses_events import checked
 from support.sse import events
 from support.upstream import DONE, END, HANG, HELLO, chunk, head
-from support.wait import until
+from support.wait import DEADLINE, until
 
-LISTS = {"backend": {"kind": "llamacpp"}, "model": {"format": "auto"}}  # its server is asked for a template first
+LISTS = {"backend": {"kind": "llamacpp"}, "model": {"format": "auto"}}  # the backend is asked for its template first
 
 
 # Followers
@@ -49,7 +52,7 @@ _IDS = itertools.count()
 
 
 def row_of(first, sizes):
-    """A row of events of these sizes, with a comment before each that is even."""
+    """Return a row of events of these sizes; an even one has a comment before it."""
     data = b""
     for number, size in enumerate(sizes, first):
         comment = b": gateway-warnings x\n\n" if size % 2 == 0 else b""
@@ -57,7 +60,7 @@ def row_of(first, sizes):
     return Row(first, first + len(sizes) - 1, data)
 
 
-def written(sizes_of_rows):
+def rows_of(sizes_of_rows):
     said, first = [], 0
     for sizes in sizes_of_rows:
         said.append(row_of(first, sizes))
@@ -65,13 +68,13 @@ def written(sizes_of_rows):
     return said
 
 
-def behind(said, after):
-    """What a follower has to get that has the events up to this one."""
+def bytes_after(said, after):
+    """Return the bytes that a subscriber gets whose last event is `after`."""
     return b"".join(per_event(b"".join(row.data for row in said))[after + 1 :])
 
 
 class Log:
-    """The log of a response in a store, and its tail, to which rows are added as they are stored."""
+    """The log of a response in a store, and its tail; `add` extends both."""
 
     def __init__(self, store, known=()):
         self.store, self.id, self._known = store, f"resp_{next(_IDS)}", known
@@ -89,12 +92,12 @@ class Log:
         self.tail.add(row)
 
     async def follow(self, after):
-        """All that a follower gets."""
+        """Return all that a subscriber gets."""
         return await Reader().read(self, after)
 
 
 class Reader:
-    """A follower that waits for so many steps of the loop before each piece."""
+    """A subscriber that waits for so many steps of the event loop before each piece."""
 
     def __init__(self, steps=()):
         self.got, self._steps = b"", iter(steps)
@@ -115,13 +118,13 @@ FOLLOWERS = st.lists(
 
 @given(SIZES, SIZES, FOLLOWERS, st.integers(0, 400), st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_a_follower_gets_each_event_behind_its_own_once(tmp_path_factory, known, sizes, followers, most, whole):
-    """`known`: rows from before; `followers`: when each comes, what it has, and how slow it is; `most`: of a tail."""
+def test_subscriber_gets_each_later_event_once(tmp_path_factory, known, sizes, followers, most, whole):
+    """Play any log. known: rows from before; followers: when each starts, its last event, its pauses; most: bytes of a tail."""
     path = tmp_path_factory.getbasetemp() / "followers.db"
 
     async def run():
         store = Database(f"sqlite:///{path}")
-        said = written(known + sizes)
+        said = rows_of(known + sizes)
         one = Log(store, said[: len(known)])
         await one.begin()
         coming, tasks = sorted(followers, key=lambda follower: follower[0]), []
@@ -133,10 +136,10 @@ def test_a_follower_gets_each_event_behind_its_own_once(tmp_path_factory, known,
             if row:
                 await one.add(row)
         for after, reader, _ in tasks:
-            await until(lambda after=after, reader=reader: reader.got, behind(said, after))
+            await until(lambda after=after, reader=reader: reader.got, bytes_after(said, after))
         one.tail.end(whole=whole)
         for after, _, task in tasks:
-            assert await task == behind(said, after) + (log.DONE if whole else b"")
+            assert await task == bytes_after(said, after) + (log.DONE if whole else b"")
         assert one.tail.followers == 0
         await store.close()
 
@@ -145,21 +148,20 @@ def test_a_follower_gets_each_event_behind_its_own_once(tmp_path_factory, known,
         runner.run(run())
 
 
-async def test_who_is_behind_what_is_kept_gets_no_end(store):
-    said = written([[9], [9], [9]])
+async def test_subscriber_before_the_trimmed_part_of_a_log_gets_no_end(store):
+    said = rows_of([[9], [9], [9]])
     one = Log(store, said)
     await one.begin()
     async with store.writing() as db:
         await logs.trim(db, one.id, len(said[2].data))
     one.tail.end(whole=True)
-    assert await one.follow(1) == behind(said, 1) + log.DONE
+    assert await one.follow(1) == bytes_after(said, 1) + log.DONE
     assert await one.follow(0) == b""
 
 
-async def test_a_store_that_cannot_be_read_ends_a_stream_too_early(tmp_path, caplog):
-    """While it goes on it is waited for."""
+async def test_subscriber_waits_for_a_failed_store_only_while_the_job_runs(tmp_path, caplog):
     store = Database(f"sqlite:///{tmp_path}/a.db")
-    said = written([[9], [9]])
+    said = rows_of([[9], [9]])
     one = Log(store, said[:1])
     await one.begin()
     async with store.writing() as db:
@@ -172,25 +174,25 @@ async def test_a_store_that_cannot_be_read_ends_a_stream_too_early(tmp_path, cap
     await one.add(said[1])
     await until(lambda: one.tail.followers, 1)
     one.tail.end(whole=True)
-    assert await waiting == behind(said, -1) + log.DONE
+    assert await waiting == bytes_after(said, -1) + log.DONE
     async with store.writing() as db:
         await db.execute(text("ALTER TABLE events RENAME TO gone"))
-    assert await one.follow(-1) == b"" and await one.follow(0) == behind(said, 0) + log.DONE
+    assert await one.follow(-1) == b"" and await one.follow(0) == bytes_after(said, 0) + log.DONE
     await store.close()
 
 
-def test_a_tail_keeps_the_newest(monkeypatch):
+def test_job_tail_keeps_the_newest_rows(monkeypatch):
     monkeypatch.setattr("gateway.server.jobs.tail._MOST", 1000)
     asyncio.run(_kept())
 
 
 async def _kept():
-    tail, said = Tail(), written([[n % 300] for n in range(200)] + [[5000], [9]])
+    tail, said = Tail(), rows_of([[n % 300] for n in range(200)] + [[5000], [9]])
     for row in said[:-2]:
         tail.add(row)
         held = [one for one in said if one.last <= row.last and (tail.behind(one.first - 1) is not None)]
         assert sum(len(one.data) for one in held) <= 1000 and held[-1] == row
-    tail.add(said[-2])  # larger than all that it keeps
+    tail.add(said[-2])  # larger than the maximum
     assert [*tail.behind(said[-3].last)] == [said[-2]] and tail.behind(said[-4].last) is None
     tail.add(said[-1])
     assert [*tail.behind(said[-2].last)] == [said[-1]] and tail.behind(said[-3].last) is None
@@ -202,8 +204,8 @@ async def _kept():
 # Logs that cannot be written
 
 
-async def test_of_what_cannot_be_stored_for_long_some_is_lost(tmp_path, monkeypatch, caplog):
-    """Those who follow get all of it, and who comes later only what is behind the gap."""
+async def test_job_log_loses_events_if_the_store_fails_for_long(tmp_path, monkeypatch, caplog):
+    """A subscriber from before gets all events; a later one gets those behind the gap."""
     monkeypatch.setattr("gateway.server.jobs.scribe._MOST_LATE", 1000)
     monkeypatch.setattr("gateway.server.jobs.scribe._AGAIN", 0.05)
     script, gates = slowly(*SAID)
@@ -220,7 +222,7 @@ async def test_of_what_cannot_be_stored_for_long_some_is_lost(tmp_path, monkeypa
             gate.set()
         data = await first.all()
         assert (await ended(site, first.id)) == checked(data)
-        await until(lambda: site.app.state.asking.jobs._others, set())  # its log is put away
+        await until(lambda: site.app.state.asking.jobs._others, set())  # until the log is put away
         cut = (await get(site, f"{first.id}?stream=true")).content
         assert data.startswith(cut) and before <= len(per_event(cut)) < 17 and not cut.endswith(DONE)
         await _goes_on_behind_a_gap(site, first.id, data, len(per_event(cut)) - 1)
@@ -240,8 +242,8 @@ async def _rename(store, table, name):
         await db.execute(text(f"ALTER TABLE {table} RENAME TO {name}"))
 
 
-async def test_a_mistake_of_ours_ends_a_stream_and_shows_in_the_log(postgres, caplog):
-    """PostgreSQL tells it from a failure: it is none of the store's."""
+async def test_job_stream_ends_and_logs_a_programming_error(postgres, caplog):
+    """PostgreSQL distinguishes a missing table from a failure of the store."""
     url = postgres.create("mistaken")
     script, gates = slowly(chunk("Hi"), chunk(finish="stop"))
     store = Database(url)
@@ -259,9 +261,7 @@ async def test_a_mistake_of_ours_ends_a_stream_and_shows_in_the_log(postgres, ca
 
 
 @pytest.mark.parametrize("asked", [{"background": True}, {"background": True, "stream": True}, {"stream": True}])
-async def test_a_mistake_of_ours_before_that_is_a_500(asked, monkeypatch, caplog):
-    """As without a job."""
-
+async def test_job_programming_error_before_the_stream_answers_500(asked, monkeypatch, caplog):
     def broken(*_):
         raise RuntimeError("a secret of ours")
 
@@ -275,7 +275,7 @@ async def test_a_mistake_of_ours_before_that_is_a_500(asked, monkeypatch, caplog
 # A gateway that is told to stop
 
 
-async def test_who_comes_when_it_stops_gets_no_job(store_url, store):
+async def test_job_is_not_started_while_the_gateway_stops(store_url, store):
     async with gateway(HELLO, **RESUMED, **where(store_url)) as site:
         site.app.state.asking.jobs._stopping.set()
         assert problem(await site.respond(background=True))[0] == 503
@@ -285,7 +285,7 @@ async def test_who_comes_when_it_stops_gets_no_job(store_url, store):
     assert await rows(store) == {"threads": 1, "items": 2, "responses": 1}
 
 
-async def test_when_it_stops_its_followers_of_anothers_go_elsewhere(store_url):
+async def test_subscriber_of_a_remote_job_is_disconnected_when_the_gateway_stops(store_url):
     async with (
         listening(stopping(4), **where(store_url)) as site,
         listening(HELLO, **where(store_url)) as elsewhere,
@@ -308,13 +308,13 @@ async def _id(follower):
 
 
 async def _late(store, id, **values):
-    """As if its process had said nothing for too long."""
+    """End the lease of a job, as if its process did not react."""
     async with store.writing() as db:
         await db.execute(update(jobs).where(jobs.c.id == id).values(held_until=0, **values))
 
 
 @pytest.mark.parametrize("end", ["completed", "cancelled"])
-async def test_one_of_this_process_that_was_late_is_not_taken_over(end, store_url, store):
+async def test_job_of_this_process_with_an_expired_lease_is_not_taken_over(end, store_url, store):
     script, gates = slowly(*SAID)
     async with listening(script, **where(store_url)) as site, asking(site, background=True) as first:
         await first.reach(4, gates, 0.5)
@@ -331,15 +331,14 @@ async def test_one_of_this_process_that_was_late_is_not_taken_over(end, store_ur
         assert (await get(site, f"{first.id}?stream=true")).content == data
 
 
-async def test_whoever_has_lost_it_stores_nothing_of_it(store_url, store, caplog):
-    """Another process has it: here it ends at once, and its followers have to come again."""
+async def test_job_taken_by_another_process_stores_nothing_here(store_url, store, caplog):
+    """The job ends here at once; its subscribers reconnect."""
     async with listening(stopping(4), **where(store_url)) as site, asking(site, background=True) as first:
         await first.until(b'"delta":"Hel"')
         before = await rows(store)
         async with store.writing() as db:
             await db.execute(update(jobs).values(holder="another"))
-        async with asyncio.timeout(5):
-            await site.upstream.gone.wait()
+        await until(site.upstream.gone.is_set)
         assert not (await first.all()).endswith(DONE)
         assert await rows(store) == before
         assert (await get(site, first.id)).json()["status"] == "in_progress"
@@ -351,8 +350,8 @@ async def test_whoever_has_lost_it_stores_nothing_of_it(store_url, store, caplog
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_whoever_has_lost_it_finds_out_when_it_writes(streamed, store_url, store, monkeypatch):
-    """Be it a piece, or the end."""
+async def test_job_taken_by_another_process_ends_at_its_next_write(streamed, store_url, store, monkeypatch):
+    """The write is an event, or the end of the response."""
     monkeypatch.setattr("gateway.server.jobs.jobs._HELD", 60.0)
     script, gates = slowly(chunk("Hi"), chunk(finish="stop"))
     async with gateway(script, **where(store_url)) as site:
@@ -366,8 +365,8 @@ async def test_whoever_has_lost_it_finds_out_when_it_writes(streamed, store_url,
         assert (await rows(store), (await get(site, id)).json()["status"]) == (before, "in_progress")
 
 
-async def test_whoever_has_lost_it_does_not_end_it_either(tmp_path):
-    """Its backend has failed, and its last words are on their way to the store, which is busy."""
+async def test_job_taken_by_another_process_is_not_marked_as_ended(tmp_path):
+    """The backend fails while the store is busy."""
     path = f"sqlite:///{tmp_path}/a.db"
     store, gate = Database(path), asyncio.Event()
     async with gateway([head(), chunk("Hi"), gate, END], **where(path)) as site:
@@ -375,19 +374,19 @@ async def test_whoever_has_lost_it_does_not_end_it_either(tmp_path):
         at_work = site.app.state.asking.jobs
         job, task = at_work._running[id], at_work._tasks[id]
         await until(lambda: any(b"Hi" in row.data for row in job.tail.behind(-1)))
-        before, told = await rows(store), job._told
+        before, events_before = await rows(store), job._told
         async with store.writing() as db:
             await db.execute(update(jobs).values(holder="another"))
             gate.set()
-            await until(lambda: job._told > told)
+            await until(lambda: job._told > events_before)
             at_work._lose(job)
             await asyncio.wait((task,))
         assert (await rows(store), (await get(site, id)).json()["status"]) == (before, "in_progress")
     await store.close()
 
 
-async def test_whoever_has_lost_it_does_not_take_it_back_either(store_url, store, monkeypatch):
-    """Its client leaves, and another process has it."""
+async def test_job_taken_by_another_process_is_not_taken_back(store_url, store, monkeypatch):
+    """The client disconnects meanwhile."""
     monkeypatch.setattr("gateway.server.jobs.jobs._HELD", 60.0)
     async with listening([HANG], **LISTS, **where(store_url)) as site:
         site.upstream.shown["/props"] = [HANG]
@@ -402,22 +401,25 @@ async def test_whoever_has_lost_it_does_not_take_it_back_either(store_url, store
         assert await rows(store) == before and before["jobs"] == 1
 
 
-async def test_a_job_that_ends_while_its_process_says_that_it_lives(tmp_path):
-    """It is gone when that is answered; the others are held on."""
+async def test_job_that_ends_during_a_lease_renewal_leaves_no_rows(tmp_path, monkeypatch):
+    """The renewal waits for the store until the job has ended."""
+    monkeypatch.setattr("gateway.server.jobs.jobs._HELD", 60.0)
     path = f"sqlite:///{tmp_path}/a.db"
     store = Database(path)
     async with listening([HANG], **LISTS, **where(path)) as site:
         site.upstream.shown["/props"] = [HANG]
-        at_work = site.app.state.asking.jobs
+        at_work, transactions = site.app.state.asking.jobs, []
         asked = {"model": "m", "input": "a", "background": True}
         leaving = asyncio.create_task(site.client.post("/v1/responses", json=asked))
         await until(lambda: bool(site.upstream.aside))
+        writing = at_work.store.writing
+        monkeypatch.setattr(at_work.store, "writing", lambda: transactions.append(True) or writing())
         async with store.writing() as db:
-            await db.execute(update(jobs).values(attempts=1))  # nobody else can write
+            await db.execute(update(jobs).values(attempts=1))  # locks the store
             holding = asyncio.create_task(at_work._hold())
-            await asyncio.sleep(0.05)
+            await until(lambda: len(transactions), 1)
             leaving.cancel()
-            await asyncio.sleep(0.1)
+            await until(lambda: len(transactions), 2)
         await holding
         assert await rows(store) == {}
     await store.close()
@@ -426,8 +428,8 @@ async def test_a_job_that_ends_while_its_process_says_that_it_lives(tmp_path):
 # Taken over
 
 
-async def abandoned(site, store, id, **values):
-    """Its gateway has stopped working on it, and said nothing."""
+async def abandon(site, store, id, **values):
+    """Stop a job without a trace, as if its process had died."""
     at_work = site.app.state.asking.jobs
     job = at_work._running[id]
     task = at_work._tasks[id]
@@ -438,20 +440,20 @@ async def abandoned(site, store, id, **values):
 
 @pytest.fixture
 def soon(monkeypatch):
-    """Gateways look for what they can do more often."""
+    """Let gateways look for jobs without a process more often."""
     monkeypatch.setattr("gateway.server.jobs.jobs._HELD", 0.05)
 
 
 async def orphan(site, store, *, streamed=False, **values):
-    """The id of a response in the background that this gateway has begun, before it died."""
+    """Start a job at this gateway, stop it as if the process had died, and return its id."""
     id = await (left_alone(site) if streamed else accepted(site))
     await site.upstream.arrived.wait()
-    await abandoned(site, store, id, **values)
+    await abandon(site, store, id, **values)
     return id
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_where_nothing_was_said_it_is_begun_again(streamed, store_url, store, soon):
+async def test_job_without_output_is_restarted_after_a_crash(streamed, store_url, store, soon):
     async with gateway([HANG], **where(store_url)) as site:
         id = await orphan(site, store, streamed=streamed)
     async with gateway(HELLO, **where(store_url)) as site:
@@ -464,7 +466,7 @@ async def test_where_nothing_was_said_it_is_begun_again(streamed, store_url, sto
 
 
 @pytest.mark.parametrize(("attempts", "status"), [(2, "completed"), (3, "failed")])
-async def test_it_is_begun_three_times_at_most(attempts, status, store_url, store, soon):
+async def test_job_is_started_three_times_at_most(attempts, status, store_url, store, soon):
     async with gateway([HANG], **where(store_url)) as site:
         id = await orphan(site, store, attempts=attempts)
     async with gateway(HELLO, **where(store_url)) as site:
@@ -474,8 +476,8 @@ async def test_it_is_begun_three_times_at_most(attempts, status, store_url, stor
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_what_cannot_be_begun_again_has_failed(streamed, store_url, store, soon):
-    """Its model is not there any more."""
+async def test_job_that_cannot_be_restarted_fails(streamed, store_url, store, soon):
+    """The second gateway does not have the model."""
     async with gateway([HANG], **where(store_url)) as site:
         id = await orphan(site, store, streamed=streamed)
     async with gateway(HELLO, model=False, **where(store_url)) as site:
@@ -487,8 +489,8 @@ async def test_what_cannot_be_begun_again_has_failed(streamed, store_url, store,
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_one_that_is_begun_again_is_known_to_its_client(streamed, store_url, store, soon):
-    """Whatever happens before it is accepted once more, it does not vanish."""
+async def test_job_can_be_cancelled_before_its_restart_is_accepted(streamed, store_url, store, soon):
+    """The restart waits for the chat template of the backend."""
     async with gateway([HANG], **where(store_url)) as site:
         id = await orphan(site, store, streamed=streamed)
     async with gateway([HANG], **LISTS, **where(store_url)) as site:
@@ -500,7 +502,7 @@ async def test_one_that_is_begun_again_is_known_to_its_client(streamed, store_ur
             assert checked((await get(site, f"{id}?stream=true")).content) == response
 
 
-async def test_one_that_was_cancelled_is_not_begun_again(store_url, store, soon):
+async def test_job_that_was_cancelled_is_not_restarted(store_url, store, soon):
     async with gateway([HANG], **where(store_url)) as site:
         id = await orphan(site, store, streamed=True, cancelled=True)
     async with gateway(HELLO, **where(store_url)) as site:
@@ -509,19 +511,19 @@ async def test_one_that_was_cancelled_is_not_begun_again(store_url, store, soon)
         assert checked((await get(site, f"{id}?stream=true")).content) == response
 
 
-async def test_whoever_cancels_it_need_not_wait_for_its_turn(store_url, store):
+async def test_job_of_a_crashed_process_is_cancelled_at_once(store_url, store):
     async with gateway([HANG], **where(store_url)) as site:
         id = await orphan(site, store)
         response = await cancelled(site, id)
         assert (response["status"], response["output"]) == ("cancelled", [])
 
 
-async def test_its_conversation_goes_on_with_it(store_url, store, soon):
+async def test_job_restart_continues_its_conversation(store_url, store, soon):
     async with gateway([HANG], **where(store_url)) as site:
         conversation = (await site.client.post("/v1/conversations", json={})).json()["id"]
         id = await accepted(site, conversation=conversation)
         await site.upstream.arrived.wait()
-        await abandoned(site, store, id)
+        await abandon(site, store, id)
     async with gateway(HELLO, **where(store_url)) as site:
         assert (await ended(site, id))["status"] == "completed"
         listed = (await site.client.get(f"/v1/conversations/{conversation}/items")).json()["data"]
@@ -529,19 +531,19 @@ async def test_its_conversation_goes_on_with_it(store_url, store, soon):
         assert (await site.respond(conversation=conversation, stream=True)).status_code == 200
 
 
-async def test_its_conversation_is_free_when_it_has_failed(store_url, store, soon):
+async def test_job_failure_unlocks_its_conversation(store_url, store, soon):
     async with listening(stopping(4), HELLO, **where(store_url)) as site:
         conversation = (await site.client.post("/v1/conversations", json={})).json()["id"]
         async with asking(site, background=True, conversation=conversation) as first:
             await first.until(b'"delta":"Hel"')
-            await abandoned(site, store, first.id)
+            await abandon(site, store, first.id)
             assert (await ended(site, first.id))["status"] == "failed"
         assert (await site.respond(conversation=conversation)).status_code == 200
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_where_only_its_end_was_not_told_it_is(streamed, store_url, store, soon, monkeypatch):
-    """Its process dies as soon as the response is stored."""
+async def test_job_with_a_stored_response_gets_its_missing_end(streamed, store_url, store, soon, monkeypatch):
+    """The process dies as soon as the response is stored."""
     async with gateway(HELLO, **where(store_url)) as site:
         write = Scribe.write
 
@@ -565,19 +567,19 @@ async def test_where_only_its_end_was_not_told_it_is(streamed, store_url, store,
             assert checked((await get(site, f"{id}?stream=true")).content) == stored
 
 
-async def test_of_one_in_the_foreground_that_had_not_begun_nothing_is_left(store_url, store, soon):
+async def test_job_in_the_foreground_without_output_is_deleted_after_a_crash(store_url, store, soon):
     async with gateway([HANG], **RESUMED, **where(store_url)) as site:
         asked = asyncio.create_task(site.respond(stream=True))
         await site.upstream.arrived.wait()
         (id,) = site.app.state.asking.jobs._running
-        await abandoned(site, store, id)
+        await abandon(site, store, id)
         assert problem(await asked)[0] == 503
     async with gateway(HELLO, **RESUMED, **where(store_url)):
         await until(lambda: rows(store), {})
 
 
-async def test_where_the_store_fails_it_is_begun_again_later(tmp_path, soon):
-    """What it goes on from cannot be read for a while."""
+async def test_job_restart_waits_for_a_failed_store(tmp_path, soon):
+    """The earlier items of its conversation cannot be read for a while."""
     url = f"sqlite:///{tmp_path}/a.db"
     store = Database(url)
     async with gateway(HELLO, [HANG], **where(url)) as site:
@@ -585,11 +587,11 @@ async def test_where_the_store_fails_it_is_begun_again_later(tmp_path, soon):
         site.upstream.arrived.clear()
         id = await accepted(site, previous_response_id=first)
         await site.upstream.arrived.wait()
-        await abandoned(site, store, id)
+        await abandon(site, store, id)
     await _rename(store, "items", "gone")
     async with gateway(HELLO, **where(url)) as site:
         await until(lambda: _attempts(store), 2)
-        await asyncio.sleep(0.1)
+        await until(lambda: _has_failed(site))
         assert site.upstream.posts == []
         await _rename(store, "gone", "items")
         await _late(store, id, holder="dead")
@@ -598,15 +600,20 @@ async def test_where_the_store_fails_it_is_begun_again_later(tmp_path, soon):
     await store.close()
 
 
+async def _has_failed(site):
+    """Return whether the store has failed at this gateway."""
+    return (await scrape(site)).of("gateway_store_errors_total") > 0
+
+
 async def _attempts(store):
     async with store.reading() as db:
         return await db.scalar(select(jobs.c.attempts))
 
 
-async def test_one_in_the_foreground_that_had_begun_has_failed(store_url, store, soon):
+async def test_job_in_the_foreground_with_output_fails_after_a_crash(store_url, store, soon):
     async with listening(stopping(4), **RESUMED, **where(store_url)) as site, asking(site) as first:
         await first.until(b'"delta":"Hel"')
-        await abandoned(site, store, first.id)
+        await abandon(site, store, first.id)
         assert not (await first.all()).endswith(DONE)
         failed = await ended(site, first.id)
         assert (failed["status"], failed["error"]["code"]) == ("failed", "server_error")
@@ -618,7 +625,7 @@ async def test_one_in_the_foreground_that_had_begun_has_failed(store_url, store,
 # Watched from elsewhere
 
 
-async def test_who_follows_elsewhere_shares_a_watch(store_url):
+async def test_subscribers_at_another_gateway_share_one_watch(store_url):
     script, gates = slowly(*SAID)
     async with (
         listening(script, **where(store_url)) as site,
@@ -640,7 +647,7 @@ async def test_who_follows_elsewhere_shares_a_watch(store_url):
         assert (await get(elsewhere, f"{first.id}?stream=true")).content == first.data
 
 
-async def test_a_watch_waits_for_a_store_that_fails(tmp_path, monkeypatch, caplog):
+async def test_job_watch_waits_for_a_failed_store(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("gateway.server.jobs.scribe._AGAIN", 0.05)
     script, gates = slowly(*SAID)
     url = f"sqlite:///{tmp_path}/a.db"
@@ -663,19 +670,21 @@ async def test_a_watch_waits_for_a_store_that_fails(tmp_path, monkeypatch, caplo
     await store.close()
 
 
-async def test_what_is_wanted_of_a_job_elsewhere_is_heard(store_url, monkeypatch):
-    """Sooner than its process looks, where the database tells."""
-    monkeypatch.setattr("gateway.server.jobs.jobs._HELD", 0.5 if store_url.startswith("sqlite") else 15.0)
+async def test_job_is_cancelled_through_another_gateway(store_url, monkeypatch):
+    """PostgreSQL notifies the process of the job; with SQLite that process polls."""
+    polls = store_url.startswith("sqlite")
+    monkeypatch.setattr("gateway.server.jobs.jobs._HELD", 0.1 if polls else 3600.0)
+    monkeypatch.setattr("gateway.server.jobs.jobs.Lease", partial(Lease, seconds=3600))
     async with gateway([HANG], **where(store_url)) as site, gateway(HELLO, **where(store_url)) as elsewhere:
         id = await accepted(site)
         await site.upstream.arrived.wait()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE):
             response = await cancelled(elsewhere, id)
         assert response["status"] == "cancelled" and site.upstream.gone.is_set()
 
 
-async def test_who_writes_does_not_hear_itself(postgres, monkeypatch):
-    """What is added to a log is no reason to look what others want of it."""
+async def test_job_log_writes_do_not_wake_their_own_process(postgres, monkeypatch):
+    """A process whose job adds to its log does not look for requests of others."""
     monkeypatch.setattr("gateway.server.jobs.jobs._HELD", 60.0)
     url = postgres.create("unheard")
     script, gates = slowly(*SAID)
@@ -683,7 +692,7 @@ async def test_who_writes_does_not_hear_itself(postgres, monkeypatch):
         await first.reach(2, gates)
         looks = []
         engine = site.app.state.store._engines.writes.sync_engine
-        event.listen(engine, "before_cursor_execute", lambda *told: looks.append("wanted_until <" in told[2]))
+        event.listen(engine, "before_cursor_execute", lambda *sent: looks.append("wanted_until <" in sent[2]))
         await first.reach(20, gates)
         await cancelled(site, first.id)
         await until(lambda: looks.count(True), 1)

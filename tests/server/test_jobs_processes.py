@@ -1,4 +1,4 @@
-"""Responses that outlive their clients' connections, among several gateways: processes that follow, cancel, die, sleep."""
+"""Test jobs among several gateway processes that follow and cancel them, that die, stop, or are suspended."""
 
 import asyncio
 import signal
@@ -26,7 +26,7 @@ from support.app import problem
 from support.gateway_process import process
 from support.responses_events import checked, events_of
 from support.upstream import DONE, END, HANG, Upstream, chunk, head, said, whole
-from support.wait import until
+from support.wait import idle, until
 
 OVER = b"data: [DONE]\n\n"
 BEGUN = [head(), chunk("Hel")]
@@ -36,7 +36,7 @@ HEL = [("incomplete", "Hel")]
 ANSWER = whole(said("Hello"))
 NOTHING = {}
 RESUMED = {"responses": {"resume_seconds": 60}}
-LATE = {"stream": {"grace_seconds": 60}}  # nobody is told anything before something is said
+LATE = {"stream": {"grace_seconds": 60}}  # a client gets nothing before the first content
 QUICK = {"server": {"drain_seconds": 0.2}}
 OFTEN = {"eager": {"looks": 0.1}}
 
@@ -45,7 +45,7 @@ on_postgresql = pytest.mark.parametrize("store_url", ["postgresql"], indirect=Tr
 
 
 class Reader:
-    """Reads a stream as it comes, until it ends or breaks off."""
+    """Read a stream in a task until it ends or breaks off."""
 
     def __init__(self, client, method, path, **asked):
         self.data, self._more = b"", asyncio.Event()
@@ -77,13 +77,13 @@ class Reader:
 
 
 class Life:
-    """A response as it is asked of one gateway, and seen through any; own: what its own client gets of its stream."""
+    """A response that is requested at one gateway and read through any; own: the stream of its own client."""
 
     def __init__(self, readers, **asked):
         self._readers, self._asked = readers, asked
 
     async def begin(self, client, **asked):
-        """Ask for it as a stream, and wait until it has a name."""
+        """Request it as a stream, and wait until its id is known."""
         self.own = self.ask(client, **asked)
         await self.own.until(b"response.in_progress")
         first = self.own.data.partition(b"\n\n")[0] + b"\n\n" + OVER
@@ -93,7 +93,7 @@ class Life:
         return self._reader(client, "POST", "/v1/responses", json=self._body(stream=True, **asked))
 
     async def submit(self, client, **asked):
-        """Ask for it, and not as a stream."""
+        """Request it without a stream."""
         answer = await client.post("/v1/responses", json=self._body(**asked))
         assert answer.status_code == 200, answer.text
         self.path = f"/v1/responses/{answer.json()['id']}"
@@ -108,10 +108,15 @@ class Life:
         return await client.get(self.path, params=asked)
 
     async def ended(self, client):
-        """What it comes to."""
-        while (response := await self.get(client))["status"] in ("queued", "in_progress"):  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
-        return response
+        """Wait for the end of the response, and return it."""
+        responses = []
+
+        async def runs():
+            responses.append(await self.get(client))
+            return responses[-1]["status"] in ("queued", "in_progress")
+
+        await until(runs, False)
+        return responses[-1]
 
     async def cancel(self, client):
         answer = await client.post(f"{self.path}/cancel")
@@ -137,19 +142,19 @@ async def readers():
 
 @pytest.fixture
 def life(readers):
-    """In the background."""
+    """A response in the background."""
     return Life(readers, background=True)
 
 
 @pytest.fixture
 def lives(readers):
-    """In the background, and not."""
+    """A response in the background, and one in the foreground."""
     return Life(readers, background=True), Life(readers)
 
 
 @pytest.fixture
 def gateways(store_url, tmp_path):
-    """Starts one more on the store: the process, and a client of it."""
+    """Return a function that starts one more gateway on the store: the process, and a client of it."""
 
     def start(upstream, **options):
         return process(upstream.url, store_url, tmp_path, **{"eager": {}, **options})
@@ -159,9 +164,9 @@ def gateways(store_url, tmp_path):
 
 @pytest.fixture
 def two(gateways):
-    """Starts two at once: the process of the first, and clients of both; one, other: options for one of them alone.
+    """Return a function that starts two gateways: the process of the first, and clients of both.
 
-    The other one is told to stop at the end, and does.
+    one, other: options for one of them alone.  The other one is stopped at the end.
     """
 
     @asynccontextmanager
@@ -182,14 +187,14 @@ async def bounded():
         yield
 
 
-async def killed(child, store):
-    """Dead, and its leases are over as if their time had passed."""
+async def kill(child, store):
+    """Kill a process, and end its leases as if their time had passed."""
     child.kill()
     await child.wait()
-    await leases_end(store)
+    await end_leases(store)
 
 
-async def leases_end(store):
+async def end_leases(store):
     async with store.writing() as db:
         await db.execute(update(jobs).values(held_until=0))
 
@@ -199,8 +204,8 @@ async def found(store, query):
         return await db.scalar(query)
 
 
-async def nothing_is_left(store):
-    """No job, and no log that is not put away: packed, or kept for a time."""
+async def until_all_is_put_away(store):
+    """Wait until no job is left, and each log is packed or kept for a limited time."""
     loose = ~events.c.packed, events.c.valid_until.is_(None)
     for query in (select(jobs.c.id), select(events.c.response).where(*loose)):
         await until(partial(found, store, query), None)
@@ -210,19 +215,19 @@ async def conversation_of(client):
     return (await client.post("/v1/conversations", json={})).json()["id"]
 
 
-async def goes_on(client, conversation):
-    """What was said there, once more has been."""
+async def continue_conversation(client, conversation):
+    """Add a response to a conversation; return the texts of its items."""
     answer = await client.post("/v1/responses", json={"model": "m", "input": "b", "conversation": conversation})
     assert answer.status_code == 200, answer.text
-    return await spoken(client, conversation)
+    return await texts_of(client, conversation)
 
 
-async def spoken(client, conversation):
+async def texts_of(client, conversation):
     listed = await client.get(f"/v1/conversations/{conversation}/items", params={"order": "asc"})
     return [item["content"][0]["text"] for item in listed.json()["data"]]
 
 
-async def is_locked(client, conversation):
+async def assert_locked(client, conversation):
     ask = {"model": "m", "input": "b", "conversation": conversation}
     assert problem(await client.post("/v1/responses", json=ask))[2] == "conversation_locked"
 
@@ -231,15 +236,15 @@ def texts(response):
     return [(item["status"], *(part["text"] for part in item["content"])) for item in response["output"]]
 
 
-def is_well(response):
+def assert_completed(response):
     assert (response["status"], texts(response)) == ("completed", HELLO)
 
 
-def is_cancelled(response, output=()):
+def assert_cancelled(response, output=()):
     assert (response["status"], texts(response)) == ("cancelled", [*output])
 
 
-def has_failed(response, output=(), why="has stopped"):
+def assert_failed(response, output=(), why="has stopped"):
     assert (response["status"], texts(response)) == ("failed", [*output])
     assert response["error"]["code"] == "server_error" and why in response["error"]["message"]
 
@@ -247,8 +252,8 @@ def has_failed(response, output=(), why="has stopped"):
 # Followed from another process
 
 
-async def test_followers_through_another_process_get_the_same(two, life):
-    """With PostgreSQL they do not look by themselves, but are told."""
+async def test_subscriber_at_another_process_gets_the_same_bytes(two, life):
+    """With PostgreSQL a process does not poll; it is notified."""
     go = asyncio.Event()
     async with Upstream([[*BEGUN, go, *REST]], ()).serving() as upstream, two(upstream) as (_, one, other):
         await life.begin(one)
@@ -257,7 +262,7 @@ async def test_followers_through_another_process_get_the_same(two, life):
             await follower.until(b'"Hel"')
         go.set()
         told = await life.own.end()
-        is_well(response := checked(told))
+        assert_completed(response := checked(told))
         every, behind, at_home = [await follower.end() for follower in followers]
         assert every == at_home == told and told.endswith(behind)
         assert events_of(behind)[0]["sequence_number"] == 4
@@ -268,8 +273,8 @@ async def test_followers_through_another_process_get_the_same(two, life):
             assert await life.follow(client, starting_after=1000).end() == OVER
 
 
-async def test_many_followers_through_another_process_cost_one_watch(two, life, tmp_path):
-    """It looks when it is told, or by itself from time to time; and not each of them."""
+async def test_subscribers_at_another_process_cost_one_watch(two, life, tmp_path):
+    """One watch reads the log for all subscribers, when it is notified or from time to time."""
     log, goes = tmp_path / "statements", [asyncio.Event() for _ in range(6)]
     pieces = [step for number, go in enumerate(goes) for step in (go, chunk(f"piece {number}"))]
     async with (
@@ -292,31 +297,40 @@ async def test_many_followers_through_another_process_cost_one_watch(two, life, 
     assert looks <= len(followers) * len(goes) / 2 + holds and reads <= 2 * looks
 
 
-async def test_who_follows_through_another_process_keeps_it_going(two, lives, store):
-    """As long as somebody does, and so long afterwards as it can be resumed."""
+async def test_subscriber_at_another_process_keeps_the_job_running(two, lives, store):
+    """The job runs while a subscriber is connected, and for resume_seconds afterwards."""
     _, life = lives
     async with (
         Upstream([[*BEGUN, HANG]], ()).serving() as upstream,
-        two(upstream, responses={"resume_seconds": 3}) as (_, one, other),
+        two(upstream, **RESUMED) as (_, one, other),
     ):
         await life.begin(one)
         follower = life.follow(other)
         await follower.until(b'"Hel"')
         life.own.task.cancel()
-        wanted = await found(store, select(jobs.c.wanted_until))
-        later = select(jobs.c.id).where(jobs.c.wanted_until > wanted + 1000)
-        await until(partial(found, store, later), life.path.rpartition("/")[-1])
+        for _ in range(5):
+            wanted = await found(store, select(jobs.c.wanted_until))
+            async with store.writing() as db:
+                await db.execute(update(jobs).values(wanted_until=wanted - 30_000))
+            later = select(jobs.c.id).where(jobs.c.wanted_until >= wanted)
+            await until(partial(found, store, later), life.path.rpartition("/")[-1])
         assert not upstream.gone.is_set()
         follower.task.cancel()
-        is_cancelled(await life.ended(other), HEL)
-        await upstream.gone.wait()
+
+        async def is_given_up():
+            async with store.writing() as db:
+                await db.execute(update(jobs).values(wanted_until=1))  # as if resume_seconds had passed
+            return upstream.gone.is_set()
+
+        await until(is_given_up)
+        assert_cancelled(await life.ended(other), HEL)
 
 
 # A process dies
 
 
-async def test_what_was_said_is_ended_where_it_broke_off(two, lives, readers, store):
-    """One in the foreground that has said nothing yet fails too, if its client knows of it."""
+async def test_job_with_output_fails_when_its_process_dies(two, lives, readers, store):
+    """A job in the foreground without output fails too, if its client knows its id."""
     lives = (*lives, Life(readers))
     async with (
         Upstream([[*BEGUN, HANG], [*BEGUN, HANG], [HANG]], ()).serving() as upstream,
@@ -327,18 +341,18 @@ async def test_what_was_said_is_ended_where_it_broke_off(two, lives, readers, st
             life.followers = [life.follow(other), life.follow(other, starting_after=1)]
             for follower in (life.own, life.followers[0]):
                 await follower.until(b'"Hel"' if output else b"response.in_progress")
-        await killed(child, store)
+        await kill(child, store)
         for life, output in zip(lives, (HEL, HEL, []), strict=True):
             told, behind = [await follower.end() for follower in life.followers]
-            has_failed(response := checked(told), output)
+            assert_failed(response := checked(told), output)
             assert told.startswith(life.own.data) and told.endswith(behind)
-            await nothing_is_left(store)
+            await until_all_is_put_away(store)
             assert await life.get(other) == response
             assert await life.follow(other).end() == told
     assert len(upstream.posts) == 3
 
 
-async def test_what_no_client_was_told_of_is_forgotten(two, readers, store):
+async def test_job_unknown_to_its_client_is_deleted_when_its_process_dies(two, readers, store):
     async with (
         Upstream([[HANG], ANSWER], ()).serving() as upstream,
         two(upstream, **LATE, **RESUMED) as (child, one, other),
@@ -347,36 +361,35 @@ async def test_what_no_client_was_told_of_is_forgotten(two, readers, store):
         own = life.ask(one, conversation=conversation)
         await upstream.arrived.wait()
         life.path = f"/v1/responses/{await found(store, select(jobs.c.id))}"
-        await killed(child, store)
+        await kill(child, store)
         assert await own.end() == b""
-        await nothing_is_left(store)
+        await until_all_is_put_away(store)
         assert (await life.answer(other)).status_code == 404
-        assert await goes_on(other, conversation) == ["b", "Hello"]
+        assert await continue_conversation(other, conversation) == ["b", "Hello"]
 
 
 @pytest.mark.parametrize(
     ("store_url", "stream"), [("sqlite", True), ("postgresql", True), ("postgresql", False)], indirect=["store_url"]
 )
-async def test_what_had_said_nothing_is_begun_again(stream, two, life, store):
+async def test_job_without_output_is_restarted_when_its_process_dies(stream, two, life, store):
     answer = [*BEGUN, *REST] if stream else ANSWER
     async with Upstream([[HANG], answer], ()).serving() as upstream, two(upstream) as (child, one, other):
         await (life.begin if stream else life.submit)(one)
         followers = [life.follow(other) for _ in range(stream)]
         await upstream.arrived.wait()
-        await killed(child, store)
-        is_well(response := await life.ended(other))
+        await kill(child, store)
+        assert_completed(response := await life.ended(other))
         followers += [life.follow(other) for _ in range(stream)]
         for follower in followers:
             told = await follower.end()
             assert checked(told) == response and told.startswith(life.own.data)
-        await nothing_is_left(store)
+        await until_all_is_put_away(store)
     first, second = upstream.posts
     assert first.json == second.json
 
 
 @on_sqlite
-async def test_what_nobody_survives_fails(gateways, life, store):
-    """At the fourth attempt nobody tries any more."""
+async def test_job_fails_after_three_processes_have_died(gateways, life, store):
     async with Upstream([[HANG]], ()).serving() as upstream:
         for attempt in range(3):
             upstream.arrived.clear()
@@ -384,14 +397,14 @@ async def test_what_nobody_survives_fails(gateways, life, store):
                 if not attempt:
                     await life.submit(client)
                 await upstream.arrived.wait()
-                await killed(child, store)
+                await kill(child, store)
         async with gateways(upstream) as (_, client):
-            has_failed(await life.ended(client))
+            assert_failed(await life.ended(client))
             assert problem(await life.answer(client, stream=True))[::3] == (400, "stream")
     assert len(upstream.posts) == 3
 
 
-async def test_a_gateway_that_is_started_again_sees_to_what_it_left(gateways, life, readers, store):
+async def test_job_of_a_dead_process_ends_after_the_gateway_restarts(gateways, life, readers, store):
     silent = Life(readers, background=True)
     async with Upstream([[*BEGUN, HANG], [HANG], [*BEGUN, *REST]], ()).serving() as upstream:
         async with gateways(upstream) as (child, client):
@@ -399,14 +412,14 @@ async def test_a_gateway_that_is_started_again_sees_to_what_it_left(gateways, li
             await life.own.until(b'"Hel"')
             await silent.begin(client)
             await until(lambda: len(upstream.posts), 2)
-            await killed(child, store)
+            await kill(child, store)
         async with gateways(upstream) as (_, client):
-            has_failed(checked(await life.follow(client).end()), HEL)
-            is_well(checked(await silent.follow(client).end()))
+            assert_failed(checked(await life.follow(client).end()), HEL)
+            assert_completed(checked(await silent.follow(client).end()))
     assert len(upstream.posts) == 3
 
 
-async def test_nobody_has_to_help_when_a_lease_ends(two, life):
+async def test_job_is_restarted_when_its_lease_expires(two, life):
     async with (
         Upstream([[HANG], [*BEGUN, *REST]], ()).serving() as upstream,
         two(upstream, eager={"lease": 3}) as (child, one, other),
@@ -415,7 +428,7 @@ async def test_nobody_has_to_help_when_a_lease_ends(two, life):
         follower = life.follow(other)
         await upstream.arrived.wait()
         child.kill()
-        is_well(checked(await follower.end()))
+        assert_completed(checked(await follower.end()))
     assert len(upstream.posts) == 2
 
 
@@ -424,14 +437,14 @@ async def test_nobody_has_to_help_when_a_lease_ends(two, life):
     [
         ("sqlite", "INSERT INTO events", "completed"),  # the first ones
         ("sqlite", "UPDATE responses", "failed"),
-        ("sqlite", "DELETE FROM jobs", "completed"),  # the response is stored, and its end is not told
+        ("sqlite", "DELETE FROM jobs", "completed"),  # the response is stored, its end is not logged
         ("postgresql", "DELETE FROM jobs", "completed"),
-        ("postgresql", "DELETE FROM events", "completed"),  # which are going to be packed
+        ("postgresql", "DELETE FROM events", "completed"),  # that are about to be packed
     ],
     indirect=["store_url"],
 )
-async def test_at_whatever_point_it_dies_the_response_ends(point, status, two, life, store):
-    """All of its answer comes at once."""
+async def test_job_ends_at_whatever_statement_its_process_dies(point, status, two, life, store):
+    """The backend sends the whole response at once."""
     at_once = [head(), b"".join((chunk("Hello"), *REST[1:3])), END]
     async with (
         Upstream([at_once], ()).serving() as upstream,
@@ -441,7 +454,7 @@ async def test_at_whatever_point_it_dies_the_response_ends(point, status, two, l
         await child.wait()
         seen = await own.end()
         life.path = f"/v1/responses/{await found(store, select(responses.c.id))}"
-        await leases_end(store)
+        await end_leases(store)
         response = await life.ended(other)
         assert response["status"] == status
         await until(partial(found, store, select(jobs.c.id)), None)
@@ -450,16 +463,16 @@ async def test_at_whatever_point_it_dies_the_response_ends(point, status, two, l
 
 
 @on_sqlite
-async def test_at_whatever_point_it_dies_what_is_no_stream_has_no_events(two, life, store):
+async def test_job_without_a_stream_has_no_events_after_a_crash(two, life, store):
     async with (
         Upstream([ANSWER], ()).serving() as upstream,
         two(upstream, one={"dies_at": "DELETE FROM jobs"}) as (child, one, other),
     ):
         await life.submit(one)
         await child.wait()
-        await leases_end(store)
-        is_well(await life.ended(other))
-        await nothing_is_left(store)
+        await end_leases(store)
+        assert_completed(await life.ended(other))
+        await until_all_is_put_away(store)
         assert problem(await life.answer(other, stream=True))[::3] == (400, "stream")
 
 
@@ -468,22 +481,22 @@ async def test_at_whatever_point_it_dies_what_is_no_stream_has_no_events(two, li
     [("sqlite", "UPDATE responses"), ("postgresql", "DELETE FROM jobs")],
     indirect=["store_url"],
 )
-async def test_at_whatever_point_another_dies_that_ends_it_the_response_ends(point, gateways, life, store):
+async def test_job_ends_if_the_process_that_takes_it_over_dies(point, gateways, life, store):
     async with Upstream([[*BEGUN, HANG]], ()).serving() as upstream:
         async with gateways(upstream) as (child, client):
             await life.begin(client)
             await life.own.until(b'"Hel"')
-            await killed(child, store)
+            await kill(child, store)
         async with gateways(upstream, dies_at=point) as (child, _):
             await child.wait()
-            await leases_end(store)
+            await end_leases(store)
         async with gateways(upstream) as (_, client):
             told = await life.follow(client).end()
-            has_failed(response := checked(told), HEL)
+            assert_failed(response := checked(told), HEL)
             assert told.startswith(life.own.data) and await life.ended(client) == response
 
 
-async def test_a_conversation_is_free_when_what_died_in_it_is_over(two, lives, store):
+async def test_job_of_a_dead_process_unlocks_its_conversation(two, lives, store):
     async with (
         Upstream([[*BEGUN, HANG], [*BEGUN, HANG], ANSWER], ()).serving() as upstream,
         two(upstream, **RESUMED) as (child, one, other),
@@ -494,31 +507,31 @@ async def test_a_conversation_is_free_when_what_died_in_it_is_over(two, lives, s
             await life.own.until(b'"Hel"')
         child.kill()
         await child.wait()
-        await is_locked(other, life.conversation)
-        await leases_end(store)
+        await assert_locked(other, life.conversation)
+        await end_leases(store)
         for life in lives:
-            has_failed(await life.ended(other), HEL)
-            assert await goes_on(other, life.conversation) == ["b", "Hello"]
+            assert_failed(await life.ended(other), HEL)
+            assert await continue_conversation(other, life.conversation) == ["b", "Hello"]
 
 
-async def test_what_is_begun_again_is_part_of_its_conversation(two, life, store):
+async def test_job_restart_is_part_of_its_conversation(two, life, store):
     go = asyncio.Event()
     async with Upstream([[HANG], [go, *ANSWER]], ()).serving() as upstream, two(upstream) as (child, one, other):
         conversation = await conversation_of(one)
         await life.submit(one, conversation=conversation)
         await upstream.arrived.wait()
         upstream.arrived.clear()
-        await killed(child, store)
+        await kill(child, store)
         await upstream.arrived.wait()
-        await is_locked(other, conversation)
+        await assert_locked(other, conversation)
         go.set()
-        is_well(await life.ended(other))
-        assert await goes_on(other, conversation) == ["a", "Hello", "b", "Hello"]
+        assert_completed(await life.ended(other))
+        assert await continue_conversation(other, conversation) == ["a", "Hello", "b", "Hello"]
 
 
 @on_sqlite
-async def test_what_cannot_be_begun_again_says_why(two, life, store):
-    """Another one has its conversation meanwhile."""
+async def test_job_that_cannot_be_restarted_reports_why(two, life, store):
+    """Another job holds its conversation meanwhile."""
     async with Upstream([[HANG]], ()).serving() as upstream, two(upstream) as (child, one, other):
         await life.begin(one, conversation=await conversation_of(one))
         await upstream.arrived.wait()
@@ -526,7 +539,7 @@ async def test_what_cannot_be_begun_again_says_why(two, life, store):
         await child.wait()
         async with store.writing() as db:
             await db.execute(update(conversations).values(holder="another"))
-        await leases_end(store)
+        await end_leases(store)
         response = checked(await life.follow(other).end())
         assert response["status"] == "failed" and "operating on this conversation" in response["error"]["message"]
         assert await life.get(other) == response
@@ -536,51 +549,51 @@ async def test_what_cannot_be_begun_again_says_why(two, life, store):
 # Cancelled, deleted
 
 
-async def test_one_is_cancelled_through_another_process(two, life):
+async def test_job_is_cancelled_through_another_process(two, life):
     async with Upstream([[*BEGUN, HANG]], ()).serving() as upstream, two(upstream) as (_, one, other):
         await life.begin(one)
         follower = life.follow(other)
         for reader in (life.own, follower):
             await reader.until(b'"Hel"')
-        is_cancelled(response := await life.cancel(other), HEL)
+        assert_cancelled(response := await life.cancel(other), HEL)
         await upstream.gone.wait()
         for client in (one, other):
             assert await life.get(client) == await life.cancel(client) == response
         assert checked(await life.own.end()) == checked(await follower.end()) == response
 
 
-async def test_one_that_has_said_nothing_is_cancelled_through_another_process(two, life):
+async def test_job_without_output_is_cancelled_through_another_process(two, life):
     async with Upstream([[HANG]], ()).serving() as upstream, two(upstream, **LATE) as (_, one, other):
         await life.begin(one)
         follower = life.follow(other)
         await upstream.arrived.wait()
-        is_cancelled(response := await life.cancel(other))
+        assert_cancelled(response := await life.cancel(other))
         await upstream.gone.wait()
         assert checked(await life.own.end()) == checked(await follower.end()) == response
         assert await life.get(one) == response
 
 
-async def test_what_was_cancelled_is_not_begun_again(two, readers, store):
-    """Its process dies before it hears."""
+async def test_job_cancelled_before_its_process_dies_is_not_restarted(two, readers, store):
+    """The process dies before it is notified of the cancellation."""
     lives = [Life(readers, background=True) for _ in range(2)]
     async with Upstream([[*BEGUN, HANG], [HANG]], ()).serving() as upstream, two(upstream) as (child, one, other):
         for life in lives:
             await life.begin(one)
         await lives[0].own.until(b'"Hel"')
         await until(lambda: len(upstream.posts), 2)
-        await asleep(child, store)
+        await suspend(child, store)
         cancelling = asyncio.gather(*(life.cancel(other) for life in lives))
         await until(partial(found, store, select(jobs.c.id).where(~jobs.c.cancelled)), None)
-        await killed(child, store)
+        await kill(child, store)
         for life, response, output in zip(lives, await cancelling, (HEL, []), strict=True):
-            is_cancelled(response, output)
+            assert_cancelled(response, output)
             assert checked(await life.follow(other).end()) == response
     assert len(upstream.posts) == 2
 
 
 @on_postgresql
-async def test_one_whose_process_is_dead_is_cancelled(two, life, store):
-    """Nobody looks for such ones just now."""
+async def test_job_of_a_dead_process_is_cancelled(two, life, store):
+    """No process looks for jobs with expired leases meanwhile."""
     async with (
         Upstream([[HANG]], ()).serving() as upstream,
         two(upstream, other={"eager": None}) as (child, one, other),
@@ -590,12 +603,12 @@ async def test_one_whose_process_is_dead_is_cancelled(two, life, store):
         child.kill()
         cancelling = asyncio.create_task(life.cancel(other))
         await until(partial(found, store, select(jobs.c.cancelled)))
-        await leases_end(store)
-        is_cancelled(await cancelling)
+        await end_leases(store)
+        assert_cancelled(await cancelling)
     assert len(upstream.posts) == 1
 
 
-async def test_what_is_deleted_through_another_process_stops(two, lives):
+async def test_job_stops_when_its_response_is_deleted_at_another_process(two, lives):
     async with (
         Upstream([[*BEGUN, HANG]], ()).serving() as upstream,
         two(upstream, **OFTEN, **RESUMED) as (_, one, other),
@@ -614,11 +627,11 @@ async def test_what_is_deleted_through_another_process_stops(two, lives):
                 assert (await life.answer(client)).status_code == 404
 
 
-# A process sleeps
+# A process is suspended
 
 
-async def asleep(child, store):
-    """Paused, but not in the midst of a transaction, for which others would have to wait."""
+async def suspend(child, store):
+    """Suspend a process outside of a transaction, for which other processes would have to wait."""
     while True:
         child.send_signal(signal.SIGSTOP)
         try:
@@ -627,10 +640,10 @@ async def asleep(child, store):
             return
         except (TimeoutError, StoreFailed):
             child.send_signal(signal.SIGCONT)
-            await asyncio.sleep(0.05)
+            await idle(0.05)  # its transaction goes on
 
 
-async def test_one_that_sleeps_too_long_has_lost_its_jobs(two, lives, store):
+async def test_job_of_a_suspended_process_is_taken_over(two, lives, store):
     go = asyncio.Event()
     async with (
         Upstream([[*BEGUN, go, chunk("lo"), HANG]], ()).serving() as upstream,
@@ -641,11 +654,11 @@ async def test_one_that_sleeps_too_long_has_lost_its_jobs(two, lives, store):
             life.follower = life.follow(other)
             for reader in (life.own, life.follower):
                 await reader.until(b'"Hel"')
-        await asleep(child, store)
-        await leases_end(store)
+        await suspend(child, store)
+        await end_leases(store)
         for life in lives:
             life.told = await life.follower.end()
-            has_failed(checked(life.told), HEL)
+            assert_failed(checked(life.told), HEL)
         go.set()
         child.send_signal(signal.SIGCONT)
         for life in lives:
@@ -657,7 +670,7 @@ async def test_one_that_sleeps_too_long_has_lost_its_jobs(two, lives, store):
         await upstream.gone.wait()
 
 
-async def test_one_that_sleeps_alone_goes_on(gateways, lives, store):
+async def test_job_of_a_suspended_process_continues_if_no_other_runs(gateways, lives, store):
     go = asyncio.Event()
     async with (
         Upstream([[*BEGUN, go, *REST]], ()).serving() as upstream,
@@ -666,17 +679,17 @@ async def test_one_that_sleeps_alone_goes_on(gateways, lives, store):
         for life in lives:
             await life.begin(client)
             await life.own.until(b'"Hel"')
-        await asleep(child, store)
-        await leases_end(store)
+        await suspend(child, store)
+        await end_leases(store)
         go.set()
         child.send_signal(signal.SIGCONT)
         for life in lives:
-            is_well(response := checked(await life.own.end()))
+            assert_completed(response := checked(await life.own.end()))
             assert await life.get(client) == response
 
 
-async def test_what_one_that_slept_has_not_ended_another_ends(two, life, store):
-    """Both answer, and only one is heard."""
+async def test_job_of_a_suspended_process_is_ended_by_another(two, life, store):
+    """Both processes get a response; only one of them is stored."""
     go = asyncio.Event()
     async with (
         Upstream([[go, *whole(said("Mine"))], ANSWER], ()).serving() as upstream,
@@ -684,33 +697,33 @@ async def test_what_one_that_slept_has_not_ended_another_ends(two, life, store):
     ):
         await life.submit(one)
         await upstream.arrived.wait()
-        await asleep(child, store)
-        await leases_end(store)
-        is_well(response := await life.ended(other))
+        await suspend(child, store)
+        await end_leases(store)
+        assert_completed(response := await life.ended(other))
         go.set()
         child.send_signal(signal.SIGCONT)
-        await nothing_is_left(store)
+        await until_all_is_put_away(store)
         for client in (one, other):
             assert await life.get(client) == response
 
 
-async def test_what_one_that_slept_lets_go_of_is_anothers(two, life, store):
-    """Both are at work in the same conversation."""
+async def test_job_lost_by_a_suspended_process_keeps_its_conversation_locked(two, life, store):
+    """Both processes work in the same conversation."""
     go = asyncio.Event()
     async with Upstream([[HANG], [go, *ANSWER]], ()).serving() as upstream, two(upstream) as (child, one, other):
         conversation = await conversation_of(one)
         await life.submit(one, conversation=conversation)
         await until(lambda: len(upstream.posts), 1)
-        await asleep(child, store)
-        await leases_end(store)
+        await suspend(child, store)
+        await end_leases(store)
         await until(lambda: len(upstream.posts), 2)
         child.send_signal(signal.SIGCONT)
         await upstream.gone.wait()
-        await one.get(f"/v1/conversations/{conversation}")  # by now it has let go of all
-        await is_locked(other, conversation)
+        await one.get(f"/v1/conversations/{conversation}")  # by now it has released all of its jobs
+        await assert_locked(other, conversation)
         go.set()
-        is_well(await life.ended(other))
-        assert await goes_on(other, conversation) == ["a", "Hello", "b", "Hello"]
+        assert_completed(await life.ended(other))
+        assert await continue_conversation(other, conversation) == ["a", "Hello", "b", "Hello"]
 
 
 # A process stops
@@ -719,14 +732,14 @@ async def test_what_one_that_slept_lets_go_of_is_anothers(two, life, store):
 @pytest.mark.parametrize(
     ("store_url", "stream"), [("sqlite", True), ("postgresql", True), ("sqlite", False)], indirect=["store_url"]
 )
-async def test_when_one_stops_another_begins_again_what_has_said_nothing(stream, two, life):
+async def test_job_without_output_is_restarted_elsewhere_when_a_process_stops(stream, two, life):
     answer = [*BEGUN, *REST] if stream else ANSWER
     async with Upstream([[HANG], answer], ()).serving() as upstream, two(upstream, **QUICK) as (child, one, other):
         await (life.begin if stream else life.submit)(one)
         followers = [life.follow(other) for _ in range(stream)]
         await upstream.arrived.wait()
         child.terminate()
-        is_well(response := await life.ended(other))
+        assert_completed(response := await life.ended(other))
         for follower in followers:
             assert checked(await follower.end()) == response
             assert b"[DONE]" not in await life.own.end()
@@ -735,7 +748,7 @@ async def test_when_one_stops_another_begins_again_what_has_said_nothing(stream,
 
 
 @on_postgresql
-async def test_however_often_its_gateway_is_restarted_it_goes_on(gateways, life):
+async def test_job_continues_after_any_number_of_gateway_restarts(gateways, life):
     async with Upstream([*[[HANG]] * 4, ANSWER], ()).serving() as upstream:
         for attempt in range(4):
             async with gateways(upstream, **QUICK) as (child, client):
@@ -746,11 +759,11 @@ async def test_however_often_its_gateway_is_restarted_it_goes_on(gateways, life)
                 child.terminate()
                 await child.wait()
         async with gateways(upstream) as (_, client):
-            is_well(await life.ended(client))
+            assert_completed(await life.ended(client))
     assert len(upstream.posts) == 5
 
 
-async def test_what_speaks_when_its_gateway_stops_has_time_to_end(two, lives):
+async def test_job_with_output_has_the_drain_time_to_end(two, lives):
     go = asyncio.Event()
     async with (
         Upstream([[*BEGUN, go, *REST]], ()).serving() as upstream,
@@ -761,24 +774,24 @@ async def test_what_speaks_when_its_gateway_stops_has_time_to_end(two, lives):
             life.follower = life.follow(other)
             await life.follower.until(b'"Hel"')
         child.terminate()
-        await refused(one)
+        await until_refused(one)
         go.set()
         for life in lives:
             told = await life.follower.end()
-            is_well(response := checked(told))
+            assert_completed(response := checked(told))
             assert await life.own.end() == told and await life.get(other) == response
         await child.wait()
 
 
-async def refused(client):
-    """Until it takes no connections any more."""
+async def until_refused(client):
+    """Wait until a gateway takes no new connections."""
     with suppress(httpx.ConnectError, httpx.RemoteProtocolError, httpx.ReadError):
         while True:
             async with httpx.AsyncClient(base_url=client.base_url, verify=False) as another:
                 await another.get("/health")
 
 
-async def test_when_one_stops_its_followers_of_anothers_go_elsewhere(two, life):
+async def test_subscriber_of_a_remote_job_is_disconnected_when_a_process_stops(two, life):
     go = asyncio.Event()
     async with (
         Upstream([[*BEGUN, go, *REST]], ()).serving() as upstream,
@@ -792,11 +805,11 @@ async def test_when_one_stops_its_followers_of_anothers_go_elsewhere(two, life):
         await child.wait()
         go.set()
         told = await life.own.end()
-        is_well(checked(told))
+        assert_completed(checked(told))
         assert told.startswith(seen) and b"[DONE]" not in seen
 
 
-async def test_what_does_not_end_when_its_gateway_stops_fails(two, lives, store):
+async def test_job_with_output_fails_after_the_drain_time(two, lives, store):
     async with (
         Upstream([[*BEGUN, HANG]], ()).serving() as upstream,
         two(upstream, **QUICK, **RESUMED) as (child, one, other),
@@ -809,8 +822,8 @@ async def test_what_does_not_end_when_its_gateway_stops_fails(two, lives, store)
         child.terminate()
         for life in lives:
             (told,) = {await follower.end() for follower in life.followers}
-            has_failed(response := checked(told), HEL, why="was stopped")
-            await nothing_is_left(store)
+            assert_failed(response := checked(told), HEL, why="was stopped")
+            await until_all_is_put_away(store)
             assert await life.get(other) == response and await life.follow(other).end() == told
         await child.wait()
 
@@ -819,7 +832,7 @@ async def test_what_does_not_end_when_its_gateway_stops_fails(two, lives, store)
 
 
 @contextmanager
-def away(postgres):
+def outage(postgres):
     postgres.stop()
     try:
         yield
@@ -828,10 +841,10 @@ def away(postgres):
 
 
 @on_postgresql
-async def test_what_is_said_while_the_database_is_away_is_stored_afterwards(two, postgres, lives, store):
-    """Nobody takes it over, though its lease may have ended: nobody could say that he is at work.
+async def test_job_output_during_a_database_outage_is_stored_afterwards(two, postgres, lives, store):
+    """No process takes the job over, though its lease may have ended: no process could renew a lease.
 
-    What is told while there is no connection is not heard: so the other process looks often.
+    Notifications are lost without a connection, so the other process polls.
     """
     goes = [asyncio.Event() for _ in range(2)]
     async with (
@@ -843,26 +856,26 @@ async def test_what_is_said_while_the_database_is_away_is_stored_afterwards(two,
             life.follower = life.follow(other)
             for reader in (life.own, life.follower):
                 await reader.until(b'"Hel"')
-        with away(postgres):
+        with outage(postgres):
             goes[0].set()
             for life in lives:
                 await life.own.until(b'"lo"')
                 assert (await life.answer(other)).status_code == 503
-            await asyncio.sleep(1)  # ten times as long as either process needs to find out
-        await leases_end(store)
+            await idle(0.5)  # either process looks at the database every 0.1 s
+        await end_leases(store)
         for life in lives:
             await life.follower.until(b'"lo"')
         goes[1].set()
         for life in lives:
             told = await life.follower.end()
-            is_well(response := checked(told))
+            assert_completed(response := checked(told))
             assert await life.own.end() == told == await life.follow(other).end()
             assert await life.get(other) == response
 
 
 @on_postgresql
-async def test_what_ends_while_the_database_is_away_is_stored_afterwards(two, postgres, lives, store):
-    """Its client is told that it is not stored, as nobody knows yet when it can be."""
+async def test_job_end_during_a_database_outage_is_stored_afterwards(two, postgres, lives, store):
+    """The client gets `store: false`, as the gateway cannot know when it can store the response."""
     go = asyncio.Event()
     async with (
         Upstream([[*BEGUN, go, *REST]], ()).serving() as upstream,
@@ -873,20 +886,20 @@ async def test_what_ends_while_the_database_is_away_is_stored_afterwards(two, po
             life.follower = life.follow(other)
             for reader in (life.own, life.follower):
                 await reader.until(b'"Hel"')
-        with away(postgres):
+        with outage(postgres):
             go.set()
             for life in lives:
                 await life.own.end()
         for life in lives:
             told = await life.follower.end()
             response = events_of(told)[-1]["response"]
-            is_well(response)
+            assert_completed(response)
             assert response["store"] is False and await life.ended(other) == {**response, "store": True}
             assert await life.own.end() == told == await life.follow(other).end()
 
 
 @on_postgresql
-async def test_one_takes_up_again_what_it_could_not_store(gateways, postgres, life):
+async def test_job_that_was_not_stored_is_taken_up_by_its_own_process(gateways, postgres, life):
     go = asyncio.Event()
     async with (
         Upstream([[*BEGUN, go, *REST]], ()).serving() as upstream,
@@ -894,7 +907,7 @@ async def test_one_takes_up_again_what_it_could_not_store(gateways, postgres, li
     ):
         await life.begin(client)
         await life.own.until(b'"Hel"')
-        with away(postgres):
+        with outage(postgres):
             go.set()
             told = await life.own.end()
         assert await life.ended(client) == {**events_of(told)[-1]["response"], "store": True}
@@ -906,15 +919,15 @@ async def test_one_takes_up_again_what_it_could_not_store(gateways, postgres, li
 
 @asynccontextmanager
 async def desk_of(store, scribes="a"):
-    """That of the process `a`; scribes: who it writes logs as."""
+    """Start the desk of the process `a`; scribes: the holder that it writes logs as."""
     scribe = Scribe(store, Lease(scribes))
     writing = asyncio.create_task(scribe.run())
     yield Desk(store, Lease("a"), scribe, 60, 1000)
     writing.cancel()
 
 
-async def opened(store, holder):
-    """A response that has said nothing, and whose client has not been told of it."""
+async def open_response(store, holder):
+    """Store a response without output, whose client does not know its id."""
     body = {"id": "r", "status": "in_progress", "background": False, "conversation": None, "output": []}
     async with store.writing() as db:
         await all_responses.open(db, "t", body, [], None, 0)
@@ -922,11 +935,11 @@ async def opened(store, holder):
     return Job("r", "t", b"{}", 1, False)
 
 
-async def test_a_follower_that_lags_is_told_nothing_twice(store):
-    """The log is packed before all that is known of it has been told."""
+async def test_subscriber_behind_a_packed_log_gets_each_event_once(store):
+    """The log is packed before the subscriber has all of its events."""
     frames = [b"event: e\ndata: %d\n\n" % number for number in range(5)]
     async with desk_of(store) as desk:
-        await opened(store, "a")
+        await open_response(store, "a")
         await desk.scribe.write("r", Tail(), Row(0, 1, b"".join(frames[:2])))
         watch = Watch(desk, "r", -1)
         await until(lambda: watch.tail.last, 1)
@@ -939,22 +952,21 @@ async def test_a_follower_that_lags_is_told_nothing_twice(store):
             assert b"".join(told) == b"".join(frames[after + 1 :]) + OVER
 
 
-async def test_what_somebody_said_who_has_gone_is_logged(store):
+async def test_job_log_keeps_a_row_whose_writer_was_cancelled(store):
     async with desk_of(store) as desk:
-        await opened(store, "a")
+        await open_response(store, "a")
         tail = Tail()
         saying = asyncio.create_task(desk.scribe.write("r", tail, Row(0, 1, b"said")))
-        while not desk.scribe._waiting:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        await until(lambda: bool(desk.scribe._waiting))
         saying.cancel()
         await until(lambda: tail.last, 1)
         assert await found(store, select(events.c.data)) == b"said"
 
 
-async def test_whoever_takes_too_long_over_ending_one_has_lost_it(store):
-    """Another one takes it as soon as its log has been read; or it is deleted."""
+async def test_job_lost_during_a_takeover_raises_lost(store):
+    """Another process takes the job while its log is read, or its response is deleted."""
     async with desk_of(store, scribes="b") as desk:
-        job = await opened(store, "b")
+        job = await open_response(store, "b")
         with pytest.raises(Lost):
             await settle(desk, job, Tail())
         assert await found(store, select(jobs.c.id)) == "r"

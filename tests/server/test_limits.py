@@ -1,4 +1,4 @@
-"""What keys and models may use: the arithmetic, what is counted where, and what happens where nothing can be."""
+"""Test usage limits of keys and models: the arithmetic, what is counted where, and failures of the counter."""
 
 import asyncio
 import time
@@ -74,8 +74,8 @@ async def refused(limits, *asked, **more):
     return error.value
 
 
-async def over(grant, used=None):
-    """The answer of a request that was let in has come to its end."""
+async def end(grant, used=None):
+    """End an admitted request; used: its tokens."""
     if used is not None:
         grant.used = lambda: used
     async with grant:
@@ -83,7 +83,7 @@ async def over(grant, used=None):
 
 
 def counts(grant):
-    """What is left, by unit."""
+    """Return what is left, by unit."""
     return {
         unit: int(grant.headers[f"x-ratelimit-remaining-{unit}"])
         for unit in ("requests", "tokens")
@@ -100,7 +100,7 @@ LIMITS = st.builds(
 
 
 @given(LIMITS, NUMBERS, NUMBERS, NUMBERS, st.floats(0, 3 * DAY))
-def test_who_comes_back_when_told_to_is_let_in(limit, taken, before, cost, after):
+def test_limit_admits_a_request_after_its_wait(limit, taken, before, cost, after):
     now = NOON + after
     counted = dict(zip(limit.slots(now), (taken + cost, before), strict=False))
     standing = limit.standing(counted, cost, now)
@@ -120,7 +120,7 @@ def test_who_comes_back_when_told_to_is_let_in(limit, taken, before, cost, after
 
 
 @given(LIMITS, NUMBERS, NUMBERS, st.floats(0, 3 * DAY))
-def test_all_is_there_again_after_the_reset(limit, taken, before, after):
+def test_limit_is_unused_after_its_reset(limit, taken, before, after):
     now = NOON + after
     standing = limit.standing(dict(zip(limit.slots(now), (taken, before), strict=False)), 0, now)
     slots = limit.slots(now + standing.reset + 1e-3)
@@ -128,7 +128,7 @@ def test_all_is_there_again_after_the_reset(limit, taken, before, after):
     assert limit.standing({slot: counted.get(slot, 0) for slot in slots}, 0, now + standing.reset + 1e-3).used == 0
 
 
-def test_a_day_is_one_of_utc():
+def test_limit_per_day_counts_days_in_utc():
     day = Limit("it", "it", "tokens", 10, DAY)
     midnight = time.strptime("2026-11-22 UTC", "%Y-%m-%d %Z")
     assert time.gmtime(day.slot(NOON).start)[3:6] == (0, 0, 0)
@@ -136,7 +136,7 @@ def test_a_day_is_one_of_utc():
     assert day.standing({day.slot(NOON): 11}, 1, NOON).wait == DAY / 2
 
 
-def test_a_request_takes_its_prompt_and_the_answer_that_it_allows():
+def test_limit_estimate_is_the_prompt_and_max_tokens_per_choice():
     said = (
         {"role": "user", "content": "x" * 36},
         {"role": "user", "content": [{"type": "image_url", "url": "data:" + "x" * 999}]},
@@ -150,11 +150,11 @@ def test_a_request_takes_its_prompt_and_the_answer_that_it_allows():
 # Admission
 
 
-async def test_nothing_is_counted_where_there_are_no_limits(limits):
+async def test_limit_counts_nothing_if_not_configured(limits):
     assert await ask(limits, key(), FREE) is None
 
 
-async def test_so_many_requests_a_minute(limits, clock):
+async def test_limit_of_requests_per_minute_slides(limits, clock):
     who = key(requests_per_minute=3)
     for left in (2, 1, 0):
         grant = await ask(limits, who)
@@ -181,7 +181,7 @@ async def test_so_many_requests_a_minute(limits, clock):
     assert counts(await ask(limits, who)) == {"requests": 2}
 
 
-async def test_tokens_that_were_not_used_are_given_back_to_their_window(limits, clock):
+async def test_limit_refunds_unused_tokens_to_their_window(limits, clock):
     who = key(tokens_per_minute=100)
     first = await ask(limits, who, tokens=80)
     assert (
@@ -189,15 +189,15 @@ async def test_tokens_that_were_not_used_are_given_back_to_their_window(limits, 
     ).retry_after == "68"  # 20 of 60 seconds into the next minute: 80 × 7/8
     clock.now += 65  # the window of the first is the one before, and counts for 55 of 60 seconds
     await refused(limits, who, tokens=30)
-    await over(first, used=20)
+    await end(first, used=20)
     assert counts(await ask(limits, who, tokens=30)) == {"tokens": 100 - 19 - 30}
 
 
-async def test_tokens_that_were_used_beyond_count_when_they_are_known(limits, clock):
+async def test_limit_counts_tokens_beyond_the_estimate_when_they_are_known(limits, clock):
     who = key(tokens_per_minute=100, tokens_per_day=1000)
     first = await ask(limits, who, tokens=10)
     clock.now += 600
-    await over(first, used=500)
+    await end(first, used=500)
     error = await refused(limits, who, tokens=1)
     assert "used 490, requested 1" in error.problem.message
     clock.now += 120
@@ -206,16 +206,16 @@ async def test_tokens_that_were_used_beyond_count_when_they_are_known(limits, cl
     assert counts(await ask(limits, day, tokens=1)) == {"tokens": 1000 - 500 - 2}
 
 
-async def test_without_a_count_the_estimate_stays_and_a_failure_takes_nothing(limits):
+async def test_limit_keeps_the_estimate_without_usage_and_refunds_a_failure(limits):
     who = key(tokens_per_minute=100)
-    await over(await ask(limits, who, tokens=40))
+    await end(await ask(limits, who, tokens=40))
     with pytest.raises(StoreFailed):
         async with await ask(limits, who, tokens=60):
             raise StoreFailed("It is not there.")
     assert counts(await ask(limits, who, tokens=60)) == {"tokens": 0}
 
 
-async def test_a_day_ends_at_midnight(limits, clock):
+async def test_limit_per_day_resets_at_midnight(limits, clock):
     who = key(tokens_per_day=100)
     await ask(limits, who, tokens=100)
     error = await refused(limits, who, tokens=1)
@@ -227,7 +227,7 @@ async def test_a_day_ends_at_midnight(limits, clock):
     assert counts(grant) == {"tokens": 99} and grant.headers["x-ratelimit-reset-tokens"] == f"{DAY}s"
 
 
-async def test_who_is_refused_by_one_limit_uses_up_no_other(limits):
+async def test_limit_that_refuses_a_request_leaves_other_limits_unused(limits):
     who = key(requests_per_minute=5, tokens_per_minute=100)
     of = model(requests_per_minute=3, tokens_per_day=1000)
     for _ in range(3):
@@ -240,14 +240,14 @@ async def test_who_is_refused_by_one_limit_uses_up_no_other(limits):
     assert counts(await ask(limits, None, model(tokens_per_day=1000), tokens=1)) == {"tokens": 969}
 
 
-async def test_a_limit_that_was_changed_goes_on_with_what_was_used(limits):
+async def test_limit_that_changes_keeps_the_usage_so_far(limits):
     for _ in range(3):
         await ask(limits, key(requests_per_minute=3))
     await refused(limits, key(requests_per_minute=3))
     assert counts(await ask(limits, key(requests_per_minute=5))) == {"requests": 1}
 
 
-async def test_what_is_too_large_for_a_limit_never_comes_in(limits):
+async def test_limit_refuses_a_request_above_it_without_retry_after(limits):
     who = key(requests_per_minute=1, tokens_per_minute=100)
     error = await refused(limits, who, tokens=101)
     assert error.problem.message == "The request may take 101 tokens, and the key 'k' has 100 tokens per minute."
@@ -255,33 +255,33 @@ async def test_what_is_too_large_for_a_limit_never_comes_in(limits):
     await ask(limits, who, tokens=100)
 
 
-async def test_so_many_at_a_time(limits):
+async def test_limit_of_concurrent_requests_frees_a_slot_at_each_end(limits):
     who, of = key(concurrent=2, requests_per_minute=4), model(concurrent=1)
     first, second = await ask(limits, who), await ask(limits, who, of)
     error = await refused(limits, key("another"), of)
     assert "the model 'm': 1 requests at a time" in error.problem.message and error.retry_after == "1"
     assert "the key 'k'" in (await refused(limits, who)).problem.message
-    await over(first)
+    await end(first)
     third = await ask(limits, who)
-    await over(second)
-    await over(await ask(limits, who, of))
+    await end(second)
+    await end(await ask(limits, who, of))
     await refused(limits, who)  # its place is free again, for whoever may come
-    await over(third)
+    await end(third)
     await refused(limits, who)
     assert not limits._places._taken
 
 
-async def test_workers_share_what_there_is_at_a_time(clock):
+async def test_limit_of_concurrent_requests_is_divided_among_workers(clock):
     async with made({"server": {"workers": 3}}, clock) as one:
         for most in (1, 3, 7):
             who = key(concurrent=most)
             grants = [await ask(one, who) for _ in range(max(1, most // 3))]
             await refused(one, who)
             for grant in grants:
-                await over(grant)
+                await end(grant)
 
 
-async def test_of_many_at_once_as_many_come_in_as_may(limits):
+async def test_limit_admits_exactly_its_amount_of_simultaneous_requests(limits):
     async def one(number):
         try:
             await ask(limits, key(requests_per_minute=20), model(tokens_per_minute=1000), tokens=10)
@@ -293,9 +293,9 @@ async def test_of_many_at_once_as_many_come_in_as_may(limits):
     assert counts(await ask(limits, None, model(tokens_per_minute=1000), tokens=1)) == {"tokens": 799}
 
 
-async def test_what_takes_no_tokens_needs_none(limits):
+async def test_limit_of_tokens_ignores_a_request_without_tokens(limits):
     who = key(tokens_per_minute=100, requests_per_minute=5)
-    await over(await ask(limits, who, tokens=100), used=200)
+    await end(await ask(limits, who, tokens=100), used=200)
     await refused(limits, who, tokens=1)
     assert counts(await ask(limits, who)) == {"requests": 3}
     assert not (await ask(limits, key(tokens_per_minute=100))).headers
@@ -304,8 +304,8 @@ async def test_what_takes_no_tokens_needs_none(limits):
 # Cheap refusals
 
 
-class Asked:
-    """A counter that knows how often it was asked."""
+class CallCounter:
+    """A counter of usage that counts the calls of `take`."""
 
     def __init__(self, counter):
         self._counter, self.times = counter, 0
@@ -321,29 +321,29 @@ class Asked:
         await self._counter.close()
 
 
-async def test_who_is_known_to_be_too_much_is_refused_without_a_question(limits, clock):
-    limits._counter = asked = Asked(limits._counter)
+async def test_limit_refuses_a_known_excess_without_asking_the_counter(limits, clock):
+    limits._counter = calls = CallCounter(limits._counter)
     who = key(tokens_per_minute=100)
     first = await ask(limits, who, tokens=90)
     for _ in range(10):
         assert (await refused(limits, who, tokens=20)).retry_after == "67"
-    assert asked.times == 2
+    assert calls.times == 2
     assert (await refused(limits, who, tokens=95)).retry_after == "117"  # more than what was refused
-    assert asked.times == 2
+    assert calls.times == 2
     await ask(limits, who, tokens=5)  # less
-    assert asked.times == 3
+    assert calls.times == 3
     clock.now += 1  # others may have given something back
     await refused(limits, who, tokens=20)
-    assert asked.times == 4
-    await over(first, used=50)
+    assert calls.times == 4
+    await end(first, used=50)
     await ask(limits, who, tokens=20)
-    assert asked.times == 5
+    assert calls.times == 5
 
 
 # What fails
 
 
-async def test_where_nothing_can_be_counted_all_are_let_through_and_the_log_knows_once(caplog, tmp_path, monkeypatch):
+async def test_limit_counter_failure_admits_all_and_logs_once(caplog, tmp_path):
     store = {"url": f"sqlite:///{tmp_path}/no/such/folder.db"}
     for sections in ({"store": store}, {"limits": {"url": "redis://127.0.0.1:1/0"}}):
         async with made(sections) as one:
@@ -352,7 +352,7 @@ async def test_where_nothing_can_be_counted_all_are_let_through_and_the_log_know
             for _ in range(5):
                 grant = await ask(one, who, tokens=1)
                 assert not grant.headers
-                await over(grant, used=5)
+                await end(grant, used=5)
                 one._counter._blind_until = 0.0
             assert [record.message[:19] for record in caplog.records] == ["limits do not hold,"]
             one._counter._silent_until = 0.0
@@ -360,15 +360,16 @@ async def test_where_nothing_can_be_counted_all_are_let_through_and_the_log_know
             assert len(caplog.records) == 2
 
 
-async def test_after_a_failure_nobody_waits_for_the_next_one(tmp_path):
+async def test_limit_counter_is_not_asked_again_soon_after_a_failure(tmp_path, monkeypatch):
+    monkeypatch.setattr(counters, "_BLIND", 3600.0)  # seconds
     async with made({"store": {"url": f"sqlite:///{tmp_path}/no/such/folder.db"}}) as one:
-        one._counter._counter = asked = Asked(one._counter._counter)
+        one._counter._counter = calls = CallCounter(one._counter._counter)
         for _ in range(5):
             await ask(one, key(requests_per_minute=1))
-        assert asked.times == 1
+        assert calls.times == 1
 
 
-async def test_a_counter_that_takes_too_long_is_done_without(monkeypatch, clock, caplog):
+async def test_limit_counter_timeout_admits_the_request(monkeypatch, clock, caplog):
     monkeypatch.setattr(counters, "_PATIENCE", 0.01)
 
     class Slow:
@@ -384,7 +385,7 @@ async def test_a_counter_that_takes_too_long_is_done_without(monkeypatch, clock,
         assert "TimeoutError" in caplog.text
 
 
-async def test_redis_may_be_restarted(own_redis, clock):
+async def test_limit_counter_reconnects_to_a_restarted_redis(own_redis, clock):
     async with made({"limits": {"url": own_redis.url}}, clock) as one:
         who = key("restarted", requests_per_minute=2)
         await ask(one, who)
@@ -393,7 +394,7 @@ async def test_redis_may_be_restarted(own_redis, clock):
         assert counts(await ask(one, who)) == {"requests": 1}  # what it knew is gone
 
 
-async def test_an_error_on_the_way_gives_the_place_back(limits):
+async def test_limit_slot_is_freed_when_admission_raises(limits):
     def broken():
         raise ZeroDivisionError
 
@@ -407,14 +408,14 @@ async def test_an_error_on_the_way_gives_the_place_back(limits):
 
 
 @pytest.mark.parametrize("name", ["k", "m" * 500])
-async def test_amounts_are_added_up_by_key_and_window(store, name):
+async def test_limit_store_sums_amounts_by_key_and_window(store, name):
     one, next_one, other = Slot(name, 0, 120), Slot(name, 60, 180), Slot("other", 0, 120)
     async with store.writing() as db:
         assert await uses.add(db, {one: 5, next_one: 0}) == {one: 5, next_one: 0}
         assert await uses.add(db, {other: 1, next_one: 7, one: -2}) == {other: 1, next_one: 7, one: 3}
 
 
-async def test_old_windows_are_swept(store):
+async def test_limit_store_sweeps_old_windows(store):
     old, new = Slot("k", 0, 120), Slot("k", 60, 180)
     async with store.writing() as db:
         await uses.add(db, {old: 5, new: 7})

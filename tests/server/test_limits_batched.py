@@ -1,4 +1,4 @@
-"""Counting in the store, many at once: who goes into which transaction, and what everybody is told."""
+"""Test the counter of usage in the store: how simultaneous requests share transactions, and their results."""
 
 import asyncio
 import itertools
@@ -20,7 +20,7 @@ ONE, OTHER = Slot("k", 0, 120), Slot("l", 0, 120)
 
 
 class Held:
-    """A store whose transactions end when they may, and that knows how many have begun."""
+    """A store whose transactions wait for `go` before they end; begun: their number."""
 
     def __init__(self, store):
         self._store, self.begun = store, 0
@@ -56,11 +56,11 @@ def up_to(most, slot=ONE):
     return lambda counts: counts[slot] <= most
 
 
-def took(counter, amount=1, most=100):
+def take(counter, amount=1, most=100):
     return asyncio.create_task(counter.take({ONE: amount}, up_to(most)))
 
 
-def added(counter, amount):
+def add(counter, amount):
     return asyncio.create_task(counter.add({ONE: amount}))
 
 
@@ -69,15 +69,15 @@ async def stored(store):
         return {key: amount for key, amount in await db.execute(select(uses.c.key, uses.c.amount))}
 
 
-async def started(held, counter):
-    """A transaction that runs until `held.go`, and the one in it."""
-    first = took(counter)
+async def start_transaction(held, counter):
+    """Begin a transaction that runs until `held.go`; return the task of its request."""
+    first = take(counter)
     await held.at_work()
     return first
 
 
 async def run(held, *tasks):
-    """What each got."""
+    """Let transactions end; return the result of each task."""
     await asyncio.sleep(0)  # they begin
     held.go.set()
     return await asyncio.gather(*tasks, return_exceptions=True)
@@ -90,39 +90,39 @@ async def cancel(task):
         await task
 
 
-async def test_what_comes_while_a_transaction_runs_goes_into_the_next_one(held, counter, store):
-    first = await started(held, counter)
-    rest = [took(counter) for _ in range(10)]
+async def test_limit_batch_takes_requests_that_arrive_during_a_transaction(held, counter, store):
+    first = await start_transaction(held, counter)
+    rest = [take(counter) for _ in range(10)]
     assert await run(held, first, *rest) == [{ONE: count} for count in range(1, 12)]
     assert held.begun == 2 and await stored(store) == {"k": 11}
 
 
-async def test_in_one_transaction_some_come_in_and_some_do_not(held, counter, store):
-    first = await started(held, counter)
-    asked = [took(counter, 5, 8), took(counter, 5, 8), took(counter, 2, 8), added(counter, 40), took(counter, 1, 48)]
+async def test_limit_batch_admits_some_requests_and_refuses_others(held, counter, store):
+    first = await start_transaction(held, counter)
+    asked = [take(counter, 5, 8), take(counter, 5, 8), take(counter, 2, 8), add(counter, 40), take(counter, 1, 48)]
     said = await run(held, first, *asked)
     assert said == [{ONE: 1}, {ONE: 6}, {ONE: 11}, {ONE: 8}, None, {ONE: 49}]
     assert held.begun == 2 and await stored(store) == {"k": 48}
 
 
-async def test_who_is_refused_by_one_limit_changes_no_other(held, counter, store):
-    first = await started(held, counter)
+async def test_limit_batch_refusal_leaves_other_counts_unchanged(held, counter, store):
+    first = await start_transaction(held, counter)
     refused = asyncio.create_task(counter.take({OTHER: 3, ONE: 1}, up_to(1)))
     taken = asyncio.create_task(counter.take({OTHER: 2, ONE: 0}, up_to(1)))
     assert await run(held, first, refused, taken) == [{ONE: 1}, {OTHER: 3, ONE: 2}, {OTHER: 2, ONE: 1}]
     assert await stored(store) == {"k": 1, "l": 2}
 
 
-async def test_where_all_are_refused_nothing_is_written(held, counter, store):
+async def test_limit_batch_writes_nothing_if_all_requests_are_refused(held, counter, store):
     held.go.set()
     assert await counter.take({ONE: 3}, up_to(2)) == {ONE: 3}
     assert await stored(store) == {}
 
 
-async def test_no_transaction_takes_more_than_so_many(held, counter, store, monkeypatch):
+async def test_limit_batch_has_a_maximum_size(held, counter, store, monkeypatch):
     monkeypatch.setattr(in_store, "_MOST", 4)
-    first = await started(held, counter)
-    rest = [took(counter) for _ in range(10)]
+    first = await start_transaction(held, counter)
+    rest = [take(counter) for _ in range(10)]
     assert (await run(held, first, *rest))[-1] == {ONE: 11}
     assert held.begun == 1 + 3
 
@@ -130,25 +130,25 @@ async def test_no_transaction_takes_more_than_so_many(held, counter, store, monk
 # What fails
 
 
-async def test_a_failure_goes_to_all_that_were_in_it_and_to_nobody_else(held, counter, store):
+async def test_limit_batch_failure_reaches_only_its_own_requests(held, counter, store):
     class Broken(Exception):
         pass
 
     def broken(_):
         raise Broken
 
-    first = await started(held, counter)
-    in_it = [took(counter), asyncio.create_task(counter.take({ONE: 1}, broken)), added(counter, 5)]
+    first = await start_transaction(held, counter)
+    in_it = [take(counter), asyncio.create_task(counter.take({ONE: 1}, broken)), add(counter, 5)]
     said = await run(held, first, *in_it)
     assert said[0] == {ONE: 1} and all(type(one) is Broken for one in said[1:]) and len(said) == 4
     assert await counter.take({ONE: 1}, up_to(2)) == {ONE: 2} and await stored(store) == {"k": 2}
 
 
-async def test_a_transaction_that_takes_too_long_is_given_up(held, counter, store, monkeypatch):
+async def test_limit_batch_timeout_raises_store_failed(held, counter, store, monkeypatch):
     async with store.reading():
         pass  # it is all there
     monkeypatch.setattr(in_store, "_LONGEST", 0.1)
-    first = await started(held, counter)
+    first = await start_transaction(held, counter)
     with pytest.raises(StoreFailed):
         await first
     held.go.set()
@@ -159,33 +159,33 @@ async def test_a_transaction_that_takes_too_long_is_given_up(held, counter, stor
 # Who leaves
 
 
-async def test_who_leaves_before_its_transaction_takes_nothing(held, counter, store):
-    first = await started(held, counter)
-    leaving, staying = took(counter, 50), took(counter)
+async def test_limit_batch_skips_a_request_cancelled_before_it(held, counter, store):
+    first = await start_transaction(held, counter)
+    leaving, staying = take(counter, 50), take(counter)
     await cancel(leaving)
     assert await run(held, first, staying) == [{ONE: 1}, {ONE: 2}]
     assert held.begun == 2 and await stored(store) == {"k": 2}
 
 
-async def test_without_those_who_have_left_there_may_be_nothing_to_do(held, counter, store):
-    first = await started(held, counter)
-    await cancel(took(counter, 50))
+async def test_limit_batch_of_cancelled_requests_is_not_run(held, counter, store):
+    first = await start_transaction(held, counter)
+    await cancel(take(counter, 50))
     assert await run(held, first) == [{ONE: 1}]
     await counter.close()
     assert held.begun == 1
 
 
-async def test_what_is_taken_for_somebody_who_leaves_meanwhile_is_given_back(held, counter, store):
-    first = await started(held, counter)
-    next_one = took(counter)
+async def test_limit_batch_refunds_a_request_cancelled_during_it(held, counter, store):
+    first = await start_transaction(held, counter)
+    next_one = take(counter)
     await cancel(first)
     assert await run(held, next_one) == [{ONE: 2}]  # the first counts until it is given back
     await counter.close()
     assert held.begun == 2 and await stored(store) == {"k": 1}
 
 
-async def test_who_is_refused_and_has_left_is_given_nothing_back(held, counter, store):
-    refused = took(counter, 5, 4)
+async def test_limit_batch_refunds_nothing_for_a_refused_cancelled_request(held, counter, store):
+    refused = take(counter, 5, 4)
     await held.at_work()
     await cancel(refused)
     await run(held)
@@ -193,8 +193,8 @@ async def test_who_is_refused_and_has_left_is_given_nothing_back(held, counter, 
     assert held.begun == 1 and await stored(store) == {}
 
 
-async def test_what_was_told_to_somebody_who_has_just_left_is_given_back(held, counter, store):
-    first = await started(held, counter)
+async def test_limit_batch_refunds_a_request_cancelled_right_after_it(held, counter, store):
+    first = await start_transaction(held, counter)
     held.ended = lambda: asyncio.get_running_loop().call_soon(first.cancel)
     held.go.set()
     with pytest.raises(asyncio.CancelledError):
@@ -205,9 +205,9 @@ async def test_what_was_told_to_somebody_who_has_just_left_is_given_back(held, c
 
 
 @pytest.mark.parametrize("begun", [True, False])
-async def test_what_is_added_is_so_even_if_nobody_waits_for_it(held, counter, store, begun):
-    first = None if begun else await started(held, counter)
-    adding = added(counter, 7)
+async def test_limit_batch_adds_an_amount_whose_caller_was_cancelled(held, counter, store, begun):
+    first = None if begun else await start_transaction(held, counter)
+    adding = add(counter, 7)
     if begun:
         await held.at_work()
     await cancel(adding)
@@ -219,9 +219,9 @@ async def test_what_is_added_is_so_even_if_nobody_waits_for_it(held, counter, st
 # The end
 
 
-async def test_what_waits_at_the_end_is_done(held, counter, store):
-    first = await started(held, counter)
-    rest = [took(counter), added(counter, 5)]
+async def test_limit_batch_close_runs_waiting_requests(held, counter, store):
+    first = await start_transaction(held, counter)
+    rest = [take(counter), add(counter, 5)]
     await asyncio.sleep(0)
     closing = asyncio.create_task(counter.close())
     assert await run(held, first, *rest) == [{ONE: 1}, {ONE: 2}, None]
@@ -229,10 +229,10 @@ async def test_what_waits_at_the_end_is_done(held, counter, store):
     assert await stored(store) == {"k": 7}
 
 
-async def test_what_cannot_be_done_at_the_end_fails(held, counter, store, monkeypatch):
-    first = await started(held, counter)
-    rest = [took(counter), added(counter, 5)]
-    await cancel(took(counter))
+async def test_limit_batch_close_fails_requests_at_its_timeout(held, counter, store, monkeypatch):
+    first = await start_transaction(held, counter)
+    rest = [take(counter), add(counter, 5)]
+    await cancel(take(counter))
     monkeypatch.setattr(in_store, "_LONGEST", 0.1)
     await counter.close()
     said = await asyncio.gather(first, *rest, return_exceptions=True)
@@ -246,8 +246,8 @@ AMOUNTS = st.dictionaries(st.integers(0, 2), st.integers(0, 5), min_size=1)
 ASKED = st.tuples(AMOUNTS, st.none() | st.integers(0, 25), st.integers(0, 2))  # of what, up to how much, and pauses
 
 
-class Tried:
-    """Asks a store for names of its own."""
+class Trial:
+    """Requests to a counter, with slots of their own."""
 
     _numbers = itertools.count()
 
@@ -260,13 +260,13 @@ class Tried:
         return {self.slots[index]: amount for index, amount in asked[0].items()}
 
     async def pause(self, times):
-        """About as long as a transaction."""
+        """Pause for about as long as so many transactions."""
         for _ in range(times):
             async with self._store.reading() as db:
                 await db.execute(text("SELECT 1"))
 
     async def run(self, leaves=()):
-        """What each was told: None where it was not asked for; leaves: those who do not wait for it."""
+        """Return the result of each request, None for `add`; leaves: which of them are cancelled."""
         counter, tasks = InStore(self._store), []
         for one in self._asked:
             amounts, most = self.amounts(one), one[1]
@@ -290,7 +290,7 @@ class Tried:
         return [found.get(slot.key, 0) for slot in self.slots]
 
     def one_by_one(self):
-        """What a counter says that does one thing after the other."""
+        """Return the results and the counts of a counter that runs one request after the other."""
         now, said = dict.fromkeys(self.slots, 0), []
         for one in self._asked:
             counts = {slot: now[slot] + amount for slot, amount in self.amounts(one).items()}
@@ -300,7 +300,7 @@ class Tried:
         return said, [*now.values()]
 
     def sums(self, said):
-        """What those have used who were let in, and know of it; what is added is so in any case."""
+        """Return the amounts of each `add`, and of each `take` that was admitted and not cancelled."""
         used = dict.fromkeys(self.slots, 0)
         for one, counts in zip(self._asked, said, strict=True):
             if one[1] is None or (isinstance(counts, dict) and sum(counts.values()) <= one[1]):
@@ -309,8 +309,8 @@ class Tried:
         return [*used.values()]
 
 
-def played(url, strategy, check, examples):
-    """Plays all examples with one store."""
+def play_all(url, strategy, check, examples):
+    """Check all examples with one store."""
     with asyncio.Runner() as runner:
         store = Database(url)
 
@@ -325,20 +325,20 @@ def played(url, strategy, check, examples):
             runner.run(store.close())
 
 
-def test_gathered_or_one_by_one_is_the_same(store_url):
+def test_limit_batch_equals_one_transaction_per_request(store_url):
     async def check(store, asked):
-        tried = Tried(store, asked)
-        said, counts = tried.one_by_one()
-        assert await tried.run() == said
-        assert await tried.counts() == counts
+        trial = Trial(store, asked)
+        said, counts = trial.one_by_one()
+        assert await trial.run() == said
+        assert await trial.counts() == counts
 
-    played(store_url, st.lists(ASKED, max_size=20), check, 60)
+    play_all(store_url, st.lists(ASKED, max_size=20), check, 60)
 
 
-def test_nothing_of_those_who_leave_stays(store_url):
+def test_limit_batch_keeps_nothing_of_cancelled_requests(store_url):
     async def check(store, asked):
-        tried = Tried(store, [one for one, _ in asked])
-        said = await tried.run([leave for _, leave in asked])
-        assert await tried.counts() == tried.sums(said)
+        trial = Trial(store, [one for one, _ in asked])
+        said = await trial.run([leave for _, leave in asked])
+        assert await trial.counts() == trial.sums(said)
 
-    played(store_url, st.lists(st.tuples(ASKED, st.booleans()), max_size=20), check, 60)
+    play_all(store_url, st.lists(st.tuples(ASKED, st.booleans()), max_size=20), check, 60)

@@ -1,6 +1,5 @@
-"""Limits under load, right across processes: two workers of a gateway, and two gateways that share what counts."""
+"""Test that limits hold under load across two workers of a gateway, and across two gateways."""
 
-import asyncio
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -8,12 +7,14 @@ import pytest
 
 from support.gateway_process import process
 from support.limits import KEYS, check_all
+from support.serve_process import workers_of
 from support.upstream import Upstream, said, whole
+from support.wait import until
 
 
 @asynccontextmanager
 async def serving(upstream, store, folder, *, workers=1, **sections):
-    """A gateway's process, and where it is."""
+    """Start a gateway as a process; yield the process and its URL."""
     said = {"auth": KEYS, "server": {"workers": workers}, **sections}
     async with process(upstream.url, store, folder, **said) as (child, client):
         try:
@@ -23,20 +24,8 @@ async def serving(upstream, store, folder, *, workers=1, **sections):
             await child.wait()
 
 
-async def born(pid, number):
-    """The processes of the workers."""
-    async with asyncio.timeout(60):
-        while len(found := children(pid)) < number + 1:  # and one of multiprocessing's  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-    return found[-number:]
-
-
-def children(pid):
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-
-
-def opened(pid, file):
-    """SQLite has a part of each database in memory that processes share."""
+def has_opened(pid, file):
+    """Return whether a process shares memory with others for this SQLite database."""
     return str(file) in Path(f"/proc/{pid}/maps").read_text()
 
 
@@ -46,16 +35,17 @@ async def upstream():
         yield one
 
 
-async def test_two_workers(upstream, tmp_path):
+async def test_limit_holds_across_two_workers(upstream, tmp_path):
     file = tmp_path / "gateway.db"
     async with serving(upstream, f"sqlite:///{file}", tmp_path, workers=2) as (child, root):
-        workers = await born(child.pid, 2)
+        await until(lambda: len(workers_of(child.pid)), 2)
+        workers = workers_of(child.pid)
         await check_all(root)
-        assert all(opened(pid, file) for pid in workers)
+        assert all(has_opened(pid, file) for pid in workers)
 
 
 @pytest.mark.parametrize("counted", ["postgresql", "redis"], indirect=True)
-async def test_two_gateways(upstream, tmp_path, counted):
+async def test_limit_holds_across_two_gateways(upstream, tmp_path, counted):
     store, more = counted["store"]["url"], {"limits": counted.get("limits", {})}
     async with (
         serving(upstream, store, tmp_path, **more) as (_, one),

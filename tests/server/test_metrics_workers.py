@@ -1,4 +1,4 @@
-"""Several workers: whoever is asked tells of all, and what one has counted stays when it dies."""
+"""Test metrics of several workers: any worker reports all of them, and counts of dead workers stay."""
 
 import asyncio
 import os
@@ -12,18 +12,19 @@ from support.metrics import scrape
 from support.serve_process import asked, config_of, first, living, rest, streaming
 from support.sse import text_of
 from support.upstream import HELLO, Upstream, paused
+from support.wait import until
 from support.worker_processes import gateway_with
 
 CHAT = "/v1/chat/completions"
 WELL = (CHAT, "m", "up", "200")
 
 
-async def seen_by_all(gateway, times=8):
-    """What is said to connections of their own, which any worker may take."""
+async def scrape_all(gateway, times=8):
+    """Scrape on connections of their own, so that any worker may answer."""
     return [await scrape(gateway, close=True) for _ in range(times)]
 
 
-async def test_every_worker_tells_of_all_and_of_those_that_have_died(tmp_path):
+async def test_metrics_of_any_worker_include_all_workers_and_the_dead(tmp_path):
     go = asyncio.Event()
     async with (
         asyncio.timeout(90),
@@ -33,13 +34,13 @@ async def test_every_worker_tells_of_all_and_of_those_that_have_died(tmp_path):
         streaming(gateway) as two,
     ):
         streams = [await first(one, "Hel"), await first(two, "Hel")]
-        for got in await seen_by_all(gateway):
+        for got in await scrape_all(gateway):
             assert got.of("gateway_requests_in_flight", endpoint=CHAT) == 2
         go.set()
         assert [text_of(await rest(*stream)) for stream in streams] == ["Hello", "Hello"]
         answers = await asyncio.gather(*(asked(gateway) for _ in range(18)))
         assert {answer.status_code for answer in answers} == {200}
-        for got in await seen_by_all(gateway):
+        for got in await scrape_all(gateway):
             assert got.requests() == {WELL: 20}
             assert got.of("gateway_request_duration_seconds_count") == 20
             assert got.of("gateway_request_duration_seconds_bucket", le="+Inf") == 20
@@ -49,11 +50,11 @@ async def test_every_worker_tells_of_all_and_of_those_that_have_died(tmp_path):
         os.kill(min(gateway.workers()), signal.SIGKILL)
         await gateway.says("another takes its place")
         await asked(gateway)
-        for got in await seen_by_all(gateway):
+        for got in await scrape_all(gateway):
             assert got.requests() == {WELL: 21}
 
 
-async def test_counts_outlive_a_new_configuration_and_backends_do_not(tmp_path):
+async def test_metrics_keep_counts_but_not_backends_after_a_reload(tmp_path):
     async with (
         asyncio.timeout(60),
         Upstream([HELLO], ()).serving() as upstream,
@@ -68,27 +69,31 @@ async def test_counts_outlive_a_new_configuration_and_backends_do_not(tmp_path):
 
 
 async def until_served_by(gateway, backend):
-    """The process takes a moment to begin with what it has read."""
-    while (await scrape(gateway)).values("gateway_backend_healthy", "backend") != {backend}:
+    """Wait until the process serves its new config; a request starts with the newest one."""
+
+    async def backends():
         await asked(gateway)
+        return (await scrape(gateway)).values("gateway_backend_healthy", "backend")
+
+    await until(backends, {backend})
 
 
 # Their folder
 
 
-def test_the_folder_is_where_it_is_preferred_and_gone_afterwards(tmp_path):
+def test_metrics_folder_is_at_the_preferred_place_and_removed_at_the_end(tmp_path):
     with folder(str(tmp_path)) as made:
         assert made.parent == tmp_path and made.is_dir()
         (made / "0.tally").touch()
     assert not made.exists()
 
 
-def test_it_is_elsewhere_where_that_cannot_be_written_to(tmp_path):
+def test_metrics_folder_falls_back_to_a_writable_place(tmp_path):
     with folder(str(tmp_path / "none"), str(tmp_path)) as made:
         assert made.parent == tmp_path
 
 
-def test_without_a_folder_each_worker_tells_of_itself(tmp_path, caplog):
+def test_metrics_without_a_folder_cover_one_worker_at_a_time(tmp_path, caplog):
     none = str(tmp_path / "none")
     with folder(none, none) as made:
         assert made is None
@@ -97,7 +102,7 @@ def test_without_a_folder_each_worker_tells_of_itself(tmp_path, caplog):
     assert "one worker at a time" in caplog.text
 
 
-def test_a_worker_removes_it_where_the_one_that_keeps_them_is_gone(tmp_path):
+def test_metrics_folder_is_removed_by_an_orphaned_worker(tmp_path):
     with folder(str(tmp_path)) as made:
         abandon(made / "0.tally")
         assert not made.exists()
@@ -106,16 +111,16 @@ def test_a_worker_removes_it_where_the_one_that_keeps_them_is_gone(tmp_path):
 # What is shared
 
 
-def counted(requests):
+def series_of(requests):
     tally = Tally()
     tally.count(REQUESTS, WELL, requests)
     tally.measure(DURATION, 1.0)
     return tally.series
 
 
-def test_counts_are_added_and_the_least_health_is_that_of_all():
-    one = {**counted(2), HEALTHY.name: {("up",): [1.0], ("b",): [1.0]}, QUEUE.name: {("up",): [3.0]}}
-    two = {**counted(3), HEALTHY.name: {("up",): [0.0]}, QUEUE.name: {("up",): [4.0]}}
+def test_metrics_of_workers_are_summed_and_health_is_the_minimum():
+    one = {**series_of(2), HEALTHY.name: {("up",): [1.0], ("b",): [1.0]}, QUEUE.name: {("up",): [3.0]}}
+    two = {**series_of(3), HEALTHY.name: {("up",): [0.0]}, QUEUE.name: {("up",): [4.0]}}
     both = together((one, two))
     assert both[REQUESTS.name] == {WELL: [5]}
     assert both[HEALTHY.name] == {("up",): [0], ("b",): [1]} and both[QUEUE.name] == {("up",): [7]}
@@ -124,41 +129,41 @@ def test_counts_are_added_and_the_least_health_is_that_of_all():
     assert one[REQUESTS.name] == {WELL: [2]}, "and nothing of theirs is changed"
 
 
-def test_what_is_told_does_not_change_while_it_is_being_told():
+def test_metrics_snapshot_does_not_change_with_later_counts():
     tally = Tally()
-    told = together((tally.series,))
+    snapshot = together((tally.series,))
     tally.count(STORED)
-    assert told[STORED.name] == {(): [0]}
+    assert snapshot[STORED.name] == {(): [0]}
 
 
-def test_of_one_that_has_ended_only_what_it_counted_is_left(tmp_path):
+def test_metrics_of_an_ended_worker_keep_only_its_counts(tmp_path):
     files = [tmp_path / f"{number}.tally" for number in range(3)]
     mine, *others = map(Shared, files)
     for number, one in enumerate((mine, *others)):
-        one.write(Snapshot(counted(number), {IN_FLIGHT.name: {(CHAT,): [1.0]}}))
+        one.write(Snapshot(series_of(number), {IN_FLIGHT.name: {(CHAT,): [1.0]}}))
     end(files[2])
     found = together(mine.others())
     assert found[REQUESTS.name] == {WELL: [3]} and found[IN_FLIGHT.name] == {(CHAT,): [1]}
 
 
-def test_what_is_not_new_is_not_written(tmp_path):
+def test_metrics_file_is_written_only_if_counts_change(tmp_path):
     file = tmp_path / "0.tally"
     shared = Shared(file)
-    shared.write(Snapshot(counted(1), {}))
+    shared.write(Snapshot(series_of(1), {}))
     file.unlink()
-    shared.write(Snapshot(counted(1), {}))
+    shared.write(Snapshot(series_of(1), {}))
     assert not file.exists()
-    shared.write(Snapshot(counted(2), {}))
+    shared.write(Snapshot(series_of(2), {}))
     assert [*tmp_path.iterdir()] == [file]
 
 
-async def test_a_folder_that_is_gone_is_no_failure(tmp_path):
+async def test_metrics_folder_that_is_missing_is_no_failure(tmp_path):
     async with gateway_with(Shared(tmp_path / "none" / "0.tally")) as site:
         await site.chat()
         assert (await scrape(site)).requests() == {WELL: 1}
 
 
-async def test_what_was_counted_last_is_there_when_it_has_ended(tmp_path):
+async def test_metrics_file_has_the_last_counts_of_an_ended_gateway(tmp_path):
     one, two = tmp_path / "0.tally", tmp_path / "1.tally"
     async with gateway_with(Shared(one)) as site:
         await site.chat()

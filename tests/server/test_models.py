@@ -1,4 +1,4 @@
-"""What /v1/models tells of a model besides its name: its context, its abilities; and Codex's own list."""
+"""Test /v1/models: context length and capabilities of a model, and the list for Codex."""
 
 import asyncio
 
@@ -12,7 +12,8 @@ from gateway.server.backend import Backend
 from gateway.server.learning import Learner
 from support.app import gateway
 from support.backends import fleet
-from support.upstream import HANG, HELLO, SOON, Upstream, whole
+from support.upstream import HANG, HELLO, Upstream, whole
+from support.wait import until
 
 PROPS = {
     "default_generation_settings": {"n_ctx": 4096},
@@ -36,7 +37,7 @@ SHOW = {
 }
 
 
-async def listed(site, name="m", **params):
+async def listed_model(site, name="m", **params):
     return (await site.client.get(f"/v1/models/{name}", params=params)).json()
 
 
@@ -66,10 +67,10 @@ def length(tokens, *abilities):
         ("transformers", {}, {}),
     ],
 )
-async def test_a_model_is_shown_with_what_its_server_tells(kind, shown, told):
+async def test_model_list_has_the_metadata_of_the_backend(kind, shown, told):
     async with gateway(HELLO, backend={"kind": kind}) as site:
         site.upstream.shown = {path: whole(body) for path, body in shown.items()}
-        assert extras(await listed(site)) == told
+        assert extras(await listed_model(site)) == told
         (entry,) = (await site.client.get("/v1/models")).json()["data"]
         assert extras(entry) == told
         questions = [(asked.method, asked.path.partition("?")[0]) for asked in site.upstream.aside]
@@ -77,7 +78,7 @@ async def test_a_model_is_shown_with_what_its_server_tells(kind, shown, told):
 
 
 @pytest.mark.parametrize("kind", ["vllm", "sglang"])
-async def test_what_stands_in_the_list_is_asked_for_once_for_all_models(kind):
+async def test_model_list_requests_list_metadata_once_for_all_models(kind):
     more = {"n": {"backends": ["up"], "upstream_model": "other"}}
     async with gateway(HELLO, backend={"kind": kind}, more_models=more, models=whole(VLLM)) as site:
         first, second = (await site.client.get("/v1/models")).json()["data"]
@@ -86,32 +87,32 @@ async def test_what_stands_in_the_list_is_asked_for_once_for_all_models(kind):
 
 
 @pytest.mark.parametrize("field", ["max_model_len", "context_length", "context_window"])
-async def test_what_a_list_says_that_had_to_be_read_is_shown(field):
+async def test_model_list_has_the_context_length_of_listed_models(field):
     models = whole({"data": [{"id": "a", field: 1000}, {"id": "b", field: "odd"}, {"id": "c", field: -1}]})
     async with gateway(HELLO, model=False, models=models) as site:
         entries = (await site.client.get("/v1/models")).json()["data"]
     assert [extras(entry) for entry in entries] == [length(1000), {}, {}]
 
 
-async def test_an_alias_is_known_as_its_model_is():
+async def test_model_alias_has_the_metadata_of_its_model():
     async with gateway(
         HELLO, backend={"kind": "llamacpp"}, model={"aliases": ["nick"], "upstream_model": "up"}
     ) as site:
         site.upstream.shown["/props"] = whole(PROPS)
-        assert extras(await listed(site, "nick")) == length(4096, "tools", "vision")
+        assert extras(await listed_model(site, "nick")) == length(4096, "tools", "vision")
         assert site.upstream.aside[0].path == "/props?model=up"
 
 
-async def test_of_several_backends_what_all_of_them_can_do_is_shown():
+async def test_model_list_has_only_what_all_backends_of_a_model_support():
     small = {"default_generation_settings": {"n_ctx": 2048}, "modalities": {"audio": True}}
     capable = {"kind": "llamacpp"}
     async with fleet([HELLO], [HELLO], [HELLO], backends=[capable, capable, {}], together=True) as site:
         for upstream, props in zip(site.upstreams.values(), (PROPS, small), strict=False):
             upstream.shown["/props"] = whole(props)
-        assert extras(await listed(site)) == {**length(2048), "capabilities": []}
+        assert extras(await listed_model(site)) == {**length(2048), "capabilities": []}
 
 
-async def test_the_window_of_a_route_is_known_to_who_sends():
+async def test_model_context_window_of_a_route_is_that_of_its_backend():
     async with gateway(HELLO, backend={"kind": "llamacpp"}) as site:
         route = (await site.app.state.directory.find("m")).any
         assert await window.of(route) is None
@@ -121,17 +122,16 @@ async def test_the_window_of_a_route_is_known_to_who_sends():
         assert await window.of(route) == 4096
 
 
-async def test_a_server_that_says_nothing_delays_the_list_for_a_moment(monkeypatch):
+async def test_model_list_does_not_wait_for_a_silent_backend(monkeypatch):
     monkeypatch.setattr(learning, "_PATIENCE", 0.05)
     async with gateway(HELLO, backend={"kind": "llamacpp"}) as site:
         site.upstream.shown["/props"] = [HANG]
-        async with asyncio.timeout(5):
-            assert extras(await listed(site)) == extras(await listed(site)) == {}
-        assert len(site.upstream.aside) == 1, "nobody asks twice at once"
-    await asyncio.wait_for(site.upstream.gone.wait(), SOON * 4)
+        assert extras(await listed_model(site)) == extras(await listed_model(site)) == {}
+        assert len(site.upstream.aside) == 1, "no second request runs at once"
+    await until(site.upstream.gone.is_set)
 
 
-async def test_codex_gets_a_list_of_its_own():
+async def test_model_list_for_codex_has_its_own_fields():
     async with gateway(HELLO, backend={"kind": "lmstudio"}, model=False, models=["m", "resting", "e"]) as site:
         site.upstream.shown["/api/v0/models"] = whole(LMSTUDIO)
         body = (await site.client.get("/v1/models?client_version=0.159.3")).json()
@@ -144,7 +144,7 @@ async def test_codex_gets_a_list_of_its_own():
     assert first["visibility"] == "list" and first["base_instructions"]
 
 
-async def test_codex_takes_a_model_of_which_nothing_is_known_for_one_that_sees():
+async def test_model_list_for_codex_assumes_image_input_if_unknown():
     async with gateway(HELLO) as site:
         (entry,) = (await site.client.get("/v1/models?client_version=1")).json()["models"]
     assert entry["input_modalities"] == ["text", "image"]
@@ -154,7 +154,7 @@ async def test_codex_takes_a_model_of_which_nothing_is_known_for_one_that_sees()
 
 
 class Server:
-    """A server of kind llamacpp, behind a client without a socket."""
+    """A backend without a socket, of kind llamacpp unless stated."""
 
     def __init__(self, kind="llamacpp"):
         self.now, self.asked, self.answer = 0.0, [], httpx.Response(200, json=PROPS)
@@ -174,7 +174,7 @@ class Server:
         await asyncio.gather(*self.learner._asking.values())
 
 
-async def test_an_old_answer_is_given_while_a_new_one_is_asked_for():
+async def test_model_metadata_stays_while_it_is_refreshed():
     server = Server()
     assert (await server.learner.known("m")).window == 4096
     server.now, server.answer = 299.0, httpx.Response(200, json={"default_generation_settings": {"n_ctx": 99}})
@@ -188,7 +188,7 @@ async def test_an_old_answer_is_given_while_a_new_one_is_asked_for():
 @pytest.mark.parametrize(
     "answer", [httpx.Response(500), httpx.ConnectError("gone"), httpx.Response(200, text="<html>")]
 )
-async def test_what_was_known_stays_when_a_server_is_away(answer):
+async def test_model_metadata_stays_when_the_backend_fails(answer):
     server = Server()
     await server.learner.known("m")
     server.now, server.answer = 300.0, answer
@@ -203,7 +203,7 @@ async def test_what_was_known_stays_when_a_server_is_away(answer):
     assert (await server.learner.known("m")).window == 99
 
 
-async def test_what_is_loaded_is_asked_for_again_soon():
+async def test_model_metadata_of_loaded_models_is_refreshed_sooner():
     server = Server("ollama")
     server.answer = httpx.Response(200, json={"models": []})
     await server.learner.known("m")
@@ -213,7 +213,7 @@ async def test_what_is_loaded_is_asked_for_again_soon():
     assert sorted(server.asked) == ["/api/ps", "/api/ps", "/api/show"]
 
 
-async def test_no_more_is_remembered_than_fits(monkeypatch):
+async def test_model_metadata_cache_is_bounded(monkeypatch):
     monkeypatch.setattr(learning, "_MOST", 2)
     server = Server()
     for model in "abc":
@@ -221,18 +221,17 @@ async def test_no_more_is_remembered_than_fits(monkeypatch):
     assert len(server.learner._answers) == 1
 
 
-def test_of_two_that_know_something_the_first_counts():
+def test_model_metadata_union_prefers_the_first_source():
     assert Known(1) | Known(2, frozenset("a")) == Known(1, frozenset("a"))
     assert Known(None, frozenset("a")) | Known(2, frozenset("b")) == Known(2, frozenset("ab"))
     assert Known() | Known() == Known()
 
 
-async def test_a_backend_that_is_closed_asks_no_more():
+async def test_model_metadata_request_ends_when_the_backend_closes():
     async with Upstream([HELLO], ()).serving() as upstream:
         upstream.shown["/props"] = [HANG]
         backend = Backend("up", config.Backend(url=upstream.url, kind="llamacpp"))
         asking = asyncio.create_task(backend.learner.known("m"))
-        while not upstream.aside:  # noqa: ASYNC110 (the server has no word for it)
-            await asyncio.sleep(0.005)
+        await until(lambda: bool(upstream.aside))
         await backend.close()
         assert await asking == Known()

@@ -1,7 +1,8 @@
-"""/admin/overview: all that there is to see of a gateway, and nothing of what was said."""
+"""Test /admin/overview: requests, models, backends and rates, without the content of requests."""
 
 import asyncio
 import json
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -23,11 +24,12 @@ from support.app import bearer, gateway, listening
 from support.backends import fleet
 from support.overview import CHAT, KEYS, PATH, seen
 from support.upstream import HANG, HELLO, KEY, chunk, head, list_of, said, whole
+from support.wait import until
 
 NOTHING = {"in_flight": 0, "requests_per_second": 0.0, "tokens_per_second": 0.0}
 
 
-async def look(site, key=None):
+async def get_overview(site, key=None):
     answer = await site.client.get(PATH, headers=bearer(key) if key else None)
     assert answer.status_code == 200, answer.text
     assert answer.headers["cache-control"] == "no-store"
@@ -43,55 +45,58 @@ def named(entries, name):
 
 
 @pytest.mark.parametrize(("key", "status"), [(None, 401), ("ann-key", 403), ("no-key", 401), ("eve-key", 200)])
-async def test_where_there_are_keys_it_takes_one_for_admins(key, status):
+async def test_overview_requires_a_key_with_the_admin_scope(key, status):
     async with gateway(HELLO, auth={"keys": KEYS}) as site:
         answer = await site.client.get(PATH, headers=bearer(key) if key else None)
         assert answer.status_code == status
 
 
-async def test_without_keys_it_is_for_everybody_but_pages_of_strangers():
+async def test_overview_without_api_keys_refuses_only_foreign_pages():
     async with gateway(HELLO) as site:
-        assert (await look(site))["version"]
+        assert (await get_overview(site))["version"]
         assert (await site.client.get(PATH, headers={"origin": "https://evil.example"})).status_code == 403
         assert (await site.client.get(PATH, headers={"host": "evil.example"})).status_code == 403
 
 
-async def test_to_look_is_no_request_that_is_told_of():
+async def test_overview_does_not_list_requests_for_admin_pages():
     async with gateway(HELLO, inspector={"enabled": True}) as site:
         for path in (PATH, "/", "/assets/console.css", "/assets/none"):
             await site.client.get(path)
-        seen = await look(site)
+        seen = await get_overview(site)
         assert seen["requests"] == seen["errors"] == [] and seen["pace"] == NOTHING
 
 
 # Requests
 
 
-async def test_a_request_is_told_of_while_it_goes_on_and_when_it_is_over():
+async def test_overview_lists_a_request_while_it_runs_and_afterwards():
     go = asyncio.Event()
     script = [head(), chunk("Hi"), go, *HELLO[1:]]
     async with listening(script, auth={"keys": [*KEYS, {"name": "tom", "key": "tom-key"}]}) as site:
+        begun, clock = time.time(), time.perf_counter()
         asking = asyncio.create_task(site.chat(stream=True, surprise=1, headers=bearer("tom-key")))
         await site.upstream.arrived.wait()
-        (live,) = (await look(site, "eve-key"))["requests"]
+        (live,) = (await get_overview(site, "eve-key"))["requests"]
         assert (live["live"], live["status"], live["endpoint"]) == (True, None, CHAT)
         go.set()
         answer = await asking
-        seen = await look(site, "eve-key")
+        elapsed = time.perf_counter() - clock
+        seen = await get_overview(site, "eve-key")
     (over,) = seen["requests"]
     assert over.items() >= {
         "id": answer.headers["x-request-id"], "key": "tom", "model": "m", "backend": "up", "format": "auto",
         "live": False, "status": 200, "error": None, "message": None, "streamed": True,
         "input_tokens": 7, "output_tokens": 2, "cached_tokens": 0, "reasoning_tokens": 0, "ledger": {"forwarded": 1},
     }.items()  # fmt: skip
-    assert 0 <= over["asked"] <= over["first_content"] <= over["duration"] < 20
-    assert abs(over["arrived"] + over["duration"] - seen["time"]) < 20
+    assert 0 <= over["asked"] <= over["first_content"] <= over["duration"] <= elapsed
+    assert begun - 1 <= over["arrived"] <= seen["time"] <= time.time() + 1
     assert seen["errors"] == []
 
 
-async def test_the_last_failures_are_told_of_without_what_was_said():
+async def test_overview_lists_failures_without_their_content():
     secret = {"error": {"message": f"{KEY} tells of a prompt", "code": "the-words-of-a-backend"}}
     async with gateway(whole(secret, 400), whole(secret, 500), HELLO) as site:
+        begun = time.time()
         for _ in range(3):
             await site.chat()
         text = (await site.client.get(PATH)).text
@@ -103,23 +108,23 @@ async def test_the_last_failures_are_told_of_without_what_was_said():
     assert [one["status"] for one in seen["requests"]] == [200, 502, 400]
     failure = named(seen["backends"], "up")["last_failure"]
     assert (failure["status"], failure["code"], failure["message"]) == (502, "upstream_error", None)
-    assert 0 <= seen["time"] - failure["time"] < 20
+    assert begun - 1 <= failure["time"] <= seen["time"]
     assert "prompt" not in text and "words" not in text and KEY not in text
 
 
-async def test_messages_are_told_where_the_log_may_show_them():
+async def test_overview_has_error_messages_if_content_is_on():
     try:
         async with gateway(whole({"error": "my prompt"}, 500), logs={"content": True}) as site:
             await site.chat()
-            assert [one["message"] for one in (await look(site))["errors"]] == ["my prompt"]
+            assert [one["message"] for one in (await get_overview(site))["errors"]] == ["my prompt"]
     finally:
         logs.follow(config.Logs())
 
 
-async def test_what_the_gateway_says_itself_is_told():
+async def test_overview_has_error_messages_of_the_gateway():
     async with fleet([HELLO], model={"backends": ["up"], "retries": 0}) as site:
         await site.chat()
-        seen = await look(site)
+        seen = await get_overview(site)
     (error,) = seen["errors"]
     assert error["error"] == "upstream_unreachable" and "no connection" in error["message"]
     assert named(seen["backends"], "up")["last_failure"]["message"] == error["message"]
@@ -128,7 +133,7 @@ async def test_what_the_gateway_says_itself_is_told():
 # Models
 
 
-async def test_models_are_told_with_what_is_known_of_them():
+async def test_overview_lists_configured_models_with_their_formats():
     models = whole({"data": [{"id": "listed", "max_model_len": 4096}]})
     more = {
         "qwen3-8b": {"backends": ["up"], "aliases": ["other"]},
@@ -136,7 +141,7 @@ async def test_models_are_told_with_what_is_known_of_them():
     }
     async with gateway(HELLO, more_models=more, more_backends={}, model=False) as site:
         site.upstream.answer_lists_with(models)
-        seen = await look(site)
+        seen = await get_overview(site)
     assert [one["id"] for one in seen["models"]] == ["qwen3-8b", "fixed"] and seen["models_left_out"] == 0
     model = named(seen["models"], "qwen3-8b")
     assert (model["source"], model["aliases"], model["context_length"], model["pace"]) == (
@@ -152,32 +157,32 @@ async def test_models_are_told_with_what_is_known_of_them():
     assert (place["upstream_model"], place["format"], place["reason"]) == ("theirs", "llama3_json", "configured")
 
 
-async def test_models_that_a_backend_lists_are_told_with_their_window():
+async def test_overview_lists_models_of_a_backend_with_their_context_length():
     async with gateway(HELLO, model=False, backend={"kind": "vllm"}) as site:
         site.upstream.answer_lists_with(whole({"data": [{"id": "listed", "max_model_len": 4096}, {"id": "two"}]}))
-        seen = await look(site)
+        seen = await get_overview(site)
     model = named(seen["models"], "listed")
     assert (model["source"], model["context_length"], model["capabilities"]) == ("listed", 4096, None)
     assert named(seen["backends"], "up")["models"] == 2
 
 
-async def test_abilities_and_what_the_template_gives_away_are_told():
+async def test_overview_has_capabilities_and_the_format_from_the_template():
     shown = {"chat_template": "".join(FORMATS["glm47_xml"].signs), "modalities": {"vision": True}}
     async with gateway(HELLO, backend={"kind": "llamacpp"}) as site:
         site.upstream.shown["/props"] = whole(shown)
-        model = named((await look(site))["models"], "m")
+        model = named((await get_overview(site))["models"], "m")
     assert model["capabilities"] == ["vision"]
     assert model["places"][0]["reason"].startswith("its chat template has")
 
 
-async def test_more_models_than_anybody_reads_are_counted(monkeypatch):
+async def test_overview_counts_models_beyond_its_maximum(monkeypatch):
     monkeypatch.setattr(overview, "_MODELS", 2)
     async with gateway(HELLO, model=False, models=["a", "b", "c"]) as site:
-        seen = await look(site)
+        seen = await get_overview(site)
     assert ([one["id"] for one in seen["models"]], seen["models_left_out"]) == (["a", "b"], 1)
 
 
-async def test_a_model_that_is_gone_meanwhile_is_left_out(monkeypatch):
+async def test_overview_omits_a_model_that_disappears_meanwhile(monkeypatch):
     async with gateway(HELLO, model=False, models=["a", "b"]) as site:
         directory = site.app.state.directory
         listed = await directory.list()
@@ -186,7 +191,7 @@ async def test_a_model_that_is_gone_meanwhile_is_left_out(monkeypatch):
         )
         site.upstream.answer_lists_with(list_of("b"))
         directory.backends["up"]._asked = float("-inf")
-        seen = await look(site)
+        seen = await get_overview(site)
         site.app.state.directory = directory
     assert [one["id"] for one in seen["models"]] == ["b"]
 
@@ -198,50 +203,55 @@ async def later(value):
 # Backends
 
 
-async def test_a_backend_that_is_not_there_is_told_with_the_reason():
+async def test_overview_shows_why_a_backend_is_unavailable():
     async with fleet([HELLO]) as site:
-        seen = await look(site)
+        seen = await get_overview(site)
     well, gone = named(seen["backends"], "b0"), named(seen["backends"], "up")
     assert (well["models"], well["problem"], well["healthy"], well["circuit"]) == (0, None, True, "closed")
     assert gone["models"] is None and "does not say which models it serves" in gone["problem"]
     assert gone["url"] == "http://127.0.0.1:1" and gone["kind"] == "openai"
 
 
-async def test_a_backend_that_takes_its_time_is_not_waited_for(monkeypatch):
+async def test_overview_does_not_wait_for_a_silent_backend(monkeypatch):
     monkeypatch.setattr(overview, "_PATIENCE", 0.05)
     more = {"open": {"url": "http://127.0.0.1:1"}}
     async with gateway(HELLO, more_backends=more) as site:
         site.upstream.answer_lists_with([HANG])
         site.app.state.directory._open.append(site.app.state.directory.backends["up"])
-        seen = await look(site)
+        seen = await get_overview(site)
     assert "longer than a second" in named(seen["backends"], "up")["problem"]
-    assert [one["id"] for one in seen["models"]] == ["m"], "the configuration tells of it"
+    assert [one["id"] for one in seen["models"]] == ["m"], "it is in the configuration"
 
 
-async def test_what_waits_and_what_is_under_way_is_counted_by_backend_and_model():
+async def test_overview_counts_queued_and_running_requests():
     backend = {"concurrent": 1}
     async with listening([head(), HANG], backend=backend) as site:
         asking = [asyncio.create_task(site.chat(stream=True)) for _ in range(2)]
         await site.upstream.arrived.wait()
-        while (seen := await look(site))["pace"]["in_flight"] < 2 or not seen["backends"][0]["queued"]:
-            pass
+
+        async def running_and_queued():
+            seen = await get_overview(site)
+            return seen["pace"]["in_flight"], seen["backends"][0]["queued"]
+
+        await until(running_and_queued, (2, 1))
+        seen = await get_overview(site)
         assert (seen["backends"][0]["queued"], seen["backends"][0]["concurrent"]) == (1, 1)
         assert seen["backends"][0]["pace"]["in_flight"] == named(seen["models"], "m")["pace"]["in_flight"] == 2
         for one in asking:
             one.cancel()
 
 
-async def test_an_application_that_a_newer_one_takes_the_place_of_tells_of_its_own_backends():
+async def test_overview_of_a_replaced_application_has_its_own_backends():
     async with gateway(HELLO) as site:
         site.app.state.telemetry._directory = SimpleNamespace(backends={})
-        assert [one["name"] for one in (await look(site))["backends"]] == ["up"]
+        assert [one["name"] for one in (await get_overview(site))["backends"]] == ["up"]
 
 
 def condition(**said):
     return Condition(**{"state": "closed", "healthy": True, "back_in": 0.0, "queued": 0, "failure": None, **said})
 
 
-def test_of_several_workers_the_worst_health_and_the_last_failure_count():
+def test_overview_of_workers_has_the_worst_health_and_last_failure():
     failures = [Failure(float(number), 502, None, None) for number in (1, 2)]
     ill = condition(state="open", healthy=False, back_in=3.0, queued=1, failure=failures[0])
     well = condition(queued=2, failure=failures[1])
@@ -253,13 +263,13 @@ def test_of_several_workers_the_worst_health_and_the_last_failure_count():
 # Rates
 
 
-def test_tokens_are_those_that_came_within_the_time_that_is_looked_back():
+def test_overview_rate_counts_tokens_within_its_window():
     live = seen(live=True, status=None, arrived=80.0, first_content=0.0, duration=20.0, output_tokens=200)
     (rate,) = rates([live], [], 0.0, 100.0)
     assert rate == Rate("m", "up", 1, 0.0, 10.0)
 
 
-def test_a_whole_answer_came_from_when_it_was_asked_for():
+def test_overview_rate_of_a_whole_response_begins_at_its_upstream_call():
     whole_one = seen(streamed=False, arrived=85.0, asked=5.0, first_content=9.9, duration=10.0, output_tokens=50)
     (rate,) = rates([], [whole_one], 0.0, 100.0)
     assert rate == Rate("m", "up", 0, 0.1, 5.0)
@@ -267,18 +277,18 @@ def test_a_whole_answer_came_from_when_it_was_asked_for():
     assert rates([], [unasked], 0.0, 100.0)[0].requests == 0.1
 
 
-def test_what_ended_before_counts_for_nothing():
+def test_overview_rate_ignores_requests_that_ended_before_its_window():
     assert rates([], [seen(arrived=80.0, duration=9.9)], 0.0, 100.0) == []
 
 
-def test_where_not_all_are_known_any_more_the_time_is_shorter():
+def test_overview_rate_window_is_shorter_if_records_were_dropped():
     over = [seen(arrived=99.0, duration=duration, output_tokens=10) for duration in (0.5, 0.75)]
     (rate,) = rates([], over, 99.5, 100.0)
     assert (rate.requests, round(rate.tokens, 3)) == (4.0, 6.667)
-    assert rates([], [seen(arrived=100.0)], 100.0, 100.0)[0].requests == 1000.0, "and never none at all"
+    assert rates([], [seen(arrived=100.0)], 100.0, 100.0)[0].requests == 1000.0, "the window is never empty"
 
 
-def test_each_model_and_backend_has_its_own():
+def test_overview_rate_is_separate_for_each_model_and_backend():
     found = rates([], [seen(), seen(), seen(backend="other"), seen(model="n")], 0.0, 100.0)
     assert [(rate.model, rate.backend, rate.requests) for rate in found] == [
         ("m", "up", 0.2), ("m", "other", 0.1), ("n", "up", 0.1),
@@ -294,7 +304,7 @@ def observation(number=0, problem=None):
     return made
 
 
-def test_only_the_last_ones_are_remembered_and_failures_for_longer(monkeypatch):
+def test_overview_keeps_the_last_records_and_failures_longer(monkeypatch):
     for name, most in (("_KEPT", 3), ("_KEPT_FAILED", 2), ("_TOLD", 1)):
         monkeypatch.setattr(recent, name, most)
     one = Recent()
@@ -309,10 +319,10 @@ def test_only_the_last_ones_are_remembered_and_failures_for_longer(monkeypatch):
     sight = one.sight({}, 0.0)
     assert [seen.id for seen in sight.requests] == ["r91", "r5", "r4", "r3"]
     assert [seen.id for seen in sight.failed] == ["r1", "r0"]
-    assert sight.rates[0].in_flight == 2, "those that are not told of as well"
+    assert sight.rates[0].in_flight == 2, "requests that are not listed count too"
 
 
-def test_health_is_told_as_the_worker_has_it():
+def test_overview_snapshot_has_the_health_of_each_backend():
     turns = SimpleNamespace(inside=1, waiting=2)
     health = Health(lambda: 0.5)
     backend = SimpleNamespace(gate=SimpleNamespace(health=health, turns=turns))
@@ -320,22 +330,22 @@ def test_health_is_told_as_the_worker_has_it():
         health.ill(health.begin(0.0), 0.0)
     one = Recent()
     one.failed("b", Problem(502, "secret", "upstream_error"))
-    told = one.sight({"b": backend}, 0.5).backends["b"]
-    assert (told.state, told.healthy, told.queued) == ("open", False, 2) and told.back_in > 0
-    assert told.failure.message is None
+    state = one.sight({"b": backend}, 0.5).backends["b"]
+    assert (state.state, state.healthy, state.queued) == ("open", False, 2) and state.back_in > 0
+    assert state.failure.message is None
     health = backend.gate.health = Health(lambda: 0.5)
     health.eject(0.0)
     assert not one.sight({"b": backend}, 0.5).backends["b"].healthy
 
 
-def test_a_sight_is_data():
+def test_overview_snapshot_is_equal_after_serialization():
     from msgspec import msgpack
 
     sight = Sight([Rate("m", "up", 1, 2.0, 3.0)], [seen(ledger={"forwarded": 2})], [], {"up": condition()})
     assert msgpack.decode(msgpack.encode(sight), type=Sight) == sight
 
 
-async def test_the_document_is_what_it_is_declared_to_be():
+async def test_overview_document_matches_its_schema():
     from msgspec import json as msgspec_json
 
     async with gateway(whole(said()), models=["m"]) as site:
@@ -349,5 +359,5 @@ async def test_the_document_is_what_it_is_declared_to_be():
     ("seconds", "text"),
     [(0, "0.00 s"), (9.99, "9.99 s"), (10, "10 s"), (99, "99 s"), (101, "2 min"), (6001, "2 h"), (8 * 86400, "8 d")],
 )
-def test_times_are_told_briefly(seconds, text):
+def test_overview_durations_are_formatted_briefly(seconds, text):
     assert brief(seconds) == text

@@ -1,4 +1,4 @@
-"""Several workers: whoever is asked for the overview tells what all of them see."""
+"""Test the overview of several workers: any worker reports what all of them see."""
 
 import asyncio
 
@@ -7,22 +7,27 @@ from gateway.server.telemetry.shared import Shared
 from gateway.server.telemetry.sight import Sight
 from support.serve_process import asked, config_of, first, living, rest, streaming
 from support.upstream import DONE, END, HELLO, Upstream, chunk, head
+from support.wait import until
 from support.worker_processes import gateway_with
 
 PATH = "/admin/overview"
 
 
-async def look(gateway):
-    """By a connection of its own, which any worker may take; again where the other one took too long to tell."""
-    while True:
-        answer = await gateway.client.get(PATH, headers={"connection": "close"})
+async def overview_of_both(gateway):
+    """Return an overview of any worker that has heard of both; repeat if the other one was too slow."""
+    overviews = []
+
+    async def workers():
+        answer = await gateway.client.get(PATH, headers={"connection": "close"})  # the next worker may be the other one
         assert answer.status_code == 200, answer.text
-        seen = answer.json()
-        if seen["workers"] == {"configured": 2, "heard": 2}:
-            return seen
+        overviews.append(answer.json())
+        return overviews[-1]["workers"]
+
+    await until(workers, {"configured": 2, "heard": 2})
+    return overviews[-1]
 
 
-async def test_whoever_is_asked_tells_of_all(tmp_path):
+async def test_overview_of_any_worker_includes_all_workers(tmp_path):
     go = asyncio.Event()
     slow = [head(), chunk("Hel"), go, chunk("lo"), chunk(finish="stop"), DONE, END]
     async with (
@@ -35,7 +40,7 @@ async def test_whoever_is_asked_tells_of_all(tmp_path):
         streams = [await first(one, "Hel"), await first(two, "Hel")]
         ids = {one.headers["x-request-id"], two.headers["x-request-id"]}
         for _ in range(4):
-            seen = await look(gateway)
+            seen = await overview_of_both(gateway)
             assert {request["id"] for request in seen["requests"] if request["live"]} == ids
             assert seen["pace"]["in_flight"] == seen["backends"][0]["pace"]["in_flight"] == 2
         go.set()
@@ -43,7 +48,7 @@ async def test_whoever_is_asked_tells_of_all(tmp_path):
             await rest(*stream)
         ids |= {answer.headers["x-request-id"] for answer in await asyncio.gather(*(asked(gateway) for _ in range(8)))}
         for _ in range(4):
-            seen = await look(gateway)
+            seen = await overview_of_both(gateway)
             assert {request["id"] for request in seen["requests"]} == ids
             assert not any(request["live"] for request in seen["requests"])
 
@@ -51,22 +56,22 @@ async def test_whoever_is_asked_tells_of_all(tmp_path):
 # What is shared
 
 
-def test_what_a_worker_sees_is_written_when_somebody_wants_to_know(tmp_path):
+def test_overview_snapshot_of_a_worker_is_written_on_demand(tmp_path):
     mine, other = (Shared(tmp_path / f"{number}.tally") for number in range(2))
     assert not other.wished()
     wished = mine.wish()
     assert other.wished() and not other.wished(), "once"
     sight = Sight([], [], [], {})
     mine.show(sight)
-    assert [*mine.shown(wished)] == [], "its own it knows"
+    assert [*mine.shown(wished)] == [], "a worker does not read its own snapshot"
     other.show(sight)
     assert [*mine.shown(wished)] == [sight]
-    assert [*mine.shown(wished + 10**12)] == [], "what is old is not what it sees"
+    assert [*mine.shown(wished + 10**12)] == [], "an old snapshot is not used"
     end(tmp_path / "1.tally")
     assert [*mine.shown(wished)] == []
 
 
-async def test_two_that_share_a_folder_tell_of_each_other(tmp_path):
+async def test_overview_includes_gateways_that_share_a_folder(tmp_path):
     one, two = (Shared(tmp_path / f"{number}.tally") for number in range(2))
     async with gateway_with(one) as first_one, gateway_with(two) as other:
         ids = {(await site.chat()).headers["x-request-id"] for site in (first_one, other)}
@@ -76,7 +81,7 @@ async def test_two_that_share_a_folder_tell_of_each_other(tmp_path):
             assert seen["pace"]["requests_per_second"] == 0.2
 
 
-async def test_a_folder_that_is_gone_is_no_failure(tmp_path):
+async def test_overview_with_a_missing_folder_shows_its_own_worker(tmp_path):
     async with gateway_with(Shared(tmp_path / "none" / "0.tally")) as site:
         await site.chat()
         seen = (await site.client.get(PATH)).json()

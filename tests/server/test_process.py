@@ -1,4 +1,4 @@
-"""The gateway as a process: it greets, answers, and when it is told to stop lets running answers end."""
+"""Test the gateway as a process: its start, its answers, and how it drains streams at SIGTERM."""
 
 import asyncio
 import contextlib
@@ -6,21 +6,20 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosedError
 
 import gateway
 from support.app import HELLO_MESSAGES
-from support.gateway_process import taking_connections
 from support.sse import text_of
-from support.upstream import DONE, END, HANG, HELLO, Upstream, chunk, head
+from support.upstream import HANG, HELLO, Upstream, chunk, head, paused
 
 START = """
 import json, sys
@@ -36,26 +35,26 @@ from pathlib import Path
 loaded = Path(__file__).with_name("loaded")
 atexit.register(lambda: loaded.write_text(" ".join(sys.modules)))
 """
-# What is heavy and seldom.
+# Modules that are slow to import and rarely used.
 HEAVY = {
     "sqlalchemy", "asyncpg", "alembic", "cryptography", "jsonschema_rs", "backports.zstd", "pypdf", "redis", "xllamacpp",
     "httpx._client", "rich", "pygments", "jinja2", "prometheus_client",
 }  # fmt: skip
 
 
-def free_port():
-    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as sock:
-        return sock.getsockname()[1]
+def port_of(pid):
+    """Return the port on which a process listens."""
+    (port,) = {one.laddr.port for one in psutil.Process(pid).net_connections("tcp") if one.status == "LISTEN"}
+    return port
 
 
 @contextlib.asynccontextmanager
 async def process(tmp_path, url, *, greeting="Hello!", clean=True, before="", **server):
-    """A gateway of its own process that takes connections, and a client of it; `clean`: nothing goes wrong in it.
+    """Start a gateway as a process; yield the process and a client of it.
 
-    before: what it does before it begins.
+    greeting: the line that it writes when it listens; clean: it logs no error; before: code that it runs first.
     """
-    port = free_port()
-    said = {"server": {"port": port, **server}, "backends": {"up": {"url": url}}, "models": {"m": {"backends": ["up"]}}}
+    said = {"server": {"port": 0, **server}, "backends": {"up": {"url": url}}, "models": {"m": {"backends": ["up"]}}}
     file = tmp_path / "start.py"
     file.write_text(START.replace("\nif", f"{before}\nif"))
     where = {**os.environ, "PYTHONPATH": str(Path(gateway.__file__).parents[1])}
@@ -64,10 +63,9 @@ async def process(tmp_path, url, *, greeting="Hello!", clean=True, before="", **
         sys.executable, file, json.dumps(said), greeting, stderr=pipe, stdin=null, env=where
     )
     try:
-        if greeting:
-            assert await child.stderr.readline() == f"{greeting}\n".encode()
-        else:
-            await taking_connections(port)
+        line = (await child.stderr.readline()).decode()
+        port = port_of(child.pid)
+        assert line == f"{greeting or f'gateway listens on 127.0.0.1 port {port}'}\n"
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20, verify=False) as client:
             yield child, client
     finally:
@@ -79,24 +77,23 @@ async def process(tmp_path, url, *, greeting="Hello!", clean=True, before="", **
     assert not clean or not re.search("Traceback|ERROR", rest), rest
 
 
-def asking(client):
+def stream_of(client):
     body = {"model": "m", "messages": HELLO_MESSAGES, "stream": True}
     return client.stream("POST", "/v1/chat/completions", json=body)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-async def test_a_process_answers_and_lets_its_streams_end_before_it_does(workers, tmp_path):
+async def test_process_answers_and_drains_its_streams_at_sigterm(workers, tmp_path):
     go = asyncio.Event()
-    slow = [head(), chunk("Hel"), go, chunk("lo"), chunk(finish="stop"), DONE, END]
     async with (
-        asyncio.timeout(30),
-        Upstream([HELLO, slow], ()).serving() as upstream,
+        asyncio.timeout(60),
+        Upstream([HELLO, paused(go)], ()).serving() as upstream,
         process(tmp_path, upstream.url, workers=workers, drain_seconds=10) as (child, client),
     ):
         assert (await client.get("/health")).json() == {"status": "ok"}
-        async with asking(client) as answer:
+        async with stream_of(client) as answer:
             assert text_of((await answer.aread()).decode()) == "Hi"
-        async with asking(client) as answer, idle_connection(client.base_url.port) as idle:
+        async with stream_of(client) as answer, idle_connection(client.base_url.port) as idle:
             pieces = answer.aiter_text()
             said = await anext(pieces)
             child.send_signal(signal.SIGTERM)
@@ -111,7 +108,7 @@ async def test_a_process_answers_and_lets_its_streams_end_before_it_does(workers
 
 @contextlib.asynccontextmanager
 async def idle_connection(port):
-    """A connection that has had its answer; a server that begins to stop closes it."""
+    """Open a connection that has had its response; a server that begins to stop closes it."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
@@ -123,14 +120,14 @@ async def idle_connection(port):
             await writer.wait_closed()
 
 
-async def test_a_stream_that_does_not_end_is_ended_when_the_drain_time_is_over(tmp_path):
+async def test_process_ends_a_stream_after_the_drain_time(tmp_path):
     async with (
-        asyncio.timeout(30),
+        asyncio.timeout(60),
         Upstream([[head(), chunk("Hel"), HANG]], ()).serving() as upstream,
-        process(tmp_path, upstream.url, greeting="", clean=False, drain_seconds=1) as (child, client),
+        process(tmp_path, upstream.url, greeting="", clean=False, drain_seconds=0.2) as (child, client),
     ):
         said = ""
-        async with asking(client) as answer:
+        async with stream_of(client) as answer:
             async for piece in answer.aiter_text():
                 said += piece
                 if "Hel" in piece:
@@ -140,12 +137,11 @@ async def test_a_stream_that_does_not_end_is_ended_when_the_drain_time_is_over(t
         await upstream.gone.wait()
 
 
-async def test_a_websocket_is_closed_when_its_turn_is_over(tmp_path):
+async def test_process_closes_a_websocket_after_its_running_response(tmp_path):
     go = asyncio.Event()
-    slow = [head(), chunk("Hel"), go, chunk("lo"), chunk(finish="stop"), DONE, END]
     async with (
-        asyncio.timeout(30),
-        Upstream([slow], ()).serving() as upstream,
+        asyncio.timeout(60),
+        Upstream([paused(go)], ()).serving() as upstream,
         process(tmp_path, upstream.url, drain_seconds=10) as (child, client),
         connect(f"ws://127.0.0.1:{client.base_url.port}/v1/responses") as idle,
         connect(f"ws://127.0.0.1:{client.base_url.port}/v1/responses") as busy,
@@ -159,31 +155,31 @@ async def test_a_websocket_is_closed_when_its_turn_is_over(tmp_path):
         assert idle.close_code == 1012
         await busy.send(json.dumps(asked))
         go.set()
-        told = []
+        events = []
         with contextlib.suppress(ConnectionClosedError):
             while True:
-                told.append(json.loads(await busy.recv()))
-        ended, refused = told[-2:]
+                events.append(json.loads(await busy.recv()))
+        ended, refused = events[-2:]
         assert ended["response"]["output"][0]["content"][0]["text"] == "Hello"
         assert (refused["type"], refused["status"], busy.close_code) == ("error", 503, 1012)
         await child.wait()
 
 
 @pytest.mark.parametrize("module", ["gateway.cli", "gateway.server.run", "gateway.server.process"])
-def test_what_is_heavy_is_loaded_when_it_is_used(module):
+def test_process_start_does_not_import_heavy_modules(module):
     said = f"import {module}, sys; print(*(name for name in {HEAVY!r} if name in sys.modules))"
     where = {**os.environ, "PYTHONPATH": str(Path(gateway.__file__).parents[1])}
     loaded = subprocess.run([sys.executable, "-c", said], env=where, capture_output=True, text=True, check=True)
     assert loaded.stdout.split() == []
 
 
-async def test_a_gateway_that_stores_nothing_and_does_nothing_seldom_does_without(tmp_path):
+async def test_process_without_use_of_the_store_imports_no_heavy_modules(tmp_path):
     async with (
-        asyncio.timeout(30),
+        asyncio.timeout(60),
         Upstream([HELLO], ()).serving() as upstream,
         process(tmp_path, upstream.url, before=TELL, clean=False) as (child, client),
     ):
-        async with asking(client) as answer:
+        async with stream_of(client) as answer:
             assert text_of((await answer.aread()).decode()) == "Hi"
         child.send_signal(signal.SIGINT)  # at which it ends as a program does that was interrupted
         await child.wait()

@@ -1,4 +1,4 @@
-"""Recorded servers behind a gateway: what they tell of themselves is read, and one question means the same to all."""
+"""Test recorded model servers behind a gateway: their metadata is read, and equal requests get equal responses."""
 
 import json
 from contextlib import asynccontextmanager
@@ -15,8 +15,8 @@ RAW = {"format": "hermes_json"}
 OPEN = {**RAW, "thought": "open"}
 TOKENS = [19556, 2067, 17400, 46, 47526]
 
-# What is asked for below.
-TOLD = {
+# Exchanges that the tests below use.
+USED = {
     "llamacpp/apply_template", "llamacpp/count_input_tokens", "llamacpp/get_props", "llamacpp/get_v1_models",
     "llamacpp/tokenize", "llamacpp-nojinja/get_props", "llamacpp-raw/apply_template", "llamacpp-raw/get_props",
     "llamacpp-raw-open/get_props", "vllm/detokenize", "vllm/get_v1_models", "vllm/tokenize",
@@ -24,20 +24,20 @@ TOLD = {
 
 
 def played(name):
-    """An answer as its server gives it."""
+    """Return the script of a recorded response."""
     exchange = EXCHANGES[name]
     return whole(exchange.body, exchange.status, exchange.content_type)
 
 
 def aside(server):
-    """Path → what it tells of itself there, or that it does not."""
+    """Return the script of each path at which a server describes itself."""
     names = [name for name in EXCHANGES if name.startswith(f"{server}/") and EXCHANGES[name].path != CHAT]
     return {EXCHANGES[name].path: played(name) for name in names if not EXCHANGES[name].unread}
 
 
 @asynccontextmanager
 async def behind(server, scenario="chat_nonstream", **model):
-    """A gateway in front of a recorded server."""
+    """Start a gateway in front of a recorded server."""
     shown, kind = aside(server), server.partition("-")[0]
     said = played(f"{server}/{scenario}") if f"{server}/{scenario}" in EXCHANGES else whole({})
     async with gateway(said, models=shown.pop("/v1/models", ()), backend={"kind": kind}, model=model) as site:
@@ -45,10 +45,10 @@ async def behind(server, scenario="chat_nonstream", **model):
         yield site
 
 
-def test_whatever_is_no_answer_of_a_model_is_read_or_says_why_not():
+def test_recorded_server_exchanges_are_read_or_marked_as_unread():
     rest = {name for name, exchange in EXCHANGES.items() if exchange.status == 200 and not exchange.answers}
     unread = {name for name in rest if EXCHANGES[name].unread}
-    assert rest - unread == TOLD
+    assert rest - unread == USED
     assert all(not EXCHANGES[name].body for name in unread)
 
 
@@ -63,26 +63,26 @@ def test_whatever_is_no_answer_of_a_model_is_read_or_says_why_not():
         ("transformers", {}),
     ],
 )
-async def test_a_model_is_listed_with_what_its_server_tells(server, told):
+async def test_recorded_server_metadata_is_in_the_model_list(server, told):
     async with behind(server, upstream_model="smollm2") as site:
         entry = (await site.client.get("/v1/models/m")).json()
     assert {name: value for name, value in entry.items() if name not in ("id", "object", "created", "owned_by")} == told
 
 
 @pytest.mark.parametrize("kind", ["llamacpp", "vllm"])
-async def test_a_server_is_known_by_its_list(kind):
+async def test_recorded_server_is_discovered_by_its_model_list(kind):
     async with Upstream([whole({})], played(f"{kind}/get_v1_models")).serving() as upstream:
         port = int(upstream.url.rpartition(":")[2])
         assert await discover({port: "ollama"}) == [Found(kind, upstream.url, ("smollm2",))]
 
 
-async def test_a_server_that_cannot_list_its_models_is_not_found():
+async def test_recorded_server_without_a_model_list_is_not_discovered():
     async with Upstream([whole({})], played("transformers/get_v1_models")).serving() as upstream:
         assert await discover({int(upstream.url.rpartition(":")[2]): "vllm"}) == []
 
 
 @pytest.mark.parametrize(("kind", "longest", "count"), [("llamacpp", {}, 16), ("vllm", {"max_model_len": 4096}, 5)])
-async def test_servers_count_and_name_tokens(kind, longest, count):
+async def test_recorded_server_tokenizes_and_counts_input_tokens(kind, longest, count):
     async with behind(kind) as site:
         tokens = await site.client.post("/v1/tokenize", json={"model": "m", "prompt": "Hello"})
         counted = await site.client.post("/v1/responses/input_tokens", json={"model": "m", "input": "Hello"})
@@ -90,7 +90,7 @@ async def test_servers_count_and_name_tokens(kind, longest, count):
     assert counted.json() == {"object": "response.input_tokens", "input_tokens": count}
 
 
-async def test_tokens_become_a_text():
+async def test_recorded_server_detokenizes():
     async with behind("vllm", "detokenize") as site:
         answer = await site.client.post("/v1/detokenize", json={"model": "m", "tokens": [1, 4093, 198]})
     assert answer.json() == {"prompt": "<|im_start|>user\n"}
@@ -110,7 +110,7 @@ async def test_tokens_become_a_text():
         ("transformers", {}, "auto; its name is unknown, so what it writes decides"),
     ],
 )
-async def test_the_same_question_gets_the_same_answer(server, model, format):
+async def test_recorded_server_responses_have_the_same_text_and_reasoning(server, model, format):
     async with behind(server, "reasoning_stream", **model) as site:
         answer = await site.chat(headers={"x-gateway-debug": "1"})
         response = (await site.respond()).json()
@@ -128,7 +128,7 @@ async def test_the_same_question_gets_the_same_answer(server, model, format):
     [("llamacpp", {}), ("llamacpp-raw", RAW), ("llamacpp-raw-open", OPEN), ("transformers", {}), ("vllm", {})],
 )
 @pytest.mark.parametrize("scenario", ["reasoning_then_tool_stream", "tools_parallel_stream"])
-async def test_the_same_question_gets_the_same_calls(server, model, scenario):
+async def test_recorded_server_responses_have_the_same_tool_calls(server, model, scenario):
     cities = ["Paris", "Tokyo"] if "parallel" in scenario else ["Paris"]
     names = {"llamacpp-raw-open/tools_parallel_stream": "reasoning_then_parallel_tools_stream"}
     async with behind(server, names.get(f"{server}/{scenario}", scenario), **model) as site:
@@ -141,7 +141,7 @@ async def test_the_same_question_gets_the_same_calls(server, model, scenario):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_count_of_one_choice_of_several_is_listed(stream):
+async def test_recorded_server_usage_of_only_one_choice_adds_a_warning(stream):
     scenario, count = ("chat_stream_n2", 16) if stream else ("chat_nonstream_n2", 8)
     async with behind("llamacpp", scenario) as site:
         answer = await site.chat(n=2, stream=stream, **({"stream_options": {"include_usage": True}} if stream else {}))

@@ -1,4 +1,4 @@
-"""A configuration that changes while it is served: new requests get the new one, and nobody else notices."""
+"""Test a configuration that is reloaded while it is served: new requests get it, running ones do not notice."""
 
 import asyncio
 import gc
@@ -18,10 +18,11 @@ from gateway.server.process import Server
 from gateway.server.protocols import Settings
 from gateway.server.source import Source
 from gateway.server.watching import Watch
-from support.app import HELLO_MESSAGES, on_both_loops, problem, running, settings
+from support.app import HELLO_MESSAGES, bearer, on_both_loops, problem, running, settings
 from support.serve_process import PATIENCE, asked, config_of, first, living, rest, streaming
 from support.sse import text_of
 from support.upstream import HELLO, Upstream, chunk, paused, stream
+from support.wait import until, until_blocking
 from support.websocket import Socket, texts
 
 ELSE = stream(chunk("Hallo"), chunk(finish="stop"))
@@ -41,14 +42,14 @@ async def moved(gateway, key=None):
     async with asyncio.timeout(PATIENCE):
         right = 0
         while right < 8:
-            headers = {"authorization": f"Bearer {key}"} if key else {}
+            headers = bearer(key) if key else {}
             async with httpx.AsyncClient(base_url=gateway.client.base_url, headers=headers, verify=False) as one:
-                told = await one.post("/v1/chat/completions", json={"model": "m", "messages": HELLO_MESSAGES})
-            right = right + 1 if "Hallo" in told.text else 0
+                answer = await one.post("/v1/chat/completions", json={"model": "m", "messages": HELLO_MESSAGES})
+            right = right + 1 if "Hallo" in answer.text else 0
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-async def test_streams_go_on_and_new_requests_get_what_is_new(workers, tmp_path):
+async def test_config_reload_keeps_streams_and_applies_to_new_requests(workers, tmp_path):
     go = asyncio.Event()
     async with (
         two_upstreams(paused(go)) as (one, other),
@@ -67,7 +68,7 @@ async def test_streams_go_on_and_new_requests_get_what_is_new(workers, tmp_path)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-async def test_a_file_that_changes_is_read_without_a_word(workers, tmp_path):
+async def test_config_reload_happens_when_the_file_changes(workers, tmp_path):
     server = {"watch_seconds": 0.05, "workers": workers}
     async with (
         two_upstreams(HELLO) as (one, other),
@@ -84,44 +85,45 @@ async def test_a_file_that_changes_is_read_without_a_word(workers, tmp_path):
         assert gateway.heard.count("what is new holds") == 1
 
 
-async def test_connections_and_jobs_stay_where_they_began(tmp_path):
-    """A WebSocket connection is answered as before; a job is found, and cancelled, from what is new."""
+async def test_config_reload_keeps_websockets_and_jobs(tmp_path):
+    """A WebSocket stays with the old config; a job is found and cancelled through the new one."""
     first_job, second_job = asyncio.Event(), asyncio.Event()
     async with (
         two_upstreams(paused(first_job), paused(second_job), HELLO) as (one, other),
         living(tmp_path, config_of(one.url, tmp_path)) as gateway,
         connect(f"ws://127.0.0.1:{gateway.client.base_url.port}/v1/responses") as ws,
     ):
-        jobs = [await started(gateway, one, count) for count in (1, 2)]
+        jobs = [await start_job(gateway, one, count) for count in (1, 2)]
         await gateway.renew(config_of(other.url, tmp_path))
         await moved(gateway)
 
         assert texts(await Socket(ws).respond()) == ["Hi"]
-        assert (await found(gateway, jobs[0]))["status"] == "in_progress"
+        assert (await get_response(gateway, jobs[0]))["status"] == "in_progress"
         first_job.set()
-        async with asyncio.timeout(PATIENCE):
-            while (done := await found(gateway, jobs[0]))["status"] != "completed":  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+        await until(lambda: status_of(gateway, jobs[0]), "completed")
+        done = await get_response(gateway, jobs[0])
         assert done["output"][0]["content"][0]["text"] == "Hello"
         cancelled = await gateway.client.post(f"/v1/responses/{jobs[1]}/cancel")
         assert cancelled.json()["status"] == "cancelled"
         second_job.set()
 
 
-async def started(gateway, upstream, count):
-    """The id of a response in the background, when its model has been asked; it is the so-manieth."""
+async def start_job(gateway, upstream, count):
+    """Start a job; return its id when the upstream has `count` requests."""
     answer = await gateway.client.post("/v1/responses", json={"model": "m", "input": "Hi", "background": True})
-    async with asyncio.timeout(PATIENCE):
-        while len(upstream.posts) < count:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await until(lambda: len(upstream.posts), count)
     return answer.json()["id"]
 
 
-async def found(gateway, id):
+async def get_response(gateway, id):
     return (await gateway.client.get(f"/v1/responses/{id}")).json()
 
 
-async def test_several_at_once_and_none_that_is_new(tmp_path):
+async def status_of(gateway, id):
+    return (await get_response(gateway, id))["status"]
+
+
+async def test_config_reload_can_be_without_changes_or_repeated(tmp_path):
     async with (
         two_upstreams(HELLO) as (one, other),
         living(tmp_path, config_of(one.url, tmp_path)) as gateway,
@@ -138,7 +140,7 @@ async def test_several_at_once_and_none_that_is_new(tmp_path):
 
 @asynccontextmanager
 async def renewable(url):
-    """Generations on a socket, all that have ever been in them, and a client."""
+    """Serve generations; yield them, all applications ever made for them, and a client."""
     made = []
 
     def make(known):
@@ -147,7 +149,7 @@ async def renewable(url):
         return app
 
     generations = Generations(make, settings(url))
-    closing = {"connection": "close"}  # one that is kept remembers its last request for some seconds
+    closing = {"connection": "close"}  # a kept connection refers to its last request for some seconds
     async with (
         running(generations) as root,
         httpx.AsyncClient(base_url=root, headers=closing, verify=False) as client,
@@ -161,7 +163,7 @@ def measured():
 
 
 @on_both_loops
-async def test_many_of_them_leave_nothing_behind():
+async def test_config_reload_leaks_no_tasks_or_descriptors():
     go = asyncio.Event()
     async with Upstream([paused(go), HELLO], ()).serving() as upstream, renewable(upstream.url) as site:
         generations, made, client = site
@@ -171,28 +173,30 @@ async def test_many_of_them_leave_nothing_behind():
             await generations.renew(settings(upstream.url))
             counts = []
             for _ in range(5):
-                told = await client.post("/v1/responses", json={"model": "m", "input": "Hi"})
-                assert told.json()["status"] == "completed"
+                job = await client.post("/v1/responses", json={"model": "m", "input": "Hi"})
+                assert job.json()["status"] == "completed"
                 await generations.renew(settings(upstream.url))
-                await gone(made, 2)
+                await until_collected(made, 2)
                 counts.append(measured())
             assert counts[-1] == counts[0]
-            assert made[0]() is not None, "somebody is in it"
+            assert made[0]() is not None, "a request uses it"
             go.set()
             assert text_of(await rest(pieces, said)) == "Hello"
-        await gone(made, 1)
+        await until_collected(made, 1)
 
 
-async def gone(made, most):
-    """Return when there are no more than so many."""
-    async with asyncio.timeout(PATIENCE):
-        while sum(one() is not None for one in made) > most:
-            await asyncio.sleep(0.01)
-            gc.collect()
+async def until_collected(made, most):
+    """Wait until at most so many applications are left."""
+
+    def few_left():
+        gc.collect()
+        return sum(one() is not None for one in made) <= most
+
+    await until(few_left)
 
 
 @on_both_loops
-async def test_one_that_cannot_begin_changes_nothing(caplog):
+async def test_config_reload_that_fails_to_start_changes_nothing(caplog):
     def make(known):
         if known.server.drain_seconds == 1:
             raise OSError("no room")
@@ -222,19 +226,19 @@ async def test_one_that_cannot_begin_changes_nothing(caplog):
 
 
 @on_both_loops
-async def test_in_the_end_nobody_is_waited_for_who_does_not_go():
-    """As the server has given up on them."""
-    steps, told = asyncio.Queue(), asyncio.Queue()
+async def test_config_reload_shutdown_does_not_wait_for_stuck_requests():
+    """The server has given up on these requests already."""
+    steps, messages = asyncio.Queue(), asyncio.Queue()
     scope = {"type": "http", "method": "POST", "path": "/v1/responses", "headers": []}
     async with Upstream([HELLO], ()).serving() as upstream:
         generations = Generations(create_app, settings(upstream.url))
-        life = asyncio.create_task(generations({"type": "lifespan", "state": {}}, steps.get, told.put))
+        life = asyncio.create_task(generations({"type": "lifespan", "state": {}}, steps.get, messages.put))
         steps.put_nowait({"type": "lifespan.startup"})
-        assert await told.get() == {"type": "lifespan.startup.complete"}
-        stays = asyncio.create_task(generations(scope, asyncio.Event().wait, told.put))
+        assert await messages.get() == {"type": "lifespan.startup.complete"}
+        stays = asyncio.create_task(generations(scope, asyncio.Event().wait, messages.put))
         await asyncio.sleep(0)
         steps.put_nowait({"type": "lifespan.shutdown"})
-        assert await told.get() == {"type": "lifespan.shutdown.complete"}
+        assert await messages.get() == {"type": "lifespan.shutdown.complete"}
         await life
         assert not stays.done()
         stays.cancel()
@@ -256,11 +260,11 @@ class Written:
         self.source.file.write_text(text)
 
 
-def test_a_file_is_read_when_it_is_still(tmp_path):
+def test_config_file_is_read_when_it_no_longer_changes(tmp_path):
     file = Written(tmp_path, port=7000)
     assert file.watch.news() is None
     file.says("server: {watch_seconds: 1}")
-    assert file.watch.news() is None, "somebody may be writing it"
+    assert file.watch.news() is None, "an editor may be writing it"
     assert file.watch.news().server.watch_seconds == 1
     assert file.watch.news() is None
     file.says("server: {watch_seconds: 22}")
@@ -272,10 +276,9 @@ def test_a_file_is_read_when_it_is_still(tmp_path):
     assert file.watch.news().server == Config(server={"watch_seconds": 333, "port": 7000}).server
 
 
-def test_a_file_is_looked_at_from_time_to_time(tmp_path):
+def test_config_file_is_checked_every_watch_seconds(tmp_path):
     file = Written(tmp_path, "server: {watch_seconds: 0.001}")
-    while not file.watch.due:
-        pass
+    until_blocking(lambda: file.watch.due)
     assert not Written(tmp_path, "server: {watch_seconds: 3000}").watch.due
     never = Written(tmp_path, "server: {watch_seconds: 0}").watch
     assert not never.due
@@ -283,7 +286,7 @@ def test_a_file_is_looked_at_from_time_to_time(tmp_path):
     assert never.due and never.news() is None and not never.due
 
 
-def test_what_holds_as_long_as_the_gateway_runs_is_kept(tmp_path, caplog):
+def test_config_reload_keeps_settings_that_need_a_restart(tmp_path, caplog):
     file = Written(tmp_path, "auth: {keys: [{name: a, key: b}]}\nserver: {host: 0.0.0.0, port: 1, workers: 2}")
     file.says("auth: {keys: [{name: a, key: b}]}\nserver: {drain_seconds: 1, cors: ['*']}")
     file.watch.tell()
@@ -292,7 +295,7 @@ def test_what_holds_as_long_as_the_gateway_runs_is_kept(tmp_path, caplog):
     assert f"{names}: what is new holds when the gateway is started again" in caplog.text
 
 
-def test_nobody_is_let_in_by_an_address_that_is_not_listened_on(tmp_path, caplog):
+def test_config_reload_without_keys_on_a_public_address_is_refused(tmp_path, caplog):
     file = Written(tmp_path, "auth: {keys: [{name: a, key: b}]}\nserver: {host: 0.0.0.0}")
     file.says("server: {host: 127.0.0.1}")
     file.watch.tell()
@@ -300,7 +303,7 @@ def test_nobody_is_let_in_by_an_address_that_is_not_listened_on(tmp_path, caplog
     assert "gateway.yaml: auth: without keys it would let in others than this machine, as it still" in caplog.text
 
 
-def test_without_a_file_there_is_nothing_to_read(caplog):
+def test_config_reload_without_a_file_logs_a_warning(caplog):
     watch = Watch(Config(), None)
     assert not watch.due
     watch.tell()

@@ -1,4 +1,4 @@
-"""What is asked beyond what a process can bear is refused at once, and counted over all of its applications."""
+"""Test the limit of concurrent requests: a full process refuses at once, over all of its applications."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -8,14 +8,15 @@ import httpx
 from gateway.server.app import create_app
 from gateway.server.crowd import Crowd
 from support.app import HELLO_MESSAGES, listening, problem, settings
-from support.jobs import get
+from support.jobs import ended
 from support.upstream import HELLO, Upstream, paused
+from support.wait import until
 from support.websocket import connected, error, texts
 
 FULL = (503, "server_error", "server_is_overloaded", None)
 
 
-async def test_who_comes_when_it_is_full_is_refused_unread():
+async def test_request_limit_refuses_requests_unread():
     go = asyncio.Event()
     async with listening(paused(go), HELLO, limits={"concurrent": 1}) as site:
         one = asyncio.create_task(site.chat(stream=True))
@@ -24,18 +25,18 @@ async def test_who_comes_when_it_is_full_is_refused_unread():
             refused = await site.client.post(path, content=b"not even JSON")
             assert problem(refused) == FULL
             assert refused.headers["retry-after"] == "1" and refused.headers["x-request-id"]
-        assert await began_to_answer(site.client.base_url.port) == b"HTTP/1.1 503 Service Unavailable\r\n"
+        assert await first_line_of_refusal(site.client.base_url.port) == b"HTTP/1.1 503 Service Unavailable\r\n"
         for path in ("/health", "/ready", "/v1/models"):
             assert (await site.client.get(path)).status_code == 200
         go.set()
         assert (await one).status_code == 200
         assert (await site.chat(stream=True)).status_code == 200
         assert (await site.client.post("/v1/chat/completions", content=b"{}")).status_code == 400
-        assert (await site.chat(stream=True)).status_code == 200, "who was refused is not counted any more"
+        assert (await site.chat(stream=True)).status_code == 200, "a refused request is not counted"
 
 
-async def began_to_answer(port):
-    """The first line of what somebody gets who has not sent his body."""
+async def first_line_of_refusal(port):
+    """Return the first line of the response to a request whose body has not been sent."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"POST /v1/responses HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n")
     try:
@@ -45,14 +46,13 @@ async def began_to_answer(port):
         await writer.wait_closed()
 
 
-async def test_any_number_may_come_where_there_is_no_limit():
+async def test_request_limit_of_zero_admits_any_number():
     go = asyncio.Event()
     async with listening(paused(go), limits={"concurrent": 0}) as site:
-        all = [asyncio.create_task(site.chat(stream=True)) for _ in range(20)]
-        while len(site.upstream.posts) < 20:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        tasks = [asyncio.create_task(site.chat(stream=True)) for _ in range(20)]
+        await until(lambda: len(site.upstream.posts), 20)
         go.set()
-        assert {(await one).status_code for one in all} == {200}
+        assert {(await task).status_code for task in tasks} == {200}
 
 
 @asynccontextmanager
@@ -65,7 +65,7 @@ async def client_of(app):
         yield client
 
 
-async def test_applications_of_a_process_count_together():
+async def test_request_limit_is_shared_by_applications_of_a_process():
     go, crowd, body = asyncio.Event(), Crowd(), {"model": "m", "messages": HELLO_MESSAGES, "stream": True}
     async with Upstream([paused(go)], ()).serving() as upstream:
         known = settings(upstream.url, limits={"concurrent": 1})
@@ -77,7 +77,7 @@ async def test_applications_of_a_process_count_together():
             assert (await one).status_code == 200
 
 
-async def test_what_is_answered_in_the_background_is_one_more_until_it_ends():
+async def test_request_limit_counts_a_background_job_until_it_ends():
     go = asyncio.Event()
     async with listening(paused(go), HELLO, limits={"concurrent": 1}) as site:
         job = await site.respond(background=True)
@@ -85,19 +85,12 @@ async def test_what_is_answered_in_the_background_is_one_more_until_it_ends():
         await site.upstream.arrived.wait()
         assert problem(await site.chat()) == FULL and problem(await site.respond(background=True)) == FULL
         go.set()
-        await ended(site, job.json()["id"])
+        assert (await ended(site, job.json()["id"]))["status"] == "completed"
+        await until(site.app.state.asking.jobs.idle, None)
         assert (await site.chat(stream=True)).status_code == 200
 
 
-async def ended(site, id):
-    async with asyncio.timeout(10):
-        while (await get(site, id)).json()["status"] != "completed":  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        while site.app.state.asking.jobs._tasks:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-
-
-async def test_so_is_what_is_asked_over_a_websocket():
+async def test_request_limit_counts_a_websocket_response():
     go = asyncio.Event()
     async with (
         listening(paused(go), HELLO, limits={"concurrent": 1}) as site,

@@ -1,4 +1,4 @@
-"""Streams that are taken up again: by followers from any event on, and by clients whose connection was lost."""
+"""Test streams that are resumed: by subscribers from any event on, and by clients that lost their connection."""
 
 import asyncio
 import hashlib
@@ -36,23 +36,25 @@ from support.jobs import (
 )
 from support.responses_events import checked, events_of
 from support.sse import comments, events
-from support.upstream import CLOSE, DONE, END, HANG, HELLO, SOON, call, chunk, head, whole
+from support.upstream import CLOSE, DONE, END, HANG, HELLO, call, chunk, head, whole
 from support.wait import until
 
-EARLY = {"stream": {"grace_seconds": 0.02}}  # the head comes before any content, which clients here make come
+EARLY = {"stream": {"grace_seconds": 0.02}}  # the head is sent before the content, which the tests hold back
 KINDS = {"background": ({"background": True}, {}), "foreground": ({}, {**RESUMED, **EARLY})}
 IDS = re.compile(rb"(resp|msg|rs|fc)_\w{24}")
-BRIEF = {"server": {"drain_seconds": 0.1}}  # what still runs is not waited for
+BRIEF = {"server": {"drain_seconds": 0.1}}  # jobs that still run are not waited for
+FOR_AN_HOUR = {"responses": {"resume_seconds": 3600}}  # a test that waits for the end of that time fails
+SILENT = {0, 10, 11}  # the chunks of SAID that bring no events
 TIMES = re.compile(rb'"(created_at|completed_at)":\d+')
 
 
 def nameless(data):
-    """A stream but for its ids and times."""
+    """Remove ids and times from a stream."""
     return TIMES.sub(rb'"\1":0', IDS.sub(rb"\1_", data))
 
 
 async def tell_store(store, table, id=None, **values):
-    """Change all rows of a table, or one."""
+    """Change all rows of a table, or the one with this id."""
     which = true() if id is None else table.c.id == id
     async with store.writing() as db:
         await db.execute(update(table).where(which).values(**values))
@@ -67,24 +69,24 @@ async def value(store, column, *which):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_stream_can_be_followed_from_any_event_on(kind, store_url):
-    """While it runs, by many at once, and after its end: head and rest are what the first client got, byte for byte."""
+async def test_subscriber_can_start_after_any_event(kind, store_url):
+    """Start many while the job runs and after its end: each gets the bytes that the first client got."""
     asked, settings = KINDS[kind]
     script, gates = slowly(*SAID)
     async with listening(script, **settings, **where(store_url)) as site, asking(site, **asked) as first:
         await first.reach(8, gates, 0.5)
-        told = len(per_event(first.data))
-        running = {}
+        seen = len(per_event(first.data))
+        running, tail = {}, site.app.state.asking.jobs._running[first.id].tail
         async with asyncio.TaskGroup() as group:
-            for after in (None, *range(told + 3)):
+            for after in (None, *range(seen + 3)):
                 running[after] = group.create_task(_rest(site, first.id, after))
-            await asyncio.sleep(0.05)
+            await until(lambda: tail.followers, len(running) + 1)
             for gate in gates:
                 gate.set()
         data = await first.all()
         checked(data)
         pieces = per_event(data)
-        assert data.count(b"[DONE]") == 1 and len(pieces) > told
+        assert data.count(b"[DONE]") == 1 and len(pieces) > seen
         for after in (None, *range(len(pieces) + 1)):
             rest = b"".join(pieces[0 if after is None else after + 1 :]) or pieces[-1]
             assert await _rest(site, first.id, after) == rest
@@ -97,7 +99,7 @@ async def _rest(site, id, after):
         return await follower.all()
 
 
-async def test_how_a_stream_can_be_asked_for():
+async def test_subscriber_query_parameters_are_checked():
     async with gateway(HELLO) as site:
         data = (await site.respond(background=True, stream=True)).content
         id = events(data.decode())[0]["response"]["id"]
@@ -114,7 +116,7 @@ async def test_how_a_stream_can_be_asked_for():
                 assert problem(await get(site, f"{other}?stream=true"))[::3] == (400, "stream")
 
 
-async def test_who_leaves_takes_nobody_along(store_url):
+async def test_subscriber_disconnect_does_not_affect_others(store_url):
     script, gates = slowly(*SAID)
     async with listening(script, **where(store_url)) as site, asking(site, background=True) as first:
         await first.until(b"response.in_progress")
@@ -131,18 +133,18 @@ async def test_who_leaves_takes_nobody_along(store_url):
         checked(first.data)
 
 
-async def test_in_silence_there_are_signs_of_life():
+async def test_subscriber_gets_keep_alive_comments_while_the_backend_is_silent():
     async with listening([HANG], stream={"keepalive_seconds": 0.05}) as site, asking(site, background=True) as first:
         await first.until(b": keep-alive\n\n: keep-alive\n\n")
         async with following(site, first.id, 2) as second:
             await second.until(b": keep-alive\n\n")
         response = await cancelled(site, first.id)
-        told = await first.all()
-    without = told.replace(b": keep-alive\n\n", b"")
+        data = await first.all()
+    without = data.replace(b": keep-alive\n\n", b"")
     assert checked(without) == response and len(events_of(without)) == 4
 
 
-async def test_signs_of_life_can_be_left_out():
+async def test_subscriber_gets_no_keep_alive_comments_if_disabled():
     async with listening([HANG], stream={"keepalive_seconds": 0}) as site, asking(site, background=True) as first:
         await first.until(b"response.in_progress")
         await cancelled(site, first.id)
@@ -152,8 +154,8 @@ async def test_signs_of_life_can_be_left_out():
 # A client whose connection was lost
 
 
-async def test_whatever_a_client_has_got_it_gets_the_rest(store_url, store):
-    """Its connection is cut behind each event once."""
+async def test_resume_after_each_event_gives_the_rest_of_the_stream(store_url, store):
+    """Cut the connection of a client once behind each event."""
     async with gateway(EVERYTHING) as site:
         answer = await site.respond(stream=True, tools=[{"type": "function", "name": "f"}])
         plain = per_event(answer.content)
@@ -177,7 +179,7 @@ async def test_whatever_a_client_has_got_it_gets_the_rest(store_url, store):
     assert not {"jobs", "requests"} & (await rows(store)).keys()
 
 
-async def test_the_setting_changes_nothing_for_who_stays():
+async def test_resume_setting_does_not_change_an_uninterrupted_stream():
     async with gateway(EVERYTHING) as site, gateway(EVERYTHING, **RESUMED) as other:
         asked = {"stream": True, "top_k": 1, "tools": [{"type": "function", "name": "f"}]}
         one, two = await site.respond(**asked), await other.respond(**asked)
@@ -187,7 +189,7 @@ async def test_the_setting_changes_nothing_for_who_stays():
     assert {name: first[name] for name in first.keys() - ours} == {name: second[name] for name in second.keys() - ours}
 
 
-async def test_in_its_silence_a_resumed_answer_repeats_that_it_is_in_progress():
+async def test_resume_stream_repeats_in_progress_while_the_backend_is_silent():
     script, gates = slowly(*SAID[:4], chunk(finish="stop"))
     async with listening(script, **RESUMED, stream={"keepalive_seconds": 0.1, "grace_seconds": 0.02}) as site:
         for gate in gates[:4]:
@@ -204,18 +206,18 @@ async def test_in_its_silence_a_resumed_answer_repeats_that_it_is_in_progress():
         assert whole.startswith(b"".join(per_event(first.data.replace(b": keep-alive\n\n", b""))))
 
 
-async def test_if_nobody_comes_back_it_is_given_up(store_url, store):
+async def test_resume_timeout_cancels_the_response(store_url, store):
     async with listening(stopping(4), **RESUMED, **where(store_url)) as site:
+        begun = int(time.time() * 1000)
         async with asking(site) as first:
             await first.until(b'"delta":"Hel"')
-        left = await value(store, jobs.c.wanted_until) / 1000 - time.time()
-        assert 50 < left <= 60
+        assert begun + 60_000 <= await value(store, jobs.c.wanted_until) <= time.time() * 1000 + 60_000
 
-        async def in_vain():
-            await tell_store(store, jobs, wanted_until=1)  # as if that had passed
+        async def is_cancelled():
+            await tell_store(store, jobs, wanted_until=1)  # as if the time had passed
             return site.upstream.gone.is_set()
 
-        await until(in_vain)
+        await until(is_cancelled)
         response = await ended(site, first.id)
         assert (response["status"], response["output"][-1]["status"]) == ("cancelled", "incomplete")
         assert response["output"][-1]["content"][0]["text"] == "Hel"
@@ -224,23 +226,23 @@ async def test_if_nobody_comes_back_it_is_given_up(store_url, store):
         assert problem(await site.client.post(f"/v1/responses/{first.id}/cancel"))[0] == 400
 
 
-async def test_its_time_is_the_operators():
+async def test_resume_timeout_is_configurable(monkeypatch):
+    monkeypatch.setattr("gateway.server.jobs.jobs._HELD", 0.05)
     async with listening(stopping(4), responses={"resume_seconds": 1}) as site:
         async with asking(site) as first:
             await first.until(b'"delta":"Hel"')
             left = time.monotonic()
-        async with asyncio.timeout(60):
-            await site.upstream.gone.wait()
+        await until(site.upstream.gone.is_set)
         assert time.monotonic() - left > 0.9
         assert (await ended(site, first.id))["status"] == "cancelled"
 
 
-async def test_as_long_as_somebody_follows_or_waits_it_is_wanted(store_url, store):
-    """By its client before its first content, by it after that, and by who comes back."""
+async def test_resume_timeout_is_extended_while_a_client_is_connected(store_url, store):
+    """The client waits before the first content, then follows, then another one resumes."""
 
     async def wanted_again():
         await until(lambda: _wanted(store))
-        # Not in the past: what has just been wanted would be given up if that were seen before it is wanted again.
+        # A time in the past could cancel the job before the gateway extends it.
         await tell_store(store, jobs, wanted_until=int(time.time() * 1000) + 20_000)
         await until(lambda: _wanted(store))
 
@@ -274,7 +276,7 @@ async def _wanted(store):
 
 
 async def until_one(found):
-    """The only one, as soon as there is one."""
+    """Wait until there is exactly one, and return it."""
     await until(lambda: len(found()), 1)
     return found()[0]
 
@@ -283,7 +285,7 @@ async def until_one(found):
     ("script", "status"),
     [(whole({"error": "busy"}, status=503), 503), (whole({"error": "?"}, status=400), 400), ([CLOSE], 502)],
 )
-async def test_a_failure_before_the_first_word_has_its_status(script, status, store_url, store):
+async def test_resume_failure_before_the_first_event_keeps_its_status(script, status, store_url, store):
     async with gateway(script, **RESUMED, **where(store_url)) as site:
         answer = await site.respond(stream=True)
         assert problem(answer)[0] == answer.status_code == status
@@ -294,17 +296,16 @@ async def test_a_failure_before_the_first_word_has_its_status(script, status, st
         assert await rows(store) == before == {"conversations": 1, "threads": 1}
 
 
-async def test_who_leaves_before_the_first_word_leaves_nothing_behind(store_url, store):
-    async with listening([head(), HANG], **RESUMED, **where(store_url)) as site:
+async def test_resume_disconnect_before_the_first_event_leaves_no_rows(store_url, store):
+    async with listening([head(), HANG], **FOR_AN_HOUR, **where(store_url)) as site:
         leaving = asyncio.create_task(_whole(site))
         await site.upstream.arrived.wait()
         leaving.cancel()
-        async with asyncio.timeout(SOON):
-            await site.upstream.gone.wait()
+        await until(site.upstream.gone.is_set)
         await until(lambda: rows(store), {})
 
 
-async def test_it_is_told_how_it_failed(store_url):
+async def test_resume_after_a_failure_gives_the_failed_event(store_url):
     async with listening(stopping(7, CLOSE), **RESUMED, **where(store_url)) as site, asking(site) as first:
         failed = checked(await first.all())
         assert failed["status"] == "failed" and len(failed["output"]) == 3
@@ -312,7 +313,7 @@ async def test_it_is_told_how_it_failed(store_url):
             assert first.data.endswith(await again.all())
 
 
-async def test_it_can_be_a_part_of_a_conversation(store_url):
+async def test_resume_setting_works_within_a_conversation(store_url):
     async with gateway(HELLO, HELLO, **RESUMED, **where(store_url)) as site:
         conversation = (await site.client.post("/v1/conversations", json={})).json()["id"]
         for said in ("a", "b"):  # the second one as soon as the first one has told its end
@@ -322,11 +323,13 @@ async def test_it_can_be_a_part_of_a_conversation(store_url):
         assert [item["content"][0]["text"] for item in listed] == ["a", "Hi", "b", "Hi"]
 
 
-async def test_its_events_are_kept_for_as_long_as_one_may_come_back(store_url, store):
+async def test_resume_events_are_kept_for_resume_seconds(store_url, store):
     async with gateway(HELLO, **RESUMED, **where(store_url)) as site:
+        begun = int(time.time())
         answer = await site.respond(stream=True)
         id = checked(answer.content)["id"]
-        await until(lambda: _kept_for(store, 60))
+        await until(lambda: _is_kept(store))
+        assert begun + 60 <= await value(store, func.min(all_events.c.valid_until)) <= time.time() + 61
         assert (await get(site, f"{id}?stream=true")).content == answer.content
         await tell_store(store, all_events, valid_until=int(time.time()) - 1)
         assert problem(await get(site, f"{id}?stream=true&starting_after=2")) == (400, BAD, None, "stream")
@@ -335,12 +338,12 @@ async def test_its_events_are_kept_for_as_long_as_one_may_come_back(store_url, s
     assert await rows(store) == {"threads": 1, "items": 2, "responses": 1}
 
 
-async def _kept_for(store, seconds):
-    until = await value(store, func.min(all_events.c.valid_until))
-    return until is not None and -5 < until - time.time() - seconds <= 1
+async def _is_kept(store):
+    """Return whether the events have been put away for a limited time."""
+    return await value(store, func.min(all_events.c.valid_until)) is not None
 
 
-async def test_the_events_of_one_in_the_background_are_kept_as_long_as_it(store_url, store):
+async def test_job_events_are_kept_as_long_as_the_response(store_url, store):
     async with gateway(HELLO, **RESUMED, **where(store_url)) as site:
         answer = await site.respond(background=True, stream=True)
         await until(lambda: value(store, all_events.c.packed))
@@ -353,19 +356,18 @@ async def test_the_events_of_one_in_the_background_are_kept_as_long_as_it(store_
 
 
 @pytest.mark.parametrize("asked", [{"stream": True, "store": False}, {"stream": False}])
-async def test_who_does_not_want_to_come_back_is_not_waited_for(asked, store_url, store):
+async def test_resume_is_off_without_store_or_stream(asked, store_url, store):
     script = stopping(4) if asked["stream"] else [HANG]
-    async with listening(script, **RESUMED, **where(store_url)) as site:
+    async with listening(script, **FOR_AN_HOUR, **where(store_url)) as site:
         leaving = asyncio.create_task(site.client.post("/v1/responses", json={"model": "m", "input": "a", **asked}))
         await site.upstream.arrived.wait()
         assert "jobs" not in await rows(store)
         leaving.cancel()
-        async with asyncio.timeout(SOON):
-            await site.upstream.gone.wait()
+        await until(site.upstream.gone.is_set)
 
 
-async def test_with_an_idempotency_key():
-    """Who has all of it gets it again; who was cut off may ask again, or come back."""
+async def test_resume_works_with_an_idempotency_key():
+    """A repeated request gets the kept response; after a disconnect the client may repeat or resume."""
     async with listening(EVERYTHING, stopping(4), EVERYTHING, **RESUMED, **BRIEF) as site:
         async with asking(site, headers={"idempotency-key": "a"}) as first:
             await first.all()
@@ -389,7 +391,7 @@ async def test_with_an_idempotency_key():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_failure_is_not_kept_for_an_idempotency_key(kind):
+async def test_idempotency_key_does_not_keep_a_failed_job(kind):
     asked, settings = KINDS[kind]
     async with gateway(stopping(4, CLOSE), EVERYTHING, **settings) as site:
         asked |= {"stream": True, "headers": {"idempotency-key": "a"}}
@@ -399,7 +401,7 @@ async def test_a_failure_is_not_kept_for_an_idempotency_key(kind):
         assert len(site.upstream.posts) == 2 and answers[1].content == answers[2].content
 
 
-async def test_with_an_idempotency_key_in_the_background():
+async def test_idempotency_key_replays_a_background_job():
     key = {"idempotency-key": "a"}
     async with gateway([HANG]) as site:
         first = await site.respond(background=True, headers=key)
@@ -414,7 +416,7 @@ async def test_with_an_idempotency_key_in_the_background():
 
 @asynccontextmanager
 async def without(path, table):
-    """A database in which a table cannot be found for the time being."""
+    """Rename a table of the database in this block, so that statements fail."""
     await asyncio.to_thread(_rename, path, table, "gone")
     yield
     await asyncio.to_thread(_rename, path, "gone", table)
@@ -427,29 +429,29 @@ def _rename(path, table, name):
 
 @asynccontextmanager
 async def locked(path):
-    """A database in which nobody else can write for the time being."""
+    """Lock the database in this block, so that no other connection can write."""
     with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as db:
         await asyncio.to_thread(db.execute, "BEGIN IMMEDIATE")
         yield
         db.execute("ROLLBACK")
 
 
-async def test_where_nothing_can_be_stored_it_is_answered_as_ever():
+async def test_resume_without_a_store_answers_with_a_warning():
     async with gateway(HELLO, **RESUMED, store={"url": "sqlite:////nowhere/at/all/gateway.db"}) as site:
         answer = await site.respond(stream=True)
     assert checked_stored(answer.content) is False and comments(answer.text) == [": gateway-warnings dropped:store"]
 
 
 def checked_stored(data):
-    """Whether it says at its end that it is stored."""
-    told = events(data.decode())
-    assert [event["sequence_number"] for event in told] == [*range(len(told))]
-    return told[-1]["response"]["store"]
+    """Return whether the last event says that the response is stored."""
+    found = events(data.decode())
+    assert [event["sequence_number"] for event in found] == [*range(len(found))]
+    return found[-1]["response"]["store"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_cannot_be_stored_in_between_is_stored_later(kind, tmp_path, monkeypatch, caplog):
-    """Who follows gets it all the same."""
+async def test_job_events_are_stored_after_a_store_failure(kind, tmp_path, monkeypatch, caplog):
+    """A subscriber gets all events meanwhile."""
     monkeypatch.setattr("gateway.server.jobs.scribe._AGAIN", 0.05)
     asked, settings = KINDS[kind]
     script, gates = slowly(*SAID)
@@ -471,15 +473,15 @@ async def test_what_cannot_be_stored_in_between_is_stored_later(kind, tmp_path, 
 
 @asynccontextmanager
 async def following_soon(site, first, gates):
-    """A second client, as soon as the first one knows whom to follow."""
+    """Connect a second client as soon as the first one knows the id."""
     await first.reach(3, gates)
     async with following(site, first.id) as second:
         await until(lambda: len(per_event(second.data)) > 3)
         yield second
 
 
-async def test_what_is_not_stored_yet_is_not_told_twice(tmp_path, monkeypatch):
-    """Nobody can write for a while: who comes back has seen more than the store."""
+async def test_subscriber_ahead_of_the_store_gets_no_event_twice(tmp_path, monkeypatch):
+    """The store is locked: a client that reconnects has more events than the store."""
     monkeypatch.setattr("gateway.store.engines._WAIT", 0.1)
     script, gates = slowly(*SAID)
     async with listening(script, **where(f"sqlite:///{tmp_path}/a.db")) as site:
@@ -500,15 +502,15 @@ async def test_what_is_not_stored_yet_is_not_told_twice(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "polled"])
-async def test_an_end_that_cannot_be_stored_is_stored_by_whoever_takes_it_over(kind, tmp_path, monkeypatch):
-    """Nobody holds it any more, although its process goes on with others; one that nobody followed is asked again."""
+async def test_job_end_that_was_not_stored_is_stored_after_a_takeover(kind, tmp_path, monkeypatch):
+    """The lease of the job ends although its process runs; a job without events is restarted."""
     monkeypatch.setattr("gateway.server.jobs.jobs._HELD", 0.05)
     asked, settings = KINDS.get(kind, ({"background": True, "stream": False}, {}))
     script, gates = slowly(*SAID)
     path = tmp_path / "a.db"
     store = Database(f"sqlite:///{path}")
     async with listening(script, stopping(1), EVERYTHING, **settings, **where(f"sqlite:///{path}")) as site:
-        answering = asyncio.create_task(_asked(site, **asked))
+        answering = asyncio.create_task(_stream_of(site, **asked))
         await until(lambda: len(site.upstream.posts), 1)
         other = await accepted(site)
         (id,) = {*site.app.state.asking.jobs._running} - {other}
@@ -530,19 +532,19 @@ async def test_an_end_that_cannot_be_stored_is_stored_by_whoever_takes_it_over(k
 
 
 async def _is_held_no_more(store, id, other):
-    """Its process goes on with another one, and lets the lease of this one end."""
+    """Wait until the process renews the lease of the other job; assert that it does not renew this one."""
     held, others = await _held(store, id), await _held(store, other)
     await until(lambda: _held(store, other, others))
     assert await _held(store, id) == held
 
 
 async def _held(store, id, since=None):
-    """Until when it is; or whether that is later than it was."""
+    """Return the end of a lease, or whether it is later than `since`."""
     until = await value(store, jobs.c.held_until, jobs.c.id == id)
     return until if since is None else until > since
 
 
-async def _asked(site, **asked):
+async def _stream_of(site, **asked):
     answer = await site.client.post("/v1/responses", json={"model": "m", "input": "a", "stream": True, **asked})
     return answer.content
 
@@ -550,8 +552,8 @@ async def _asked(site, **asked):
 # Bounds
 
 
-async def called(site, path, take):
-    """GET as a server calls it; `take` is given each piece, and the next one comes when it has returned."""
+async def read_slowly(site, path, take):
+    """GET without a socket; the next piece is sent when `take` has returned from the one before."""
     path, _, query = path.partition("?")
     scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": query.encode(),
              "headers": [], "http_version": "1.1", "scheme": "http", "server": ("x", 80), "client": ("y", 1)}  # fmt: skip
@@ -563,17 +565,19 @@ async def called(site, path, take):
     await site.app(scope, asyncio.Event().wait, send)
 
 
-async def test_each_read_is_a_row_until_it_is_over(store_url, store):
+async def test_job_log_has_one_row_per_upstream_read_until_it_is_packed(store_url, store):
     script, gates = slowly(*SAID)
     async with listening(script, **where(store_url)) as site, asking(site, background=True) as first:
         await first.until(b"response.in_progress")
         assert (await rows(store))["events"] == 1
         seen = {1}
         for number, gate in enumerate(gates[:-1]):
+            size = len(first.data)
             gate.set()
-            await until(lambda number=number: _spoken(first, number))
+            if number not in SILENT:
+                await until(lambda size=size: len(first.data) > size)
+            await until(lambda: _all_is_sent(store, first))
             seen.add((await rows(store))["events"])
-            assert await value(store, func.max(all_events.c.last)) == len(per_event(first.data)) - 1
         assert len(seen) > 8 and max(seen) <= len(gates)
         gates[-1].set()
         data = await first.all()
@@ -583,24 +587,22 @@ async def test_each_read_is_a_row_until_it_is_over(store_url, store):
         assert (await get(site, f"{first.id}?stream=true")).content == data
 
 
-async def _spoken(first, number):
-    """Whether all has come that this piece of the upstream's brings."""
-    quiet = len(first.data)
-    await asyncio.sleep(0.05)
-    return len(first.data) == quiet
+async def _all_is_sent(store, first):
+    """Return whether the client has all events in the store."""
+    return await value(store, func.max(all_events.c.last)) == len(per_event(first.data)) - 1
 
 
-def calling(times):
-    """An answer of so many calls, each in a piece of its own."""
+def tool_call_chunks(times):
+    """Return the chunks of so many tool calls, one in each."""
     calls = [chunk(tool_calls=call("f", '{"a": 1}', id=f"call_{n:04}", place=n)) for n in range(times)]
     return [*calls, chunk(finish="tool_calls")]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_log_is_bounded(kind, store_url, store):
+async def test_job_log_is_bounded_by_log_bytes(kind, store_url, store):
     asked, settings = KINDS[kind]
     responses = {**settings.get("responses", {}), "log_bytes": 80_000}
-    script = [head(), *calling(100), DONE, END]
+    script = [head(), *tool_call_chunks(100), DONE, END]
     async with listening(script, **{**settings, "responses": responses}, **where(store_url)) as site:
         async with asking(site, **asked) as first:
             data = await first.all()
@@ -616,7 +618,7 @@ async def test_a_log_is_bounded(kind, store_url, store):
         assert rest == b"".join(pieces[oldest + 1 :])
 
 
-async def test_a_log_of_which_nothing_is_left(store_url, store):
+async def test_job_log_of_one_byte_keeps_no_events(store_url, store):
     async with gateway(EVERYTHING, responses={"log_bytes": 1}, **where(store_url)) as site:
         data = (await site.respond(background=True, stream=True, tools=[{"type": "function", "name": "f"}])).content
         id = checked(data)["id"]
@@ -625,17 +627,17 @@ async def test_a_log_of_which_nothing_is_left(store_url, store):
     assert "events" not in await rows(store)
 
 
-async def test_who_reads_too_slowly_loses_the_thread(store_url, monkeypatch):
-    """What it would get next is not kept any more: it has no end, and may ask again from where it was."""
+async def test_subscriber_that_reads_too_slowly_is_disconnected(store_url, monkeypatch):
+    """The next event is not kept any more: the stream has no end, and the client may resume."""
     monkeypatch.setattr("gateway.server.jobs.tail._MOST", 2_000)
-    script, gates = slowly(*calling(100))
+    script, gates = slowly(*tool_call_chunks(100))
     async with gateway(script, responses={"log_bytes": 80_000}, **where(store_url)) as site:
         id = await left_alone(site)
         slow, quick = Reader(), Reader()
         quick.goes_on.set()
         async with asyncio.TaskGroup() as group:
             for reader in (slow, quick):
-                group.create_task(called(site, f"/v1/responses/{id}?stream=true", reader.take))
+                group.create_task(read_slowly(site, f"/v1/responses/{id}?stream=true", reader.take))
             await until(lambda: bool(slow.data and quick.data))
             for gate in gates:
                 gate.set()
@@ -648,7 +650,7 @@ async def test_who_reads_too_slowly_loses_the_thread(store_url, monkeypatch):
 
 
 class Reader:
-    """Takes no further piece before it may go on."""
+    """Take no further piece before `goes_on` is set."""
 
     def __init__(self):
         self.data, self.goes_on = b"", asyncio.Event()
@@ -658,8 +660,8 @@ class Reader:
         await self.goes_on.wait()
 
 
-async def test_many_follow_one():
-    """What 200 get is in memory once, and asked for once."""
+async def test_subscribers_share_one_log_in_memory():
+    """Send one response to 200 subscribers."""
     pieces = [chunk("~" * 10_000) for _ in range(100)]
     script, gates = slowly(*pieces, chunk(finish="stop"))
     async with gateway(script) as site:
@@ -672,7 +674,7 @@ async def test_many_follow_one():
                 digests[number].update(piece)
                 sizes[number] += len(piece)
 
-            return called(site, f"/v1/responses/{id}?stream=true", take)
+            return read_slowly(site, f"/v1/responses/{id}?stream=true", take)
 
         async with asyncio.TaskGroup() as group:
             for number in range(200):
@@ -686,4 +688,4 @@ async def test_many_follow_one():
         assert len({digest.digest() for digest in digests}) == 1 and min(sizes) > 2_000_000
         assert hashlib.sha256((await get(site, f"{id}?stream=true")).content).digest() == digests[0].digest()
         assert tail.followers == 0 and len(site.upstream.posts) == 1
-        assert peak < 40_000_000, "far less than 200 times two megabytes"
+        assert peak < 40_000_000, "much less than 200 times two megabytes"

@@ -1,4 +1,4 @@
-"""Workers that die, that cannot be told anything, or that nobody keeps any more."""
+"""Test worker processes that die, that do not react, or whose supervisor is dead."""
 
 import asyncio
 import os
@@ -9,9 +9,10 @@ import psutil
 from support.serve_process import PATIENCE, asked, config_of, first, living, refused, rest, streaming
 from support.sse import text_of
 from support.upstream import HELLO, Upstream, paused
+from support.wait import until
 
 
-async def test_a_worker_that_dies_takes_only_its_own_with_it(tmp_path):
+async def test_worker_death_ends_only_its_own_streams(tmp_path):
     go = asyncio.Event()
     async with (
         asyncio.timeout(60),
@@ -28,18 +29,16 @@ async def test_a_worker_that_dies_takes_only_its_own_with_it(tmp_path):
         await gateway.says("another takes its place")
         go.set()
         ends = await asyncio.gather(*(rest(*stream) for stream in streams), return_exceptions=True)
-        # one of the workers may have taken both, and then it is all or nothing
+        # If one worker has both streams, both end as a whole or neither does.
         whole = [end for end in ends if isinstance(end, str)]
         assert all(text_of(end) == "Hello" for end in whole)
-        async with asyncio.timeout(PATIENCE):
-            while len(gateway.workers()) < 2:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+        await until(lambda: len(gateway.workers()), 2)
         os.kill(max(before), signal.SIGKILL)
         await gateway.says("another takes its place")
-        assert text_of((await asked(gateway, stream=True)).text) == "Hi", "they begin with the newest config"
+        assert text_of((await asked(gateway, stream=True)).text) == "Hi", "new workers begin with the newest config"
 
 
-async def test_without_the_one_that_keeps_them_workers_end_when_they_are_done(tmp_path):
+async def test_worker_ends_after_its_streams_if_the_supervisor_is_dead(tmp_path):
     go = asyncio.Event()
     async with (
         asyncio.timeout(60),
@@ -57,7 +56,7 @@ async def test_without_the_one_that_keeps_them_workers_end_when_they_are_done(tm
         assert not alive
 
 
-async def test_a_worker_that_cannot_be_told_is_killed_the_third_time(tmp_path):
+async def test_worker_that_does_not_stop_is_killed_at_the_third_sigterm(tmp_path):
     async with (
         asyncio.timeout(60),
         Upstream([HELLO], ()).serving() as upstream,
@@ -66,8 +65,19 @@ async def test_a_worker_that_cannot_be_told_is_killed_the_third_time(tmp_path):
         await asked(gateway)
         stuck = psutil.Process(min(gateway.workers()))
         stuck.suspend()
-        for _ in range(3):
-            gateway.child.send_signal(signal.SIGTERM)
-            await asyncio.sleep(0.3)  # or they are one
+        for _ in range(2):
+            await terminate(psutil.Process(gateway.child.pid))
+            assert stuck.status() == psutil.STATUS_STOPPED
+        gateway.child.send_signal(signal.SIGTERM)
         await gateway.ended()
         assert not stuck.is_running()
+
+
+async def terminate(process):
+    """Send SIGTERM, and wait until the process has handled it: two signals at once would be one.
+
+    Its handler has run when the process has waited twice since.
+    """
+    before = process.num_ctx_switches().voluntary
+    process.terminate()
+    await until(lambda: process.num_ctx_switches().voluntary > before + 1)

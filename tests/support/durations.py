@@ -24,7 +24,7 @@ class Durations:
     def longest_first(self, nodeids: list[str]) -> list[int]:
         """Return the places of tests in the order to run them: files by their time, each file in its own order."""
         files: Counter[str] = Counter()
-        for function in {function_of(nodeid) for nodeid in nodeids}:
+        for function in dict.fromkeys(map(function_of, nodeids)):  # all processes of a run need the same order
             files[function.partition("::")[0]] += self.seconds(function)
         ranks = {file: rank for rank, (file, _) in enumerate(files.most_common())}
         return sorted(range(len(nodeids)), key=lambda at: ranks[function_of(nodeids[at]).partition("::")[0]])

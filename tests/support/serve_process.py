@@ -67,9 +67,8 @@ class Living:
         await self.says("what is new holds")
 
     def workers(self):
-        """Their process ids."""
-        children = psutil.Process(self.child.pid).children()
-        return {child.pid for child in children if "resource_tracker" not in " ".join(child.cmdline())}
+        """Return their process ids."""
+        return workers_of(self.child.pid)
 
     async def end(self):
         """It is told to stop, unless it has, and killed if it does not."""
@@ -83,6 +82,12 @@ class Living:
     async def ended(self):
         async with asyncio.timeout(PATIENCE):
             return await self.child.wait()
+
+
+def workers_of(pid):
+    """Return the process ids of the workers of a gateway."""
+    children = psutil.Process(pid).children()
+    return {child.pid for child in children if "resource_tracker" not in " ".join(child.cmdline())}
 
 
 @asynccontextmanager
