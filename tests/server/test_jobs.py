@@ -287,7 +287,7 @@ async def test_job_is_not_started_while_the_gateway_stops(store_url, store):
 
 async def test_subscriber_of_a_remote_job_is_disconnected_when_the_gateway_stops(store_url):
     async with (
-        listening(stopping(4), **where(store_url)) as site,
+        listening(stopping(4), server={"drain_seconds": 0.1}, **where(store_url)) as site,
         listening(HELLO, **where(store_url)) as elsewhere,
         asking(site, background=True) as first,
         following(elsewhere, await _id(first)) as second,
@@ -331,7 +331,7 @@ async def test_job_of_this_process_with_an_expired_lease_is_not_taken_over(end, 
         assert (await get(site, f"{first.id}?stream=true")).content == data
 
 
-async def test_job_taken_by_another_process_stores_nothing_here(store_url, store, caplog):
+async def test_job_taken_by_another_process_stores_nothing_here(store_url, store, caplog, soon):
     """The job ends here at once; its subscribers reconnect."""
     async with listening(stopping(4), **where(store_url)) as site, asking(site, background=True) as first:
         await first.until(b'"delta":"Hel"')

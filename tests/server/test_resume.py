@@ -163,7 +163,7 @@ async def test_resume_after_each_event_gives_the_rest_of_the_stream(store_url, s
     async with listening(*(script for script, _ in runs), **RESUMED, **EARLY, **where(store_url)) as site:
         for number, (_, gates) in enumerate(runs):
             async with asking(site) as first:
-                await first.reach(number, gates)
+                await first.reach(number, gates, 0.1)
             had = per_event(first.data)[: number + 1]
             async with following(site, first.id, number) as again:
                 for gate in gates:
