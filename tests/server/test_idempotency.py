@@ -14,6 +14,7 @@ from gateway.store import Database, keys
 from gateway.store.records import Begun
 from gateway.store.tables import keys as all_keys
 from support.app import HELLO_MESSAGES, bearer, gateway, listening, overheard, problem
+from support.serve_process import first as read_until
 from support.sse import text_of
 from support.upstream import CLOSE, DONE, END, HANG, HELLO, chunk, head, said, whole
 from support.wait import until
@@ -169,9 +170,7 @@ async def test_idempotency_key_is_free_after_the_client_disconnects():
     async with listening([head(), chunk("Hel"), HANG], HELLO) as site:
         body = json.dumps({"model": "m", "messages": HELLO_MESSAGES, "stream": True}).encode()
         async with site.client.stream("POST", "/v1/chat/completions", content=body, headers=KEY) as answer:
-            seen, texts = "", answer.aiter_text()
-            while "Hel" not in seen:
-                seen += await anext(texts)
+            await read_until(answer, "Hel")
         await site.upstream.gone.wait()
         answers = []
 

@@ -32,7 +32,7 @@ FAILED = "failed_to_download_image"
 PARAM = "messages[0].content[0].image_url.url"
 
 
-# The image itself
+# Image bytes
 
 
 async def fetch_inline(url, **limits):
@@ -83,7 +83,7 @@ async def test_image_with_a_content_encoding_is_not_decompressed():
     assert headers["accept-encoding"] == "identity"
 
 
-# In requests
+# Images in requests
 
 
 def image(url, **more):

@@ -40,7 +40,7 @@ async def ask(site, id, **more):
     return await site.chat(headers={"x-request-id": id}, **more)
 
 
-# Who sees it
+# Access
 
 
 async def test_inspector_is_absent_unless_enabled():
@@ -72,7 +72,7 @@ async def test_inspector_page_is_static_and_public():
         assert "script-src 'self'" in answer.headers["content-security-policy"]
 
 
-# The list
+# List
 
 
 async def test_inspector_list_has_live_requests_first_then_the_newest():
@@ -221,7 +221,7 @@ def test_inspector_page_of_entries_is_bounded_in_bytes(monkeypatch):
     assert page.entries[0]["data"] == {"text": "r" * 10} and not page.more
 
 
-# The file
+# Recording file
 
 
 @pytest.mark.parametrize("content", [True, False])
@@ -236,7 +236,7 @@ async def test_inspector_recording_has_content_only_if_configured(content):
     assert json.loads(answer.text.partition("\n")[0])["redacted"] is not content
 
 
-# In another format
+# Replay
 
 
 async def replay(site, id, **body):

@@ -46,7 +46,7 @@ from support.wait import DEADLINE, until
 LISTS = {"backend": {"kind": "llamacpp"}, "model": {"format": "auto"}}  # the backend is asked for its template first
 
 
-# Followers
+# Subscribers
 
 _IDS = itertools.count()
 
@@ -119,7 +119,10 @@ FOLLOWERS = st.lists(
 @given(SIZES, SIZES, FOLLOWERS, st.integers(0, 400), st.booleans())
 @settings(max_examples=60, deadline=None)
 def test_subscriber_gets_each_later_event_once(tmp_path_factory, known, sizes, followers, most, whole):
-    """Play any log. known: rows from before; followers: when each starts, its last event, its pauses; most: bytes of a tail."""
+    """Check any log.
+
+    known: rows from before; followers: when each starts, its last event, its pauses; most: the bytes of a tail.
+    """
     path = tmp_path_factory.getbasetemp() / "followers.db"
 
     async def run():
@@ -183,10 +186,10 @@ async def test_subscriber_waits_for_a_failed_store_only_while_the_job_runs(tmp_p
 
 def test_job_tail_keeps_the_newest_rows(monkeypatch):
     monkeypatch.setattr("gateway.server.jobs.tail._MOST", 1000)
-    asyncio.run(_kept())
+    asyncio.run(_check_tail())
 
 
-async def _kept():
+async def _check_tail():
     tail, said = Tail(), rows_of([[n % 300] for n in range(200)] + [[5000], [9]])
     for row in said[:-2]:
         tail.add(row)
@@ -214,10 +217,10 @@ async def test_job_log_loses_events_if_the_store_fails_for_long(tmp_path, monkey
     async with listening(script, **where(url)) as site, asking(site, background=True) as first:
         await first.reach(4, gates, 0.5)
         before = len(per_event(first.data))
-        await _rename(store, "events", "gone")
+        await _rename_table(store, "events", "gone")
         await first.reach(16, gates, 0.5)
         await until(lambda: "responses are lost" in caplog.text)
-        await _rename(store, "gone", "events")
+        await _rename_table(store, "gone", "events")
         for gate in gates:
             gate.set()
         data = await first.all()
@@ -225,11 +228,11 @@ async def test_job_log_loses_events_if_the_store_fails_for_long(tmp_path, monkey
         await until(lambda: site.app.state.asking.jobs._others, set())  # until the log is put away
         cut = (await get(site, f"{first.id}?stream=true")).content
         assert data.startswith(cut) and before <= len(per_event(cut)) < 17 and not cut.endswith(DONE)
-        await _goes_on_behind_a_gap(site, first.id, data, len(per_event(cut)) - 1)
+        await _assert_resumes_behind_a_gap(site, first.id, data, len(per_event(cut)) - 1)
     await store.close()
 
 
-async def _goes_on_behind_a_gap(site, id, data, after):
+async def _assert_resumes_behind_a_gap(site, id, data, after):
     answer = await get(site, f"{id}?stream=true&starting_after={after}")
     assert problem(answer) == (400, BAD, "events_expired", "starting_after")
     oldest = int(re.search(r"up to (\d+)", answer.json()["error"]["message"])[1])
@@ -237,7 +240,7 @@ async def _goes_on_behind_a_gap(site, id, data, after):
     assert oldest > after and rest == b"".join(per_event(data)[oldest + 1 :])
 
 
-async def _rename(store, table, name):
+async def _rename_table(store, table, name):
     async with store.writing() as db:
         await db.execute(text(f"ALTER TABLE {table} RENAME TO {name}"))
 
@@ -249,11 +252,11 @@ async def test_job_stream_ends_and_logs_a_programming_error(postgres, caplog):
     store = Database(url)
     async with listening(script, **where(url)) as site, asking(site, background=True) as first:
         await first.reach(5, gates, 0.5)
-        await _rename(store, "responses", "gone")
+        await _rename_table(store, "responses", "gone")
         for gate in gates:
             gate.set()
         assert not (await first.all()).endswith(DONE)
-        await _rename(store, "gone", "responses")
+        await _rename_table(store, "gone", "responses")
         assert (await get(site, first.id)).json()["status"] == "in_progress"
     await store.close()
     (record,) = [record for record in caplog.records if record.getMessage() == "a response failed"]
@@ -272,7 +275,7 @@ async def test_job_programming_error_before_the_stream_answers_500(asked, monkey
     assert [record.levelname for record in caplog.records if "failed" in record.getMessage()] == ["ERROR"]
 
 
-# A gateway that is told to stop
+# A gateway that stops
 
 
 async def test_job_is_not_started_while_the_gateway_stops(store_url, store):
@@ -290,7 +293,7 @@ async def test_subscriber_of_a_remote_job_is_disconnected_when_the_gateway_stops
         listening(stopping(4), server={"drain_seconds": 0.1}, **where(store_url)) as site,
         listening(HELLO, **where(store_url)) as elsewhere,
         asking(site, background=True) as first,
-        following(elsewhere, await _id(first)) as second,
+        following(elsewhere, await _id_of(first)) as second,
     ):
         await second.until(b'"delta":"Hel"')
         elsewhere.app.state.asking.jobs._stopping.set()
@@ -299,15 +302,15 @@ async def test_subscriber_of_a_remote_job_is_disconnected_when_the_gateway_stops
         assert site.app.state.asking.jobs._running
 
 
-async def _id(follower):
+async def _id_of(follower):
     await follower.until(b'"delta":"Hel"')
     return follower.id
 
 
-# Late, or taken by another one
+# Expired leases
 
 
-async def _late(store, id, **values):
+async def _expire_lease(store, id, **values):
     """End the lease of a job, as if its process did not react."""
     async with store.writing() as db:
         await db.execute(update(jobs).where(jobs.c.id == id).values(held_until=0, **values))
@@ -318,7 +321,7 @@ async def test_job_of_this_process_with_an_expired_lease_is_not_taken_over(end, 
     script, gates = slowly(*SAID)
     async with listening(script, **where(store_url)) as site, asking(site, background=True) as first:
         await first.reach(4, gates, 0.5)
-        await _late(store, first.id)
+        await _expire_lease(store, first.id)
         if end == "completed":
             await site.app.state.asking.jobs._adopt([first.id])
         else:
@@ -342,7 +345,7 @@ async def test_job_taken_by_another_process_stores_nothing_here(store_url, store
         assert not (await first.all()).endswith(DONE)
         assert await rows(store) == before
         assert (await get(site, first.id)).json()["status"] == "in_progress"
-        await _late(store, first.id)
+        await _expire_lease(store, first.id)
         failed = await ended(site, first.id)
         again = (await get(site, f"{first.id}?stream=true")).content
         assert checked(again) == failed and again.startswith(first.data) and failed["status"] == "failed"
@@ -358,7 +361,7 @@ async def test_job_taken_by_another_process_ends_at_its_next_write(streamed, sto
         id = await (left_alone(site) if streamed else accepted(site))
         running = site.app.state.asking.jobs._running
         before = await rows(store)
-        await _late(store, id, holder="another")
+        await _expire_lease(store, id, holder="another")
         for gate in gates:
             gate.set()
         await until(lambda: running, {})
@@ -395,7 +398,7 @@ async def test_job_taken_by_another_process_is_not_taken_back(store_url, store, 
         await until(lambda: bool(site.upstream.aside))
         (id,) = site.app.state.asking.jobs._running
         before = await rows(store)
-        await _late(store, id, holder="another")
+        await _expire_lease(store, id, holder="another")
         leaving.cancel()
         await until(lambda: site.app.state.asking.jobs._tasks, {})
         assert await rows(store) == before and before["jobs"] == 1
@@ -425,7 +428,7 @@ async def test_job_that_ends_during_a_lease_renewal_leaves_no_rows(tmp_path, mon
     await store.close()
 
 
-# Taken over
+# Takeover
 
 
 async def abandon(site, store, id, **values):
@@ -435,7 +438,7 @@ async def abandon(site, store, id, **values):
     task = at_work._tasks[id]
     at_work._lose(job)
     await asyncio.wait((task,))
-    await _late(store, id, holder="dead", **values)
+    await _expire_lease(store, id, holder="dead", **values)
 
 
 @pytest.fixture
@@ -558,7 +561,7 @@ async def test_job_with_a_stored_response_gets_its_missing_end(streamed, store_u
         monkeypatch.setattr(Scribe, "write", write)
         assert (await rows(store))["jobs"] == 1
         stored = await ended(site, id)
-        await _late(store, id, holder="dead")
+        await _expire_lease(store, id, holder="dead")
     async with gateway(HELLO, **where(store_url)) as site:
         left = {"events": 1} if streamed else {}
         await until(lambda: rows(store), {"threads": 1, "items": 2, "responses": 1, **left})
@@ -588,13 +591,13 @@ async def test_job_restart_waits_for_a_failed_store(tmp_path, soon):
         id = await accepted(site, previous_response_id=first)
         await site.upstream.arrived.wait()
         await abandon(site, store, id)
-    await _rename(store, "items", "gone")
+    await _rename_table(store, "items", "gone")
     async with gateway(HELLO, **where(url)) as site:
         await until(lambda: _attempts(store), 2)
         await until(lambda: _has_failed(site))
         assert site.upstream.posts == []
-        await _rename(store, "gone", "items")
-        await _late(store, id, holder="dead")
+        await _rename_table(store, "gone", "items")
+        await _expire_lease(store, id, holder="dead")
         assert (await ended(site, id))["status"] == "completed"
         assert [message["content"] for message in site.asked["messages"]] == ["a", "Hi", "Hello"]
     await store.close()
@@ -622,7 +625,7 @@ async def test_job_in_the_foreground_with_output_fails_after_a_crash(store_url, 
         assert checked(data) == failed and data.startswith(first.data)
 
 
-# Watched from elsewhere
+# Subscribers at another gateway
 
 
 async def test_subscribers_at_another_gateway_share_one_watch(store_url):
@@ -660,10 +663,10 @@ async def test_job_watch_waits_for_a_failed_store(tmp_path, monkeypatch, caplog)
         await first.reach(4, gates)
         async with following(elsewhere, first.id) as second:
             await second.until(b'"sequence_number":4,')
-            await _rename(store, "events", "gone")
+            await _rename_table(store, "events", "gone")
             await until(lambda: "the log of a response cannot be read" in caplog.text)
             await first.reach(9, gates)
-            await _rename(store, "gone", "events")
+            await _rename_table(store, "gone", "events")
             for gate in gates:
                 gate.set()
             assert await second.all() == await first.all()

@@ -249,7 +249,7 @@ def assert_failed(response, output=(), why="has stopped"):
     assert response["error"]["code"] == "server_error" and why in response["error"]["message"]
 
 
-# Followed from another process
+# Subscribers at another process
 
 
 async def test_subscriber_at_another_process_gets_the_same_bytes(two, life):
@@ -261,14 +261,14 @@ async def test_subscriber_at_another_process_gets_the_same_bytes(two, life):
         for follower in (life.own, *followers):
             await follower.until(b'"Hel"')
         go.set()
-        told = await life.own.end()
-        assert_completed(response := checked(told))
+        data = await life.own.end()
+        assert_completed(response := checked(data))
         every, behind, at_home = [await follower.end() for follower in followers]
-        assert every == at_home == told and told.endswith(behind)
+        assert every == at_home == data and data.endswith(behind)
         assert events_of(behind)[0]["sequence_number"] == 4
         for client in (one, other):
             assert await life.get(client) == response
-            assert await life.follow(client).end() == told
+            assert await life.follow(client).end() == data
             assert await life.follow(client, starting_after=3).end() == behind
             assert await life.follow(client, starting_after=1000).end() == OVER
 
@@ -343,12 +343,12 @@ async def test_job_with_output_fails_when_its_process_dies(two, lives, readers, 
                 await follower.until(b'"Hel"' if output else b"response.in_progress")
         await kill(child, store)
         for life, output in zip(lives, (HEL, HEL, []), strict=True):
-            told, behind = [await follower.end() for follower in life.followers]
-            assert_failed(response := checked(told), output)
-            assert told.startswith(life.own.data) and told.endswith(behind)
+            data, behind = [await follower.end() for follower in life.followers]
+            assert_failed(response := checked(data), output)
+            assert data.startswith(life.own.data) and data.endswith(behind)
             await until_all_is_put_away(store)
             assert await life.get(other) == response
-            assert await life.follow(other).end() == told
+            assert await life.follow(other).end() == data
     assert len(upstream.posts) == 3
 
 
@@ -381,8 +381,8 @@ async def test_job_without_output_is_restarted_when_its_process_dies(stream, two
         assert_completed(response := await life.ended(other))
         followers += [life.follow(other) for _ in range(stream)]
         for follower in followers:
-            told = await follower.end()
-            assert checked(told) == response and told.startswith(life.own.data)
+            data = await follower.end()
+            assert checked(data) == response and data.startswith(life.own.data)
         await until_all_is_put_away(store)
     first, second = upstream.posts
     assert first.json == second.json
@@ -458,8 +458,8 @@ async def test_job_ends_at_whatever_statement_its_process_dies(point, status, tw
         response = await life.ended(other)
         assert response["status"] == status
         await until(partial(found, store, select(jobs.c.id)), None)
-        told = await life.follow(other).end()
-        assert checked(told) == response and told.startswith(seen.removesuffix(OVER))
+        data = await life.follow(other).end()
+        assert checked(data) == response and data.startswith(seen.removesuffix(OVER))
 
 
 @on_sqlite
@@ -491,9 +491,9 @@ async def test_job_ends_if_the_process_that_takes_it_over_dies(point, gateways, 
             await child.wait()
             await end_leases(store)
         async with gateways(upstream) as (_, client):
-            told = await life.follow(client).end()
-            assert_failed(response := checked(told), HEL)
-            assert told.startswith(life.own.data) and await life.ended(client) == response
+            data = await life.follow(client).end()
+            assert_failed(response := checked(data), HEL)
+            assert data.startswith(life.own.data) and await life.ended(client) == response
 
 
 async def test_job_of_a_dead_process_unlocks_its_conversation(two, lives, store):
@@ -546,7 +546,7 @@ async def test_job_that_cannot_be_restarted_reports_why(two, life, store):
     assert len(upstream.posts) == 1
 
 
-# Cancelled, deleted
+# Cancel and delete
 
 
 async def test_job_is_cancelled_through_another_process(two, life):
@@ -657,16 +657,16 @@ async def test_job_of_a_suspended_process_is_taken_over(two, lives, store):
         await suspend(child, store)
         await end_leases(store)
         for life in lives:
-            life.told = await life.follower.end()
-            assert_failed(checked(life.told), HEL)
+            life.data = await life.follower.end()
+            assert_failed(checked(life.data), HEL)
         go.set()
         child.send_signal(signal.SIGCONT)
         for life in lives:
             seen = await life.own.end()
-            assert life.told.startswith(seen) and b"[DONE]" not in seen
+            assert life.data.startswith(seen) and b"[DONE]" not in seen
             for client in (one, other):
-                assert await life.get(client) == checked(life.told)
-                assert await life.follow(client).end() == life.told
+                assert await life.get(client) == checked(life.data)
+                assert await life.follow(client).end() == life.data
         await upstream.gone.wait()
 
 
@@ -777,9 +777,9 @@ async def test_job_with_output_has_the_drain_time_to_end(two, lives):
         await until_refused(one)
         go.set()
         for life in lives:
-            told = await life.follower.end()
-            assert_completed(response := checked(told))
-            assert await life.own.end() == told and await life.get(other) == response
+            data = await life.follower.end()
+            assert_completed(response := checked(data))
+            assert await life.own.end() == data and await life.get(other) == response
         await child.wait()
 
 
@@ -804,9 +804,9 @@ async def test_subscriber_of_a_remote_job_is_disconnected_when_a_process_stops(t
         seen = await follower.end()
         await child.wait()
         go.set()
-        told = await life.own.end()
-        assert_completed(checked(told))
-        assert told.startswith(seen) and b"[DONE]" not in seen
+        data = await life.own.end()
+        assert_completed(checked(data))
+        assert data.startswith(seen) and b"[DONE]" not in seen
 
 
 async def test_job_with_output_fails_after_the_drain_time(two, lives, store):
@@ -821,10 +821,10 @@ async def test_job_with_output_fails_after_the_drain_time(two, lives, store):
                 await follower.until(b'"Hel"')
         child.terminate()
         for life in lives:
-            (told,) = {await follower.end() for follower in life.followers}
-            assert_failed(response := checked(told), HEL, why="was stopped")
+            (data,) = {await follower.end() for follower in life.followers}
+            assert_failed(response := checked(data), HEL, why="was stopped")
             await until_all_is_put_away(store)
-            assert await life.get(other) == response and await life.follow(other).end() == told
+            assert await life.get(other) == response and await life.follow(other).end() == data
         await child.wait()
 
 
@@ -867,9 +867,9 @@ async def test_job_output_during_a_database_outage_is_stored_afterwards(two, pos
             await life.follower.until(b'"lo"')
         goes[1].set()
         for life in lives:
-            told = await life.follower.end()
-            assert_completed(response := checked(told))
-            assert await life.own.end() == told == await life.follow(other).end()
+            data = await life.follower.end()
+            assert_completed(response := checked(data))
+            assert await life.own.end() == data == await life.follow(other).end()
             assert await life.get(other) == response
 
 
@@ -891,11 +891,11 @@ async def test_job_end_during_a_database_outage_is_stored_afterwards(two, postgr
             for life in lives:
                 await life.own.end()
         for life in lives:
-            told = await life.follower.end()
-            response = events_of(told)[-1]["response"]
+            data = await life.follower.end()
+            response = events_of(data)[-1]["response"]
             assert_completed(response)
             assert response["store"] is False and await life.ended(other) == {**response, "store": True}
-            assert await life.own.end() == told == await life.follow(other).end()
+            assert await life.own.end() == data == await life.follow(other).end()
 
 
 @on_postgresql
@@ -909,12 +909,12 @@ async def test_job_that_was_not_stored_is_taken_up_by_its_own_process(gateways, 
         await life.own.until(b'"Hel"')
         with outage(postgres):
             go.set()
-            told = await life.own.end()
-        assert await life.ended(client) == {**events_of(told)[-1]["response"], "store": True}
-        assert await life.follow(client).end() == told
+            data = await life.own.end()
+        assert await life.ended(client) == {**events_of(data)[-1]["response"], "store": True}
+        assert await life.follow(client).end() == data
 
 
-# From within
+# Within a process
 
 
 @asynccontextmanager
@@ -948,8 +948,8 @@ async def test_subscriber_behind_a_packed_log_gets_each_event_once(store):
         watch.wake()
         await until(lambda: watch.tail.over)
         for after in range(-1, 5):
-            told = [piece async for piece in follow(store, "r", watch.tail, after, 0)]
-            assert b"".join(told) == b"".join(frames[after + 1 :]) + OVER
+            data = [piece async for piece in follow(store, "r", watch.tail, after, 0)]
+            assert b"".join(data) == b"".join(frames[after + 1 :]) + OVER
 
 
 async def test_job_log_keeps_a_row_whose_writer_was_cancelled(store):
@@ -957,7 +957,8 @@ async def test_job_log_keeps_a_row_whose_writer_was_cancelled(store):
         await open_response(store, "a")
         tail = Tail()
         saying = asyncio.create_task(desk.scribe.write("r", tail, Row(0, 1, b"said")))
-        await until(lambda: bool(desk.scribe._waiting))
+        while not desk.scribe._waiting:  # noqa: ASYNC110 - for one turn of the event loop only
+            await asyncio.sleep(0)
         saying.cancel()
         await until(lambda: tail.last, 1)
         assert await found(store, select(events.c.data)) == b"said"

@@ -50,12 +50,12 @@ def clock():
 
 @pytest.fixture
 async def limits(counted, clock):
-    async with made(counted, clock) as one:
+    async with limits_of(counted, clock) as one:
         yield one
 
 
 @asynccontextmanager
-async def made(sections, clock=time.time):
+async def limits_of(sections, clock=time.time):
     config = settings("http://127.0.0.1:9", **sections)
     store = Database(config.store.url.get_secret_value())
     one = Limits(config, store, clock)
@@ -68,7 +68,7 @@ async def ask(limits, who=None, of=FREE, tokens=0, name="m"):
     return await limits.admit(who, name, of, lambda: tokens)
 
 
-async def refused(limits, *asked, **more):
+async def refusal_of(limits, *asked, **more):
     with pytest.raises(RateLimited) as error:
         await ask(limits, *asked, **more)
     return error.value
@@ -163,7 +163,7 @@ async def test_limit_of_requests_per_minute_slides(limits, clock):
             "x-ratelimit-remaining-requests": str(left),
             "x-ratelimit-reset-requests": "120s",
         }
-    error = await refused(limits, who)
+    error = await refusal_of(limits, who)
     assert error.problem.error() == {
         "message": "Rate limit reached for the key 'k': 3 requests per minute, used 3, requested 1. Try again in 80 s.",
         "type": "rate_limit_error",
@@ -173,10 +173,10 @@ async def test_limit_of_requests_per_minute_slides(limits, clock):
     assert error.retry_after == "80" and error.headers["x-ratelimit-remaining-requests"] == "0"
     await ask(limits, key("another", requests_per_minute=3))
     clock.now += 79
-    await refused(limits, who)
+    await refusal_of(limits, who)
     clock.now += 1
     assert counts(await ask(limits, who)) == {"requests": 0}
-    await refused(limits, who)
+    await refusal_of(limits, who)
     clock.now += 120
     assert counts(await ask(limits, who)) == {"requests": 2}
 
@@ -185,10 +185,10 @@ async def test_limit_refunds_unused_tokens_to_their_window(limits, clock):
     who = key(tokens_per_minute=100)
     first = await ask(limits, who, tokens=80)
     assert (
-        await refused(limits, who, tokens=30)
+        await refusal_of(limits, who, tokens=30)
     ).retry_after == "68"  # 20 of 60 seconds into the next minute: 80 × 7/8
     clock.now += 65  # the window of the first is the one before, and counts for 55 of 60 seconds
-    await refused(limits, who, tokens=30)
+    await refusal_of(limits, who, tokens=30)
     await end(first, used=20)
     assert counts(await ask(limits, who, tokens=30)) == {"tokens": 100 - 19 - 30}
 
@@ -198,7 +198,7 @@ async def test_limit_counts_tokens_beyond_the_estimate_when_they_are_known(limit
     first = await ask(limits, who, tokens=10)
     clock.now += 600
     await end(first, used=500)
-    error = await refused(limits, who, tokens=1)
+    error = await refusal_of(limits, who, tokens=1)
     assert "used 490, requested 1" in error.problem.message
     clock.now += 120
     assert counts(await ask(limits, who, tokens=1)) == {"tokens": 99}
@@ -218,10 +218,10 @@ async def test_limit_keeps_the_estimate_without_usage_and_refunds_a_failure(limi
 async def test_limit_per_day_resets_at_midnight(limits, clock):
     who = key(tokens_per_day=100)
     await ask(limits, who, tokens=100)
-    error = await refused(limits, who, tokens=1)
+    error = await refusal_of(limits, who, tokens=1)
     assert error.retry_after == str(DAY // 2) and "tokens per day" in error.problem.message
     clock.now += DAY / 2 - 1
-    await refused(limits, who, tokens=1)
+    await refusal_of(limits, who, tokens=1)
     clock.now += 1
     grant = await ask(limits, who, tokens=1)
     assert counts(grant) == {"tokens": 99} and grant.headers["x-ratelimit-reset-tokens"] == f"{DAY}s"
@@ -234,7 +234,7 @@ async def test_limit_that_refuses_a_request_leaves_other_limits_unused(limits):
         grant = await ask(limits, who, of, tokens=10)
     assert counts(grant) == {"requests": 0, "tokens": 70}
     for _ in range(4):
-        error = await refused(limits, who, of, tokens=10)
+        error = await refusal_of(limits, who, of, tokens=10)
     assert "the model 'm': 3 requests per minute" in error.problem.message
     assert counts(await ask(limits, who, tokens=10)) == {"requests": 1, "tokens": 60}
     assert counts(await ask(limits, None, model(tokens_per_day=1000), tokens=1)) == {"tokens": 969}
@@ -243,13 +243,13 @@ async def test_limit_that_refuses_a_request_leaves_other_limits_unused(limits):
 async def test_limit_that_changes_keeps_the_usage_so_far(limits):
     for _ in range(3):
         await ask(limits, key(requests_per_minute=3))
-    await refused(limits, key(requests_per_minute=3))
+    await refusal_of(limits, key(requests_per_minute=3))
     assert counts(await ask(limits, key(requests_per_minute=5))) == {"requests": 1}
 
 
 async def test_limit_refuses_a_request_above_it_without_retry_after(limits):
     who = key(requests_per_minute=1, tokens_per_minute=100)
-    error = await refused(limits, who, tokens=101)
+    error = await refusal_of(limits, who, tokens=101)
     assert error.problem.message == "The request may take 101 tokens, and the key 'k' has 100 tokens per minute."
     assert error.retry_after is None
     await ask(limits, who, tokens=100)
@@ -258,25 +258,25 @@ async def test_limit_refuses_a_request_above_it_without_retry_after(limits):
 async def test_limit_of_concurrent_requests_frees_a_slot_at_each_end(limits):
     who, of = key(concurrent=2, requests_per_minute=4), model(concurrent=1)
     first, second = await ask(limits, who), await ask(limits, who, of)
-    error = await refused(limits, key("another"), of)
+    error = await refusal_of(limits, key("another"), of)
     assert "the model 'm': 1 requests at a time" in error.problem.message and error.retry_after == "1"
-    assert "the key 'k'" in (await refused(limits, who)).problem.message
+    assert "the key 'k'" in (await refusal_of(limits, who)).problem.message
     await end(first)
     third = await ask(limits, who)
     await end(second)
     await end(await ask(limits, who, of))
-    await refused(limits, who)  # its place is free again, for whoever may come
+    await refusal_of(limits, who)  # its slot was free, and is taken again
     await end(third)
-    await refused(limits, who)
+    await refusal_of(limits, who)
     assert not limits._places._taken
 
 
 async def test_limit_of_concurrent_requests_is_divided_among_workers(clock):
-    async with made({"server": {"workers": 3}}, clock) as one:
+    async with limits_of({"server": {"workers": 3}}, clock) as one:
         for most in (1, 3, 7):
             who = key(concurrent=most)
             grants = [await ask(one, who) for _ in range(max(1, most // 3))]
-            await refused(one, who)
+            await refusal_of(one, who)
             for grant in grants:
                 await end(grant)
 
@@ -296,12 +296,12 @@ async def test_limit_admits_exactly_its_amount_of_simultaneous_requests(limits):
 async def test_limit_of_tokens_ignores_a_request_without_tokens(limits):
     who = key(tokens_per_minute=100, requests_per_minute=5)
     await end(await ask(limits, who, tokens=100), used=200)
-    await refused(limits, who, tokens=1)
+    await refusal_of(limits, who, tokens=1)
     assert counts(await ask(limits, who)) == {"requests": 3}
     assert not (await ask(limits, key(tokens_per_minute=100))).headers
 
 
-# Cheap refusals
+# Refusals without the counter
 
 
 class CallCounter:
@@ -326,27 +326,27 @@ async def test_limit_refuses_a_known_excess_without_asking_the_counter(limits, c
     who = key(tokens_per_minute=100)
     first = await ask(limits, who, tokens=90)
     for _ in range(10):
-        assert (await refused(limits, who, tokens=20)).retry_after == "67"
+        assert (await refusal_of(limits, who, tokens=20)).retry_after == "67"
     assert calls.times == 2
-    assert (await refused(limits, who, tokens=95)).retry_after == "117"  # more than what was refused
+    assert (await refusal_of(limits, who, tokens=95)).retry_after == "117"  # more than what was refusal_of
     assert calls.times == 2
     await ask(limits, who, tokens=5)  # less
     assert calls.times == 3
     clock.now += 1  # others may have given something back
-    await refused(limits, who, tokens=20)
+    await refusal_of(limits, who, tokens=20)
     assert calls.times == 4
     await end(first, used=50)
     await ask(limits, who, tokens=20)
     assert calls.times == 5
 
 
-# What fails
+# Failures
 
 
 async def test_limit_counter_failure_admits_all_and_logs_once(caplog, tmp_path):
     store = {"url": f"sqlite:///{tmp_path}/no/such/folder.db"}
     for sections in ({"store": store}, {"limits": {"url": "redis://127.0.0.1:1/0"}}):
-        async with made(sections) as one:
+        async with limits_of(sections) as one:
             caplog.clear()
             who = key(requests_per_minute=1, tokens_per_minute=1)
             for _ in range(5):
@@ -362,7 +362,7 @@ async def test_limit_counter_failure_admits_all_and_logs_once(caplog, tmp_path):
 
 async def test_limit_counter_is_not_asked_again_soon_after_a_failure(tmp_path, monkeypatch):
     monkeypatch.setattr(counters, "_BLIND", 3600.0)  # seconds
-    async with made({"store": {"url": f"sqlite:///{tmp_path}/no/such/folder.db"}}) as one:
+    async with limits_of({"store": {"url": f"sqlite:///{tmp_path}/no/such/folder.db"}}) as one:
         one._counter._counter = calls = CallCounter(one._counter._counter)
         for _ in range(5):
             await ask(one, key(requests_per_minute=1))
@@ -379,14 +379,14 @@ async def test_limit_counter_timeout_admits_the_request(monkeypatch, clock, capl
         async def close(self):
             """There is nothing to be closed."""
 
-    async with made({}, clock) as one:
+    async with limits_of({}, clock) as one:
         one._counter._counter = Slow()
         assert not (await ask(one, key(requests_per_minute=1))).headers
         assert "TimeoutError" in caplog.text
 
 
 async def test_limit_counter_reconnects_to_a_restarted_redis(own_redis, clock):
-    async with made({"limits": {"url": own_redis.url}}, clock) as one:
+    async with limits_of({"limits": {"url": own_redis.url}}, clock) as one:
         who = key("restarted", requests_per_minute=2)
         await ask(one, who)
         own_redis.stop()
@@ -404,7 +404,7 @@ async def test_limit_slot_is_freed_when_admission_raises(limits):
     await ask(limits, who)
 
 
-# The store
+# Store
 
 
 @pytest.mark.parametrize("name", ["k", "m" * 500])

@@ -127,7 +127,7 @@ async def test_limit_batch_has_a_maximum_size(held, counter, store, monkeypatch)
     assert held.begun == 1 + 3
 
 
-# What fails
+# Failures
 
 
 async def test_limit_batch_failure_reaches_only_its_own_requests(held, counter, store):
@@ -156,7 +156,7 @@ async def test_limit_batch_timeout_raises_store_failed(held, counter, store, mon
     assert await counter.take({ONE: 1}, up_to(2)) == {ONE: 1}
 
 
-# Who leaves
+# Cancelled requests
 
 
 async def test_limit_batch_skips_a_request_cancelled_before_it(held, counter, store):
@@ -216,7 +216,7 @@ async def test_limit_batch_adds_an_amount_whose_caller_was_cancelled(held, count
     assert await stored(store) == {"k": 7 + (not begun)}
 
 
-# The end
+# Close
 
 
 async def test_limit_batch_close_runs_waiting_requests(held, counter, store):

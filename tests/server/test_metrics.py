@@ -19,17 +19,14 @@ from support.app import bearer, gateway, listening
 from support.backends import fleet
 from support.jobs import ended
 from support.metrics import scrape
+from support.overview import CHAT, KEYS
 from support.paths import ROOT
 from support.upstream import CLOSE, COUNTS, DONE, END, HANG, HELLO, chunk, frame, head, said, stream, whole
 from support.wait import until
 from support.websocket import connected
 
-CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
+RESPONSES = "/v1/responses"
 WELL = (RESPONSES, "m", "up", "200")
-KEYS = [
-    {"name": "ann", "key": "ann-key"},
-    {"name": "eve", "key": "eve-key", "scopes": ["admin"]},
-]
 
 
 @pytest.fixture
@@ -43,7 +40,7 @@ def lines():
     logs.follow(config.Logs())
 
 
-# What is promised
+# Names and formats
 
 
 def test_metrics_names_are_stable_and_follow_the_conventions():
@@ -91,7 +88,7 @@ async def test_metrics_format_follows_the_accept_header(accept, type):
         assert answer.text.endswith("# EOF\n") == ("openmetrics" in type)
 
 
-# Who may ask
+# Access
 
 
 async def test_metrics_without_api_keys_refuse_only_foreign_origins():
@@ -113,7 +110,7 @@ async def test_metrics_require_no_key_if_open():
         assert (await scrape(site)).requests() == {}
 
 
-# Every way is counted
+# Requests
 
 
 async def test_metrics_count_a_stream_with_its_tokens_times_and_bytes():
@@ -470,7 +467,7 @@ def test_metrics_library_is_not_imported_at_start():
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False, timeout=60).returncode == 0
 
 
-# Backends, and the store
+# Backends and store
 
 
 @pytest.mark.parametrize(
@@ -555,7 +552,7 @@ def test_metrics_measure_chunk_gaps_from_the_first_content_on():
     assert sum(pace.gaps) == 2 and len(pace.gaps) == len(metrics.GAPS) + 1 and pace.last > pace.first_content
 
 
-# The line
+# Access log
 
 
 async def test_access_log_is_off_by_default(lines):

@@ -9,13 +9,13 @@ from gateway.server.telemetry.metrics import DURATION, HEALTHY, IN_FLIGHT, QUEUE
 from gateway.server.telemetry.shared import Shared, Snapshot
 from gateway.server.telemetry.tally import Tally, together
 from support.metrics import scrape
+from support.overview import CHAT
 from support.serve_process import asked, config_of, first, living, rest, streaming
 from support.sse import text_of
 from support.upstream import HELLO, Upstream, paused
 from support.wait import until
 from support.worker_processes import gateway_with
 
-CHAT = "/v1/chat/completions"
 WELL = (CHAT, "m", "up", "200")
 
 
@@ -78,7 +78,7 @@ async def until_served_by(gateway, backend):
     await until(backends, {backend})
 
 
-# Their folder
+# Folder
 
 
 def test_metrics_folder_is_at_the_preferred_place_and_removed_at_the_end(tmp_path):
@@ -108,7 +108,7 @@ def test_metrics_folder_is_removed_by_an_orphaned_worker(tmp_path):
         assert not made.exists()
 
 
-# What is shared
+# Shared files
 
 
 def series_of(requests):

@@ -123,7 +123,7 @@ async def test_model_context_window_of_a_route_is_that_of_its_backend():
 
 
 async def test_model_list_does_not_wait_for_a_silent_backend(monkeypatch):
-    monkeypatch.setattr(learning, "_PATIENCE", 0.05)
+    monkeypatch.setattr(Learner._told, "__defaults__", (*Learner._told.__defaults__[:-1], 0.05))  # seconds to wait
     async with gateway(HELLO, backend={"kind": "llamacpp"}) as site:
         site.upstream.shown["/props"] = [HANG]
         assert extras(await listed_model(site)) == extras(await listed_model(site)) == {}
@@ -150,7 +150,7 @@ async def test_model_list_for_codex_assumes_image_input_if_unknown():
     assert entry["input_modalities"] == ["text", "image"]
 
 
-# What is remembered
+# Metadata cache
 
 
 class Server:

@@ -41,7 +41,7 @@ def named(entries, name):
     return found
 
 
-# Who may ask
+# Access
 
 
 @pytest.mark.parametrize(("key", "status"), [(None, 401), ("ann-key", 403), ("no-key", 401), ("eve-key", 200)])
@@ -295,7 +295,7 @@ def test_overview_rate_is_separate_for_each_model_and_backend():
     ]  # fmt: skip
 
 
-# What is remembered
+# Records
 
 
 def observation(number=0, problem=None):

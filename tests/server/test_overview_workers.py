@@ -5,12 +5,11 @@ import asyncio
 from gateway.server.telemetry.folder import end
 from gateway.server.telemetry.shared import Shared
 from gateway.server.telemetry.sight import Sight
+from support.overview import PATH
 from support.serve_process import asked, config_of, first, living, rest, streaming
 from support.upstream import DONE, END, HELLO, Upstream, chunk, head
 from support.wait import until
 from support.worker_processes import gateway_with
-
-PATH = "/admin/overview"
 
 
 async def overview_of_both(gateway):
@@ -53,7 +52,7 @@ async def test_overview_of_any_worker_includes_all_workers(tmp_path):
             assert not any(request["live"] for request in seen["requests"])
 
 
-# What is shared
+# Shared files
 
 
 def test_overview_snapshot_of_a_worker_is_written_on_demand(tmp_path):

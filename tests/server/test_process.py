@@ -18,6 +18,7 @@ from websockets.exceptions import ConnectionClosedError
 
 import gateway
 from support.app import HELLO_MESSAGES
+from support.serve_process import first, rest
 from support.sse import text_of
 from support.upstream import HANG, HELLO, Upstream, chunk, head, paused
 
@@ -72,9 +73,9 @@ async def process(tmp_path, url, *, greeting="Hello!", clean=True, before="", **
         if child.returncode is None:
             child.kill()
             await child.wait()
-        rest = (await child.stderr.read()).decode()
+        logged = (await child.stderr.read()).decode()
         child._transport.close()
-    assert not clean or not re.search("Traceback|ERROR", rest), rest
+    assert not clean or not re.search("Traceback|ERROR", logged), logged
 
 
 def stream_of(client):
@@ -94,13 +95,11 @@ async def test_process_answers_and_drains_its_streams_at_sigterm(workers, tmp_pa
         async with stream_of(client) as answer:
             assert text_of((await answer.aread()).decode()) == "Hi"
         async with stream_of(client) as answer, idle_connection(client.base_url.port) as idle:
-            pieces = answer.aiter_text()
-            said = await anext(pieces)
+            pieces, said = await first(answer, "Hel")
             child.send_signal(signal.SIGTERM)
             assert await idle.read() == b""
             go.set()
-            async for piece in pieces:
-                said += piece
+            said = await rest(pieces, said)
             assert text_of(said) == "Hello"
             assert said.endswith("data: [DONE]\n\n")
         assert await child.wait() == (0 if workers > 1 else -signal.SIGTERM)

@@ -34,11 +34,11 @@ async def two_upstreams(*scripts):
         yield a, b
 
 
-# As a process
+# Processes
 
 
-async def moved(gateway, key=None):
-    """Return when all workers answer from the other upstream."""
+async def until_moved(gateway, key=None):
+    """Wait until all workers answer from the other upstream."""
     async with asyncio.timeout(PATIENCE):
         right = 0
         while right < 8:
@@ -60,7 +60,7 @@ async def test_config_reload_keeps_streams_and_applies_to_new_requests(workers, 
         gateway.write(config_of(other.url, tmp_path, keys=["new"], server={"workers": 7, "drain_seconds": 1}))
         gateway.child.send_signal(signal.SIGHUP)
         await gateway.says("server.drain_seconds: what is new holds when the gateway is started again")
-        await moved(gateway, "new")
+        await until_moved(gateway, "new")
         assert problem(await asked(gateway, "old"))[0] == 401
         assert len(gateway.workers()) == (0 if workers == "1" else 2), "the command line says how many"
         go.set()
@@ -81,7 +81,7 @@ async def test_config_reload_happens_when_the_file_changes(workers, tmp_path):
         await gateway.says("gateway.yaml:2: models.m.format: unknown format 'morse'")
         assert text_of((await asked(gateway, stream=True)).text) == "Hi"
         gateway.write(config_of(other.url, tmp_path, server=server))
-        await moved(gateway)
+        await until_moved(gateway)
         assert gateway.heard.count("what is new holds") == 1
 
 
@@ -95,7 +95,7 @@ async def test_config_reload_keeps_websockets_and_jobs(tmp_path):
     ):
         jobs = [await start_job(gateway, one, count) for count in (1, 2)]
         await gateway.renew(config_of(other.url, tmp_path))
-        await moved(gateway)
+        await until_moved(gateway)
 
         assert texts(await Socket(ws).respond()) == ["Hi"]
         assert (await get_response(gateway, jobs[0]))["status"] == "in_progress"
@@ -132,10 +132,10 @@ async def test_config_reload_can_be_without_changes_or_repeated(tmp_path):
         await gateway.says("nothing is new")
         for url in (other.url, one.url, other.url):
             await gateway.renew(config_of(url, tmp_path))
-        await moved(gateway)
+        await until_moved(gateway)
 
 
-# In this process
+# Generations
 
 
 @contextmanager
@@ -257,7 +257,7 @@ async def test_config_reload_shutdown_does_not_wait_for_stuck_requests(monkeypat
         await stays
 
 
-# The file
+# File
 
 
 class Written:

@@ -48,12 +48,12 @@ SILENT = {0, 10, 11}  # the chunks of SAID that bring no events
 TIMES = re.compile(rb'"(created_at|completed_at)":\d+')
 
 
-def nameless(data):
+def without_ids(data):
     """Remove ids and times from a stream."""
     return TIMES.sub(rb'"\1":0', IDS.sub(rb"\1_", data))
 
 
-async def tell_store(store, table, id=None, **values):
+async def update_rows(store, table, id=None, **values):
     """Change all rows of a table, or the one with this id."""
     which = true() if id is None else table.c.id == id
     async with store.writing() as db:
@@ -65,7 +65,7 @@ async def value(store, column, *which):
         return await db.scalar(select(column).where(*which))
 
 
-# From any event on
+# Subscribers
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -151,7 +151,7 @@ async def test_subscriber_gets_no_keep_alive_comments_if_disabled():
         assert not comments((await first.all()).decode())
 
 
-# A client whose connection was lost
+# Lost connections
 
 
 async def test_resume_after_each_event_gives_the_rest_of_the_stream(store_url, store):
@@ -171,7 +171,7 @@ async def test_resume_after_each_event_gives_the_rest_of_the_stream(store_url, s
                 data = b"".join(had) + await again.all()
             if had[-1].startswith(b"data: "):
                 data = b"".join(had)
-            assert nameless(data) == nameless(b"".join(plain))
+            assert without_ids(data) == without_ids(b"".join(plain))
             response = checked(data)
             assert (await get(site, first.id)).json() == response
             assert (await get(site, f"{first.id}?stream=true")).content == data
@@ -184,7 +184,7 @@ async def test_resume_setting_does_not_change_an_uninterrupted_stream():
         asked = {"stream": True, "top_k": 1, "tools": [{"type": "function", "name": "f"}]}
         one, two = await site.respond(**asked), await other.respond(**asked)
     ours = {"x-request-id", "openai-processing-ms"}
-    assert nameless(one.content) == nameless(two.content)
+    assert without_ids(one.content) == without_ids(two.content)
     first, second = ({**answer.headers} for answer in (one, two))
     assert {name: first[name] for name in first.keys() - ours} == {name: second[name] for name in second.keys() - ours}
 
@@ -206,7 +206,8 @@ async def test_resume_stream_repeats_in_progress_while_the_backend_is_silent():
         assert whole.startswith(b"".join(per_event(first.data.replace(b": keep-alive\n\n", b""))))
 
 
-async def test_resume_timeout_cancels_the_response(store_url, store):
+async def test_resume_timeout_cancels_the_response(store_url, store, monkeypatch):
+    monkeypatch.setattr("gateway.server.jobs.jobs._HELD", 0.05)
     async with listening(stopping(4), **RESUMED, **where(store_url)) as site:
         begun = int(time.time() * 1000)
         async with asking(site) as first:
@@ -214,7 +215,7 @@ async def test_resume_timeout_cancels_the_response(store_url, store):
         assert begun + 60_000 <= await value(store, jobs.c.wanted_until) <= time.time() * 1000 + 60_000
 
         async def is_cancelled():
-            await tell_store(store, jobs, wanted_until=1)  # as if the time had passed
+            await update_rows(store, jobs, wanted_until=1)  # as if the time had passed
             return site.upstream.gone.is_set()
 
         await until(is_cancelled)
@@ -229,27 +230,28 @@ async def test_resume_timeout_cancels_the_response(store_url, store):
 async def test_resume_timeout_is_configurable(monkeypatch):
     monkeypatch.setattr("gateway.server.jobs.jobs._HELD", 0.05)
     async with listening(stopping(4), responses={"resume_seconds": 1}) as site:
+        begun = time.monotonic()
         async with asking(site) as first:
             await first.until(b'"delta":"Hel"')
-            left = time.monotonic()
         await until(site.upstream.gone.is_set)
-        assert time.monotonic() - left > 0.9
+        assert time.monotonic() - begun > 0.9
         assert (await ended(site, first.id))["status"] == "cancelled"
 
 
-async def test_resume_timeout_is_extended_while_a_client_is_connected(store_url, store):
+async def test_resume_timeout_is_extended_while_a_client_is_connected(store_url, store, monkeypatch):
     """The client waits before the first content, then follows, then another one resumes."""
+    monkeypatch.setattr("gateway.server.jobs.jobs._HELD", 0.05)
 
     async def wanted_again():
-        await until(lambda: _wanted(store))
+        await until(lambda: _is_wanted(store))
         # A time in the past could cancel the job before the gateway extends it.
-        await tell_store(store, jobs, wanted_until=int(time.time() * 1000) + 20_000)
-        await until(lambda: _wanted(store))
+        await update_rows(store, jobs, wanted_until=int(time.time() * 1000) + 20_000)
+        await until(lambda: _is_wanted(store))
 
     go, on, end = asyncio.Event(), asyncio.Event(), asyncio.Event()
     script = [head(), go, chunk("Hel"), on, chunk("lo"), end, chunk(finish="stop"), DONE, END]
     async with listening(script, **RESUMED, **where(store_url)) as site:
-        answering = asyncio.create_task(_whole(site))
+        answering = asyncio.create_task(_whole_stream(site))
         await site.upstream.arrived.wait()
         await wanted_again()
         go.set()
@@ -266,12 +268,12 @@ async def test_resume_timeout_is_extended_while_a_client_is_connected(store_url,
         assert len(site.upstream.posts) == 1
 
 
-async def _whole(site):
+async def _whole_stream(site):
     async with asking(site) as follower:
         return await follower.all()
 
 
-async def _wanted(store):
+async def _is_wanted(store):
     return (await value(store, jobs.c.wanted_until) or 0) > time.time() * 1000 + 30_000
 
 
@@ -298,7 +300,7 @@ async def test_resume_failure_before_the_first_event_keeps_its_status(script, st
 
 async def test_resume_disconnect_before_the_first_event_leaves_no_rows(store_url, store):
     async with listening([head(), HANG], **FOR_AN_HOUR, **where(store_url)) as site:
-        leaving = asyncio.create_task(_whole(site))
+        leaving = asyncio.create_task(_whole_stream(site))
         await site.upstream.arrived.wait()
         leaving.cancel()
         await until(site.upstream.gone.is_set)
@@ -316,7 +318,7 @@ async def test_resume_after_a_failure_gives_the_failed_event(store_url):
 async def test_resume_setting_works_within_a_conversation(store_url):
     async with gateway(HELLO, HELLO, **RESUMED, **where(store_url)) as site:
         conversation = (await site.client.post("/v1/conversations", json={})).json()["id"]
-        for said in ("a", "b"):  # the second one as soon as the first one has told its end
+        for said in ("a", "b"):  # the second one as soon as the first one has sent its end
             answer = await site.respond(stream=True, input=said, conversation=conversation)
             assert checked(answer.content)["status"] == "completed"
         listed = (await site.client.get(f"/v1/conversations/{conversation}/items?order=asc")).json()["data"]
@@ -331,7 +333,7 @@ async def test_resume_events_are_kept_for_resume_seconds(store_url, store):
         await until(lambda: _is_kept(store))
         assert begun + 60 <= await value(store, func.min(all_events.c.valid_until)) <= time.time() + 61
         assert (await get(site, f"{id}?stream=true")).content == answer.content
-        await tell_store(store, all_events, valid_until=int(time.time()) - 1)
+        await update_rows(store, all_events, valid_until=int(time.time()) - 1)
         assert problem(await get(site, f"{id}?stream=true&starting_after=2")) == (400, BAD, None, "stream")
         assert (await get(site, id)).json() == checked(answer.content)
         await sweep(store, int(time.time()), 0, 0)
@@ -518,8 +520,8 @@ async def test_job_end_that_was_not_stored_is_stored_after_a_takeover(kind, tmp_
             for gate in gates:
                 gate.set()
             await until(lambda: {*site.app.state.asking.jobs._running}, {other})
-        await _is_held_no_more(store, id, other)
-        await tell_store(store, jobs, held_until=0, id=id)
+        await _assert_lease_is_not_renewed(store, id, other)
+        await update_rows(store, jobs, held_until=0, id=id)
         response, answer = await ended(site, id), await answering
         assert (response["status"], response["store"], len(response["output"])) == ("completed", True, 4)
         if kind == "polled":
@@ -531,14 +533,14 @@ async def test_job_end_that_was_not_stored_is_stored_after_a_takeover(kind, tmp_
     await store.close()
 
 
-async def _is_held_no_more(store, id, other):
+async def _assert_lease_is_not_renewed(store, id, other):
     """Wait until the process renews the lease of the other job; assert that it does not renew this one."""
-    held, others = await _held(store, id), await _held(store, other)
-    await until(lambda: _held(store, other, others))
-    assert await _held(store, id) == held
+    held, others = await _lease_end(store, id), await _lease_end(store, other)
+    await until(lambda: _lease_end(store, other, others))
+    assert await _lease_end(store, id) == held
 
 
-async def _held(store, id, since=None):
+async def _lease_end(store, id, since=None):
     """Return the end of a lease, or whether it is later than `since`."""
     until = await value(store, jobs.c.held_until, jobs.c.id == id)
     return until if since is None else until > since
