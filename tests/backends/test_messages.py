@@ -12,7 +12,8 @@ from gateway.ledger import Ledger
 from gateway.request import Request
 from support.app import gateway
 from support.conversations import assistant, result, user
-from support.format_events import EXAMPLES, untraced
+from support.format_events import untraced
+from support.sampling import EXAMPLES, examples
 from support.upstream import HELLO, said, whole
 
 USER, SYSTEM = {"role": "user", "content": "Hi"}, {"role": "system", "content": "Be brief."}
@@ -50,7 +51,7 @@ TEXTS = st.builds(
 )
 
 
-@settings(max_examples=8 * EXAMPLES)
+@settings(max_examples=examples(8 * EXAMPLES))
 @given(st.lists(TEXTS, max_size=6), st.sampled_from(list(KINDS)))
 def test_messages_of_plain_text_are_not_changed(given, kind):
     request, ledger = Request(model="m", messages=(*given,)), Ledger()
@@ -320,7 +321,7 @@ def substance(messages):
     return [written.count(one) for one in ("α", "β", "γ", "image_url", "input_audio")]
 
 
-@settings(max_examples=8 * EXAMPLES)
+@settings(max_examples=examples(8 * EXAMPLES))
 @given(st.lists(TURN, min_size=1, max_size=6).map(conversation), POLICIES)
 @untraced
 def test_messages_lose_no_content(given, policy):
@@ -332,7 +333,7 @@ def test_messages_lose_no_content(given, policy):
     assert policy.late_system != "keep" or again == came, listed
 
 
-@settings(max_examples=8 * EXAMPLES)
+@settings(max_examples=examples(8 * EXAMPLES))
 @given(st.lists(TURN, min_size=1, max_size=6).map(conversation), st.booleans())
 @untraced
 def test_messages_alternate_in_any_conversation(given, continues):

@@ -19,6 +19,7 @@ from support.app import Site, gateway, problem, settings
 from support.ollama import NAME, Turn, calls, ollama, says, thinks
 from support.ollama_gateway import CITY, FLAT, TOOLS, USER, site
 from support.pipeline import merge, singly
+from support.sampling import places
 from support.sse import events, payloads
 from support.upstream import HANG, head, whole
 
@@ -177,7 +178,7 @@ def test_ollama_events_are_the_same_under_every_cut(name):
     data = ANSWERS[name][0].data()
     expected = events_and_warnings([data], "auto")
     assert events_and_warnings(singly(data), "auto") == expected
-    for place in range(1, len(data)):
+    for place in places(len(data), most=len(data)):
         assert events_and_warnings([data[:place], data[place:]], "auto") == expected
 
 

@@ -21,13 +21,14 @@ from support.responses import (
     encoded,
 )
 from support.responses_events import checked, events_of
+from support.sampling import examples
 
 
 def joined(events, kind, field="text"):
     return "".join(getattr(event, field) for event in events if type(event) is kind)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(events=answers(), options=OPTIONS)
 @untraced
 def test_stream_of_any_events_is_valid_and_complete(events, options):

@@ -31,6 +31,7 @@ from support.responses import (
     new_encoder,
 )
 from support.responses_events import checked, events_of
+from support.sampling import examples
 
 DIED = Problem(500, "The process that answered has died.", "server_error")
 EXTRAS = {"token_ids"}
@@ -85,7 +86,7 @@ def last_type(frames):
 # The end of a log that breaks off
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(data=st.data(), events=answers(), options=OPTIONS, background=st.booleans())
 @untraced
 def test_log_cut_anywhere_gets_a_valid_end(data, events, options, background):
@@ -239,7 +240,7 @@ def test_log_records_whether_content_was_sent(frames):
     assert folded(log_of[:frames]).said is (frames == 4)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(data=st.data(), events=answers())
 def test_log_behind_a_number_has_only_later_events(data, events):
     frames = logged(events)

@@ -17,12 +17,12 @@ from gateway.formats.markup import Markup
 from gateway.ledger import Ledger
 from gateway.normaliser import Normaliser
 from support.encoders import ENCODERS
-from support.format_events import EXAMPLES, calls, said, strings, untraced, written
+from support.format_events import calls, said, strings, untraced, written
 from support.format_literals import all_tags, literals
 from support.pipeline import TOOLS, cut, events_of, grammatical, setting, singly
+from support.sampling import EXAMPLES, ONE_OF_EACH_GRAMMAR, examples, places
 
 CASES = Path(__file__).parent / "cases"
-CUTS = 400  # of a case, at most; few are so long
 WITHOUT_CALLS = {"native", "auto", "think", "response_template"}
 
 
@@ -47,12 +47,12 @@ def test_format_case_means_the_same_under_every_cut(format, case):
     assert [entry for entry in ledger.entries() if entry != "repaired:finish_reason"] == case.get("ledger", [])
     assert grammatical(whole)
     assert said(singly(text), *how) == whole
-    check_cuts(text, how, whole)
+    check_cuts(text, how, whole, everywhere=format in ONE_OF_EACH_GRAMMAR or case.get("cuts") == "all")
 
 
 @untraced
-def check_cuts(text, how, whole):
-    for place in range(0, len(text), 1 + len(text) // CUTS):
+def check_cuts(text, how, whole, *, everywhere):
+    for place in places(len(text), everywhere=everywhere):
         assert said([text[:place], text[place:]], *how) == whole, place
 
 
@@ -114,7 +114,7 @@ def contexts():
 
 @each_format
 def test_format_reads_any_text_the_same_under_any_cut(format):
-    @settings(max_examples=EXAMPLES, deadline=None)
+    @settings(max_examples=examples(EXAMPLES), deadline=None)
     @given(text=garbage(format), context=contexts(), finish=st.sampled_from(["stop", "length"]), data=st.data())
     def check(text, context, finish, data):
         whole = said([text], format, context, finish)
@@ -129,7 +129,7 @@ def test_format_reads_any_text_the_same_under_any_cut(format):
 def test_format_reads_a_cut_text_as_the_beginning_of_the_whole(format):
     """White space at the end is left out: a tag might take it."""
 
-    @settings(max_examples=EXAMPLES, deadline=None)
+    @settings(max_examples=examples(EXAMPLES), deadline=None)
     @given(text=garbage(format), context=contexts(), data=st.data())
     def check(text, context, data):
         place = data.draw(st.integers(0, len(text)))
@@ -149,7 +149,7 @@ def test_format_loses_no_word(format):
     numbered = count()
     words = st.builds(lambda: f"\nword{next(numbered)};\n")
 
-    @settings(max_examples=EXAMPLES, deadline=None)
+    @settings(max_examples=examples(EXAMPLES), deadline=None)
     @given(text=garbage(format, words, words, words), context=contexts())
     def check(text, context):
         ledger = Ledger()
@@ -166,7 +166,7 @@ def test_format_loses_no_word(format):
 def test_format_reads_the_text_after_a_prefill_as_the_rest_of_the_whole(format):
     """A tool call that the prefill leaves open is sent whole; one that it ended is not sent."""
 
-    @settings(max_examples=EXAMPLES, deadline=None)
+    @settings(max_examples=examples(EXAMPLES), deadline=None)
     @given(text=garbage(format), context=contexts(), data=st.data())
     def check(text, context, data):
         place = data.draw(st.integers(0, len(text)))
@@ -198,7 +198,7 @@ def test_text_without_a_tag_stays_text(format):
     markup = FORMATS[format].parse
     tags = getattr(markup, "without_calls", None)
 
-    @settings(max_examples=EXAMPLES, deadline=None)
+    @settings(max_examples=examples(EXAMPLES), deadline=None)
     @given(
         text=garbage(format).map(lambda text: f"{text.strip()}.").filter(lambda text: not tags or not tags.search(text))
     )

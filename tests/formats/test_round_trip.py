@@ -11,9 +11,10 @@ from gateway.formats.format import Context
 from gateway.formats.markers import END_TOKENS
 from support.encoders import ENCODERS
 from support.encoders.turn import Call, Calls, Said, Thought, plain
-from support.format_events import EXAMPLES, calls, said, strings, untraced, written
+from support.format_events import calls, said, strings, untraced, written
 from support.format_literals import all_tags, tags
 from support.pipeline import cut, grammatical, singly
+from support.sampling import EXAMPLES, ONE_OF_EACH_GRAMMAR, examples, places
 
 SITUATIONS = json.loads((Path(__file__).parent / "situations.json").read_text())
 TOOLS = SITUATIONS["tools"]
@@ -140,7 +141,7 @@ def test_round_trip_is_the_same_at_every_cut_and_every_end(format):
     parts = max((turn for turn in turns if can_say(ENCODERS[format], turn)), key=len)
     text = ENCODERS[format].encode(parts)
     whole = written(said([text], format, OFFERED))
-    for place in range(len(text)):
+    for place in places(len(text), everywhere=format in ONE_OF_EACH_GRAMMAR, most=len(text)):
         assert written(said([text[:place], text[place:]], format, OFFERED)) == whole, place
         check_cut_short(format, text, place, whole)
         check_ended_early(format, text, place)
@@ -238,7 +239,7 @@ def turns(format, encoder):
 def test_round_trip_gives_back_any_turn(format):
     encoder = ENCODERS[format]
 
-    @settings(max_examples=EXAMPLES, deadline=None)
+    @settings(max_examples=examples(EXAMPLES), deadline=None)
     @given(parts=turns(format, encoder), data=st.data())
     def check(parts, data):
         assume(can_say(encoder, parts))

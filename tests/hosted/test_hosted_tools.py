@@ -20,6 +20,7 @@ from gateway.turn import CallUpstream, Failed, Keep, Send, Turn
 from support.pipeline import DONE, call, chunk, cut, payloads, setting, sse, upstream
 from support.responses import new_encoder
 from support.responses_events import checked, checked_whole
+from support.sampling import examples
 
 SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}}
 LISTED = [{"name": name, "input_schema": SCHEMA, "annotations": None, "description": None} for name in ("find", "drop")]
@@ -345,7 +346,7 @@ def test_approval_of_a_tool_that_is_gone_runs_nothing():
 # Every cut, and both APIs
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_hosted_calls_are_the_same_under_any_cut(data):
     rounds = [

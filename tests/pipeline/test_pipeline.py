@@ -26,6 +26,7 @@ from gateway.events import (
 )
 from gateway.ledger import Ledger
 from support.pipeline import DONE, call, chunk, cut, events_of, grammatical, setting, singly, sse, upstream
+from support.sampling import examples
 
 USAGE = {"prompt_tokens": 3, "completion_tokens": 4}
 PIECES = [
@@ -40,7 +41,7 @@ PIECES = [
 streams = st.lists(st.sampled_from(PIECES), max_size=10).map(b"".join)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(stream=streams, n=st.sampled_from([1, 2]), data=st.data())
 def test_pipeline_events_are_the_same_under_any_cut(stream, n, data):
     whole = events_of([stream], n=n)

@@ -13,6 +13,7 @@ from gateway.events import Reasoning, Text, ToolArgs
 from gateway.framing import SSE
 from gateway.ledger import Ledger
 from support.pipeline import cut, setting, singly, upstream
+from support.sampling import examples
 
 WORDS = [
     "a",
@@ -61,7 +62,7 @@ SHAPES = [
 ]  # fmt: skip
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(SHAPES), words), max_size=12), st.sampled_from([1, 2]))
 def test_chunk_decoded_in_a_stream_means_what_it_means_alone(chunks, n):
     decoder, said = Decoder(Ledger(), n), 0
@@ -130,7 +131,7 @@ often = st.sampled_from([FRAMES[0], FRAMES[0], FRAMES[0], FRAMES[3], FRAMES[7], 
 
 
 @pytest.mark.parametrize("format", ["native", "think", "hermes_json"])
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.data(), st.lists(st.tuples(often, words), max_size=20))
 def test_chunks_mean_the_same_alone_and_together(format, data, frames):
     whole = b"".join(shape(word) for shape, word in frames)

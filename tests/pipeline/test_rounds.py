@@ -20,6 +20,7 @@ from gateway.translate import close as close_filters
 from gateway.translate import translate
 from gateway.turn import CallUpstream, End, Failed, Send
 from support.pipeline import DONE, call, chunk, cut, payloads, singly, sse
+from support.sampling import examples
 from support.turns import FUNCTION, asked, make_turn
 
 USAGE = sse({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}})
@@ -297,7 +298,7 @@ PIECES = [
 ]  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(stream=st.lists(st.sampled_from(PIECES), max_size=10).map(b"".join), n=st.sampled_from([1, 2]), data=st.data())
 def test_sdk_folds_the_stream_to_the_whole_body_under_any_cut(stream, n, data):
     stream += chunk("stop") + (chunk("stop", index=1) if n == 2 else b"") + DONE
@@ -320,7 +321,7 @@ TEXTS = [
 ]  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     reads=st.lists(st.sampled_from([*TEXTS, *TEXTS, *PIECES]), max_size=12),
     question=st.sampled_from([asked(), asked(stream_options={"continuous_usage_stats": True}), asked(stream=False)]),

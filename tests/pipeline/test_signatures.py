@@ -20,6 +20,7 @@ from gateway.ledger import Ledger
 from gateway.turn import Send, Turn
 from support.app import gateway
 from support.pipeline import DONE, call, chunk, cut, events_of, grammatical, setting, sse, upstream
+from support.sampling import examples
 from support.sse import payloads
 from support.upstream import chunk as frame
 from support.upstream import said as body
@@ -180,7 +181,7 @@ def signed_streams(draw):
     return b"".join(chunk(**delta) for delta in deltas) + chunk("stop", content="Yes.") + DONE, wanted
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.data(), signed_streams())
 def test_thinking_blocks_mean_the_same_in_every_style_and_cut(data, case):
     sent, wanted = case
@@ -199,7 +200,7 @@ SHAPES = [
 ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(SHAPES), st.sampled_from(["a", "b", '"', "é"])), max_size=10))
 def test_chunk_of_a_learned_form_with_signatures_means_the_same_as_decoded(chunks):
     learning, decoding = Decoder(Ledger()), Decoder(Ledger())
@@ -344,7 +345,7 @@ def test_thinking_block_that_is_redacted_has_no_text():
     assert message["thinking_blocks"] == [redacted("d")] and "reasoning_content" not in message
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.data(), signed_streams())
 def test_signatures_sent_by_one_gateway_are_read_by_another(data, case):
     sent, wanted = case

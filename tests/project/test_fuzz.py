@@ -15,6 +15,7 @@ from fuzz.target import MOST, Input, begun
 from fuzz.targets import NAMES, PLANTED, find
 from fuzz.text import NAMES as FORMATS
 from support.format_events import untraced
+from support.sampling import examples
 
 SIZES = st.integers(0, 9) | st.integers(0, 255)  # of pieces; most faults are in what is cut finely
 EXAMPLES = {"config": 60}  # it reads slowly
@@ -100,7 +101,7 @@ def test_what_each_target_begins_with_passes(name):
 @pytest.mark.parametrize("name", NAMES)
 @untraced
 def test_hypothesis_finds_nothing(name):
-    look(find(name), EXAMPLES.get(name, 200))
+    look(find(name), examples(EXAMPLES.get(name, 200)))
 
 
 @pytest.mark.parametrize(("name", "data"), [(name, data) for name, found in FOUND.items() for data in found])

@@ -22,6 +22,7 @@ from fuzz.requests import check_refusal
 from gateway.errors import Problem
 from gateway.server.app import create_app
 from support.app import settings as configured
+from support.sampling import examples
 from support.threaded_gateway import listening, served
 from support.upstream import COUNTS, HELLO, said
 
@@ -118,12 +119,10 @@ def known_ids(url, session, operation):
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.label)
 def test_nothing_breaks_it_and_what_is_wrong_is_refused(operation, gateway):
     url, session = gateway
-    examples = 60 if operation.body else 12
+    count = examples(60 if operation.body else 12)
     known = known_ids(url, session, operation)
 
-    @settings(
-        max_examples=examples, deadline=None, derandomize=True, database=None, suppress_health_check=[*HealthCheck]
-    )
+    @settings(max_examples=count, deadline=None, derandomize=True, database=None, suppress_health_check=[*HealthCheck])
     @given(case=st.one_of(*(operation.as_strategy(generation_mode=mode) for mode in MODES)), data=st.data())
     def check(case, data):
         if data.draw(st.booleans()):

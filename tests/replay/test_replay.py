@@ -28,6 +28,7 @@ from support.app import gateway
 from support.format_events import untraced
 from support.pipeline import cut
 from support.recordings import recordings
+from support.sampling import examples
 from support.upstream import CLOSE, COUNTS, HANG, HELLO, call, chunk, frame, head, said, stream, whole
 
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {"type": "string"}}}}}]
@@ -161,7 +162,7 @@ def test_what_has_lost_its_contents_means_the_same_in_its_own_words(recorded, na
 
 
 @untraced
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(st.data(), st.sampled_from(["chat", "responses", "native calls", "lost"]))
 def test_any_cut_means_the_same(recorded, data, name):
     recording = recorded(name)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.routing import Balancer, Health, Member, Turnstile
 from gateway.routing.ranking import Ranking
+from support.sampling import examples
 
 KEYS = [f"key {number}" for number in range(300)]
 
@@ -218,7 +219,7 @@ def names(members):
 
 
 @given(st.lists(st.sampled_from([1, 2, 3, 10]), min_size=2, max_size=40), st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_a_member_that_goes_leaves_its_keys_and_moves_no_other(weights, data):
     members = names(weights)
     gone = data.draw(st.sampled_from(members))
@@ -230,7 +231,7 @@ def test_a_member_that_goes_leaves_its_keys_and_moves_no_other(weights, data):
 
 
 @given(st.lists(st.sampled_from([1, 2, 3]), min_size=2, max_size=20), st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_a_member_of_more_weight_takes_keys_and_moves_no_other(weights, data):
     place = data.draw(st.integers(0, len(weights) - 1))
     more = [weight + 3 * (number == place) for number, weight in enumerate(weights)]

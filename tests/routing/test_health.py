@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from gateway.routing import Attempt, Health
+from support.sampling import examples
 
 
 def steady():
@@ -309,4 +310,4 @@ class Machine(RuleBasedStateMachine):
 
 
 TestMachine = Machine.TestCase
-TestMachine.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestMachine.settings = settings(max_examples=examples(100), stateful_step_count=40, deadline=None)

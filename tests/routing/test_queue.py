@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from gateway.routing import Turnstile
+from support.sampling import examples
 
 
 class Turns:
@@ -164,7 +165,7 @@ def test_turns_of_tenants_that_always_wait_differ_by_one_at_most(tenants, limit)
 
 
 @given(st.permutations([tenant for tenant in "abcd" for _ in range(40)]))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_turns_are_in_proportion_to_weights(tenants):
     weights = {"a": 4.0, "b": 2.0, "c": 1.0, "d": 1.0}
     turns = Turns(1)
@@ -252,4 +253,4 @@ class Limited(Machine):
 
 
 TestMachine, TestLimited = Machine.TestCase, Limited.TestCase
-TestMachine.settings = TestLimited.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestMachine.settings = TestLimited.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

@@ -20,6 +20,7 @@ from gateway.ledger import Ledger
 from gateway.request import Request
 from gateway.server.documents import read as read_beside
 from support.app import gateway, problem
+from support.sampling import examples
 from support.upstream import HELLO, whole
 from support.upstream import said as body
 from support.web import HERE, hanging, page, web
@@ -148,7 +149,7 @@ def test_file_parts_are_replaced_and_other_parts_stay():
     assert outcomes == {"translated", "dropped"} and got.stream and not documents.has_files(got)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.binary(max_size=60), st.sampled_from(["text/plain", "application/pdf", "text/plain;charset=utf-7", ""]))
 def test_file_of_any_bytes_is_read_or_dropped(data, type):
     for start in (b"", b"%PDF-1.7\n"):
@@ -276,7 +277,7 @@ def test_pdf_with_too_much_text_is_cut():
     assert 1_000_000 < len(text) <= (1 << 20) + len(CUT)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, len(TWO_PAGES) - 1), st.binary(max_size=8), st.integers(0, 20))
 def test_pdf_that_is_damaged_is_read_or_dropped(place, patch, gone):
     text, outcome = read(file(uri(TWO_PAGES[:place] + patch + TWO_PAGES[place + gone :]), "x.pdf"))

@@ -39,6 +39,7 @@ from support.jobs import (
 )
 from support.metrics import scrape
 from support.responses_events import checked
+from support.sampling import examples
 from support.sse import events
 from support.upstream import DONE, END, HANG, HELLO, chunk, head
 from support.wait import DEADLINE, until
@@ -117,7 +118,7 @@ FOLLOWERS = st.lists(
 
 
 @given(SIZES, SIZES, FOLLOWERS, st.integers(0, 400), st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_subscriber_gets_each_later_event_once(tmp_path_factory, known, sizes, followers, most, whole):
     """Check any log.
 

@@ -15,6 +15,7 @@ from gateway.server.limiting.in_store import InStore
 from gateway.store import Database
 from gateway.store.records import Slot
 from gateway.store.tables import uses
+from support.sampling import examples
 
 ONE, OTHER = Slot("k", 0, 120), Slot("l", 0, 120)
 
@@ -309,12 +310,12 @@ class Trial:
         return [*used.values()]
 
 
-def play_all(url, strategy, check, examples):
+def play_all(url, strategy, check, count):
     """Check all examples with one store."""
     with asyncio.Runner() as runner:
         store = Database(url)
 
-        @settings(max_examples=examples, deadline=None)
+        @settings(max_examples=examples(count), deadline=None)
         @given(strategy)
         def play(example):
             runner.run(check(store, example))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gateway.config.schema import Store
 from gateway.request import Thought
 from gateway.server.sealing import Keyring, _make
+from support.sampling import examples
 
 SECRET = "sealing-secret-0123456789"
 THOUGHT = Thought("Hm, a sécret thought.", ({"type": "thinking", "thinking": "Hm", "signature": "s"},), "claude")
@@ -30,7 +31,7 @@ blocks = st.dictionaries(
 thoughts = st.builds(Thought, texts, st.lists(blocks, max_size=3).map(tuple), texts)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(thoughts, st.text("abc.-_", max_size=5))
 def test_sealed_reasoning_is_opened_unchanged_for_its_tenant_only(thought, tenant):
     sealed = KNOWN.sealer(tenant).seal(thought)
@@ -77,7 +78,7 @@ def test_sealed_reasoning_of_others_is_not_opened(text):
     assert KNOWN.sealer("a").open(text) is None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.text(max_size=60)
     | st.binary(max_size=60).map(lambda raw: "gw1." + base64.urlsafe_b64encode(raw).rstrip(b"=").decode())

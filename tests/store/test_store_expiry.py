@@ -24,6 +24,7 @@ from gateway.store import (
 )
 from gateway.store.records import Begun
 from gateway.store.sweep import sweep as sweep_all
+from support.sampling import examples
 
 TTL = 100
 HERE = [{"id": "a", "text": "x" * 100}]
@@ -261,7 +262,7 @@ def test_nothing_that_lives_is_broken_and_nothing_that_is_dead_stays(store_url):
         assert all(used[id] >= 100 for id in stay - children)
         await database.close()
 
-    @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(trees)
     def play(tree):
         asyncio.run(check(tree))

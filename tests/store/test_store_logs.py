@@ -12,6 +12,7 @@ from gateway.store import Database, conversations, logs, responses
 from gateway.store.records import Row
 from gateway.store.tables import events
 from gateway.store.tables import threads as all_threads
+from support.sampling import examples
 from support.statements import noted, plan
 from support.store_jobs import begin, counted, numbered
 
@@ -272,7 +273,7 @@ def test_a_page_is_what_a_list_would_say_and_the_newest_stays(store_url):
     with asyncio.Runner() as runner:
         database = Database(store_url)
 
-        @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+        @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
         @given(LENGTHS, st.integers(-1, 40), st.integers(1, 5), st.integers(0, 60))
         def play(lengths, after, most, keep_bytes):
             runner.run(check(database, lengths, after, most, keep_bytes))

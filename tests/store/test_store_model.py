@@ -18,6 +18,7 @@ from sqlalchemy import func, select
 
 from gateway.store import Database, conversations, jobs, logs, responses, tables, threads
 from gateway.store.records import Row
+from support.sampling import examples
 
 FEW = st.integers(0, 3)
 NUMBERS = itertools.count()
@@ -306,5 +307,8 @@ def test_responses_and_conversations_are_what_lists_would_be(store_url):
 
     checks = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture]
     run_state_machine_as_test(
-        Here, settings=settings(max_examples=20, stateful_step_count=30, deadline=None, suppress_health_check=checks)
+        Here,
+        settings=settings(
+            max_examples=examples(20), stateful_step_count=30, deadline=None, suppress_health_check=checks
+        ),
     )

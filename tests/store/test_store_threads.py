@@ -13,6 +13,7 @@ from gateway.store.records import Broken, Conversation, Place, Range
 from gateway.store.tables import items
 from gateway.store.tables import responses as all_responses
 from gateway.store.tables import threads as all_threads
+from support.sampling import examples
 
 
 def numbered(*ids):
@@ -199,7 +200,7 @@ def test_a_conversation_has_one_holder_at_a_time(store_url):
 
     with asyncio.Runner() as runner:
 
-        @settings(max_examples=40, deadline=None)
+        @settings(max_examples=examples(40), deadline=None)
         @given(MOVES)
         def check(moves):
             runner.run(play(moves))

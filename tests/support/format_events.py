@@ -1,10 +1,8 @@
 """What a text means in a format, as data: the way from pieces of text to events that case files can hold."""
 
-import os
 import sys
 from functools import wraps
 
-from hypothesis import settings
 from msgspec.structs import replace
 
 from gateway.events import Finish, Reasoning, Text, ToolArgs, ToolEnd, ToolStart
@@ -13,10 +11,6 @@ from gateway.normaliser import Normaliser
 from support.pipeline import TOOLS, merge, setting
 
 OFFERED = Context(TOOLS)
-EXAMPLES = int(os.environ.get("EXAMPLES", "25"))  # of each format, for each property; more of them for a long hunt
-# The same texts in every run, so that what a change breaks is the change's; a hunt looks for others.
-settings.register_profile("formats", derandomize="EXAMPLES" not in os.environ)
-settings.load_profile("formats")
 
 
 def untraced(test):

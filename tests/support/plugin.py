@@ -81,9 +81,12 @@ def pytest_ignore_collect(collection_path, config):
 
 
 def pytest_itemcollected(item):
-    if item.get_closest_marker("system") is None:
-        name = item.nodeid.split("::")[1].partition("[")[0]  # of a function, or of the class that it is in
-        item.add_marker(tier_of(item.path, name).name)
+    """Mark a test with its tier; a mark that it has already can only raise it."""
+    name = item.nodeid.split("::")[1].partition("[")[0]  # of a function, or of the class that it is in
+    raised = max((tier for tier in Tier if item.get_closest_marker(tier.name)), default=Tier.unit)
+    tier = tier_of(item.path, name)
+    if tier > raised or raised == Tier.unit:
+        item.add_marker(tier.name)
 
 
 def pytest_collection_modifyitems(config, items):

@@ -10,6 +10,10 @@ from random import Random
 from hypothesis import settings
 
 EXAMPLES = int(os.environ.get("EXAMPLES", "25"))  # of each format, for each property
+# One format of each grammar, whose cases are cut everywhere in each run.
+ONE_OF_EACH_GRAMMAR = {
+    "hermes_json", "qwen_xml", "deepseek_v31", "glm47_xml", "pythonic", "minimax_m3", "harmony", "gemma4",
+}  # fmt: skip
 _SPREAD = 24  # cuts of a text that is not cut everywhere
 _SHARE = 5  # a run tries one in so many generated examples, and at least as many as that
 
@@ -30,7 +34,7 @@ def configure(*, thorough: bool, seed: int) -> None:
 def places(length: int, *, everywhere: bool = False, most: int = 400) -> range:
     """Return where to cut a text: `most` places at an even distance, or a few in a run that is not thorough."""
     count = most if everywhere or _Run.thorough else _SPREAD
-    step = 1 + length // count
+    step = max(1, -(-length // count))
     return range(Random(_Run.seed).randrange(step) if step > 1 else 0, length, step)
 
 

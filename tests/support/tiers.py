@@ -10,6 +10,7 @@ modules.
 """
 
 import ast
+from collections.abc import Iterator
 from enum import IntEnum
 from functools import cache
 from pathlib import Path
@@ -26,15 +27,25 @@ class Tier(IntEnum):
 
 # A dotted name, or the beginning of one → the tier of a test that uses it.
 USES = {
+    "alembic": Tier.edge,
     "asyncio.create_subprocess_exec": Tier.system,
     "asyncio.open_connection": Tier.edge,
     "asyncio.start_server": Tier.edge,
     "bench": Tier.system,
     "conformance.parts": Tier.system,
     "faults": Tier.system,
+    "fuzz.run": Tier.system,
+    "gateway.demo.running": Tier.system,
     "gateway.demo.start": Tier.system,
+    "gateway.replay.command": Tier.edge,
+    "gateway.replay.driving": Tier.edge,
     "gateway.server.app": Tier.edge,
+    "gateway.server.console.replaying": Tier.system,
+    "gateway.server.guard.resolved": Tier.edge,
+    "gateway.server.recording.writer.Writer": Tier.system,
     "gateway.store.Database": Tier.edge,
+    "gateway.store.driver.connect": Tier.edge,
+    "http.server": Tier.edge,
     "httpx.AsyncClient": Tier.edge,
     "httpx.Client": Tier.edge,
     "httpx.get": Tier.edge,
@@ -48,6 +59,7 @@ USES = {
     "schemathesis": Tier.system,
     "soak": Tier.system,
     "socket": Tier.edge,
+    "sqlalchemy.create_engine": Tier.edge,
     "sqlite3": Tier.edge,
     "starlette.testclient": Tier.edge,
     "subprocess": Tier.system,
@@ -133,13 +145,22 @@ class Module(NamedTuple):
 def _module(file: Path) -> Module:
     names: dict[str, set[str]] = {}
     imports: dict[str, str] = {}
-    for node in ast.parse(file.read_bytes()).body:
+    for node in _statements(ast.parse(file.read_bytes()).body):
         found = _Names()
         found.visit(node)
         imports |= found.imports
         for name in {node.name} if isinstance(node, _DEFINITIONS) else found.stored:
             names.setdefault(name, set()).update(found.used)
     return Module(names, imports)
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield the statements of a module, those below an `if` included."""
+    for node in body:
+        if isinstance(node, ast.If):
+            yield from _statements([*node.body, *node.orelse])
+        else:
+            yield node
 
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

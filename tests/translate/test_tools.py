@@ -30,8 +30,8 @@ from gateway.events import (
 from gateway.ledger import Ledger
 from gateway.request import Named, Request, Tool
 from gateway.translate import close, custom_input, feed, naming, shims, translate
-from support.format_events import EXAMPLES
 from support.pipeline import chunk, cut, events_of, grammatical, merge, singly
+from support.sampling import EXAMPLES, examples
 
 FUNCTION = {"name": "f", "parameters": {"type": "object", "properties": {}}}
 
@@ -131,7 +131,7 @@ def test_tool_names_are_flat_and_unique(tools, flat):
 NAMED = st.builds(Named, st.text("ab_-.é", min_size=1, max_size=3) | st.sampled_from(["x" * 70, "y" * 64]), st.sampled_from(["", "a", "a_", "b" * 63]))  # fmt: skip
 
 
-@settings(max_examples=4 * EXAMPLES)
+@settings(max_examples=examples(4 * EXAMPLES))
 @given(st.lists(NAMED, unique=True, min_size=1, max_size=6), st.lists(NAMED, max_size=3))
 def test_tool_names_come_back_from_flat_names(offered, past):
     tools = [tool(named.name, namespace=named.namespace) for named in offered]
@@ -172,7 +172,7 @@ FUNCTIONS = st.builds(tool, st.sampled_from(["f", "g", "x" * 70, "é", "shell"])
 CALLED = st.builds(lambda name: past_call(name=name, arguments="{}"), st.sampled_from(["f", "h", "shell"]))
 
 
-@settings(max_examples=4 * EXAMPLES)
+@settings(max_examples=examples(4 * EXAMPLES))
 @given(st.lists(FUNCTIONS, max_size=4), st.lists(CALLED, max_size=3), st.sampled_from([None, "required", Named("f")]))
 def test_functions_need_no_translation(tools, calls, choice):
     """Callers may skip the translation of plain functions."""
@@ -333,14 +333,14 @@ def test_custom_tool_input_is_the_same_under_every_cut(arguments, wanted):
 OTHERS = st.dictionaries(st.text(max_size=3).filter(lambda name: name != "input"), st.recursive(st.none() | st.text(max_size=3), st.lists, max_leaves=3), max_size=2)  # fmt: skip
 
 
-@settings(max_examples=4 * EXAMPLES)
+@settings(max_examples=examples(4 * EXAMPLES))
 @given(st.text(max_size=30), OTHERS, OTHERS, st.booleans(), st.data())
 def test_custom_tool_passes_any_text(text, before, after, escaped, data):
     arguments = json.dumps({**before, "input": text, **after}, ensure_ascii=escaped)
     assert inputs(cut(data, arguments))[-1] == text
 
 
-@settings(max_examples=4 * EXAMPLES)
+@settings(max_examples=examples(4 * EXAMPLES))
 @given(st.text('{}[]":,\\ud83 inpt'), st.data())
 def test_custom_tool_input_of_any_arguments_is_the_same_under_any_cut(arguments, data):
     assert inputs(cut(data, arguments))[-1] == inputs([arguments])[-1]
@@ -392,7 +392,7 @@ def test_custom_tool_arguments_beside_the_input_are_dropped(arguments, entries):
     assert ledger.entries()[1:] == entries
 
 
-@settings(max_examples=8 * EXAMPLES)
+@settings(max_examples=examples(8 * EXAMPLES))
 @given(st.text("ab0|()[]{}^$.*+?\\-&,"))
 def test_custom_tool_pattern_is_a_regex_of_the_same_meaning(regex):
     if pattern := custom_input._pattern(regex):
@@ -525,7 +525,7 @@ def answers(draw):
     return one + end, other + end
 
 
-@settings(max_examples=6 * EXAMPLES)
+@settings(max_examples=examples(6 * EXAMPLES))
 @given(answers(), st.booleans(), st.booleans())
 def test_filters_keep_the_grammar_under_any_cut(answer, allowed, single):
     request = replace(EVERYTHING, allowed=CALLABLE if allowed else None, rest={"parallel_tool_calls": not single})
@@ -538,7 +538,7 @@ def test_filters_keep_the_grammar_under_any_cut(answer, allowed, single):
     assert all(not start.name.startswith("code__") for start in calls)
 
 
-@settings(max_examples=2 * EXAMPLES)
+@settings(max_examples=examples(2 * EXAMPLES))
 @given(answers(), answers(), st.randoms(use_true_random=False))
 def test_filters_keep_choices_apart(first, second, random):
     queues = [[*first[1]], [Usage(1, 1)], [_of_choice(event, 1) for event in second[1]]]
