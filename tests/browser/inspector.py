@@ -35,7 +35,7 @@ class Weather:
         self.gates = [asyncio.Event() for _ in WEATHER]
         self.script = stream(*(step for pair in zip(WEATHER, self.gates, strict=True) for step in pair))
 
-    async def asked(self, site, id, **more):
+    async def ask(self, site, id, **more):
         asking = asyncio.create_task(ask(site, id, tools=TOOLS, **more))
         recent = site.app.state.telemetry.recorder.recent
         for place, gate in enumerate(self.gates):
@@ -130,7 +130,7 @@ async def test_a_key_is_asked_for():
 async def test_a_chunk_shows_what_became_of_it_and_what_it_came_of():
     weather = Weather()
     async with chromium() as browser, listening(weather.script, **HERMES, **ON) as site, page_of(browser) as page:
-        await weather.asked(site, "one")
+        await weather.ask(site, "one")
         await open_one(page, site, "one")
         await row(page, "reads", " to know").click()
         assert [text for text in await linked(page, "events") if "Reasoning" in text and "to know" in text]
@@ -147,7 +147,7 @@ async def test_a_chunk_shows_what_became_of_it_and_what_it_came_of():
 async def test_arguments_are_shown_as_they_had_grown():
     weather = Weather()
     async with chromium() as browser, listening(weather.script, **HERMES, **ON) as site, page_of(browser) as page:
-        await weather.asked(site, "one")
+        await weather.ask(site, "one")
         await open_one(page, site, "one")
         calls = page.locator("#calls pre")
         assert json.loads(await calls.inner_text()) == {"city": "Oslo", "days": 3}
@@ -206,7 +206,7 @@ async def test_ten_thousand_chunks_are_a_few_rows():
 async def test_all_can_be_done_by_keyboard():
     weather = Weather()
     async with chromium() as browser, listening(weather.script, **HERMES, **ON) as site, page_of(browser) as page:
-        await weather.asked(site, "one")
+        await weather.ask(site, "one")
         await page.goto(f"{url_of(site)}/inspector")
         await page.get_by_role("link", name="one").focus()
         await page.keyboard.press("Enter")
@@ -234,7 +234,7 @@ async def test_all_can_be_done_by_keyboard():
 async def test_it_is_copied_downloaded_and_replayed():
     weather = Weather()
     async with chromium() as browser, listening(weather.script, **HERMES, **ON) as site, page_of(browser) as page:
-        await weather.asked(site, "one")
+        await weather.ask(site, "one")
         await open_one(page, site, "one")
         await page.get_by_role("button", name="Copy as curl").click()
         await until(page, '-H "authorization: Bearer $GATEWAY_KEY"')
@@ -295,7 +295,7 @@ async def test_nobodys_words_are_run():
 async def test_all_fits_and_can_be_read(size, scheme):
     weather = Weather()
     async with chromium() as browser, listening(weather.script, HELLO, **HERMES, **ON) as site:
-        await weather.asked(site, "req_the-weather-in-oslo", surprise=1)
+        await weather.ask(site, "req_the-weather-in-oslo", surprise=1)
         await ask(site, "req_" + "x" * 60)
         async with page_of(browser, size, color_scheme=scheme) as page:
             await page.goto(f"{url_of(site)}/inspector")

@@ -1,4 +1,4 @@
-"""What the command `gateway` says and does, and with which exit code."""
+"""Test the commands of `gateway`: output and exit codes."""
 
 import http.server
 import io
@@ -77,24 +77,24 @@ def written(tmp_path):
         (["key", "-h"], "Make a key for a client, and its digest for the configuration."),
     ],
 )  # fmt: skip
-def test_help_is_there(words, said):
+def test_cli_help_describes_each_command(words, said):
     code, out, err = run(*words)
     assert (code, err) == (0, "")
     assert said in out
 
 
-def test_the_version_is_told():
+def test_cli_prints_its_version():
     assert run("--version") == (0, f"gateway {__version__}\n", "")
 
 
 @pytest.mark.parametrize(
     "words", [[], ["sreve"], ["serve", "--prot", "1"], ["serve", "--port", "http"], ["check", "x"]]
 )
-def test_wrong_usage_is_exit_code_2(words):
+def test_cli_wrong_usage_exits_with_2(words):
     assert run(*words)[0] == 2
 
 
-def test_it_runs_as_a_module(capsys):
+def test_cli_runs_as_a_module(capsys):
     argv, sys.argv = sys.argv, ["gateway", "--version"]
     try:
         with pytest.raises(SystemExit) as caught:
@@ -105,7 +105,7 @@ def test_it_runs_as_a_module(capsys):
     assert capsys.readouterr().out == f"gateway {__version__}\n"
 
 
-def test_help_does_not_wait_for_what_serves():
+def test_cli_imports_no_server_packages_at_first():
     script = "import sys; from gateway import cli; print(sorted({'httpx', 'fastapi', 'pydantic'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
@@ -114,7 +114,7 @@ def test_help_does_not_wait_for_what_serves():
 # check
 
 
-def test_check_prints_what_holds(written):
+def test_check_command_prints_the_effective_config(written):
     file = written("backends: {a: {url: 'http://a/v1', api_key: '${KEY}'}}")
     code, out, err = run("check", "--config", file, KEY="s3cret")
     assert (code, err) == (0, "")
@@ -122,17 +122,17 @@ def test_check_prints_what_holds(written):
     assert parse(out, "out", {}, {"auto"}).backends["a"].url == "http://a"
 
 
-def test_check_takes_the_file_from_the_environment():
+def test_check_command_takes_the_file_from_the_environment():
     assert run("check", GATEWAY_CONFIG=str(ROOT / "config" / "gateway.yaml"))[0] == 0
 
 
-def test_check_wants_a_file():
+def test_check_command_needs_a_file():
     code, out, err = run("check")
     assert (code, out) == (2, "")
     assert "Give --config FILE or set GATEWAY_CONFIG." in err
 
 
-def test_check_tells_each_fault_on_a_line(written):
+def test_check_command_reports_each_fault_on_a_line(written):
     file = written(
         """
         server: {prot: 1}
@@ -147,7 +147,7 @@ def test_check_tells_each_fault_on_a_line(written):
     assert third.startswith(f"{file}:3: models.a.format: unknown format 'hermesjson'; did you mean 'hermes_json'?")
 
 
-def test_what_cannot_be_read_is_told(tmp_path):
+def test_check_command_reports_an_unreadable_file(tmp_path):
     assert run("check", "-c", str(tmp_path)) == (2, "", f"{tmp_path}: cannot be read: Is a directory\n")
     assert run("check", "-c", "no.yaml") == (2, "", "no.yaml: cannot be read: No such file or directory\n")
     file = tmp_path / "latin.yaml"
@@ -155,7 +155,7 @@ def test_what_cannot_be_read_is_told(tmp_path):
     assert run("check", "-c", str(file)) == (2, "", f"{file}: is not UTF-8 at byte 2\n")
 
 
-def test_a_byte_order_mark_is_no_fault(tmp_path):
+def test_config_file_may_begin_with_a_byte_order_mark(tmp_path):
     file = tmp_path / "bom.yaml"
     file.write_bytes(b"\xef\xbb\xbfserver: {port: 1}\n")
     assert read_config(file).server.port == 1
@@ -164,7 +164,7 @@ def test_a_byte_order_mark_is_no_fault(tmp_path):
 # formats
 
 
-def test_formats_lists_names_families_and_aliases():
+def test_formats_command_lists_names_families_and_aliases():
     code, out, _ = run("formats")
     lines = out.splitlines()
     assert code == 0
@@ -175,7 +175,7 @@ def test_formats_lists_names_families_and_aliases():
     assert hermes.endswith("  " + ", ".join(FORMATS["hermes_json"].aliases))
 
 
-def test_formats_tells_all_of_one_by_any_of_its_names():
+def test_formats_command_describes_a_format_by_any_of_its_names():
     for name in ("hermes_json", "hermes"):
         code, out, _ = run("formats", name)
         assert code == 0
@@ -186,7 +186,7 @@ def test_formats_tells_all_of_one_by_any_of_its_names():
     assert (code, out) == (2, "") and "there is no format 'morse'" in err
 
 
-def test_the_page_of_formats_is_that_of_the_rows():
+def test_formats_command_page_equals_the_docs():
     code, out, _ = run("formats", "--markdown")
     assert code == 0
     assert out == (ROOT / "docs" / "formats.md").read_text("utf-8"), "gateway formats --markdown > docs/formats.md"
@@ -194,7 +194,7 @@ def test_the_page_of_formats_is_that_of_the_rows():
         assert f"\n## {name}\n" in out and row.example in out and row.differs in out
 
 
-def test_check_tells_which_format_a_models_name_stands_for(written):
+def test_check_command_names_the_format_of_each_model(written):
     models = "{qwen3-coder: {}, m: {}, k: {format: kimi_k2}, served: {upstream_model: Qwen/QwQ-32B, thought: closed}}"
     code, out, _ = run("check", "--config", written(f"backends: {{a: {{url: 'http://a'}}}}\nmodels: {models}"))
     assert code == 0
@@ -206,7 +206,7 @@ def test_check_tells_which_format_a_models_name_stands_for(written):
     ]
 
 
-def test_formats_lists_bare_names():
+def test_formats_command_lists_bare_names():
     code, out, _ = run("formats", "--names")
     assert code == 0
     assert out.split() == list(FORMATS)
@@ -227,7 +227,7 @@ def settled(
         yield config, hello, out.getvalue()
 
 
-def test_a_file_is_served_whatever_runs(written):
+def test_serve_prefers_a_config_file_to_found_backends(written):
     file = Path(written("backends: {a: {url: 'http://a'}}\nmodels: {one: , two: }\nauth: {keys: [k]}"))
     with (
         model_server('{"data": [{"id": "m"}]}') as port,
@@ -240,13 +240,13 @@ def test_a_file_is_served_whatever_runs(written):
         assert said == ""
 
 
-def test_a_file_without_models_is_greeted_with_the_list(written):
+def test_greeting_without_models_shows_the_list_of_models(written):
     with settled(Path(written(""))) as (config, hello, _):
         assert config == Config()
         assert "curl http://127.0.0.1:8900/v1/models\n" in hello
 
 
-def test_found_servers_are_served_and_named():
+def test_serve_uses_and_names_found_backends():
     with (
         model_server('{"data": [{"id": "m1", "owned_by": "vllm"}, {"id": "m2"}]}') as first,
         model_server('{"data": [{"id": "n1", "owned_by": "sglang"}]}') as second,
@@ -266,12 +266,12 @@ def test_found_servers_are_served_and_named():
         ]
 
 
-async def test_servers_are_found_also_where_a_loop_runs():
+async def test_serve_finds_backends_while_an_event_loop_runs():
     with model_server('{"data": [{"id": "m"}]}') as port, settled(None, {port: "vllm"}) as (config, _, _said):
         assert list(config.backends) == ["vllm"]
 
 
-def test_with_no_server_the_demo_is_served_if_it_is_wanted():
+def test_serve_starts_the_demo_if_no_backend_runs():
     with settled(None, {free_port(): "vllm"}, demo=True) as (config, hello, said):
         (backend,) = config.backends.values()
         assert backend.kind == "llamacpp"
@@ -280,7 +280,7 @@ def test_with_no_server_the_demo_is_served_if_it_is_wanted():
         assert "demo: ready in " in said
 
 
-def test_with_no_server_and_no_demo_it_says_what_to_do():
+def test_serve_without_backend_and_demo_says_what_to_do():
     port = free_port()
     with pytest.raises(NoServer) as caught, settled(None, {port: "vllm"}):
         pass
@@ -290,7 +290,7 @@ def test_with_no_server_and_no_demo_it_says_what_to_do():
     assert said.endswith("gateway serve --demo")
 
 
-def test_a_wrong_flag_is_told_before_anything_starts():
+def test_serve_refuses_a_wrong_flag_before_it_starts():
     with (
         pytest.raises(ConfigError, match=r"^--host: server\.host: on 0\.0\.0\.0 others"),
         settled(demo=True, host="0.0.0.0"),
@@ -311,11 +311,11 @@ def test_a_wrong_flag_is_told_before_anything_starts():
         ("gateway.lan", "http://gateway.lan:8900"),
     ],
 )
-def test_the_greeting_names_an_address_that_can_be_reached(host, root):
+def test_greeting_names_an_address_that_can_be_reached(host, root):
     assert greeting(host, 8900, "m").startswith(f"gateway listens on {root}/v1 ")
 
 
-def test_the_greetings_command_can_be_pasted():
+def test_greeting_command_can_be_pasted():
     text = greeting("127.0.0.1", 8900, 'it\'s "ö"', key=True)
     words = shlex.split(text[text.index("curl") :].replace("\\\n", "").replace("$GATEWAY_KEY", "k"))
     assert words == [
@@ -330,7 +330,7 @@ def test_the_greetings_command_can_be_pasted():
     ]
 
 
-def test_a_port_that_is_not_known_yet_is_not_greeted():
+def test_greeting_is_empty_if_the_port_is_not_known_yet():
     with model_server('{"data": [{"id": "m"}]}') as port, settled(None, {port: "vllm"}, port=0) as (_, hello, _said):
         assert hello == ""
 
@@ -350,7 +350,7 @@ def interrupt_when_up(url: str, answers: list[int]) -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_serve_serves_and_ctrl_c_is_a_good_end(written):
+def test_serve_command_exits_with_0_on_ctrl_c(written):
     port = free_port()
     file = written("server: {port: 1}\nbackends: {a: {url: 'http://127.0.0.1:9'}}\nmodels: {m: }")
     answers: list[int] = []
@@ -362,7 +362,7 @@ def test_serve_serves_and_ctrl_c_is_a_good_end(written):
     assert f"gateway listens on http://127.0.0.1:{port}/v1" in err
 
 
-def test_serve_refuses_a_wrong_configuration(written):
+def test_serve_command_refuses_a_wrong_configuration(written):
     code, _, err = run("serve", "-c", written("server: {port: 1}"), "--port", "70000", "--workers", "0")
     assert code == 2
     assert err.splitlines() == [
@@ -381,14 +381,14 @@ def test_serve_refuses_a_wrong_configuration(written):
         (KeyboardInterrupt(), 0),
     ],
 )
-def test_what_goes_wrong_has_its_exit_code(error, code, capsys):
+def test_cli_error_has_its_exit_code(error, code, capsys):
     with pytest.raises(typer.Exit) as caught, cli.refusals():
         raise error
     assert caught.value.exit_code == code
     assert capsys.readouterr().err == (f"{error}\n" if code else "")
 
 
-def test_what_is_interrupted_may_be_no_good_end():
+def test_cli_interrupt_may_exit_with_1():
     with pytest.raises(typer.Exit) as caught, cli.refusals(interrupted=1):
         raise KeyboardInterrupt
     assert caught.value.exit_code == 1

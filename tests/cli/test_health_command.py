@@ -1,4 +1,4 @@
-"""`gateway health`: what a container's health check asks, of a gateway with TLS and without, and of what is none."""
+"""Test `gateway health` with and without TLS, and with servers that are no gateway."""
 
 import asyncio
 import socket
@@ -58,7 +58,7 @@ def answering(answer, context=None):
         (b"", 1),
     ],
 )
-def test_it_is_alive_if_it_says_so(answer, code):
+def test_health_command_reports_the_health_at_a_url(answer, code):
     with answering(answer) as (port, asked):
         url = f"http://127.0.0.1:{port}"
         said = "" if code == 0 else f"no gateway says that it is alive at {url}\n"
@@ -66,18 +66,18 @@ def test_it_is_alive_if_it_says_so(answer, code):
     assert asked == [b"GET /health HTTP/1.1"]
 
 
-def test_nobody_there_is_not_alive():
+def test_health_command_fails_if_the_port_is_closed():
     assert run("health", f"http://127.0.0.1:{free_port()}")[0] == 1
 
 
-def test_one_that_says_nothing_is_not_waited_for(monkeypatch):
+def test_health_command_times_out_on_silence(monkeypatch):
     monkeypatch.setattr(asking, "_SECONDS", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         assert run("health", f"http://127.0.0.1:{silent.getsockname()[1]}")[0] == 1
 
 
 @pytest.mark.parametrize("tls", [False, True])
-def test_without_a_url_it_is_the_one_here_with_tls_or_without(tls, tmp_path, monkeypatch):
+def test_health_command_finds_the_local_gateway_with_and_without_tls(tls, tmp_path, monkeypatch):
     if tls:
         issue(tmp_path)
     context = Certificates(whole(tmp_path)).context if tls else None
@@ -88,13 +88,13 @@ def test_without_a_url_it_is_the_one_here_with_tls_or_without(tls, tmp_path, mon
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8900", "ftp://a", "http://", "http://a:b"])
-def test_what_is_no_url_is_wrong_usage(url):
+def test_health_command_refuses_an_invalid_url(url):
     code, _, err = run("health", url)
     assert code == 2
     assert "Invalid value" in err
 
 
-def test_it_imports_next_to_nothing():
+def test_health_command_imports_few_modules():
     script = (
         "import sys; from gateway.cli import app; from gateway.server import alive;"
         "print(sorted({'httpx', 'fastapi', 'pydantic', 'msgspec', 'asyncio', 'uvicorn'} & set(sys.modules)))"
@@ -103,7 +103,7 @@ def test_it_imports_next_to_nothing():
     assert done.stdout == "[]\n"
 
 
-async def test_a_gateway_does_not_speak_of_being_asked(tmp_path):
+async def test_health_command_is_not_logged_by_the_gateway(tmp_path):
     async with asyncio.timeout(60), Upstream([], ()).serving() as upstream, serving(tmp_path, upstream) as gateway:
         port, before = gateway.client.base_url.port, gateway.heard
         told = [await asyncio.to_thread(asking.alive, f"{scheme}://127.0.0.1:{port}") for scheme in ("http", "https")]

@@ -1,4 +1,4 @@
-"""`gateway top`: the overview at a terminal."""
+"""Test `gateway top`, the overview at a terminal."""
 
 import fcntl
 import io
@@ -94,7 +94,7 @@ def text_of(console):
 # What is shown
 
 
-def test_all_is_shown_once():
+def test_top_shows_everything_once():
     console = screen()
     with answering(well()) as one:
         show(one, console)
@@ -110,13 +110,13 @@ def test_all_is_shown_once():
     assert "\x1b" not in text
 
 
-def test_where_all_workers_are_told_of_it_says_nothing_of_them():
+def test_top_says_nothing_of_workers_if_all_are_counted():
     console = screen()
     console.print(tables(structs.replace(SEEN, workers=Workers(2, 2)), ROOT, "\x07late"))
     assert "some workers" not in text_of(console) and "late" in text_of(console)
 
 
-def test_nobodys_words_tell_the_terminal_anything():
+def test_top_escapes_terminal_codes():
     console = screen(force_terminal=True, color_system=None)
     with answering(well()) as one:
         show(one, console)
@@ -128,7 +128,7 @@ def test_nobodys_words_tell_the_terminal_anything():
 # As long as somebody looks
 
 
-def test_it_looks_again_until_q_is_pressed():
+def test_top_refreshes_until_q_is_pressed():
     pressed = ["", "x", "q"]
     console = screen(force_terminal=True)
     later = structs.replace(SEEN, version="4.5.6")
@@ -138,7 +138,7 @@ def test_it_looks_again_until_q_is_pressed():
     assert "1.2.3" in text_of(console) and "4.5.6" in text_of(console)
 
 
-def test_a_gateway_that_is_away_for_a_while_is_waited_for():
+def test_top_waits_for_a_gateway_that_is_away():
     pressed = ["", "", "Q"]
     console = screen(force_terminal=True)
     with answering(well(), httpx.ConnectError("away"), well()) as one:
@@ -160,7 +160,7 @@ def test_a_gateway_that_is_away_for_a_while_is_waited_for():
         (httpx.UnsupportedProtocol(""), "is no URL of a gateway", True),
     ],
 )
-def test_what_is_in_the_way_is_told(answer, text, mine):
+def test_top_reports_why_it_cannot_show_a_gateway(answer, text, mine):
     with answering(answer) as one, pytest.raises(Unseen) as refused:
         watch(one, screen(), lambda _: "q", 0)
     assert text in str(refused.value) and "secret" not in str(refused.value)
@@ -175,24 +175,24 @@ def run(*words, **env):
     return done.exit_code, done.stdout, done.stderr
 
 
-def test_with_nothing_there_the_exit_code_is_1():
+def test_top_command_exits_with_1_if_no_gateway_answers():
     code, out, err = run("--url", "http://127.0.0.1:1")
     assert (code, out) == (1, "") and err.startswith("No gateway answers at http://127.0.0.1:1: ")
 
 
 @pytest.mark.parametrize("url", ["nothing", "http://host:port", "ftp://127.0.0.1"])
-def test_what_is_no_url_is_wrong_usage(url):
+def test_top_command_refuses_an_invalid_url(url):
     code, _, err = run("--url", url)
     assert code == 2 and "is no URL of a gateway" in err
 
 
 @pytest.mark.parametrize("key", ["a\nb", "ü"])
-def test_what_is_no_key_is_told_without_it(key):
+def test_top_command_reports_an_invalid_key_without_showing_it(key):
     code, _, err = run("--url", "http://127.0.0.1:1", "--key", key)
     assert code in (1, 2) and key not in err
 
 
-def test_ctrl_c_is_a_good_end(monkeypatch):
+def test_top_command_exits_with_0_on_ctrl_c(monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
@@ -200,7 +200,7 @@ def test_ctrl_c_is_a_good_end(monkeypatch):
     assert run("--once") == (0, "", "")
 
 
-async def test_a_real_gateway_is_shown_by_its_key():
+async def test_top_shows_a_real_gateway():
     async with gateway(HELLO, whole("no", 500), auth={"keys": KEYS}) as site:
         await site.chat(headers=bearer("ann-key"))
         answer = await site.client.get(PATH, headers=bearer("eve-key"))
@@ -271,7 +271,7 @@ def looking(tmp_path, *flags):
 
 
 @pytest.mark.parametrize("end", ["q", "interrupt"])
-def test_at_a_terminal_it_goes_on_until_it_is_ended_and_leaves_it_as_it_was(tmp_path, end):
+def test_top_on_a_terminal_restores_it_at_the_end(tmp_path, end):
     with looking(tmp_path) as (child, terminal):
         before = termios.tcgetattr(terminal.theirs)
         terminal.read_until(b"alive")
@@ -285,7 +285,7 @@ def test_at_a_terminal_it_goes_on_until_it_is_ended_and_leaves_it_as_it_was(tmp_
         assert termios.tcgetattr(terminal.theirs) == before
 
 
-def test_once_is_once_at_a_terminal_as_well(tmp_path):
+def test_top_once_on_a_terminal_keeps_the_screen(tmp_path):
     with looking(tmp_path, "--once") as (child, terminal):
         terminal.read_until(b"done")
         assert child.wait(30) == 0
@@ -295,7 +295,7 @@ def test_once_is_once_at_a_terminal_as_well(tmp_path):
 # Keys
 
 
-def test_keys_are_heard_as_they_are_pressed(monkeypatch):
+def test_top_keyboard_returns_pressed_keys(monkeypatch):
     with closing(Terminal()) as terminal, os.fdopen(os.dup(terminal.theirs)) as theirs:
         monkeypatch.setattr(sys, "stdin", theirs)
         with keyboard() as press:
@@ -304,14 +304,14 @@ def test_keys_are_heard_as_they_are_pressed(monkeypatch):
             assert press(10) == "q"
 
 
-def test_a_terminal_that_is_gone_is_the_end():
+def test_top_keyboard_ends_if_the_terminal_is_gone():
     reading, writing = os.pipe()
     os.close(writing)
     with os.fdopen(reading) as end:
         assert top._pressed(end.fileno(), 10) == "q"
 
 
-def test_without_a_terminal_there_are_none(monkeypatch):
+def test_top_keyboard_without_a_terminal_returns_nothing(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     with keyboard() as press:
         assert press(0) == ""

@@ -64,7 +64,7 @@ ONE = taught(*((facts(name), person.model_dump()) for name, person in PEOPLE.ite
 
 def create(model: str, turn: Turn) -> Answer:
     result, completion = client(Mode.TOOLS).create_with_completion(turn.messages, get_weather, model=model, **ASKED)
-    return told([result], completion)
+    return answer_of([result], completion)
 
 
 def create_parallel(model: str, turn: Turn) -> Answer:
@@ -72,10 +72,10 @@ def create_parallel(model: str, turn: Turn) -> Answer:
     asks, completions = client(Mode.PARALLEL_TOOLS), []
     asks.on("completion:response", completions.append)
     results = [*asks.create(Iterable[get_weather | get_time], turn.messages, model=model, **ASKED)]
-    return told(results, completions[0])
+    return answer_of(results, completions[0])
 
 
-def told(results: Iterable[BaseModel], completion: Any) -> Answer:
+def answer_of(results: Iterable[BaseModel], completion: Any) -> Answer:
     calls = [(type(result).__name__, result.model_dump()) for result in results]
     usage, (choice,) = completion.usage, completion.choices
     return Answer(choice.message.content, calls, choice.finish_reason, (usage.prompt_tokens, usage.completion_tokens))

@@ -35,7 +35,7 @@ def chat(model: str, turn: Turn, **more: Any) -> Runnable[Any, AIMessage]:
     return llm.bind_tools(turn.tools) if turn.tools else llm
 
 
-def told(message: AIMessage) -> Answer:
+def answer_of(message: AIMessage) -> Answer:
     assert isinstance(message.content, str) and not message.invalid_tool_calls
     assert len({call["id"] for call in message.tool_calls}) == len(message.tool_calls)
     calls = [(call["name"], call["args"]) for call in message.tool_calls]
@@ -45,7 +45,7 @@ def told(message: AIMessage) -> Answer:
 
 
 def invoke(model: str, turn: Turn) -> Answer:
-    return told(chat(model, turn).invoke(convert_to_messages(turn.tagged)))
+    return answer_of(chat(model, turn).invoke(convert_to_messages(turn.tagged)))
 
 
 def stream(model: str, turn: Turn) -> Answer:
@@ -55,14 +55,14 @@ def stream(model: str, turn: Turn) -> Answer:
     for chunk in chunks[1:]:
         whole += chunk
     assert isinstance(whole, AIMessageChunk)
-    return told(whole)
+    return answer_of(whole)
 
 
 async def astream(model: str, turn: Turn) -> Answer:
     whole = None
     async for chunk in chat(model, turn).astream(convert_to_messages(turn.tagged)):
         whole = whole + chunk if whole else chunk
-    return told(whole)
+    return answer_of(whole)
 
 
 def a_call_and_its_result(model: str) -> None:
@@ -76,7 +76,7 @@ def a_call_and_its_result(model: str) -> None:
     assert after.content == TURNS["follow_up"].content, after
 
 
-def answered(message: AIMessage) -> Answer:
+def answer_of_response(message: AIMessage) -> Answer:
     """Its blocks, and the finish reason that they stand for."""
     assert message.response_metadata["status"] == "completed" and not message.invalid_tool_calls
     blocks = [block for block in message.content if block["type"] == "reasoning"]
@@ -88,14 +88,14 @@ def answered(message: AIMessage) -> Answer:
 
 
 def invoke_responses(model: str, turn: Turn) -> Answer:
-    return answered(chat(model, turn, **RESPONSES).invoke(convert_to_messages(turn.tagged)))
+    return answer_of_response(chat(model, turn, **RESPONSES).invoke(convert_to_messages(turn.tagged)))
 
 
 def stream_responses(model: str, turn: Turn) -> Answer:
     whole = None
     for chunk in chat(model, turn, **RESPONSES).stream(convert_to_messages(turn.tagged)):
         whole = whole + chunk if whole else chunk
-    return answered(whole)
+    return answer_of_response(whole)
 
 
 def a_response_and_its_result(model: str) -> None:

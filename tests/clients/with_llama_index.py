@@ -66,7 +66,7 @@ def calls(llm: FunctionCallingLLM, response: ChatResponse) -> list[Call]:
     return [(each.tool_name, each.tool_kwargs) for each in selections]
 
 
-def told(response: ChatResponse) -> Answer:
+def answer_of(response: ChatResponse) -> Answer:
     counts = response.additional_kwargs
     (choice,) = response.raw.choices
     return Answer(
@@ -78,7 +78,7 @@ def told(response: ChatResponse) -> Answer:
     )
 
 
-def answered(response: ChatResponse) -> Answer:
+def answer_of_response(response: ChatResponse) -> Answer:
     """The same of a response; it has no finish reason, this is what its blocks make of it."""
     made = calls(responses(""), response)
     usage = response.additional_kwargs["usage"]
@@ -100,33 +100,33 @@ def offered(turn: Turn, called: list[Call]) -> list[FunctionTool]:
     return [FunctionTool.from_defaults(functions[each["name"]], description=each["description"]) for each in tools]
 
 
-def asked(turn: Turn, messages: list[Message]) -> dict[str, Any]:
+def arguments(turn: Turn, messages: list[Message]) -> dict[str, Any]:
     return {"tools": offered(turn, []), "chat_history": history(messages), "allow_parallel_tool_calls": True}
 
 
 def chat_with_tools(model: str, turn: Turn) -> Answer:
-    return told(chat(model).chat_with_tools(**asked(turn, turn.tagged)))
+    return answer_of(chat(model).chat_with_tools(**arguments(turn, turn.tagged)))
 
 
 def stream_chat_with_tools(model: str, turn: Turn) -> Answer:
     """Each chunk has all that came before it, and the last one the usage only besides."""
-    *chunks, finish, usage = chat(model).stream_chat_with_tools(**asked(turn, turn.tagged))
+    *chunks, finish, usage = chat(model).stream_chat_with_tools(**arguments(turn, turn.tagged))
     assert len(chunks) > 3 and "".join(chunk.delta for chunk in chunks) == (finish.message.content or "")
-    return told(usage.model_copy(update={"raw": finish.raw}))
+    return answer_of(usage.model_copy(update={"raw": finish.raw}))
 
 
 async def achat(model: str, turn: Turn) -> Answer:
-    return told(await chat(model).achat(history(turn.tagged)))
+    return answer_of(await chat(model).achat(history(turn.tagged)))
 
 
 def chat_by_responses(model: str, turn: Turn) -> Answer:
-    return answered(responses(model).chat_with_tools(**asked(turn, turn.tagged)))
+    return answer_of_response(responses(model).chat_with_tools(**arguments(turn, turn.tagged)))
 
 
 def stream_chat_by_responses(model: str, turn: Turn) -> Answer:
-    *chunks, last = responses(model).stream_chat_with_tools(**asked(turn, turn.tagged))
+    *chunks, last = responses(model).stream_chat_with_tools(**arguments(turn, turn.tagged))
     assert "".join(chunk.delta for chunk in chunks) == (last.message.content or "")
-    return answered(last)
+    return answer_of_response(last)
 
 
 async def an_agent_calls_a_tool(model: str) -> None:
@@ -149,7 +149,7 @@ def a_response_goes_on_from_the_one_before(model: str) -> None:
     """Only the tool's result is sent."""
     turn = TURNS["single"]
     llm = responses(model, track_previous_responses=True)
-    called = llm.chat_with_tools(**asked(turn, turn.tagged))
+    called = llm.chat_with_tools(**arguments(turn, turn.tagged))
     (call,) = llm.get_tool_calls_from_response(called)
     result = ChatMessage(role="tool", content=WEATHER, additional_kwargs={"tool_call_id": call.tool_id})
     after = llm.chat_with_tools(tools=offered(turn, []), chat_history=[result])

@@ -15,7 +15,7 @@ OPTIONS: dict[str, Any] = {"base_url": BASE_URL, "api_key": "none", "max_retries
 USAGE = {"stream_options": {"include_usage": True}}
 
 
-def told(completion: ChatCompletion) -> Answer:
+def answer_of(completion: ChatCompletion) -> Answer:
     (choice,) = completion.choices
     message, usage = choice.message, completion.usage
     calls = [(call.function.name, json.loads(call.function.arguments)) for call in message.tool_calls or ()]
@@ -44,7 +44,7 @@ def folded(chunks: Iterable[ChatCompletionChunk]) -> Answer:
 
 def create(model: str, turn: Turn) -> Answer:
     with OpenAI(**OPTIONS) as client:
-        return told(client.chat.completions.create(**turn.body(model)))
+        return answer_of(client.chat.completions.create(**turn.body(model)))
 
 
 def create_streamed(model: str, turn: Turn) -> Answer:
@@ -60,12 +60,12 @@ def stream_helper(model: str, turn: Turn) -> Answer:
         events = [event.type for event in stream]
         assert events.count("tool_calls.function.arguments.done") == len(turn.calls)
         assert events.count("content.done") == (1 if turn.content else 0)
-        return told(stream.get_final_completion())
+        return answer_of(stream.get_final_completion())
 
 
 async def async_create(model: str, turn: Turn) -> Answer:
     async with AsyncOpenAI(**OPTIONS) as client:
-        return told(await client.chat.completions.create(**turn.body(model)))
+        return answer_of(await client.chat.completions.create(**turn.body(model)))
 
 
 async def async_streamed(model: str, turn: Turn) -> Answer:
@@ -74,7 +74,7 @@ async def async_streamed(model: str, turn: Turn) -> Answer:
         return folded([chunk async for chunk in stream])
 
 
-def answered(response: Response) -> Answer:
+def answer_of_response(response: Response) -> Answer:
     """It has no finish reason: this is what its items make of it."""
     calls = [(item.name, json.loads(item.arguments)) for item in response.output if item.type == "function_call"]
     thought = "".join(part.text for item in response.output if item.type == "reasoning" for part in item.summary)
@@ -91,7 +91,7 @@ def gathered(events: Iterable[ResponseStreamEvent]) -> Answer:
         kind = event.type.removeprefix("response.").removesuffix(".delta")
         if kind in pieces:
             pieces[kind] += event.delta
-    answer = answered(event.response)
+    answer = answer_of_response(event.response)
     arguments = "".join(item.arguments for item in event.response.output if item.type == "function_call")
     assert [*pieces.values()] == [answer.content, answer.thought, arguments]
     return answer
@@ -99,7 +99,7 @@ def gathered(events: Iterable[ResponseStreamEvent]) -> Answer:
 
 def respond(model: str, turn: Turn) -> Answer:
     with OpenAI(**OPTIONS) as client:
-        return answered(client.responses.create(**turn.response(model)))
+        return answer_of_response(client.responses.create(**turn.response(model)))
 
 
 def respond_streamed(model: str, turn: Turn) -> Answer:
@@ -112,12 +112,12 @@ def respond_helper(model: str, turn: Turn) -> Answer:
         events = [event.type for event in stream]
         assert events.count("response.function_call_arguments.done") == len(turn.calls)
         assert events.count("response.output_text.done") == (1 if turn.content else 0)
-        return answered(stream.get_final_response())
+        return answer_of_response(stream.get_final_response())
 
 
 async def async_respond(model: str, turn: Turn) -> Answer:
     async with AsyncOpenAI(**OPTIONS) as client:
-        return answered(await client.responses.create(**turn.response(model)))
+        return answer_of_response(await client.responses.create(**turn.response(model)))
 
 
 async def async_respond_streamed(model: str, turn: Turn) -> Answer:

@@ -59,7 +59,7 @@ def offered(turn: Turn, called: list[Call]) -> list[FunctionTool]:
     ]
 
 
-def asked(turn: Turn, settings: ModelSettings) -> dict[str, Any]:
+def arguments(turn: Turn, settings: ModelSettings) -> dict[str, Any]:
     return {
         "system_instructions": None,
         "input": items(turn.messages),
@@ -74,7 +74,7 @@ def asked(turn: Turn, settings: ModelSettings) -> dict[str, Any]:
     }
 
 
-def told(output: list[TResponseOutputItem], usage: Any) -> Answer:
+def answer_of(output: list[TResponseOutputItem], usage: Any) -> Answer:
     """It has no finish reason: this is what its items make of it."""
     calls = [(item.name, json.loads(item.arguments)) for item in output if item.type == "function_call"]
     content = "".join(part.text for item in output if item.type == "message" for part in item.content)
@@ -85,15 +85,15 @@ def told(output: list[TResponseOutputItem], usage: Any) -> Answer:
 
 async def whole(model: tuple[Model, ModelSettings], turn: Turn) -> Answer:
     asks, settings = model
-    response = await asks.get_response(**asked(turn, settings))
-    return told(response.output, response.usage)
+    response = await asks.get_response(**arguments(turn, settings))
+    return answer_of(response.output, response.usage)
 
 
 async def streamed(model: tuple[Model, ModelSettings], turn: Turn) -> Answer:
     asks, settings = model
-    events = [event async for event in asks.stream_response(**asked(turn, settings))]
+    events = [event async for event in asks.stream_response(**arguments(turn, settings))]
     assert events[-1].type == "response.completed" and len(events) > 5
-    return told(events[-1].response.output, events[-1].response.usage)
+    return answer_of(events[-1].response.output, events[-1].response.usage)
 
 
 async def get_response(model: str, turn: Turn) -> Answer:
@@ -214,7 +214,7 @@ async def hosted(model: str, tool: HostedMCPTool | WebSearchTool, question: str)
     """The types of what comes of a call that is forced, and of one sentence: this client wants answers that end."""
     asks, settings = stored(model)
     forced = replace(settings, tool_choice="required", extra_body=EXTRA | {"stop": ["."]})
-    said = {**asked(TURNS["think"], forced), "input": question, "tools": [tool]}
+    said = {**arguments(TURNS["think"], forced), "input": question, "tools": [tool]}
     output = [event async for event in asks.stream_response(**said)][-1].response.output
     calls = [item for item in output if item.type in ("mcp_call", "web_search_call")]
     assert calls and all(call.status == "completed" for call in calls), output

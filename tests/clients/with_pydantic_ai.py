@@ -61,7 +61,7 @@ def responded(message: Message) -> Iterator[parts.ModelResponsePart]:
         yield parts.ToolCallPart(call["function"]["name"], call["function"]["arguments"], call["id"])
 
 
-def asked(turn: Turn) -> dict[str, Any]:
+def arguments(turn: Turn) -> dict[str, Any]:
     functions = [tool["function"] for tool in turn.tools]
     tools = [
         ToolDefinition(name=each["name"], description=each["description"], parameters_json_schema=each["parameters"])
@@ -73,7 +73,7 @@ def asked(turn: Turn) -> dict[str, Any]:
     }
 
 
-def told(response: ModelResponse) -> Answer:
+def answer_of(response: ModelResponse) -> Answer:
     """Over responses nothing tells a call from an end, except that it is there."""
     calls = [(call.tool_name, call.args_as_dict()) for call in response.tool_calls]
     assert response.finish_reason in ("stop", "tool_call")
@@ -83,14 +83,14 @@ def told(response: ModelResponse) -> Answer:
 
 
 async def whole(model: Model, turn: Turn) -> Answer:
-    return told(await model_request(model, **asked(turn)))
+    return answer_of(await model_request(model, **arguments(turn)))
 
 
 async def streamed(model: Model, turn: Turn) -> Answer:
-    async with model_request_stream(model, **asked(turn)) as stream:
+    async with model_request_stream(model, **arguments(turn)) as stream:
         events = [event async for event in stream]
         assert len(events) > 3
-        return told(stream.get())
+        return answer_of(stream.get())
 
 
 async def request(model: str, turn: Turn) -> Answer:

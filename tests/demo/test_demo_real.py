@@ -1,7 +1,7 @@
-"""The whole way, for real: the openai SDK, the gateway on a socket, a real llama.cpp with a real model behind it.
+"""Test the openai SDK with the gateway and a real llama.cpp.
 
-The same server twice: with its own parsing, where the gateway trusts it (`native`), and with parsing off, where the
-gateway parses the text (`hermes_json`, `auto`).  Both ways lead to the same answers.
+The same server runs twice: with its own parsing (`native`), and without, so that the gateway parses the text
+(`hermes_json`, `auto`).  Both give the same responses.
 """
 
 import io
@@ -48,12 +48,12 @@ def client(url):
         yield client
 
 
-def asking(turn, model, **more):
+def arguments(turn, model, **more):
     """The arguments of `create`."""
     return turn.body(**more) | {"model": model}
 
 
-def told(completion):
+def summary_of(completion):
     """What a completion says: content, thought, calls, finish reason."""
     (choice,) = completion.choices
     message = choice.message
@@ -72,26 +72,26 @@ def wanted(turn):
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("name", TURNS)
-def test_an_answer_is_the_same_whoever_parses_it(client, name, model):
+def test_chat_completion_is_the_same_for_each_format(client, name, model):
     turn = TURNS[name]
-    whole = client.chat.completions.create(**asking(turn, model))
-    assert told(whole) == wanted(turn) and whole.model == model
+    whole = client.chat.completions.create(**arguments(turn, model))
+    assert summary_of(whole) == wanted(turn) and whole.model == model
     assert whole.usage.prompt_tokens > 50 and whole.usage.completion_tokens > 5
 
-    with client.chat.completions.stream(**asking(turn, model), stream_options={"include_usage": True}) as stream:
+    with client.chat.completions.stream(**arguments(turn, model), stream_options={"include_usage": True}) as stream:
         for _ in stream:
             pass
         streamed = stream.get_final_completion()
-    assert told(streamed) == wanted(turn)
+    assert summary_of(streamed) == wanted(turn)
     assert streamed.usage.completion_tokens == whole.usage.completion_tokens
 
 
 @pytest.mark.parametrize("model", ["native", "hermes"])
-async def test_the_asynchronous_client_gets_the_same(url, model):
+async def test_chat_completion_is_the_same_for_the_async_client(url, model):
     turn = TURNS["think_then_calls"]
     async with AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
-        assert told(await client.chat.completions.create(**asking(turn, model))) == wanted(turn)
-        stream = await client.chat.completions.create(**asking(turn, model, stream=True))
+        assert summary_of(await client.chat.completions.create(**arguments(turn, model))) == wanted(turn)
+        stream = await client.chat.completions.create(**arguments(turn, model, stream=True))
         chunks = [chunk async for chunk in stream]
     said = "".join(getattr(chunk.choices[0].delta, "reasoning_content", None) or "" for chunk in chunks)
     assert said.strip() == turn.thought and chunks[-1].choices[0].finish_reason == "tool_calls"
@@ -100,13 +100,13 @@ async def test_the_asynchronous_client_gets_the_same(url, model):
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", ["single", "think_then_call"])
-def test_a_cut_call_is_the_same_whoever_parses_it(client, name, stream):
+def test_tool_call_cut_by_the_limit_is_the_same_for_each_format(client, name, stream):
     """Wherever the token limit falls: never markup as content, the same calls, nothing invented."""
     turn = TURNS[name]
     for limit in range(3, 36, 8):
         answers = {}
         for model in ("native", "hermes"):
-            body = asking(turn, model) | {"max_tokens": limit}
+            body = arguments(turn, model) | {"max_tokens": limit}
             if stream:
                 chunks = client.chat.completions.create(**body, stream=True)
                 answers[model] = folded(chunks)
@@ -131,7 +131,7 @@ LENGTHS = {}
 
 def full_length(client, name):
     if name not in LENGTHS:
-        whole = client.chat.completions.create(**asking(TURNS[name], "native"))
+        whole = client.chat.completions.create(**arguments(TURNS[name], "native"))
         LENGTHS[name] = whole.usage.completion_tokens
     return LENGTHS[name]
 
@@ -152,7 +152,7 @@ def folded(chunks):
 
 
 @pytest.mark.parametrize("model", ["native", "hermes"])
-def test_choices_and_log_probabilities_reach_the_model(client, model):
+def test_choice_count_and_logprobs_reach_the_model(client, model):
     question = [{"role": "user", "content": "What is the capital of France?"}]
     common = {"model": model, "messages": question, "temperature": 0, "max_completion_tokens": 8}
     two = client.chat.completions.create(**common, n=2)
@@ -166,7 +166,7 @@ def test_choices_and_log_probabilities_reach_the_model(client, model):
         assert [(token.token, token.top_logprobs) for token in alone] == [(token.token, []) for token in tokens]
 
 
-def test_a_schema_reaches_the_model(client):
+def test_json_schema_reaches_the_model(client):
     schema = {
         "type": "object",
         "properties": {"n": {"type": "integer", "maximum": 9, "minimum": 0}},
@@ -183,13 +183,13 @@ def test_a_schema_reaches_the_model(client):
     assert 0 <= json.loads(said.choices[0].message.content)["n"] <= 9
 
 
-def test_no_call_without_tools_or_where_they_are_forbidden(client):
+def test_tool_call_is_absent_with_tool_choice_none(client):
     turn = TURNS["single"]
-    said = client.chat.completions.create(**asking(turn, "hermes"), tool_choice="none")
+    said = client.chat.completions.create(**arguments(turn, "hermes"), tool_choice="none")
     assert not said.choices[0].message.tool_calls
 
 
-def test_a_prompt_that_is_too_long_is_told_as_openai_does(client):
+def test_error_for_a_long_prompt_is_that_of_openai(client):
     with pytest.raises(BadRequestError) as error:
         client.chat.completions.create(model="native", messages=[{"role": "user", "content": "word " * 40000}])
     assert error.value.code == "context_length_exceeded"
@@ -202,7 +202,7 @@ def question(turn, model, **more):
     return common | {"store": False, "reasoning": {"context": "all_turns"}, "tools": tools} | more
 
 
-def answered(response):
+def summary_of_response(response):
     """What a response says: content, thought, calls, and what stands for the finish reason."""
     calls = [(item.name, json.loads(item.arguments)) for item in response.output if item.type == "function_call"]
     thoughts = [part.text for item in response.output if item.type == "reasoning" for part in item.summary]
@@ -212,19 +212,19 @@ def answered(response):
 
 @pytest.mark.parametrize("model", ["native", "hermes"])
 @pytest.mark.parametrize("name", ["think", "think_then_calls"])
-def test_a_response_is_the_same_answer(client, name, model):
+def test_response_equals_the_chat_completion(client, name, model):
     turn = TURNS[name]
     whole = client.responses.create(**question(turn, model))
     with client.responses.stream(**question(turn, model)) as stream:
         streamed = stream.get_final_response()
-    assert answered(whole) == answered(streamed) == wanted(turn)
-    completion = client.chat.completions.create(**asking(turn, model))
+    assert summary_of_response(whole) == summary_of_response(streamed) == wanted(turn)
+    completion = client.chat.completions.create(**arguments(turn, model))
     for response in (whole, streamed):
         assert response.usage.input_tokens == completion.usage.prompt_tokens
         assert response.usage.output_tokens == completion.usage.completion_tokens
 
 
-def test_a_response_goes_on_with_its_own_items(client):
+def test_response_continues_with_its_own_items(client):
     """With the thought that led to the call: it comes back to the model as it was, read or sealed."""
     turn = TURNS["think_then_call"]
     asked = question(
@@ -244,16 +244,16 @@ def test_a_response_goes_on_with_its_own_items(client):
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("state", ["chain", "conversation"])
-def test_a_response_goes_on_from_what_is_stored(client, state, streamed):
+def test_response_continues_from_stored_state(client, state, streamed):
     """Neither what was said nor what was thought is sent again."""
     turn, then = TURNS["think"], {"role": "user", "content": "What is 1 + 1?"}
     asked = question(turn, "hermes", store=True)
     kept = {"conversation": client.conversations.create().id} if state == "conversation" else {}
     first = respond(client, streamed, asked | kept)
-    assert answered(first) == wanted(turn)
+    assert summary_of_response(first) == wanted(turn)
     before = kept or {"previous_response_id": first.id}
     second = respond(client, streamed, asked | before | {"input": [then]})
-    assert answered(second)[:2] == ("1 + 1 = 2.", "The user wants 1 + 1. That is 2.")
+    assert summary_of_response(second)[:2] == ("1 + 1 = 2.", "The user wants 1 + 1. That is 2.")
     all_said = [*turn.messages, {"role": "assistant", "content": turn.content, "reasoning_content": turn.thought}, then]
     counted = client.responses.input_tokens.count(
         model="hermes", input=[*items(all_said)], reasoning={"context": "all_turns"}
@@ -268,13 +268,13 @@ def respond(client, streamed, asked):
         return stream.get_final_response()
 
 
-def test_the_models_are_listed(client):
+def test_models_are_listed(client):
     assert {model.id for model in client.models.list()} == set(MODELS)
     assert client.models.retrieve("native").id == "native"
 
 
 @pytest.mark.parametrize("model", ["native", "found"])
-def test_tokens_are_counted_as_the_answer_counts_them(client, model):
+def test_token_count_equals_that_of_the_response(client, model):
     tool = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}}
     for more in ({}, {"instructions": "Be brief."}, {"tools": [tool]}):
         asked = {"model": model, "input": "Where is Oslo?", **more}
@@ -283,7 +283,7 @@ def test_tokens_are_counted_as_the_answer_counts_them(client, model):
         assert counted == answered.usage.input_tokens
 
 
-def test_a_conversation_is_compacted_and_goes_on(client):
+def test_conversation_is_compacted_and_continues(client):
     talk = [{"role": "user", "content": "My name is Ann."}, {"role": "assistant", "content": "Hello Ann."}]
     brief = {"temperature": 0, "stop": ["."]}  # a small model says no end of things
     compacted = client.responses.compact(model="native", input=talk, extra_body=brief)

@@ -1,4 +1,4 @@
-"""Model servers are found on this machine by what they answer, quickly, and nobody else is taken for one."""
+"""Test the discovery of model servers on this machine by their responses."""
 
 import asyncio
 import time
@@ -66,12 +66,12 @@ async def server(
         ({"/v1/models": LIST % "me", "/version": "{}"}, "x-a: b", "ollama", "openai"),
     ],
 )
-async def test_a_server_is_known_by_its_tell_tale(answers, header, expected, kind):
+async def test_discovery_knows_a_backend_by_its_signature(answers, header, expected, kind):
     async with server(answers, header) as (port, _):
         assert await discover({port: expected}) == [Found(kind, f"http://127.0.0.1:{port}", ("m1", "m2"))]
 
 
-async def test_at_a_url_a_server_is_known_that_lists_nothing():
+async def test_discovery_identifies_a_url_without_a_model_list():
     async with server({"/openapi.json": '{"paths": {"/v1/models": {}, "/load_model": {}}}'}) as (port, _):
         assert await identify(f"http://127.0.0.1:{port}") == "transformers"
     async with server({"/openapi.json": '["/load_model"]'}) as (port, _):
@@ -88,19 +88,19 @@ async def test_at_a_url_a_server_is_known_that_lists_nothing():
         {"/v1/models": "[]"},
     ],
 )
-async def test_another_server_is_no_model_server(answers):
+async def test_discovery_ignores_other_http_servers(answers):
     async with server(answers) as (port, asked):
         assert await discover({port: "vllm"}) == []
         assert asked == ["/v1/models"]
 
 
 @pytest.mark.parametrize("data", ["[]", "null"])
-async def test_a_server_without_models_is_found_all_the_same(data):
+async def test_discovery_finds_a_backend_without_models(data):
     async with server({"/v1/models": f'{{"data": {data}}}', "/api/version": "{}"}) as (port, _):
         assert await discover({port: "ollama"}) == [Found("ollama", f"http://127.0.0.1:{port}", ())]
 
 
-async def test_what_is_not_http_is_not_found():
+async def test_discovery_ignores_other_protocols():
     async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"220 mail ready\r\n")
         writer.close()
@@ -111,7 +111,7 @@ async def test_what_is_not_http_is_not_found():
         assert await discover({listening.sockets[0].getsockname()[1]: "vllm"}) == []
 
 
-async def test_all_are_asked_at_once_and_nobody_is_waited_for():
+async def test_discovery_asks_all_at_once_and_skips_a_slow_backend():
     async with (
         server({"/v1/models": LIST % "vllm"}, delay=0.2) as (first, _),
         server({"/v1/models": LIST % "vllm"}, delay=0.2) as (second, _),
@@ -123,17 +123,17 @@ async def test_all_are_asked_at_once_and_nobody_is_waited_for():
         assert time.monotonic() - began < 1
 
 
-async def test_our_own_port_is_not_asked():
+async def test_discovery_skips_the_port_of_the_gateway():
     async with server({"/v1/models": LIST % "vllm"}) as (port, asked):
         assert await discover({port: "vllm"}, skip=[port]) == []
         assert asked == []
 
 
-def test_the_ports_are_those_that_servers_have_by_default():
+def test_discovery_ports_are_the_defaults_of_the_kinds():
     assert PORTS == {11434: "ollama", 8000: "vllm", 8080: "llamacpp", 1234: "lmstudio", 30000: "sglang"}
 
 
-def test_each_server_becomes_a_backend_with_a_name_of_its_own():
+def test_discovery_gives_each_backend_a_name_of_its_own():
     found = [
         Found("vllm", "http://127.0.0.1:8000", ("a",)),
         Found("openai", "http://127.0.0.1:1234", ("a",)),

@@ -1,4 +1,4 @@
-"""What the doctor makes of what it hears: from the bytes of an answer to verdicts, a table and a configuration."""
+"""Test the pure parts of the doctor: requests, responses, verdicts, table and configuration."""
 
 import json
 from types import MappingProxyType
@@ -35,50 +35,53 @@ SUM = "4 + 3 = 7."
 # What is asked
 
 
-def asked(question, kind, special=False):
+def body_of(question, kind, special=False):
     """The body for a question, and what is not in it."""
     ledger = Ledger()
     _, body = put(QUESTIONS[question], "m", KINDS[kind], special, ledger)
     return json.loads(body), left_out(ledger)
 
 
-def test_what_a_kind_is_known_not_to_do_is_asked_all_the_same():
+def test_doctor_asks_for_fields_that_a_kind_is_known_to_ignore():
     for kind in ("openai", "vllm", "llamacpp", "lmstudio", "sglang", "transformers"):
-        assert asked("twice", kind)[0]["n"] == 2
-        assert asked("stopped", kind)[0]["stop"] == ["="]
-        assert asked("chances", kind)[0]["logprobs"] is True
-        assert asked("one_call", kind)[0]["parallel_tool_calls"] is False
-        assert asked("required", kind)[0]["tool_choice"] == "required"
-        assert asked("named", kind)[0]["tool_choice"] == {"type": "function", "function": {"name": "get_time"}}
-        assert asked("schema", kind)[0]["response_format"]["json_schema"]["schema"]["required"] == ["colour", "number"]
+        assert body_of("twice", kind)[0]["n"] == 2
+        assert body_of("stopped", kind)[0]["stop"] == ["="]
+        assert body_of("chances", kind)[0]["logprobs"] is True
+        assert body_of("one_call", kind)[0]["parallel_tool_calls"] is False
+        assert body_of("required", kind)[0]["tool_choice"] == "required"
+        assert body_of("named", kind)[0]["tool_choice"] == {"type": "function", "function": {"name": "get_time"}}
+        assert body_of("schema", kind)[0]["response_format"]["json_schema"]["schema"]["required"] == [
+            "colour",
+            "number",
+        ]
 
 
 @pytest.mark.parametrize("kind", ["openai", "vllm", "llamacpp", "sglang", "transformers"])
-def test_tools_that_nobody_may_call_are_shown(kind):
-    body, _ = asked("none", kind)
+def test_doctor_sends_tools_with_tool_choice_none(kind):
+    body, _ = body_of("none", kind)
     assert body["tool_choice"] == "none" and len(body["tools"]) == 2
-    assert "tool_choice" not in asked("tools", kind)[0]
+    assert "tool_choice" not in body_of("tools", kind)[0]
 
 
-def test_ollama_is_asked_in_its_own_words_and_what_it_has_none_for_is_known():
-    body, missing = asked("named", "ollama")
+def test_doctor_asks_ollama_by_its_own_fields():
+    body, missing = body_of("named", "ollama")
     assert missing == {"tool_choice"} and [tool["function"]["name"] for tool in body["tools"]] == ["get_time"]
     assert body["options"]["temperature"] == 0
 
 
-def test_the_limit_has_the_kinds_own_name_and_tags_are_left_in():
-    assert asked("plain", "transformers")[0]["max_tokens"] == asked("plain", "vllm")[0]["max_completion_tokens"]
-    assert asked("plain", "vllm", special=True)[0]["skip_special_tokens"] is False
-    assert "skip_special_tokens" not in asked("plain", "vllm")[0]
+def test_doctor_sends_the_token_limit_and_tag_fields_of_the_kind():
+    assert body_of("plain", "transformers")[0]["max_tokens"] == body_of("plain", "vllm")[0]["max_completion_tokens"]
+    assert body_of("plain", "vllm", special=True)[0]["skip_special_tokens"] is False
+    assert "skip_special_tokens" not in body_of("plain", "vllm")[0]
 
 
-def test_past_thoughts_are_told_in_the_kinds_own_field():
+def test_doctor_sends_past_reasoning_in_the_field_of_the_kind():
     for kind, field in (("vllm", "reasoning"), ("llamacpp", "reasoning_content"), ("ollama", "thinking")):
-        assert asked("thinking", kind)[0]["messages"][1][field] == "The user wants 2 + 2. That is 4."
+        assert body_of("thinking", kind)[0]["messages"][1][field] == "The user wants 2 + 2. That is 4."
 
 
-def test_past_calls_have_ids_that_every_template_takes():
-    calls = [call for message in asked("parallel", "vllm")[0]["messages"] for call in message.get("tool_calls", ())]
+def test_doctor_sends_past_tool_calls_with_ids_for_every_template():
+    calls = [call for message in body_of("parallel", "vllm")[0]["messages"] for call in message.get("tool_calls", ())]
     assert len({one["id"] for one in calls}) == len(calls) == 6
     assert all(len(one["id"]) == 9 and one["id"].isalpha() for one in calls)
 
@@ -94,7 +97,7 @@ def test_past_calls_have_ids_that_every_template_takes():
         (7, False),
     ],
 )
-def test_only_what_is_of_the_schema_fits(value, right):
+def test_doctor_schema_check_accepts_only_valid_values(value, right):
     assert fits(value) is right
 
 
@@ -114,7 +117,7 @@ def listen(*pieces, question="streamed", kind="openai", type="text/event-stream"
     return listener.heard()
 
 
-def test_a_streamed_answer_is_heard():
+def test_doctor_reads_a_streamed_response():
     usage = frame(choices=[], usage={"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10})
     pieces = [chunk(reasoning="Hm"), chunk("4 + 3"), chunk(" = 7."), chunk(finish="stop"), usage, DONE]
     heard = listen(chunk("", role="assistant"), *pieces)
@@ -123,7 +126,7 @@ def test_a_streamed_answer_is_heard():
     assert (heard.field, heard.usage, heard.chances, heard.cut) == ("reasoning", Usage(7, 3, reasoning=1), False, False)
 
 
-def test_a_whole_answer_is_heard():
+def test_doctor_reads_a_response_that_is_not_streamed():
     body = said(None, tool_calls=[{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{"}}])
     body["choices"][0]["finish_reason"] = "length"
     heard = listen(json.dumps(body).encode(), question="tools", type="application/json")
@@ -140,45 +143,45 @@ def test_a_whole_answer_is_heard():
         ('"reasoning_content":""', ""),
     ],
 )
-def test_the_field_of_a_thought_is_read_where_no_text_can_stand(member, field):
+def test_doctor_finds_the_reasoning_field_outside_of_texts(member, field):
     assert listen(b'data: {"choices":[{"index":0,"delta":{%b}}]}\n\n' % member.encode()).field == field
 
 
-def test_what_is_not_counted_is_told():
+def test_doctor_notices_missing_usage():
     assert listen(chunk("Hi"), chunk(finish="stop"), DONE).usage is None
 
 
-def test_an_answer_that_breaks_off_keeps_what_it_said():
+def test_doctor_keeps_the_text_of_a_broken_stream():
     heard = listen(chunk("Hi"))
     assert heard.said.text == "Hi" and heard.problem.code == "upstream_lost"
     failed = listen(chunk("Hi"), frame(error={"message": "no more"}), chunk("ho"))
     assert failed.said.text == "Hi" and failed.problem.message == "no more"
 
 
-def test_an_answer_that_does_not_end_is_left():
+def test_doctor_leaves_an_endless_response():
     heard = listen(chunk("Hi"), chunk(" there"), question="endless")
     assert heard.left and heard.cut and heard.said.text == "Hi" and heard.problem is None
     assert not listen(chunk("Hi") + chunk(finish="stop"), question="endless").left
 
 
-def test_an_answer_without_bounds_is_not_listened_to():
+def test_doctor_limits_the_bytes_of_a_response():
     heard = listen(*[chunk("x" * (1 << 20))] * 9)
     assert heard.problem.message == "The answer has more than 4194304 bytes." and len(heard.said.text) < 5 << 20
 
 
-def test_only_the_first_of_several_choices_is_looked_at_and_all_are_counted():
+def test_doctor_reads_the_first_choice_and_counts_all():
     ends = [chunk(index=0, finish="stop"), chunk(index=1, finish="stop")]
     heard = listen(chunk("a", index=1), chunk("b", index=0), *ends, DONE, question="twice")
     assert heard.said.text == "b" and heard.choices == 2
 
 
-def test_log_probabilities_are_heard():
+def test_doctor_notices_logprobs():
     entry = {"token": "Hi", "logprob": -0.1, "bytes": None, "top_logprobs": []}
     choice = {"index": 0, "delta": {"content": "Hi"}, "logprobs": {"content": [entry]}, "finish_reason": "stop"}
     assert listen(frame(choices=[choice]), DONE).chances
 
 
-def test_what_has_to_be_repaired_is_noted():
+def test_doctor_notes_repaired_tool_calls():
     heard = listen(
         chunk(tool_calls=call("f", "{}")),
         chunk(tool_calls=call("g", "{")),
@@ -193,7 +196,7 @@ def test_what_has_to_be_repaired_is_noted():
 
 
 @pytest.mark.parametrize("name", [name for name, row in FORMATS.items() if row.parse and name != "auto"])
-def test_the_format_of_a_text_is_one_that_reads_it_as_its_own_does(name):
+def test_doctor_finds_the_format_of_each_example(name):
     words = Words(FORMATS[name].example, tools=True)
     found = read([words], FORMATS, "auto")
     assert as_read(words, FORMATS[found.format]) == as_read(words, FORMATS[name])
@@ -212,7 +215,7 @@ def test_the_format_of_a_text_is_one_that_reads_it_as_its_own_does(name):
         ([("[TOOL_CALLS]get_weather[ARGS]" + ARGUMENTS, True)], Reading("mistral", calls=True)),
     ],
 )
-def test_texts_are_read_together(texts, reading):
+def test_doctor_finds_one_format_for_all_texts(texts, reading):
     assert read([Words(*one) for one in texts], FORMATS, "auto") == reading
 
 
@@ -260,7 +263,7 @@ def findings(kind="vllm", *, chosen="auto", known=None, opens=False, responses=T
     )
 
 
-def test_a_server_that_does_all_is_good():
+def test_doctor_verdicts_of_a_perfect_backend_are_good():
     found = verdicts(findings())
     assert {verdict.state for verdict in found.values()} == {"good"} and list(found) == list(PROBES)
     assert not any(verdict.advice for verdict in found.values())
@@ -268,12 +271,12 @@ def test_a_server_that_does_all_is_good():
     assert found["cancellation"].words == "the next answer began after 0.6 s"
 
 
-def test_what_was_not_asked_is_unknown():
+def test_doctor_verdicts_without_responses_are_unknown():
     found = verdicts(findings(known=Known(), responses=None, **dict.fromkeys(GOOD)))
     assert {verdict.state for verdict in found.values()} == {"unknown"}
 
 
-def test_only_the_wanted_verdicts_are_given():
+def test_doctor_verdicts_are_limited_to_the_wanted_ones():
     assert list(verdicts(findings(), ["tools", "n"])) == ["tools", "n"]
 
 
@@ -369,12 +372,12 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "heard", "state", "words"), CASES)
-def test_what_is_heard_has_its_verdict(name, heard, state, words):
+def test_doctor_verdict_follows_the_response(name, heard, state, words):
     verdict = verdicts(findings(**heard))[name]
     assert verdict.state == state and verdict.words.startswith(words), verdict
 
 
-def test_every_verdict_has_a_case_for_each_way_it_can_go_wrong():
+def test_doctor_verdict_cases_cover_all_probes():
     assert {name for name, *_ in CASES} == set(PROBES)
 
 
@@ -410,19 +413,19 @@ def test_every_verdict_has_a_case_for_each_way_it_can_go_wrong():
         ("thought_open", "vllm", {"thinking": Heard(said=Said("Hm</think>7")), "opens": True}, "--reasoning-parser "),
     ],
 )  # fmt: skip
-def test_what_is_wanting_comes_with_what_to_do(name, kind, heard, said):
+def test_doctor_verdict_has_advice(name, kind, heard, said):
     verdict = verdicts(findings(kind, **heard))[name]
     assert verdict.advice.startswith(said) and bool(said) == bool(verdict.advice), verdict
 
 
-def test_what_an_api_has_no_words_for_is_wanting():
+def test_doctor_verdict_names_a_field_that_the_api_lacks():
     heard = replace(GOOD["required"], unasked=frozenset(("tool_choice",)))
     verdict = verdicts(findings("ollama", required=heard))["tool_choice_required"]
     assert verdict.words == "the server's API has no `tool_choice`"
     assert verdict.advice == "the gateway sees to it: a form of the answer, or words where it has none"
 
 
-def test_every_advice_can_be_given():
+def test_doctor_advice_exists_for_each_kind_and_format():
     for topic, kinds in ADVICE.items():
         assert kinds.keys() <= KINDS.keys()
         for kind in KINDS:
@@ -451,7 +454,7 @@ def test_every_advice_can_be_given():
         ({**dict.fromkeys(GOOD), "opens": True}, None, None),
     ],
 )  # fmt: skip
-def test_what_was_found_becomes_the_models_settings(heard, format, thought):
+def test_doctor_findings_become_model_settings(heard, format, thought):
     found = findings(**heard)
     assert (found.format, found.thought) == (format, thought)
 
@@ -487,7 +490,7 @@ SILENCE = {"parallel_tool_calls", "tool_choice", "response_format", "stop", "n",
         ("llamacpp", {"required": PROSE, "schema": PROSE, "tools": RAW}, set()),
     ],
 )
-def test_what_is_taken_in_silence_is_known_by_what_comes(kind, heard, fields):
+def test_doctor_finds_fields_that_are_ignored_silently(kind, heard, fields):
     assert ignored(findings(kind, **heard)) == fields
 
 
@@ -500,7 +503,7 @@ def server(*models, listed=(), **more):
 RAW_MODEL = findings(tools=RAW)
 
 
-def test_a_block_for_the_configuration_names_all_models_that_are_listed():
+def test_doctor_config_block_names_all_listed_models():
     block = merged("", [server(("qwen", RAW_MODEL), listed=("other", "qwen"), key="${KEY}")])
     assert block == (
         "backends:\n  vllm:\n    kind: vllm\n    url: http://127.0.0.1:8000\n    api_key: ${KEY}\n"
@@ -513,7 +516,7 @@ def test_a_block_for_the_configuration_names_all_models_that_are_listed():
 SILENT_MODEL = findings(twice=PROSE, stopped=GOOD["plain"])
 
 
-def test_what_a_server_takes_in_silence_is_said_of_it():
+def test_doctor_config_block_lists_ignored_fields():
     one = server(("qwen", SILENT_MODEL), ("other", findings(chances=PROSE)))
     assert one.ignores == ("logprobs", "n", "stop") and data([one])[0]["ignores"] == [*one.ignores]
     block = merged("", [one])
@@ -533,13 +536,13 @@ def test_what_a_server_takes_in_silence_is_said_of_it():
         ),
     ],
 )
-def test_what_is_ignored_is_added_to_what_is_listed_already(before, after):
+def test_doctor_config_merge_adds_ignored_fields_to_the_list(before, after):
     text = f"backends:\n  {before}models: {{qwen: {{format: native}}}}\n"
     assert merged(text, [server(("qwen", SILENT_MODEL))]) == text.replace(before, after)
     assert merged(text, [server(("qwen", findings()))]) == text
 
 
-def test_two_servers_with_one_model_make_two_models():
+def test_doctor_config_block_separates_equal_models_of_two_backends():
     other = server(
         ("qwen", findings()), listed=("qwen",), name="llamacpp", kind="llamacpp", url="http://127.0.0.1:8080"
     )
@@ -551,7 +554,7 @@ def test_two_servers_with_one_model_make_two_models():
     }
 
 
-def test_what_stands_in_the_file_stays():
+def test_doctor_config_merge_keeps_the_file():
     before = (ROOT / "config" / "gateway.yaml").read_text("utf-8")
     after = merged(before, [server(("qwen", RAW_MODEL))])
     lines = iter(after.splitlines())
@@ -560,7 +563,7 @@ def test_what_stands_in_the_file_stays():
     assert parse(after, "after", {}, names()).models["qwen"].backends[0].name == "vllm"
 
 
-def test_comments_alone_stay():
+def test_doctor_config_merge_keeps_comments():
     assert merged("# mine\n", [server(("qwen", findings()))]).startswith("# mine\nbackends:\n  vllm:")
 
 
@@ -577,7 +580,7 @@ models:
 """
 
 
-def test_a_model_is_known_by_its_backend_and_the_name_there():
+def test_doctor_config_merge_finds_a_model_by_its_upstream_model():
     after = merged(CONFIG, [server(("qwen", RAW_MODEL))])
     assert after == CONFIG.replace("weight: 2}]\n", "weight: 2}]\n    format: hermes_json\n")
     models = parse(after, "after", {"URL": "http://127.0.0.1:8000"}, names()).models
@@ -596,12 +599,12 @@ def test_a_model_is_known_by_its_backend_and_the_name_there():
         ("{format: qwen_xml}", findings(**dict.fromkeys(GOOD)), "qwen_xml"),
     ],
 )
-def test_what_is_left_open_is_filled_in(there, found, after):
+def test_doctor_config_merge_fills_in_the_format(there, found, after):
     text = merged(f"backends: {{vllm: {{url: http://x}}}}\nmodels:\n  qwen: {there}\n", [server(("qwen", found))])
     assert f"format: {after}" in text and parse(text, "x", {}, names()).models["qwen"]
 
 
-def test_another_value_is_a_conflict_and_nothing_is_written():
+def test_doctor_config_merge_reports_a_conflict():
     open_model = findings(tools=RAW, thinking=Heard(said=Said("Hm</think>" + SUM)))
     text = "backends: {vllm: {url: http://x}}\nmodels: {qwen: {format: mistral, thought: closed}}\n"
     with pytest.raises(ConfigError) as caught:
@@ -612,7 +615,7 @@ def test_another_value_is_a_conflict_and_nothing_is_written():
     ]
 
 
-def test_models_that_had_one_backend_to_go_to_keep_it():
+def test_doctor_config_merge_keeps_the_backend_of_other_models():
     text = "backends: {a: {url: http://a}}\nmodels: {one: , two: {strict: true}, three: {backends: [a]}}\n"
     models = parse(merged(text, [server(("qwen", findings()))]), "x", {}, names()).models
     assert {name: model.backends[0].name for name, model in models.items()} == {
@@ -621,14 +624,14 @@ def test_models_that_had_one_backend_to_go_to_keep_it():
     assert models["two"].strict
 
 
-def test_a_server_of_which_nothing_is_known_is_not_written():
+def test_doctor_config_merge_skips_a_backend_with_a_problem():
     assert merged("a: 1\n", [server(problem="it is away")]) == "a: 1\nbackends: {}\nmodels: {}\n"
 
 
 # The table
 
 
-def test_the_table_fits_and_gives_each_advice_once():
+def test_doctor_table_fits_and_gives_each_advice_once():
     found = findings(tools=RAW, tools_streamed=RAW, image=Heard(problem=Problem(400, "long " * 90)))
     text = table([server(("qwen", found)), server(problem="It is\x1b[2J away.", name="x")])
     lines = text.splitlines()
@@ -641,7 +644,7 @@ def test_the_table_fits_and_gives_each_advice_once():
     assert lines[tools + 1].strip().startswith("→ --enable-auto-tool-choice --tool-call-parser hermes")
 
 
-def test_the_same_is_told_as_data():
+def test_doctor_data_has_the_same_verdicts():
     (told,) = data([server(("qwen", RAW_MODEL))])
     (model,) = told["models"]
     assert (
@@ -653,7 +656,7 @@ def test_the_same_is_told_as_data():
     assert model["verdicts"]["tools"] == {"verdict": "wanting", "words": "come as text", "advice": HERMES}
 
 
-def test_a_server_is_well_if_nothing_is_wanting():
+def test_doctor_backend_is_well_if_no_verdict_is_wanting():
     assert server(("qwen", findings())).well
     assert server(("qwen", findings(known=Known(), responses=None, **dict.fromkeys(GOOD)))).well
     assert not server(("qwen", RAW_MODEL)).well

@@ -1,4 +1,4 @@
-"""`gateway doctor` against servers that say what a test has written: whom it asks, and what it does when they do not."""
+"""Test `gateway doctor` with scripted upstreams: requests, failures, output and written files."""
 
 import asyncio
 import io
@@ -36,7 +36,7 @@ def at(upstream):
     return upstream.url, "--kind", "openai"
 
 
-async def asked(**wanted):
+async def servers_found(**wanted):
     """The servers as they were found."""
     return await asyncio.to_thread(consult, Wanted(**wanted), io.StringIO(), {})
 
@@ -48,7 +48,7 @@ def serving(*scripts, models=LISTED):
 # Whom it asks
 
 
-async def test_a_url_is_asked_and_told_of():
+async def test_doctor_command_examines_the_backend_at_a_url():
     async with serving() as upstream:
         code, out, err = await run(f"{upstream.url}/v1/", "--kind", "llamacpp")
     lines = out.splitlines()
@@ -61,7 +61,7 @@ async def test_a_url_is_asked_and_told_of():
     assert upstream.posts[-1].path == "/v1/responses"
 
 
-async def test_what_is_found_can_be_read_by_programs():
+async def test_doctor_command_prints_json():
     async with serving() as upstream:
         code, out, _ = await run(*at(upstream), "--json", "--only", "chat", "--only", "streaming")
     told = json.loads(out)
@@ -75,15 +75,15 @@ async def test_what_is_found_can_be_read_by_programs():
     assert code == 1
 
 
-async def test_only_what_counts_decides_the_exit_code():
+async def test_doctor_command_exit_code_depends_on_the_chosen_verdicts():
     async with serving() as upstream:
         assert (await run(*at(upstream), "--only", "chat"))[0] == 0
         assert (await run(*at(upstream), "--only", "logprobs"))[0] == 1
 
 
-async def test_the_models_may_be_named():
+async def test_doctor_command_examines_the_named_models():
     async with serving(models=list_of("a", "b", "c")) as upstream:
-        (server,) = await asked(url=upstream.url, kind="openai", models=("b", "x"))
+        (server,) = await servers_found(url=upstream.url, kind="openai", models=("b", "x"))
     assert [one.model for one in server.models] == ["b", "x"] and server.listed == ("a", "b", "c")
 
 
@@ -96,14 +96,14 @@ async def test_the_models_may_be_named():
         (whole({"detail": "no"}, status=404), "openai"),
     ],
 )
-async def test_what_is_at_a_url_is_known_by_its_tell_tales(listed, kind):
+async def test_doctor_command_identifies_the_kind_at_a_url(listed, kind):
     async with serving(models=listed) as upstream:
         upstream.shown["/props"] = listed
         assert await identify(upstream.url) == kind
     assert await identify(upstream.url, seconds=0.1) == "openai"
 
 
-async def test_the_backends_of_a_configuration_are_asked_with_their_keys(tmp_path):
+async def test_doctor_command_examines_configured_backends_with_their_keys(tmp_path):
     file = tmp_path / "gateway.yaml"
     async with serving() as first, serving(models=list_of("x", "y")) as second:
         backends = {"one": {"url": first.url, "api_key": "${K}"}, "two": {"url": second.url}}
@@ -127,7 +127,7 @@ async def test_the_backends_of_a_configuration_are_asked_with_their_keys(tmp_pat
         assert out.startswith(f"two: openai at {second.url}, model y\n")
 
 
-async def test_a_key_is_taken_from_the_environment_and_never_shown():
+async def test_doctor_command_takes_a_key_from_the_environment_and_hides_it():
     refusal = whole({"error": {"message": f"Incorrect key {KEY}."}}, status=422)
     async with serving(refusal) as upstream:
         code, out, _ = await run(*at(upstream), "--key-env", "MY_KEY", MY_KEY=KEY)
@@ -136,7 +136,7 @@ async def test_a_key_is_taken_from_the_environment_and_never_shown():
     assert "refused: Incorrect key ...." in out and "api_key: ${MY_KEY}" in out
 
 
-async def test_servers_on_this_machine_are_found():
+async def test_doctor_command_finds_local_backends():
     async with serving(models=whole({"data": [{"id": "m", "owned_by": "vllm"}]})) as upstream:
         port = int(upstream.url.rpartition(":")[2])
         wanted = Wanted(only=("chat",))
@@ -144,16 +144,16 @@ async def test_servers_on_this_machine_are_found():
     assert (server.name, server.kind, server.well) == ("vllm", "vllm", True)
 
 
-async def test_models_that_only_embed_are_not_asked():
+async def test_doctor_command_skips_embedding_models():
     async with ollama(Turn([says("Hi")]), able=("embedding",)) as server:
-        (found,) = await asked(url=server.url, kind="ollama")
+        (found,) = await servers_found(url=server.url, kind="ollama")
     assert (found.models, found.problem, server.asked) == ((), "It lists no such model.", [])
 
 
 # What is wrong
 
 
-async def test_wrong_usage_is_told_in_a_line():
+async def test_doctor_command_reports_wrong_usage_in_a_line():
     assert (await run("http://127.0.0.1:1", "--only", "spelling"))[0] == 2
     code, _, err = await run("127.0.0.1:8000")
     assert code == 2 and "should begin with http:// or https://" in err
@@ -166,12 +166,12 @@ async def test_wrong_usage_is_told_in_a_line():
     assert (code, err) == (2, "no.yaml: cannot be read: No such file or directory\n")
 
 
-async def test_no_server_is_told():
+async def test_doctor_command_reports_that_no_backend_runs():
     with pytest.raises(NoServer, match=r"no model server runs on this machine .*gateway doctor URL"):
-        await asked()
+        await servers_found()
 
 
-async def test_a_server_that_is_away_is_wanting():
+async def test_doctor_command_reports_an_unreachable_backend():
     async with serving() as upstream:
         url = upstream.url
     code, out, _ = await run(url, "--kind", "openai")
@@ -180,27 +180,27 @@ async def test_a_server_that_is_away_is_wanting():
     assert "backends:" not in out
 
 
-async def test_a_server_without_a_list_is_asked_for_the_models_that_are_named():
+async def test_doctor_command_without_a_model_list_needs_named_models():
     async with serving(models=whole(b"Internal Server Error", status=500)) as upstream:
         code, out, _ = await run(*at(upstream), "--model", "m", "--only", "chat")
         assert code == 0 and ", model m\n" in out
         code, out, _ = await run(*at(upstream))
         assert code == 1 and "HTTP 500" in out
-        (server,) = await asked(url=upstream.url, kind="openai")
+        (server,) = await servers_found(url=upstream.url, kind="openai")
         assert server.problem.endswith(f"HTTP 500.  Name one: gateway doctor {upstream.url} --model NAME")
 
 
-async def test_where_no_model_is_listed_one_has_to_be_named():
+async def test_doctor_command_with_an_empty_model_list_needs_a_name():
     async with serving(models=list_of()) as upstream:
-        (server,) = await asked(url=upstream.url, kind="openai")
+        (server,) = await servers_found(url=upstream.url, kind="openai")
         assert server.problem == f"It lists no models.  Name one: gateway doctor {upstream.url} --model NAME"
-        (server,) = await asked(url=upstream.url, kind="openai", models=("m",))
+        (server,) = await servers_found(url=upstream.url, kind="openai", models=("m",))
         assert [one.model for one in server.models] == ["m"] and not server.problem
 
 
-async def test_where_the_first_question_is_refused_no_other_is_asked():
+async def test_doctor_command_stops_after_a_refusal_of_the_first_question():
     async with serving(whole({"error": {"message": "no chat here"}}, status=400)) as upstream:
-        (server,) = await asked(url=upstream.url, kind="openai")
+        (server,) = await servers_found(url=upstream.url, kind="openai")
     verdicts = server.models[0].verdicts
     assert verdicts["chat"].words == "refused: no chat here" and verdicts["tools"].words == "was not asked"
     assert len(upstream.posts) == 2  # with that about responses
@@ -221,7 +221,7 @@ async def examined(*scripts, seconds=5.0, until=60.0):
         return found
 
 
-async def test_a_server_that_hangs_in_between_is_not_waited_for():
+async def test_doctor_gives_up_on_a_response_that_hangs():
     hangs = [head(), chunk("Hi"), HANG]
     found = await examined(HELLO, hangs, [HANG], HELLO, seconds=3)
     assert found.heard["streamed"].problem.message == "no end within 3 s"
@@ -229,27 +229,27 @@ async def test_a_server_that_hangs_in_between_is_not_waited_for():
     assert found.heard["endless"].problem.status == 504 and found.heard["after"].problem is None
 
 
-async def test_a_server_that_dies_in_between_is_told_of():
+async def test_doctor_reports_a_backend_that_closes_the_connection():
     found = await examined(HELLO, [head(), chunk("Hi"), CLOSE], [CLOSE], HELLO)
     assert found.heard["streamed"].problem.code == "upstream_lost"
     assert found.heard["endless"].problem.status == 502
     assert found.heard["tools"].problem is None
 
 
-async def test_a_server_that_fails_now_and_then_is_not_said_to_be_left_alone(caplog):
+async def test_doctor_logs_no_open_circuit_for_a_failing_backend(caplog):
     no = whole({"error": "no"}, status=502)
     found = await examined(HELLO, no, no, no, HELLO, no, no, no, HELLO)
     assert sum(one.problem is not None for one in found.heard.values()) >= 6
     assert "left alone" not in caplog.text
 
 
-async def test_all_of_it_has_an_end():
+async def test_doctor_ends_at_its_deadline():
     found = await examined([HANG], until=3)
     assert list(found.heard) == ["plain"] and found.responses is None
     assert (await examined(until=0)).heard == {}
 
 
-async def test_an_answer_that_does_not_end_is_left_at_once():
+async def test_doctor_leaves_an_endless_response_at_once():
     found = await examined(HELLO, HELLO, [head(), chunk("1"), HANG], HELLO)
     assert found.heard["endless"].left and found.heard["endless"].problem is None
 
@@ -266,7 +266,7 @@ async def test_an_answer_that_does_not_end_is_left_at_once():
         ([head(type="application/json"), b"x" * (1 << 20), HANG], None),
     ],
 )
-async def test_whether_it_has_responses_of_its_own_is_seen(answer, own):
+async def test_doctor_detects_a_responses_api(answer, own):
     refusal = whole({"error": {"message": "no chat here"}}, status=400)
     assert (await examined(refusal, answer)).responses is own
 
@@ -276,7 +276,7 @@ class Terminal(io.StringIO):
         return True
 
 
-async def test_on_a_terminal_there_is_a_bar():
+async def test_doctor_command_shows_a_progress_bar_on_a_terminal():
     out = Terminal()
     async with serving() as upstream:
         await asyncio.to_thread(consult, Wanted(url=upstream.url, kind="openai"), out)
@@ -286,7 +286,7 @@ async def test_on_a_terminal_there_is_a_bar():
 # What is written
 
 
-async def test_what_was_found_is_written_where_it_belongs(tmp_path, monkeypatch):
+async def test_doctor_command_writes_the_configuration(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "gateway.yaml"
     async with serving() as upstream:
@@ -303,7 +303,7 @@ async def test_what_was_found_is_written_where_it_belongs(tmp_path, monkeypatch)
     assert file.read_text() == "# mine\n" + before
 
 
-async def test_what_is_written_may_name_files(tmp_path):
+async def test_doctor_command_keeps_file_references_when_it_writes(tmp_path):
     file = tmp_path / "gateway.yaml"
     (tmp_path / "key").write_text("k\n")
     async with serving() as upstream:
@@ -312,7 +312,7 @@ async def test_what_is_written_may_name_files(tmp_path):
     assert "api_key: '${file:key}'" in file.read_text() and read_config(file).models.keys() == {"m"}
 
 
-async def test_another_servers_name_is_not_taken(tmp_path):
+async def test_doctor_command_gives_a_new_backend_an_unused_name(tmp_path):
     file = tmp_path / "gateway.yaml"
     file.write_text("backends: {openai: {url: http://127.0.0.1:1}}\nmodels: {m: }\n")
     async with serving() as upstream:
@@ -321,7 +321,7 @@ async def test_another_servers_name_is_not_taken(tmp_path):
     assert [one.url for one in backends.values()] == [upstream.url, "http://127.0.0.1:1"]
 
 
-async def test_what_cannot_be_written_is_told(tmp_path):
+async def test_doctor_command_reports_a_configuration_it_cannot_write(tmp_path):
     file = tmp_path / "gateway.yaml"
     called = stream(chunk(tool_calls=call("get_weather", "{}", id="a")), chunk(finish="tool_calls"))
     async with serving(HELLO, called) as upstream:
@@ -340,7 +340,7 @@ async def test_what_cannot_be_written_is_told(tmp_path):
         assert (code, err) == (2, f"{missing}: cannot be written: No such file or directory\n")
 
 
-async def test_a_conflict_is_told(tmp_path):
+async def test_doctor_command_reports_a_conflict(tmp_path):
     file = tmp_path / "gateway.yaml"
     raw = stream(chunk('<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'), DONE)
     async with serving(HELLO, raw) as upstream:
@@ -384,9 +384,9 @@ def able():
     }
 
 
-async def test_ollama_is_asked_by_its_own_api_and_its_verdicts_are_true():
+async def test_doctor_examines_ollama_by_its_native_api():
     async with ollama(*able().values()) as server:
-        (found,) = await asked(url=server.url, kind="ollama")
+        (found,) = await servers_found(url=server.url, kind="ollama")
         assert set(server.paths) == {"/api/chat"}
     (one,) = found.models
     assert one.model == NAME and (one.findings.format, one.findings.known.window) == ("native", 4096)
@@ -405,9 +405,9 @@ async def test_ollama_is_asked_by_its_own_api_and_its_verdicts_are_true():
     assert one.verdicts["responses"].words.startswith("has none")
 
 
-async def test_an_ollama_whose_model_has_no_tools_says_so():
+async def test_doctor_reports_an_ollama_model_without_tools():
     async with ollama(Turn([says("4 + 3 = 7.")]), able=("completion",)) as server:
-        (found,) = await asked(url=server.url, kind="ollama")
+        (found,) = await servers_found(url=server.url, kind="ollama")
     verdict = found.models[0].verdicts["tools"]
     assert verdict.words == f"refused: registry.ollama.ai/library/{NAME} does not support tools"
     assert verdict.advice == "a model that `ollama show` lists with `tools`"

@@ -1,4 +1,4 @@
-"""The doctor at real servers: llama.cpp with a real model, in the ways in which it is started."""
+"""Test the doctor with llama.cpp and a real model, started with several options."""
 
 import io
 from collections.abc import Mapping
@@ -96,12 +96,12 @@ def examined(url, way):
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("way", [PARSED, NO_JINJA], ids=["parsed", "no jinja"])
-def test_the_verdicts_on_a_llama_cpp_are_true(way):
+def test_doctor_verdicts_on_llama_cpp_are_true(way):
     with demo.start("--threads", "1", *way.options, out=io.StringIO()) as url:
         assert examined(url, way)
 
 
-def answered(config):
+def content_and_thought(config):
     """The content and the thought of an answer through a gateway."""
     with served(config) as url, OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
         message = client.chat.completions.create(**TURNS["think"].body()).choices[0].message
@@ -109,7 +109,7 @@ def answered(config):
 
 
 @pytest.mark.timeout(300)
-def test_what_was_found_makes_the_gateway_read_what_it_would_not_know(tmp_path):
+def test_doctor_settings_make_the_gateway_parse_raw_output(tmp_path):
     """By its kind such a server is believed to parse."""
     before, _, _ = demo.TEMPLATE.read_text("utf-8").rpartition("{%- if add_generation_prompt -%}")
     template = tmp_path / "open.jinja"
@@ -119,6 +119,6 @@ def test_what_was_found_makes_the_gateway_read_what_it_would_not_know(tmp_path):
         unread = replace(server, models=(replace(server.models[0], findings=NOTHING),))
         without, found = (parse(merged("", [one]), "block", {}, names()) for one in (unread, server))
         think = TURNS["think"]
-        assert answered(without) == (f"{think.thought}\n</think>\n\n{think.content}", "")
-        assert answered(found) == (think.content, think.thought)
+        assert content_and_thought(without) == (f"{think.thought}\n</think>\n\n{think.content}", "")
+        assert content_and_thought(found) == (think.content, think.thought)
     assert (found.backends["llamacpp"].ignores, found.models[demo.MODEL].format) == (RAW.ignores, RAW.format)

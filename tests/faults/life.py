@@ -13,7 +13,7 @@ from msgspec import Struct
 from faults.matrix import Cell, left, level, now, site_of, sound
 from faults.rows import HEL, REST
 from faults.upstream import Backend
-from faults.ways import HTTP, Answers, Background, Fails, Outcome, Socket, heard
+from faults.ways import HTTP, Answers, Background, Fails, Outcome, Socket, post
 from support.app import Site
 from support.gateway_process import process
 from support.upstream import END, HANG, HELLO, SOON
@@ -97,7 +97,7 @@ async def _begun(site, script):
         if "Hel" in piece:
             told.append(piece)
 
-    asked = {way: asyncio.create_task(heard(way, site.client, way.body(), hears)) for way in HTTP}
+    asked = {way: asyncio.create_task(post(way, site.client, way.body(), hears)) for way in HTTP}
     streams = sum(way.streamed for way in HTTP)
     async with asyncio.timeout(10):
         while len(site.upstream.posts) < wanted or len(told) < streams:  # noqa: ASYNC110 (nothing tells)

@@ -100,7 +100,7 @@ async def cells(row):
 
 async def cell(row, way, site, service):
     """The second one: after the first there is a session, or none."""
-    run = row.run or answered
+    run = row.run or answer_cell
     await run(row, way, site, service)
     gc.collect()
     before = await level()
@@ -123,7 +123,7 @@ def of_a_request(before):
     return [name for name in here() - before if name.startswith(OF_A_REQUEST)]
 
 
-async def answered(row, way, site, _):
+async def answer_cell(row, way, site, _):
     await site.upstream.says(*[row.kind.calls()] * row.calls, HELLO)
     got, wanted = await way.ask(site, row.input), row.wanted(way)
     messages = site.upstream.posts[-1].json["messages"]

@@ -81,7 +81,7 @@ class Chat:
 
     async def ask(self, site, text="Hello"):
         """The Outcome; what is no proper answer is an AssertionError."""
-        return await heard(self, site.client, self.body(text))
+        return await post(self, site.client, self.body(text))
 
     def whole(self, body):
         message = body["choices"][0]["message"]
@@ -93,9 +93,9 @@ class Chat:
         errors = [frame["error"] for frame in frames if "error" in frame]
         assert (frames[-1] == "[DONE]") == (not errors), "it ends in [DONE] unless it failed"
         assert not errors or (len(errors) == 1 and "error" in frames[-1]), "the error comes last, and once"
-        return self.told(text), errors[0]["code"] if errors else None
+        return self.text_of(text), errors[0]["code"] if errors else None
 
-    def told(self, text):
+    def text_of(self, text):
         """The content, of a stream that may have broken off."""
         deltas = [
             choice["delta"]
@@ -126,7 +126,7 @@ class Responses:
         return {"model": "m", "input": text, "tools": self.tools}
 
     async def ask(self, site, text="Hello"):
-        return await heard(self, site.client, self.body(text))
+        return await post(self, site.client, self.body(text))
 
     def whole(self, body):
         assert body["status"] == "completed"
@@ -136,9 +136,9 @@ class Responses:
         checked(text.encode())
         assert text.endswith(DONE)
         errors = [event["code"] for event in events(text) if event["type"] == "error"]
-        return self.told(text), errors[0] if errors else None
+        return self.text_of(text), errors[0] if errors else None
 
-    def told(self, text):
+    def text_of(self, text):
         return "".join(event["delta"] for event in events(text[: text.rfind("\n\n") + 2]) if "delta" in event)
 
 
@@ -177,7 +177,7 @@ def item_text(item):
     return "".join(part["text"] for part in parts) + item.get("arguments", "")
 
 
-async def heard(way, client, body, hears=lambda _: None):
+async def post(way, client, body, hears=lambda _: None):
     """POST it, and read to the end, however the body ends; hears: is told of each piece."""
     pieces, headers = [], {"content-type": "application/json"}
     try:
@@ -186,7 +186,7 @@ async def heard(way, client, body, hears=lambda _: None):
                 pieces.append(piece)
                 hears(piece)
     except (httpx.RemoteProtocolError, httpx.ReadError):
-        return Outcome(0, said=way.told("".join(pieces)), ended=False)
+        return Outcome(0, said=way.text_of("".join(pieces)), ended=False)
     return outcome(way, answer, "".join(pieces))
 
 

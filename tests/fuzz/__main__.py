@@ -31,7 +31,7 @@ def main():
     limits = f"-runs={said.runs}" if said.runs else f"-max_total_time={said.seconds}", f"-seed={said.seed}"
     say(_ROW.format("target", "inputs", "inputs/s", "edges", "MB", "result"))
     with ThreadPoolExecutor(said.jobs) as pool:
-        results = [told(result) for result in pool.map(lambda name: run(name, *limits, found=said.found), names)]
+        results = [report(result) for result in pool.map(lambda name: run(name, *limits, found=said.found), names)]
     say(_ROW.format("all", f"{sum(result.inputs for result in results):,}", "", "", "", ""))
     failed = [result for result in results if result.failure]
     for result in failed:
@@ -42,7 +42,7 @@ def main():
     sys.exit(bool(failed))
 
 
-def told(result):
+def report(result):
     outcome = "FAIL" if result.failure else "ok"
     say(_ROW.format(result.target, f"{result.inputs:,}", f"{result.speed:,}", result.edges, result.megabytes, outcome))
     return result

@@ -1,4 +1,4 @@
-"""What the bench makes of what it measured: powers, verdicts, tables, the document; and who is compared."""
+"""Test the evaluation of the bench: growth, targets, tables, the plot and peers."""
 
 import subprocess
 from types import SimpleNamespace
@@ -29,18 +29,18 @@ SIZES = (10, 100, 1000)
         ("flat", (5, 10, 10), 0.15, 0, "ok"),
     ],
 )
-def test_growth_is_a_power_and_the_last_step_counts(may, costs, power, last, verdict):
+def test_bench_growth_is_a_power_and_counts_the_last_step(may, costs, power, last, verdict):
     growth = Growth("it", "µs", SIZES, costs, may)
     assert growth.power == pytest.approx(power, abs=0.01) and growth.powers[-1] == pytest.approx(last)
     assert growth.verdict == verdict
 
 
-def test_a_growth_is_a_row_of_the_document():
+def test_bench_growth_is_a_row_of_the_document():
     row = growths_as_markdown([Growth("it", "µs", SIZES, (5, 5, 5))]).splitlines()[2]
     assert row == "| it | µs | 10: 5.00, 100: 5.00, 1,000: 5.00 | 0.00 | 0.00 | flat | ok |"
 
 
-def test_the_document_keeps_what_is_outside_the_marks():
+def test_bench_document_keeps_text_outside_the_marks():
     document = "before\n<!-- it -->\nold\n<!-- end of it -->\nafter\n"
     assert replaced(document, "it", "new") == "before\n<!-- it -->\nnew\n<!-- end of it -->\nafter\n"
     assert replaced(replaced(document, "it", "new"), "it", "old") == document
@@ -66,7 +66,7 @@ def race(**more):
     return SimpleNamespace(rows=rows, units=units, versions=versions, notes=["nginx could not be installed"], **more)
 
 
-def test_each_is_held_to_what_is_wanted_of_it():
+def test_bench_outcome_compares_each_row_with_its_target():
     said = {line.name: (line.values.get(GATEWAY_NAME), line.wanted, line.verdict) for line in outcome(race()).lines}
     assert said == {
         CPU: (100, "≤ 1.35 × smg", "ok: 1.25 ×"),
@@ -80,7 +80,7 @@ def test_each_is_held_to_what_is_wanted_of_it():
     }
 
 
-def test_the_table_has_a_column_for_each_and_says_who_is_missing():
+def test_bench_table_has_a_column_for_each_peer_and_names_missing_ones():
     found = outcome(race())
     assert found.columns == [GATEWAY_NAME, SMG, "direct"]
     head, rule, *rows = markdown(found).splitlines()[2:]
@@ -89,7 +89,7 @@ def test_the_table_has_a_column_for_each_and_says_who_is_missing():
     assert rows[-1] == "- nginx could not be installed" and "nginx could not be installed" in text(found)
 
 
-def test_the_picture_has_a_dot_for_each_value_and_is_readable_in_the_dark():
+def test_bench_plot_has_a_dot_for_each_value_and_a_dark_mode():
     picture = svg(outcome(race()))
     dots = [one for one in ElementTree.fromstring(picture).iter() if one.tag.endswith("circle")]
     assert len(dots) == 2 + 2 + 2 + 1 + 1, "the legend, and what the rows have"
@@ -97,7 +97,7 @@ def test_the_picture_has_a_dot_for_each_value_and_is_readable_in_the_dark():
 
 
 @pytest.mark.parametrize("quick", [False, True])
-def test_whatever_is_wanted_is_measured(quick):
+def test_bench_measures_every_target(quick):
     titles = {f"{heat.scenario.name}: {row.name}" for heat in heats(quick) for row in heat.scenario.rows}
     titles |= {ADDED, START, IDLE, TWO}
     assert WANTS.keys() <= titles and LATENCY in titles
@@ -105,7 +105,7 @@ def test_whatever_is_wanted_is_measured(quick):
 
 
 @pytest.mark.parametrize("name", [peer.name for peer in PEERS])
-def test_each_takes_part_in_something_and_can_be_started(name):
+def test_bench_peer_takes_part_and_can_be_started(name):
     (peer,) = (peer for peer in PEERS if peer.name == name)
     assert any(peer.can & heat.needs for heat in heats(False))
     words = {"python": "p", "port": 1, "spare": 2, "mock": 3, "store": "s", "config": "c", "folder": "f"}
@@ -113,14 +113,14 @@ def test_each_takes_part_in_something_and_can_be_started(name):
         assert "{{" not in said.format(**words)
 
 
-def test_a_slow_one_is_asked_less_but_never_for_fewer_than_its_streams():
+def test_bench_peer_that_is_slow_gets_one_request_per_stream_at_least():
     peer = Peer("it", "1", Program(""), headers=(("host", "h:{mock}"),), slow=10)
     assert peer.asks(Traffic("m", "", 4, 100), 7).requests == 10
     asked = peer.asks(Traffic("m", "", 16, 100), 7)
     assert asked.requests == 16 and asked.headers == (("host", "h:7"),)
 
 
-def test_it_is_installed_once_and_again_when_that_changes(tmp_path):
+def test_bench_peer_is_installed_once_and_again_after_a_change(tmp_path):
     def run(*commands):
         return prepare(Peer("it", "1.0", Program("it"), commands), tmp_path)
 

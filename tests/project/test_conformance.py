@@ -1,4 +1,4 @@
-"""docs/conformance.md is what its results say, and these are of what there is now."""
+"""Check docs/conformance.md against its stored results, and those against the present code."""
 
 import json
 import os
@@ -13,17 +13,17 @@ from wire.cases import CASES
 RESULTS = page.read()
 
 
-def test_the_page_is_its_results():
+def test_conformance_page_equals_its_results():
     assert page.FILE.read_text("utf-8") == page.page(RESULTS), "make conformance ARGS=recordings"
 
 
-def test_the_recordings_still_come_to_the_same():
+def test_conformance_recordings_give_the_same_results():
     now = recordings()["servers"]
     assert RESULTS["recordings"]["servers"] == now, "make conformance ARGS=recordings"
     assert all(right == all for server in now.values() for right, all in server["told"].values())
 
 
-def test_the_wire_has_the_servers_and_cases_that_there_are(tmp_path):
+def test_conformance_wire_results_cover_all_backends_and_cases(tmp_path):
     file = tmp_path / "outcomes.json"
     collect = [
         *PYTEST,
@@ -61,11 +61,11 @@ def without_outcomes(servers):
         ),
     ],
 )
-def test_a_cell_says_what_becomes_of_all_cases(outcomes, cell):
+def test_conformance_cell_counts_the_outcomes(outcomes, cell):
     assert page.cell(outcomes) == cell
 
 
-def test_what_is_told_is_said_once_by_its_code():
+def test_conformance_details_name_each_code_once():
     features = {
         "Text": {"a_text": "holds: dropped:b, estimated:usage", "a_word": "listed: dropped:a", "one_more": "left"},
         "Ranks": {"texts_have_ranks": "refused: no endpoint: none", "a_rank": "holds: dropped:b"},
@@ -78,7 +78,7 @@ def test_what_is_told_is_said_once_by_its_code():
     ]
 
 
-def test_what_fails_is_told():
+def test_conformance_failures_are_listed():
     live = {"servers": {"vllm": {"features": {"Text": {"a_text": "holds", "a_word": "fails"}}}}}
     results = {
         "wire": {"servers": {}},
@@ -93,7 +93,7 @@ def test_what_fails_is_told():
     ]
 
 
-def test_lines_of_clients_are_told_from_what_stands_around_them():
+def test_conformance_client_lines_are_recognized():
     lines = [
         "ok   sdk 1 · native · whole · think",
         "FAIL sdk 1 · native · loop",

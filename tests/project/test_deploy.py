@@ -1,6 +1,6 @@
-"""The image, compose files and manifests: sound by their schemas, hardened, and fit for what the gateway really does.
+"""Check the container image, compose files and manifests: schemas, hardening and agreement with the gateway.
 
-Nothing of it is started here, and no network is asked.
+The tests start no container and use no network.
 """
 
 import json
@@ -58,7 +58,7 @@ def instructions(stage):
     return [tuple(line.split(" ", 1)) for line in stages[stage] if line]
 
 
-def test_the_image_runs_the_gateway_as_a_number_and_without_a_shell():
+def test_container_image_runs_as_a_number_and_without_a_shell():
     last = instructions(-1)
     said = dict(last)
     names = [name for name, _ in last]
@@ -70,26 +70,26 @@ def test_the_image_runs_the_gateway_as_a_number_and_without_a_shell():
     assert said["EXPOSE"] == HERE[0].rpartition(":")[2]
 
 
-def test_the_health_check_is_a_command_of_the_gateway():
+def test_container_image_health_check_is_a_gateway_command():
     _, _, check = dict(instructions(-1))["HEALTHCHECK"].partition("CMD ")
     *module, command = json.loads(check)
     assert module == json.loads(dict(instructions(-1))["ENTRYPOINT"])
     assert command in [one.name or one.callback.__name__ for one in cli.app.registered_commands]
 
 
-def test_what_is_built_of_is_named_by_digest_and_can_be_another():
+def test_container_image_bases_are_pinned_and_replaceable():
     names = re.findall(r"^FROM \$\{(\w+)\}", text_of("Dockerfile"), re.M)
     pinned = re.findall(r"^ARG (\w+)=\S+@sha256:[0-9a-f]{64}$", text_of("Dockerfile"), re.M)
     assert names == pinned == ["BUILD", "BASE"]
 
 
-def test_what_is_copied_is_not_ignored():
+def test_container_image_copies_exactly_the_files_not_ignored():
     kept = {line[1:] for line in text_of(".dockerignore").splitlines() if line.startswith("!")}
     copied = {rest.split()[0] for name, rest in instructions(0) if name == "COPY"}
     assert kept == copied and all((ROOT / path).exists() for path in kept)
 
 
-def test_the_lock_has_all_that_is_needed_by_hash_and_names_no_index():
+def test_lock_file_has_all_dependencies_by_hash_and_no_index():
     text = text_of("deploy/requirements.lock")
     entries = re.split(r"^(?=[a-z])", text, flags=re.M)[1:]
     assert entries and all(re.search(r" \\\n    --hash=sha256:[0-9a-f]{64}", entry) for entry in entries)
@@ -105,14 +105,14 @@ def test_the_lock_has_all_that_is_needed_by_hash_and_names_no_index():
 
 
 @pytest.mark.parametrize("path", COMPOSE)
-def test_compose_files_are_sound(path):
+def test_compose_files_are_valid(path):
     text = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text_of(path)).replace("host-gateway", "172.17.0.1")  # an address to it
     PyCompose.from_yaml(text)
     with pytest.raises(ValueError, match="servicess"):
         PyCompose.from_yaml(f"{text}\nservicess: {{}}\n")
 
 
-def test_there_is_a_profile_for_each_neighbour():
+def test_compose_file_has_a_profile_for_each_neighbor():
     (file,) = documents(text_of("docker-compose.yml"))
     profiles = {name: one.get("profiles") for name, one in file["services"].items()}
     assert profiles == {
@@ -122,7 +122,7 @@ def test_there_is_a_profile_for_each_neighbour():
 
 
 @pytest.mark.parametrize("path", COMPOSE)
-def test_the_gateway_can_write_to_its_volume_only_and_has_the_time_to_drain(path):
+def test_compose_gateway_writes_only_its_volume_and_has_time_to_drain(path):
     (file,) = documents(text_of(path))
     gateway = file["services"]["gateway"]
     assert gateway["read_only"] and gateway["cap_drop"] == ["ALL"]
@@ -132,7 +132,7 @@ def test_the_gateway_can_write_to_its_volume_only_and_has_the_time_to_drain(path
 
 
 @pytest.mark.parametrize("path", COMPOSE)
-def test_what_is_published_is_for_this_machine(path):
+def test_compose_ports_are_published_on_loopback(path):
     (file,) = documents(text_of(path))
     ports = [port for one in file["services"].values() for port in one.get("ports", ())]
     assert ports and all(port.startswith("127.0.0.1:") for port in ports)
@@ -147,7 +147,7 @@ def test_what_is_published_is_for_this_machine(path):
         ("deploy/compose/sidecar.yml", "config/compose-sidecar.yaml"),
     ],
 )
-def test_configurations_are_sound_and_their_secrets_and_servers_are_there(path, config):
+def test_compose_configurations_have_their_secrets_and_backends(path, config):
     (file,) = documents(text_of(path))
     settings, named = config_of(text_of(config))
     mine = file["services"]["gateway"]
@@ -168,7 +168,7 @@ def named(expr):
     return names
 
 
-def test_what_watches_it_names_metrics_that_there_are():
+def test_dashboard_names_existing_metrics():
     (scrape,) = documents(text_of("deploy/compose/prometheus.yml"))[0]["scrape_configs"]
     assert scrape["static_configs"] == [{"targets": ["gateway:8900"]}]
     board = json.loads(text_of("deploy/compose/grafana/gateway.json"))
@@ -178,7 +178,7 @@ def test_what_watches_it_names_metrics_that_there_are():
     assert {panel["datasource"]["uid"] for panel in board["panels"]} == {sources["datasources"][0]["uid"]}
 
 
-def test_alerts_are_about_metrics_that_there_are_and_say_what_they_mean():
+def test_alerts_name_existing_metrics_and_explain_themselves():
     (rules,) = (group["rules"] for group in documents(text_of(ALERTS))[0]["groups"])
     assert len({rule["alert"] for rule in rules}) == len(rules)
     for rule in rules:
@@ -186,7 +186,7 @@ def test_alerts_are_about_metrics_that_there_are_and_say_what_they_mean():
         assert rule["annotations"].keys() == {"summary", "description"} and rule["labels"]["severity"] and rule["for"]
 
 
-def test_prometheus_has_the_files_that_it_reads():
+def test_prometheus_has_its_files_mounted():
     (file,) = documents(text_of("docker-compose.yml"))
     mounted = dict(volume.split(":")[:2] for volume in file["services"]["prometheus"]["volumes"])
     (config,) = documents(text_of("deploy/compose/prometheus.yml"))
@@ -216,7 +216,7 @@ def of_kind(manifests, kind, name="gateway"):
     return found
 
 
-def test_manifests_are_sound(manifests):
+def test_kubernetes_manifests_are_valid(manifests):
     unknown = []
     for one in manifests:
         try:
@@ -226,13 +226,13 @@ def test_manifests_are_sound(manifests):
     assert unknown == ["ServiceMonitor"], "which is the operator's own"
 
 
-def test_a_manifest_that_is_not_is_found():
+def test_kubernetes_validation_finds_a_wrong_manifest():
     wrong = {**of_kind(made("base"), "Deployment"), "spec": {"replica": 2}}
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(wrong, KUBERNETES, strict=True)
 
 
-def test_every_container_is_confined(manifests):
+def test_kubernetes_containers_are_confined(manifests):
     for one in manifests:
         if one["kind"] in ("Deployment", "StatefulSet"):
             pod = one["spec"]["template"]["spec"]
@@ -247,7 +247,7 @@ def test_every_container_is_confined(manifests):
                 assert "memory" in container["resources"]["limits"] and container["resources"]["requests"]
 
 
-def test_the_pod_runs_the_image_as_it_is_made(manifests):
+def test_kubernetes_pod_runs_the_image_as_built(manifests):
     pod = of_kind(manifests, "Deployment")["spec"]["template"]["spec"]
     gateway = next(one for one in pod["containers"] if one["name"] == "gateway")
     assert {pod["securityContext"][key] for key in ("runAsUser", "runAsGroup", "fsGroup")} == {USER}
@@ -258,7 +258,7 @@ def test_the_pod_runs_the_image_as_it_is_made(manifests):
     assert env["GATEWAY_CONFIG"] == f"{config['mountPath']}/gateway.yaml"
 
 
-def test_its_configuration_is_sound_and_its_secrets_are_mounted(manifests):
+def test_kubernetes_configuration_is_valid_and_its_secrets_are_mounted(manifests):
     settings, named = config_of(of_kind(manifests, "ConfigMap")["data"]["gateway.yaml"])
     told = text_of("deploy/kubernetes/base/kustomization.yaml")
     assert {re.fullmatch(r"/run/secrets/gateway/(\w+)", path)[1] for path in named} <= set(
@@ -270,7 +270,7 @@ def test_its_configuration_is_sound_and_its_secrets_are_mounted(manifests):
     assert monitor == {"name": "gateway", "key": "metrics_key"} and admin == "prometheus"
 
 
-def test_it_has_the_time_to_drain(manifests):
+def test_kubernetes_pod_has_time_to_drain(manifests):
     settings, _ = config_of(of_kind(manifests, "ConfigMap")["data"]["gateway.yaml"])
     pod = of_kind(manifests, "Deployment")["spec"]["template"]["spec"]
     before = {one["name"]: one["lifecycle"]["preStop"]["sleep"]["seconds"] for one in pod["containers"]}
@@ -279,7 +279,7 @@ def test_it_has_the_time_to_drain(manifests):
     assert ended < before.get("vllm", ended + 1) < pod["terminationGracePeriodSeconds"]
 
 
-def test_probes_ask_what_there_is(manifests):
+def test_kubernetes_probes_use_existing_paths(manifests):
     pod = of_kind(manifests, "Deployment")["spec"]["template"]["spec"]
     gateway = next(one for one in pod["containers"] if one["name"] == "gateway")
     asked = {name: gateway[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")}
@@ -287,7 +287,7 @@ def test_probes_ask_what_there_is(manifests):
     assert gateway["readinessProbe"]["timeoutSeconds"] > 1, "which its backends have"
 
 
-def test_everything_selects_the_gateway(manifests):
+def test_kubernetes_selectors_match_the_gateway(manifests):
     mine = {"app.kubernetes.io/name": "gateway"}
     deployment = of_kind(manifests, "Deployment")["spec"]
     assert deployment["selector"]["matchLabels"] == deployment["template"]["metadata"]["labels"] == mine
@@ -300,7 +300,7 @@ def test_everything_selects_the_gateway(manifests):
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
-def test_several_share_a_store_and_one_alone_is_not_many(overlay):
+def test_kubernetes_replicas_share_a_store(overlay):
     manifests = made(overlay)
     replicas = of_kind(manifests, "Deployment")["spec"]["replicas"]
     settings, named = config_of(of_kind(manifests, "ConfigMap")["data"]["gateway.yaml"])
@@ -310,7 +310,7 @@ def test_several_share_a_store_and_one_alone_is_not_many(overlay):
     assert shared or settings.store.url.get_secret_value() == "sqlite:////data/gateway.db"
 
 
-def test_it_grows_with_its_streams_and_else_with_its_work():
+def test_kubernetes_autoscaler_follows_streams_and_cpu():
     scaler = of_kind(made("base"), "HorizontalPodAutoscaler")["spec"]
     by_streams, by_work = scaler["metrics"]
     assert by_streams["pods"]["metric"]["name"] in LABELS and by_work["resource"]["name"] == "cpu"

@@ -1,4 +1,4 @@
-"""Every row of the fault matrix, and the page that it becomes."""
+"""Test each row of the fault matrix and the page that shows it."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ def unlogged():
 
 @pytest.mark.usefixtures("unlogged")
 @pytest.mark.parametrize(("cells", "row"), CASES)
-def test_a_fault_has_the_outcome_that_it_should_and_leaves_nothing_behind(cells, row):
+def test_fault_row_has_its_outcome_and_leaves_nothing_behind(cells, row):
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         found = runner.run(cells(row))
     assert not {name: str(cell) for name, cell in found.items() if cell.wrong}
@@ -60,7 +60,7 @@ def makes_a_cycle(scope, kept):
         (makes_a_cycle, "1 starlette.requests.Request became 3, until they are collected"),
     ],
 )
-async def test_a_cell_fails_where_something_stays_in_memory(leak, found):
+async def test_fault_cell_fails_if_memory_leaks(leak, found):
     async with matrix.site_of({}) as site:
         way, row = ways.Chat(streamed=True), rows.NO_ANSWER[2]
         assert (await matrix.cell(row, way, site)).wrong == ()
@@ -69,7 +69,7 @@ async def test_a_cell_fails_where_something_stays_in_memory(leak, found):
         assert [one for one in (await matrix.cell(row, way, site)).wrong if re.fullmatch(found, one)]
 
 
-def test_the_page_has_every_row_and_nothing_that_is_wrong():
+def test_fault_page_has_every_row_and_no_failure():
     text = page.FILE.read_text("utf-8")
     assert text.startswith(page.HEAD), "make faults"
     assert re.findall(r"^\| ([^|]+) \|", text, re.MULTILINE) == page.names(), "make faults"

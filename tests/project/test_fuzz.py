@@ -1,4 +1,4 @@
-"""All that reads bytes from outside, given any bytes: for a moment here, for as long as one likes by `make fuzz`."""
+"""Fuzz each reader of external bytes for a moment; `make fuzz` runs longer."""
 
 import json
 import subprocess
@@ -92,7 +92,7 @@ def look(target, examples=200, **more):
 
 @pytest.mark.parametrize("name", NAMES)
 @untraced
-def test_what_each_target_begins_with_passes(name):
+def test_fuzz_seeds_pass(name):
     target = find(name)
     for seed in target.seeds():
         target.check(seed)
@@ -100,18 +100,18 @@ def test_what_each_target_begins_with_passes(name):
 
 @pytest.mark.parametrize("name", NAMES)
 @untraced
-def test_hypothesis_finds_nothing(name):
+def test_fuzz_with_hypothesis_finds_nothing(name):
     look(find(name), examples(EXAMPLES.get(name, 200)))
 
 
 @pytest.mark.parametrize(("name", "data"), [(name, data) for name, found in FOUND.items() for data in found])
-def test_what_was_found_once_passes(name, data):
+def test_fuzz_findings_of_the_past_pass(name, data):
     find(name).check(data)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @untraced
-def test_what_is_as_long_as_can_be_passes(name):
+def test_fuzz_inputs_of_maximum_size_pass(name):
     target = find(name)
     first, *_, last = filter(None, (Input.of(seed).content and seed for seed in target.seeds()))
     for seed in (first, last):
@@ -119,12 +119,12 @@ def test_what_is_as_long_as_can_be_passes(name):
         target.check(begun(content * (MOST // len(content)), *Input.of(seed).choices, sizes=(255, 255)))
 
 
-def test_hypothesis_finds_a_planted_fault():
+def test_fuzz_with_hypothesis_finds_a_planted_fault():
     with pytest.raises(AssertionError):
         look(find(PLANTED), 2000, phases=[Phase.generate])
 
 
-def test_several_targets_are_one_whose_inputs_begin_with_a_choice():
+def test_fuzz_targets_can_be_combined():
     both = find(f"{NAMES[0]},{PLANTED}")
     bad = begun(b"data: a\n\ndata: b\n\n", 0, 1, sizes=(7, 0))
     both.check(b"")
@@ -134,7 +134,7 @@ def test_several_targets_are_one_whose_inputs_begin_with_a_choice():
     assert {seed[0] for seed in both.seeds()} == {0, 1} and "data: " in both.words()
 
 
-def test_a_mutation_changes_values_and_leaves_it_json():
+def test_fuzz_mutation_changes_values_and_keeps_json():
     head, value, tail = b"\0\0\0\0\0\0data: ", b'{"a": [1, {"b": "c"}], "d": null}', b"\n\ndata: [DONE]\n\n"
     changed = {mutated(head + value + tail, Random(seed)) for seed in range(100)}
     assert len(changed) > 30
@@ -144,19 +144,19 @@ def test_a_mutation_changes_values_and_leaves_it_json():
 
 
 @pytest.mark.parametrize("data", [b"", b"\0\0\0\0\0\0nothing", b"{not json}", b'{"a": "\xff"}', b"[]", b"{}"])
-def test_what_has_no_values_stays_as_it_is(data):
+def test_fuzz_mutation_keeps_inputs_without_values(data):
     assert mutated(data, Random(1)) == data
 
 
 if find_spec("atheris"):  # it has wheels for Linux on x86-64; elsewhere hypothesis looks alone
     from fuzz.run import environment, run
 
-    def test_atheris_finds_nothing(tmp_path):
+    def test_fuzz_with_atheris_finds_nothing(tmp_path):
         result = run(",".join(NAMES), "-runs=12000", "-seed=1", found=tmp_path)
         assert not result.failure, f"{result.failure} {result.file and result.file.read_bytes()!r}"
         assert result.inputs >= 12000 and result.edges > 1000
 
-    def test_atheris_finds_a_planted_fault(tmp_path):
+    def test_fuzz_with_atheris_finds_a_planted_fault(tmp_path):
         arguments = (PLANTED, "--runs", "300000", "--seed", "1", "--found", str(tmp_path))
         ran = subprocess.run(
             [sys.executable, "-m", "fuzz", *arguments], check=False, capture_output=True, text=True, env=environment()

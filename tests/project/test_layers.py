@@ -1,4 +1,4 @@
-"""The import rule, as a test: pure code stays pure, imports go upwards, and siblings stay strangers."""
+"""Check the import rules: pure code stays pure, and imports go upwards only."""
 
 import ast
 from pathlib import Path
@@ -47,11 +47,11 @@ def modules():
     return [path for path in ROOT.rglob("*.py") if layer_of(path) != "__init__"]
 
 
-def test_every_module_has_a_row():
+def test_layer_exists_for_every_module():
     assert {layer_of(path) for path in modules()} == {layer for row in ROWS for layer in row}
 
 
-def test_imports_go_upwards_and_siblings_are_strangers():
+def test_layer_imports_only_layers_of_earlier_rows():
     rank = {layer: i for i, row in enumerate(ROWS) for layer in row}
     for path in modules():
         layer = layer_of(path)
@@ -62,7 +62,7 @@ def test_imports_go_upwards_and_siblings_are_strangers():
                 assert rank[other] < rank[layer], f"{path}: {layer} may not import {other}"
 
 
-def test_pure_code_does_no_input_or_output():
+def test_layer_that_is_pure_does_no_io():
     for path in modules():
         if layer_of(path) not in EDGE:
             assert not IMPURE & {name.partition(".")[0] for name in imports(path)}, path

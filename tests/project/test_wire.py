@@ -1,7 +1,6 @@
-"""The cases of wire/ on servers that any machine can run: a real llama.cpp in some ways, and an Ollama before one.
+"""Run the cases of wire/ on local backends: llama.cpp in several configurations, and Ollama.
 
-Each case meets two of the servers, and each server a third of the cases; all meet all where what comes of them is noted
-(`make conformance ARGS=wire`), or with WIRE=all in the environment.
+Each case runs on two of the backends. All cases run on all backends for `make conformance ARGS=wire` and with WIRE=all.
 """
 
 import io
@@ -134,5 +133,5 @@ def gate(request):
         yield gate
 
 
-def test_it_means_the_same(gate, case):
+def test_wire_case_holds_on_a_backend(gate, case):
     case.check(gate)

@@ -1,4 +1,4 @@
-"""Which requests are written down, with what, and where it goes."""
+"""Test which requests the gateway records, with which content, and where."""
 
 import asyncio
 import gc
@@ -42,7 +42,7 @@ def one(entries, kind):
     return found
 
 
-def warned(caplog):
+def warnings_of(caplog):
     return [line.message for line in caplog.records if line.name == "gateway" and line.levelno >= logging.WARNING]
 
 
@@ -50,7 +50,7 @@ def warned(caplog):
 
 
 @pytest.mark.parametrize("ask", ["chat", "respond"])
-async def test_a_stream_is_written_down_from_the_question_to_the_end(tmp_path, ask):
+async def test_recording_holds_a_stream_from_request_to_end(tmp_path, ask):
     async with gateway(THOUGHT, model={"format": "hermes_json"}, **recording(tmp_path)) as site:
         answer = await getattr(site, ask)(stream=True, headers={"x-request-id": "req/1", "authorization": "Bearer k"})
     (found,) = recordings(tmp_path)
@@ -76,7 +76,7 @@ async def test_a_stream_is_written_down_from_the_question_to_the_end(tmp_path, a
     assert over.line["model"] == "m" and over.line["output_tokens"] == 2
 
 
-async def test_the_end_for_a_client_that_has_left_is_nothing_that_was_written(tmp_path):
+async def test_recording_omits_an_end_that_the_client_did_not_get(tmp_path):
     async with listening([head(), chunk("Hi"), HANG], **recording(tmp_path)) as site:
         body = {"model": "m", "messages": HELLO_MESSAGES, "stream": True}
         async with site.client.stream("POST", "/v1/chat/completions", json=body) as answer:
@@ -87,7 +87,7 @@ async def test_the_end_for_a_client_that_has_left_is_nothing_that_was_written(tm
     assert all(entry.data for entry in found.entries if isinstance(entry, Wrote))
 
 
-async def test_what_the_client_was_sent_names_what_it_came_of(tmp_path):
+async def test_recording_links_each_write_to_the_read_before_it(tmp_path):
     gate = asyncio.Event()
     script = [head(), chunk("Hi"), gate, chunk(" there"), chunk(finish="stop"), *stream()[1:]]
     sections = recording(tmp_path) | {"stream": {"keepalive_seconds": 0.01}}
@@ -106,7 +106,7 @@ async def test_what_the_client_was_sent_names_what_it_came_of(tmp_path):
             assert isinstance(found.entries[came_of(found.entries, n)], Read | Ended) and came_of(found.entries, n) < n
 
 
-async def test_a_refusal_and_another_attempt_are_written_down_with_what_they_said(tmp_path):
+async def test_recording_holds_refusals_and_retries(tmp_path):
     no = whole({"error": {"message": f"no room for {KEY}"}}, 503, retry_after="0")
     async with gateway(no, HELLO, **recording(tmp_path)) as site:
         assert (await site.chat()).status_code == 200
@@ -119,7 +119,7 @@ async def test_a_refusal_and_another_attempt_are_written_down_with_what_they_sai
     assert [entry.call for entry in found.entries if isinstance(entry, Put)] == [1, 2]
 
 
-async def test_the_choices_that_are_a_call_each_are_told_apart(tmp_path):
+async def test_recording_numbers_the_upstream_calls_of_a_fan_out(tmp_path):
     async with gateway(HELLO, backend={"ignores": ["n"]}, **recording(tmp_path)) as site:
         assert len((await site.chat(n=2)).json()["choices"]) == 2
     (found,) = recordings(tmp_path)
@@ -134,7 +134,7 @@ async def test_the_choices_that_are_a_call_each_are_told_apart(tmp_path):
         ("auto", "/props", {"chat_template": "<|tool_calls|>"}, {"template": "<|tool_calls|>", "window": None, "abilities": None}),
     ],
 )  # fmt: skip
-async def test_what_a_server_has_told_of_a_model_is_part_of_it(tmp_path, format, path, said, found):
+async def test_recording_holds_learned_model_metadata(tmp_path, format, path, said, found):
     async with gateway(HELLO, backend={"kind": "llamacpp"}, model={"format": format}, **recording(tmp_path)) as site:
         site.upstream.shown[path] = whole(said)
         await site.chat()
@@ -142,7 +142,7 @@ async def test_what_a_server_has_told_of_a_model_is_part_of_it(tmp_path, format,
     assert {told["path"]: told["found"] for told in one(recorded.entries, Prepared).learned} == {path: found}
 
 
-async def test_what_the_tools_of_the_gateway_say_is_no_call_s(tmp_path):
+async def test_recording_keeps_gateway_tool_output_apart_from_upstream_calls(tmp_path):
     called = stream(chunk(tool_calls=call("toys__echo", '{"text": "a"}', id="c")), chunk(finish="tool_calls"))
     async with toys() as server, gateway(called, HELLO, tools=operators(server), **recording(tmp_path)) as site:
         await site.respond(tools=[{"type": "mcp", "server_label": "toys"}])
@@ -151,7 +151,7 @@ async def test_what_the_tools_of_the_gateway_say_is_no_call_s(tmp_path):
     assert [entry.call for entry in found.entries if isinstance(entry, Put)] == [1, 2]
 
 
-async def test_a_turn_of_a_websocket_is_written_down(tmp_path):
+async def test_recording_holds_a_websocket_response(tmp_path):
     async with listening(HELLO, **recording(tmp_path)) as site, connected(site) as socket:
         await socket.respond(store=False)
     (found,) = recordings(tmp_path)
@@ -160,7 +160,7 @@ async def test_a_turn_of_a_websocket_is_written_down(tmp_path):
     assert data.startswith(b"event: response.created\n") and data.endswith(b"data: [DONE]\n\n")
 
 
-async def test_contents_are_taken_out_unless_they_are_wanted(tmp_path):
+async def test_recording_is_redacted_unless_content_is_enabled(tmp_path):
     async with gateway(THOUGHT, **recording(tmp_path, content=False)) as site:
         await site.chat(stream=True)
     (file,) = tmp_path.iterdir()
@@ -169,7 +169,7 @@ async def test_contents_are_taken_out_unless_they_are_wanted(tmp_path):
     assert oct(file.stat().st_mode)[-3:] == "600"
 
 
-async def test_a_recording_that_is_too_long_says_so(tmp_path):
+async def test_recording_that_is_too_long_is_marked_as_cut(tmp_path):
     async with gateway(THOUGHT, **recording(tmp_path, exchange_bytes=1000)) as site:
         assert (await site.chat(stream=True)).content.endswith(b"data: [DONE]\n\n")
         assert (await site.chat()).status_code == 200
@@ -180,7 +180,7 @@ async def test_a_recording_that_is_too_long_says_so(tmp_path):
 # Which are written
 
 
-async def test_failures_alone(tmp_path):
+async def test_recording_mode_errors_keeps_only_failures(tmp_path):
     script = [head(), chunk("Hi"), CLOSE]
     async with gateway(HELLO, script, **recording(tmp_path, "errors")) as site:
         await site.chat()
@@ -191,7 +191,7 @@ async def test_failures_alone(tmp_path):
     assert kinds(unread.entries) == ["Asked", "Began", "Wrote", "Over"]
 
 
-async def test_those_that_ask_for_it(tmp_path):
+async def test_recording_mode_header_keeps_only_marked_requests(tmp_path):
     async with gateway(HELLO, **recording(tmp_path, "header")) as site:
         await site.chat()
         await site.chat(headers={"x-gateway-record": "1", "x-request-id": "this"})
@@ -199,14 +199,14 @@ async def test_those_that_ask_for_it(tmp_path):
 
 
 @pytest.mark.parametrize(("share", "number"), [(0, 0), (1, 3)])
-async def test_a_share_of_all(tmp_path, share, number):
+async def test_recording_mode_sample_keeps_a_share(tmp_path, share, number):
     async with gateway(HELLO, **recording(tmp_path, "sample", share=share)) as site:
         for _ in range(3):
             await site.chat()
     assert len(recordings(tmp_path)) == number
 
 
-async def test_none_if_it_is_off_or_no_question_to_a_model(tmp_path):
+async def test_recording_is_skipped_if_off_or_not_for_a_chat_model(tmp_path):
     async with gateway(HELLO, **recording(tmp_path, "off")) as site:
         await site.chat(headers={"x-gateway-record": "1"})
         assert not site.app.state.telemetry.recorder.recent
@@ -216,7 +216,7 @@ async def test_none_if_it_is_off_or_no_question_to_a_model(tmp_path):
     assert not [*tmp_path.iterdir()]
 
 
-async def test_a_new_configuration_holds_from_the_next_request_on(tmp_path):
+async def test_recording_follows_a_new_configuration(tmp_path):
     async with gateway(HELLO, **recording(tmp_path, "off")) as site:
         known = site.app.state.telemetry
         again = create_app(settings(site.upstream.url, **recording(tmp_path)), telemetry=known)
@@ -230,7 +230,7 @@ async def test_a_new_configuration_holds_from_the_next_request_on(tmp_path):
 # Those of late
 
 
-async def test_one_can_be_followed_while_it_grows(tmp_path):
+async def test_recording_can_be_followed_while_it_grows(tmp_path):
     gate = asyncio.Event()
     script = [head(), chunk("Hi"), gate, chunk(finish="stop"), *stream()[1:]]
     async with listening(script, inspector={"enabled": True}) as site:
@@ -249,7 +249,7 @@ async def test_one_can_be_followed_while_it_grows(tmp_path):
         assert found.entries[: len(before)] == before
 
 
-async def test_no_more_are_kept_than_a_few_and_none_of_them_is_a_file(tmp_path):
+async def test_recording_inspector_keeps_32_without_files(tmp_path):
     async with gateway(HELLO, inspector={"enabled": True}, **recording(tmp_path, "off")) as site:
         for _ in range(40):
             await site.chat()
@@ -257,7 +257,7 @@ async def test_no_more_are_kept_than_a_few_and_none_of_them_is_a_file(tmp_path):
     assert not [*tmp_path.iterdir()]
 
 
-async def test_no_more_are_kept_than_take_some_room(monkeypatch):
+async def test_recording_inspector_keeps_a_limited_size(monkeypatch):
     monkeypatch.setattr(recorder, "_MOST_RECENT", 3000)
     async with gateway(HELLO, inspector={"enabled": True}) as site:
         for _ in range(9):
@@ -268,7 +268,7 @@ async def test_no_more_are_kept_than_take_some_room(monkeypatch):
 # Where they go
 
 
-async def test_the_oldest_go_when_there_are_too_many(tmp_path):
+async def test_recording_files_beyond_the_limit_are_deleted_oldest_first(tmp_path):
     (tmp_path / "of somebody else").write_text("a")
     async with gateway(HELLO, **recording(tmp_path, files=2)) as site:
         for name in ("a", "b", "c", "d"):
@@ -277,14 +277,14 @@ async def test_the_oldest_go_when_there_are_too_many(tmp_path):
     assert (tmp_path / "of somebody else").exists() and not [*tmp_path.glob("*.part")]
 
 
-async def test_a_folder_that_cannot_be_written_to_harms_nobody(tmp_path, caplog):
+async def test_recording_folder_that_is_not_writable_fails_no_request(tmp_path, caplog):
     (tmp_path / "file").touch()
     async with gateway(HELLO, **recording(tmp_path / "file")) as site:
         assert (await site.chat()).status_code == 200
     assert re.search("a recording could not be written: (File exists|Not a directory)", caplog.text)
 
 
-async def test_a_fault_of_ours_costs_that_recording_alone_and_the_log_tells_nothing_of_it(tmp_path, caplog):
+async def test_recording_error_loses_one_recording_and_logs_no_content(tmp_path, caplog):
     async with gateway(HELLO, **recording(tmp_path)) as site:
         known = site.app.state.telemetry.recorder
         sound, known.secrets = known.secrets, [None]
@@ -294,21 +294,21 @@ async def test_a_fault_of_ours_costs_that_recording_alone_and_the_log_tells_noth
         known.secrets = sound
         await site.chat(headers={"x-request-id": "c"})
     assert [one.id for one in recordings(tmp_path)] == ["c"]
-    lost, unwritten = warned(caplog)
+    lost, unwritten = warnings_of(caplog)
     assert lost == "a recording is lost: TypeError"
     assert re.fullmatch(r"a recording could not be written: ValidationError in _failure, line \d+", unwritten)
 
 
-async def test_what_cannot_be_written_in_time_is_lost(tmp_path, caplog, monkeypatch):
+async def test_recording_is_dropped_if_the_writer_is_too_slow(tmp_path, caplog, monkeypatch):
     async with gateway(HELLO, **recording(tmp_path)) as site:
         await site.chat(headers={"x-request-id": "a"})
         monkeypatch.setattr(writer, "_MOST", 1)
         assert (await site.chat(headers={"x-request-id": "b"})).status_code == 200
-    assert warned(caplog) == ["a recording is lost: more come than can be written"]
+    assert warnings_of(caplog) == ["a recording is lost: more come than can be written"]
     assert [one.id for one in recordings(tmp_path)] == ["a"]
 
 
-async def test_a_response_in_the_background_is_one_recording(tmp_path):
+async def test_recording_holds_a_background_response(tmp_path):
     async with gateway(HELLO, **recording(tmp_path)) as site:
         id = (await site.respond(background=True)).json()["id"]
         await ended(site, id)
@@ -317,7 +317,7 @@ async def test_a_response_in_the_background_is_one_recording(tmp_path):
     assert b"".join(entry.data for entry in found.entries if isinstance(entry, Read)).startswith(b"data: {")
 
 
-async def test_a_job_that_was_taken_over_is_none_as_nobody_asked_for_it_here(tmp_path):
+async def test_recording_skips_a_job_taken_over_from_another_process(tmp_path):
     where = {"store": {"url": f"sqlite:///{tmp_path}/gateway.db"}}
     async with gateway([head(), HANG], **where, server={"drain_seconds": 0}) as site:
         id = (await site.respond(background=True)).json()["id"]
@@ -332,7 +332,7 @@ NAMES = ("gateway.recording", "gateway.server.recording", "gateway.server.tracin
 
 
 @pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])
-async def test_nothing_of_a_request_stays_when_it_has_been_written_down(tmp_path, streamed):
+async def test_recording_frees_its_memory_after_it_is_written(tmp_path, streamed):
     async with gateway(THOUGHT, model={"format": "hermes_json"}, **recording(tmp_path)) as site:
         await site.chat(stream=streamed)
         gc.collect()
@@ -344,7 +344,7 @@ async def test_nothing_of_a_request_stays_when_it_has_been_written_down(tmp_path
 
 
 @pytest.mark.parametrize(("most", "kept"), [(1 << 20, 4), (900, 3)])
-def test_chunks_that_come_alone_are_written_down_as_others_are(most, kept):
+def test_recording_of_lone_chunks_equals_that_of_others(most, kept):
     tape = Tape("req_1", most, chosen=True)
     source = opening(lambda _: upstream(setting("native")), tape)(None)
     texts = ["a", "b", "c", "d"]

@@ -1,4 +1,4 @@
-"""What a recording is as a file, and what is left of it when secrets and contents are taken out."""
+"""Test recording files and the redaction of secrets and content."""
 
 import json
 
@@ -60,7 +60,7 @@ def made(*entries, most=1 << 20):
     return recording
 
 
-def asked(body=BODY):
+def asked_entry(body=BODY):
     return Asked, {"path": "/v1/chat/completions", "headers": {}, "body": json.dumps(body).encode()}
 
 
@@ -71,9 +71,9 @@ def lines(recording, **options):
 # Files
 
 
-def test_a_recording_is_read_as_it_was_written():
+def test_recording_file_is_read_as_written():
     recording = made(
-        asked(),
+        asked_entry(),
         (Put, {"call": 1, "backend": "up", "path": "/v1", "body": b"{}"}),
         (Refused, {"call": 1, "status": 503, "content_type": "", "body": b"no", "retry_after": "1"}),
         (Read, {"call": 1, "data": b"\xff\x00", "events": [Text(0, "Hi")]}),
@@ -85,8 +85,10 @@ def test_a_recording_is_read_as_it_was_written():
     assert again.entries == recording.entries
 
 
-def test_a_line_has_what_there_is_to_say_and_bytes_as_text_where_they_are():
-    head, *entries = lines(made(asked(), (Read, {"call": 1, "data": b"\xc3", "events": []}), (Wrote, {"data": b"a"})))
+def test_recording_file_line_has_its_fields_and_bytes_as_text():
+    head, *entries = lines(
+        made(asked_entry(), (Read, {"call": 1, "data": b"\xc3", "events": []}), (Wrote, {"data": b"a"}))
+    )
     assert head == {"schema": "gateway.recording", "version": 1, "gateway": __version__, "id": "1", "started": "2026-11-22T10:00:00.000+00:00", "redacted": False}  # fmt: skip
     assert entries[1:3] == [
         {"n": 1, "t": 0.0, "kind": "read", "call": 1, "data": {"base64": "ww=="}},
@@ -94,10 +96,10 @@ def test_a_line_has_what_there_is_to_say_and_bytes_as_text_where_they_are():
     ]
 
 
-def test_what_was_sent_came_of_what_was_read_since_the_piece_before():
+def test_recording_file_links_a_write_to_reads_since_the_last_one():
     begun, wrote, ended = (Began, {"status": 200}), (Wrote, {"data": b"a"}), (Ended, {})
     came = (Read, {"call": 1, "data": b"a"})
-    entries = lines(made(asked(), begun, wrote, came, came, wrote, wrote, came, ended, wrote))[1:]
+    entries = lines(made(asked_entry(), begun, wrote, came, came, wrote, wrote, came, ended, wrote))[1:]
     assert [entry.get("of", "-") for entry in entries if entry["kind"] == "wrote"] == ["-", 4, "-", 8]
 
 
@@ -115,27 +117,27 @@ def test_what_was_sent_came_of_what_was_read_since_the_piece_before():
         (b'{"schema":"gateway.recording","version":1,"gateway":"9","id":"1","started":"","redacted":false}\n{"kind":"asked","t":"0","path":"/","body":{"text":""}}\n', "no recording: .*float"),
     ],
 )  # fmt: skip
-def test_what_is_no_recording_says_so(data, why):
+def test_recording_file_that_is_invalid_is_refused(data, why):
     with pytest.raises(Unplayable, match=why):
         read(data)
 
 
-def test_one_that_was_not_written_to_its_end_says_so():
-    whole = b"".join(written(made(asked()), __version__, redacted=False))
+def test_recording_file_without_an_end_is_refused():
+    whole = b"".join(written(made(asked_entry()), __version__, redacted=False))
     with pytest.raises(Unplayable, match="its end is missing"):
         read(b"".join(whole.splitlines(keepends=True)[:-1]))
 
 
-def test_what_is_too_long_is_cut_and_says_so():
+def test_recording_that_is_too_long_is_cut():
     recording = made(
-        asked(), *((Read, {"call": 1, "data": b"x" * 400}) for _ in range(5)), most=len(json.dumps(BODY)) + 2000
+        asked_entry(), *((Read, {"call": 1, "data": b"x" * 400}) for _ in range(5)), most=len(json.dumps(BODY)) + 2000
     )
     assert recording.cut and len(recording.entries) == 5 and recording.entries[-1].cut
     lines = [*written(recording, __version__, redacted=False)]
     assert read(b"".join(lines)).cut and [json.loads(line)["n"] for line in lines[1:]] == [0, 1, 2, 3, 4]
 
 
-def test_who_did_not_say_what_was_asked_has_asked_nothing():
+def test_recording_without_a_request_has_none():
     assert Recording("1", "", 9).asked is None
     assert made((Ended, {})).asked is None
 
@@ -152,8 +154,8 @@ def hidden(*entries, secrets=(), contents=True):
     return after.entries
 
 
-def test_contents_go_and_their_shape_stays():
-    body = json.loads(hidden(asked())[0].body)
+def test_redaction_masks_content_and_keeps_its_shape():
+    body = json.loads(hidden(asked_entry())[0].body)
     (first, second), (weather, docs) = body["messages"], body["tools"]
     assert first == {"role": "user", "name": "Xxx", "content": "Xxxx xx xxx xxxxxxx xx Xxxxx, 11111?"}
     assert second["content"][0]["image_url"]["url"].startswith("data:image/png;base64,iVBORw0KGgoiVBORw0KGgoiV")
@@ -163,9 +165,9 @@ def test_contents_go_and_their_shape_stays():
     assert docs == {"type": "mcp", "server_label": "docs", "headers": {"x-key": "******"}, "authorization": "*****"}
 
 
-def test_secrets_go_wherever_they_are_and_contents_stay_if_they_may():
+def test_redaction_masks_secrets_and_may_keep_content():
     entries = hidden(
-        asked(),
+        asked_entry(),
         (Refused, {"call": 1, "status": 401, "content_type": "", "body": b"wrong key k3y at http://me:pw@host/"}),
         (Read, {"call": 2, "data": b"data: {\"a\": \"k"}),
         (Read, {"call": 2, "data": b"3y and ", "events": [Text(0, "it is k3y")]}),
@@ -182,30 +184,30 @@ def test_secrets_go_wherever_they_are_and_contents_stay_if_they_may():
 
 @pytest.mark.parametrize("name", [rb"api_key", rb"\u0061pi_key", rb"api\u005fkey", rb"api_\u006Bey"])
 @pytest.mark.parametrize("contents", [False, True])
-def test_a_secret_is_known_by_its_name_however_that_is_written(name, contents):
+def test_redaction_finds_a_secret_by_an_escaped_name(name, contents):
     entry, _ = hidden((Read, {"call": 1, "data": b'{"%b": "s3cret"}' % name}), contents=contents)
     assert entry.data == b'{"%b": "******"}' % name
 
 
-def test_what_is_no_name_hides_nothing():
+def test_redaction_ignores_a_name_with_an_invalid_escape():
     entry, _ = hidden((Read, {"call": 1, "data": rb'{"\q\u0061pi_key": "s3cret"}'}), contents=False)
     assert entry.data == rb'{"\q\u0061pi_key": "s3cret"}'
 
 
-def test_a_member_of_a_schema_that_is_called_like_a_secret_is_none():
+def test_redaction_keeps_schema_members_named_like_secrets():
     schema = {"type": "object", "properties": {"headers": {"type": "object"}}}
     tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
-    assert json.loads(hidden(asked({"tools": [tool]}))[0].body)["tools"] == [tool]
+    assert json.loads(hidden(asked_entry({"tools": [tool]}))[0].body)["tools"] == [tool]
 
 
-def test_markup_and_json_stay_however_they_are_cut():
+def test_redaction_keeps_markup_and_json_across_chunks():
     said = '<think>Bob is in Paris</think><tool_call>{"name": "get_weather", "arguments": {"city": "M\\u00fcnchen\\n", "x": 1.5e-7}}'
     frames = b"".join(
         b"data: " + json.dumps({"choices": [{"delta": {"content": piece}, "index": i % 1}]}).encode() + b"\r\n\r\n"
         for i, piece in enumerate(said)
     )
     pieces = [frames[i : i + 7] for i in range(0, len(frames), 7)]
-    entries = hidden(asked(), *((Read, {"call": 1, "data": piece}) for piece in pieces))
+    entries = hidden(asked_entry(), *((Read, {"call": 1, "data": piece}) for piece in pieces))
     data = b"".join(entry.data for entry in entries if isinstance(entry, Read))
     text = "".join(json.loads(line[6:])["choices"][0]["delta"]["content"] for line in data.splitlines() if line)
     assert text == (
@@ -213,40 +215,42 @@ def test_markup_and_json_stay_however_they_are_cut():
     )
 
 
-def test_choices_are_texts_of_their_own():
+def test_redaction_treats_each_choice_as_a_text_of_its_own():
     frames = [
         {"choices": [{"index": i % 2, "delta": {"content": piece}}]}
         for i, piece in enumerate(["get_wea", "Bob,", "ther", "Ann"])
     ]
     data = [b"data: " + json.dumps(frame).encode() + b"\n\n" for frame in frames]
-    entries = hidden(asked(), *((Read, {"call": 1, "data": one}) for one in data))
+    entries = hidden(asked_entry(), *((Read, {"call": 1, "data": one}) for one in data))
     assert [json.loads(entry.data[6:])["choices"][0]["delta"]["content"] for entry in entries[1:-1]] == [
         "get_wea", "Xxx,", "ther", "Xxx",
     ]  # fmt: skip
 
 
-def test_numbers_that_stand_for_a_text_go_as_well():
+def test_redaction_masks_the_bytes_of_a_token():
     said = {
         "choices": [{"logprobs": {"content": [{"token": "Bob", "logprob": -0.5, "bytes": [66, 111, 98]}]}}],
         "n": 66,
     }
-    entries = hidden(asked(), (Read, {"call": 1, "data": json.dumps(said).encode()}))
+    entries = hidden(asked_entry(), (Read, {"call": 1, "data": json.dumps(said).encode()}))
     assert json.loads(entries[1].data) == {
         "choices": [{"logprobs": {"content": [{"token": "Xxx", "logprob": -0.5, "bytes": [11, 111, 11]}]}}],
         "n": 66,
     }
 
 
-def test_events_and_failures_lose_their_contents_and_what_is_said_of_a_prompt_that_is_too_long_stays():
+def test_redaction_masks_events_and_errors_but_no_known_phrases():
     problem = Problem(400, "Bob: maximum context length exceeded", "context_length_exceeded")
     entries = hidden(
-        asked(), (Read, {"call": 1, "data": b"", "events": [Reasoning(0, "Bob too")]}), (Ended, {"problem": problem})
+        asked_entry(),
+        (Read, {"call": 1, "data": b"", "events": [Reasoning(0, "Bob too")]}),
+        (Ended, {"problem": problem}),
     )
     assert events(entries[1]) == [{"event": "Reasoning", "choice": 0, "text": "Xxx too"}]
     assert entries[2].problem.message == "Xxx: maximum context length exceeded"
 
 
-def test_what_somebody_calls_an_event_is_none():
+def test_redaction_masks_unknown_event_names():
     said = [{"event": "Text", "text": "Bob"}, {"event": "Wedding", "text": "Ann"}, {"event": "Text", "text": "by"}]
     entry, _ = hidden((Read, {"call": 1, "data": json.dumps(said).encode()}))
     assert json.loads(entry.data) == [
@@ -266,14 +270,14 @@ def test_what_somebody_calls_an_event_is_none():
         (b'{"arguments": {"a": "Bob"}}{"arguments": "Ann"}', b'{"arguments": {"a": "Xxx"}}{"arguments": "Xxx"}'),
     ],
 )  # fmt: skip
-def test_what_is_no_sound_json_is_redacted_all_the_same(said, shown):
+def test_redaction_masks_invalid_json(said, shown):
     entries = hidden((Asked, {"path": "/", "headers": {}, "body": b"{"}), (Read, {"call": 1, "data": said}))
     assert entries[1].data == shown
 
 
 @untraced
 @given(st.data(), st.sampled_from(["llamacpp/reasoning_then_tool_stream", "vllm/tools_parallel_stream"]))
-def test_every_cut_of_a_stream_is_redacted_alike(data, name):
+def test_redaction_is_the_same_for_every_chunking(data, name):
     body = EXCHANGES[name].body
     whole = recording_of(name)
     (place,) = (i for i, entry in enumerate(whole.entries) if isinstance(entry, Read) and entry.data)
@@ -288,17 +292,17 @@ def test_every_cut_of_a_stream_is_redacted_alike(data, name):
 
 @untraced
 @given(st.binary())
-def test_any_bytes_stay_as_long_as_they_are(data):
-    entries = hidden(asked(), (Read, {"call": 1, "data": data}), (Wrote, {"data": data}))
+def test_redaction_keeps_the_length_of_any_bytes(data):
+    entries = hidden(asked_entry(), (Read, {"call": 1, "data": data}), (Wrote, {"data": data}))
     assert len(entries[1].data) == len(data)
 
 
-def test_a_stream_without_pieces_is_none():
+def test_redaction_of_no_chunks_is_empty():
     assert veiled([], [b"k"], None) == []
-    assert hidden(asked(), (Prepared, {"model": "m", "backend": "u", "upstream_model": "m", "server": {}, "settings": {}, "format": "", "reason": ""}))[1].model == "m"  # fmt: skip
+    assert hidden(asked_entry(), (Prepared, {"model": "m", "backend": "u", "upstream_model": "m", "server": {}, "settings": {}, "format": "", "reason": ""}))[1].model == "m"  # fmt: skip
 
 
-def test_an_event_of_which_nothing_is_said_is_its_name():
-    assert msgspec.json.decode(msgspec.json.encode(lines(made(asked(), (Ended, {"events": [Text(0, "")]})))[2]["events"])) == [
+def test_recording_file_event_keeps_an_empty_text():
+    assert msgspec.json.decode(msgspec.json.encode(lines(made(asked_entry(), (Ended, {"events": [Text(0, "")]})))[2]["events"])) == [
         {"event": "Text", "choice": 0, "text": ""}
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The process that writes recordings: what it is told, what becomes of it, and that nothing else does."""
+"""Test the process that writes recordings: input, failures, start and end."""
 
 import asyncio
 import json
@@ -45,7 +45,7 @@ def recorded(folder, **more):
     return {"recording": {"mode": "all", "directory": str(folder), "content": True, **more}}
 
 
-def told(caplog):
+def warnings_of(caplog):
     return [line.message for line in caplog.records if line.levelno >= logging.WARNING]
 
 
@@ -56,7 +56,7 @@ def others():
 # What it is told
 
 
-def test_an_order_is_read_as_it_was_given(tmp_path):
+def test_writer_order_is_decoded_as_encoded(tmp_path):
     given = order(tmp_path, Text(0, "ä"), Annotation(0, Raw(b'{"a":\n[1]}')), Usage(1 << 70, 1))
     assert unpacked(packed(given)) == given
     write(given)
@@ -68,7 +68,7 @@ def test_an_order_is_read_as_it_was_given(tmp_path):
     ]
 
 
-def test_it_writes_one_after_another_and_says_what_it_cannot(tmp_path):
+def test_writer_writes_in_order_and_reports_failures(tmp_path):
     (tmp_path / "file").touch()
     unsound, last = packed(order(tmp_path, id="k3y")).replace(b"k3y", b"\xff\xff\xff"), packed(order(tmp_path, id="2"))
     failures = BytesIO()
@@ -83,19 +83,19 @@ def test_it_writes_one_after_another_and_says_what_it_cannot(tmp_path):
 
 
 @pytest.mark.parametrize(("files", "size", "left"), [(2, 1 << 20, ["b", "c"]), (9, 600, ["c"]), (9, 1, [])])
-def test_the_oldest_go_when_there_are_too_many_or_too_much(tmp_path, files, size, left):
+def test_writer_deletes_the_oldest_beyond_count_or_size(tmp_path, files, size, left):
     for id in ("a", "b", "c"):
         write(order(tmp_path, id=id, files=files, size=size))
     assert [one.id for one in recordings(tmp_path)] == left
 
 
-def test_one_that_somebody_else_has_deleted_harms_nobody(tmp_path):
+def test_writer_ignores_a_file_that_was_deleted_meanwhile(tmp_path):
     (tmp_path / "0.jsonl").symlink_to(tmp_path / "gone")
     write(order(tmp_path))
     assert len([*tmp_path.glob("2*.jsonl")]) == 1
 
 
-def test_as_a_program_it_hears_no_signals_and_is_in_no_hurry(tmp_path, monkeypatch):
+def test_writer_process_ignores_signals_and_lowers_its_priority(tmp_path, monkeypatch):
     class Standard:
         buffer = BytesIO(sent(packed(order(tmp_path))))
 
@@ -111,7 +111,7 @@ def test_as_a_program_it_hears_no_signals_and_is_in_no_hurry(tmp_path, monkeypat
 # What becomes of it
 
 
-async def test_one_is_begun_for_the_first_recording_and_ends_with_the_gateway(tmp_path):
+async def test_writer_process_lives_from_the_first_recording_to_the_end(tmp_path):
     before = others()
     async with gateway(HELLO, **recorded(tmp_path)) as site:
         assert others() == before
@@ -123,31 +123,31 @@ async def test_one_is_begun_for_the_first_recording_and_ends_with_the_gateway(tm
     assert others() == before
 
 
-async def test_when_it_dies_the_log_says_so_and_the_next_recording_begins_another(tmp_path, caplog):
+async def test_writer_process_that_dies_is_logged_and_replaced(tmp_path, caplog):
     before = others()
     async with gateway(HELLO, **recorded(tmp_path)) as site:
         await site.chat(headers={"x-request-id": "a"})
         await until(lambda: len([*tmp_path.glob("*.jsonl")]), 1)
         (child,) = (one for one in others() if one not in before)
         child.kill()
-        await until(lambda: len(told(caplog)), 1)
+        await until(lambda: len(warnings_of(caplog)), 1)
         await site.chat(headers={"x-request-id": "b"})
-    assert told(caplog) == ["what writes recordings has ended with -9, and those that it had are lost"]
+    assert warnings_of(caplog) == ["what writes recordings has ended with -9, and those that it had are lost"]
     assert [one.id for one in recordings(tmp_path)] == ["a", "b"]
 
 
-async def test_where_it_cannot_begin_the_log_says_so_and_the_next_recording_tries_again(tmp_path, caplog, monkeypatch):
+async def test_writer_process_that_cannot_start_is_logged_and_retried(tmp_path, caplog, monkeypatch):
     async with gateway(HELLO, **recorded(tmp_path)) as site:
         with monkeypatch.context() as patch:
             patch.setattr(writer, "_PROGRAM", (str(tmp_path / "none"),))
             assert (await site.chat(headers={"x-request-id": "a"})).status_code == 200
-            await until(lambda: len(told(caplog)), 1)
+            await until(lambda: len(warnings_of(caplog)), 1)
         await site.chat(headers={"x-request-id": "b"})
-    assert told(caplog) == ["recordings are lost, as what writes them cannot begin: No such file or directory"]
+    assert warnings_of(caplog) == ["recordings are lost, as what writes them cannot begin: No such file or directory"]
     assert [one.id for one in recordings(tmp_path)] == ["b"]
 
 
-async def test_one_that_does_not_come_to_an_end_is_not_waited_for_for_ever(tmp_path, caplog, monkeypatch):
+async def test_writer_process_that_hangs_is_killed_at_the_end(tmp_path, caplog, monkeypatch):
     before = others()
     monkeypatch.setattr(writer, "_SECONDS", 0)
     monkeypatch.setattr(writer, "_PROGRAM", (sys.executable, "-c", "import signal; signal.pause()"))
@@ -155,11 +155,11 @@ async def test_one_that_does_not_come_to_an_end_is_not_waited_for_for_ever(tmp_p
     assert some.write(packed(order(tmp_path)))
     await until(lambda: len(others()) > len(before))
     await some.end()
-    assert told(caplog) == ["recordings are lost: it takes too long to write them"]
+    assert warnings_of(caplog) == ["recordings are lost: it takes too long to write them"]
     assert others() == before
 
 
-async def test_it_knows_no_secret(tmp_path, monkeypatch):
+async def test_writer_process_inherits_no_secrets(tmp_path, monkeypatch):
     said = tmp_path / "said"
     program = f"import json, os, pathlib; pathlib.Path({str(said)!r}).write_text(json.dumps(dict(os.environ)))"
     monkeypatch.setattr(writer, "_PROGRAM", (sys.executable, "-c", program))
@@ -169,7 +169,7 @@ async def test_it_knows_no_secret(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("orderly", [True, False], ids=["told", "killed"])
-async def test_it_writes_what_it_has_when_the_gateway_is_stopped_and_ends_as_well(tmp_path, orderly):
+async def test_writer_process_finishes_if_the_gateway_is_stopped_or_killed(tmp_path, orderly):
     """Whoever tells all processes at once that they should stop does not stop it; and nobody can connect to it."""
     folder = tmp_path / "recordings"
     async with (

@@ -1,4 +1,4 @@
-"""What was recorded is what comes of playing it back, whatever the cut; and what is not, shows."""
+"""Test that a replay gives the recorded result for any chunking, and shows differences."""
 
 import asyncio
 import io
@@ -148,7 +148,7 @@ def run(*words):
 
 @pytest.mark.parametrize("name", [name for name in SITUATIONS if name != OF_A_STORE])
 @pytest.mark.parametrize("pieces", [None, every(1), in_one_piece], ids=["recorded", "bytes", "whole"])
-def test_record_and_replay_give_the_same_bytes(recorded, name, pieces):
+def test_replay_gives_the_recorded_bytes(recorded, name, pieces):
     before, now = recorded(name), again(recorded(name), cut=pieces)
     assert differences(meaning(before), meaning(now), [field for field in Meaning.__struct_fields__]) == []
     if name not in ("choices", "responses", "responses, whole", "a response that is lost"):  # their order, `store`
@@ -156,7 +156,7 @@ def test_record_and_replay_give_the_same_bytes(recorded, name, pieces):
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
-def test_what_has_lost_its_contents_means_the_same_in_its_own_words(recorded, name):
+def test_replay_of_a_redacted_recording_means_the_same(recorded, name):
     shown = redacted(recorded(name), (), contents=True)
     assert differences(meaning(shown), meaning(again(shown)), command._ALL) == []
 
@@ -164,7 +164,7 @@ def test_what_has_lost_its_contents_means_the_same_in_its_own_words(recorded, na
 @untraced
 @settings(max_examples=examples(8), deadline=None)
 @given(st.data(), st.sampled_from(["chat", "responses", "native calls", "lost"]))
-def test_any_cut_means_the_same(recorded, data, name):
+def test_replay_means_the_same_for_any_chunking(recorded, data, name):
     recording = recorded(name)
     body = b"".join(entry.data for entry in recording.entries if isinstance(entry, Read))
     pieces = [piece for piece in cut(data, body) if piece]
@@ -172,24 +172,24 @@ def test_any_cut_means_the_same(recorded, data, name):
     assert differences(meaning(recording), meaning(now), command._ALL) == []
 
 
-def test_what_is_recorded_of_a_replay_can_be_replayed(recorded, tmp_path):
+def test_replay_can_be_recorded_and_replayed_again(recorded, tmp_path):
     first = again(recorded("chat"))
     copy = read(written_to(tmp_path, first).read_bytes())
     assert meaning(again(copy)) == meaning(first) == meaning(recorded("chat"))
 
 
-def test_at_the_pace_of_then_it_is_the_same(recorded):
+def test_replay_at_the_recorded_pace_means_the_same(recorded):
     assert meaning(again(recorded("chat"), timed=True)) == meaning(recorded("chat"))
 
 
 @pytest.mark.parametrize(("name", "other"), [("chat", "responses"), ("responses", "chat"), ("choices", "chat")])
-def test_other_endpoints_hear_the_same(recorded, name, other):
+def test_replay_at_another_endpoint_means_the_same(recorded, name, other):
     now = again(recorded(name), endpoint=other)
     assert differences(meaning(recorded(name)), meaning(now), command._ELSEWHERE) == []
     assert (b"response.created" in sent(now)) == (other == "responses")
 
 
-def test_custom_tools_and_a_choice_go_along_to_another_endpoint(recorded, tmp_path):
+def test_replay_at_another_endpoint_converts_tools_and_tool_choice(recorded, tmp_path):
     recording = read(written_to(tmp_path, recorded("chat")).read_bytes())
     tools = [*TOOLS, {"type": "custom", "custom": {"name": "g"}}, {"type": "web_search"}]
     recording.entries[0].body = json.dumps(
@@ -199,7 +199,7 @@ def test_custom_tools_and_a_choice_go_along_to_another_endpoint(recorded, tmp_pa
     assert now["tools"] == [*OURS, {"type": "custom", "name": "g"}] and now["tool_choice"] == "auto"
 
 
-def test_another_format_reads_it_otherwise_and_that_shows(recorded):
+def test_replay_with_another_format_shows_differences(recorded):
     now = again(recorded("chat"), format="native")
     lines = differences(meaning(recorded("chat")), meaning(now), command._ELSEWHERE)
     assert lines[0] == "said:" and any("Reasoning" in line and line.startswith("-") for line in lines)
@@ -217,21 +217,21 @@ def test_another_format_reads_it_otherwise_and_that_shows(recorded):
         (lambda one: setattr(one.entries[4], "call", 0), "tools ran at the gateway"),
     ],
 )
-def test_what_cannot_be_played_says_why(recorded, tmp_path, change, why):
+def test_replay_refuses_a_recording_that_cannot_be_played(recorded, tmp_path, change, why):
     recording = read(written_to(tmp_path, recorded("chat")).read_bytes())
     change(recording)
     with pytest.raises(Unplayable, match=why):
         again(recording)
 
 
-def test_a_completed_text_has_no_other_endpoint(recorded, tmp_path):
+def test_replay_refuses_another_endpoint_for_completions(recorded, tmp_path):
     recording = read(written_to(tmp_path, recorded("chat")).read_bytes())
     recording.entries[0].path = "/v1/completions"
     with pytest.raises(Unplayable, match="/v1/completions"):
         again(recording, endpoint="chat")
 
 
-def test_a_backend_that_was_not_reached_and_one_that_was(tmp_path):
+def test_replay_covers_a_backend_that_was_unreachable(tmp_path):
     async def run():
         dead = {"more_backends": {"dead": {"url": "http://127.0.0.1:9"}}}
         model = {"backends": [{"name": "dead"}, {"name": "up", "priority": 1}]}
@@ -248,7 +248,7 @@ def test_a_backend_that_was_not_reached_and_one_that_was(tmp_path):
     assert meaning(again(recording)) == meaning(recording)
 
 
-def test_what_a_server_had_told_of_its_model_is_known_again(tmp_path):
+def test_replay_restores_learned_model_metadata(tmp_path):
     async def run():
         more = {"more_models": {"other": {"backends": ["up"], "upstream_model": "o"}}}
         sections = {"recording": {"mode": "all", "directory": str(tmp_path), "content": True}, **more}
@@ -266,7 +266,7 @@ def test_what_a_server_had_told_of_its_model_is_known_again(tmp_path):
         assert (then.format, then.reason) == (now.format, now.reason)
 
 
-def test_a_model_that_answered_in_anothers_place(tmp_path):
+def test_replay_covers_a_fallback_model(tmp_path):
     async def run():
         more = {"more_models": {"other": {"backends": ["up"], "upstream_model": "o"}}}
         sections = {"recording": {"mode": "all", "directory": str(tmp_path), "content": True}}
@@ -280,14 +280,14 @@ def test_a_model_that_answered_in_anothers_place(tmp_path):
     assert meaning(again(recording)) == meaning(recording)
 
 
-def test_who_asks_more_often_than_then_finds_nothing(recorded, tmp_path):
+def test_replay_fails_if_it_needs_more_upstream_calls(recorded, tmp_path):
     recording = read(written_to(tmp_path, recorded("another attempt")).read_bytes())
     place = next(i for i, entry in enumerate(recording.entries) if getattr(entry, "call", 1) == 2)
     del recording.entries[place:-1]
     assert meaning(again(recording)).problem == "upstream_error"
 
 
-def test_a_question_that_is_no_json_is_asked_as_it_was(recorded, tmp_path):
+def test_replay_sends_an_invalid_request_as_it_was(recorded, tmp_path):
     recording = read(written_to(tmp_path, recorded("chat")).read_bytes())
     recording.entries[0].body = b"{"
     assert meaning(again(recording)).status == 400
@@ -296,7 +296,7 @@ def test_a_question_that_is_no_json_is_asked_as_it_was(recorded, tmp_path):
 # The command
 
 
-def test_the_command_says_of_each_file_whether_it_is_as_it_was(recorded, tmp_path):
+def test_replay_command_compares_each_file(recorded, tmp_path):
     written_to(tmp_path, recorded("chat"))
     other = read(written_to(tmp_path, recorded("responses"), "b.jsonl").read_bytes())
     assert run(tmp_path) == (0, f"{tmp_path}/a.jsonl: as it was\n{tmp_path}/b.jsonl: as it was\n", "")
@@ -319,7 +319,7 @@ def test_the_command_says_of_each_file_whether_it_is_as_it_was(recorded, tmp_pat
         (["--format", "native"], 1),
     ],
 )
-def test_the_command_plays_it_otherwise_if_that_is_wanted(recorded, tmp_path, options, code):
+def test_replay_command_applies_its_options(recorded, tmp_path, options, code):
     assert run(written_to(tmp_path, recorded("chat")), *options)[0] == code
 
 
@@ -332,24 +332,24 @@ def test_the_command_plays_it_otherwise_if_that_is_wanted(recorded, tmp_path, op
         (["--serve"], "there is no recording that can be played"),
     ],
 )
-def test_wrong_usage_says_what_would_be_right(tmp_path, options, said):
+def test_replay_command_reports_wrong_usage(tmp_path, options, said):
     code, _, err = run(tmp_path, *options)
     assert code == 2 and said in " ".join(err.split())
 
 
-def test_a_file_that_is_not_there_is_wrong_usage(tmp_path):
+def test_replay_command_reports_a_missing_file(tmp_path):
     code, _, err = run(tmp_path / "no.jsonl")
     assert code == 2 and "No such file" in err
 
 
-def test_a_recording_becomes_a_test_with_one_command(recorded, tmp_path):
+def test_replay_command_makes_a_test_of_a_recording(recorded, tmp_path):
     file = written_to(tmp_path, recorded("chat"))
     assert run(file, "--test", "--into", tmp_path / "tests") == (0, f"{tmp_path}/tests/a.jsonl\n", "")
     assert run(tmp_path / "tests" / "a.jsonl", "--test", "--into", tmp_path / "tests")[0] == 0
     assert command.golden(tmp_path / "tests" / "a.jsonl") == meaning(recorded("chat"))
 
 
-def test_the_command_serves_what_was_recorded_to_whoever_asks(recorded, tmp_path):
+def test_replay_command_serves_recordings_as_models(recorded, tmp_path):
     written_to(tmp_path, recorded("chat"), "one two.jsonl")
     written_to(tmp_path, recorded("another attempt"), "three.jsonl")
     (tmp_path / "four.jsonl").write_text("{}")
@@ -379,17 +379,17 @@ def body_of(name):
     return b"".join(entry.data for entry in RECORDED[name].entries if isinstance(entry, Read))
 
 
-async def test_whoever_asks_for_what_is_not_there_is_told_so():
+async def test_replay_server_answers_404_to_unknown_requests():
     async with Player(lambda _: None, []).serving() as url, httpx.AsyncClient(base_url=url, verify=False) as client:
         assert (await client.post("/v1/chat/completions", json={})).status_code == 404
 
 
-def test_meanings_differ_in_what_they_are_asked_for():
+def test_replay_differences_are_limited_to_the_given_fields():
     one, other = Meaning(200, None, [], [], [], None), Meaning(500, None, [], [], ["a:b"], None)
     assert differences(one, other, ["said"]) == []
     assert differences(one, other, ["status"]) == ["status:", "@@ -1 +1 @@", "-200", "+500"]
 
 
-def test_a_recording_that_was_cut_short_has_its_end(recorded):
+def test_replay_recording_ends_with_its_outcome(recorded):
     assert isinstance(recorded("chat").entries[-1], Over)
     assert command.compare([], Ways(), io.StringIO())

@@ -1,4 +1,4 @@
-"""Every answer that real servers were recorded to give, played to a whole gateway, is its golden."""
+"""Replay each recorded response of a real server through a gateway and compare it with its golden."""
 
 import json
 
@@ -15,7 +15,7 @@ NAMES = [name for name, exchange in EXCHANGES.items() if exchange.answers and no
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_an_answer_is_its_golden(name):
+async def test_replay_of_a_recorded_response_equals_its_golden(name):
     golden, again = GOLDENS[name], await replayed(recording_of(name))
     if "choices" not in golden:
         assert meaning(again).problem == golden["problem"]["code"]

@@ -1,4 +1,4 @@
-"""Recordings that were made tests by `gateway replay --test`: what they meant then they mean today, however they are cut."""
+"""Replay the recordings that `gateway replay --test` made into tests, with several chunkings."""
 
 import pytest
 
@@ -14,5 +14,5 @@ FILES = sorted((TESTS / "replays").glob("*.jsonl"))
 
 @pytest.mark.parametrize("cut", [None, every(1), every(7), whole], ids=["recorded", "1", "7", "whole"])
 @pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
-async def test_it_means_what_it_meant(file, cut):
+async def test_replay_means_what_its_golden_says(file, cut):
     assert meaning(await replayed(read(file.read_bytes()), Ways(cut=cut))) == golden(file)

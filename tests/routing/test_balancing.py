@@ -1,4 +1,4 @@
-"""Which backend is asked: groups, the least busy, those that a key belongs to, outliers."""
+"""Test how the balancer chooses a backend: priority groups, load, sticky keys and ejection."""
 
 from collections import Counter
 from math import sqrt
@@ -73,7 +73,7 @@ def many(count, weight=1.0, **fields):
     return Site(*[(f"m{number}", weight) for number in range(count)], **fields)
 
 
-def test_the_group_of_the_lowest_priority_that_can_answer_is_asked():
+def test_balancer_uses_the_group_with_the_lowest_priority():
     site = Site(("c", 1, 7), ("a", 1, 0), ("b", 1, 1))
     assert site.choose() == "a"
     assert site.choose(tried={"a"}) == "b"
@@ -87,7 +87,7 @@ def test_the_group_of_the_lowest_priority_that_can_answer_is_asked():
     assert site.choose(now=1.0) == "a"
 
 
-def test_one_that_failed_once_is_nobodys_trial_unless_there_is_nobody_else():
+def test_balancer_sends_a_retry_to_a_half_open_backend_only_as_last_resort():
     site = Site(("a",), ("b",), ("c", 1, 1))
     site.die("a")
     site.fill("c", 5)
@@ -96,7 +96,7 @@ def test_one_that_failed_once_is_nobodys_trial_unless_there_is_nobody_else():
     assert site.choose(tried={"b", "c"}, now=1.0) == "a"
 
 
-def test_the_soonest_to_be_back_is_what_clients_are_told():
+def test_balancer_knows_when_the_first_backend_is_back():
     site = Site(("a",), ("b", 1, 1))
     site.die("a", "b")
     site.named["b"].health.rest(0.0, 5.0)
@@ -105,7 +105,7 @@ def test_the_soonest_to_be_back_is_what_clients_are_told():
     assert Balancer([], site.random).choose(0.0, None, ()) is None
 
 
-def test_the_least_busy_for_its_weight_is_asked():
+def test_balancer_picks_the_least_busy_backend_by_weight():
     site = Site(("a", 1), ("b", 3))
     site.fill("a", 2)
     site.fill("b", 9)
@@ -114,7 +114,7 @@ def test_the_least_busy_for_its_weight_is_asked():
 
 
 @pytest.mark.parametrize("copies", [1, 10], ids=["few", "many"])
-def test_idle_ones_have_shares_like_their_weights(copies):
+def test_balancer_splits_requests_over_idle_backends_by_weight(copies):
     weights = [1, 2, 4]
     site = Site(*[(f"{weight} {copy}", weight) for weight in weights for copy in range(copies)])
     chosen = Counter(int(site.choose()[0]) for _ in range(7000))
@@ -122,7 +122,7 @@ def test_idle_ones_have_shares_like_their_weights(copies):
         assert abs(chosen[weight] - 1000 * weight) < 4 * sqrt(1000 * weight)
 
 
-def test_in_a_large_group_whoever_is_left_is_found():
+def test_balancer_finds_the_only_healthy_backend_of_a_large_group():
     site = many(200)
     site.die(*[f"m{number}" for number in range(200) if number != 77])
     assert {site.choose() for _ in range(20)} == {"m77"}
@@ -132,7 +132,7 @@ def test_in_a_large_group_whoever_is_left_is_found():
     assert site.choose("key") is None
 
 
-def test_in_a_large_group_nobody_has_far_more_to_do_than_others():
+def test_balancer_spreads_load_evenly_in_a_large_group():
     site = many(100)
     asked = Counter(site.ask() for _ in range(2000))
     assert max(asked.values()) <= 25
@@ -141,7 +141,7 @@ def test_in_a_large_group_nobody_has_far_more_to_do_than_others():
 
 @pytest.mark.parametrize("key", [None, "key"])
 @pytest.mark.parametrize(("busy", "looks"), [(0, 8), (1, 24)], ids=["idle", "full"])
-def test_in_a_large_group_few_are_looked_at_for_a_request(key, busy, looks):
+def test_balancer_looks_at_few_backends_of_a_large_group(key, busy, looks):
     site = Site(*[(f"m{number}", 1, 0, 1) for number in range(1000)])
     for member in site.members:
         site.fill(member.name, busy)
@@ -152,7 +152,7 @@ def test_in_a_large_group_few_are_looked_at_for_a_request(key, busy, looks):
     assert sum(member.health.looks for member in site.members) - before <= 100 * looks
 
 
-def test_one_that_is_full_is_left_out_until_all_are():
+def test_balancer_skips_full_backends_until_all_are_full():
     site = Site(("a", 1, 0, 1), ("b", 1, 0, 9), ("c", 1, 1, 1))
     site.fill("a")
     site.fill("b", 5)
@@ -163,7 +163,7 @@ def test_one_that_is_full_is_left_out_until_all_are():
     assert site.choose(tried={"a", "b"}) == "c"
 
 
-def test_a_key_goes_to_one_member_and_comes_back_to_it():
+def test_sticky_key_returns_to_its_backend():
     site = Site(("a",), ("b",), ("c",))
     first = {key: site.choose(key) for key in KEYS}
     assert {site.choose("one") for _ in range(20)} == {site.choose("one")}
@@ -176,7 +176,7 @@ def test_a_key_goes_to_one_member_and_comes_back_to_it():
     assert {key: site.choose(key, now=1.0) for key in KEYS} == first
 
 
-def test_a_key_leaves_a_member_that_has_far_more_to_do_than_its_share_or_is_full():
+def test_sticky_key_leaves_a_backend_that_is_full_or_overloaded():
     site = Site(("a", 1, 0, 50), ("b", 1, 0, 50), ("c", 1, 0, 50))
     first = site.choose("key")
     asked = Counter(site.ask("key", now=float(second)) for second in range(60))
@@ -187,7 +187,7 @@ def test_a_key_leaves_a_member_that_has_far_more_to_do_than_its_share_or_is_full
     assert site.choose("key", now=100.0) != first
 
 
-def test_where_all_are_busy_a_key_goes_to_its_own():
+def test_sticky_key_stays_if_all_backends_are_full():
     site = Site(("a", 1, 0, 2), ("b", 1, 0, 2))
     own = site.choose("key")
     other = "ab".replace(own, "")
@@ -197,7 +197,7 @@ def test_where_all_are_busy_a_key_goes_to_its_own():
     assert site.choose("key") == own
 
 
-def test_where_the_light_ones_are_full_a_key_goes_to_one_that_is_not():
+def test_sticky_key_goes_to_the_only_backend_that_is_not_full():
     site = Site(*[(name, 1, 0, 1) for name in "abcdef"], ("g", 1, 0, 100))
     for name in "abcdef":
         site.fill(name)
@@ -205,7 +205,7 @@ def test_where_the_light_ones_are_full_a_key_goes_to_one_that_is_not():
     assert {site.choose(key, now=1.0) for key in KEYS[:20]} == {"g"}
 
 
-def test_where_hardly_anybody_is_left_keys_still_have_an_order():
+def test_sticky_key_keeps_its_order_when_few_backends_are_left():
     site, twin = many(60), many(60)
     gone = {f"m{number}" for number in range(55)}
     site.die(*gone)
@@ -220,7 +220,7 @@ def names(members):
 
 @given(st.lists(st.sampled_from([1, 2, 3, 10]), min_size=2, max_size=40), st.data())
 @settings(max_examples=examples(40), deadline=None)
-def test_a_member_that_goes_leaves_its_keys_and_moves_no_other(weights, data):
+def test_sticky_key_moves_only_if_its_backend_is_removed(weights, data):
     members = names(weights)
     gone = data.draw(st.sampled_from(members))
     rest = [member for member in members if member != gone]
@@ -232,7 +232,7 @@ def test_a_member_that_goes_leaves_its_keys_and_moves_no_other(weights, data):
 
 @given(st.lists(st.sampled_from([1, 2, 3]), min_size=2, max_size=20), st.data())
 @settings(max_examples=examples(40), deadline=None)
-def test_a_member_of_more_weight_takes_keys_and_moves_no_other(weights, data):
+def test_sticky_key_moves_only_to_a_backend_that_gains_weight(weights, data):
     place = data.draw(st.integers(0, len(weights) - 1))
     more = [weight + 3 * (number == place) for number, weight in enumerate(weights)]
     before, after = Site(*names(weights)), Site(*names(more))
@@ -241,7 +241,7 @@ def test_a_member_of_more_weight_takes_keys_and_moves_no_other(weights, data):
 
 
 @pytest.mark.parametrize("dead", [None, 3])
-def test_keys_are_spread_by_weight_and_so_are_those_of_one_that_died(dead):
+def test_sticky_keys_are_spread_by_weight_also_after_a_failure(dead):
     weights = [1, 1, 2, 3, 4, 4]
     site = Site(*names(weights))
     keys = [f"key {number}" for number in range(14_000)]
@@ -255,13 +255,13 @@ def test_keys_are_spread_by_weight_and_so_are_those_of_one_that_died(dead):
         assert abs(chosen[f"m{number}"] - share * len(keys)) <= 4 * sqrt(share * (1 - share) * len(keys))
 
 
-def test_the_order_for_a_key_is_the_same_in_every_process():
+def test_sticky_key_order_is_the_same_in_every_process():
     ranking = Ranking([("a", 1), ("b", 2), ("c", 1), ("d", 4)])
     orders = {key: "".join("abcd"[place] for part in ranking.order(key) for place in part) for key in ("", "k", "ключ")}
     assert orders == {"": "dabc", "k": "dcab", "ключ": "bdac"}
 
 
-def test_orders_are_the_same_whether_they_were_remembered_or_not():
+def test_sticky_key_order_does_not_depend_on_the_cache():
     ranking = Ranking(names([1, 2, 3]))
     first = [[*ranking.order(key)] for key in KEYS]
     oldest, second = [*ranking._known][:2]
@@ -273,7 +273,7 @@ def test_orders_are_the_same_whether_they_were_remembered_or_not():
     assert [[*ranking.order(key)] for key in KEYS] == first
 
 
-def test_one_that_fails_far_more_often_than_others_is_left_out_for_a_time():
+def test_ejection_hits_a_backend_that_fails_far_more_than_others():
     site = Site(("a",), ("b",), ("c",))
     for name in "bc":
         site.answer(name, poor=2, well=8)
@@ -288,7 +288,7 @@ def test_one_that_fails_far_more_often_than_others_is_left_out_for_a_time():
     assert (site.ejected(3.2), site.ejected(3.4)) == (["a"], [])
 
 
-def test_what_comes_late_of_one_that_is_left_out_keeps_it_out_no_longer():
+def test_ejection_is_not_extended_by_late_failures():
     site = many(4)
     site.answer("m0", poor=12)
     site.choose()
@@ -302,7 +302,7 @@ def test_what_comes_late_of_one_that_is_left_out_keeps_it_out_no_longer():
     [((9, 0), (0, 20)), ((10, 11), (0, 20)), ((10, 0), (10, 10)), ((20, 20), (10, 20))],
     ids=["few outcomes", "less than half", "all fail", "others fail half as often"],
 )
-def test_one_that_fails_for_no_reason_of_its_own_stays(a, b):
+def test_ejection_needs_many_failures_and_more_than_others_have(a, b):
     site = Site(("a",), ("b",))
     site.answer("a", *a)
     site.answer("b", *b)
@@ -310,7 +310,7 @@ def test_one_that_fails_for_no_reason_of_its_own_stays(a, b):
     assert site.ejected() == []
 
 
-def test_half_of_a_group_at_most_is_left_out_and_the_worst_first():
+def test_ejection_takes_the_worst_and_at_most_half_of_a_group():
     site = many(5)
     for number in range(3):
         site.answer(f"m{number}", poor=10 + number, well=2)
@@ -322,7 +322,7 @@ def test_half_of_a_group_at_most_is_left_out_and_the_worst_first():
     assert site.ejected(0.2) == ["m1", "m2"]
 
 
-def test_one_alone_is_never_left_out():
+def test_ejection_spares_the_only_backend_of_a_group():
     site = Site(("a",), ("b", 1, 1))
     site.answer("a", poor=50)
     assert site.choose(now=1.0) == "a"
@@ -335,7 +335,7 @@ def test_one_alone_is_never_left_out():
     st.lists(st.one_of(st.none(), st.sampled_from(KEYS)), max_size=30),
 )
 @settings(deadline=None)
-def test_who_is_chosen_admits_was_not_tried_and_is_full_only_if_all_are(members, dead, tried, keys):
+def test_balancer_picks_an_untried_backend_that_admits_requests(members, dead, tried, keys):
     site = Site(*[(f"m{number}", *member) for number, member in enumerate(members)])
     site.die(*[f"m{number}" for number in dead if number < len(members)])
     tried = {f"m{number}" for number in tried}

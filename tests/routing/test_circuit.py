@@ -1,4 +1,4 @@
-"""What the answers of a backend say of its health: those that fail inside a 200 open its circuit as well."""
+"""Test how responses of a backend open and close its circuit, also failures inside a 200."""
 
 import asyncio
 
@@ -63,7 +63,7 @@ async def opens(site, ask):
 
 @pytest.mark.parametrize(("path", "streamed"), [("chat", False), ("respond", True)])
 @pytest.mark.parametrize("failure", INSIDE)
-async def test_a_failure_inside_a_200_is_one_like_any_other(failure, path, streamed):
+async def test_circuit_opens_after_five_failures_inside_a_200(failure, path, streamed):
     """It opens the circuit, and again for longer after a trial; a good answer closes it."""
     good = HELLO if streamed else whole(said())
     async with fleet([*[INSIDE[failure]] * 6, good], [good], backends=[BRIEF, {}]) as site:
@@ -83,7 +83,7 @@ async def test_a_failure_inside_a_200_is_one_like_any_other(failure, path, strea
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_what_is_the_clients_fault_inside_a_200_shows_that_the_backend_is_well(streamed):
+async def test_circuit_counts_a_client_error_inside_a_200_as_success(streamed):
     error = {"message": "maximum context length is 8 tokens", "code": 400}
     refused = stream(chunk(role="assistant"), frame(error=error)) if streamed else whole({"error": error})
     async with fleet([*[HTML] * 4, refused, HTML], [HELLO if streamed else whole(said())]) as site:
@@ -103,7 +103,7 @@ async def test_what_is_the_clients_fault_inside_a_200_shows_that_the_backend_is_
         (chunk("H"), "closed"),
     ],
 )
-async def test_the_first_content_closes_the_circuit(said_first, then):
+async def test_circuit_closes_with_the_first_content(said_first, then):
     go = asyncio.Event()
     times = {"grace_seconds": 0.05}
     async with fleet([[head(), said_first, go, *HELLO[1:]]], [HELLO], stream=times) as site:
@@ -116,13 +116,13 @@ async def test_the_first_content_closes_the_circuit(said_first, then):
         assert "Hi" in text_of((await asking).text) and state(site) == "closed"
 
 
-async def test_an_open_end_is_no_bad_one():
+async def test_circuit_counts_a_connection_that_stays_open_after_done_as_success():
     async with fleet([[*HELLO[:-1], HANG]], [HELLO]) as site:
         assert text_of((await site.chat(stream=True)).text) == "Hi" and site.posts() == [1, 0]
         assert site.backend("b0").gate.health.share == 0
 
 
-async def test_the_first_content_of_who_was_asked_next_closes_his_circuit():
+async def test_circuit_of_the_next_backend_closes_with_its_first_content():
     go = asyncio.Event()
     async with fleet([HTML], [[head(), chunk("H"), go, *HELLO[1:]]], stream={"grace_seconds": 0.05}) as site:
         half_open(site, "b1")
@@ -133,7 +133,7 @@ async def test_the_first_content_of_who_was_asked_next_closes_his_circuit():
 
 
 @pytest.mark.parametrize("end", [[frame(error={"message": "out of memory"}), END], [END], [CLOSE]])
-async def test_an_answer_that_breaks_off_is_a_good_beginning_and_a_bad_end(end):
+async def test_circuit_counts_a_broken_stream_as_success_and_failure(end):
     go = asyncio.Event()
     async with fleet([[head(), chunk("H"), go, *end]], [HELLO], stream={"grace_seconds": 0.05}) as site:
         asking = asyncio.create_task(site.chat(stream=True))
@@ -144,7 +144,7 @@ async def test_an_answer_that_breaks_off_is_a_good_beginning_and_a_bad_end(end):
         assert 0.5 <= site.backend("b0").gate.health.share < 0.6
 
 
-async def test_an_answer_without_content_is_one():
+async def test_circuit_counts_a_response_without_content_as_success():
     nothing = stream(chunk(finish="stop"))
     async with fleet([*[HTML] * 4, nothing, HTML], [HELLO]) as site:
         for _ in range(9):
@@ -152,7 +152,7 @@ async def test_an_answer_without_content_is_one():
         assert state(site) == "closed"
 
 
-async def test_who_leaves_before_there_is_content_says_nothing_of_the_trial():
+async def test_circuit_stays_half_open_if_the_client_leaves_before_content():
     async with fleet([[head(), chunk(role="assistant"), HANG], HELLO], [HELLO]) as site:
         half_open(site)
         asking = asyncio.create_task(site.chat(stream=True))
@@ -165,7 +165,7 @@ async def test_who_leaves_before_there_is_content_says_nothing_of_the_trial():
 
 
 @pytest.mark.parametrize("failure", [HTML, BROKEN])
-async def test_a_failure_inside_is_of_that_one_of_two_who_has_spoken(failure):
+async def test_circuit_opens_for_the_hedged_backend_that_failed(failure):
     async with fleet([[HANG]], [*[failure] * 5, HELLO], [HELLO], model={"hedge_seconds": 0.02}) as site:
         lasting(site, "b1")
         for _ in range(5):
@@ -174,7 +174,7 @@ async def test_a_failure_inside_is_of_that_one_of_two_who_has_spoken(failure):
         assert (state(site), state(site, "b1"), site.posts()) == ("closed", "open", [5, 5, 5])
 
 
-async def test_the_first_of_two_opens_and_closes_its_circuit_as_one_that_is_alone():
+async def test_circuit_of_the_first_backend_is_the_same_with_hedging():
     async with fleet([*[HTML] * 5, HELLO], [HELLO], model={"hedge_seconds": 5}) as site:
         await opens(site, lambda: site.chat(stream=True))
         site.backend("b0").gate.probed(well=True)
@@ -182,12 +182,12 @@ async def test_the_first_of_two_opens_and_closes_its_circuit_as_one_that_is_alon
 
 
 @pytest.mark.parametrize("failure", [HTML, EMPTY, BROKEN])
-async def test_choices_one_at_a_time_are_one_failure(failure):
+async def test_circuit_counts_a_fan_out_of_choices_as_one_failure(failure):
     async with fleet([failure], [whole(said())], backends=ONE_CHOICE, model={"format": "native"}) as site:
         await opens(site, lambda: site.chat(n=2))
 
 
-async def test_choices_one_at_a_time_close_the_circuit():
+async def test_circuit_closes_after_a_fan_out_of_choices():
     async with fleet([whole(said())], [HELLO], backends=ONE_CHOICE, model={"format": "native"}) as site:
         half_open(site)
         assert (await site.chat(n=2)).status_code == 200
@@ -197,7 +197,7 @@ async def test_choices_one_at_a_time_close_the_circuit():
 @pytest.mark.parametrize(
     "failure", [HTML, whole({"error": "no"}), whole({"data": []}), whole(b'["' + b"x" * (1 << 20))]
 )
-async def test_an_embedding_that_is_none_is_a_failure_as_well(failure):
+async def test_circuit_counts_an_invalid_embeddings_response_as_failure(failure):
     async with fleet([*[failure] * 5, VECTOR], [VECTOR]) as site:
 
         async def embed():
@@ -211,7 +211,7 @@ async def test_an_embedding_that_is_none_is_a_failure_as_well(failure):
 
 
 @pytest.mark.parametrize("path", ["embeddings", "rerank"])
-async def test_what_a_service_refuses_inside_a_200_shows_that_it_is_well(path):
+async def test_circuit_counts_a_refusal_by_a_service_inside_a_200_as_success(path):
     refused = whole({"error": {"message": "the input is wrong", "code": 400}})
     asked = {"model": "m", "input": "a"} if path == "embeddings" else {"model": "m", "query": "a", "documents": ["a"]}
     async with fleet([*[HTML] * 4, refused, HTML]) as site:
@@ -220,7 +220,7 @@ async def test_what_a_service_refuses_inside_a_200_shows_that_it_is_well(path):
         assert state(site) == "closed"
 
 
-async def test_a_summary_that_is_none_is_a_failure_as_well():
+async def test_circuit_counts_an_invalid_compaction_summary_as_failure():
     compacted = {"context_management": [{"type": "compaction", "compact_threshold": 1}]}
     async with fleet([HTML], [HELLO]) as site:
         await opens(site, lambda: site.respond(stream=True, **compacted))

@@ -1,4 +1,4 @@
-"""Another backend, or another model, where one fails before there is content for the client."""
+"""Test retries at other backends and fallback models for failures before the first content."""
 
 import asyncio
 import gc
@@ -43,7 +43,7 @@ GRANTED = {"grace_seconds": 0.05, "keepalive_seconds": 0.05}
 @pytest.mark.parametrize("path", ["chat", "respond"])
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("failure", FAILURES)
-async def test_another_backend_answers(failure, streamed, path):
+async def test_failover_uses_another_backend_after_each_failure(failure, streamed, path):
     first = IMPATIENT if failure == "is silent" else {}
     async with fleet([FAILURES[failure]], [HELLO if streamed else whole(said())], backends=[first, {}]) as site:
         answer = await getattr(site, path)(stream=streamed, headers={"x-gateway-debug": "1"})
@@ -53,20 +53,20 @@ async def test_another_backend_answers(failure, streamed, path):
         assert "x-gateway-warnings" not in answer.headers
 
 
-async def test_a_server_that_is_not_there_is_passed_over():
+async def test_failover_skips_a_backend_that_refuses_connections():
     async with fleet([HELLO], [HELLO], backends=[{"url": "http://127.0.0.1:1"}]) as site:
         assert text_of((await site.chat(stream=True)).text) == "Hi"
         assert site.posts() == [0, 1]
 
 
 @pytest.mark.parametrize("status", [400, 422, 413, 501])
-async def test_what_is_wrong_with_the_request_is_told_at_once(status):
+async def test_failover_does_not_retry_a_client_error(status):
     async with fleet([whole({"error": {"message": "'x' is wrong"}}, status)], [HELLO]) as site:
         answer = await site.chat(stream=True)
         assert 400 <= answer.status_code < 500 and site.posts() == [1, 0]
 
 
-async def test_what_has_begun_ends_with_its_backend():
+async def test_failover_does_not_retry_after_the_first_content():
     async with fleet([[head(), chunk("H"), RESET]], [HELLO]) as site:
         answer = await site.chat(stream=True)
         assert text_of(answer.text) == "H" and payloads(answer.text)[-1]["error"]["code"] == "upstream_lost"
@@ -74,7 +74,7 @@ async def test_what_has_begun_ends_with_its_backend():
 
 
 @pytest.mark.parametrize("path", ["chat", "respond"])
-async def test_after_the_grace_the_same_stream_goes_on_with_another(path):
+async def test_failover_continues_the_same_stream_after_the_grace(path):
     async with fleet([[silent(0.3), CLOSE]], [HELLO], stream=GRANTED) as site:
         answer = await getattr(site, path)(stream=True)
         assert answer.status_code == 200 and site.posts() == [1, 1]
@@ -87,19 +87,19 @@ async def test_after_the_grace_the_same_stream_goes_on_with_another(path):
             assert [event["sequence_number"] for event in events(answer.text)] == [*range(len(told))]
 
 
-async def test_where_all_fail_the_last_failure_is_told():
+async def test_failover_returns_the_last_failure_if_all_backends_fail():
     async with fleet([[CLOSE]], [whole({"error": "I am full"}, 503)]) as site:
         answer = await site.chat()
         assert problem(answer) == (503, "server_error", "server_is_overloaded", None) and site.posts() == [1, 1]
 
 
 @pytest.mark.parametrize(("retries", "asked"), [(0, [1, 0, 0]), (1, [1, 1, 0]), (2, [1, 1, 1]), (9, [1, 1, 1])])
-async def test_there_are_so_many_retries(retries, asked):
+async def test_retry_limit_of_the_model_holds(retries, asked):
     async with fleet([[CLOSE]], [[CLOSE]], [[CLOSE]], model={"retries": retries}) as site:
         assert (await site.chat()).status_code == 502 and site.posts() == asked
 
 
-async def test_retries_are_no_storm():
+async def test_retry_budget_is_ten_and_a_fifth_of_the_requests():
     """Ten that were saved up, and one for each five requests that have followed."""
     async with fleet([whole({"error": "no"}, 500)], [whole({"error": "no"}, 500)]) as site:
         for _ in range(40):
@@ -109,7 +109,7 @@ async def test_retries_are_no_storm():
 
 
 @pytest.mark.parametrize("grace", [10, 0.2])
-async def test_a_server_that_says_when_is_asked_again_then(grace):
+async def test_retry_waits_for_retry_after(grace):
     times = {"grace_seconds": grace}
     async with fleet([whole({"error": "busy"}, 503, retry_after="1"), HELLO], stream=times) as site:
         answer = await site.chat(stream=True)
@@ -117,7 +117,7 @@ async def test_a_server_that_says_when_is_asked_again_then(grace):
 
 
 @pytest.mark.parametrize("after", ["60", "Wed, 21 Oct 2026 07:28:00 GMT"])
-async def test_one_that_wants_a_long_rest_gets_it_from_those_who_can_do_without(after):
+async def test_retry_after_that_is_long_rests_a_backend_of_several(after):
     busy = whole({"error": "busy"}, 503, retry_after=after)
     async with fleet([busy], [busy, HELLO], model={"retries": 1}) as site:
         answer = await site.chat(stream=True)
@@ -127,7 +127,7 @@ async def test_one_that_wants_a_long_rest_gets_it_from_those_who_can_do_without(
         assert after != "60" or 1 <= int(again.headers["retry-after"]) <= 60
 
 
-async def test_servers_that_fail_again_and_again_are_left_alone_and_then_tried(caplog):
+async def test_circuit_opens_after_repeated_failures_and_a_trial_closes_it(caplog):
     failing = [*[[CLOSE]] * 5, HELLO]
     async with fleet(failing, failing, model={"retries": 1}) as site:
         for _ in range(5):
@@ -141,14 +141,14 @@ async def test_servers_that_fail_again_and_again_are_left_alone_and_then_tried(c
 
 
 @pytest.mark.parametrize("failure", [[CLOSE], whole({"error": "busy"}, 503, retry_after="60")])
-async def test_one_that_is_alone_speaks_for_itself(failure):
+async def test_circuit_never_refuses_for_an_only_backend(failure):
     async with fleet([*[failure] * 8, HELLO]) as site:
         for _ in range(8):
             assert (await site.chat()).status_code in {502, 503}
         assert site.posts() == [8] and text_of((await site.chat(stream=True)).text) == "Hi"
 
 
-async def test_one_backends_terms_are_not_told_of_anothers_answer():
+async def test_warning_of_a_failed_backend_is_not_reported():
     """What would have been lost at the first is not lost at the second."""
     kinds = [{"kind": "ollama"}, {"kind": "vllm"}]
     async with fleet([[CLOSE]], [whole(said())], backends=kinds) as site:
@@ -158,41 +158,41 @@ async def test_one_backends_terms_are_not_told_of_anothers_answer():
         assert site.upstreams["b1"].posts[0].json["logit_bias"] == {"5": 1}
 
 
-async def test_strictly_nobody_is_asked_who_would_lose_something():
+async def test_failover_skips_a_lossy_backend_in_strict_mode():
     kinds = [{"kind": "vllm"}, {"kind": "ollama"}]
     async with fleet([[CLOSE]], [whole(said())], backends=kinds, model={"strict": True}) as site:
         answer = await site.chat(logit_bias={"5": 1})
         assert problem(answer)[2] == "upstream_lost" and site.posts() == [1, 0]
 
 
-async def test_each_backend_has_its_name_for_the_model():
+async def test_upstream_model_is_set_for_each_backend():
     targets = [{"name": "b0", "upstream_model": "x"}, {"name": "b1", "priority": 1}]
     async with fleet([[CLOSE]], [whole(said())], model={"backends": targets, "upstream_model": "y"}) as site:
         assert (await site.chat()).status_code == 200
         assert [one.posts[0].json["model"] for one in site.upstreams.values()] == ["x", "y"]
 
 
-async def test_an_embedding_comes_from_another_backend_as_well():
+async def test_failover_covers_embeddings():
     vector = whole({"object": "list", "data": [{"object": "embedding", "index": 0, "embedding": [0.5]}], "model": "m"})
     async with fleet([[CLOSE]], [vector]) as site:
         answer = await site.client.post("/v1/embeddings", json={"model": "m", "input": "a"})
         assert answer.json()["data"][0]["embedding"] == [0.5] and site.posts() == [1, 1]
 
 
-async def test_choices_one_at_a_time_come_from_another_backend_as_well():
+async def test_failover_covers_a_fan_out_of_choices():
     kinds = [{"kind": "ollama"}, {"kind": "openai", "ignores": ["n"]}]
     async with fleet([[CLOSE]], [whole(said("a")), whole(said("b"))], backends=kinds) as site:
         answer = await site.chat(n=2)
         assert sorted(one["message"]["content"] for one in answer.json()["choices"]) == ["a", "b"]
 
 
-async def test_a_background_response_fails_over():
+async def test_failover_covers_background_responses():
     async with fleet([[CLOSE]], [HELLO]) as site:
         answer = await site.respond(background=True, stream=True)
         assert [event["type"] for event in events(answer.text)][-1] == "response.completed" and site.posts() == [1, 1]
 
 
-async def test_a_summary_and_its_answer_come_from_the_backend_that_is_left():
+async def test_failover_covers_compaction_and_its_response():
     compacted = {"context_management": [{"type": "compaction", "compact_threshold": 1}]}
     async with fleet([[CLOSE]], [whole(said("A summary.")), HELLO]) as site:
         answer = await site.respond(stream=True, **compacted)
@@ -200,7 +200,7 @@ async def test_a_summary_and_its_answer_come_from_the_backend_that_is_left():
         assert site.posts() == [1, 2]
 
 
-async def test_the_client_that_leaves_during_a_pause_is_the_last_word():
+async def test_retry_is_cancelled_if_the_client_leaves_during_the_pause():
     async with fleet([whole({"error": "busy"}, 503, retry_after="2")], [HELLO], model={"retries": 5}) as site:
         site.upstreams["b1"]._scripts[:] = [whole({"error": "busy"}, 503, retry_after="2")]
         asking = asyncio.create_task(site.chat(stream=True))
@@ -229,14 +229,14 @@ async def ask_with(*scripts, fallback=None, **fields):
         return answer, site.posts(), [one.posts[-1].json["model"] for one in site.upstreams.values() if one.posts]
 
 
-async def test_another_model_answers_where_no_backend_can():
+async def test_fallback_model_answers_if_all_backends_fail():
     answer, posts, models = await ask_with([[CLOSE]], [[CLOSE]], [whole(said())])
     assert (answer.status_code, posts, models) == (200, [1, 1, 1], ["m", "m", "tiny"])
     assert answer.headers["x-gateway-model"] == "small" and answer.headers["x-gateway-warnings"] == "translated:model"
     assert answer.json()["model"] == "m"
 
 
-async def test_another_model_answers_what_is_too_long_if_it_may():
+async def test_fallback_model_answers_a_long_prompt_only_if_configured():
     answer, posts, _ = await ask_with([OVERLONG], [whole(said())])
     assert (problem(answer)[2], posts) == ("context_length_exceeded", [1, 0])
     answer, posts, _ = await ask_with([OVERLONG], [whole(said())], fallback={"when": ["too_long"]})
@@ -245,7 +245,7 @@ async def test_another_model_answers_what_is_too_long_if_it_may():
     assert (answer.status_code, posts) == (502, [1, 0])
 
 
-async def test_a_model_in_whose_place_another_is_asked_has_no_third():
+async def test_fallback_model_has_no_fallback_itself():
     async with fleet(
         [[CLOSE]], [[CLOSE]], [HELLO],
         model={"backends": ["b0"], "fallback": ["small"]},
@@ -254,7 +254,7 @@ async def test_a_model_in_whose_place_another_is_asked_has_no_third():
         assert (await site.chat()).status_code == 502 and site.posts() == [1, 1, 0]
 
 
-async def test_a_key_falls_back_only_to_what_it_may_use():
+async def test_fallback_model_must_be_allowed_for_the_api_key():
     keys = {"keys": [{"name": "a", "key": "aaa", "models": ["m"]}, {"name": "b", "key": "bbb"}]}
     scripts = [[CLOSE]], [whole(said())]
     async with fleet(*scripts, auth=keys, **small(*scripts)) as site:
@@ -263,7 +263,7 @@ async def test_a_key_falls_back_only_to_what_it_may_use():
         assert (first.status_code, second.status_code) == (502, 200)
 
 
-async def test_what_is_true_of_one_model_alone_comes_from_no_other():
+async def test_fallback_model_serves_neither_embeddings_nor_token_counts():
     scripts = [[CLOSE]], [whole(said())]
     async with fleet(*scripts, **small(*scripts)) as site:
         embedding = await site.client.post("/v1/embeddings", json={"model": "m", "input": "a"})
@@ -272,7 +272,7 @@ async def test_what_is_true_of_one_model_alone_comes_from_no_other():
         assert count.status_code == 200 and site.posts() == [1, 0]
 
 
-async def test_while_a_backend_is_left_alone_the_other_model_answers_at_once():
+async def test_fallback_model_answers_at_once_while_the_circuit_is_open():
     scripts = [[CLOSE]], [whole(said())]
     async with fleet(*scripts, **small(*scripts)) as site:
         for _ in range(7):
@@ -284,7 +284,7 @@ async def test_while_a_backend_is_left_alone_the_other_model_answers_at_once():
 # which one
 
 
-async def test_the_least_busy_one_is_asked():
+async def test_balancer_picks_the_least_busy_backend():
     hanging = asyncio.Event()
     slow = [hanging, *HELLO]
     async with fleet([slow], [slow], together=True) as site:
@@ -308,7 +308,7 @@ LATER = [{"role": "assistant", "content": "Hi"}, {"role": "user", "content": "Mo
         ("key", {}, False),
     ],
 )
-async def test_what_belongs_together_meets_at_one_backend(sticky, fields, met):
+async def test_sticky_mode_decides_which_requests_share_a_backend(sticky, fields, met):
     first = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]
     async with fleet(
         [whole(said())], [whole(said())], [whole(said())], together=True, model={"sticky": sticky}
@@ -318,7 +318,7 @@ async def test_what_belongs_together_meets_at_one_backend(sticky, fields, met):
         assert (sorted(site.posts()) == [0, 0, 24]) == met
 
 
-async def test_a_conversation_meets_at_one_backend():
+async def test_conversation_stays_at_one_backend():
     async with fleet([whole(said())], [whole(said())], [whole(said())], together=True) as site:
         id = (await site.client.post("/v1/conversations", json={})).json()["id"]
         for _ in range(6):
@@ -326,7 +326,7 @@ async def test_a_conversation_meets_at_one_backend():
         assert sorted(site.posts()) == [0, 0, 6]
 
 
-async def test_a_chain_meets_at_one_backend_from_its_second_response_on():
+async def test_response_chain_stays_at_one_backend():
     async with fleet([whole(said())], [whole(said())], [whole(said())], together=True) as site:
         id = (await site.respond()).json()["id"]
         before = site.posts()
@@ -335,7 +335,7 @@ async def test_a_chain_meets_at_one_backend_from_its_second_response_on():
         assert 6 in [now - then for now, then in zip(site.posts(), before, strict=True)]
 
 
-async def test_the_weights_are_shares():
+async def test_balancer_splits_requests_by_weight():
     targets = [{"name": "b0", "weight": 1}, {"name": "b1", "weight": 9}]
     async with fleet([whole(said())], [whole(said())], model={"backends": targets}) as site:
         for _ in range(100):
@@ -346,7 +346,7 @@ async def test_the_weights_are_shares():
 
 @pytest.mark.parametrize("path", ["chat", "respond"])
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_request_leaves_nothing_to_the_collector(path, streamed):
+async def test_request_leaves_no_reference_cycles(path, streamed):
     """Cycles wait for it, and it comes seldom: what they hold piles up."""
     async with fleet([[CLOSE]], [HELLO if streamed else whole(said())]) as site:
         gc.collect()

@@ -1,4 +1,4 @@
-"""Two llama.cpp servers with a small model: their caches are hit, and one of them dies."""
+"""Test sticky keys and failover with two llama.cpp servers and a small model."""
 
 import io
 from contextlib import ExitStack
@@ -43,7 +43,7 @@ def ask(client, key, question, **fields):
     return raw.headers["x-gateway-backend"], answer.choices[0].message.content, cached
 
 
-def test_a_key_finds_its_cache_and_its_backends_end_is_not_the_answers(fleet):
+def test_sticky_key_hits_its_prompt_cache_and_survives_a_failure(fleet):
     servers, client = fleet
     places = {}
     for key in ("a", "b", "c", "d"):

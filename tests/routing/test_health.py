@@ -1,4 +1,4 @@
-"""The circuit of a backend, and what is remembered of its outcomes."""
+"""Test the circuit breaker of a backend and its memory of outcomes."""
 
 from math import inf, isclose
 
@@ -31,7 +31,7 @@ def open_circuit(now=0.0):
     return health
 
 
-def test_the_fifth_failure_in_a_row_opens_the_circuit():
+def test_circuit_opens_with_the_fifth_failure_in_a_row():
     health = healthy()
     fail(health, 0.0, 4)
     health.well(health.begin(0.0), 0.0)
@@ -41,7 +41,7 @@ def test_the_fifth_failure_in_a_row_opens_the_circuit():
     assert (health.state(0.0), health.admits(0.0), health.back_in(0.0)) == ("open", False, 1.0)
 
 
-def test_after_a_pause_one_trial_is_admitted_and_closes_the_circuit():
+def test_circuit_admits_one_trial_after_the_pause():
     health = open_circuit()
     assert (health.state(1.0), health.admits(1.0), health.back_in(1.0)) == ("half_open", True, 0.0)
     trial = health.begin(1.0)
@@ -50,7 +50,7 @@ def test_after_a_pause_one_trial_is_admitted_and_closes_the_circuit():
     assert (health.state(1.5), health.admits(1.5), health.share) == ("closed", True, 0.0)
 
 
-def test_each_trial_that_fails_doubles_the_pause_up_to_thirty_seconds_and_a_good_one_begins_anew():
+def test_circuit_pause_doubles_up_to_thirty_seconds_until_a_success():
     health, now, pauses = open_circuit(), 0.0, []
     for _ in range(8):
         pauses.append(health.back_in(now))
@@ -64,13 +64,13 @@ def test_each_trial_that_fails_doubles_the_pause_up_to_thirty_seconds_and_a_good
 
 
 @pytest.mark.parametrize(("drawn", "pause"), [(0.0, 0.8), (0.25, 0.9), (0.9999999, 1.2)])
-def test_a_pause_is_a_fifth_longer_or_shorter_by_chance(drawn, pause):
+def test_circuit_pause_has_a_jitter_of_a_fifth(drawn, pause):
     health = Health(lambda: drawn)
     fail(health, 0.0)
     assert isclose(health.back_in(0.0), pause, rel_tol=1e-6)
 
 
-def test_a_trial_that_was_dropped_leaves_its_place_to_another():
+def test_trial_that_is_dropped_makes_room_for_another():
     health = open_circuit()
     first = health.begin(1.0)
     health.dropped(first)
@@ -82,7 +82,7 @@ def test_a_trial_that_was_dropped_leaves_its_place_to_another():
     assert health.state(1.0) == "closed"
 
 
-def test_a_trial_that_takes_its_time_is_not_the_only_one():
+def test_trial_that_is_slow_allows_a_second_one():
     health = open_circuit(5)
     first = health.begin(6)
     assert not health.admits(7.9) and health.back_in(7.9) == pytest.approx(0.1)
@@ -93,7 +93,7 @@ def test_a_trial_that_takes_its_time_is_not_the_only_one():
     assert health.state(9) == "closed" and health.admits(9)
 
 
-def test_a_trial_that_takes_its_time_is_not_forgotten_as_another_was_dropped():
+def test_trial_that_is_slow_counts_after_another_was_dropped():
     health = open_circuit()
     first = health.begin(1)
     second = health.begin(3)
@@ -105,7 +105,7 @@ def test_a_trial_that_takes_its_time_is_not_forgotten_as_another_was_dropped():
     assert health.state(6) == "closed" and health.admits(6)
 
 
-def test_when_all_trials_were_dropped_another_may_begin():
+def test_trial_may_begin_after_all_others_were_dropped():
     health = open_circuit()
     for trial in (health.begin(1), health.begin(3)):
         health.dropped(trial)
@@ -116,13 +116,13 @@ def test_when_all_trials_were_dropped_another_may_begin():
     assert health.admits(4)
 
 
-def test_a_trial_that_went_poorly_closes_nothing_and_opens_nothing():
+def test_trial_with_a_poor_outcome_leaves_the_circuit_half_open():
     health = open_circuit()
     health.poor(health.begin(1.0), 1.0)
     assert (health.state(1.0), health.admits(1.0)) == ("half_open", True)
 
 
-def test_the_outcome_of_one_that_began_before_the_circuit_opened_counts_for_nothing():
+def test_attempt_that_began_before_the_circuit_opened_is_ignored():
     health = healthy()
     good, bad, poor, left = (health.begin(0.0) for _ in range(4))
     fail(health, 0.0)
@@ -137,7 +137,7 @@ def test_the_outcome_of_one_that_began_before_the_circuit_opened_counts_for_noth
     assert health.stands(trial)
 
 
-def test_one_that_is_put_to_it_though_it_admits_none_is_no_trial():
+def test_attempt_that_the_circuit_does_not_admit_is_no_trial():
     health = open_circuit()
     health.well(health.begin(0.5), 0.5)
     assert health.state(0.5) == "open"
@@ -146,14 +146,14 @@ def test_one_that_is_put_to_it_though_it_admits_none_is_no_trial():
     assert not health.admits(1.0)
 
 
-def test_poor_answers_are_failures_that_break_no_circuit():
+def test_attempt_with_a_poor_outcome_is_a_failure_but_opens_no_circuit():
     health = healthy()
     for _ in range(20):
         health.poor(health.begin(0.0), 0.0)
     assert (health.state(0.0), health.share, health.weight(0.0)) == ("closed", 1.0, 20.0)
 
 
-def test_an_answer_that_breaks_off_after_it_began_is_a_failure():
+def test_attempt_that_breaks_off_after_its_begin_is_a_failure():
     health = healthy()
     attempt = health.begin(0.0)
     health.well(attempt, 0.0)
@@ -161,7 +161,7 @@ def test_an_answer_that_breaks_off_after_it_began_is_a_failure():
     assert health.share == 0.5
 
 
-def test_one_that_asks_for_rest_has_it_for_a_minute_at_most_and_it_is_no_failure():
+def test_backend_rests_for_a_minute_at_most_without_a_failure():
     health = healthy()
     attempt = health.begin(0.0)
     health.dropped(attempt)
@@ -173,7 +173,7 @@ def test_one_that_asks_for_rest_has_it_for_a_minute_at_most_and_it_is_no_failure
     assert (health.state(20.0), health.weight(20.0)) == ("closed", 0.0)
 
 
-def test_a_good_probe_ends_the_pause_but_only_a_trial_closes_the_circuit():
+def test_probe_success_ends_the_pause_and_leaves_the_circuit_half_open():
     health = open_circuit()
     health.probed(0.1, well=True)
     assert (health.state(0.1), health.admits(0.1)) == ("half_open", True)
@@ -185,7 +185,7 @@ def test_a_good_probe_ends_the_pause_but_only_a_trial_closes_the_circuit():
     assert health.state(0.3) == "closed"
 
 
-def test_bad_probes_open_the_circuit_and_keep_it_open():
+def test_probe_failures_open_the_circuit_and_keep_it_open():
     health = healthy()
     health.probed(0.0, well=True)
     for _ in range(5):
@@ -197,7 +197,7 @@ def test_bad_probes_open_the_circuit_and_keep_it_open():
     assert (health.state(1.0), health.back_in(1.0)) == ("open", 2.0)
 
 
-def test_outcomes_count_half_after_ten_seconds():
+def test_health_counts_an_outcome_half_after_ten_seconds():
     health = healthy()
     assert (health.share, health.weight(0.0)) == (0.0, 0.0)
     for _ in range(3):
@@ -208,7 +208,7 @@ def test_outcomes_count_half_after_ten_seconds():
     assert health.weight(1e6) == 0.0
 
 
-def test_ejections_are_longer_each_time_unless_the_last_was_long_ago():
+def test_ejection_lasts_longer_each_time_unless_the_last_was_long_ago():
     health = healthy()
     health.poor(health.begin(0.0), 0.0)
     health.eject(0.0)

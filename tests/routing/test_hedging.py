@@ -1,4 +1,4 @@
-"""A second backend is asked where the first takes its time."""
+"""Test hedging: a second backend gets the request if the first one is slow."""
 
 import asyncio
 
@@ -15,69 +15,69 @@ HEDGED = {"hedge_seconds": 0.05}
 B = stream(chunk("B"), chunk(finish="stop"))
 
 
-async def test_the_second_answers_where_the_first_is_silent():
+async def test_hedge_answers_if_the_first_backend_is_silent():
     async with fleet([[HANG]], [B], model=HEDGED) as site:
         answer = await site.chat(stream=True, headers={"x-gateway-debug": "1"})
         assert text_of(answer.text) == "B" and answer.headers["x-gateway-backend"] == "b1"
         await asyncio.wait_for(site.upstreams["b0"].gone.wait(), 2)
 
 
-async def test_a_whole_answer_is_hedged_as_well():
+async def test_hedge_covers_responses_that_are_not_streamed():
     async with fleet([[HANG]], [whole(said("B"))], model=HEDGED) as site:
         assert (await site.chat()).json()["choices"][0]["message"]["content"] == "B"
 
 
-async def test_the_first_answers_if_it_is_faster_after_all():
+async def test_hedge_is_cancelled_if_the_first_backend_answers():
     async with fleet([[silent(0.3), *HELLO]], [[HANG]], model=HEDGED) as site:
         answer = await site.chat(stream=True)
         assert text_of(answer.text) == "Hi" and site.posts() == [1, 1]
         await asyncio.wait_for(site.upstreams["b1"].gone.wait(), 2)
 
 
-async def test_nobody_else_is_asked_where_the_first_is_quick():
+async def test_hedge_is_not_sent_if_the_first_backend_is_quick():
     async with fleet([HELLO], [B], model={"hedge_seconds": 5}) as site:
         assert text_of((await site.chat(stream=True)).text) == "Hi" and site.posts() == [1, 0]
 
 
-async def test_the_failure_of_one_is_no_matter_as_long_as_there_is_the_other():
+async def test_hedge_hides_the_failure_of_one_of_two_attempts():
     async with fleet([[silent(0.2), CLOSE]], [[silent(0.4), *B]], model=HEDGED) as site:
         assert text_of((await site.chat(stream=True)).text) == "B" and site.posts() == [1, 1]
     async with fleet([[silent(0.4), *HELLO]], [[CLOSE]], model=HEDGED) as site:
         assert text_of((await site.chat(stream=True)).text) == "Hi" and site.posts() == [1, 1]
 
 
-async def test_where_both_fail_a_third_is_asked():
+async def test_hedge_and_first_attempt_that_both_fail_are_retried():
     async with fleet([[silent(0.2), CLOSE]], [[CLOSE]], [B], model=HEDGED) as site:
         assert text_of((await site.chat(stream=True)).text) == "B" and site.posts() == [1, 1, 1]
 
 
-async def test_with_one_backend_there_is_nobody_else_to_ask():
+async def test_hedge_needs_a_second_backend():
     async with fleet([[silent(0.2), *HELLO]], model=HEDGED) as site:
         assert text_of((await site.chat(stream=True)).text) == "Hi" and site.posts() == [1]
 
 
-async def test_who_could_not_take_the_request_is_not_asked():
+async def test_hedge_skips_a_lossy_backend_in_strict_mode():
     kinds = [{"kind": "vllm"}, {"kind": "ollama"}]
     async with fleet([[silent(0.3), *HELLO]], [B], backends=kinds, model={**HEDGED, "strict": True}) as site:
         answer = await site.chat(stream=True, logit_bias={"5": 1})
         assert text_of(answer.text) == "Hi" and site.posts() == [1, 0]
 
 
-async def test_it_is_kept_alive_meanwhile():
+async def test_hedge_sends_keepalives_while_both_backends_are_silent():
     times = {"grace_seconds": 0.05, "keepalive_seconds": 0.05}
     async with fleet([[HANG]], [[silent(0.3), *B]], model=HEDGED, stream=times) as site:
         answer = await site.chat(stream=True)
         assert text_of(answer.text) == "B" and ": " in answer.text
 
 
-async def test_what_is_noted_is_of_the_one_that_answers():
+async def test_hedge_reports_only_warnings_of_the_backend_that_answers():
     kinds = [{"kind": "ollama"}, {"kind": "vllm"}]
     async with fleet([[HANG]], [whole(said())], backends=kinds, model=HEDGED) as site:
         answer = await site.chat(logit_bias={"5": 1})
         assert answer.status_code == 200 and "x-gateway-warnings" not in answer.headers
 
 
-async def test_the_client_that_leaves_ends_both():
+async def test_hedge_and_first_attempt_end_if_the_client_leaves():
     async with fleet([[HANG]], [[head(), HANG]], model=HEDGED) as site:
         asking = asyncio.create_task(site.chat(stream=True))
         await until(lambda: site.posts() == [1, 1])
@@ -87,7 +87,7 @@ async def test_the_client_that_leaves_ends_both():
 
 
 @pytest.mark.parametrize("choices", [1, 2])
-async def test_choices_one_at_a_time_are_not_hedged(choices):
+async def test_hedge_is_not_used_for_a_fan_out_of_choices(choices):
     kinds = [{"kind": "ollama"}, {"kind": "ollama"}]
     async with fleet(
         [[silent(0.2), *whole({"error": "x"}, 400)]], [whole({"error": "x"}, 400)], backends=kinds, model=HEDGED
@@ -113,7 +113,7 @@ class Speaks:
         self.closed = True
 
 
-async def test_of_two_who_speak_at_the_same_moment_one_gives_the_answer():
+async def test_hedge_race_has_one_winner_if_both_backends_answer_at_once():
     moment, told = asyncio.Event(), []
     calls = [Speaks(moment, b"a"), Speaks(moment, b"b")]
 

@@ -1,4 +1,4 @@
-"""Backends are asked how they are: those that are out, and those in whose place there are others."""
+"""Test probes: the gateway asks a backend for its health if that matters."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ def state(site, name):
     return site.backend(name).gate.health.state(asyncio.get_running_loop().time())
 
 
-async def test_one_that_shares_its_models_is_asked_all_the_time():
+async def test_probe_runs_always_for_a_backend_of_several():
     async with fleet([HELLO], [HELLO], backends=[OFTEN, OFTEN]) as site:
         await until(lambda: min(len(one.gets) for one in site.upstreams.values()) >= 2)
         site.upstreams["b0"].answer_lists_with([CLOSE])
@@ -22,13 +22,13 @@ async def test_one_that_shares_its_models_is_asked_all_the_time():
         assert text_of((await site.chat(stream=True)).text) == "Hi" and site.posts() == [0, 1]
 
 
-async def test_one_that_says_that_it_is_out_of_order_is():
+async def test_probe_that_is_answered_with_503_opens_the_circuit():
     async with fleet([HELLO], [HELLO], backends=[OFTEN, OFTEN]) as site:
         site.upstreams["b0"].answer_lists_with(whole({"error": "loading model"}, 503))
         await until(lambda: state(site, "b0") == "open")
 
 
-async def test_one_that_is_alone_is_asked_only_while_it_is_out():
+async def test_probe_of_an_only_backend_runs_while_its_circuit_is_open():
     async with fleet([*[[CLOSE]] * 5, HELLO], backends=[OFTEN], model={"retries": 0}) as site:
         await asyncio.sleep(0.2)
         assert not site.upstream.gets
@@ -39,7 +39,7 @@ async def test_one_that_is_alone_is_asked_only_while_it_is_out():
         assert text_of((await site.chat(stream=True)).text) == "Hi" and state(site, "b0") == "closed"
 
 
-async def test_nobody_is_asked_who_shall_not_be():
+async def test_probe_does_not_run_if_disabled():
     async with fleet([HELLO], [HELLO]) as site:
         await asyncio.sleep(0.2)
         assert [one.gets for one in site.upstreams.values()] == [[], []]

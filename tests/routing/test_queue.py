@@ -1,4 +1,4 @@
-"""The queue before a backend: how many are inside, who is next, and that nobody is lost."""
+"""Test the queue's data structure: limit, length, fairness, weights and leaving."""
 
 from collections import Counter
 
@@ -36,7 +36,7 @@ def served(turns, held, tickets, times):
     return turns.given
 
 
-def test_without_a_limit_everybody_enters_at_once_and_is_counted():
+def test_queue_without_a_limit_admits_and_counts_every_request():
     turns = Turns(0, 0)
     tickets = [turns.enter("a") for _ in range(100)]
     assert all(ticket.inside for ticket in tickets)
@@ -46,7 +46,7 @@ def test_without_a_limit_everybody_enters_at_once_and_is_counted():
     assert (turns.turnstile.running, turns.given) == (0, [])
 
 
-def test_beyond_the_limit_they_wait_and_beyond_the_length_they_are_refused():
+def test_queue_refuses_requests_beyond_its_length():
     turns = Turns(1, 1)
     assert not turns.turnstile.full
     first, second, third = (turns.enter(name) for name in "abc")
@@ -56,7 +56,7 @@ def test_beyond_the_limit_they_wait_and_beyond_the_length_they_are_refused():
     assert (first.inside, second.inside, turns.given) == (False, True, ["b"])
 
 
-def test_one_that_gives_up_is_passed_over_and_may_leave_again():
+def test_queue_skips_a_request_that_gives_up():
     turns = Turns(1)
     first, second, third = (turns.enter(name) for name in "abc")
     for _ in range(2):
@@ -66,13 +66,13 @@ def test_one_that_gives_up_is_passed_over_and_may_leave_again():
     assert (turns.given, third.inside, turns.turnstile.running) == (["c"], True, 1)
 
 
-def test_a_tenant_that_asks_much_makes_nobody_wait_for_all_of_it():
+def test_queue_is_fair_to_a_tenant_with_one_request():
     turns = Turns(1)
     held, tickets = queue(turns, [*["much"] * 50, "little"])
     assert served(turns, held, tickets, 2) == [0, 50]
 
 
-def test_tickets_that_were_given_up_cost_their_tenant_nothing():
+def test_queue_charges_nothing_for_requests_that_gave_up():
     turns = Turns(1)
     held, tickets = queue(turns, [*["a"] * 20, "b", "a", "b"])
     for ticket in tickets[:20]:
@@ -80,7 +80,7 @@ def test_tickets_that_were_given_up_cost_their_tenant_nothing():
     assert served(turns, held, tickets, 3) == [21, 20, 22]
 
 
-def test_one_who_comes_again_has_no_turn_before_those_who_waited():
+def test_queue_gives_a_returning_tenant_no_precedence():
     turns = Turns(1)
     held, tickets = queue(turns, ["a", "b", "b"])
     turns.turnstile.leave(held)
@@ -90,7 +90,7 @@ def test_one_who_comes_again_has_no_turn_before_those_who_waited():
     assert turns.given == [0, 1, 3]
 
 
-def test_newcomers_of_a_higher_priority_starve_nobody():
+def test_queue_with_new_high_priority_requests_starves_no_other():
     turns = Turns(1)
     tickets = {}
     last = turns.enter("held")
@@ -103,7 +103,7 @@ def test_newcomers_of_a_higher_priority_starve_nobody():
     assert [turns.given.index(name) for name in ("old", "older")] == [3, 11]
 
 
-def test_a_higher_limit_lets_those_in_who_wait_and_a_lower_one_puts_nobody_out():
+def test_queue_follows_a_changed_limit():
     turns = Turns(1)
     tickets = [turns.enter(name) for name in "abcd"]
     turns.turnstile.limit = 3
@@ -117,7 +117,7 @@ def test_a_higher_limit_lets_those_in_who_wait_and_a_lower_one_puts_nobody_out()
     assert turns.given == ["b", "c", "d"]
 
 
-def test_who_enters_while_turns_are_given_waits_behind_those_who_waited():
+def test_queue_puts_a_request_that_enters_during_a_grant_last():
     turnstile, given = Turnstile(1, 10), []
     late = []
     turnstile.enter("a", 1.0, given.clear)
@@ -127,7 +127,7 @@ def test_who_enters_while_turns_are_given_waits_behind_those_who_waited():
     assert (given, late[0].inside, turnstile.full) == (["c"], False, True)
 
 
-def test_one_that_leaves_at_its_turn_gives_it_on():
+def test_queue_passes_on_the_slot_of_a_request_that_leaves_at_its_turn():
     turnstile, tickets = Turnstile(1, 10), {}
     for name in "abc":
         tickets[name] = turnstile.enter(name, 1.0, lambda name=name: turnstile.leave(tickets[name]))
@@ -136,7 +136,7 @@ def test_one_that_leaves_at_its_turn_gives_it_on():
     assert turnstile.enter("d", 1.0, tickets.clear).inside
 
 
-def test_many_that_come_and_give_up_leave_nothing_behind():
+def test_queue_keeps_no_trace_of_requests_that_gave_up():
     turns = Turns(1, 8)
     held = turns.enter("held")
     for number in range(1000):
@@ -152,7 +152,7 @@ def test_many_that_come_and_give_up_leave_nothing_behind():
 
 
 @given(st.permutations([tenant for tenant in "abcd" for _ in range(8)]), st.integers(1, 3))
-def test_turns_of_tenants_that_always_wait_differ_by_one_at_most(tenants, limit):
+def test_queue_turns_of_waiting_tenants_differ_by_at_most_one(tenants, limit):
     turns = Turns(limit)
     inside = [turns.enter("held") for _ in range(limit)]
     tickets = [turns.enter(place, tenant) for place, tenant in enumerate(tenants)]
@@ -166,7 +166,7 @@ def test_turns_of_tenants_that_always_wait_differ_by_one_at_most(tenants, limit)
 
 @given(st.permutations([tenant for tenant in "abcd" for _ in range(40)]))
 @settings(max_examples=examples(30))
-def test_turns_are_in_proportion_to_weights(tenants):
+def test_queue_turns_are_in_proportion_to_weights(tenants):
     weights = {"a": 4.0, "b": 2.0, "c": 1.0, "d": 1.0}
     turns = Turns(1)
     held, tickets = queue(turns, tenants, weights)

@@ -1,4 +1,4 @@
-"""How many retries there are."""
+"""Test the budget that limits retries."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +14,7 @@ def spent(budget):
     return count
 
 
-def test_the_first_ten_are_free_and_each_fifth_request_pays_for_one_more():
+def test_retry_budget_grants_ten_and_one_for_each_fifth_request():
     budget = Budget()
     assert spent(budget) == 10
     for _ in range(4):
@@ -24,7 +24,7 @@ def test_the_first_ten_are_free_and_each_fifth_request_pays_for_one_more():
     assert spent(budget) == 1
 
 
-def test_no_more_than_ten_are_saved():
+def test_retry_budget_saves_at_most_ten():
     budget = Budget()
     for _ in range(10_000):
         budget.first()
@@ -32,7 +32,7 @@ def test_no_more_than_ten_are_saved():
 
 
 @given(st.lists(st.booleans(), max_size=400))
-def test_retries_are_never_more_than_ten_and_a_fifth_of_the_requests(retried):
+def test_retry_budget_never_exceeds_ten_and_a_fifth_of_the_requests(retried):
     budget, firsts, retries = Budget(), 0, 0
     for again in retried:
         if again:

@@ -71,16 +71,16 @@ async def answer(body, reader, writer):
         return False
     if not json.loads(body).get("stream"):
         await asyncio.sleep(pause * 5)
-        await told(writer, [whole(BODIES[kind])[0]], pause, drips=kind == "drip")
+        await write_paced(writer, [whole(BODIES[kind])[0]], pause, drips=kind == "drip")
         return True
-    await told(writer, [head()], 0)
-    await told(writer, map(chunked, WELL[kind]), pause, drips=kind == "drip")
+    await write_paced(writer, [head()], 0)
+    await write_paced(writer, map(chunked, WELL[kind]), pause, drips=kind == "drip")
     writer.write(b"0\r\n\r\n")
     await writer.drain()
     return True
 
 
-async def told(writer, pieces, pause, *, drips=False):
+async def write_paced(writer, pieces, pause, *, drips=False):
     for piece in pieces:
         size = 16 if drips else len(piece)
         for at in range(0, len(piece), size):
@@ -92,7 +92,7 @@ async def told(writer, pieces, pause, *, drips=False):
 
 
 async def breaks(kind, pause, reader, writer):
-    await told(writer, [head(), *map(chunked, WORDS[:3])], pause)
+    await write_paced(writer, [head(), *map(chunked, WORDS[:3])], pause)
     if kind == "hangs":
         await reader.read()  # until the other side closes
     elif kind == "resets":

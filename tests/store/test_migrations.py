@@ -1,4 +1,4 @@
-"""The steps of the schema: each only adds, so that the release before goes on with what the next one has made of it."""
+"""Test that migrations only add, so that the previous release can use a newer database."""
 
 import pytest
 from alembic import command
@@ -58,7 +58,7 @@ def changed(*statements):
         return before, described(connection)
 
 
-def test_each_step_only_adds():
+def test_migration_steps_only_add():
     with create_engine("sqlite://").connect() as connection:
         before = described(connection)
         for step in STEPS:
@@ -80,16 +80,16 @@ def test_each_step_only_adds():
         "DROP TABLE keys",
     ],
 )
-def test_what_takes_away_or_asks_for_more_is_found(statement):
+def test_migration_check_finds_removals_and_new_constraints(statement):
     assert not goes_on(*changed(*statement.split(";")))
 
 
-def test_what_adds_is_none_of_that():
+def test_migration_check_accepts_additions():
     more = "CREATE TABLE more (id INTEGER)", "ALTER TABLE keys ADD COLUMN more INTEGER", "CREATE INDEX m ON keys (more)"
     assert goes_on(*changed(*more, "ALTER TABLE keys ADD COLUMN most INTEGER NOT NULL DEFAULT 0"))
 
 
-async def test_a_database_of_a_newer_release_is_used_as_it_is(store_url):
+async def test_migration_leaves_a_newer_database_as_it_is(store_url):
     """By one that is started again while others have gone on to the next."""
     newer = Database(store_url)
     async with newer.writing() as db:

@@ -1,4 +1,4 @@
-"""Databases: their URLs, their schema, their transactions, and what they can fail with."""
+"""Test databases: URLs, schema, transactions and failures."""
 
 import asyncio
 import resource
@@ -48,14 +48,14 @@ def differences(connection):
     return compare_metadata(MigrationContext.configure(connection, opts={"compare_type": True}), metadata)
 
 
-async def test_the_migrations_make_the_tables_that_the_code_knows(store):
+async def test_store_migrations_create_the_declared_tables(store):
     async with store.writing() as db:
         assert await db.run_sync(differences) == []
         await db.execute(text("DROP INDEX threads_by_use"))
         assert len(await db.run_sync(differences)) == 1
 
 
-async def test_a_block_is_written_as_a_whole_or_not_at_all(store):
+async def test_store_transaction_is_atomic(store):
     with pytest.raises(KeyError):
         async with store.writing() as db:
             await add(db, "a")
@@ -67,7 +67,7 @@ async def test_a_block_is_written_as_a_whole_or_not_at_all(store):
     assert await count(store) == 2
 
 
-async def test_a_cancelled_block_leaves_nothing_and_nobody_waits_for_it(store):
+async def test_store_transaction_that_is_cancelled_leaves_no_rows_and_no_lock(store):
     async def write():
         async with store.writing() as db:
             await add(db, "a")
@@ -84,7 +84,7 @@ async def test_a_cancelled_block_leaves_nothing_and_nobody_waits_for_it(store):
     assert await count(store) == 1
 
 
-async def test_whenever_a_request_is_cancelled_nobody_has_to_wait_for_it(store_url):
+async def test_store_holds_no_lock_whenever_a_request_is_cancelled(store_url):
     """In the middle of opening the database, of a statement, of a commit: no lock stays, no connection is left over."""
 
     async def work(database, id):
@@ -108,7 +108,7 @@ async def test_whenever_a_request_is_cancelled_nobody_has_to_wait_for_it(store_u
         await database.close()
 
 
-async def test_reading_sees_one_state(store):
+async def test_store_read_transaction_sees_one_snapshot(store):
     async with store.reading() as db:
         before = await db.scalar(select(func.count()).select_from(table))
         async with store.writing() as other:
@@ -117,7 +117,7 @@ async def test_reading_sees_one_state(store):
     assert await count(store) == 1
 
 
-async def test_writers_wait_for_each_other(store):
+async def test_store_writers_wait_for_each_other(store):
     """None of them fails because another one wrote between its reading and its writing."""
 
     async def grow():
@@ -129,7 +129,7 @@ async def test_writers_wait_for_each_other(store):
     assert await count(store) == 12
 
 
-async def test_a_mistake_is_no_failure_of_the_database(store):
+async def test_store_passes_integrity_errors_on(store):
     async with store.writing() as db:
         await add(db, "a")
     with pytest.raises(exc.IntegrityError):
@@ -138,7 +138,7 @@ async def test_a_mistake_is_no_failure_of_the_database(store):
 
 
 @pytest.mark.parametrize("scheme", ["sqlite", "sqlite+aiosqlite", "sqlite+pysqlite"])
-async def test_a_file_is_made_where_the_url_says(scheme, tmp_path, monkeypatch):
+async def test_store_creates_the_sqlite_file_of_its_url(scheme, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for url, file in [("/./near.db", tmp_path / "near.db"), (f"/{tmp_path}/far.db", tmp_path / "far.db")]:
         database = Database(f"{scheme}://{url}")
@@ -148,7 +148,7 @@ async def test_a_file_is_made_where_the_url_says(scheme, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:"])
-async def test_a_database_in_memory_is_one_for_all(url):
+async def test_store_in_memory_is_shared_by_all_connections(url):
     database = Database(url)
 
     async def write(id):
@@ -160,7 +160,7 @@ async def test_a_database_in_memory_is_one_for_all(url):
     await database.close()
 
 
-async def test_a_url_of_postgresql_may_say_what_its_own_tools_understand(postgres):
+async def test_store_accepts_url_forms_of_postgresql_tools(postgres):
     plain = postgres.create("urls")
     for url in (f"{plain}&sslmode=disable", plain.replace("://", "+asyncpg://"), plain.replace("@", ":pa%40ss@")):
         database = Database(url)
@@ -177,27 +177,27 @@ async def test_a_url_of_postgresql_may_say_what_its_own_tools_understand(postgre
         "sqlite:////proc",
     ],
 )
-async def test_a_database_that_is_not_there(url):
+async def test_store_fails_with_503_if_the_database_is_missing(url):
     database = Database(url)
     await failing(database)
     await database.close()
 
 
-async def test_a_file_that_is_no_database(tmp_path):
+async def test_store_fails_with_503_if_the_file_is_no_database(tmp_path):
     (tmp_path / "a.db").write_bytes(b"not a database" * 1000)
     database = Database(f"sqlite:///{tmp_path}/a.db")
     await failing(database)
     await database.close()
 
 
-async def test_a_database_of_another_name_and_a_role_that_is_none(postgres):
+async def test_store_fails_with_503_for_an_unknown_database_or_role(postgres):
     for url in (postgres.url("nothing"), postgres.url().replace("postgres@", "nobody@")):
         database = Database(url)
         await failing(database)
         await database.close()
 
 
-async def test_a_database_that_may_only_be_read(tmp_path):
+async def test_store_reads_a_read_only_file_and_fails_to_write(tmp_path):
     writable = Database(f"sqlite:///{tmp_path}/a.db")
     assert await count(writable) == 0
     await writable.close()
@@ -209,7 +209,7 @@ async def test_a_database_that_may_only_be_read(tmp_path):
     await database.close()
 
 
-async def test_a_database_that_is_locked_for_too_long(tmp_path, monkeypatch):
+async def test_store_fails_to_write_while_the_file_is_locked(tmp_path, monkeypatch):
     monkeypatch.setattr("gateway.store.engines._WAIT", 0.1)
     database = Database(f"sqlite:///{tmp_path}/a.db")
     assert await count(database) == 0
@@ -227,7 +227,7 @@ async def test_a_database_that_is_locked_for_too_long(tmp_path, monkeypatch):
     await database.close()
 
 
-async def test_several_that_open_a_new_file_at_once(tmp_path):
+async def test_store_file_can_be_opened_by_several_at_once(tmp_path):
     """Without waiting for each other some would be told that it is locked."""
     for number in range(30):
         databases = [Database(f"sqlite:///{tmp_path}/{number}.db") for _ in range(3)]
@@ -236,7 +236,7 @@ async def test_several_that_open_a_new_file_at_once(tmp_path):
             await one.close()
 
 
-async def test_a_new_file_that_stays_locked(tmp_path, monkeypatch):
+async def test_store_fails_with_503_if_a_new_file_stays_locked(tmp_path, monkeypatch):
     monkeypatch.setattr("gateway.store.engines._WAIT", 0.1)
     database = Database(f"sqlite:///{tmp_path}/a.db")
     with closing(sqlite3.connect(tmp_path / "a.db")) as other:
@@ -247,7 +247,7 @@ async def test_a_new_file_that_stays_locked(tmp_path, monkeypatch):
     await database.close()
 
 
-async def test_more_transactions_than_there_are_connections(store_url, monkeypatch):
+async def test_store_fails_if_all_connections_are_taken(store_url, monkeypatch):
     monkeypatch.setattr("gateway.store.engines._WAIT", 1)
     database = Database(store_url)
     assert await count(database) == 0
@@ -262,7 +262,7 @@ async def test_more_transactions_than_there_are_connections(store_url, monkeypat
     await database.close()
 
 
-async def test_a_file_that_is_gone(tmp_path):
+async def test_store_fails_with_503_if_its_file_is_deleted(tmp_path):
     database = Database(f"sqlite:///{tmp_path}/a.db")
     assert await count(database) == 0
     await database.close()
@@ -300,7 +300,7 @@ def filled(path):
     return int(done.stdout)
 
 
-async def test_a_disk_that_is_full(tmp_path):
+async def test_store_keeps_its_rows_if_the_disk_is_full(tmp_path):
     """What was written stays, and all goes on once there is room."""
     written = await asyncio.to_thread(filled, tmp_path / "a.db")
     assert 1 < written < 100
@@ -311,7 +311,7 @@ async def test_a_disk_that_is_full(tmp_path):
     await database.close()
 
 
-async def test_a_server_that_stops_and_comes_back():
+async def test_store_reconnects_when_postgresql_is_back():
     with Postgres.temporary() as server:
         database = Database(server.create("one"))
         async with database.writing() as db:
@@ -327,7 +327,7 @@ async def test_a_server_that_stops_and_comes_back():
         await database.close()
 
 
-def test_an_id_that_no_database_takes_is_kept_as_its_hash():
+def test_store_keeps_hostile_ids_as_hashes():
     assert as_stored("resp_1") == "resp_1" and as_stored("é" * 128) == "é" * 128
     hostile = ["a\0", "b\0", "x" * 129, "y" * 129]
     assert len({*map(as_stored, hostile)}) == 4
@@ -335,7 +335,7 @@ def test_an_id_that_no_database_takes_is_kept_as_its_hash():
 
 
 @pytest.mark.parametrize("id", ["\0", "a\0b", "x" * 10_000, "é" * 200, "'; DROP TABLE items; --", "%_"])
-async def test_hostile_ids_are_as_good_as_any(store, id):
+async def test_store_accepts_any_id(store, id):
     async with store.writing() as db:
         await conversations.create(db, "t", "conv_1", {"a\0": "b\0"}, [{"id": id, "text": "\0"}], 0)
         assert await conversations.find(db, "t", id) is None
@@ -345,7 +345,7 @@ async def test_hostile_ids_are_as_good_as_any(store, id):
         assert await threads.find(db, "t", [found.items], id) == threads.Place("conv_1", 0)
 
 
-async def test_an_error_does_not_tell_what_was_said(store):
+async def test_store_error_does_not_show_parameters(store):
     with pytest.raises((StoreFailed, exc.ProgrammingError)) as error:
         async with store.reading() as db:
             await db.execute(text("SELECT 1 FROM nowhere WHERE said = :said"), {"said": "a secret"})

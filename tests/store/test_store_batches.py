@@ -1,4 +1,4 @@
-"""What is written together: what shares a transaction, and who gets what goes wrong in it."""
+"""Test batches of writes: order, size, and errors that reach their callers only."""
 
 import asyncio
 import logging
@@ -45,7 +45,7 @@ def response(id, text="hello"):
     return Response("t", {"id": id, "status": "completed", "output": output}, [{"id": f"{id}-in"}], 7)
 
 
-async def test_what_waits_is_written_together_and_in_order():
+async def test_store_batch_holds_waiting_entries_in_order():
     writer = Writer()
     tasks = await writer.add(*range(5))
     assert writer.seen == [[0]] and not any(task.done() for task in tasks)
@@ -56,7 +56,7 @@ async def test_what_waits_is_written_together_and_in_order():
     assert writer.seen[2:] == [[5]]
 
 
-async def test_no_transaction_is_longer_than_others_can_wait():
+async def test_store_batch_has_at_most_a_hundred_entries():
     writer = Writer()
     tasks = await writer.add(*range(251))
     writer.open.set()
@@ -64,7 +64,7 @@ async def test_no_transaction_is_longer_than_others_can_wait():
     assert [len(batch) for batch in writer.seen] == [1, 100, 100, 50]
 
 
-async def test_a_mistake_is_that_of_one():
+async def test_store_batch_reports_a_mistake_to_its_caller_only():
     writer = Writer(2)
     tasks = await writer.add(0, 1, 2, 3)
     writer.open.set()
@@ -73,7 +73,7 @@ async def test_a_mistake_is_that_of_one():
     assert writer.seen == [[0], [1, 2, 3], [1], [2], [3]]
 
 
-async def test_a_store_that_is_down_is_down_for_all_and_is_not_asked_for_each():
+async def test_store_batch_fails_as_a_whole_if_the_store_is_down():
     writer = Writer()
     tasks = await writer.add(0, 1, 2)
     writer.broken = True
@@ -86,7 +86,7 @@ async def test_a_store_that_is_down_is_down_for_all_and_is_not_asked_for_each():
 
 
 @pytest.mark.parametrize("broken", [False, True])
-async def test_what_nobody_waits_for_any_more_is_written_all_the_same(broken):
+async def test_store_batch_writes_entries_whose_callers_were_cancelled(broken):
     writer = Writer()
     first, second, third = await writer.add(0, 1, 2)
     first.cancel()
@@ -99,7 +99,7 @@ async def test_what_nobody_waits_for_any_more_is_written_all_the_same(broken):
     assert writer.seen == [[0], [1, 2]]
 
 
-async def test_who_closes_waits_for_what_was_given():
+async def test_store_batches_close_after_pending_writes():
     writer = Writer()
     await writer.batches.close()  # nothing was
     tasks = await writer.add(0, 1)
@@ -111,7 +111,7 @@ async def test_who_closes_waits_for_what_was_given():
     assert all(task.done() for task in tasks)
 
 
-async def test_responses_that_come_at_once_are_all_there(store):
+async def test_store_batch_keeps_all_responses(store):
     await asyncio.gather(
         *(store.together(responses.begin, response(f"r{number}", "x" * number)) for number in range(9))
     )
@@ -122,7 +122,7 @@ async def test_responses_that_come_at_once_are_all_there(store):
             assert whole["output"] == response(f"r{number}", "x" * number).body["output"]
 
 
-async def test_of_two_with_the_same_id_one_is_there_and_the_others_beside_them(store):
+async def test_store_batch_with_a_duplicate_id_keeps_the_other_responses(store):
     given = [response("first"), response("a"), response("same", "one"), response("same", "two"), response("b")]
     writing = (store.together(responses.begin, one) for one in given)
     outcomes = await asyncio.gather(*writing, return_exceptions=True)
@@ -132,7 +132,7 @@ async def test_of_two_with_the_same_id_one_is_there_and_the_others_beside_them(s
         assert await responses.find(db, "t", "a") and await responses.find(db, "t", "b")
 
 
-async def test_many_are_no_more_statements_than_one(tmp_path, caplog):
+async def test_store_batch_of_many_needs_no_more_statements_than_one(tmp_path, caplog):
     database = Database(f"sqlite:///{tmp_path}/a.db")
     await database.together(responses.begin, response("first"))
     caplog.set_level(logging.DEBUG, "aiosqlite")

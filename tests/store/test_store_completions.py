@@ -1,4 +1,4 @@
-"""Stored chat completions: found, listed by age, model and metadata, described, deleted."""
+"""Test stored chat completions: lookup, lists, metadata and deletion."""
 
 import pytest
 from sqlalchemy import func, select
@@ -36,7 +36,7 @@ async def full(store):
     return store
 
 
-async def test_a_completion_is_what_was_saved(full):
+async def test_stored_completion_is_returned_as_saved(full):
     async with full.reading() as db:
         found = await completions.find(db, "t", "a")
         assert found.body == completion(*MADE[0])
@@ -46,7 +46,7 @@ async def test_a_completion_is_what_was_saved(full):
         assert await threads.page(db, [found.messages], 20, newest_first=False, behind=after) == said[1:]
 
 
-async def test_another_tenant_sees_none_of_it(full):
+async def test_stored_completion_is_hidden_from_other_tenants(full):
     async with full.reading() as db:
         assert await completions.find(db, "", "a") is None
         assert [one.id for one in await completions.page(db, "other", Wanted(), 9)] == ["foreign"]
@@ -68,7 +68,7 @@ async def test_another_tenant_sees_none_of_it(full):
         (Wanted(metadata={'"': "\0"}), []),
     ],
 )
-async def test_pages_in_both_orders_whatever_is_wanted(full, wanted, ids):
+async def test_stored_completions_are_filtered_and_paged_in_both_orders(full, wanted, ids):
     async with full.reading() as db:
         for newest_first, expected in ((False, ids), (True, ids[::-1])):
             found, behind = [], None
@@ -78,7 +78,7 @@ async def test_pages_in_both_orders_whatever_is_wanted(full, wanted, ids):
             assert found == expected
 
 
-async def test_other_metadata_takes_the_place_of_its_own(full):
+async def test_stored_completion_metadata_is_replaced(full):
     async with full.writing() as db:
         found = await completions.find(db, "t", "a")
         changed = await completions.describe(db, found, {"user": "9"})
@@ -90,7 +90,7 @@ async def test_other_metadata_takes_the_place_of_its_own(full):
         assert await db.scalar(select(func.count()).select_from(labels).where(labels.c.completion == "a")) == 0
 
 
-async def test_what_is_deleted_is_gone_with_its_messages(full):
+async def test_stored_completion_is_deleted_with_its_messages(full):
     async with full.writing() as db:
         await completions.remove(db, "a")
         assert await completions.find(db, "t", "a") is None

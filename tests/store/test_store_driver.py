@@ -1,4 +1,4 @@
-"""SQLite's driver: how often its thread is asked, and what a statement leaves."""
+"""Test the SQLite driver: trips to its thread, results, locks and closing."""
 
 import asyncio
 import logging
@@ -29,7 +29,7 @@ def trips(caplog):
     return sum(record.message.startswith("executing") for record in caplog.records)
 
 
-async def test_a_statement_is_one_trip_to_the_thread(file, caplog):
+async def test_store_driver_sends_a_statement_in_one_trip(file, caplog):
     caplog.set_level(logging.DEBUG, "aiosqlite")
     async with file.writing() as db:
         for statement, parameters in [
@@ -43,7 +43,7 @@ async def test_a_statement_is_one_trip_to_the_thread(file, caplog):
             assert trips(caplog) == 1
 
 
-async def test_a_stored_response_is_six_trips(file, caplog):
+async def test_store_driver_saves_a_response_in_six_trips(file, caplog):
     """BEGIN, a thread, its items, the response, COMMIT; and the one that makes sure of the end."""
     caplog.set_level(logging.DEBUG, "aiosqlite")
     caplog.clear()
@@ -52,7 +52,7 @@ async def test_a_stored_response_is_six_trips(file, caplog):
     assert trips(caplog) == 6
 
 
-async def test_a_statement_says_what_it_found_and_what_it_changed(file):
+async def test_store_driver_returns_rows_and_row_counts(file):
     async with file.writing() as db:
         assert [*await db.scalars(select(table.c.id).order_by(table.c.id))] == sorted(row["id"] for row in ROWS)
         assert (await db.execute(update(table).where(table.c.id < "t2").values(length=1))).rowcount == 112
@@ -63,7 +63,7 @@ async def test_a_statement_says_what_it_found_and_what_it_changed(file):
         assert (await db.execute(text("SELECT 1 WHERE 0"))).all() == []
 
 
-async def test_a_statement_that_fails_holds_nothing(file, tmp_path):
+async def test_store_driver_holds_no_lock_after_a_failed_statement(file, tmp_path):
     """However long somebody remembers its error."""
     with pytest.raises(exc.IntegrityError) as remembered:
         async with file.writing() as db:
@@ -74,7 +74,7 @@ async def test_a_statement_that_fails_holds_nothing(file, tmp_path):
     assert remembered.tb
 
 
-async def test_a_connection_that_is_stopped_while_it_is_closed_comes_to_its_end(tmp_path):
+async def test_store_driver_connection_that_is_stopped_while_closing_ends(tmp_path):
     """As when the process stops amid the closing of one whose transaction was cancelled."""
     connection = await connect(str(tmp_path / "a.db"))
     closing_it = asyncio.create_task(connection.close())

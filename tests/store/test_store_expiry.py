@@ -1,4 +1,4 @@
-"""What is swept away: what was not used for long, what nobody needs, what is too much; and nothing else."""
+"""Test the sweep: it deletes unused, expired and excess rows and nothing else."""
 
 import asyncio
 import itertools
@@ -49,7 +49,7 @@ async def rows(database):
         }
 
 
-async def test_what_was_not_used_for_so_long_goes_with_all_that_is_of_it(store):
+async def test_store_sweep_deletes_unused_rows_with_all_that_depend_on_them(store):
     async with store.writing() as db:
         await add(db, "old", 0)
         await add(db, "extended", 0)
@@ -71,14 +71,14 @@ async def test_what_was_not_used_for_so_long_goes_with_all_that_is_of_it(store):
     }  # fmt: skip
 
 
-async def test_zero_is_never(store):
+async def test_store_sweep_with_ttl_zero_deletes_nothing(store):
     async with store.writing() as db:
         await add(db, "old", 0)
     await sweep_all(store, 10**9, 0, 0)
     assert await left(store) == {"old"}
 
 
-async def test_what_a_living_chain_goes_on_from_stays_and_goes_after_it(store):
+async def test_store_sweep_keeps_the_parents_of_a_live_chain(store):
     async with store.writing() as db:
         await add(db, "a", 0)
         await add(db, "b", 0, "a")
@@ -92,7 +92,7 @@ async def test_what_a_living_chain_goes_on_from_stays_and_goes_after_it(store):
     assert await rows(store) == dict.fromkeys(await rows(store), 0)
 
 
-async def test_of_too_much_the_longest_unused_goes(store):
+async def test_store_sweep_deletes_the_longest_unused_above_the_size_limit(store):
     async with store.writing() as db:
         for number in range(10):
             await add(db, f"r{number}", number)
@@ -105,14 +105,14 @@ async def test_of_too_much_the_longest_unused_goes(store):
     assert (await rows(store))["thoughts"] == 0
 
 
-async def test_what_is_used_at_the_moment_is_not_too_much(store):
+async def test_store_sweep_keeps_rows_in_use_above_the_size_limit(store):
     async with store.writing() as db:
         await add(db, "now", 100)
     await sweep_all(store, 100, 0, 1)
     assert await left(store) == {"now"}
 
 
-async def test_a_key_goes_when_its_time_is_over(store):
+async def test_store_sweep_deletes_expired_idempotency_keys(store):
     async with store.writing() as db:
         await keys.begin(db, "t", "old", "d", "a", 0)
         await keys.begin(db, "t", "new", "d", "a", 10)
@@ -122,7 +122,7 @@ async def test_a_key_goes_when_its_time_is_over(store):
         assert await keys.begin(db, "t", "new", "d", "a", 20) is Begun.NEW
 
 
-async def test_a_log_goes_when_its_time_is_over_or_with_its_response(store):
+async def test_store_sweep_deletes_expired_event_logs(store):
     said = logs.Row(0, 0, b"abc")
     async with store.writing() as db:
         for id, now in [("expires", 100), ("lasts", 100), ("packed", 100), ("old", 0)]:
@@ -144,7 +144,7 @@ async def test_a_log_goes_when_its_time_is_over_or_with_its_response(store):
     assert await left(store) == {"expires", "lasts", "packed"}
 
 
-async def test_a_packed_log_counts(store):
+async def test_store_sweep_counts_packed_event_logs(store):
     async with store.writing() as db:
         await add(db, "small", 1)
         await add(db, "large", 0)
@@ -157,7 +157,7 @@ async def test_a_packed_log_counts(store):
     assert await left(store) == {"small"}
 
 
-async def test_nothing_goes_that_somebody_is_at_work_on(store):
+async def test_store_sweep_spares_running_jobs_and_their_parents(store):
     """Nor what it goes on from; when it has ended, it is as old as its end."""
     async with store.writing() as db:
         await add(db, "first", 0)
@@ -175,7 +175,7 @@ async def test_nothing_goes_that_somebody_is_at_work_on(store):
     assert await rows(store) == dict.fromkeys(await rows(store), 0)
 
 
-async def test_a_tenant_keeps_so_many_thoughts(store, monkeypatch):
+async def test_store_sweep_limits_the_reasoning_memory_of_a_tenant(store, monkeypatch):
     monkeypatch.setattr(sweep, "MOST", 3)
     async with store.writing() as db:
         for number in range(5):
@@ -190,18 +190,18 @@ async def test_a_tenant_keeps_so_many_thoughts(store, monkeypatch):
 class Counting(Database):
     """Notes how many items there are before each transaction that writes."""
 
-    async def counted(self):
+    async def item_count(self):
         async with self.reading() as db:
             return await db.scalar(select(func.count()).select_from(tables.items))
 
     @asynccontextmanager
     async def writing(self):
-        self.counts.append(await self.counted())
+        self.counts.append(await self.item_count())
         async with super().writing() as db:
             yield db
 
 
-async def test_it_is_done_a_little_at_a_time(store_url, monkeypatch):
+async def test_store_sweep_uses_small_transactions(store_url, monkeypatch):
     """A few rows, or one thread of more, in each transaction."""
     monkeypatch.setattr(sweep, "_ROWS", 10)
     database = Counting(store_url)
@@ -213,12 +213,12 @@ async def test_it_is_done_a_little_at_a_time(store_url, monkeypatch):
     database.counts = []
     await sweep_all(database, 1000, TTL, 0)
     steps = [before - after for before, after in itertools.pairwise(database.counts)]
-    assert sum(steps) == 78 and await database.counted() == 0
+    assert sum(steps) == 78 and await database.item_count() == 0
     assert all(step <= 12 or 30 <= step <= 38 for step in steps)
     await database.close()
 
 
-async def test_several_processes_may_sweep_while_others_save(store_url):
+async def test_store_sweep_runs_in_several_processes_beside_writers(store_url):
     databases = [Database(store_url) for _ in range(3)]
     async with databases[0].writing() as db:
         await add(db, "first", 1000)
@@ -236,7 +236,7 @@ async def test_several_processes_may_sweep_while_others_save(store_url):
         await database.close()
 
 
-def test_nothing_that_lives_is_broken_and_nothing_that_is_dead_stays(store_url):
+def test_store_sweep_breaks_no_live_thread_and_keeps_no_dead_one(store_url):
     """Random trees of threads: after it, what is there can be read to its beginning, and all the rest is old."""
     trees = st.lists(st.tuples(st.integers(0, 200), st.none() | st.integers(0, 30)), max_size=15)
 

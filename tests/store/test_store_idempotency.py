@@ -1,4 +1,4 @@
-"""Idempotency keys: one answers, the others wait, get the answer, or are told that the key is another request's."""
+"""Test stored idempotency keys: one request runs, and the others wait for its response."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from gateway.store.records import Answer, Begun
 HELLO = Answer(200, "application/json", b'{"a": "\\u0000"}\x00\xff')
 
 
-async def test_the_first_answers_and_the_others_get_its_answer(store):
+async def test_idempotency_key_gives_the_first_response_to_all(store):
     async with store.writing() as db:
         assert await keys.begin(db, "t", "k", "d", "a", 0) is Begun.NEW
         assert await keys.begin(db, "t", "k", "d", "b", 1) is Begun.RUNNING
@@ -21,7 +21,7 @@ async def test_the_first_answers_and_the_others_get_its_answer(store):
         assert await keys.begin(db, "t", "k", "another", "b", 2) is Begun.OTHER
 
 
-async def test_an_answer_is_kept_for_ten_minutes(store):
+async def test_idempotency_key_keeps_its_response_for_ten_minutes(store):
     async with store.writing() as db:
         await keys.begin(db, "t", "k", "d", "a", 0)
         await keys.finish(db, "t", "k", "a", HELLO)
@@ -29,7 +29,7 @@ async def test_an_answer_is_kept_for_ten_minutes(store):
         assert await keys.begin(db, "t", "k", "another", "b", 600) is Begun.NEW
 
 
-async def test_a_request_whose_process_died_is_free_again(store):
+async def test_idempotency_key_of_a_dead_process_is_free_again(store):
     async with store.writing() as db:
         await keys.begin(db, "t", "k", "d", "a", 0)
         await keys.renew(db, "t", "k", "a", 50)
@@ -42,7 +42,7 @@ async def test_a_request_whose_process_died_is_free_again(store):
         assert await keys.begin(db, "t", "k", "d", "c", 170) is Begun.NEW
 
 
-async def test_without_an_answer_the_next_one_begins_anew(store):
+async def test_idempotency_key_without_a_response_is_free(store):
     async with store.writing() as db:
         await keys.begin(db, "t", "k", "d", "a", 0)
         await keys.give_up(db, "t", "k", "a")
@@ -50,14 +50,14 @@ async def test_without_an_answer_the_next_one_begins_anew(store):
 
 
 @pytest.mark.parametrize("key", ["\0", "k" * 5000])
-async def test_any_key_will_do(store, key):
+async def test_idempotency_key_may_be_any_text(store, key):
     async with store.writing() as db:
         assert await keys.begin(db, "t", key, "d", "a", 0) is Begun.NEW
         await keys.finish(db, "t", key, "a", HELLO)
         assert await keys.begin(db, "t", key, "d", "b", 0) == HELLO
 
 
-async def test_of_many_at_once_one_is_new(store):
+async def test_idempotency_key_is_new_for_one_of_many_requests_at_once(store):
     async def begin(number):
         async with store.writing() as db:
             return await keys.begin(db, "t", "k", "d", f"holder{number}", 0)

@@ -1,4 +1,4 @@
-"""Jobs: one process at a time is at work on a response, and what it writes of it counts only as long as that is so."""
+"""Test jobs: one process at a time works on a response, and only its writes count."""
 
 import asyncio
 import itertools
@@ -28,7 +28,7 @@ async def left(db):
     return [await db.scalar(select(func.count()).select_from(one)) for one in (jobs.jobs, requests, events)]
 
 
-async def said(db, response):
+async def item_ids(db, response):
     """All up to its end."""
     return [item["id"] for item in await threads.read(db, await threads.ranges(db, response.behind))]
 
@@ -36,7 +36,7 @@ async def said(db, response):
 # holding
 
 
-async def test_whoever_begins_it_has_it(store):
+async def test_job_is_held_by_its_creator(store):
     async with store.writing() as db:
         await begin(db, "r", "a")
         assert await jobs.state(db, "r") is State.RUNNING
@@ -50,7 +50,7 @@ async def test_whoever_begins_it_has_it(store):
         assert await left(db) == [0, 0, 0]
 
 
-async def test_a_lease_that_is_over_is_its_holders_until_another_takes_it(store):
+async def test_job_lease_lasts_until_another_process_takes_the_job(store):
     async with store.writing() as db:
         await begin(db, "r", "a")
         assert await jobs.hold(db, "a", 500, LEASE, ["r"]) == {"r": Held(False, None)}
@@ -65,7 +65,7 @@ async def test_a_lease_that_is_over_is_its_holders_until_another_takes_it(store)
         assert await jobs.hold(db, "b", 699, LEASE) == {"r": Held(False, None)}
 
 
-async def test_what_is_let_go_may_be_taken_at_once(store):
+async def test_job_that_is_released_can_be_taken_at_once(store):
     """It has not been tried then."""
     async with store.writing() as db:
         await begin(db, "r", "a")
@@ -76,7 +76,7 @@ async def test_what_is_let_go_may_be_taken_at_once(store):
         assert await jobs.state(db, "r") is State.RUNNING
 
 
-async def test_only_the_leases_that_are_asked_for_are_renewed(store):
+async def test_job_leases_are_renewed_only_for_the_given_ids(store):
     async with store.writing() as db:
         for id, holder in [("r", "a"), ("s", "a"), ("u", "b")]:
             await begin(db, id, holder)
@@ -86,7 +86,7 @@ async def test_only_the_leases_that_are_asked_for_are_renewed(store):
         assert {*await jobs.hold(db, "c", 100, LEASE)} == {"s", "u"}
 
 
-async def test_those_that_wait_longest_are_taken_first_and_no_more_than_asked_for(store):
+async def test_job_take_returns_the_oldest_up_to_the_limit(store):
     async with store.writing() as db:
         for number in range(5):
             await begin(db, f"r{number}", now=10 - number)
@@ -96,7 +96,7 @@ async def test_those_that_wait_longest_are_taken_first_and_no_more_than_asked_fo
         assert {job.id for job in await jobs.take(db, "b", 500, LEASE, 9)} == {"r0", "r2"}
 
 
-async def test_a_job_is_cancelled_by_its_tenant(store):
+async def test_job_is_cancelled_only_by_its_tenant(store):
     async with store.writing() as db:
         await begin(db, "r", "a")
         assert not await jobs.cancel(db, "other", "r")
@@ -107,7 +107,7 @@ async def test_a_job_is_cancelled_by_its_tenant(store):
         assert not await jobs.cancel(db, "t", "none")
 
 
-async def test_what_is_wanted_for_longer_stays_so(store):
+async def test_job_wanted_until_is_only_extended(store):
     async def until():
         return {id: held.wanted_until for id, held in (await jobs.hold(db, "a", 0, LEASE)).items()}
 
@@ -122,7 +122,7 @@ async def test_what_is_wanted_for_longer_stays_so(store):
         assert await until() == {"r": 20, "s": 40, "always": None}
 
 
-async def test_a_response_that_is_removed_takes_its_job_and_its_log_along(store):
+async def test_response_removal_deletes_its_job_and_log(store):
     async with store.writing() as db:
         await begin(db, "r", "a")
         await logs.append(db, [("r", Row(0, 2, b"abc"))])
@@ -134,7 +134,7 @@ async def test_a_response_that_is_removed_takes_its_job_and_its_log_along(store)
         assert await db.scalar(select(func.count()).where(items.c.body.is_not(None))) == 0
 
 
-async def test_what_nobody_has_heard_of_leaves_no_trace(store):
+async def test_response_that_is_forgotten_leaves_no_rows(store):
     async with store.writing() as db:
         await begin(db, "r")
         await logs.append(db, [("r", Row(0, 2, b"abc"))])
@@ -147,7 +147,7 @@ async def test_what_nobody_has_heard_of_leaves_no_trace(store):
 # finishing
 
 
-async def test_an_open_response_is_shown_and_finished(store):
+async def test_response_that_is_open_can_be_read_and_finished(store):
     async with store.writing() as db:
         await begin(db, "r")
         found = await responses.find(db, "t", "r")
@@ -164,7 +164,7 @@ async def test_an_open_response_is_shown_and_finished(store):
         assert await jobs.state(db, "r") is State.RUNNING
 
 
-async def test_nobody_else_adds_to_the_thread_of_one_that_is_not_finished(store):
+async def test_thread_of_an_open_response_takes_no_other_items(store):
     async with store.writing() as db:
         await begin(db, "r")
         found = await responses.find(db, "t", "r")
@@ -174,7 +174,7 @@ async def test_nobody_else_adds_to_the_thread_of_one_that_is_not_finished(store)
         assert await threads.append(db, done.behind, numbered("x"), 0) == Range("r", 2, 3)
 
 
-async def test_a_chain_of_jobs_is_one_thread(store):
+async def test_job_chain_is_one_thread(store):
     """So a turn costs the same behind ten of them and behind ten thousand."""
     async with store.writing() as db:
         behind = None
@@ -185,16 +185,16 @@ async def test_a_chain_of_jobs_is_one_thread(store):
             assert await jobs.end(db, f"r{number}", "a")
         last = await responses.find(db, "t", "r4")
         assert await threads.ranges(db, last.behind) == [Range("r0", 0, 10)]
-        assert await said(db, last) == [f"r{number}-{end}" for number in range(5) for end in ("in", "out")]
+        assert await item_ids(db, last) == [f"r{number}-{end}" for number in range(5) for end in ("in", "out")]
         assert [row.data for row in await logs.read(db, "r4", -1, 9)] == [b"abc"]
         await responses.remove(db, await responses.find(db, "t", "r2"))
         told, kept = await counted(db)
         assert told == kept
         with pytest.raises(Broken):
-            await said(db, last)
+            await item_ids(db, last)
 
 
-async def test_where_another_one_goes_on_meanwhile_it_stays_a_branch(store):
+async def test_job_branches_off_if_another_response_extends_its_parent(store):
     async with store.writing() as db:
         await begin(db, "first")
         first = await finish(db, "first")
@@ -203,8 +203,8 @@ async def test_where_another_one_goes_on_meanwhile_it_stays_a_branch(store):
         await responses.save(db, "t", {"id": "quick", "output": []}, numbered("quick-in"), first.behind, 0)
         slow, quick = await finish(db, "slow"), await responses.find(db, "t", "quick")
         assert (slow.own, quick.own) == (Range("slow", 0, 2), Range("first", 2, 3))
-        assert await said(db, slow) == ["first-in", "first-out", "slow-in", "slow-out"]
-        assert await said(db, quick) == ["first-in", "first-out", "quick-in"]
+        assert await item_ids(db, slow) == ["first-in", "first-out", "slow-in", "slow-out"]
+        assert await item_ids(db, quick) == ["first-in", "first-out", "quick-in"]
         told, kept = await counted(db)
         assert told == kept
 
@@ -214,24 +214,24 @@ async def converse(db):
     return await conversations.find(db, "t", "conv")
 
 
-async def test_a_job_becomes_part_of_its_conversation_at_its_end(store):
+async def test_job_joins_its_conversation_at_its_end(store):
     async with store.writing() as db:
         found = await converse(db)
         await begin(db, "r", parent=found.behind)
         await logs.append(db, [("r", Row(0, 2, b"abc"))])
-        assert await said(db, await responses.find(db, "t", "r")) == ["x", "r-in"]
+        assert await item_ids(db, await responses.find(db, "t", "r")) == ["x", "r-in"]
         assert await threads.read(db, [(await conversations.find(db, "t", "conv")).items]) == numbered("x")
         await conversations.append(db, found, numbered("y"), 0)  # a client's, meanwhile
         done = await finish(db, "r", found)
         assert (done.input, done.own) == (Range("conv", 2, 3), Range("conv", 2, 4))
-        assert await said(db, done) == ["x", "y", "r-in", "r-out"]
+        assert await item_ids(db, done) == ["x", "y", "r-in", "r-out"]
         assert await left(db) == [1, 1, 1]
         assert [*await db.scalars(select(all_threads.c.id))] == ["conv"]
         told, kept = await counted(db)
         assert told == kept
         assert await jobs.end(db, "r", "a")
         await responses.save(db, "t", {"id": "s", "output": []}, numbered("s-in"), done.behind, 0)
-        assert await said(db, await responses.find(db, "t", "s")) == ["x", "y", "r-in", "r-out", "s-in"]
+        assert await item_ids(db, await responses.find(db, "t", "s")) == ["x", "y", "r-in", "r-out", "s-in"]
         await responses.remove(db, done)
         assert await threads.read(db, [(await conversations.find(db, "t", "conv")).items]) == numbered(
             "x", "y", "r-in", "r-out"
@@ -240,16 +240,16 @@ async def test_a_job_becomes_part_of_its_conversation_at_its_end(store):
         assert told == kept
 
 
-async def test_one_that_failed_is_no_part_of_its_conversation(store):
+async def test_job_that_failed_stays_outside_its_conversation(store):
     async with store.writing() as db:
         await begin(db, "r", parent=(await converse(db)).behind)
         done = await finish(db, "r")
         assert done.thread == "r"
-        assert await said(db, done) == ["x", "r-in", "r-out"]
+        assert await item_ids(db, done) == ["x", "r-in", "r-out"]
         assert (await conversations.find(db, "t", "conv")).end == 1
 
 
-async def test_what_it_goes_on_from_may_be_deleted_for_its_age(store):
+async def test_job_finishes_after_its_parent_was_deleted(store):
     """The response itself is kept: its client has waited for it."""
     async with store.writing() as db:
         found = await converse(db)
@@ -278,7 +278,7 @@ async def processes(url, count=3):
             await one.close()
 
 
-async def test_of_those_that_take_at_once_each_gets_others(store_url):
+async def test_job_is_taken_by_one_of_several_databases_at_once(store_url):
     async def take(database, holder):
         async with database.writing() as db:
             await asyncio.sleep(0)
@@ -296,7 +296,7 @@ async def test_of_those_that_take_at_once_each_gets_others(store_url):
         assert sorted(taken) == sorted(f"r{number}" for number in range(30))
 
 
-async def test_a_response_is_removed_while_its_job_writes(store_url):
+async def test_response_can_be_removed_while_its_job_writes(store_url):
     """It waits for what is being written, and nothing of that stays."""
 
     async def remove(database):
@@ -368,7 +368,7 @@ async def finish_and_remove(database, me):
                 await responses.remove(db, kept)
 
 
-async def test_nobody_ever_waits_for_each_other(store_url):
+async def test_store_has_no_deadlocks_between_processes(store_url):
     """Whatever is done in whatever order: a deadlock would be a failure of the store."""
     async with processes(store_url) as databases, asyncio.timeout(60):
         async with databases[0].writing() as db:
@@ -384,7 +384,7 @@ async def test_nobody_ever_waits_for_each_other(store_url):
 # news
 
 
-async def test_processes_hear_each_other(store_url):
+async def test_store_notifications_reach_other_processes(store_url):
     heard = asyncio.Queue()
     async with processes(store_url, 2) as (one, other):
         listening = asyncio.create_task(one.listening("news", heard.put_nowait))
@@ -416,7 +416,7 @@ def drained(queue):
         yield queue.get_nowait()
 
 
-async def test_a_process_hears_again_once_the_server_is_back(monkeypatch):
+async def test_store_notifications_resume_when_postgresql_is_back(monkeypatch):
     monkeypatch.setattr("gateway.store.engines._AGAIN", 0.02)
     heard = asyncio.Queue()
     with Postgres.temporary() as server:
@@ -441,7 +441,7 @@ async def test_a_process_hears_again_once_the_server_is_back(monkeypatch):
         await database.close()
 
 
-async def test_a_file_is_there_once_something_is_stored(store_url):
+async def test_store_exists_once_something_is_stored(store_url):
     assert Database("sqlite://").exists()
     database = Database(store_url)
     assert database.exists() == database.notifies  # a server may hold anything
@@ -461,7 +461,7 @@ def as_it_was(connection):
     command.upgrade(config, "0001")
 
 
-async def test_a_database_of_the_first_release_is_brought_up_to_date(store_url):
+async def test_migration_upgrades_a_database_of_the_first_release(store_url):
     old = Database(store_url)
     async with (await old._opened()).writes.begin() as db:
         await db.run_sync(as_it_was)
@@ -479,6 +479,6 @@ async def test_a_database_of_the_first_release_is_brought_up_to_date(store_url):
         assert await responses.whole(db, found) == {"id": "r", "output": numbered("b")}
         await begin(db, "s", parent=found.behind)
         done = await finish(db, "s")
-        assert await said(db, done) == ["a", "b", "s-in", "s-out"]
+        assert await item_ids(db, done) == ["a", "b", "s-in", "s-out"]
         assert done.before == Place("r", 2)
     await database.close()

@@ -1,4 +1,4 @@
-"""Event logs: read from any event on, bounded, packed at their end, and gone when their time is over."""
+"""Test event logs: reading from any event, page size, packing and expiry."""
 
 import asyncio
 import itertools
@@ -62,7 +62,7 @@ def numbers(first, last):
     return [b"%d" % number for number in range(first, last + 1)]
 
 
-async def test_it_is_read_from_any_event_on(store):
+async def test_event_log_is_read_from_any_event(store):
     log = rows(2, 3, 9, 10)
     async with store.writing() as db:
         await keep(db, "other", *rows(5, 20))
@@ -73,7 +73,7 @@ async def test_it_is_read_from_any_event_on(store):
         assert await logs.read(db, "none", -1, 9) == []
 
 
-async def test_rows_of_many_responses_are_added_at_once(store):
+async def test_event_log_rows_of_several_responses_are_added_at_once(store):
     async with store.writing() as db:
         for id in ("r", "s"):
             await keep(db, id)
@@ -83,14 +83,14 @@ async def test_rows_of_many_responses_are_added_at_once(store):
         assert await logs.read(db, "s", -1, 9) == rows(3)
 
 
-async def test_who_does_not_know_whether_it_was_added_may_add_it_again(store):
+async def test_event_log_row_may_be_added_twice(store):
     async with store.writing() as db:
         await keep(db, "r", *rows(2, 3))
         await logs.append(db, [("r", row(3, 3)), ("r", row(4, 4))])
         assert await logs.read(db, "r", -1, 9) == rows(2, 3, 4)
 
 
-async def test_a_page_is_no_more_than_about_a_megabyte(store):
+async def test_event_log_page_has_about_a_megabyte(store):
     half, large = 1 << 19, 3 << 20
     async with store.writing() as db:
         await keep(db, "r", *rows(*range(6), size=half), row(6, 6, large), row(7, 7, large))
@@ -100,7 +100,7 @@ async def test_a_page_is_no_more_than_about_a_megabyte(store):
     assert (await everything(store, "r"))[1] == 5
 
 
-async def test_it_is_there_until_it_expires(store):
+async def test_event_log_is_available_until_it_expires(store):
     async with store.writing() as db:
         await keep(db, "r")
         assert await logs.newest(db, "r", 0) is None
@@ -113,7 +113,7 @@ async def test_it_is_there_until_it_expires(store):
         assert [await logs.newest(db, "r", now) is None for now in (0, 49, 50, 51)] == [False, False, True, True]
 
 
-async def test_packed_it_is_one_row_of_the_same_and_part_of_its_thread(store):
+async def test_event_log_packed_is_one_row_that_counts_in_its_thread(store):
     async with store.writing() as db:
         await keep(db, "other", *rows(3))
         await keep(db, "r", *rows(2, 3, 9, size=1000))
@@ -139,7 +139,7 @@ async def test_packed_it_is_one_row_of_the_same_and_part_of_its_thread(store):
         assert told == kept < loose
 
 
-async def test_there_may_be_nothing_to_pack(store):
+async def test_event_log_may_be_empty_when_it_is_packed(store):
     await logs.pack(store, "none")
     async with store.writing() as db:
         await keep(db, "r")
@@ -148,7 +148,7 @@ async def test_there_may_be_nothing_to_pack(store):
         assert await logs.newest(db, "r", 0) is None
 
 
-async def test_it_is_packed_where_its_response_has_gone(store):
+async def test_event_log_is_packed_in_the_conversation_of_its_response(store):
     """A thread of a conversation grows by the log of a response in it, and shrinks with that."""
     async with store.writing() as db:
         await conversations.create(db, "t", "conv", {}, numbered("x"), 0)
@@ -165,7 +165,7 @@ async def test_it_is_packed_where_its_response_has_gone(store):
         assert await counted(db) == (told := await db.scalar(select(all_threads.c.bytes)), told)
 
 
-async def test_reading_from_an_event_on_does_not_walk_through_what_comes_before(store):
+async def test_event_log_read_skips_earlier_rows_by_an_index(store):
     async with store.writing() as db:
         await keep(db, "r", *rows(*range(200)))
     with noted(store) as sent:
@@ -195,7 +195,7 @@ class Interrupted(Database):
                 await change(db)
 
 
-async def test_what_changes_while_it_is_packed_stays_as_it_is(store_url):
+async def test_event_log_that_changes_while_it_is_packed_stays_as_it_is(store_url):
     async def grow(db):
         await logs.append(db, [("r", row(4, 4))])
 
@@ -218,7 +218,7 @@ async def test_what_changes_while_it_is_packed_stays_as_it_is(store_url):
     await database.close()
 
 
-async def test_of_several_that_pack_it_at_once_one_does(store_url):
+async def test_event_log_is_packed_by_one_of_several_databases(store_url):
     databases = [Database(store_url) for _ in range(3)]
     async with databases[0].writing() as db:
         for number in range(10):
@@ -233,7 +233,7 @@ async def test_of_several_that_pack_it_at_once_one_does(store_url):
         await one.close()
 
 
-async def test_who_reads_while_it_is_packed_misses_nothing_and_gets_nothing_twice(store_url):
+async def test_event_log_reader_gets_each_event_once_during_packing(store_url):
     databases = [Database(store_url) for _ in range(2)]
     async with databases[0].writing() as db:
         for id in ("r", "s"):
@@ -252,7 +252,7 @@ async def test_who_reads_while_it_is_packed_misses_nothing_and_gets_nothing_twic
 LENGTHS = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 3)), max_size=12)
 
 
-def test_a_page_is_what_a_list_would_say_and_the_newest_stays(store_url):
+def test_event_log_page_equals_a_list_slice_and_trim_keeps_the_newest(store_url):
     async def check(database, lengths, after, most, keep_bytes):
         log = []
         for count, size in lengths:

@@ -1,4 +1,4 @@
-"""Responses, conversations and their pages against plain lists: whatever is done in whatever order, both tell the same."""
+"""Compare stored responses and conversations with plain lists after random operations."""
 
 import asyncio
 import itertools
@@ -301,7 +301,7 @@ class Machine(RuleBasedStateMachine):
         assert self.write(page) == expected[start : start + limit]
 
 
-def test_responses_and_conversations_are_what_lists_would_be(store_url):
+def test_store_behaves_like_plain_lists(store_url):
     class Here(Machine):
         url = store_url
 

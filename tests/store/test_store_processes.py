@@ -1,4 +1,4 @@
-"""Several processes on one database, and processes that are killed."""
+"""Test several processes on one database, and processes that are killed."""
 
 import asyncio
 import json
@@ -53,7 +53,7 @@ def own(name, number):
     return [f"{name}-{number}-{place}" for place in range(5)]
 
 
-async def test_chains_that_begin_at_the_same_response_all_live(store, store_url):
+async def test_response_chains_from_one_response_are_all_kept(store, store_url):
     await begin(store)
     run(store_url, "branch", "first", 10)
     for number in range(_PROCESSES):
@@ -66,7 +66,7 @@ async def test_chains_that_begin_at_the_same_response_all_live(store, store_url)
     assert [one.thread for one in kept].count(first.thread) == 1  # one goes on, the others branch off
 
 
-async def test_of_all_that_go_on_from_one_place_only_one_extends_it(store, store_url):
+async def test_thread_is_extended_by_one_of_all_forks(store, store_url):
     await begin(store)
     run(store_url, "fork", "first", 10)
     for number in range(_PROCESSES):
@@ -77,7 +77,7 @@ async def test_of_all_that_go_on_from_one_place_only_one_extends_it(store, store
         assert (await threads.ranges(db, threads.Place("first", 7)))[0].end == 7
 
 
-async def test_a_conversation_has_one_holder(store, store_url):
+async def test_conversation_has_one_holder_across_processes(store, store_url):
     async with store.writing() as db:
         await conversations.create(db, "t", "conv", {}, [], 0)
     run(store_url, "hold", "conv", 15)
@@ -90,7 +90,7 @@ async def test_a_conversation_has_one_holder(store, store_url):
     assert len([*groupby(said, lambda one: one["name"])]) > 1
 
 
-async def test_a_job_is_taken_by_one(store, store_url):
+async def test_job_is_taken_by_one_process(store, store_url):
     ids = {f"job{number}" for number in range(60)}
     async with store.writing() as db:
         for id in ids:
@@ -103,7 +103,7 @@ async def test_a_job_is_taken_by_one(store, store_url):
             assert {*await jobs.hold(db, f"p{number}", 0, 1)} < {*mine} or not mine
 
 
-async def test_all_bring_the_schema_up_to_date_at_once(store_url):
+async def test_migration_runs_in_several_processes_at_once(store_url):
     """They meet at a new database; each then finds what it needs."""
     started = [start(store_url, "save", f"p{number}") for number in range(4)]
     said = [json.loads(process.stdout.readline()) for process in started]
@@ -114,7 +114,7 @@ async def test_all_bring_the_schema_up_to_date_at_once(store_url):
 
 
 @pytest.mark.parametrize("after", [0, 0.003, 0.007, 0.011])
-async def test_what_was_acknowledged_outlives_the_process(after, store_url):
+async def test_store_keeps_acknowledged_writes_after_a_kill(after, store_url):
     process = start(store_url, "save", "p")
     said = [json.loads(process.stdout.readline()) for _ in range(20)]
     await asyncio.sleep(after)
@@ -131,7 +131,7 @@ async def test_what_was_acknowledged_outlives_the_process(after, store_url):
     await database.close()
 
 
-async def test_a_process_goes_on_where_a_killed_one_stopped(store, store_url):
+async def test_store_goes_on_after_a_process_was_killed(store, store_url):
     """Nothing is locked for good by a process that is no more."""
     process = start(store_url, "save", "p")
     last = [json.loads(process.stdout.readline()) for _ in range(5)][-1]

@@ -1,4 +1,4 @@
-"""Reasoning memory: thoughts by their keys, the newest of each, and of one's own only."""
+"""Test stored reasoning memory: lookup by key and tenant, replacement and use."""
 
 import pytest
 from sqlalchemy import select
@@ -11,7 +11,7 @@ async def used(db):
     return {key: at for key, at in await db.execute(select(table.c.key, table.c.used_at))}
 
 
-async def test_thoughts_are_found_by_their_keys(store):
+async def test_reasoning_memory_is_found_by_key_and_tenant(store):
     said = {"call_1": "Hm.", "call_2": "\0 é", "\0": "c", "k" * 5000: "d", "empty": ""}
     async with store.writing() as db:
         await thoughts.save(db, "t", [*said.items()], 0)
@@ -20,7 +20,7 @@ async def test_thoughts_are_found_by_their_keys(store):
         assert await thoughts.find(db, "t", []) == {}
 
 
-async def test_the_newest_of_a_key_counts(store):
+async def test_reasoning_memory_keeps_the_newest_of_a_key(store):
     async with store.writing() as db:
         await thoughts.save(db, "t", [], 0)
         await thoughts.save(db, "t", [("a", "1"), ("b", "2"), ("a", "3")], 0)
@@ -34,7 +34,7 @@ async def test_the_newest_of_a_key_counts(store):
 
 
 @pytest.mark.parametrize(("now", "then"), [(3600, 0), (3601, 3601)])
-async def test_use_is_noted_once_an_hour(store, now, then):
+async def test_reasoning_memory_notes_use_once_an_hour(store, now, then):
     async with store.writing() as db:
         await thoughts.save(db, "t", [("a", "1"), ("b", "2")], 0)
         await thoughts.touch(db, "other", ["a"], now)
@@ -42,7 +42,7 @@ async def test_use_is_noted_once_an_hour(store, now, then):
         assert await used(db) == {"a": then, "b": 0}
 
 
-async def test_more_keys_than_a_statement_takes(store):
+async def test_reasoning_memory_takes_more_keys_than_a_statement(store):
     said = {f"call_{number}": str(number) for number in range(1200)}
     async with store.writing() as db:
         await thoughts.save(db, "t", [*said.items()], 0)

@@ -1,4 +1,4 @@
-"""What the model of test_store_model.py does not reach: deletions by age, the same id twice, leases, sizes."""
+"""Test threads beyond the model of test_store_model.py: deletion by age, duplicate ids, leases and sizes."""
 
 import asyncio
 import itertools
@@ -34,7 +34,7 @@ async def used(db, thread):
     return await db.scalar(select(all_threads.c.used_at).where(all_threads.c.id == thread))
 
 
-async def test_a_response_is_what_was_saved(store):
+async def test_response_is_returned_as_saved(store):
     body = {"id": "r", "status": "completed", "output": [{"id": "b", "n": 1.5, "é": [None, True]}], "tools": []}
     async with store.writing() as db:
         await responses.save(db, "t", body, numbered("a"), None, 7)
@@ -45,7 +45,7 @@ async def test_a_response_is_what_was_saved(store):
         assert await responses.find(db, "", "r") is None
 
 
-async def test_a_chain_is_one_thread_until_it_branches(store):
+async def test_thread_holds_a_chain_until_it_branches(store):
     async with store.writing() as db:
         first = await save(db, "a")
         second = await save(db, "b", first.behind)
@@ -54,7 +54,7 @@ async def test_a_chain_is_one_thread_until_it_branches(store):
         assert await threads.ranges(db, third.behind) == [Range("a", 0, 2), Range("c", 0, 2)]
 
 
-async def test_a_chain_from_a_response_of_a_conversation_is_no_part_of_it(store):
+async def test_thread_of_a_chain_from_a_conversation_is_separate(store):
     async with store.writing() as db:
         await conversations.create(db, "t", "conv", {}, numbered("a"), 0)
         inside = await save(db, "r", await conversations.find(db, "t", "conv"))
@@ -63,7 +63,7 @@ async def test_a_chain_from_a_response_of_a_conversation_is_no_part_of_it(store)
         assert (await conversations.find(db, "t", "conv")).end == 3
 
 
-async def test_a_thread_that_was_deleted_for_its_age_breaks_what_goes_on_from_it(store):
+async def test_thread_that_was_deleted_breaks_its_continuations(store):
     """The response itself is kept: its client has waited for it."""
     async with store.writing() as db:
         first = await save(db, "a")
@@ -76,7 +76,7 @@ async def test_a_thread_that_was_deleted_for_its_age_breaks_what_goes_on_from_it
             await threads.ranges(db, first.behind)
 
 
-async def test_a_conversation_that_was_deleted_for_its_age_takes_nothing_more(store):
+async def test_conversation_that_was_deleted_takes_no_more_items(store):
     async with store.writing() as db:
         await conversations.create(db, "t", "conv", {}, [], 0)
         found = await conversations.find(db, "t", "conv")
@@ -86,7 +86,7 @@ async def test_a_conversation_that_was_deleted_for_its_age_takes_nothing_more(st
         assert await conversations.find(db, "t", "conv") is None
 
 
-async def test_what_goes_on_from_a_thread_uses_it(store):
+async def test_thread_is_marked_as_used_by_its_continuations(store):
     async with store.writing() as db:
         first = await save(db, "a", now=10)
         await save(db, "b", first.behind, now=20)
@@ -95,7 +95,7 @@ async def test_what_goes_on_from_a_thread_uses_it(store):
         assert (await used(db, "a"), await used(db, "c")) == (30, 30)
 
 
-async def test_paging_never_goes_in_circles(store):
+async def test_thread_paging_ends_although_an_id_is_there_twice(store):
     """Behind an id that is there twice, in the same thread or in a parent, a page begins with what was not yet shown."""
     async with store.writing() as db:
         await responses.save(db, "t", {"id": "r", "output": []}, numbered("x", "a", "x"), None, 0)
@@ -113,14 +113,14 @@ async def test_paging_never_goes_in_circles(store):
         assert await behind(False) == (Place("s", 1), numbered("c"))
 
 
-async def test_the_newest_item_of_an_id_counts(store):
+async def test_item_lookup_returns_the_newest_of_an_id(store):
     async with store.writing() as db:
         for now, (id, text) in enumerate([("a", "old"), ("b", "new")]):
             await responses.save(db, "t", {"id": id, "output": []}, [{"id": "x", "text": text}], None, now)
         assert await threads.by_id(db, "t", ["x", "y"]) == {"x": {"id": "x", "text": "new"}}
 
 
-async def test_more_ids_than_a_statement_takes(store):
+async def test_item_lookup_takes_more_ids_than_a_statement(store):
     ids = [f"item{number}" for number in range(1200)]
     async with store.writing() as db:
         await conversations.create(db, "t", "conv", {}, numbered(*ids), 0)
@@ -134,7 +134,7 @@ async def sizes(db):
     return await db.scalar(select(func.sum(all_threads.c.bytes))), kept
 
 
-async def test_a_thread_knows_what_it_takes(store):
+async def test_thread_size_is_the_sum_of_its_rows(store):
     """Its items and the responses in it, in bytes, whatever is deleted."""
     async with store.writing() as db:
         first = await save(db, "é")
@@ -151,7 +151,7 @@ async def test_a_thread_knows_what_it_takes(store):
         assert less[0] == less[1] < kept
 
 
-async def test_deleting_a_response_of_a_conversation_leaves_it_its_items(store):
+async def test_conversation_keeps_the_items_of_a_deleted_response(store):
     async with store.writing() as db:
         await conversations.create(db, "t", "conv", {}, numbered("a"), 0)
         inside = await save(db, "r", await conversations.find(db, "t", "conv"))
@@ -162,7 +162,7 @@ async def test_deleting_a_response_of_a_conversation_leaves_it_its_items(store):
         )
 
 
-async def test_a_conversation_is_described_anew(store):
+async def test_conversation_metadata_is_replaced(store):
     async with store.writing() as db:
         await conversations.create(db, "t", "conv", {"a": "b"}, [], 7)
         await conversations.describe(db, "conv", {"c": "d"})
@@ -177,7 +177,7 @@ MOVES = st.lists(
 )
 
 
-def test_a_conversation_has_one_holder_at_a_time(store_url):
+def test_conversation_has_one_holder_at_a_time(store_url):
     """Whoever holds it may renew it; others get it once it is let go or its time is over, and never before."""
     database, numbers = Database(store_url), itertools.count()
 
@@ -209,6 +209,6 @@ def test_a_conversation_has_one_holder_at_a_time(store_url):
         runner.run(database.close())
 
 
-async def test_a_conversation_that_is_none_cannot_be_held(store):
+async def test_conversation_that_does_not_exist_cannot_be_held(store):
     async with store.writing() as db:
         assert not await conversations.hold(db, "conv", "a", 0, LEASE)

@@ -1,4 +1,4 @@
-"""What the store does costs what it reads and writes: every statement goes by an index, and their number does not grow."""
+"""Check that store statements use indexes and that their number does not grow."""
 
 from contextlib import contextmanager
 
@@ -149,7 +149,7 @@ JOBS = [
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.__name__)
-async def test_nothing_is_read_but_by_an_index(store, job):
+async def test_store_statements_use_an_index(store, job):
     async with store.writing() as db:
         await fill(db)
     with noted(store) as sent:
@@ -182,7 +182,7 @@ BUILT = [page_of_completions, take, sweep_away]  # anew each time, as they depen
 
 
 @pytest.mark.parametrize("job", [job for job in JOBS if job not in BUILT], ids=lambda job: job.__name__)
-async def test_no_request_builds_its_statements_anew(store, job):
+async def test_store_statements_are_built_once(store, job):
     """To build one, and to know it again, takes several times as long as to execute it."""
     async with store.writing() as db:
         await fill(db)
@@ -197,7 +197,7 @@ async def test_no_request_builds_its_statements_anew(store, job):
 
 
 @pytest.mark.parametrize("job", [extend, page, page_from_the_oldest], ids=lambda job: job.__name__)
-async def test_the_length_of_a_chain_makes_no_statement_more(store, job):
+async def test_store_statement_count_does_not_grow_with_the_chain(store, job):
     counts = set()
     async with store.writing() as db:
         for chain in (10, CHAIN):
@@ -210,7 +210,7 @@ async def test_the_length_of_a_chain_makes_no_statement_more(store, job):
     assert len(counts) == 1
 
 
-async def test_a_plan_tells_what_is_read_as_a_whole(store):
+async def test_store_plan_check_finds_full_scans(store):
     async with store.writing() as db:
         for statement in ("SELECT * FROM items WHERE body IS NULL", "DELETE FROM threads WHERE bytes = 0"):
             assert walks(await plan(db, statement, ()))

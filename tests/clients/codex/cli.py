@@ -72,7 +72,7 @@ class Codex:
                     yield kept["payload"]
 
 
-def told(events: list[Event]) -> list[tuple[Any, ...]]:
+def steps_of(events: list[Event]) -> list[tuple[Any, ...]]:
     """What happened in a turn, each thing by its type and what matters of it."""
     items = [event["item"] for event in events if event["type"] == "item.completed"]
     return [(item["type"], *_matter(item)) for item in items]
@@ -90,7 +90,7 @@ def _matter(item: dict[str, Any]) -> Iterator[Any]:
             yield item.get("text", item)
 
 
-def counted(events: list[Event]) -> tuple[int, int]:
+def token_counts(events: list[Event]) -> tuple[int, int]:
     """Tokens in and out of the whole turn."""
     (usage,) = (event["usage"] for event in events if event["type"] == "turn.completed")
     return usage["input_tokens"], usage["output_tokens"]

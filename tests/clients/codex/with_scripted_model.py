@@ -15,7 +15,7 @@ from typing import Any
 from checks import run
 from words import COMPLETION, FORMAT, PROMPT, call, says
 
-from cli import Codex, counted, told
+from cli import Codex, steps_of, token_counts
 from support.app import listening
 from support.upstream import DONE, END, RESET, Upstream, chunk, head, whole
 
@@ -38,10 +38,10 @@ TOOLS = [
 
 def outline(body: dict[str, Any]) -> list[str]:
     """Who says what in a conversation: the role of each message, and what it calls."""
-    return [" ".join([message["role"], *called(message)]) for message in body["messages"]]
+    return [" ".join([message["role"], *tool_names(message)]) for message in body["messages"]]
 
 
-def called(message: dict[str, Any]) -> Iterator[str]:
+def tool_names(message: dict[str, Any]) -> Iterator[str]:
     return (each["function"]["name"] for each in message.get("tool_calls", ()))
 
 
@@ -72,13 +72,13 @@ async def a_command_is_run(model: str) -> None:
     turns = says("I write it.", command, thought="A file is wanted."), says("It is there.")
     async with codex(*turns) as (cli, upstream):
         events = await cli.exec("-m", model, "Make a file.")
-        assert told(events) == [
+        assert steps_of(events) == [
             ("reasoning", "A file is wanted."),
             ("agent_message", "I write it."),
             ("command_execution", "grüß dich\n", 0),
             ("agent_message", "It is there."),
         ]
-        assert counted(events) == (2 * PROMPT, 2 * COMPLETION)
+        assert token_counts(events) == (2 * PROMPT, 2 * COMPLETION)
         assert (cli.folder / "made.txt").read_text("utf-8") == "grüß dich\n"
         first, second = bodies(upstream, 2)
         assert offered(first) == offered(second) == TOOLS
@@ -96,7 +96,7 @@ async def calls_at_a_time_are_all_run(model: str) -> None:
     both = call("mcp__toy__echo", text="hey"), call("exec_command", cmd="echo ho")
     async with codex(says("", *both), says("Done.")) as (cli, upstream):
         events = await cli.exec("-m", model, "Say it twice.")
-        *run, last = told(events)
+        *run, last = steps_of(events)
         assert sorted(run) == [("command_execution", "ho\n", 0), ("mcp_tool_call", ("toy", "echo"), "Echo: hey")]
         assert last == ("agent_message", "Done.")
         _, second = bodies(upstream, 2)
@@ -110,7 +110,7 @@ async def a_file_is_edited_by_a_patch(_: str) -> None:
     async with codex(says("", call("apply_patch", input=patch)), says("Edited.")) as (cli, upstream):
         (cli.folder / "note.txt").write_text('old "line"\n', "utf-8")
         events = await cli.exec("-m", "gpt-5.5", "Edit the note.")
-        assert told(events) == [("file_change", "completed", "update"), ("agent_message", "Edited.")]
+        assert steps_of(events) == [("file_change", "completed", "update"), ("agent_message", "Edited.")]
         assert (cli.folder / "note.txt").read_text("utf-8") == 'new "line" \\ ü 😀\n'
         first, second = bodies(upstream, 2)
         assert {"apply_patch", "tool_search"} < {*offered(first)}
@@ -124,7 +124,7 @@ async def a_tool_is_searched_for_and_called(_: str) -> None:
     turns = says("", call("tool_search", query="echo")), says("", call("mcp__toy__echo", text="hey")), says("Done.")
     async with codex(*turns) as (cli, upstream):
         events = await cli.exec("-m", "gpt-5.5", "Find a tool.")
-        assert told(events) == [("mcp_tool_call", ("toy", "echo"), "Echo: hey"), ("agent_message", "Done.")]
+        assert steps_of(events) == [("mcp_tool_call", ("toy", "echo"), "Echo: hey"), ("agent_message", "Done.")]
         first, second, third = bodies(upstream, 3)
         assert "mcp__toy__echo" not in offered(first)
         assert "mcp__toy__echo" in offered(second) and offered(second) == offered(third)
@@ -136,7 +136,7 @@ async def a_script_is_run(_: str) -> None:
     script = "const made = await tools.exec_command({cmd: 'echo hi > made.txt && echo ho'});\ntext(made.output);"
     async with codex(says("", call("functions__exec", input=script)), says("Done.")) as (cli, upstream):
         events = await cli.exec("-m", "gpt-6-sol", "Run a script.")
-        assert told(events) == [("command_execution", "ho\n", 0), ("agent_message", "Done.")]
+        assert steps_of(events) == [("command_execution", "ho\n", 0), ("agent_message", "Done.")]
         assert (cli.folder / "made.txt").read_text("utf-8") == "hi\n"
         first, second = bodies(upstream, 2)
         assert "functions__exec" in offered(first) and offered(first) == offered(second)
@@ -147,7 +147,7 @@ async def a_call_that_is_wrong_is_told_to_the_model(model: str) -> None:
     wrong = call("no_such_tool"), '<tool_call>\n{"name": "exec_command", "arguments": {}}\n</tool_call>'
     async with codex(says("", *wrong), says("I see.")) as (cli, upstream):
         events = await cli.exec("-m", model, "Go wrong.")
-        assert told(events)[-1] == ("agent_message", "I see.")
+        assert steps_of(events)[-1] == ("agent_message", "I see.")
         _, second = bodies(upstream, 2)
         unknown, broken = (message["content"] for message in second["messages"][-2:])
         assert "unsupported call" in unknown and "cmd" in broken
@@ -157,7 +157,7 @@ async def images_are_seen(model: str) -> None:
     async with codex(says("", call("view_image", path="pixel.png")), says("It is green.")) as (cli, upstream):
         (cli.folder / "pixel.png").write_bytes(b64decode(PIXEL))
         events = await cli.exec("-m", model, "-i", "pixel.png", "--", "What is this?")
-        assert told(events)[-1] == ("agent_message", "It is green.")
+        assert steps_of(events)[-1] == ("agent_message", "It is green.")
         first, second = bodies(upstream, 2)
         assert images(first["messages"][-1]) == [f"data:image/png;base64,{PIXEL}"]
         assert outline(second)[3:] == ["assistant view_image", "tool", "user"]
@@ -188,7 +188,7 @@ async def a_long_conversation_is_made_shorter(model: str) -> None:
     turns = says("", call("exec_command", cmd="echo hi"), prompt=30000), says("So far: hi."), says("Done.")
     async with codex(*turns) as (cli, upstream):
         events = await cli.exec("-m", model, "-c", "model_auto_compact_token_limit=20000", "Say hi.")
-        assert told(events) == [("command_execution", "hi\n", 0), ("agent_message", "Done.")]
+        assert steps_of(events) == [("command_execution", "hi\n", 0), ("agent_message", "Done.")]
         first, compact, after = bodies(upstream, 3)
         assert not compact.keys() & {"tools", "tool_choice", "parallel_tool_calls"}
         assert outline(compact) == ["system", "user", "user", "assistant exec_command", "tool", "user"]
@@ -200,14 +200,14 @@ async def a_thought_comes_back_sealed(model: str) -> None:
     """Nobody but the gateway can read it, and the model gets it back: after a tool's result, not in another turn."""
     turns = says("", call("exec_command", cmd="echo hi"), thought="A secret."), says("Done."), says("Again.")
     async with codex(*turns, model={"reasoning": {"as": "hidden"}}) as (cli, upstream):
-        assert told(await cli.exec("-m", model, "Say hi.")) == [
+        assert steps_of(await cli.exec("-m", model, "Say hi.")) == [
             ("command_execution", "hi\n", 0),
             ("agent_message", "Done."),
         ]
         (thought,) = cli.kept("reasoning")
         assert thought["summary"] == [] and thought["encrypted_content"].startswith("gw1.")
         assert "secret" not in json.dumps(thought)
-        assert told(await cli.exec("resume", "--last", "-m", model, "And now?")) == [("agent_message", "Again.")]
+        assert steps_of(await cli.exec("resume", "--last", "-m", model, "And now?")) == [("agent_message", "Again.")]
         _, second, third = bodies(upstream, 3)
         assert second["messages"][-2]["reasoning_content"] == "A secret."
         assert outline(third) == [*outline(second), "assistant", "user"]
@@ -220,7 +220,7 @@ async def a_backend_that_dies_is_asked_again(model: str) -> None:
     refuses = whole({"error": "Loading model"}, 503)
     async with codex(refuses, dies, says("Hello.")) as (cli, upstream):
         events = await cli.exec("-m", model, "Hello?")
-        assert told(events) == [("agent_message", "Hel"), ("agent_message", "Hello.")]
+        assert steps_of(events) == [("agent_message", "Hel"), ("agent_message", "Hello.")]
         first, second, third = bodies(upstream, 3)
         assert first == second and outline(third) == [*outline(first), "assistant"]
         assert third["messages"][-1]["content"] == "Hel"
@@ -230,7 +230,7 @@ async def a_long_silence_is_no_end(model: str) -> None:
     quiet = [head(), chunk("Hel"), wait, chunk("lo."), chunk(finish="stop"), DONE, END]
     patience = "-c", "model_providers.gateway.stream_idle_timeout_ms=600"
     async with codex(quiet, stream={"keepalive_seconds": 0.2}) as (cli, upstream):
-        assert told(await cli.exec("-m", model, *patience, "Hello?")) == [("agent_message", "Hello.")]
+        assert steps_of(await cli.exec("-m", model, *patience, "Hello?")) == [("agent_message", "Hello.")]
         bodies(upstream, 1)
 
 
@@ -257,12 +257,12 @@ async def over_a_websocket_it_sends_what_is_new(model: str) -> None:
     turns = says("", call("exec_command", cmd="echo hey"), thought="I say hey."), says("Said.")
     async with codex(says("Well,"), *turns) as (cli, upstream):
         events = await cli.exec("-m", model, *WEBSOCKET, "Say hey.")
-        assert told(events) == [
+        assert steps_of(events) == [
             ("reasoning", "I say hey."),
             ("command_execution", "hey\n", 0),
             ("agent_message", "Said."),
         ]
-        assert counted(events) == (2 * PROMPT, 2 * COMPLETION)
+        assert token_counts(events) == (2 * PROMPT, 2 * COMPLETION)
         shown, first, second = bodies(upstream, 3)
         assert outline(shown) == ["system"] and shown["max_completion_tokens"] == 1
         assert offered(shown) == offered(first) == offered(second) == TOOLS
@@ -274,14 +274,14 @@ async def over_a_websocket_it_sends_what_is_new(model: str) -> None:
 async def over_a_websocket_a_backend_that_fails_is_asked_again(model: str) -> None:
     refuses = whole({"error": "Loading model"}, 503)
     async with codex(says("Well,"), refuses, says("Hello.")) as (cli, upstream):
-        assert told(await cli.exec("-m", model, *WEBSOCKET, "Hello?")) == [("agent_message", "Hello.")]
+        assert steps_of(await cli.exec("-m", model, *WEBSOCKET, "Hello?")) == [("agent_message", "Hello.")]
         _, first, again = bodies(upstream, 3)
         assert first == again
 
 
 async def without_websockets_it_goes_on_with_http(model: str) -> None:
     async with codex(says("Hello."), responses={"websocket": False}) as (cli, upstream):
-        assert told(await cli.exec("-m", model, *WEBSOCKET, "Hello?")) == [("agent_message", "Hello.")]
+        assert steps_of(await cli.exec("-m", model, *WEBSOCKET, "Hello?")) == [("agent_message", "Hello.")]
         bodies(upstream, 1)
 
 

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from checks import BASE_URL, run
 from words import FORMAT, call, says
 
-from cli import Codex, told
+from cli import Codex, steps_of
 from support.app import listening
 
 LITTLE = (
@@ -35,10 +35,10 @@ async def an_agent_calls_a_tool(model: str) -> None:
             options = "-m", model, *given(*LITTLE, f'model_instructions_file="{instructions}"')
             for number, word in enumerate(LESSONS):
                 before = ("resume", "--last") if number else ()
-                assert told(await cli.exec(*before, *options, f"Run the command echo {word}")) == expected(word)
+                assert steps_of(await cli.exec(*before, *options, f"Run the command echo {word}")) == expected(word)
         there = given(f'model_providers.gateway.base_url="{BASE_URL}"')
         events = await cli.exec("resume", "--last", *options, *there, "Run the command echo Paris")
-        assert told(events) == expected("Paris"), told(events)
+        assert steps_of(events) == expected("Paris"), steps_of(events)
 
 
 def echo(word: str) -> str:

@@ -54,7 +54,7 @@ class OpenCode:
         return {"PATH": os.environ["PATH"], "HOME": str(self._home), **config, **ALONE}
 
 
-def told(events: list[Event]) -> list[tuple[Any, ...]]:
+def steps_of(events: list[Event]) -> list[tuple[Any, ...]]:
     """What happened in a turn, each thing by its type and what matters of it."""
     return [_matter(event) for event in events if event["type"] not in ("step_start", "step_finish")]
 
@@ -70,7 +70,7 @@ def _matter(event: Event) -> tuple[Any, ...]:
             return kind, event["part"]["text"]
 
 
-def counted(events: list[Event]) -> tuple[int, int]:
+def token_counts(events: list[Event]) -> tuple[int, int]:
     """Tokens in and out of the whole turn."""
     steps = [event["part"]["tokens"] for event in events if event["type"] == "step_finish"]
     return sum(step["input"] for step in steps), sum(step["output"] + step["reasoning"] for step in steps)

@@ -13,7 +13,7 @@ from typing import Any
 from checks import run
 from words import COMPLETION, FORMAT, PROMPT, call, says
 
-from cli import OpenCode, counted, told
+from cli import OpenCode, steps_of, token_counts
 from support.app import listening
 from support.upstream import DONE, END, RESET, Upstream, chunk, head, whole
 
@@ -50,13 +50,13 @@ async def command(api: str) -> None:
     turns = says("I write it.", bash, thought="A file is wanted."), says("It is there.")
     async with opencode(*turns, api=api) as (cli, upstream):
         events = await cli.run("Make a file.")
-        assert told(events) == [
+        assert steps_of(events) == [
             ("reasoning", "A file is wanted."),
             ("text", "I write it."),
             ("bash", "completed", "grüß dich\n"),
             ("text", "It is there."),
         ], events
-        assert counted(events) == (2 * PROMPT, 2 * COMPLETION), events
+        assert token_counts(events) == (2 * PROMPT, 2 * COMPLETION), events
         assert (cli.folder / "made.txt").read_text("utf-8") == "grüß dich\n"
         first, second = bodies(upstream, 2)
         assert [tool["function"]["name"] for tool in first["tools"]] == TOOLS and second["tools"] == first["tools"]
@@ -71,7 +71,7 @@ async def calls_at_a_time_are_all_run(_: str) -> None:
     both = call("write", filePath="note.txt", content=text), call("bash", command="echo ho", description="Say ho")
     after = call("edit", filePath="note.txt", oldString='"line"', newString="'word'")
     async with opencode(says("", *both), says("", after), says("Done.")) as (cli, upstream):
-        *ran, last = told(await cli.run("Write a note."))
+        *ran, last = steps_of(await cli.run("Write a note."))
         assert sorted((tool, status) for tool, status, _ in ran) == [
             (tool, "completed") for tool in ("bash", "edit", "write")
         ], ran
@@ -85,7 +85,7 @@ async def a_call_that_is_wrong_is_told_to_the_model(_: str) -> None:
     wrong = call("no_such_tool"), call("bash", cmd="echo hi")
     async with opencode(says("", *wrong), says("I see.")) as (cli, upstream):
         events = await cli.run("Go wrong.")
-        assert told(events)[-1] == ("text", "I see."), events
+        assert steps_of(events)[-1] == ("text", "I see."), events
         _, second = bodies(upstream, 2)
         unknown, broken = (message["content"] for message in second["messages"][-2:])
         assert "no_such_tool" in unknown and "command" in broken, (unknown, broken)
@@ -93,8 +93,8 @@ async def a_call_that_is_wrong_is_told_to_the_model(_: str) -> None:
 
 async def a_session_goes_on(_: str) -> None:
     async with opencode(says("Hello.", thought="A greeting."), says("Well.")) as (cli, upstream):
-        assert told(await cli.run("Hello?")) == [("reasoning", "A greeting."), ("text", "Hello.")]
-        assert told(await cli.run("--continue", "How are you?")) == [("text", "Well.")]
+        assert steps_of(await cli.run("Hello?")) == [("reasoning", "A greeting."), ("text", "Hello.")]
+        assert steps_of(await cli.run("--continue", "How are you?")) == [("text", "Well.")]
         _, second = bodies(upstream, 2)
         assert roles(second) == ["system", "user", "assistant", "user"]
         assert second["messages"][2]["reasoning_content"] == "A greeting."
@@ -105,7 +105,7 @@ async def a_backend_that_dies_is_asked_again(_: str) -> None:
     refuses = whole({"error": "Loading model"}, 503)
     async with opencode(refuses, dies, says("Hello.")) as (cli, upstream):
         events = await cli.run("Hello?")
-        assert told(events)[-1] == ("text", "Hello."), events
+        assert steps_of(events)[-1] == ("text", "Hello."), events
         first, second, third = bodies(upstream, 3)
         assert first == second == third
 
@@ -114,7 +114,7 @@ async def what_is_cut_is_an_end(_: str) -> None:
     cut = [head(), chunk("Hel"), chunk(finish="length"), DONE, END]
     async with opencode(cut) as (cli, upstream):
         events = await cli.run("Hello?")
-        assert told(events) == [("text", "Hel")], events
+        assert steps_of(events) == [("text", "Hel")], events
         bodies(upstream, 1)
 
 
@@ -124,7 +124,7 @@ async def a_prompt_that_is_too_long_is_made_shorter(_: str) -> None:
     async with opencode(too_long, says("So far: a greeting."), says("Done.")) as (cli, upstream):
         events = await cli.run("Hello?")
         assert events[0]["error"]["name"] == "ContextOverflowError", events
-        assert told(events)[-1] == ("text", "Done."), events
+        assert steps_of(events)[-1] == ("text", "Done."), events
         first, compact, after = bodies(upstream, 3)
         assert "tools" not in compact and after["tools"] == first["tools"]
         assert "So far: a greeting." in json.dumps(after["messages"][1:])
