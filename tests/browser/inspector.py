@@ -8,10 +8,11 @@ import pytest
 from playwright.async_api import expect
 
 from browser.chromium import DESKTOP, PHONE, chromium, page_of, picture
-from browser.overview import CONTRASTS, EVE, EVIL, KEYS, ON, channels, focused, until, url_of
+from browser.overview import CONTRASTS, EVE, EVIL, KEYS, ON, channels, focused, until_shown, url_of
 from gateway.recording import Read, read
 from support.app import listening
 from support.upstream import HELLO, call, chunk, frame, head, stream, whole
+from support.wait import until
 
 TOOLS = [{"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}]
 USAGE = frame(choices=[], usage={"prompt_tokens": 40, "completion_tokens": 24, "total_tokens": 64})
@@ -28,6 +29,10 @@ async def ask(site, id, **more):
     return await site.chat(headers={"x-request-id": id}, stream=True, **more)
 
 
+def reads(recording):
+    return len([one for one in recording.entries if isinstance(one, Read)])
+
+
 class Weather:
     """An answer of which each frame is read by itself."""
 
@@ -39,8 +44,7 @@ class Weather:
         asking = asyncio.create_task(ask(site, id, tools=TOOLS, **more))
         recent = site.app.state.telemetry.recorder.recent
         for place, gate in enumerate(self.gates):
-            while not recent or len([one for one in recent[-1].entries if isinstance(one, Read)]) <= place:  # noqa: ASYNC110
-                await asyncio.sleep(0)
+            await until(lambda place=place: recent and reads(recent[-1]) > place)
             gate.set()
         await asking
 
@@ -67,7 +71,7 @@ async def test_a_live_stream_is_watched_from_its_first_chunk_to_its_last():
     script = [head(), chunk("First"), go, chunk(" middle"), on, chunk(" last"), chunk(finish="stop"), *stream()[1:]]
     async with chromium() as browser, listening(script, **ON) as site, page_of(browser) as page:
         await page.goto(f"{url_of(site)}/inspector")
-        await until(page, "None.")
+        await until_shown(page, "None.")
         asking = asyncio.create_task(ask(site, "watched"))
         line = page.locator("#exchanges tr", has_text="watched")
         await line.get_by_text("live").wait_for()
@@ -115,7 +119,7 @@ async def test_a_key_is_asked_for():
         for wrong, why in (("no-key", "Incorrect API key"), ("ann-key", "no scope 'admin'")):
             await page.get_by_label("Key").fill(wrong)
             await page.keyboard.press("Enter")
-            await until(page, why)
+            await until_shown(page, why)
             assert await focused(page) == "key"
         await page.get_by_label("Key").fill("eve-key")
         await page.keyboard.press("Enter")
@@ -237,7 +241,7 @@ async def test_it_is_copied_downloaded_and_replayed():
         await weather.ask(site, "one")
         await open_one(page, site, "one")
         await page.get_by_role("button", name="Copy as curl").click()
-        await until(page, '-H "authorization: Bearer $GATEWAY_KEY"')
+        await until_shown(page, '-H "authorization: Bearer $GATEWAY_KEY"')
         async with page.expect_download() as waiting:
             await page.get_by_role("button", name="Download the recording").click()
         file = await waiting.value

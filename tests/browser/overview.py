@@ -24,7 +24,7 @@ def url_of(site):
     return str(site.client.base_url)
 
 
-async def until(page, text):
+async def until_shown(page, text):
     await page.get_by_text(text, exact=False).first.wait_for()
 
 
@@ -41,28 +41,28 @@ async def test_a_key_is_asked_for_kept_for_the_tab_and_forgotten():
         await site.chat(headers={**EVE, "x-request-id": "the-first-one"})
         async with page_of(browser) as page:
             await page.goto(url_of(site))
-            await until(page, "This is a gateway")
+            await until_shown(page, "This is a gateway")
             assert "the-first-one" not in await page.content()
             await picture(page, "door")
             for wrong, reason in (("no-key", "Incorrect API key"), ("ann-key", "no scope 'admin'")):
                 await page.get_by_label("Key").fill(wrong)
                 await page.keyboard.press("Enter")
-                await until(page, reason)
+                await until_shown(page, reason)
                 assert await focused(page) == "key"
             await page.get_by_label("Key").fill("eve-key")
             await page.get_by_role("button", name="Show").click()
-            await until(page, "the-first-one")
+            await until_shown(page, "the-first-one")
             assert await focused(page) == "content"
             await page.reload()
-            await until(page, "the-first-one")
+            await until_shown(page, "the-first-one")
             assert await page.evaluate("document.cookie + JSON.stringify(localStorage)") == "{}"
             await page.get_by_role("button", name="Forget the key").click()
-            await until(page, "This is a gateway")
+            await until_shown(page, "This is a gateway")
             assert await page.evaluate("sessionStorage.length") == 0
             assert [said for said in page.complaints if "401" not in said and "403" not in said] == []
         async with page_of(browser) as page:
             await page.goto(url_of(site))
-            await until(page, "This is a gateway")
+            await until_shown(page, "This is a gateway")
 
 
 async def test_a_key_that_holds_no_more_is_asked_for_anew():
@@ -70,9 +70,9 @@ async def test_a_key_that_holds_no_more_is_asked_for_anew():
         await page.goto(url_of(site))
         await page.evaluate("sessionStorage.setItem('gateway-key', 'eve-key')")
         await page.reload()
-        await until(page, "Backends")
+        await until_shown(page, "Backends")
         await page.evaluate("sessionStorage.setItem('gateway-key', 'old-key')")
-        await until(page, "This is a gateway")
+        await until_shown(page, "This is a gateway")
         assert await page.evaluate("sessionStorage.length") == 0
 
 
@@ -99,7 +99,7 @@ async def test_a_stream_is_seen_from_its_beginning_to_its_end_without_a_reload()
 async def test_it_stands_still_while_it_is_paused_and_goes_on_after_that():
     async with chromium() as browser, listening(HELLO, **ON) as site, page_of(browser) as page:
         await page.goto(url_of(site))
-        await until(page, "as of")
+        await until_shown(page, "as of")
         pause = page.get_by_role("button", name="Pause")
         await pause.click()
         await page.get_by_role("status").get_by_text("paused").wait_for()
@@ -109,7 +109,7 @@ async def test_it_stands_still_while_it_is_paused_and_goes_on_after_that():
         await page.clock.run_for(60_000)
         assert await page.get_by_text("meanwhile").count() == 0
         await pause.click()
-        await until(page, "meanwhile")
+        await until_shown(page, "meanwhile")
 
 
 async def test_a_gateway_that_is_gone_is_told_of_and_waited_for():
@@ -117,13 +117,13 @@ async def test_a_gateway_that_is_gone_is_told_of_and_waited_for():
         said = settings("http://127.0.0.1:1", **ON)
         async with running(create_app(said), said) as url:
             await page.goto(url)
-            await until(page, "as of")
+            await until_shown(page, "as of")
             await page.route("**/*", lambda route: route.abort())
-            await until(page, "The gateway does not answer.")
+            await until_shown(page, "The gateway does not answer.")
             await page.unroute("**/*")
-            await until(page, "as of")
+            await until_shown(page, "as of")
             await page.route("**/*", lambda route: route.fulfill(status=500, body="no"))
-            await until(page, "The gateway answers 500.")
+            await until_shown(page, "The gateway answers 500.")
 
 
 # Nobody's words run
@@ -162,7 +162,7 @@ async def test_nobodys_words_are_run():
 async def test_what_gets_into_a_page_cannot_make_markup_of_text(attempt):
     async with chromium() as browser, listening(HELLO, **ON) as site, page_of(browser) as page:
         await page.goto(url_of(site))
-        await until(page, "as of")
+        await until_shown(page, "as of")
         assert (
             await page.evaluate(f"(() => {{ try {{ {attempt} }} catch (error) {{ return error.name }} }})()")
             == "TypeError"
@@ -214,7 +214,7 @@ async def test_all_fits_and_can_be_read(size, scheme):
         asking = asyncio.create_task(site.chat(stream=True))
         async with page_of(browser, size, color_scheme=scheme) as page:
             await page.goto(url_of(site))
-            await until(page, "as of")
+            await until_shown(page, "as of")
             assert await page.evaluate("document.documentElement.scrollWidth") <= size["width"]
             ground = await page.evaluate("getComputedStyle(document.body).backgroundColor")
             assert (sum(channels(ground)) < 128 * 3) == (scheme == "dark")
@@ -255,7 +255,7 @@ async def test_all_can_be_reached_and_used_by_keyboard():
     async with chromium() as browser, listening(HELLO, **ON) as site, page_of(browser, PHONE) as page:
         await busy(site)
         await page.goto(url_of(site))
-        await until(page, "as of")
+        await until_shown(page, "as of")
         await page.keyboard.press("Tab")
         assert await focused(page) == "Skip to the content"
         outline = "getComputedStyle(document.activeElement).outlineStyle"
@@ -266,7 +266,7 @@ async def test_all_can_be_reached_and_used_by_keyboard():
         await page.keyboard.press("Tab")
         assert await focused(page) == "pause" and await page.evaluate(outline) == "solid"
         await page.keyboard.press("Enter")
-        await until(page, "paused")
+        await until_shown(page, "paused")
         for _ in range(3):
             await page.keyboard.press("Shift+Tab")
         await page.keyboard.press("Enter")
@@ -289,5 +289,5 @@ async def test_without_scripts_the_page_is_there_as_it_was():
         page_of(browser, java_script_enabled=False) as page,
     ):
         await page.goto(url_of(site))
-        await until(page, "Point an SDK here")
-        await until(page, "its name is unknown")
+        await until_shown(page, "Point an SDK here")
+        await until_shown(page, "its name is unknown")

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,13 +22,14 @@ from gateway import __version__, cli, demo
 from gateway.config import Config, ConfigError, parse
 from gateway.formats import FORMATS
 from gateway.server.source import NoServer, Source, greeting, read_config, settle
-from support.cli import free_port, run
+from support.cli import free_port, run, status_of
 from support.paths import ROOT
+from support.wait import until_blocking
 
 
 @contextmanager
 def model_server(models: str) -> Iterator[int]:
-    """A server with this list of models, on a port."""
+    """Serve this list of models and yield the port."""
 
     class Answer(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -40,7 +40,7 @@ def model_server(models: str) -> Iterator[int]:
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Says nothing."""
+            """Log nothing."""
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
@@ -52,7 +52,7 @@ def model_server(models: str) -> Iterator[int]:
 
 @pytest.fixture
 def written(tmp_path):
-    """Writes a configuration and gives its path."""
+    """Return a function that writes a configuration and returns its path."""
 
     def write(text: str) -> str:
         file = tmp_path / "gateway.yaml"
@@ -220,7 +220,7 @@ def test_formats_command_lists_bare_names():
 def settled(
     file: Path | None = None, ports: Mapping[int, str] | None = None, **more: object
 ) -> Iterator[tuple[Config, str, str]]:
-    """The config, the greeting, and what was said on the way."""
+    """Yield the config, the greeting, and the output before it."""
     out = io.StringIO()
     wanted = bool(more.pop("demo", False))
     with settle(file and Source(file, more), more, out, demo_wanted=wanted, ports=ports or {}) as (config, hello):
@@ -339,15 +339,11 @@ def test_greeting_is_empty_if_the_port_is_not_known_yet():
 
 
 def interrupt_when_up(url: str, answers: list[int]) -> None:
-    """Ctrl-C for this process as soon as the gateway answers."""
-    until = time.monotonic() + 30
-    while not answers and time.monotonic() < until:
-        time.sleep(0.02)
-        try:
-            answers.append(httpx.get(url, trust_env=False, timeout=5).status_code)
-        except httpx.TransportError:
-            continue
-    os.kill(os.getpid(), signal.SIGINT)
+    """Press Ctrl-C for this process as soon as the gateway answers."""
+    try:
+        answers.append(until_blocking(lambda: status_of(url), 200))
+    finally:
+        os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_serve_command_exits_with_0_on_ctrl_c(written):

@@ -21,7 +21,7 @@ WELL = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
 
 @contextmanager
 def answering(answer, context=None):
-    """A server that gives this answer to whoever asks; its port, and what it was asked."""
+    """Serve this answer to each connection; yield the port and the request lines."""
     asked = []
 
     def wrapped(connection):

@@ -19,16 +19,15 @@ import pytest
 from msgspec import json as msgspec_json
 from msgspec import structs
 from rich.console import Console
-from typer.testing import CliRunner
 
 import gateway as gateway_package
-from gateway import cli
 from gateway.server.console import top
 from gateway.server.console.document import Model, Overview, Pace, Place, Server, Workers
 from gateway.server.console.tables import plain, tables
 from gateway.server.console.top import Gateway, Unseen, keyboard, show, watch
 from gateway.server.telemetry.sight import Failure
 from support.app import bearer, gateway
+from support.cli import run
 from support.overview import KEYS, PATH, seen
 from support.upstream import HELLO, whole
 
@@ -64,7 +63,7 @@ SEEN = Overview(
 
 @contextmanager
 def answering(*answers):
-    """A Gateway that gets these, and the last one for ever; asked: what was."""
+    """Yield a Gateway that gets these responses, the last one for ever; asked: its requests."""
     asked, left = [], [*answers]
 
     def answer(request):
@@ -170,25 +169,25 @@ def test_top_reports_why_it_cannot_show_a_gateway(answer, text, mine):
 # The command
 
 
-def run(*words, **env):
-    done = CliRunner(env={"GATEWAY_KEY": None, "GATEWAY_URL": None}).invoke(cli.app, ["top", *words], env=env)
-    return done.exit_code, done.stdout, done.stderr
+def run_top(*words):
+    """Run the command; return exit code, standard output and standard error."""
+    return run("top", *words, GATEWAY_KEY=None, GATEWAY_URL=None)
 
 
 def test_top_command_exits_with_1_if_no_gateway_answers():
-    code, out, err = run("--url", "http://127.0.0.1:1")
+    code, out, err = run_top("--url", "http://127.0.0.1:1")
     assert (code, out) == (1, "") and err.startswith("No gateway answers at http://127.0.0.1:1: ")
 
 
 @pytest.mark.parametrize("url", ["nothing", "http://host:port", "ftp://127.0.0.1"])
 def test_top_command_refuses_an_invalid_url(url):
-    code, _, err = run("--url", url)
+    code, _, err = run_top("--url", url)
     assert code == 2 and "is no URL of a gateway" in err
 
 
 @pytest.mark.parametrize("key", ["a\nb", "ü"])
 def test_top_command_reports_an_invalid_key_without_showing_it(key):
-    code, _, err = run("--url", "http://127.0.0.1:1", "--key", key)
+    code, _, err = run_top("--url", "http://127.0.0.1:1", "--key", key)
     assert code in (1, 2) and key not in err
 
 
@@ -197,7 +196,7 @@ def test_top_command_exits_with_0_on_ctrl_c(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(top, "show", interrupted)
-    assert run("--once") == (0, "", "")
+    assert run_top("--once") == (0, "", "")
 
 
 async def test_top_shows_a_real_gateway():
@@ -214,7 +213,7 @@ async def test_top_shows_a_real_gateway():
 
 
 class Terminal:
-    """What a program sees that somebody sits in front of."""
+    """A pseudo-terminal."""
 
     def __init__(self, rows=50, columns=160):
         self.ours, theirs = pty.openpty()
@@ -237,7 +236,7 @@ class Terminal:
 
 @contextmanager
 def served(tmp_path):
-    """The address of a process that answers with the overview."""
+    """Yield the URL of a process that answers with the overview."""
     file = tmp_path / "seen.json"
     file.write_bytes(msgspec_json.encode(SEEN))
     program = (

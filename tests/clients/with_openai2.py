@@ -1,7 +1,6 @@
 """openai-python 2.x, which some frameworks still ask for: sync and async, whole, streamed, and by the stream helpers."""
 
 import json
-import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -162,7 +161,6 @@ def a_response_in_the_background_is_polled(model: str) -> None:
         response = client.responses.create(**turn.response(model, store=True), background=True)
         assert response.status == "queued", response.status
         while response.status in ("queued", "in_progress"):
-            time.sleep(0.1)
             response = client.responses.retrieve(response.id)
         assert response.output_text == turn.content
         assert client.responses.cancel(response.id).status == "completed", "it is over"

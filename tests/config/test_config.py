@@ -40,7 +40,7 @@ def faults(text: str, env: dict[str, str] | None = None, **flags: object) -> lis
 
 
 def uncommented(text: str) -> str:
-    """The example with its commented lines, `#key: …` without a space, taken in."""
+    """Return the example with its commented lines (`#key: …` without a space) as code."""
     return re.sub(r"^( *)#(?=\S)", r"\1", text, flags=re.M)
 
 
@@ -473,7 +473,7 @@ def test_config_example_shows_every_key_and_its_default():
 
 
 def test_config_example_explains_every_key():
-    """Before each key, or before the section that holds it, a comment stands."""
+    """A comment precedes each key, or the section that holds it."""
     lines = [line.strip() for line in EXAMPLE.read_text().splitlines()]
     blocks = {"server:", "backends:", "models:", "auth:", "store:", "limits:", "stream:", "tools:", "mcp:"}
     explained = {

@@ -18,7 +18,7 @@ TEMPLATE = {"fields": {"thinking": {"open": "<t>", "close": "</t>"}}}
 
 
 def origins(text, files=None):
-    """What stands for a text, given the texts of the files."""
+    """Return the value of a text with file references, and the faults."""
 
     def held(path):
         if path not in (files or {}):
@@ -139,7 +139,7 @@ def test_config_without_a_path_has_no_file_references():
 
 
 class Watched:
-    """A configuration of a key in a file, and a template in another."""
+    """A watched configuration with a key in one file and a template in another."""
 
     def __init__(self, folder, **more):
         self.folder = folder
@@ -161,7 +161,7 @@ class Watched:
         self.says("gateway.yaml", json.dumps(known))
 
     def news(self):
-        """What is new at the second look, as the first one finds it moving."""
+        """Look twice, as the first look finds a file that is still changing."""
         return self.watch.news() or self.watch.news()
 
 

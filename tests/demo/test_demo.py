@@ -10,7 +10,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,22 +19,15 @@ import pytest
 from gateway import demo
 from gateway.demo import llamacpp
 from gateway.server.discover import Found, discover
+from support.cli import Terminal, status_of
 from support.paths import ROOT
+from support.wait import until_blocking
 from support.worked_examples import TURNS, WEATHER, assistant, calling, results, user
 
 
-def get(url: str) -> httpx.Response:
-    return httpx.get(url, trust_env=False, timeout=5)
-
-
 def post(url: str, body: dict[str, Any]) -> httpx.Response:
-    """On a connection of its own: llama.cpp closes those that it has answered often on."""
+    """POST on a connection of its own, as llama.cpp closes connections after some requests."""
     return httpx.post(url, json=body, trust_env=False, timeout=120)
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +43,7 @@ def raw() -> Iterator[str]:
 
 
 def answer_of(url: str, body: dict[str, Any]) -> dict[str, Any]:
-    """The content, thought, calls and finish reason of an answer, streamed or not."""
+    """Return content, thought, tool calls and finish reason of a response, streamed or not."""
     response = post(f"{url}/v1/chat/completions", body)
     assert response.status_code == 200, response.text
     if body.get("stream"):
@@ -75,16 +67,9 @@ def answer_of(url: str, body: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def refuses(url: str, seconds: float = 15) -> bool:
-    """Whether nobody listens there any more, at the latest after a while."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        try:
-            get(f"{url}/health")
-        except httpx.TransportError:
-            return True
-        time.sleep(0.05)
-    return False
+def status(url: str) -> int | None:
+    """Return the status of the health check, or None if the server is gone."""
+    return status_of(f"{url}/health")
 
 
 # What it answers
@@ -128,7 +113,7 @@ def test_demo_cuts_an_endless_response_at_512_tokens(parsed):
 
 async def test_demo_is_discovered_as_llamacpp(parsed):
     port = int(parsed.rpartition(":")[2])
-    assert await discover({port: "llamacpp"}) == [Found("llamacpp", parsed, (demo.MODEL,))]
+    assert await discover({port: "llamacpp"}, seconds=60) == [Found("llamacpp", parsed, (demo.MODEL,))]
 
 
 # What it is asked
@@ -191,8 +176,8 @@ def test_demo_template_omits_empty_reasoning(parsed):
 def test_demo_reports_its_start_and_ends_with_the_block():
     out = io.StringIO()
     with demo.start("--threads", "1", out=out) as url:
-        assert get(f"{url}/health").is_success
-    assert refuses(url, 0.5)
+        assert status(url) == 200
+    assert status(url) is None
     first, second = out.getvalue().splitlines()
     assert first == "demo: loading smollm2 into an embedded llama.cpp …"
     assert second.startswith("demo: ready in ")
@@ -210,36 +195,36 @@ def test_demo_ends_on_sigterm():
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as caught, demo.start("--threads", "1", out=io.StringIO()) as url:
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(5)
+        threading.Event().wait(60)  # for the signal
     assert caught.value.code == 128 + signal.SIGTERM
-    assert refuses(url, 0.5)
+    assert status(url) is None
     assert signal.getsignal(signal.SIGTERM) == before
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_demo_does_not_outlive_its_parent(sign):
     script = """
-        import time
+        import threading
         from gateway import demo
         with demo.start("--threads", "1") as url:
             print(url, flush=True)
-            time.sleep(60)
+            threading.Event().wait(60)
     """
     command = [sys.executable, "-c", textwrap.dedent(script)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT) as parent:
         assert parent.stdout
         url = parent.stdout.readline().strip()
-        assert get(f"{url}/health").is_success
+        assert status(url) == 200
         parent.send_signal(sign)
-    assert refuses(url)
+    until_blocking(lambda: status(url), None)
 
 
 def test_demo_child_that_ignores_sigterm_is_killed():
     script = """
-        import os, signal, time
+        import os, signal, threading
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         os.write(2, b"ready")
-        time.sleep(60)
+        threading.Event().wait(60)
     """
     read, write = os.pipe()
     with (
@@ -361,14 +346,10 @@ def test_demo_child_serves_until_its_input_ends():
     healthy = []
 
     def watch() -> None:
-        until = time.monotonic() + 30
-        while not healthy and time.monotonic() < until:
-            time.sleep(0.05)
-            try:
-                healthy.extend([200] if get(f"{url}/health").status_code == 200 else [])
-            except httpx.TransportError:
-                continue
-        os.close(write)
+        try:
+            healthy.append(until_blocking(lambda: status(url), 200))
+        finally:
+            os.close(write)
 
     thread = threading.Thread(target=watch)
     thread.start()
@@ -376,4 +357,4 @@ def test_demo_child_serves_until_its_input_ends():
         llamacpp.main(["--model", str(demo.model_file()), "--port", str(port), "--alias", "a", "--threads", "1"], until)
     thread.join()
     assert healthy == [200]
-    assert refuses(url, 2)
+    until_blocking(lambda: status(url), None)

@@ -33,7 +33,7 @@ models:
 
 @pytest.fixture(scope="module")
 def url():
-    """A gateway in front of both servers."""
+    """Yield the URL of a gateway in front of both servers."""
     with (
         demo.start("--threads", "1", *SERVERS["parsed"], out=io.StringIO()) as parsed,
         demo.start("--threads", "1", *SERVERS["raw"], out=io.StringIO()) as raw,
@@ -49,12 +49,12 @@ def client(url):
 
 
 def arguments(turn, model, **more):
-    """The arguments of `create`."""
+    """Return the arguments of `create`."""
     return turn.body(**more) | {"model": model}
 
 
 def summary_of(completion):
-    """What a completion says: content, thought, calls, finish reason."""
+    """Return content, thought, tool calls and finish reason of a completion."""
     (choice,) = completion.choices
     message = choice.message
     calls = [(call.function.name, json.loads(call.function.arguments)) for call in message.tool_calls or ()]
@@ -101,7 +101,7 @@ async def test_chat_completion_is_the_same_for_the_async_client(url, model):
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", ["single", "think_then_call"])
 def test_tool_call_cut_by_the_limit_is_the_same_for_each_format(client, name, stream):
-    """Wherever the token limit falls: never markup as content, the same calls, nothing invented."""
+    """No limit makes markup content or changes the tool calls."""
     turn = TURNS[name]
     for limit in range(3, 36, 8):
         answers = {}
@@ -196,14 +196,14 @@ def test_error_for_a_long_prompt_is_that_of_openai(client):
 
 
 def question(turn, model, **more):
-    """The same conversation as a request for a response, with the thoughts of all its turns."""
+    """Return the same conversation as arguments of `responses.create`, with all thoughts."""
     tools = [{"type": "function", "strict": False, **tool["function"]} for tool in turn.tools]
     common = {"model": model, "input": [*items(turn.messages)], "temperature": 0, "max_output_tokens": 120}
     return common | {"store": False, "reasoning": {"context": "all_turns"}, "tools": tools} | more
 
 
 def summary_of_response(response):
-    """What a response says: content, thought, calls, and what stands for the finish reason."""
+    """Return content, thought, tool calls and an equivalent of the finish reason."""
     calls = [(item.name, json.loads(item.arguments)) for item in response.output if item.type == "function_call"]
     thoughts = [part.text for item in response.output if item.type == "reasoning" for part in item.summary]
     assert response.status == "completed"
@@ -225,7 +225,7 @@ def test_response_equals_the_chat_completion(client, name, model):
 
 
 def test_response_continues_with_its_own_items(client):
-    """With the thought that led to the call: it comes back to the model as it was, read or sealed."""
+    """The thought before the tool call reaches the model unchanged, readable or sealed."""
     turn = TURNS["think_then_call"]
     asked = question(
         turn, "hermes", extra_body={"cache_prompt": False}
@@ -245,7 +245,7 @@ def test_response_continues_with_its_own_items(client):
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("state", ["chain", "conversation"])
 def test_response_continues_from_stored_state(client, state, streamed):
-    """Neither what was said nor what was thought is sent again."""
+    """The client sends neither text nor thoughts again."""
     turn, then = TURNS["think"], {"role": "user", "content": "What is 1 + 1?"}
     asked = question(turn, "hermes", store=True)
     kept = {"conversation": client.conversations.create().id} if state == "conversation" else {}

@@ -1,34 +1,41 @@
 """Test the discovery of model servers on this machine by their responses."""
 
 import asyncio
-import time
+import inspect
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from gateway.config import build
+from gateway.config import Kind, build
 from gateway.server.discover import PORTS, Found, as_document, discover, identify
+from support.wait import until
 
 LIST = '{"object": "list", "data": [{"id": "m1", "owned_by": "%s"}, {"id": "m2"}]}'
 
 
+def response(text: str | None, header: str) -> bytes:
+    """Return a response with this body, or a 404."""
+    status, body = ("404 Not Found", '{"detail": "Not Found"}') if text is None else ("200 OK", text)
+    return f"HTTP/1.1 {status}\r\n{header}\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode()
+
+
 @asynccontextmanager
 async def server(
-    answers: dict[str, str], header: str = "x-a: b", delay: float = 0
+    answers: dict[str, str], header: str = "x-a: b", go: asyncio.Event | None = None
 ) -> AsyncIterator[tuple[int, list[str]]]:
-    """A server that answers these paths, and 404 else; gives its port and the paths that it was asked for."""
+    """Serve these paths, and 404 for others; yield the port and the requested paths.  go: answers wait for it."""
     asked: list[str] = []
-    gone = asyncio.Event()
+    gone, answering = asyncio.Event(), set()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answering.add(asyncio.current_task())
+        asyncio.current_task().add_done_callback(answering.discard)
         path = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode()
         asked.append(path)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(gone.wait(), delay)
-        status = "200 OK" if path in answers else "404 Not Found"
-        body = answers.get(path, '{"detail": "Not Found"}').encode()
-        writer.write(f"HTTP/1.1 {status}\r\n{header}\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
+        if go:
+            await until(lambda: go.is_set() or gone.is_set())
+        writer.write(response(answers.get(path), header))
         writer.close()
         with suppress(ConnectionError):
             await writer.wait_closed()
@@ -37,7 +44,7 @@ async def server(
     async with listening:
         yield listening.sockets[0].getsockname()[1], asked
         gone.set()
-        await asyncio.sleep(0.01)
+        await until(lambda: not answering)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +75,7 @@ async def server(
 )
 async def test_discovery_knows_a_backend_by_its_signature(answers, header, expected, kind):
     async with server(answers, header) as (port, _):
-        assert await discover({port: expected}) == [Found(kind, f"http://127.0.0.1:{port}", ("m1", "m2"))]
+        assert await discover({port: expected}, seconds=60) == [Found(kind, f"http://127.0.0.1:{port}", ("m1", "m2"))]
 
 
 async def test_discovery_identifies_a_url_without_a_model_list():
@@ -90,14 +97,14 @@ async def test_discovery_identifies_a_url_without_a_model_list():
 )
 async def test_discovery_ignores_other_http_servers(answers):
     async with server(answers) as (port, asked):
-        assert await discover({port: "vllm"}) == []
+        assert await discover({port: "vllm"}, seconds=60) == []
         assert asked == ["/v1/models"]
 
 
 @pytest.mark.parametrize("data", ["[]", "null"])
 async def test_discovery_finds_a_backend_without_models(data):
     async with server({"/v1/models": f'{{"data": {data}}}', "/api/version": "{}"}) as (port, _):
-        assert await discover({port: "ollama"}) == [Found("ollama", f"http://127.0.0.1:{port}", ())]
+        assert await discover({port: "ollama"}, seconds=60) == [Found("ollama", f"http://127.0.0.1:{port}", ())]
 
 
 async def test_discovery_ignores_other_protocols():
@@ -108,19 +115,23 @@ async def test_discovery_ignores_other_protocols():
 
     listening = await asyncio.start_server(greet, "127.0.0.1", 0)
     async with listening:
-        assert await discover({listening.sockets[0].getsockname()[1]: "vllm"}) == []
+        assert await discover({listening.sockets[0].getsockname()[1]: "vllm"}, seconds=60) == []
 
 
 async def test_discovery_asks_all_at_once_and_skips_a_slow_backend():
+    """The first two servers answer when all were asked, and the third never does."""
+    go, models = asyncio.Event(), {"/v1/models": LIST % "vllm"}
     async with (
-        server({"/v1/models": LIST % "vllm"}, delay=0.2) as (first, _),
-        server({"/v1/models": LIST % "vllm"}, delay=0.2) as (second, _),
-        server({"/v1/models": LIST % "vllm"}, delay=3) as (third, _),
+        server(models, go=go) as (first, first_paths),
+        server(models, go=go) as (second, second_paths),
+        server(models, go=asyncio.Event()) as (third, third_paths),
     ):
-        began = time.monotonic()
-        found = await discover({first: "vllm", third: "vllm", second: "vllm"})
-        assert [one.url for one in found] == [f"http://127.0.0.1:{port}" for port in (first, second)]
-        assert time.monotonic() - began < 1
+        ports: dict[int, Kind] = {first: "vllm", third: "vllm", second: "vllm"}
+        finding = asyncio.create_task(discover(ports, seconds=3))
+        await until(lambda: bool(first_paths and second_paths and third_paths))
+        go.set()
+        assert [one.url for one in await finding] == [f"http://127.0.0.1:{port}" for port in (first, second)]
+    assert inspect.signature(discover).parameters["seconds"].default < 1
 
 
 async def test_discovery_skips_the_port_of_the_gateway():

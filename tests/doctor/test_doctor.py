@@ -36,7 +36,7 @@ SUM = "4 + 3 = 7."
 
 
 def body_of(question, kind, special=False):
-    """The body for a question, and what is not in it."""
+    """Return the body for a question, and the fields that are left out."""
     ledger = Ledger()
     _, body = put(QUESTIONS[question], "m", KINDS[kind], special, ledger)
     return json.loads(body), left_out(ledger)
@@ -251,7 +251,7 @@ SILENT = Heard(said=Said(finish="stop"))
 
 
 def findings(kind="vllm", *, chosen="auto", known=None, opens=False, responses=True, ignores=(), **heard):
-    """What is good, but for these answers; None is one that was not asked for."""
+    """Return good findings with these responses instead; None is a question that was not asked."""
     all_heard = {name: one for name, one in {**GOOD, **heard}.items() if one}
     return Findings(
         kind=kind,

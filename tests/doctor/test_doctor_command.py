@@ -6,7 +6,6 @@ import json
 import re
 
 import pytest
-from typer.testing import CliRunner
 
 from gateway import cli, config
 from gateway.config import parse
@@ -17,27 +16,27 @@ from gateway.server.discover import identify
 from gateway.server.doctor import Wanted, consult
 from gateway.server.examining import Examiner
 from gateway.server.source import NoServer, read_config
+from support.cli import RUNNER, Terminal
 from support.ollama import NAME, Turn, calls, ollama, says, thinks
 from support.upstream import CLOSE, DONE, HANG, HELLO, KEY, Upstream, call, chunk, head, list_of, stream, whole
 
-RUNNER = CliRunner(env={"GATEWAY_CONFIG": None})
 LISTED = list_of("m")
 
 
 async def run(*words, **env):
-    """Exit code, standard output and standard error of the command, in a thread of its own."""
+    """Run the command in a thread; return exit code, standard output and standard error."""
     done = await asyncio.to_thread(RUNNER.invoke, cli.app, ["doctor", *words], env=env, prog_name="gateway")
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done.exit_code, done.stdout, done.stderr
 
 
 def at(upstream):
-    """It answers too much for its kind to be seen."""
+    """Return the arguments for an upstream whose kind cannot be identified."""
     return upstream.url, "--kind", "openai"
 
 
 async def servers_found(**wanted):
-    """The servers as they were found."""
+    """Run the doctor and return the servers."""
     return await asyncio.to_thread(consult, Wanted(**wanted), io.StringIO(), {})
 
 
@@ -207,7 +206,7 @@ async def test_doctor_command_stops_after_a_refusal_of_the_first_question():
 
 
 async def examined(*scripts, seconds=5.0, until=60.0):
-    """The findings of a server's model."""
+    """Return the findings about the model of a scripted upstream."""
     async with serving(*scripts) as upstream:
         said = config.Backend(url=upstream.url)
         backend = Backend("up", said)
@@ -223,8 +222,8 @@ async def examined(*scripts, seconds=5.0, until=60.0):
 
 async def test_doctor_gives_up_on_a_response_that_hangs():
     hangs = [head(), chunk("Hi"), HANG]
-    found = await examined(HELLO, hangs, [HANG], HELLO, seconds=3)
-    assert found.heard["streamed"].problem.message == "no end within 3 s"
+    found = await examined(HELLO, hangs, [HANG], HELLO, seconds=2)
+    assert found.heard["streamed"].problem.message == "no end within 2 s"
     assert found.heard["streamed"].said.text == "Hi"
     assert found.heard["endless"].problem.status == 504 and found.heard["after"].problem is None
 
@@ -244,7 +243,7 @@ async def test_doctor_logs_no_open_circuit_for_a_failing_backend(caplog):
 
 
 async def test_doctor_ends_at_its_deadline():
-    found = await examined([HANG], until=3)
+    found = await examined([HANG], until=2)
     assert list(found.heard) == ["plain"] and found.responses is None
     assert (await examined(until=0)).heard == {}
 
@@ -269,11 +268,6 @@ async def test_doctor_leaves_an_endless_response_at_once():
 async def test_doctor_detects_a_responses_api(answer, own):
     refusal = whole({"error": {"message": "no chat here"}}, status=400)
     assert (await examined(refusal, answer)).responses is own
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
 
 
 async def test_doctor_command_shows_a_progress_bar_on_a_terminal():
@@ -355,7 +349,7 @@ async def test_doctor_command_reports_a_conflict(tmp_path):
 
 
 def able():
-    """What an Ollama with a good model says to each question."""
+    """Return the responses of an Ollama with a good model, by question."""
     called = calls(("get_weather", {"city": "Paris", "unit": "celsius"}, "call_1"))
     twice = calls(
         ("get_weather", {"city": "London", "unit": "celsius"}, "call_1"),

@@ -44,7 +44,7 @@ OPEN = """\
 
 
 class Way(NamedTuple):
-    """How a server is started, and what is to be found: the verdicts that are not good, what it ignores, the format."""
+    """The options of a server and the expected findings: verdicts that are not good, ignored fields, format."""
 
     options: tuple[str, ...]
     wrong: Mapping[str, tuple[str, str]]
@@ -80,7 +80,7 @@ RAW = Way(
 
 
 def examined(url, way):
-    """The server, of which all verdicts are true."""
+    """Examine the server, check its verdicts and return it."""
     (server,) = consult(Wanted(url=url), io.StringIO())
     assert (server.kind, server.listed, server.problem) == ("llamacpp", (demo.MODEL,), "")
     (one,) = server.models
@@ -102,7 +102,7 @@ def test_doctor_verdicts_on_llama_cpp_are_true(way):
 
 
 def content_and_thought(config):
-    """The content and the thought of an answer through a gateway."""
+    """Return content and thought of a response through a gateway."""
     with served(config) as url, OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
         message = client.chat.completions.create(**TURNS["think"].body()).choices[0].message
     return message.content, (getattr(message, "reasoning_content", None) or "").strip()
@@ -110,7 +110,7 @@ def content_and_thought(config):
 
 @pytest.mark.timeout(300)
 def test_doctor_settings_make_the_gateway_parse_raw_output(tmp_path):
-    """By its kind such a server is believed to parse."""
+    """Without the findings the gateway assumes that a llama.cpp parses."""
     before, _, _ = demo.TEMPLATE.read_text("utf-8").rpartition("{%- if add_generation_prompt -%}")
     template = tmp_path / "open.jinja"
     template.write_text(before + OPEN)

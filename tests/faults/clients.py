@@ -11,6 +11,7 @@ from faults.matrix import Cell, closed, left, level, now, site_of, sound
 from faults.rows import CHUNKED, HEL, JSON, STREAM, chunked, forever, raw
 from faults.ways import HTTP
 from support.upstream import HANG, HELLO, SOON, chunk, head
+from support.wait import idle
 
 BIG = 25_000_000  # bytes that all the buffers on the way may hold
 STILL = 0.2  # seconds without a byte, after which no more come
@@ -81,9 +82,9 @@ async def asked_in_part(row, way, site):
     """The client goes before anybody knows what it wants."""
     asked = len(site.upstream.posts)
     async with connection(site, way, way.body(), missing=1) as (_, writer):
-        await asyncio.sleep(0.01)
+        await idle(0.01)
         goes(writer, row.how)
-        await asyncio.sleep(0.01)
+        await idle(0.01)
     return Cell("never asked", wrong=("the backend was asked",) * (len(site.upstream.posts) - asked))
 
 
@@ -95,8 +96,8 @@ async def unread(row, way, site):
         await reader.readuntil(row.seen)
         writer.transport.pause_reading()
         last = -1
-        while last != (last := pour.sent):  # noqa: ASYNC110 (nothing tells)
-            await asyncio.sleep(STILL)
+        while last != (last := pour.sent):
+            await idle(STILL)
         seconds = await closed(site, goes(writer, row.how))
     return Cell("held back", seconds=seconds, wrong=(f"{pour.sent} bytes were taken",) * (pour.sent > BIG))
 

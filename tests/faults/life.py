@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,8 +15,9 @@ from faults.rows import HEL, REST
 from faults.upstream import Backend
 from faults.ways import HTTP, Answers, Background, Fails, Outcome, Socket, post
 from support.app import Site
-from support.gateway_process import process
+from support.gateway_process import process, takes_connections
 from support.upstream import END, HANG, HELLO, SOON
+from support.wait import until
 
 DAY = 86_400
 
@@ -49,7 +50,7 @@ async def stopped(then, *, drain, rest):
         go = asyncio.Event()
         asked = await _begun(site, [*HEL, go, *rest])
         child.terminate()
-        await asyncio.sleep(0.1)
+        await until(lambda: takes_connections(site.client.base_url.port), False)
         go.set()
         found = await _ended(asked, then)
         code = await asyncio.wait_for(child.wait(), drain + SOON + 3)
@@ -99,9 +100,7 @@ async def _begun(site, script):
 
     asked = {way: asyncio.create_task(post(way, site.client, way.body(), hears)) for way in HTTP}
     streams = sum(way.streamed for way in HTTP)
-    async with asyncio.timeout(10):
-        while len(site.upstream.posts) < wanted or len(told) < streams:  # noqa: ASYNC110 (nothing tells)
-            await asyncio.sleep(0.005)
+    await until(lambda: len(site.upstream.posts) >= wanted and len(told) >= streams)
     return asked
 
 
@@ -117,8 +116,9 @@ async def _ended(asked, then):
 async def _let_go(site, found):
     """All connections to the backend are closed, and soon."""
     since = now()
-    while site.upstream.lines and now() < since + SOON:  # noqa: ASYNC110 (nothing tells)
-        await asyncio.sleep(0.001)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(SOON):
+            await until(lambda: not site.upstream.lines)
     for cell in found.values():
         cell.seconds = now() - since
         cell.wrong += ("a connection to the backend is kept",) * bool(site.upstream.lines)
@@ -139,8 +139,7 @@ async def jumps(then, *, seconds):
             await site.upstream.says([*HEL, go, *REST, END])
             asked = len(site.upstream.posts)
             task = asyncio.create_task(way.ask(site))
-            while len(site.upstream.posts) == asked:  # noqa: ASYNC110 (nothing tells)
-                await asyncio.sleep(0.002)
+            await until(lambda asked=asked: len(site.upstream.posts) > asked)
             with _clock(seconds):
                 go.set()
                 got = await task

@@ -15,6 +15,7 @@ from faults.ways import WAYS, Outcome, Responses
 from gateway.server.app import create_app
 from support.app import STORES, Site, running, settings
 from support.upstream import HELLO, SOON, chunk, stream
+from support.wait import idle, until
 
 AT_ONCE = 0.25  # seconds within which a backend is let go of; tests wait longer, as they share the machine
 
@@ -90,7 +91,7 @@ async def fault(row, way, site):
     if row.lasts is None or len(site.upstream.posts) == asked:
         return got, None, ""
     if row.lasts:
-        await asyncio.sleep(0.01)
+        await idle(0.01)
         return got, None, "lost" if site.upstream.posts[-1].peer in site.upstream.over else "kept"
     return got, await closed(site, over), ""
 
@@ -100,8 +101,7 @@ async def closed(site, since):
     peer, over = site.upstream.posts[-1].peer, site.upstream.over
     try:
         async with asyncio.timeout(SOON):
-            while peer not in over:  # noqa: ASYNC110 (nothing tells)
-                await asyncio.sleep(0.001)
+            await until(lambda: peer in over)
     except TimeoutError:
         return SOON
     return max(over[peer] - since, 0)
@@ -132,8 +132,8 @@ def strayed(site):
 async def level():
     """How much there is of what a request may leave behind, when it has come to rest."""
     last = None
-    while last != (last := here()):  # noqa: ASYNC110 (nothing tells)
-        await asyncio.sleep(0.005)
+    while last != (last := here()):
+        await idle(0.005)
     return last
 
 
@@ -154,9 +154,10 @@ def opened():
 
 async def left(before):
     """What is there now that was not before, and does not go."""
-    until = now() + SOON
-    while (more := here() - before) and now() < until:  # noqa: ASYNC110 (nothing tells)
-        await asyncio.sleep(0.002)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(SOON):
+            await until(lambda: not here() - before)
+    more = here() - before
     return [*named(more, before)] if more else []
 
 

@@ -1,6 +1,5 @@
-"""What a backend does wrong, and what has to come of it: decisions 3, 5, 7 and 9 of the API, as data."""
+"""Faults of a backend and the outcome that each has for the client, as data."""
 
-import asyncio
 import gzip
 import json
 
@@ -9,6 +8,7 @@ from msgspec import Struct
 from faults.upstream import DOWN, EARLY, SLAM, ends_itself
 from faults.ways import Answers, Fails
 from support.upstream import CLOSE, DONE, END, HANG, HELLO, RESET, call, chunk, frame, head, said, silent, whole
+from support.wait import idle
 
 
 class Row(Struct, frozen=True):
@@ -106,7 +106,7 @@ def forever(piece, seconds=0.0):
             writer.write(piece)
             say.sent += len(piece)
             await writer.drain()
-            await asyncio.sleep(seconds)
+            await idle(seconds)
         raise ConnectionError
 
     say.sent = 0

@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from copy import copy
 
 from msgspec import Struct
@@ -16,6 +16,7 @@ from support.app import running
 from support.mcp_server import TOOL, Liar
 from support.search_services import OSLO, Searching, endless, never, says
 from support.upstream import HELLO, SOON, call, chunk, stream
+from support.wait import until
 
 OF_A_REQUEST = (
     *(f"gateway.{name}" for name in ("endpoints", "hosted", "ledger", "request", "turn")),
@@ -112,9 +113,10 @@ async def cell(row, way, site, service):
 
 async def left_by_sessions(before):
     """The SDK makes cycles of each session that fails, and of what that was given; what belongs to a request is in none."""
-    until = now() + SOON
-    while (kept := of_a_request(before)) and now() < until:  # noqa: ASYNC110 (nothing tells)
-        await asyncio.sleep(0.002)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(SOON):
+            await until(lambda: not of_a_request(before))
+    kept = of_a_request(before)
     gc.collect()
     return [f"{name} is kept" for name in kept] + await left(before)
 

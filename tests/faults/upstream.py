@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from enum import Enum
 
 from support.upstream import CLOSE, END, RESET, Asked, Upstream, list_of
+from support.wait import until
 
 
 class Trick(Enum):
@@ -74,8 +75,7 @@ class Backend(Upstream):
         """Close all connections."""
         for line in [*self.lines]:
             line.hang_up()
-        while self.lines:  # noqa: ASYNC110 (nothing tells)
-            await asyncio.sleep(0.001)
+        await until(lambda: not self.lines)
 
     @asynccontextmanager
     async def serving(self):

@@ -12,6 +12,7 @@ from msgspec import Struct
 from support.app import HELLO_MESSAGES
 from support.responses_events import checked
 from support.sse import events, payloads
+from support.wait import until
 from support.websocket import connected
 
 TOOLS = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}
@@ -150,9 +151,17 @@ class Background:
     async def ask(self, site, text="Hello"):
         asked = {"model": "m", "input": text, "tools": self.tools, "background": True}
         answer = await site.client.post("/v1/responses", json=asked)
-        while answer.status_code == 200 and answer.json()["status"] in ("queued", "in_progress"):
-            await asyncio.sleep(0.002)
-            answer = await site.client.get(f"/v1/responses/{answer.json()['id']}")
+        answers = [answer]
+
+        async def over():
+            answer = answers[-1]
+            if answer.status_code != 200 or answer.json()["status"] not in ("queued", "in_progress"):
+                return True
+            answers[:] = [await site.client.get(f"/v1/responses/{answer.json()['id']}")]
+            return False
+
+        await until(over)
+        (answer,) = answers
         said = answer.json()
         error = said["error"]
         return Outcome(answer.status_code, error and error["code"], "".join(map(item_text, said.get("output", ()))))

@@ -38,7 +38,7 @@ def text_of(path):
 
 
 def config_of(text):
-    """The configuration, and the files that it names, with texts that fit into any place."""
+    """Return the configuration and the files that it names, which get texts that fit anywhere."""
     named = set()
 
     def held(path):
@@ -52,7 +52,7 @@ def config_of(text):
 
 
 def instructions(stage):
-    """The instructions of a stage of the Dockerfile, each as its name and what follows."""
+    """Return the instructions of a stage of the Dockerfile as pairs of name and arguments."""
     text = re.sub(r"\\\n|^#.*\n", "", text_of("Dockerfile"), flags=re.M)
     stages = [part.strip().splitlines() for part in re.split(r"^(?=FROM )", text, flags=re.M)[1:]]
     return [tuple(line.split(" ", 1)) for line in stages[stage] if line]
@@ -160,7 +160,7 @@ def test_compose_configurations_have_their_secrets_and_backends(path, config):
 
 
 def named(expr):
-    """The metrics of an expression, all of whose labels they have."""
+    """Return the metrics of an expression; check that they have its labels."""
     names = {name.removesuffix("_bucket") for name in re.findall(r"gateway_\w+", expr)}
     has = set().union(*(LABELS[name] for name in names))
     by = {label.strip() for labels in re.findall(r"by \(([^)]*)\)", expr) for label in labels.split(",")}
@@ -201,7 +201,7 @@ def test_prometheus_has_its_files_mounted():
 
 
 def made(overlay):
-    """What Kustomize makes of it."""
+    """Return the manifests that Kustomize builds."""
     command = [kubectl_path(), "kustomize", str(ROOT / "deploy/kubernetes" / overlay)]
     return documents(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
 

@@ -15,7 +15,7 @@ CASES = [pytest.param(cells, row, id=row.name) for all, cells, _ in page.SECTION
 
 @pytest.fixture
 def unlogged():
-    """What is logged is kept by whoever runs tests, with all that an exception knows."""
+    """Disable logging, as pytest keeps log records with their exceptions and frames."""
     logging.disable()
     yield
     logging.disable(logging.NOTSET)
@@ -30,7 +30,7 @@ def test_fault_row_has_its_outcome_and_leaves_nothing_behind(cells, row):
 
 
 class Leaking:
-    """An endpoint that does something with each request, before it is answered."""
+    """An endpoint that calls `leak` with each request before it answers."""
 
     def __init__(self, endpoint, leak, kept):
         self._endpoint, self._leak, self._kept = endpoint, leak, kept

@@ -54,7 +54,7 @@ FOUND = {
 
 
 def inputs(target):
-    """Any bytes; pieces of what it knows and of what means something to it; what it knows with something changed."""
+    """Return a strategy: any bytes, pieces of seeds and words, and mutated seeds."""
     seeds, words = [*target.seeds()], [word.encode() for word in target.words()]
     pieces = st.one_of(st.sampled_from(words), st.sampled_from(seeds).flatmap(piece), st.binary(max_size=12))
     contents = st.lists(pieces, max_size=8).map(b"".join)
@@ -73,7 +73,7 @@ def piece(seed):
 
 
 def look(target, examples=200, **more):
-    """Raises what the target raises; more: settings of hypothesis."""
+    """Run the target with hypothesis; more: settings of hypothesis."""
 
     @settings(
         max_examples=examples,

@@ -87,7 +87,7 @@ BACKEND = Starlette(
 
 @pytest.fixture(scope="module")
 def gateway():
-    """The URL of one before it, and a client."""
+    """Yield the URL of a gateway in front of the backend, and a client."""
     with (
         listening(BACKEND) as backend,
         served(configured(backend, backend={"kind": "vllm"})) as url,
@@ -106,7 +106,7 @@ STORED = {
 
 
 def known_ids(url, session, operation):
-    """Ids that paths like this one can have."""
+    """Return ids that exist for paths of this operation."""
     for path, body in STORED.items():
         if operation.path.startswith(f"{path}/{{id}}"):
             answers = [session.post(url + path, json=body) for _ in range(3)]

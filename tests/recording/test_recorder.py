@@ -19,7 +19,7 @@ from support.jobs import ended
 from support.mcp_server import operators, toys
 from support.pipeline import chunk as piece
 from support.pipeline import setting, upstream
-from support.recordings import events, recordings
+from support.recordings import events, recorded, recordings
 from support.upstream import CLOSE, COUNTS, HANG, HELLO, KEY, call, chunk, frame, head, stream, whole
 from support.wait import until
 from support.websocket import connected
@@ -27,12 +27,8 @@ from support.websocket import connected
 THOUGHT = stream(chunk("<think>I am B"), chunk("ob</think>Hi"), chunk(finish="stop"), frame(choices=[], usage=COUNTS))
 
 
-def recording(folder, mode="all", **more):
-    return {"recording": {"mode": mode, "directory": str(folder), "content": True, **more}}
-
-
 def kinds(entries):
-    """Each kind once where it comes several times in a row."""
+    """Return the kinds of entries, repeated ones once."""
     names = [type(entry).__name__ for entry in entries]
     return [name for name, before in zip(names, ["", *names], strict=False) if name != before]
 
@@ -51,7 +47,7 @@ def warnings_of(caplog):
 
 @pytest.mark.parametrize("ask", ["chat", "respond"])
 async def test_recording_holds_a_stream_from_request_to_end(tmp_path, ask):
-    async with gateway(THOUGHT, model={"format": "hermes_json"}, **recording(tmp_path)) as site:
+    async with gateway(THOUGHT, model={"format": "hermes_json"}, **recorded(tmp_path)) as site:
         answer = await getattr(site, ask)(stream=True, headers={"x-request-id": "req/1", "authorization": "Bearer k"})
     (found,) = recordings(tmp_path)
     entries = found.entries
@@ -77,7 +73,7 @@ async def test_recording_holds_a_stream_from_request_to_end(tmp_path, ask):
 
 
 async def test_recording_omits_an_end_that_the_client_did_not_get(tmp_path):
-    async with listening([head(), chunk("Hi"), HANG], **recording(tmp_path)) as site:
+    async with listening([head(), chunk("Hi"), HANG], **recorded(tmp_path)) as site:
         body = {"model": "m", "messages": HELLO_MESSAGES, "stream": True}
         async with site.client.stream("POST", "/v1/chat/completions", json=body) as answer:
             async for _ in answer.aiter_bytes():
@@ -90,7 +86,7 @@ async def test_recording_omits_an_end_that_the_client_did_not_get(tmp_path):
 async def test_recording_links_each_write_to_the_read_before_it(tmp_path):
     gate = asyncio.Event()
     script = [head(), chunk("Hi"), gate, chunk(" there"), chunk(finish="stop"), *stream()[1:]]
-    sections = recording(tmp_path) | {"stream": {"keepalive_seconds": 0.01}}
+    sections = recorded(tmp_path) | {"stream": {"keepalive_seconds": 0.01}}
     async with listening(script, **sections) as site:
         body = {"model": "m", "messages": [{"role": "user", "content": "Hello"}], "stream": True}
         async with site.client.stream("POST", "/v1/chat/completions", json=body) as answer:
@@ -108,7 +104,7 @@ async def test_recording_links_each_write_to_the_read_before_it(tmp_path):
 
 async def test_recording_holds_refusals_and_retries(tmp_path):
     no = whole({"error": {"message": f"no room for {KEY}"}}, 503, retry_after="0")
-    async with gateway(no, HELLO, **recording(tmp_path)) as site:
+    async with gateway(no, HELLO, **recorded(tmp_path)) as site:
         assert (await site.chat()).status_code == 200
     (found,) = recordings(tmp_path)
     refused = one(found.entries, Refused)
@@ -120,7 +116,7 @@ async def test_recording_holds_refusals_and_retries(tmp_path):
 
 
 async def test_recording_numbers_the_upstream_calls_of_a_fan_out(tmp_path):
-    async with gateway(HELLO, backend={"ignores": ["n"]}, **recording(tmp_path)) as site:
+    async with gateway(HELLO, backend={"ignores": ["n"]}, **recorded(tmp_path)) as site:
         assert len((await site.chat(n=2)).json()["choices"]) == 2
     (found,) = recordings(tmp_path)
     assert [entry.call for entry in found.entries if isinstance(entry, Put)] == [1, 2]
@@ -135,16 +131,16 @@ async def test_recording_numbers_the_upstream_calls_of_a_fan_out(tmp_path):
     ],
 )  # fmt: skip
 async def test_recording_holds_learned_model_metadata(tmp_path, format, path, said, found):
-    async with gateway(HELLO, backend={"kind": "llamacpp"}, model={"format": format}, **recording(tmp_path)) as site:
+    async with gateway(HELLO, backend={"kind": "llamacpp"}, model={"format": format}, **recorded(tmp_path)) as site:
         site.upstream.shown[path] = whole(said)
         await site.chat()
-    (recorded,) = recordings(tmp_path)
-    assert {told["path"]: told["found"] for told in one(recorded.entries, Prepared).learned} == {path: found}
+    (kept,) = recordings(tmp_path)
+    assert {told["path"]: told["found"] for told in one(kept.entries, Prepared).learned} == {path: found}
 
 
 async def test_recording_keeps_gateway_tool_output_apart_from_upstream_calls(tmp_path):
     called = stream(chunk(tool_calls=call("toys__echo", '{"text": "a"}', id="c")), chunk(finish="tool_calls"))
-    async with toys() as server, gateway(called, HELLO, tools=operators(server), **recording(tmp_path)) as site:
+    async with toys() as server, gateway(called, HELLO, tools=operators(server), **recorded(tmp_path)) as site:
         await site.respond(tools=[{"type": "mcp", "server_label": "toys"}])
     (found,) = recordings(tmp_path)
     assert b"heard a" in b"".join(entry.data for entry in found.entries if isinstance(entry, Read) and entry.call == 0)
@@ -152,7 +148,7 @@ async def test_recording_keeps_gateway_tool_output_apart_from_upstream_calls(tmp
 
 
 async def test_recording_holds_a_websocket_response(tmp_path):
-    async with listening(HELLO, **recording(tmp_path)) as site, connected(site) as socket:
+    async with listening(HELLO, **recorded(tmp_path)) as site, connected(site) as socket:
         await socket.respond(store=False)
     (found,) = recordings(tmp_path)
     assert found.asked.path == "/v1/responses"
@@ -161,7 +157,7 @@ async def test_recording_holds_a_websocket_response(tmp_path):
 
 
 async def test_recording_is_redacted_unless_content_is_enabled(tmp_path):
-    async with gateway(THOUGHT, **recording(tmp_path, content=False)) as site:
+    async with gateway(THOUGHT, **recorded(tmp_path, content=False)) as site:
         await site.chat(stream=True)
     (file,) = tmp_path.iterdir()
     text = file.read_text()
@@ -170,7 +166,7 @@ async def test_recording_is_redacted_unless_content_is_enabled(tmp_path):
 
 
 async def test_recording_that_is_too_long_is_marked_as_cut(tmp_path):
-    async with gateway(THOUGHT, **recording(tmp_path, exchange_bytes=1000)) as site:
+    async with gateway(THOUGHT, **recorded(tmp_path, exchange_bytes=1000)) as site:
         assert (await site.chat(stream=True)).content.endswith(b"data: [DONE]\n\n")
         assert (await site.chat()).status_code == 200
     assert [one.cut for one in recordings(tmp_path)] == [True, True]
@@ -182,7 +178,7 @@ async def test_recording_that_is_too_long_is_marked_as_cut(tmp_path):
 
 async def test_recording_mode_errors_keeps_only_failures(tmp_path):
     script = [head(), chunk("Hi"), CLOSE]
-    async with gateway(HELLO, script, **recording(tmp_path, "errors")) as site:
+    async with gateway(HELLO, script, **recorded(tmp_path, "errors")) as site:
         await site.chat()
         await site.chat(stream=True)
         await site.chat(b"{")
@@ -192,7 +188,7 @@ async def test_recording_mode_errors_keeps_only_failures(tmp_path):
 
 
 async def test_recording_mode_header_keeps_only_marked_requests(tmp_path):
-    async with gateway(HELLO, **recording(tmp_path, "header")) as site:
+    async with gateway(HELLO, **recorded(tmp_path, "header")) as site:
         await site.chat()
         await site.chat(headers={"x-gateway-record": "1", "x-request-id": "this"})
     assert [one.id for one in recordings(tmp_path)] == ["this"]
@@ -200,26 +196,26 @@ async def test_recording_mode_header_keeps_only_marked_requests(tmp_path):
 
 @pytest.mark.parametrize(("share", "number"), [(0, 0), (1, 3)])
 async def test_recording_mode_sample_keeps_a_share(tmp_path, share, number):
-    async with gateway(HELLO, **recording(tmp_path, "sample", share=share)) as site:
+    async with gateway(HELLO, **recorded(tmp_path, "sample", share=share)) as site:
         for _ in range(3):
             await site.chat()
     assert len(recordings(tmp_path)) == number
 
 
 async def test_recording_is_skipped_if_off_or_not_for_a_chat_model(tmp_path):
-    async with gateway(HELLO, **recording(tmp_path, "off")) as site:
+    async with gateway(HELLO, **recorded(tmp_path, "off")) as site:
         await site.chat(headers={"x-gateway-record": "1"})
         assert not site.app.state.telemetry.recorder.recent
-    async with gateway(HELLO, **recording(tmp_path)) as site:
+    async with gateway(HELLO, **recorded(tmp_path)) as site:
         await site.client.get("/v1/models")
         await site.client.post("/v1/embeddings", json={"model": "m", "input": "a"})
     assert not [*tmp_path.iterdir()]
 
 
 async def test_recording_follows_a_new_configuration(tmp_path):
-    async with gateway(HELLO, **recording(tmp_path, "off")) as site:
+    async with gateway(HELLO, **recorded(tmp_path, "off")) as site:
         known = site.app.state.telemetry
-        again = create_app(settings(site.upstream.url, **recording(tmp_path)), telemetry=known)
+        again = create_app(settings(site.upstream.url, **recorded(tmp_path)), telemetry=known)
         async with again.router.lifespan_context(again):
             await site.chat()
         assert len(recordings(tmp_path)) == 1, "who is replaced leaves nothing unwritten"
@@ -250,7 +246,7 @@ async def test_recording_can_be_followed_while_it_grows(tmp_path):
 
 
 async def test_recording_inspector_keeps_32_without_files(tmp_path):
-    async with gateway(HELLO, inspector={"enabled": True}, **recording(tmp_path, "off")) as site:
+    async with gateway(HELLO, inspector={"enabled": True}, **recorded(tmp_path, "off")) as site:
         for _ in range(40):
             await site.chat()
         assert len(site.app.state.telemetry.recorder.recent) == 32
@@ -270,7 +266,7 @@ async def test_recording_inspector_keeps_a_limited_size(monkeypatch):
 
 async def test_recording_files_beyond_the_limit_are_deleted_oldest_first(tmp_path):
     (tmp_path / "of somebody else").write_text("a")
-    async with gateway(HELLO, **recording(tmp_path, files=2)) as site:
+    async with gateway(HELLO, **recorded(tmp_path, files=2)) as site:
         for name in ("a", "b", "c", "d"):
             await site.chat(headers={"x-request-id": name})
     assert [one.id for one in recordings(tmp_path)] == ["c", "d"]
@@ -279,13 +275,13 @@ async def test_recording_files_beyond_the_limit_are_deleted_oldest_first(tmp_pat
 
 async def test_recording_folder_that_is_not_writable_fails_no_request(tmp_path, caplog):
     (tmp_path / "file").touch()
-    async with gateway(HELLO, **recording(tmp_path / "file")) as site:
+    async with gateway(HELLO, **recorded(tmp_path / "file")) as site:
         assert (await site.chat()).status_code == 200
     assert re.search("a recording could not be written: (File exists|Not a directory)", caplog.text)
 
 
 async def test_recording_error_loses_one_recording_and_logs_no_content(tmp_path, caplog):
-    async with gateway(HELLO, **recording(tmp_path)) as site:
+    async with gateway(HELLO, **recorded(tmp_path)) as site:
         known = site.app.state.telemetry.recorder
         sound, known.secrets = known.secrets, [None]
         assert (await site.chat(headers={"x-request-id": "a"})).status_code == 200
@@ -300,7 +296,7 @@ async def test_recording_error_loses_one_recording_and_logs_no_content(tmp_path,
 
 
 async def test_recording_is_dropped_if_the_writer_is_too_slow(tmp_path, caplog, monkeypatch):
-    async with gateway(HELLO, **recording(tmp_path)) as site:
+    async with gateway(HELLO, **recorded(tmp_path)) as site:
         await site.chat(headers={"x-request-id": "a"})
         monkeypatch.setattr(writer, "_MOST", 1)
         assert (await site.chat(headers={"x-request-id": "b"})).status_code == 200
@@ -309,7 +305,7 @@ async def test_recording_is_dropped_if_the_writer_is_too_slow(tmp_path, caplog, 
 
 
 async def test_recording_holds_a_background_response(tmp_path):
-    async with gateway(HELLO, **recording(tmp_path)) as site:
+    async with gateway(HELLO, **recorded(tmp_path)) as site:
         id = (await site.respond(background=True)).json()["id"]
         await ended(site, id)
     (found,) = recordings(tmp_path)
@@ -322,7 +318,7 @@ async def test_recording_skips_a_job_taken_over_from_another_process(tmp_path):
     async with gateway([head(), HANG], **where, server={"drain_seconds": 0}) as site:
         id = (await site.respond(background=True)).json()["id"]
         await site.upstream.arrived.wait()
-    async with gateway(HELLO, **where, **recording(tmp_path / "made")) as site:
+    async with gateway(HELLO, **where, **recorded(tmp_path / "made")) as site:
         await ended(site, id)
         await site.app.state.asking.jobs.idle()
     assert not (tmp_path / "made").exists()
@@ -333,7 +329,7 @@ NAMES = ("gateway.recording", "gateway.server.recording", "gateway.server.tracin
 
 @pytest.mark.parametrize("streamed", [True, False], ids=["stream", "whole"])
 async def test_recording_frees_its_memory_after_it_is_written(tmp_path, streamed):
-    async with gateway(THOUGHT, model={"format": "hermes_json"}, **recording(tmp_path)) as site:
+    async with gateway(THOUGHT, model={"format": "hermes_json"}, **recorded(tmp_path)) as site:
         await site.chat(stream=streamed)
         gc.collect()
         with watched():

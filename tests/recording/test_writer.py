@@ -22,7 +22,7 @@ from gateway.server.recording.order import Folder, Order, packed, unpacked
 from gateway.server.recording.writer import Writer
 from support.app import gateway
 from support.gateway_process import process
-from support.recordings import add, events, recordings
+from support.recordings import add, events, recorded, recordings
 from support.upstream import HELLO, Upstream
 from support.wait import until
 
@@ -39,10 +39,6 @@ def order(folder, *said, id="1", files=9, size=1 << 20):
 
 def sent(*messages):
     return b"".join(len(one).to_bytes(writing.LENGTH, "big") + one for one in messages)
-
-
-def recorded(folder, **more):
-    return {"recording": {"mode": "all", "directory": str(folder), "content": True, **more}}
 
 
 def warnings_of(caplog):
@@ -170,7 +166,7 @@ async def test_writer_process_inherits_no_secrets(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("orderly", [True, False], ids=["told", "killed"])
 async def test_writer_process_finishes_if_the_gateway_is_stopped_or_killed(tmp_path, orderly):
-    """Whoever tells all processes at once that they should stop does not stop it; and nobody can connect to it."""
+    """Signals to all processes do not stop the writer, and it has no open port."""
     folder = tmp_path / "recordings"
     async with (
         Upstream([HELLO], ()).serving() as upstream,

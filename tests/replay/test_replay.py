@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import convert
-from typer.testing import CliRunner
 
-from gateway import __version__, cli
+from gateway import __version__
 from gateway.recording import Over, Prepared, Read, Unplayable, Wrote, read, redacted, written
 from gateway.replay import command
 from gateway.replay.driving import Ways, replayed
@@ -25,8 +24,10 @@ from gateway.replay.script import calls, every
 from gateway.replay.script import whole as in_one_piece
 from gateway.server.learning import Learned
 from support.app import gateway
+from support.cli import run
 from support.format_events import untraced
 from support.pipeline import cut
+from support.recordings import recorded as recording_section
 from support.recordings import recordings
 from support.sampling import examples
 from support.upstream import CLOSE, COUNTS, HANG, HELLO, call, chunk, frame, head, said, stream, whole
@@ -39,7 +40,6 @@ USED = frame(choices=[], usage=COUNTS)
 THOUGHT = stream(*map(chunk, PIECES), chunk(finish="stop"), USED)
 HERMES = {"model": {"format": "hermes_json"}}
 NO = whole({"error": {"message": "no room", "code": 503}}, 503, retry_after="0")
-RUNNER = CliRunner(env={"GATEWAY_CONFIG": None})
 
 # By name: scripts of the backend, the gateway, the question.
 SITUATIONS = {
@@ -85,9 +85,9 @@ RECORDED = {}
 
 
 def record(name, folder):
-    """What a gateway wrote down of it."""
+    """Run a situation with a recording gateway and return the recording."""
     scripts, known, (ask, fields) = SITUATIONS[name]
-    sections = {"recording": {"mode": "all", "directory": str(folder), "content": True}, **known}
+    sections = {**recording_section(folder), **known}
 
     async def run():
         async with gateway(*scripts, **sections) as site:
@@ -100,7 +100,7 @@ def record(name, folder):
 
 
 async def put_in_store(site, fields):
-    """What it refers to."""
+    """Store the items to which the request refers."""
     stored = (await site.respond()).json()
     fields["input"][0]["id"] = stored["output"][0]["id"]
     fields["input"][1]["call_id"] = "c0"
@@ -110,7 +110,7 @@ async def put_in_store(site, fields):
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    """Each is recorded once."""
+    """Return a function that records each situation once."""
 
     def one(name):
         if name not in RECORDED:
@@ -125,7 +125,7 @@ def again(recording, **ways):
 
 
 def sent(recording):
-    """All bytes, but for ids and times."""
+    """Return all bytes that were written, without ids and times."""
     data = b"".join(entry.data for entry in recording.entries if isinstance(entry, Wrote))
     data = re.sub(rb'"(id|item_id|call_id|obfuscation|encrypted_content)":"[^"]*"', rb'"\1":""', data)
     return re.sub(rb'"(created|created_at|completed_at)":\d+', rb'"\1":0', data)
@@ -137,10 +137,9 @@ def written_to(folder, recording, name="a.jsonl"):
     return file
 
 
-def run(*words):
-    """Exit code, standard output and standard error."""
-    done = RUNNER.invoke(cli.app, ["replay", *map(str, words)], prog_name="gateway")
-    return done.exit_code, done.stdout, done.stderr
+def replay(*words):
+    """Run the command; return exit code, standard output and standard error."""
+    return run("replay", *map(str, words))
 
 
 # The same
@@ -235,7 +234,7 @@ def test_replay_covers_a_backend_that_was_unreachable(tmp_path):
     async def run():
         dead = {"more_backends": {"dead": {"url": "http://127.0.0.1:9"}}}
         model = {"backends": [{"name": "dead"}, {"name": "up", "priority": 1}]}
-        sections = {"recording": {"mode": "all", "directory": str(tmp_path), "content": True}}
+        sections = recording_section(tmp_path)
         async with gateway(HELLO, model=model, **dead, **sections) as site:
             assert (await site.chat(stream=True)).status_code == 200
 
@@ -251,7 +250,7 @@ def test_replay_covers_a_backend_that_was_unreachable(tmp_path):
 def test_replay_restores_learned_model_metadata(tmp_path):
     async def run():
         more = {"more_models": {"other": {"backends": ["up"], "upstream_model": "o"}}}
-        sections = {"recording": {"mode": "all", "directory": str(tmp_path), "content": True}, **more}
+        sections = {**recording_section(tmp_path), **more}
         async with gateway(HELLO, HELLO, backend={"kind": "llamacpp"}, model={"format": "auto"}, **sections) as site:
             site.upstream.shown["/props"] = whole({"chat_template": "<|tool_calls|>"})
             await site.chat()
@@ -269,7 +268,7 @@ def test_replay_restores_learned_model_metadata(tmp_path):
 def test_replay_covers_a_fallback_model(tmp_path):
     async def run():
         more = {"more_models": {"other": {"backends": ["up"], "upstream_model": "o"}}}
-        sections = {"recording": {"mode": "all", "directory": str(tmp_path), "content": True}}
+        sections = recording_section(tmp_path)
         async with gateway(
             whole({}, 500), HELLO, model={"retries": 0, "fallback": ["other"]}, **more, **sections
         ) as site:
@@ -299,11 +298,11 @@ def test_replay_sends_an_invalid_request_as_it_was(recorded, tmp_path):
 def test_replay_command_compares_each_file(recorded, tmp_path):
     written_to(tmp_path, recorded("chat"))
     other = read(written_to(tmp_path, recorded("responses"), "b.jsonl").read_bytes())
-    assert run(tmp_path) == (0, f"{tmp_path}/a.jsonl: as it was\n{tmp_path}/b.jsonl: as it was\n", "")
+    assert replay(tmp_path) == (0, f"{tmp_path}/a.jsonl: as it was\n{tmp_path}/b.jsonl: as it was\n", "")
     other.entries[-1].ledger = ["dropped:x"]
     written_to(tmp_path, other, "b.jsonl")
     (tmp_path / "c.jsonl").write_text("{}")
-    code, out, _ = run(tmp_path, "--cut", "whole")
+    code, out, _ = replay(tmp_path, "--cut", "whole")
     assert code == 1
     assert out.splitlines()[1:3] == [f"{tmp_path}/b.jsonl: differs", "  ledger:"] and '  - "dropped:x"' in out
     assert out.splitlines()[-1].startswith(f"{tmp_path}/c.jsonl: cannot be replayed: it is no recording")
@@ -320,7 +319,7 @@ def test_replay_command_compares_each_file(recorded, tmp_path):
     ],
 )
 def test_replay_command_applies_its_options(recorded, tmp_path, options, code):
-    assert run(written_to(tmp_path, recorded("chat")), *options)[0] == code
+    assert replay(written_to(tmp_path, recorded("chat")), *options)[0] == code
 
 
 @pytest.mark.parametrize(
@@ -333,19 +332,19 @@ def test_replay_command_applies_its_options(recorded, tmp_path, options, code):
     ],
 )
 def test_replay_command_reports_wrong_usage(tmp_path, options, said):
-    code, _, err = run(tmp_path, *options)
+    code, _, err = replay(tmp_path, *options)
     assert code == 2 and said in " ".join(err.split())
 
 
 def test_replay_command_reports_a_missing_file(tmp_path):
-    code, _, err = run(tmp_path / "no.jsonl")
+    code, _, err = replay(tmp_path / "no.jsonl")
     assert code == 2 and "No such file" in err
 
 
 def test_replay_command_makes_a_test_of_a_recording(recorded, tmp_path):
     file = written_to(tmp_path, recorded("chat"))
-    assert run(file, "--test", "--into", tmp_path / "tests") == (0, f"{tmp_path}/tests/a.jsonl\n", "")
-    assert run(tmp_path / "tests" / "a.jsonl", "--test", "--into", tmp_path / "tests")[0] == 0
+    assert replay(file, "--test", "--into", tmp_path / "tests") == (0, f"{tmp_path}/tests/a.jsonl\n", "")
+    assert replay(tmp_path / "tests" / "a.jsonl", "--test", "--into", tmp_path / "tests")[0] == 0
     assert command.golden(tmp_path / "tests" / "a.jsonl") == meaning(recorded("chat"))
 
 

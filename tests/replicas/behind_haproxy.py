@@ -16,6 +16,7 @@ from gateway.store import migrations
 from replicas.load import ASK, SPOKEN, WHOLE, Load
 from replicas.proxied import CONFIG, NAMES, fleet
 from support.limits import KEYS, check_all
+from support.wait import idle, until
 from support.websocket import ENDS, connected, response
 
 pytestmark = pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
@@ -61,9 +62,11 @@ class Reader:
         return "".join(event["delta"] for event in self.events if event["type"] == "response.output_text.delta")
 
     async def says(self, words):
-        while words not in self.text:
-            assert not self.task.done(), self.events
-            await asyncio.sleep(0.01)
+        def said():
+            assert words in self.text or not self.task.done(), self.events
+            return words in self.text
+
+        await until(said)
 
 
 async def test_nothing_is_lost_when_a_gateway_is_killed(site):
@@ -88,8 +91,12 @@ async def test_nothing_is_lost_when_a_gateway_is_killed(site):
         assert (last["status"], last["error"]["code"]) == ("failed", "server_error")
         assert SPOKEN.startswith(reader.text) and last["output"][0]["content"][0]["text"] == reader.text
         assert (await site.client.get(f"/v1/responses/{reader.id}")).json() == last
-    while (found := await site.ai.responses.retrieve(polled.id)).status in ("queued", "in_progress"):  # noqa: ASYNC110
-        await asyncio.sleep(0.2)
+
+    async def over():
+        return (await site.ai.responses.retrieve(polled.id)).status not in ("queued", "in_progress")
+
+    await until(over)
+    found = await site.ai.responses.retrieve(polled.id)
     assert (found.status, found.output_text) == ("completed", SPOKEN)
 
 
@@ -142,7 +149,7 @@ async def test_a_rolling_restart_fails_nobody(store_url, tmp_path):
     async with fleet(store_url, tmp_path, proxied=once) as site, Load(site.ai).running() as load:
         for name in NAMES:
             await restart(site, name)
-        await asyncio.sleep(1)
+        await idle(1)
     load.is_well()
 
 
@@ -198,16 +205,14 @@ async def revision(store):
 async def test_a_migration_fails_nobody_whom_the_release_before_serves(site, store, next_release):
     """An old one that is restarted meanwhile serves on the new schema as well."""
     async with Load(site.ai).running() as load:
-        await asyncio.sleep(1)
-        before = await revision(store)
+        await idle(1)
         await restart(site, ONE, code=next_release)
-        while await revision(store) == before:  # until the first transaction of the new one  # noqa: ASYNC110
-            await asyncio.sleep(0.1)
+        await until(lambda: revision(store), "next")  # by the first transaction of the new release
         await restart(site, OTHER)
         await site.proxy.only(OTHER)
-        await asyncio.sleep(2)
+        await idle(2)
         await site.proxy.all()
         await restart(site, OTHER, code=next_release)
-        await asyncio.sleep(1)
+        await idle(1)
     load.is_well()
     assert await revision(store) == "next"

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import openai
 
 from soak.mock import BODIES
+from support.wait import idle
 
 ASK = "@@text 0.05@@"  # a stream takes 0.7 s, a whole answer 0.25
 SPOKEN = "".join(f"word {number} " for number in range(10))
@@ -51,7 +52,7 @@ async def _response_stream(ai):
 async def _background(ai):
     response = await ai.responses.create(model="m", input=ASK, background=True)
     while response.status in ("queued", "in_progress"):
-        await asyncio.sleep(0.1)
+        await idle(0.1)
         response = await ai.responses.retrieve(response.id)
     assert response.output_text == SPOKEN, response
 

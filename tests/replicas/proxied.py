@@ -21,6 +21,7 @@ from openai import AsyncOpenAI
 
 from support.gateway_process import process
 from support.paths import TESTS
+from support.wait import until
 
 _MODEL = [sys.executable, "-m", "soak.mock", "0"]
 CONFIG = (TESTS.parent / "deploy" / "haproxy" / "haproxy.cfg").read_text(encoding="utf-8")
@@ -71,9 +72,11 @@ class Proxy:
 
     async def sees(self, name, state):
         """Until it is in this state, and says so itself."""
-        async with asyncio.timeout(20):
-            while (await self._row(name))["status"] != state:  # noqa: ASYNC110 - nothing tells when
-                await asyncio.sleep(0.1)
+
+        async def status():
+            return (await self._row(name))["status"]
+
+        await until(status, state)
 
     async def passed(self, name):
         """How many requests it has got."""
@@ -156,10 +159,11 @@ async def _ended(child):
 
 
 async def _until_there(file, child):
-    async with asyncio.timeout(20):
-        while not file.exists():
-            assert child.returncode is None
-            await asyncio.sleep(0.02)
+    def there():
+        assert child.returncode is None
+        return file.exists()
+
+    await until(there)
 
 
 def _free_port():

@@ -16,7 +16,7 @@ KEYS = [f"key {number}" for number in range(300)]
 
 
 class Watched(Health):
-    """Counts how often it is looked at."""
+    """A Health that counts calls of `admits`."""
 
     looks = 0
 
@@ -26,7 +26,7 @@ class Watched(Health):
 
 
 class Site:
-    """Members by their names, and a balancer of them."""
+    """A balancer and its members by name."""
 
     def __init__(self, *members, seed=1):
         self.random = Random(seed).random
@@ -43,7 +43,7 @@ class Site:
         return member and member.name
 
     def ask(self, key=None, now=0.0):
-        """Chooses, and gives it a request."""
+        """Choose a member and give it a request."""
         name = self.choose(key, now=now)
         self.fill(name)
         return name

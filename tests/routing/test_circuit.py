@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from support.backends import fleet
+from support.backends import circuit_state, fleet
 from support.sse import text_of
 from support.upstream import CLOSE, END, HANG, HELLO, chunk, frame, head, said, stream, whole
-from support.wait import until
+from support.wait import idle, until
 
 HTML = whole(b"<html>no</html>", type="text/html")
 EMPTY = [head(), END]
@@ -29,33 +29,29 @@ ONE_CHOICE = [{"kind": "transformers"}] * 2
 BRIEF = {"timeouts": {"idle": 0.1}}
 
 
-def state(site, name="b0"):
-    return site.backend(name).gate.health.state(asyncio.get_running_loop().time())
-
-
 def back_in(site):
     return site.backend("b0").gate.health.back_in(asyncio.get_running_loop().time())
 
 
 def lasting(site, name="b0"):
-    """Chance that makes its pauses last for minutes, so that none ends while a test looks."""
+    """Make the pauses of a circuit last for minutes, so that none ends during a test."""
     site.backend(name).gate.health._random = lambda: 500.0
 
 
 def half_open(site, name="b0"):
-    """As after five failures and a pause."""
+    """Open the circuit and end its pause."""
     for _ in range(5):
         site.backend(name).gate.probed(well=False)
     site.backend(name).gate.probed(well=True)
 
 
 async def opens(site, ask):
-    """The fifth request opens the circuit, and the one after it goes elsewhere at once."""
+    """Assert that the fifth request opens the circuit and that the sixth goes to another backend."""
     lasting(site)
     for _ in range(5):
-        assert state(site) == "closed"
+        assert circuit_state(site) == "closed"
         await ask()
-    assert state(site) == "open"
+    assert circuit_state(site) == "open"
     before = site.posts()[0]
     await ask()
     assert site.posts()[0] == before
@@ -64,7 +60,7 @@ async def opens(site, ask):
 @pytest.mark.parametrize(("path", "streamed"), [("chat", False), ("respond", True)])
 @pytest.mark.parametrize("failure", INSIDE)
 async def test_circuit_opens_after_five_failures_inside_a_200(failure, path, streamed):
-    """It opens the circuit, and again for longer after a trial; a good answer closes it."""
+    """A failed trial opens it again for longer, and a success closes it."""
     good = HELLO if streamed else whole(said())
     async with fleet([*[INSIDE[failure]] * 6, good], [good], backends=[BRIEF, {}]) as site:
         gate = site.backend("b0").gate
@@ -76,10 +72,10 @@ async def test_circuit_opens_after_five_failures_inside_a_200(failure, path, str
         before = back_in(site)
         gate.probed(well=True)
         await ask()
-        assert state(site) == "open" and back_in(site) > 1.5 * before
+        assert circuit_state(site) == "open" and back_in(site) > 1.5 * before
         gate.probed(well=True)
         assert (await ask()).status_code == 200
-        assert state(site) == "closed" and site.posts()[0] == 7
+        assert circuit_state(site) == "closed" and site.posts()[0] == 7
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -89,9 +85,9 @@ async def test_circuit_counts_a_client_error_inside_a_200_as_success(streamed):
     async with fleet([*[HTML] * 4, refused, HTML], [HELLO if streamed else whole(said())]) as site:
         lasting(site)
         told = [(await site.chat(stream=streamed)).status_code for _ in range(9)]
-        assert told == [200] * 4 + [400] + [200] * 4 and state(site) == "closed"
+        assert told == [200] * 4 + [400] + [200] * 4 and circuit_state(site) == "closed"
         await site.chat(stream=streamed)
-        assert state(site) == "open"
+        assert circuit_state(site) == "open"
 
 
 @pytest.mark.parametrize(
@@ -110,10 +106,10 @@ async def test_circuit_closes_with_the_first_content(said_first, then):
         half_open(site)
         asking = asyncio.create_task(site.chat(stream=True))
         await until(lambda: site.posts() == [1, 0])
-        await (until(lambda: state(site) == then) if then == "closed" else asyncio.sleep(0.1))
-        assert state(site) == then
+        await (until(lambda: circuit_state(site) == then) if then == "closed" else idle(0.1))
+        assert circuit_state(site) == then
         go.set()
-        assert "Hi" in text_of((await asking).text) and state(site) == "closed"
+        assert "Hi" in text_of((await asking).text) and circuit_state(site) == "closed"
 
 
 async def test_circuit_counts_a_connection_that_stays_open_after_done_as_success():
@@ -127,7 +123,7 @@ async def test_circuit_of_the_next_backend_closes_with_its_first_content():
     async with fleet([HTML], [[head(), chunk("H"), go, *HELLO[1:]]], stream={"grace_seconds": 0.05}) as site:
         half_open(site, "b1")
         asking = asyncio.create_task(site.chat(stream=True))
-        await until(lambda: state(site, "b1") == "closed")
+        await until(lambda: circuit_state(site, "b1") == "closed")
         go.set()
         assert text_of((await asking).text) == "HHi"
 
@@ -149,7 +145,7 @@ async def test_circuit_counts_a_response_without_content_as_success():
     async with fleet([*[HTML] * 4, nothing, HTML], [HELLO]) as site:
         for _ in range(9):
             await site.chat(stream=True)
-        assert state(site) == "closed"
+        assert circuit_state(site) == "closed"
 
 
 async def test_circuit_stays_half_open_if_the_client_leaves_before_content():
@@ -159,9 +155,9 @@ async def test_circuit_stays_half_open_if_the_client_leaves_before_content():
         await until(lambda: site.posts() == [1, 0])
         asking.cancel()
         await until(lambda: not site.backend("b0").gate.turns.running)
-        assert state(site) == "half_open"
+        assert circuit_state(site) == "half_open"
         assert text_of((await site.chat(stream=True)).text) == "Hi" and site.posts() == [2, 0]
-        assert state(site) == "closed"
+        assert circuit_state(site) == "closed"
 
 
 @pytest.mark.parametrize("failure", [HTML, BROKEN])
@@ -169,16 +165,16 @@ async def test_circuit_opens_for_the_hedged_backend_that_failed(failure):
     async with fleet([[HANG]], [*[failure] * 5, HELLO], [HELLO], model={"hedge_seconds": 0.02}) as site:
         lasting(site, "b1")
         for _ in range(5):
-            assert state(site, "b1") == "closed"
+            assert circuit_state(site, "b1") == "closed"
             assert text_of((await site.chat(stream=True)).text) == "Hi"
-        assert (state(site), state(site, "b1"), site.posts()) == ("closed", "open", [5, 5, 5])
+        assert (circuit_state(site), circuit_state(site, "b1"), site.posts()) == ("closed", "open", [5, 5, 5])
 
 
 async def test_circuit_of_the_first_backend_is_the_same_with_hedging():
     async with fleet([*[HTML] * 5, HELLO], [HELLO], model={"hedge_seconds": 5}) as site:
         await opens(site, lambda: site.chat(stream=True))
         site.backend("b0").gate.probed(well=True)
-        assert (await site.chat(stream=True)).status_code == 200 and state(site) == "closed"
+        assert (await site.chat(stream=True)).status_code == 200 and circuit_state(site) == "closed"
 
 
 @pytest.mark.parametrize("failure", [HTML, EMPTY, BROKEN])
@@ -191,7 +187,7 @@ async def test_circuit_closes_after_a_fan_out_of_choices():
     async with fleet([whole(said())], [HELLO], backends=ONE_CHOICE, model={"format": "native"}) as site:
         half_open(site)
         assert (await site.chat(n=2)).status_code == 200
-        assert site.posts() == [2, 0] and state(site) == "closed"
+        assert site.posts() == [2, 0] and circuit_state(site) == "closed"
 
 
 @pytest.mark.parametrize(
@@ -207,7 +203,7 @@ async def test_circuit_counts_an_invalid_embeddings_response_as_failure(failure)
         await opens(site, embed)
         site.backend("b0").gate.probed(well=True)
         await embed()
-        assert state(site) == "closed" and site.posts()[0] == 6
+        assert circuit_state(site) == "closed" and site.posts()[0] == 6
 
 
 @pytest.mark.parametrize("path", ["embeddings", "rerank"])
@@ -217,7 +213,7 @@ async def test_circuit_counts_a_refusal_by_a_service_inside_a_200_as_success(pat
     async with fleet([*[HTML] * 4, refused, HTML]) as site:
         told = [(await site.client.post(f"/v1/{path}", json=asked)).status_code for _ in range(9)]
         assert told == [502] * 4 + [400] + [502] * 4
-        assert state(site) == "closed"
+        assert circuit_state(site) == "closed"
 
 
 async def test_circuit_counts_an_invalid_compaction_summary_as_failure():

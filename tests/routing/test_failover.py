@@ -5,21 +5,22 @@ import gc
 
 import pytest
 
+from faults.memory import watched
 from gateway.server.answer import Answer
 from gateway.server.attempts import Attempts
 from gateway.server.exchange import Exchange
 from gateway.server.questions import Question
 from gateway.server.ways import Ways
 from gateway.turn import Turn
-from support.app import problem
+from support.app import HELLO_MESSAGES, bearer, problem
 from support.backends import fleet
 from support.sse import comments, events, payloads, text_of
-from support.upstream import CLOSE, END, HANG, HELLO, RESET, chunk, frame, head, said, silent, stream, whole
+from support.upstream import CLOSE, END, HANG, HELLO, RESET, chunk, frame, head, said, stream, whole
 from support.wait import until
 
 OF_A_REQUEST = Answer, Attempts, Exchange, Question, Turn, Ways
 OVERLONG = whole({"error": {"message": "maximum context length is 8 tokens", "code": "context_length_exceeded"}}, 400)
-IMPATIENT = {"timeouts": {"first_byte": 1}}  # for the one that is silent; none of the others is to be taken for it
+IMPATIENT = {"timeouts": {"first_byte": 0.1}}  # only for a backend that is silent
 FAILURES = {
     "closes": [CLOSE],
     "resets": [RESET],
@@ -75,16 +76,25 @@ async def test_failover_does_not_retry_after_the_first_content():
 
 @pytest.mark.parametrize("path", ["chat", "respond"])
 async def test_failover_continues_the_same_stream_after_the_grace(path):
-    async with fleet([[silent(0.3), CLOSE]], [HELLO], stream=GRANTED) as site:
-        answer = await getattr(site, path)(stream=True)
-        assert answer.status_code == 200 and site.posts() == [1, 1]
+    go = asyncio.Event()
+    async with fleet([[go, CLOSE]], [HELLO], stream=GRANTED) as site:
+        body, text = {"model": "m", "messages": HELLO_MESSAGES, "input": "Hello", "stream": True}, ""
+        body.pop("input" if path == "chat" else "messages")
+        url = "/v1/chat/completions" if path == "chat" else "/v1/responses"
+        async with site.client.stream("POST", url, json=body) as answer:
+            assert answer.status_code == 200
+            async for piece in answer.aiter_text():
+                text += piece
+                if path == "respond" or comments(text):
+                    go.set()
+        assert site.posts() == [1, 1]
         if path == "chat":
-            assert text_of(answer.text) == "Hi" and comments(answer.text)
-            assert "error" not in answer.text and answer.text.count('"role"') == 1
+            assert text_of(text) == "Hi" and comments(text)
+            assert "error" not in text and text.count('"role"') == 1
         else:
-            told = [event["type"] for event in events(answer.text)]
+            told = [event["type"] for event in events(text)]
             assert told.count("response.created") == 1 and told[-1] == "response.completed"
-            assert [event["sequence_number"] for event in events(answer.text)] == [*range(len(told))]
+            assert [event["sequence_number"] for event in events(text)] == [*range(len(told))]
 
 
 async def test_failover_returns_the_last_failure_if_all_backends_fail():
@@ -100,7 +110,7 @@ async def test_retry_limit_of_the_model_holds(retries, asked):
 
 
 async def test_retry_budget_is_ten_and_a_fifth_of_the_requests():
-    """Ten that were saved up, and one for each five requests that have followed."""
+    """The budget begins with ten retries, and every fifth request adds one."""
     async with fleet([whole({"error": "no"}, 500)], [whole({"error": "no"}, 500)]) as site:
         for _ in range(40):
             assert (await site.chat()).status_code == 502
@@ -149,7 +159,7 @@ async def test_circuit_never_refuses_for_an_only_backend(failure):
 
 
 async def test_warning_of_a_failed_backend_is_not_reported():
-    """What would have been lost at the first is not lost at the second."""
+    """The first backend would drop the field, the second one keeps it."""
     kinds = [{"kind": "ollama"}, {"kind": "vllm"}]
     async with fleet([[CLOSE]], [whole(said())], backends=kinds) as site:
         answer = await site.chat(logit_bias={"5": 1})
@@ -214,7 +224,7 @@ async def test_retry_is_cancelled_if_the_client_leaves_during_the_pause():
 
 
 def small(*scripts, **fallback):
-    """Keywords for a fleet whose last backend has the model that stands in for the other."""
+    """Return keywords for a fleet whose last backend has the fallback model."""
     name = f"b{len(scripts) - 1}"
     targets = [f"b{i}" for i in range(len(scripts) - 1)]
     return {
@@ -258,8 +268,8 @@ async def test_fallback_model_must_be_allowed_for_the_api_key():
     keys = {"keys": [{"name": "a", "key": "aaa", "models": ["m"]}, {"name": "b", "key": "bbb"}]}
     scripts = [[CLOSE]], [whole(said())]
     async with fleet(*scripts, auth=keys, **small(*scripts)) as site:
-        first = await site.chat(headers={"authorization": "Bearer aaa"})
-        second = await site.chat(headers={"authorization": "Bearer bbb"})
+        first = await site.chat(headers=bearer("aaa"))
+        second = await site.chat(headers=bearer("bbb"))
         assert (first.status_code, second.status_code) == (502, 200)
 
 
@@ -347,12 +357,8 @@ async def test_balancer_splits_requests_by_weight():
 @pytest.mark.parametrize("path", ["chat", "respond"])
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_request_leaves_no_reference_cycles(path, streamed):
-    """Cycles wait for it, and it comes seldom: what they hold piles up."""
+    """The collector of cycles runs seldom, and what cycles hold piles up."""
     async with fleet([[CLOSE]], [HELLO if streamed else whole(said())]) as site:
-        gc.collect()
-        gc.disable()
-        try:
+        with watched():
             assert (await getattr(site, path)(stream=streamed)).status_code == 200
             await until(lambda: [one for one in gc.get_objects() if isinstance(one, OF_A_REQUEST)], [])
-        finally:
-            gc.enable()

@@ -24,7 +24,7 @@ DEBUG = {"x-gateway-debug": "1"}
 
 @pytest.fixture(scope="module")
 def fleet():
-    """The servers by name, each to be closed on its own, and a client of the gateway before them."""
+    """Yield the servers by name, each with its own exit stack, and a client of the gateway."""
     with ExitStack() as stack:
         servers = {name: stack.enter_context(ExitStack()) for name in ("b0", "b1")}
         urls = [one.enter_context(demo.start("--threads", "1", out=io.StringIO())) for one in servers.values()]
@@ -33,7 +33,7 @@ def fleet():
 
 
 def ask(client, key, question, **fields):
-    """The backend that answered, the words of it, and how many tokens of the prompt were in its cache."""
+    """Return the backend that answered, its text, and the number of cached prompt tokens."""
     messages = [{"role": "system", "content": f"For {key}. {INSTRUCTIONS}"}, {"role": "user", "content": question}]
     raw = client.chat.completions.with_raw_response.create(
         model="m", messages=messages, max_tokens=8, prompt_cache_key=key, extra_headers=DEBUG, **fields

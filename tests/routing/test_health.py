@@ -12,7 +12,7 @@ from support.sampling import examples
 
 
 def steady():
-    """Chance without chance: no jitter."""
+    """Return the random number that means no jitter."""
     return 0.5
 
 
@@ -220,7 +220,7 @@ def test_ejection_lasts_longer_each_time_unless_the_last_was_long_ago():
 
 
 class Machine(RuleBasedStateMachine):
-    """Whatever happens, in whatever order: a trial has two seconds for itself, and it is known what is next."""
+    """Random operations: a trial has two seconds for itself, and state and times agree."""
 
     def __init__(self):
         super().__init__()
@@ -300,7 +300,7 @@ class Machine(RuleBasedStateMachine):
             assert self.health.state(self.now) == "half_open"
 
     @invariant()
-    def what_is_said_agrees(self):
+    def state_and_times_agree(self):
         assert self.health.admits(self.now) == (self.health.back_in(self.now) == 0.0)
         assert self.health.back_in(self.now) <= 60.001
         assert not (self.health.state(self.now) == "open" and self.health.admits(self.now))

@@ -15,11 +15,20 @@ HEDGED = {"hedge_seconds": 0.05}
 B = stream(chunk("B"), chunk(finish="stop"))
 
 
+def sets(event):
+    """Return a step of an upstream that sets an event: the hedge has arrived."""
+
+    async def step(_):
+        event.set()
+
+    return step
+
+
 async def test_hedge_answers_if_the_first_backend_is_silent():
     async with fleet([[HANG]], [B], model=HEDGED) as site:
         answer = await site.chat(stream=True, headers={"x-gateway-debug": "1"})
         assert text_of(answer.text) == "B" and answer.headers["x-gateway-backend"] == "b1"
-        await asyncio.wait_for(site.upstreams["b0"].gone.wait(), 2)
+        await until(site.upstreams["b0"].gone.is_set)
 
 
 async def test_hedge_covers_responses_that_are_not_streamed():
@@ -28,10 +37,11 @@ async def test_hedge_covers_responses_that_are_not_streamed():
 
 
 async def test_hedge_is_cancelled_if_the_first_backend_answers():
-    async with fleet([[silent(0.3), *HELLO]], [[HANG]], model=HEDGED) as site:
+    hedged = asyncio.Event()
+    async with fleet([[hedged, *HELLO]], [[sets(hedged), HANG]], model=HEDGED) as site:
         answer = await site.chat(stream=True)
         assert text_of(answer.text) == "Hi" and site.posts() == [1, 1]
-        await asyncio.wait_for(site.upstreams["b1"].gone.wait(), 2)
+        await until(site.upstreams["b1"].gone.is_set)
 
 
 async def test_hedge_is_not_sent_if_the_first_backend_is_quick():
@@ -40,14 +50,17 @@ async def test_hedge_is_not_sent_if_the_first_backend_is_quick():
 
 
 async def test_hedge_hides_the_failure_of_one_of_two_attempts():
-    async with fleet([[silent(0.2), CLOSE]], [[silent(0.4), *B]], model=HEDGED) as site:
+    hedged = asyncio.Event()
+    async with fleet([[hedged, CLOSE]], [[sets(hedged), silent(0.1), *B]], model=HEDGED) as site:
         assert text_of((await site.chat(stream=True)).text) == "B" and site.posts() == [1, 1]
-    async with fleet([[silent(0.4), *HELLO]], [[CLOSE]], model=HEDGED) as site:
+    hedged = asyncio.Event()
+    async with fleet([[hedged, silent(0.1), *HELLO]], [[sets(hedged), CLOSE]], model=HEDGED) as site:
         assert text_of((await site.chat(stream=True)).text) == "Hi" and site.posts() == [1, 1]
 
 
 async def test_hedge_and_first_attempt_that_both_fail_are_retried():
-    async with fleet([[silent(0.2), CLOSE]], [[CLOSE]], [B], model=HEDGED) as site:
+    hedged = asyncio.Event()
+    async with fleet([[hedged, silent(0.1), CLOSE]], [[sets(hedged), CLOSE]], [B], model=HEDGED) as site:
         assert text_of((await site.chat(stream=True)).text) == "B" and site.posts() == [1, 1, 1]
 
 
@@ -83,21 +96,21 @@ async def test_hedge_and_first_attempt_end_if_the_client_leaves():
         await until(lambda: site.posts() == [1, 1])
         asking.cancel()
         for upstream in site.upstreams.values():
-            await asyncio.wait_for(upstream.gone.wait(), 2)
+            await until(upstream.gone.is_set)
 
 
 @pytest.mark.parametrize("choices", [1, 2])
 async def test_hedge_is_not_used_for_a_fan_out_of_choices(choices):
     kinds = [{"kind": "ollama"}, {"kind": "ollama"}]
-    async with fleet(
-        [[silent(0.2), *whole({"error": "x"}, 400)]], [whole({"error": "x"}, 400)], backends=kinds, model=HEDGED
-    ) as site:
+    hedged, refused = asyncio.Event(), whole({"error": "x"}, 400)
+    first = [hedged if choices == 1 else silent(0.2), *refused]
+    async with fleet([first], [[sets(hedged), *refused]], backends=kinds, model=HEDGED) as site:
         assert problem(await site.chat(n=choices))[0] == 400
         assert site.posts() == ([1, 1] if choices == 1 else [2, 0])
 
 
 class Speaks:
-    """A call that has something to say from a moment on."""
+    """An upstream call that has data from a moment on."""
 
     def __init__(self, moment, said):
         self._moment, self._said, self.closed = moment, said, False

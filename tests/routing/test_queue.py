@@ -11,7 +11,7 @@ from support.sampling import examples
 
 
 class Turns:
-    """A turnstile, and the order of the turns that were given."""
+    """A turnstile and the order in which it grants slots."""
 
     def __init__(self, limit, length=1000):
         self.turnstile = Turnstile(limit, length)
@@ -22,14 +22,14 @@ class Turns:
 
 
 def queue(turns, tenants, weights=None):
-    """Tickets by their place in the queue, as what leaves next is found by its name."""
+    """Return the ticket inside and those that wait, in the order of the queue."""
     held = turns.enter("held")
     tickets = [turns.enter(place, tenant, (weights or {}).get(tenant, 1.0)) for place, tenant in enumerate(tenants)]
     return held, tickets
 
 
 def served(turns, held, tickets, times):
-    """The places of those who get the next turns, one after the other."""
+    """Return the places of the tickets that get the next slots, in order."""
     turns.turnstile.leave(held)
     for _ in range(times - 1):
         turns.turnstile.leave(tickets[turns.given[-1]])
@@ -179,7 +179,7 @@ def test_queue_turns_are_in_proportion_to_weights(tenants):
 
 
 class Machine(RuleBasedStateMachine):
-    """Against a plain account of who is where."""
+    """Compare the turnstile with a plain account after random operations."""
 
     def __init__(self):
         super().__init__()
@@ -223,7 +223,7 @@ class Machine(RuleBasedStateMachine):
         self.turnstile.limit, self.turnstile.length = limit, length
 
     @invariant()
-    def everybody_is_counted(self):
+    def counts_agree(self):
         inside = sum(ticket.inside for ticket in self.tickets.values())
         waiting = sum(map(len, self.lines.values()))
         assert (self.turnstile.inside, self.turnstile.waiting) == (inside, waiting)
@@ -231,7 +231,7 @@ class Machine(RuleBasedStateMachine):
         assert len(self.given) == len(set(self.given))
 
     @invariant()
-    def nobody_waits_without_a_reason(self):
+    def requests_wait_only_if_full(self):
         assert not self.turnstile.waiting or self.turnstile.full
 
     def teardown(self):
@@ -242,7 +242,7 @@ class Machine(RuleBasedStateMachine):
 
 
 class Limited(Machine):
-    """As long as the limit is what it is, there are never more inside."""
+    """The same without changes of the limit, which then holds."""
 
     change = None
 

@@ -7,7 +7,7 @@ from gateway.routing import Budget
 
 
 def spent(budget):
-    """How many there are now."""
+    """Spend all retries and return their number."""
     count = 0
     while budget.again():
         count += 1

@@ -9,6 +9,7 @@ from contextlib import suppress
 from msgspec import Struct, field
 
 from soak.mock import FAULTS, WELL
+from support.wait import idle
 
 TOOL = {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}}
 PATIENCE = 60  # seconds beyond the pauses that an answer may take
@@ -83,7 +84,7 @@ class Load(Struct):
     async def _in_background(self, text, kind):
         status, body = await self._post("/v1/responses", {"model": "m", "input": text, "background": True})
         while status == 200 and b'"error":{' not in body and json.loads(body)["status"] in ("queued", "in_progress"):
-            await asyncio.sleep(max(self.pause, 0.05))
+            await idle(max(self.pause, 0.05))
             status, body = await self._get(f"/v1/responses/{json.loads(body)['id']}")
         return self._judged(kind, status, body)
 
@@ -105,7 +106,7 @@ class Load(Struct):
         try:
             if manner == "never_reads":
                 writer.transport.pause_reading()
-            await asyncio.sleep(dice.random() * max(self.pause * 10, 0.2))
+            await idle(dice.random() * max(self.pause * 10, 0.2))
         finally:
             writer.transport.abort()
         return manner

@@ -11,6 +11,7 @@ from contextlib import suppress
 import uvloop
 
 from support.upstream import DONE, call, chunk, frame, head, said, whole
+from support.wait import idle
 
 ASKED = re.compile(rb"@@(\w+) ([\d.]+)@@(?!.*@@)", re.DOTALL)  # the last one
 COUNTS = frame(choices=[], usage={"prompt_tokens": 7, "completion_tokens": 9, "total_tokens": 16})
@@ -70,7 +71,7 @@ async def answer(body, reader, writer):
         await breaks(kind, pause, reader, writer)
         return False
     if not json.loads(body).get("stream"):
-        await asyncio.sleep(pause * 5)
+        await idle(pause * 5)
         await write_paced(writer, [whole(BODIES[kind])[0]], pause, drips=kind == "drip")
         return True
     await write_paced(writer, [head()], 0)
@@ -88,7 +89,7 @@ async def write_paced(writer, pieces, pause, *, drips=False):
                 raise ConnectionError
             writer.write(piece[at : at + size])
             await writer.drain()
-            await asyncio.sleep(pause / 20 if drips else pause)
+            await idle(pause / 20 if drips else pause)
 
 
 async def breaks(kind, pause, reader, writer):

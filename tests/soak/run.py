@@ -22,6 +22,7 @@ from soak.mock import WELL
 from soak.watch import MB, Sample, sample, slope
 from support.gateway_process import taking_connections
 from support.paths import TESTS
+from support.wait import idle
 
 STOPS = 10  # seconds that a process has to end
 REST = 30  # seconds within which everything that was opened is closed
@@ -154,7 +155,7 @@ async def at_rest(pid, before=None):
     """When nothing is closed any more, or all is that was not there before."""
     until, found = time.monotonic() + REST, sample(pid)
     while time.monotonic() < until and (before is None or found.descriptors > before.descriptors):
-        await asyncio.sleep(1)
+        await idle(1)
         last, found = found, sample(pid)
         if before is None and last.descriptors == found.descriptors:
             break

@@ -21,7 +21,7 @@ STEPS = [step.revision for step in ScriptDirectory.from_config(config_of()).walk
 
 
 def described(connection):
-    """What each table has: its columns, keys and rules, each by its name."""
+    """Return the columns, keys and constraints of each table, by name."""
     found, tables = inspect(connection), {}
     for table in set(found.get_table_names()) - {"alembic_version"}:
         columns = {
@@ -35,7 +35,7 @@ def described(connection):
 
 
 def goes_on(old, new):
-    """Whether all that is done with the old tables can be done with the new ones."""
+    """Return whether statements for the old tables also work with the new ones."""
     return old.keys() <= new.keys() and all(
         rules == new[table][1]
         and columns.items() <= new[table][0].items()
@@ -49,7 +49,7 @@ def goes_on(old, new):
 
 
 def changed(*statements):
-    """A database of now before these statements, and after them."""
+    """Return the present schema before and after these statements."""
     with create_engine("sqlite://").connect() as connection:
         command.upgrade(config_of(connection), "head")
         before = described(connection)
@@ -90,7 +90,7 @@ def test_migration_check_accepts_additions():
 
 
 async def test_migration_leaves_a_newer_database_as_it_is(store_url):
-    """By one that is started again while others have gone on to the next."""
+    """A gateway of the old release may restart beside newer ones."""
     newer = Database(store_url)
     async with newer.writing() as db:
         await db.execute(text("UPDATE alembic_version SET version_num = 'newer'"))

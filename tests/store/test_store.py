@@ -19,6 +19,7 @@ from gateway.store import Database, conversations, threads
 from gateway.store.tables import as_stored, metadata
 from gateway.store.tables import threads as table
 from support.postgres import Postgres
+from support.wait import DEADLINE, idle
 
 ROW = {"tenant": "", "length": 0, "bytes": 0, "used_at": 0}
 
@@ -33,7 +34,7 @@ async def count(database):
 
 
 async def failing(database):
-    """What a client gets when it reads and when it writes."""
+    """Assert that reading and writing fail with 503."""
     with pytest.raises(StoreFailed) as failed:
         await count(database)
     problem = failed.value.problem
@@ -68,14 +69,17 @@ async def test_store_transaction_is_atomic(store):
 
 
 async def test_store_transaction_that_is_cancelled_leaves_no_rows_and_no_lock(store):
+    inside = asyncio.Event()
+
     async def write():
         async with store.writing() as db:
             await add(db, "a")
-            await asyncio.sleep(60)
+            inside.set()
+            await asyncio.Event().wait()
 
     await count(store)
     task = asyncio.create_task(write())
-    await asyncio.sleep(0.1)
+    await inside.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -85,7 +89,7 @@ async def test_store_transaction_that_is_cancelled_leaves_no_rows_and_no_lock(st
 
 
 async def test_store_holds_no_lock_whenever_a_request_is_cancelled(store_url):
-    """In the middle of opening the database, of a statement, of a commit: no lock stays, no connection is left over."""
+    """Cancellation may hit the opening of the database, a statement or a commit."""
 
     async def work(database, id):
         await count(database)
@@ -98,12 +102,12 @@ async def test_store_holds_no_lock_whenever_a_request_is_cancelled(store_url):
         if moment % 2:
             await count(database)
         tasks = [asyncio.create_task(work(database, f"{moment}-{number}")) for number in range(3)]
-        await asyncio.sleep(moment * 0.001)
+        await idle(moment * 0.001)
         for task in tasks:
             task.cancel()
         said = await asyncio.gather(*tasks, return_exceptions=True)
         assert {type(one) for one in said} <= {asyncio.CancelledError, type(None)}
-        async with asyncio.timeout(3), database.writing() as db:
+        async with asyncio.timeout(DEADLINE), database.writing() as db:
             await add(db, f"{moment}")
         await database.close()
 
@@ -118,7 +122,7 @@ async def test_store_read_transaction_sees_one_snapshot(store):
 
 
 async def test_store_writers_wait_for_each_other(store):
-    """None of them fails because another one wrote between its reading and its writing."""
+    """No writer fails because another one wrote between its read and its write."""
 
     async def grow():
         async with store.writing() as db:
@@ -228,7 +232,7 @@ async def test_store_fails_to_write_while_the_file_is_locked(tmp_path, monkeypat
 
 
 async def test_store_file_can_be_opened_by_several_at_once(tmp_path):
-    """Without waiting for each other some would be told that it is locked."""
+    """The first connections wait for each other instead of failing."""
     for number in range(30):
         databases = [Database(f"sqlite:///{tmp_path}/{number}.db") for _ in range(3)]
         assert await asyncio.gather(*map(count, databases)) == [0, 0, 0]
@@ -273,7 +277,7 @@ async def test_store_fails_with_503_if_its_file_is_deleted(tmp_path):
 
 
 def filled(path):
-    """How many threads a process writes that may not make files larger than a megabyte."""
+    """Return how many threads a process writes whose files may not exceed a megabyte."""
     code = (
         "import asyncio\n"
         "from gateway.errors import StoreFailed\n"
@@ -301,7 +305,7 @@ def filled(path):
 
 
 async def test_store_keeps_its_rows_if_the_disk_is_full(tmp_path):
-    """What was written stays, and all goes on once there is room."""
+    """The rows stay, and writing goes on once there is room."""
     written = await asyncio.to_thread(filled, tmp_path / "a.db")
     assert 1 < written < 100
     database = Database(f"sqlite:///{tmp_path}/a.db")

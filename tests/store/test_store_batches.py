@@ -13,7 +13,7 @@ from gateway.store.records import Response
 
 
 class Writer:
-    """Writes when it is let, and keeps what came together.  wrong: what it does not take, mixed with others or alone."""
+    """Batches whose writes wait for `open`.  seen: the batches; wrong: entries that fail."""
 
     def __init__(self, *wrong):
         self.seen = []
@@ -32,7 +32,7 @@ class Writer:
             raise ValueError(mistakes)
 
     async def add(self, first, *others):
-        """Each from a task of its own; the first is being written when the others come."""
+        """Add each entry from a task of its own, the others during the write of the first."""
         tasks = [asyncio.create_task(self.batches.add(first))]
         await self.began.wait()
         tasks += [asyncio.create_task(self.batches.add(one)) for one in others]

@@ -11,6 +11,7 @@ from sqlalchemy import bindparam, exc, insert, select, text, update
 from gateway.store import Database, responses
 from gateway.store.driver import connect
 from gateway.store.tables import threads as table
+from support.wait import DEADLINE
 
 ROW = {"tenant": "", "length": 0, "bytes": 0, "used_at": 0}
 ROWS = [{"id": f"t{number}", **ROW} for number in range(300)]
@@ -44,7 +45,7 @@ async def test_store_driver_sends_a_statement_in_one_trip(file, caplog):
 
 
 async def test_store_driver_saves_a_response_in_six_trips(file, caplog):
-    """BEGIN, a thread, its items, the response, COMMIT; and the one that makes sure of the end."""
+    """BEGIN, thread, items, response, COMMIT, and a final check that the transaction is over."""
     caplog.set_level(logging.DEBUG, "aiosqlite")
     caplog.clear()
     async with file.writing() as db:
@@ -64,7 +65,7 @@ async def test_store_driver_returns_rows_and_row_counts(file):
 
 
 async def test_store_driver_holds_no_lock_after_a_failed_statement(file, tmp_path):
-    """However long somebody remembers its error."""
+    """The lock is free although the error is still referenced."""
     with pytest.raises(exc.IntegrityError) as remembered:
         async with file.writing() as db:
             await db.execute(insert(table), ROWS[:1])
@@ -75,13 +76,13 @@ async def test_store_driver_holds_no_lock_after_a_failed_statement(file, tmp_pat
 
 
 async def test_store_driver_connection_that_is_stopped_while_closing_ends(tmp_path):
-    """As when the process stops amid the closing of one whose transaction was cancelled."""
+    """The process may stop while it closes a connection whose transaction was cancelled."""
     connection = await connect(str(tmp_path / "a.db"))
     closing_it = asyncio.create_task(connection.close())
     await asyncio.sleep(0)
     connection.stop()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(DEADLINE):
         await closing_it
     assert connection.stop().done()
-    await asyncio.to_thread(connection._thread.join, 5)
+    await asyncio.to_thread(connection._thread.join, DEADLINE)
     assert not connection._thread.is_alive()

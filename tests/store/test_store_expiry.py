@@ -31,7 +31,7 @@ HERE = [{"id": "a", "text": "x" * 100}]
 
 
 async def add(db, id, now, behind=None, count=1):
-    """A response; behind: the id of what it goes on from."""
+    """Save a response; behind: the id of the one that it continues."""
     place = (await responses.find(db, "t", behind)).behind if behind else None
     await responses.save(db, "t", {"id": id, "output": []}, HERE * count, place, now)
 
@@ -158,7 +158,7 @@ async def test_store_sweep_counts_packed_event_logs(store):
 
 
 async def test_store_sweep_spares_running_jobs_and_their_parents(store):
-    """Nor what it goes on from; when it has ended, it is as old as its end."""
+    """Its age counts from its end."""
     async with store.writing() as db:
         await add(db, "first", 0)
         behind = (await responses.find(db, "t", "first")).behind
@@ -188,7 +188,7 @@ async def test_store_sweep_limits_the_reasoning_memory_of_a_tenant(store, monkey
 
 
 class Counting(Database):
-    """Notes how many items there are before each transaction that writes."""
+    """A database that counts its items before each writing transaction."""
 
     async def item_count(self):
         async with self.reading() as db:
@@ -202,7 +202,7 @@ class Counting(Database):
 
 
 async def test_store_sweep_uses_small_transactions(store_url, monkeypatch):
-    """A few rows, or one thread of more, in each transaction."""
+    """Each transaction deletes a few rows, or one longer thread."""
     monkeypatch.setattr(sweep, "_ROWS", 10)
     database = Counting(store_url)
     database.counts = []
@@ -237,7 +237,7 @@ async def test_store_sweep_runs_in_several_processes_beside_writers(store_url):
 
 
 def test_store_sweep_breaks_no_live_thread_and_keeps_no_dead_one(store_url):
-    """Random trees of threads: after it, what is there can be read to its beginning, and all the rest is old."""
+    """Sweep random trees of threads: each thread left can be read to its beginning, and each deleted one is old."""
     trees = st.lists(st.tuples(st.integers(0, 200), st.none() | st.integers(0, 30)), max_size=15)
 
     async def check(tree):

@@ -15,6 +15,7 @@ from gateway.store.tables import events, items, requests
 from gateway.store.tables import threads as all_threads
 from support.postgres import Postgres
 from support.store_jobs import LEASE, begin, counted, numbered
+from support.wait import idle, until
 
 
 async def finish(db, id, conversation=None, now=0):
@@ -24,12 +25,12 @@ async def finish(db, id, conversation=None, now=0):
 
 
 async def left(db):
-    """The rows that a response may leave behind."""
+    """Return the numbers of jobs, requests and events."""
     return [await db.scalar(select(func.count()).select_from(one)) for one in (jobs.jobs, requests, events)]
 
 
 async def item_ids(db, response):
-    """All up to its end."""
+    """Return the ids of all items up to the end of a response."""
     return [item["id"] for item in await threads.read(db, await threads.ranges(db, response.behind))]
 
 
@@ -66,7 +67,7 @@ async def test_job_lease_lasts_until_another_process_takes_the_job(store):
 
 
 async def test_job_that_is_released_can_be_taken_at_once(store):
-    """It has not been tried then."""
+    """The release does not count as an attempt."""
     async with store.writing() as db:
         await begin(db, "r", "a")
         await jobs.let_go(db, "r", "a")
@@ -175,7 +176,7 @@ async def test_thread_of_an_open_response_takes_no_other_items(store):
 
 
 async def test_job_chain_is_one_thread(store):
-    """So a turn costs the same behind ten of them and behind ten thousand."""
+    """The cost of a response does not depend on the length of its chain."""
     async with store.writing() as db:
         behind = None
         for number in range(5):
@@ -250,7 +251,7 @@ async def test_job_that_failed_stays_outside_its_conversation(store):
 
 
 async def test_job_finishes_after_its_parent_was_deleted(store):
-    """The response itself is kept: its client has waited for it."""
+    """The response itself is kept, as its client has waited for it."""
     async with store.writing() as db:
         found = await converse(db)
         await begin(db, "r", parent=found.behind)
@@ -267,7 +268,7 @@ async def test_job_finishes_after_its_parent_was_deleted(store):
 
 @asynccontextmanager
 async def processes(url, count=3):
-    """Several on one database, as good as as many processes."""
+    """Yield several databases with one URL, which stand for as many processes."""
     databases = [Database(url) for _ in range(count)]
     async with databases[0].writing():  # the schema is there
         pass
@@ -297,7 +298,7 @@ async def test_job_is_taken_by_one_of_several_databases_at_once(store_url):
 
 
 async def test_response_can_be_removed_while_its_job_writes(store_url):
-    """It waits for what is being written, and nothing of that stays."""
+    """The removal waits for the write and deletes its rows too."""
 
     async def remove(database):
         async with database.writing() as db:
@@ -311,7 +312,7 @@ async def test_response_can_be_removed_while_its_job_writes(store_url):
             async with one.writing() as db:
                 assert await jobs.hold(db, "a", 1, LEASE, ["r"])
                 removing = [asyncio.create_task(remove(database)) for database in (other, third)]
-                await asyncio.sleep(0.2)
+                await idle(0.2)
                 await logs.append(db, [("r", Row(0, 2, b"abc"))])
                 if finished:
                     await finish(db, "r")
@@ -329,7 +330,7 @@ IDS = [f"r{number}" for number in range(12)]
 
 
 async def work(database, me, turn):
-    """All that processes do at the same time, with the same jobs in another order."""
+    """Do at once what processes do with the same jobs, in an order of its own."""
     start = (turn + me) % len(IDS)
     ids = IDS[start:] + IDS[:start]
 
@@ -369,7 +370,7 @@ async def finish_and_remove(database, me):
 
 
 async def test_store_has_no_deadlocks_between_processes(store_url):
-    """Whatever is done in whatever order: a deadlock would be a failure of the store."""
+    """A deadlock would be a failure of the store."""
     async with processes(store_url) as databases, asyncio.timeout(60):
         async with databases[0].writing() as db:
             for number, id in enumerate(IDS):
@@ -384,6 +385,13 @@ async def test_store_has_no_deadlocks_between_processes(store_url):
 # news
 
 
+async def notified(database, heard):
+    """Notify, and return whether a notification has arrived by now."""
+    async with database.writing() as db:
+        await jobs.notify(db, "news", ["hello"])
+    return not heard.empty()
+
+
 async def test_store_notifications_reach_other_processes(store_url):
     heard = asyncio.Queue()
     async with processes(store_url, 2) as (one, other):
@@ -395,15 +403,12 @@ async def test_store_notifications_reach_other_processes(store_url):
             assert heard.empty()
             return
         async with asyncio.timeout(60):
-            while heard.empty():  # until it listens
-                async with other.writing() as db:
-                    await jobs.notify(db, "news", ["hello"])
-                await asyncio.sleep(0.02)
+            await until(lambda: notified(other, heard))  # it listens
             async with other.writing() as db:
                 await jobs.notify(db, "news", [])
                 await jobs.notify(db, "else", ["not for it"])
                 await jobs.notify(db, "news", {"a": 1, "b\n'": 2})
-                await asyncio.sleep(0.1)
+                await idle(0.1)
                 assert {*drained(heard)} <= {"hello"}  # before it is certain
             assert [await heard.get(), await heard.get()] == ["a", "b\n'"]
         listening.cancel()
@@ -423,20 +428,13 @@ async def test_store_notifications_resume_when_postgresql_is_back(monkeypatch):
         database = Database(server.create("one"))
         listening = asyncio.create_task(database.listening("news", heard.put_nowait))
 
-        async def hears():
-            async with asyncio.timeout(60):
-                while heard.empty():
-                    async with database.writing() as db:
-                        await jobs.notify(db, "news", ["hello"])
-                    await asyncio.sleep(0.02)
-                [*drained(heard)]
-
-        await hears()
+        await until(lambda: notified(database, heard))
         server.stop()
-        await asyncio.sleep(0.2)
+        await idle(0.2)
         assert not listening.done()
         server.start()
-        await hears()
+        [*drained(heard)]
+        await until(lambda: notified(database, heard))
         listening.cancel()
         await database.close()
 
@@ -454,7 +452,7 @@ async def test_store_exists_once_something_is_stored(store_url):
 
 
 def as_it_was(connection):
-    """The schema of the first release."""
+    """Create the schema of the first release."""
     config = Config()
     config.set_main_option("script_location", str(migrations.Path(migrations.__file__).parent))
     config.attributes["connection"] = connection

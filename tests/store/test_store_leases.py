@@ -10,7 +10,7 @@ NOW, DAY, LEASE = 1_700_000_000, 86_400, 15_000
 
 @pytest.mark.parametrize(("later", "free"), [(0, False), (14, False), (61, True), (-DAY, True), (DAY, True)])
 async def test_lease_lasts_for_its_time_and_never_for_a_day(store, later, free):
-    """`later`: what the clock says then, in seconds from when the lease was written."""
+    """later: the seconds that the clock shows after the lease was written."""
     now_ms, then_ms = NOW * 1000, (NOW + later) * 1000
     async with store.writing() as db:
         await conversations.create(db, "", "conv_a", {}, [], NOW)

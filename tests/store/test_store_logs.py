@@ -28,7 +28,7 @@ def row(first, last, size=0):
 
 
 def rows(*lasts, size=0):
-    """From the first event on: each up to one of these."""
+    """Return adjacent rows from the first event on, each up to one of `lasts`."""
     return [row(before + 1, last, size) for before, last in itertools.pairwise([-1, *lasts])]
 
 
@@ -39,7 +39,7 @@ async def keep(db, id, *added):
 
 
 async def everything(database, id, after=-1, most=9, pages=999):
-    """The events that a follower gets which reads page after page, and how many pages it has read."""
+    """Read page after page; return the events and the number of pages."""
     told, read = [], 0
     while read < pages and (page := await one_page(database, id, after, most)):
         told += [event for one in page for event in behind(one, after)]
@@ -149,7 +149,7 @@ async def test_event_log_may_be_empty_when_it_is_packed(store):
 
 
 async def test_event_log_is_packed_in_the_conversation_of_its_response(store):
-    """A thread of a conversation grows by the log of a response in it, and shrinks with that."""
+    """The thread of the conversation grows by the log, and shrinks with the response."""
     async with store.writing() as db:
         await conversations.create(db, "t", "conv", {}, numbered("x"), 0)
         found = await conversations.find(db, "t", "conv")
@@ -181,7 +181,7 @@ async def test_event_log_read_skips_earlier_rows_by_an_index(store):
 
 
 class Interrupted(Database):
-    """Something happens when it has read."""
+    """A database that makes a change after its next read."""
 
     change = None
 

@@ -41,7 +41,7 @@ class Talk:
 
 
 class Said:
-    """A response of the model: all cells up to its end, and where its own ones begin."""
+    """A response of the model: all cells up to its end, and the place of its own ones."""
 
     def __init__(self, chain, first, output, talk=None):
         self.id, self.chain, self.first, self.output, self.talk = f"resp_{next(NUMBERS)}", chain, first, output, talk
@@ -53,7 +53,7 @@ def shown(cells):
 
 
 class Machine(RuleBasedStateMachine):
-    """Each run is a tenant of its own; another tenant looks on and sees nothing."""
+    """Each run is a tenant of its own; another tenant sees nothing of it."""
 
     url = ""
     said, talks, running = Bundle("said"), Bundle("talks"), Bundle("running")
@@ -82,7 +82,7 @@ class Machine(RuleBasedStateMachine):
         return found
 
     def save(self, behind, before, counts, talk=None):
-        """Save a response; before: the cells that it goes on from."""
+        """Save a response; before: the cells that it continues."""
         given, output = ([Cell() for _ in range(count)] for count in counts)
         new = Said([*before, *given, *output], len(before), len(before) + len(given), talk)
         body = {"id": new.id, "output": [cell.body for cell in output], "tools": [1]}
@@ -102,7 +102,7 @@ class Machine(RuleBasedStateMachine):
         return self.save(self.find(responses, old.id).behind, old.chain, counts)
 
     def open(self, parent, before, count):
-        """A response that is being answered."""
+        """Open a response that is not finished."""
         given = [Cell() for _ in range(count)]
         new = Said([*before, *given], len(before), len(before) + count)
         new.finished = False
@@ -131,7 +131,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(target=said, one=running, part=st.booleans(), count=FEW)
     def finish(self, one, part, count):
-        """At its end it is a part of its conversation or, as a failed one, none."""
+        """Finish a response; part: it joins its conversation, a failed one does not."""
         new, talk, found = one
         if new.finished:
             return multiple()
@@ -211,7 +211,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(target=said, talk=talks, counts=st.tuples(FEW, FEW))
     def branch_off(self, talk, counts):
-        """A response that goes on from a conversation and is no part of it, as a failed one."""
+        """Save a response that continues a conversation without joining it, as a failed one does."""
         if not talk.alive:
             return multiple()
         return self.save(self.find(conversations, talk.id).behind, talk.cells, counts)

@@ -18,6 +18,7 @@ from gateway.store.tables import items
 from gateway.store.tables import responses as all_responses
 from gateway.store.tables import threads as all_threads
 from support.paths import PROGRAMS
+from support.wait import DEADLINE, idle
 
 _WORKER = PROGRAMS / "store_worker.py"
 _PROCESSES = 3
@@ -30,7 +31,7 @@ def start(url, job, name, *arguments):
 
 
 def run(url, job, *arguments):
-    """The same job in several processes at once, to its end; what each has said."""
+    """Run the same job in several processes at once; return the output of each."""
     started = [start(url, job, f"p{number}", *arguments) for number in range(_PROCESSES)]
     said = [process.communicate(timeout=60)[0] for process in started]
     assert [process.returncode for process in started] == [0] * _PROCESSES
@@ -43,7 +44,7 @@ async def begin(store):
 
 
 async def ids(store, response):
-    """The ids of all items up to a response's end."""
+    """Return the ids of all items up to the end of a response."""
     async with store.reading() as db:
         found = await responses.find(db, "t", response)
         return [item["id"] for item in await threads.read(db, await threads.ranges(db, found.behind))]
@@ -104,7 +105,7 @@ async def test_job_is_taken_by_one_process(store, store_url):
 
 
 async def test_migration_runs_in_several_processes_at_once(store_url):
-    """They meet at a new database; each then finds what it needs."""
+    """All processes open a new database at once, and each can save."""
     started = [start(store_url, "save", f"p{number}") for number in range(4)]
     said = [json.loads(process.stdout.readline()) for process in started]
     for process in started:
@@ -117,7 +118,7 @@ async def test_migration_runs_in_several_processes_at_once(store_url):
 async def test_store_keeps_acknowledged_writes_after_a_kill(after, store_url):
     process = start(store_url, "save", "p")
     said = [json.loads(process.stdout.readline()) for _ in range(20)]
-    await asyncio.sleep(after)
+    await idle(after)
     process.send_signal(signal.SIGKILL)
     said += map(json.loads, filter(lambda line: line.endswith("\n"), process.communicate()[0].splitlines(True)))
     database = Database(store_url)
@@ -132,12 +133,12 @@ async def test_store_keeps_acknowledged_writes_after_a_kill(after, store_url):
 
 
 async def test_store_goes_on_after_a_process_was_killed(store, store_url):
-    """Nothing is locked for good by a process that is no more."""
+    """A killed process leaves no lock."""
     process = start(store_url, "save", "p")
     last = [json.loads(process.stdout.readline()) for _ in range(5)][-1]
     process.kill()
     process.communicate()
-    async with asyncio.timeout(10), store.writing() as db:
+    async with asyncio.timeout(DEADLINE), store.writing() as db:
         behind = (await responses.find(db, "t", last)).behind
         await responses.save(db, "t", {"id": "next", "output": []}, [{"id": "n"}], behind, 0)
     assert (await ids(store, "next"))[-1] == "n"

@@ -6,22 +6,17 @@ import itertools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlalchemy import delete, func, select
+from sqlalchemy import delete, select
 
 from gateway.store import Database, conversations, responses, threads
 from gateway.store.records import Broken, Conversation, Place, Range
-from gateway.store.tables import items
-from gateway.store.tables import responses as all_responses
 from gateway.store.tables import threads as all_threads
 from support.sampling import examples
-
-
-def numbered(*ids):
-    return [{"id": id} for id in ids]
+from support.store_jobs import counted, numbered
 
 
 async def save(db, id, behind=None, now=0):
-    """A response of an input item and an output item."""
+    """Save a response with an input item and an output item."""
     await responses.save(db, "t", {"id": id, "output": numbered(f"{id}-out")}, numbered(f"{id}-in"), behind, now)
     return await responses.find(db, "t", id)
 
@@ -64,7 +59,7 @@ async def test_thread_of_a_chain_from_a_conversation_is_separate(store):
 
 
 async def test_thread_that_was_deleted_breaks_its_continuations(store):
-    """The response itself is kept: its client has waited for it."""
+    """The response itself is kept, as its client has waited for it."""
     async with store.writing() as db:
         first = await save(db, "a")
         await forget(db, "a")
@@ -96,7 +91,7 @@ async def test_thread_is_marked_as_used_by_its_continuations(store):
 
 
 async def test_thread_paging_ends_although_an_id_is_there_twice(store):
-    """Behind an id that is there twice, in the same thread or in a parent, a page begins with what was not yet shown."""
+    """A page behind a duplicate id begins with items that were not shown yet."""
     async with store.writing() as db:
         await responses.save(db, "t", {"id": "r", "output": []}, numbered("x", "a", "x"), None, 0)
         first = await responses.find(db, "t", "r")
@@ -127,27 +122,20 @@ async def test_item_lookup_takes_more_ids_than_a_statement(store):
         assert await threads.by_id(db, "t", ids) == {id: {"id": id} for id in ids}
 
 
-async def sizes(db):
-    kept = 0
-    for column in (items.c.body, all_responses.c.body):
-        kept += await db.scalar(select(func.coalesce(func.sum(func.length(column)), 0)))
-    return await db.scalar(select(func.sum(all_threads.c.bytes))), kept
-
-
 async def test_thread_size_is_the_sum_of_its_rows(store):
-    """Its items and the responses in it, in bytes, whatever is deleted."""
+    """The size is in bytes of items and responses, also after deletions."""
     async with store.writing() as db:
         first = await save(db, "é")
         second = await save(db, "b", first.behind)
         await save(db, "c", first.behind)
         await conversations.create(db, "t", "conv", {}, numbered("x", "y"), 0)
         inside = await save(db, "d", await conversations.find(db, "t", "conv"))
-        told, kept = await sizes(db)
+        told, kept = await counted(db)
         assert told == kept > 0
         await responses.remove(db, second)
         await responses.remove(db, inside)
         await threads.remove(db, Place("conv", 0))
-        less = await sizes(db)
+        less = await counted(db)
         assert less[0] == less[1] < kept
 
 
@@ -178,7 +166,7 @@ MOVES = st.lists(
 
 
 def test_conversation_has_one_holder_at_a_time(store_url):
-    """Whoever holds it may renew it; others get it once it is let go or its time is over, and never before."""
+    """The holder may renew; others get it after its release or its time."""
     database, numbers = Database(store_url), itertools.count()
 
     async def play(moves):

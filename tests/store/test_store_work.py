@@ -135,7 +135,7 @@ async def sweep_away(db):
 
 
 def walks(plan):
-    """What a plan reads as a whole, but for lists that the statement brings or makes itself."""
+    """Return the full scans of a plan, except those of lists that the statement itself makes."""
     lines = [line.strip() for line in plan.splitlines()]
     whole = [line for line in lines if line.startswith("SCAN") or "Seq Scan" in line]
     made = ("line", "CONSTANT", "LIST", "older", "Values", "locked", "subquery")
@@ -167,7 +167,7 @@ async def test_store_statements_use_an_index(store, job):
 
 @contextmanager
 def executed(database):
-    """The statements that are executed meanwhile, as the code has them."""
+    """Yield a list that collects the executed statement objects."""
     found, engine = [], database._engines.writes.sync_engine
 
     def note(connection, statement, *_):
@@ -183,7 +183,7 @@ BUILT = [page_of_completions, take, sweep_away]  # anew each time, as they depen
 
 @pytest.mark.parametrize("job", [job for job in JOBS if job not in BUILT], ids=lambda job: job.__name__)
 async def test_store_statements_are_built_once(store, job):
-    """To build one, and to know it again, takes several times as long as to execute it."""
+    """Building and caching a statement takes several times as long as executing it."""
     async with store.writing() as db:
         await fill(db)
         turns = []

@@ -7,6 +7,7 @@
 The backends are b0, b1, …, in groups of their own unless `together`: so b0 is asked first.
 """
 
+import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import httpx
@@ -29,6 +30,11 @@ class Fleet(Site):
 
     def backend(self, name):
         return self.app.state.directory.backends[name]
+
+
+def circuit_state(site, name="b0"):
+    """Return the state of the circuit of a backend: closed, open or half_open."""
+    return site.backend(name).gate.health.state(asyncio.get_running_loop().time())
 
 
 @asynccontextmanager

@@ -1,7 +1,9 @@
 """Run the command `gateway` in this process."""
 
+import io
 import socket
 
+import httpx
 from typer.testing import CliRunner
 
 from gateway import cli
@@ -9,10 +11,25 @@ from gateway import cli
 RUNNER = CliRunner(env={"GATEWAY_CONFIG": None})
 
 
-def run(*words: str, **env: str) -> tuple[int, str, str]:
+def run(*words: str, **env: str | None) -> tuple[int, str, str]:
     """Exit code, standard output and standard error."""
     done = RUNNER.invoke(cli.app, words, env=env, prog_name="gateway")
     return done.exit_code, done.stdout, done.stderr
+
+
+class Terminal(io.StringIO):
+    """Output that takes itself for a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def status_of(url: str) -> int | None:
+    """Return the status of a GET, or None if there is no answer."""
+    try:
+        return httpx.get(url, trust_env=False, timeout=5).status_code
+    except httpx.TransportError:
+        return None
 
 
 def free_port() -> int:

@@ -12,6 +12,7 @@ import httpx
 
 import gateway
 from support.paths import PROGRAMS
+from support.wait import until
 
 _CODE = Path(gateway.__file__).parents[1]
 _NUMBERS = itertools.count()
@@ -58,13 +59,15 @@ def _program(dies_at, eager):
 
 
 async def taking_connections(port):
-    """Wait until somebody listens there."""
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
-            except ConnectionError:
-                await asyncio.sleep(0.02)
-            else:
-                writer.close()
-                return
+    """Wait until a server listens on a port of this machine."""
+    await until(lambda: takes_connections(port))
+
+
+async def takes_connections(port):
+    """Return whether a server listens on a port of this machine."""
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except ConnectionError:
+        return False
+    writer.close()
+    return True

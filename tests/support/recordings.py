@@ -46,6 +46,11 @@ def recording_of(name, stream=False):
     return recording
 
 
+def recorded(folder, mode="all", **more):
+    """Return the section `recording` of a configuration."""
+    return {"recording": {"mode": mode, "directory": str(folder), "content": True, **more}}
+
+
 def events(entry):
     """As data."""
     return json.loads(entry.events or "[]")

