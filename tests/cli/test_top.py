@@ -174,6 +174,7 @@ def run_top(*words):
     return run("top", *words, GATEWAY_KEY=None, GATEWAY_URL=None)
 
 
+@pytest.mark.edge  # the command connects by itself
 def test_top_command_exits_with_1_if_no_gateway_answers():
     code, out, err = run_top("--url", "http://127.0.0.1:1")
     assert (code, out) == (1, "") and err.startswith("No gateway answers at http://127.0.0.1:1: ")
@@ -185,6 +186,7 @@ def test_top_command_refuses_an_invalid_url(url):
     assert code == 2 and "is no URL of a gateway" in err
 
 
+@pytest.mark.edge  # the command connects by itself
 @pytest.mark.parametrize("key", ["a\nb", "ü"])
 def test_top_command_reports_an_invalid_key_without_showing_it(key):
     code, _, err = run_top("--url", "http://127.0.0.1:1", "--key", key)

@@ -17,6 +17,7 @@ from support.encoders import ENCODERS
 from support.encoders.turn import Call, Calls, Said, Thought
 from support.format_events import untraced
 from support.format_literals import tags
+from support.sampling import ONE_OF_EACH_GRAMMAR, some
 
 OFFERED = Context({"f": {"properties": {"a": {"type": "string"}, "o": {}}}})
 DELTA = 4  # characters
@@ -125,7 +126,7 @@ def fill(around, piece, size):
     return before + piece * (size // len(piece)) + after
 
 
-@pytest.mark.parametrize("format", sorted(ENCODERS))
+@pytest.mark.parametrize("format", some(ENCODERS, always=ONE_OF_EACH_GRAMMAR))
 @untraced
 def test_format_work_per_character_does_not_grow_with_the_text(format):
     for where, around in places(ENCODERS[format]).items():
@@ -136,19 +137,13 @@ def test_format_work_per_character_does_not_grow_with_the_text(format):
             assert work(format, large, LARGE) < work(format, small, LARGE) * ratio, (where, piece, "whole")
 
 
-ONE_OF_EACH_GRAMMAR = (
-    "hermes_json", "apertus", "bare_json", "mistral", "qwen_xml", "glm47_xml", "kimi_k3", "minimax_m3", "pythonic", "gemma4",
-    "harmony",
-)  # fmt: skip
-
-
 @untraced
 def test_format_work_for_end_tokens_is_bounded():
     small, large = ("<|im_end|>" * (size // 10) for size in (LARGE, 8 * LARGE))
     assert work("hermes_json", large, DELTA) < work("hermes_json", small, DELTA) * 8 * FACTOR
 
 
-@pytest.mark.parametrize("format", ONE_OF_EACH_GRAMMAR)
+@pytest.mark.parametrize("format", some(ONE_OF_EACH_GRAMMAR, share=3))
 @pytest.mark.parametrize(("where", "piece"), [("argument", "a[i] = x;\n"), ("untyped", "[")], ids=["code", "brackets"])
 @untraced
 def test_format_work_per_character_is_flat_up_to_a_megabyte(format, where, piece):
@@ -173,7 +168,7 @@ NESTING = (
 )
 
 
-@pytest.mark.parametrize("format", sorted(FORMATS))
+@pytest.mark.parametrize("format", some(FORMATS, always=(*ONE_OF_EACH_GRAMMAR, "auto")))
 @untraced
 def test_format_takes_any_depth_of_nesting(format):
     """Nesting that never closes raises no exception."""

@@ -5,16 +5,18 @@ A run tries a part: cuts at an even spread that moves from day to day, and fewer
 """
 
 import os
+from collections.abc import Collection, Iterable
 from random import Random
 
 from hypothesis import settings
 
 EXAMPLES = int(os.environ.get("EXAMPLES", "25"))  # of each format, for each property
 # One format of each grammar, whose cases are cut everywhere in each run.
-ONE_OF_EACH_GRAMMAR = {
-    "hermes_json", "qwen_xml", "deepseek_v31", "glm47_xml", "pythonic", "minimax_m3", "harmony", "gemma4",
-}  # fmt: skip
-_SPREAD = 24  # cuts of a text that is not cut everywhere
+ONE_OF_EACH_GRAMMAR = (
+    "hermes_json", "apertus", "bare_json", "mistral", "qwen_xml", "deepseek_v31", "glm47_xml", "kimi_k3", "minimax_m3",
+    "pythonic", "gemma4", "harmony",
+)  # fmt: skip
+_SPREAD = 16  # cuts of a text that is not cut everywhere
 _SHARE = 5  # a run tries one in so many generated examples, and at least as many as that
 
 
@@ -29,6 +31,19 @@ def configure(*, thorough: bool, seed: int) -> None:
     # The same examples in every run, so that what a change breaks is the change's; a hunt looks for others.
     settings.register_profile("tests", derandomize="EXAMPLES" not in os.environ, deadline=None)
     settings.load_profile("tests")
+
+
+def thorough() -> bool:
+    """Return whether this run tries all."""
+    return _Run.thorough
+
+
+def some(names: Iterable[str], *, always: Collection[str] = (), share: int = 6) -> list[str]:
+    """Return the names that this run tries, in order: those of `always`, and one in `share` of the others."""
+    names = sorted(names)
+    others = [name for name in names if name not in always]
+    chosen = {*always, *others[_Run.seed % share :: share]}
+    return [name for name in names if _Run.thorough or name in chosen]
 
 
 def places(length: int, *, everywhere: bool = False, most: int = 400) -> range:

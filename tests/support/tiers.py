@@ -73,6 +73,7 @@ USES = {
 Place = tuple[Path, str]  # a module of the tests, and a name in it
 
 
+@cache
 def tier_of(file: Path, function: str) -> Tier:
     """Return the tier of a test function by what it uses, its fixtures included."""
     tier, seen, todo = Tier.unit, {(file, function)}, [(file, function)]
