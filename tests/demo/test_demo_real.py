@@ -17,7 +17,7 @@ from gateway.formats import names
 from support.threaded_gateway import served
 from support.worked_examples import TURNS, items
 
-SERVERS = {"parsed": (), "raw": ("--skip-chat-parsing", "--reasoning-format", "none")}
+RAW = ("--skip-chat-parsing", "--reasoning-format", "none")
 MODELS = {"native": "parsed", "hermes": "raw", "found": "raw", "net": "parsed"}
 CONFIG = """
 backends:
@@ -32,12 +32,11 @@ models:
 
 
 @pytest.fixture(scope="module")
-def url():
+def url(llama):
     """Yield the URL of a gateway in front of both servers."""
     with (
-        demo.start("--threads", "1", *SERVERS["parsed"], out=io.StringIO()) as parsed,
-        demo.start("--threads", "1", *SERVERS["raw"], out=io.StringIO()) as raw,
-        served(parse(CONFIG.format(parsed=parsed, raw=raw), "real.yaml", {}, names())) as url,
+        demo.start("--threads", "1", *RAW, out=io.StringIO()) as raw,
+        served(parse(CONFIG.format(parsed=llama, raw=raw), "real.yaml", {}, names())) as url,
     ):
         yield url
 
@@ -68,6 +67,21 @@ def summary_of(completion):
 
 def wanted(turn):
     return turn.content, turn.thought, turn.calls, "tool_calls" if turn.calls else "stop"
+
+
+@pytest.mark.smoke
+def test_demo_model_calls_a_tool_in_both_apis(llama):
+    config = f"backends: {{up: {{kind: llamacpp, url: '{llama}'}}}}\nmodels: {{m: {{upstream_model: {demo.MODEL}}}}}"
+    turn = next(turn for turn in TURNS.values() if turn.calls)
+    with (
+        served(parse(config, "real.yaml", {}, names())) as url,
+        OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
+    ):
+        assert summary_of(client.chat.completions.create(**arguments(turn, "m"))) == wanted(turn)
+        with client.chat.completions.stream(**arguments(turn, "m")) as stream:
+            assert summary_of(stream.get_final_completion()) == wanted(turn)
+        response = client.responses.create(model="m", input="Say hello.", max_output_tokens=16)
+    assert response.output_text and 0 < response.usage.output_tokens <= 16
 
 
 @pytest.mark.parametrize("model", MODELS)

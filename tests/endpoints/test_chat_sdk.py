@@ -24,6 +24,8 @@ from support.sdk_cases import (
 from support.sse import payloads
 from support.upstream import COUNTS, DONE, END, RESET, chunk, frame, head, said, stream, whole
 
+pytestmark = pytest.mark.smoke
+
 QUESTION = [{"role": "user", "content": "What is the weather in Oslo and in Rome?"}]
 
 

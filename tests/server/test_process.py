@@ -22,6 +22,8 @@ from support.serve_process import first, rest
 from support.sse import text_of
 from support.upstream import HANG, HELLO, Upstream, chunk, head, paused
 
+pytestmark = pytest.mark.smoke
+
 START = """
 import json, sys
 from gateway import config, formats

@@ -17,6 +17,8 @@ from support.postgres import Postgres
 from support.store_jobs import LEASE, begin, counted, numbered
 from support.wait import idle, until
 
+pytestmark = pytest.mark.smoke
+
 
 async def finish(db, id, conversation=None, now=0):
     body = {"id": id, "status": "completed", "model": "m", "output": numbered(f"{id}-out")}

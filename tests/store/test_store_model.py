@@ -20,6 +20,8 @@ from gateway.store import Database, conversations, jobs, logs, responses, tables
 from gateway.store.records import Row
 from support.sampling import examples
 
+pytestmark = pytest.mark.smoke
+
 FEW = st.integers(0, 3)
 NUMBERS = itertools.count()
 

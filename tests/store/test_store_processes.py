@@ -20,6 +20,8 @@ from gateway.store.tables import threads as all_threads
 from support.paths import PROGRAMS
 from support.wait import DEADLINE, idle
 
+pytestmark = pytest.mark.smoke
+
 _WORKER = PROGRAMS / "store_worker.py"
 _PROCESSES = 3
 

@@ -14,6 +14,8 @@ from gateway.store.tables import threads as all_threads
 from support.sampling import examples
 from support.store_jobs import counted, numbered
 
+pytestmark = pytest.mark.smoke
+
 
 async def save(db, id, behind=None, now=0):
     """Save a response with an input item and an output item."""

@@ -3,6 +3,7 @@
 `pytest --tiers unit,edge` loads no module that has tests of higher tiers alone.
 """
 
+import gc
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -103,6 +104,16 @@ def pytest_collection_modifyitems(config, items):
             nodeid: Random(f"{seed} {nodeid}").random() for item in items for nodeid in (item.nodeid, item.location[0])
         }
         items.sort(key=lambda item: (keys[item.location[0]], keys[item.nodeid]))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Keep the collector of cycles away from the tests themselves, thousands of objects that stay."""
+    gc.disable()
+    result = yield
+    gc.freeze()
+    gc.enable()
+    return result
 
 
 @pytest.hookimpl(wrapper=True)

@@ -16,7 +16,7 @@ ONE_OF_EACH_GRAMMAR = (
     "hermes_json", "apertus", "bare_json", "mistral", "qwen_xml", "deepseek_v31", "glm47_xml", "kimi_k3", "minimax_m3",
     "pythonic", "gemma4", "harmony",
 )  # fmt: skip
-_SPREAD = 16  # cuts of a text that is not cut everywhere
+_SPREAD = 10  # cuts of a text that is not cut everywhere
 _SHARE = 5  # a run tries one in so many generated examples, and at least as many as that
 
 
