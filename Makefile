@@ -72,6 +72,7 @@ run: $(VENV)/run
 lint: $(VENV)/unit
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(TOOL) support.rules
 	$(BIN)/mypy
 
 check: $(VENV)/unit

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import sqlite3
-import time
 from contextlib import asynccontextmanager
 
 import pytest
@@ -17,7 +16,7 @@ from support.app import HELLO_MESSAGES, bearer, gateway, listening, overheard, p
 from support.serve_process import first as read_until
 from support.sse import text_of
 from support.upstream import CLOSE, DONE, END, HANG, HELLO, chunk, head, said, whole
-from support.wait import until
+from support.wait import now, until
 
 KEY = {"idempotency-key": "6f1c8a52-2f0e-4c7e-9a53-1b6f3c1f5b7e"}
 BAD = "invalid_request_error"
@@ -250,7 +249,7 @@ async def lease_end(store):
 async def begin_old(store):
     """Store a key whose lease ends in a second; return that time."""
     async with store.writing() as db:
-        assert await keys.begin(db, "", "k", "digest", "one", int(time.time()) - 59) is Begun.NEW
+        assert await keys.begin(db, "", "k", "digest", "one", int(now()) - 59) is Begun.NEW
     return await lease_end(store)
 
 

@@ -44,6 +44,12 @@ on_sqlite = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 on_postgresql = pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
 
 
+@pytest.fixture(scope="module")
+def postgres(own_postgres):
+    """Return a PostgreSQL that the tests of this module stop."""
+    return own_postgres
+
+
 class Reader:
     """Read a stream in a task until it ends or breaks off."""
 

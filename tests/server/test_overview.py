@@ -24,7 +24,7 @@ from support.app import bearer, gateway, listening
 from support.backends import fleet
 from support.overview import CHAT, KEYS, PATH, seen
 from support.upstream import HANG, HELLO, KEY, chunk, head, list_of, said, whole
-from support.wait import until
+from support.wait import now, until
 
 NOTHING = {"in_flight": 0, "requests_per_second": 0.0, "tokens_per_second": 0.0}
 
@@ -73,7 +73,7 @@ async def test_overview_lists_a_request_while_it_runs_and_afterwards():
     go = asyncio.Event()
     script = [head(), chunk("Hi"), go, *HELLO[1:]]
     async with listening(script, auth={"keys": [*KEYS, {"name": "tom", "key": "tom-key"}]}) as site:
-        begun, clock = time.time(), time.perf_counter()
+        begun, clock = now(), time.perf_counter()
         asking = asyncio.create_task(site.chat(stream=True, surprise=1, headers=bearer("tom-key")))
         await site.upstream.arrived.wait()
         (live,) = (await get_overview(site, "eve-key"))["requests"]
@@ -89,14 +89,14 @@ async def test_overview_lists_a_request_while_it_runs_and_afterwards():
         "input_tokens": 7, "output_tokens": 2, "cached_tokens": 0, "reasoning_tokens": 0, "ledger": {"forwarded": 1},
     }.items()  # fmt: skip
     assert 0 <= over["asked"] <= over["first_content"] <= over["duration"] <= elapsed
-    assert begun - 1 <= over["arrived"] <= seen["time"] <= time.time() + 1
+    assert begun - 1 <= over["arrived"] <= seen["time"] <= now() + 1
     assert seen["errors"] == []
 
 
 async def test_overview_lists_failures_without_their_content():
     secret = {"error": {"message": f"{KEY} tells of a prompt", "code": "the-words-of-a-backend"}}
     async with gateway(whole(secret, 400), whole(secret, 500), HELLO) as site:
-        begun = time.time()
+        begun = now()
         for _ in range(3):
             await site.chat()
         text = (await site.client.get(PATH)).text

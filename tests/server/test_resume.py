@@ -37,7 +37,7 @@ from support.jobs import (
 from support.responses_events import checked, events_of
 from support.sse import comments, events
 from support.upstream import CLOSE, DONE, END, HANG, HELLO, call, chunk, head, whole
-from support.wait import until
+from support.wait import now, until
 
 EARLY = {"stream": {"grace_seconds": 0.02}}  # the head is sent before the content, which the tests hold back
 KINDS = {"background": ({"background": True}, {}), "foreground": ({}, {**RESUMED, **EARLY})}
@@ -209,10 +209,10 @@ async def test_resume_stream_repeats_in_progress_while_the_backend_is_silent():
 async def test_resume_timeout_cancels_the_response(store_url, store, monkeypatch):
     monkeypatch.setattr("gateway.server.jobs.jobs._HELD", 0.05)
     async with listening(stopping(4), **RESUMED, **where(store_url)) as site:
-        begun = int(time.time() * 1000)
+        begun = int(now() * 1000)
         async with asking(site) as first:
             await first.until(b'"delta":"Hel"')
-        assert begun + 60_000 <= await value(store, jobs.c.wanted_until) <= time.time() * 1000 + 60_000
+        assert begun + 60_000 <= await value(store, jobs.c.wanted_until) <= now() * 1000 + 60_000
 
         async def is_cancelled():
             await update_rows(store, jobs, wanted_until=1)  # as if the time had passed
@@ -245,7 +245,7 @@ async def test_resume_timeout_is_extended_while_a_client_is_connected(store_url,
     async def wanted_again():
         await until(lambda: _is_wanted(store))
         # A time in the past could cancel the job before the gateway extends it.
-        await update_rows(store, jobs, wanted_until=int(time.time() * 1000) + 20_000)
+        await update_rows(store, jobs, wanted_until=int(now() * 1000) + 20_000)
         await until(lambda: _is_wanted(store))
 
     go, on, end = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -274,7 +274,7 @@ async def _whole_stream(site):
 
 
 async def _is_wanted(store):
-    return (await value(store, jobs.c.wanted_until) or 0) > time.time() * 1000 + 30_000
+    return (await value(store, jobs.c.wanted_until) or 0) > now() * 1000 + 30_000
 
 
 async def until_one(found):
@@ -327,16 +327,16 @@ async def test_resume_setting_works_within_a_conversation(store_url):
 
 async def test_resume_events_are_kept_for_resume_seconds(store_url, store):
     async with gateway(HELLO, **RESUMED, **where(store_url)) as site:
-        begun = int(time.time())
+        begun = int(now())
         answer = await site.respond(stream=True)
         id = checked(answer.content)["id"]
         await until(lambda: _is_kept(store))
-        assert begun + 60 <= await value(store, func.min(all_events.c.valid_until)) <= time.time() + 61
+        assert begun + 60 <= await value(store, func.min(all_events.c.valid_until)) <= now() + 61
         assert (await get(site, f"{id}?stream=true")).content == answer.content
-        await update_rows(store, all_events, valid_until=int(time.time()) - 1)
+        await update_rows(store, all_events, valid_until=int(now()) - 1)
         assert problem(await get(site, f"{id}?stream=true&starting_after=2")) == (400, BAD, None, "stream")
         assert (await get(site, id)).json() == checked(answer.content)
-        await sweep(store, int(time.time()), 0, 0)
+        await sweep(store, int(now()), 0, 0)
     assert await rows(store) == {"threads": 1, "items": 2, "responses": 1}
 
 

@@ -5,12 +5,20 @@ import resource
 import sqlite3
 from contextlib import AsyncExitStack
 
+import pytest
+
 from support.app import gateway, problem
 from support.gateway_process import process
 from support.sse import comments, events
 from support.upstream import COUNTS, DONE, END, Upstream, chunk, frame, head, said, whole
 
 UNAVAILABLE = (503, "server_error", "store_unavailable", None)
+
+
+@pytest.fixture(scope="module")
+def postgres(own_postgres):
+    """Return a PostgreSQL that the tests of this module stop."""
+    return own_postgres
 
 
 class Client:

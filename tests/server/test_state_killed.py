@@ -1,7 +1,6 @@
 """Test the store after a gateway is killed during requests: acknowledged responses are whole, and no other response is stored in part."""
 
 import asyncio
-import time
 from contextlib import suppress
 from functools import partial
 
@@ -15,7 +14,7 @@ from support.gateway_process import process
 from support.sse import events
 from support.stored import get_json, item_texts
 from support.upstream import DONE, END, HANG, Upstream, chunk, head, said, whole
-from support.wait import until
+from support.wait import now, until
 
 ANSWER = [head(), chunk("T"), chunk("wo"), chunk(finish="stop"), DONE, END]
 KEY = {"idempotency-key": "once"}
@@ -144,7 +143,7 @@ async def test_store_is_whole_if_the_gateway_is_killed_during_responses(
     points, store_url, store, life, after, tmp_path
 ):
     """points: how much of the response to each request the backend has sent, and the client has read."""
-    begun = time.time()
+    begun = now()
     scripts = [[*ANSWER[: POINTS[point][0]], HANG] for point in points.values()]
     async with (
         asyncio.timeout(60),
@@ -156,7 +155,7 @@ async def test_store_is_whole_if_the_gateway_is_killed_during_responses(
             asking.create_task(life.ask(client, name))
             await until(partial(reached, upstream, number, life, name, point))
         child.kill()
-    killed = time.time()
+    killed = now()
     ids = await is_whole(after, store, life, kept=set())
     await is_locked(after, store, life, begun, killed)
     path, body, headers = life.asked["chain"]

@@ -277,7 +277,7 @@ def weak(folder):
     from cryptography.hazmat.primitives.hashes import SHA256
 
     key = rsa.generate_private_key(65537, 1024)
-    name, now = x509.Name([]), datetime.now(UTC)
+    name, now = x509.Name([]), datetime.now(UTC)  # steady: days
     made = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + timedelta(1)).sign(key, SHA256())
     (folder / "weak.pem").write_bytes(
         made.public_bytes(Encoding.PEM) + key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -325,7 +325,7 @@ def test_config_tls_section_faults_name_their_line_and_key(tmp_path):
 
 @pytest.mark.parametrize(("days", "valid"), [(-1, False), (1, True)])
 def test_tls_certificate_that_expired_is_used_and_logged(days, valid, tmp_path, caplog):
-    until = datetime.now(UTC) + timedelta(days)
+    until = datetime.now(UTC) + timedelta(days)  # steady: days
     file = str(write_config(tmp_path, issue(tmp_path, not_after=until)))
     code, out, err = run("check", "--config", file)
     told = f"{tmp_path}/cert.pem is {'' if valid else 'not '}valid: from 2000-01-01 to {until:%Y-%m-%d}"

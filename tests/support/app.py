@@ -24,6 +24,7 @@ from gateway import config, formats
 from gateway.server.app import create_app
 from gateway.server.protocols import STOPPING, Settings
 from support.upstream import KEY, Upstream
+from support.wait import until
 
 STORES, NUMBERS = tempfile.TemporaryDirectory(), itertools.count()
 atexit.register(STORES.cleanup)
@@ -155,9 +156,7 @@ async def running(app, said=None, request_seconds=60, idle_seconds=5):
         state = server.server_state
         for connection in [*state.connections]:
             connection.shutdown()
-        async with asyncio.timeout(5):
-            while state.connections or state.tasks:  # noqa: ASYNC110 (nothing tells when they have gone)
-                await asyncio.sleep(0.001)
+        await until(lambda: not state.connections and not state.tasks)
         await server.lifespan.shutdown()
         sock.close()
 

@@ -1,11 +1,11 @@
 """Keys with limits, and the check that they hold across gateways."""
 
 import asyncio
-import time
 
 import httpx
 
 from support.app import HELLO_MESSAGES
+from support.wait import idle, now
 
 REQUESTS, TOKENS = 100, 1350  # a minute
 
@@ -36,14 +36,14 @@ async def ask_on(root, headers, admitted):
             else:
                 assert answer.status_code == 429 and int(answer.headers["retry-after"]) <= 120
                 refused += 1
-                await asyncio.sleep(0.1)
+                await idle(0.1)  # of a minute
 
 
 async def check(roots, who, cost, limit):
     """All that may come in does, and nothing beyond; where a minute begins meanwhile, a part of it is free again."""
-    admitted, begun = [], time.time()
+    admitted, begun = [], now()
     await asyncio.gather(*(ask_on(root, who, admitted) for root in roots for _ in range(CONNECTIONS // len(roots))))
-    ended, used = time.time(), len(admitted) * cost
+    ended, used = now(), len(admitted) * cost
     minute = ended // 60 * 60
     more = limit * (ended - minute) / 60 if begun < minute else 0
     assert 0.98 * limit <= used <= 1.02 * limit + more, f"{len(admitted)} came in within {ended - begun:.1f} s"

@@ -43,7 +43,7 @@ def pytest_configure(config):
     config.stash[_TIERS] = asked
     config.stash[_DURATIONS] = Durations()
     told = getattr(config, "workerinput", {})
-    config.option.seed = told.get("seed", config.option.seed or datetime.now(UTC).toordinal())
+    config.option.seed = told.get("seed", config.option.seed or datetime.now(UTC).toordinal())  # steady: told to all
     sampling.configure(thorough=config.option.thorough, seed=config.option.seed)
     guard.install()
     if not told:

@@ -14,12 +14,12 @@ from support.paths import ROOT, TESTS
 # Programs of their own, and what exists to wait or to measure.
 EXEMPT = (
     "clients/",
+    "conformance/",
     "engines/",
     "soak/",
     "replicas/",
     "browser/",
     "support/wait.py",
-    "support/flaky.py",
     "support/mutants.py",
 )
 CLOCKS = {"time.time", "time.time_ns", "datetime.now", "datetime.datetime.now", "datetime.utcnow", "date.today"}
@@ -43,7 +43,7 @@ def faults(call: ast.Call) -> Iterator[str]:
     if last == "sleep" and call.args and not _is(call.args[0], 0):
         yield "sleeps: wait for a condition with support.wait.until"
     if name in CLOCKS:
-        yield f"reads a wall clock: {name}; give the code under test a clock"
+        yield f"reads a wall clock: {name}; give the code under test a clock, or bracket with support.wait.now"
     if last in SERVERS and any(_fixed_port(one) for one in call.args):
         yield "binds a fixed port: use 0 and ask which it became"
     if last == "parametrize" and len(call.args) > 1 and _unordered(call.args[1]):

@@ -16,7 +16,7 @@ import termios
 from contextlib import asynccontextmanager, suppress
 from enum import Enum
 
-from support.wait import idle
+from support.wait import idle, until
 
 
 class Step(Enum):
@@ -234,8 +234,7 @@ def silent(seconds):
 async def arrived(writer):
     """Wait until the other side's kernel has all that was sent."""
     number = writer.get_extra_info("socket").fileno()
-    while struct.unpack("i", fcntl.ioctl(number, termios.TIOCOUTQ, bytes(4)))[0]:  # noqa: ASYNC110 (only it knows)
-        await asyncio.sleep(0.005)
+    await until(lambda: struct.unpack("i", fcntl.ioctl(number, termios.TIOCOUTQ, bytes(4)))[0], 0)
 
 
 def list_of(*ids):

@@ -34,6 +34,14 @@ async def settled(value):
     return await value if inspect.isawaitable(value) else value
 
 
+def now():
+    """Return the wall clock in seconds, to bracket a time that the gateway stores.
+
+    A test asserts that the time lies between two readings, never how far they are apart.
+    """
+    return time.time()
+
+
 async def idle(seconds):
     """Let time pass, where time is the subject or where nothing may happen meanwhile.
 

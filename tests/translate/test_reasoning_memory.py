@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 
 import pytest
 from hypothesis import given
@@ -20,7 +19,7 @@ from support.app import bearer, gateway, listening, overheard
 from support.conversations import assistant, user
 from support.sse import events, payloads, text_of
 from support.upstream import DONE, END, HANG, RESET, call, chunk, head, said, stream, whole
-from support.wait import until
+from support.wait import now, until
 
 HI = whole(said("Hi"))
 ON = {"responses": {"reasoning_memory": True}}
@@ -339,7 +338,7 @@ async def test_reasoning_memory_failure_does_not_fail_the_response(caplog):
 
 async def test_reasoning_that_is_recalled_counts_as_used(store, store_url):
     past = [user("q"), assistant("Let me see."), user("r")]
-    (lacks,), long_ago = lacking(past), int(time.time()) - 7200
+    (lacks,), long_ago = lacking(past), int(now()) - 7200
     async with store.writing() as db:
         await kept.save(db, "", [(key, THOUGHT) for key in lacks.keys], long_ago)
     async with gateway(answer_with_reasoning("Hi"), store={"url": store_url}, **ON) as site:

@@ -48,7 +48,7 @@ async def hold(database, name, conversation, count):
     """Take a conversation, say so in it, and leave it to others."""
     for _ in range(int(count)):
         while not await _held(database, name, conversation):  # noqa: ASYNC110 - the others are processes
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(0.002)  # steady: it asks until the others let go
         for word in ("in", "out"):
             async with database.writing() as db:
                 found = await conversations.find(db, "t", conversation)
@@ -59,7 +59,8 @@ async def hold(database, name, conversation, count):
 
 async def _held(database, name, conversation):
     async with database.writing() as db:
-        return await conversations.hold(db, conversation, name, int(time.time() * 1000), LEASE_MS)
+        now = int(time.time() * 1000)  # steady: a lease outlasts the test
+        return await conversations.hold(db, conversation, name, now, LEASE_MS)
 
 
 async def save(database, name):
