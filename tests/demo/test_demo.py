@@ -17,7 +17,6 @@ import httpx
 import pytest
 
 from gateway import demo
-from gateway.demo import llamacpp
 from gateway.server.discover import Found, discover
 from support.cli import Terminal, status_of
 from support.paths import ROOT
@@ -294,6 +293,8 @@ def test_demo_packages_have_install_commands():
 
 
 def test_demo_child_has_the_options_of_llama_server():
+    from gateway.demo import llamacpp  # which only the extra `demo` installs
+
     chosen = [
         "--model",
         "m.gguf",
@@ -328,6 +329,8 @@ def test_demo_child_has_the_options_of_llama_server():
 
 
 def test_demo_child_is_a_program(capsys):
+    from gateway.demo import llamacpp  # which only the extra `demo` installs
+
     argv, sys.argv = sys.argv, ["llamacpp", "--wrong"]
     try:
         with pytest.raises(SystemExit) as caught:
@@ -339,6 +342,8 @@ def test_demo_child_is_a_program(capsys):
 
 
 def test_demo_child_serves_until_its_input_ends():
+    from gateway.demo import llamacpp  # which only the extra `demo` installs
+
     read, write = os.pipe()
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]

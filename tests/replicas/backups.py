@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from support.gateway_process import process
-from support.postgres import BIN
+from support.postgres import programs
 from support.upstream import Upstream, said, whole
 
 ANSWER = whole(said("Hi"))
@@ -25,9 +25,11 @@ def of_postgresql(url, folder):
     """With the tools of PostgreSQL, into a database of its own."""
     server, schema = url.split("&search_path=")
     copy, dump = server.replace("/postgres?", "/copy?"), folder / "dump"
-    subprocess.run([BIN / "pg_dump", "--format=custom", f"--file={dump}", f"--schema={schema}", server], check=True)
-    subprocess.run([BIN / "psql", "-q", "-c", "CREATE DATABASE copy", server], check=True)
-    subprocess.run([BIN / "pg_restore", f"--dbname={copy}", dump], check=True)
+    subprocess.run(
+        [programs() / "pg_dump", "--format=custom", f"--file={dump}", f"--schema={schema}", server], check=True
+    )
+    subprocess.run([programs() / "psql", "-q", "-c", "CREATE DATABASE copy", server], check=True)
+    subprocess.run([programs() / "pg_restore", f"--dbname={copy}", dump], check=True)
     return f"{copy}&search_path={schema}"
 
 

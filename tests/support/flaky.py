@@ -24,16 +24,16 @@ FOLDER = ROOT / "build" / "flaky"
 
 
 def main() -> int:
-    asked = _parser().parse_args()
-    folder = asked.folder / f"{asked.tiers.replace(',', '+')}{'-one-core' * asked.one_core}-load{asked.load}"
+    options = _parser().parse_args()
+    folder = options.folder / f"{options.tiers.replace(',', '+')}{'-one-core' * options.one_core}-load{options.load}"
     folder.mkdir(parents=True, exist_ok=True)
     results = []
-    for number in range(1, asked.runs + 1):
+    for number in range(1, options.runs + 1):
         file = folder / f"{number}.json"
         if not file.exists():
             began = time.monotonic()
-            with _busy(asked.load):
-                run(file, asked, number)
+            with _busy(options.load):
+                run(file, options, number)
             say(f"run {number}: {time.monotonic() - began:.0f} s, {counted(json.loads(file.read_text()))}")
         results.append(json.loads(file.read_text()))
     differing = differences(results)
@@ -44,18 +44,18 @@ def main() -> int:
     return bool(failed or differing)
 
 
-def run(file: Path, asked: argparse.Namespace, seed: int) -> None:
+def run(file: Path, options: argparse.Namespace, seed: int) -> None:
     """Run the tiers once; the outcomes are in the file afterwards."""
-    command = [sys.executable, "-m", "pytest", "-q", "--tiers", asked.tiers, "--shuffle", str(seed)]
+    command = [sys.executable, "-m", "pytest", "-q", "--tiers", options.tiers, "--shuffle", str(seed)]
     command += [
         "--outcomes-file",
         str(file.with_suffix(".new")),
         "-n",
-        "1" if asked.one_core else "2",
+        "1" if options.one_core else "2",
         "--dist",
         "worksteal",
     ]
-    if asked.one_core:
+    if options.one_core:
         command = ["taskset", "--cpu-list", "0", *command]
     with file.with_suffix(".log").open("wb") as log:
         subprocess.run(command, check=False, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)

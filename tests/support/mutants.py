@@ -61,15 +61,15 @@ class Mutant(NamedTuple):
 
 
 def main() -> int:
-    asked = _parser().parse_args()
+    options = _parser().parse_args()
     FOLDER.mkdir(parents=True, exist_ok=True)
-    if asked.map or not MAP.exists():
+    if options.map or not MAP.exists():
         make_map()
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     data = CoverageData(str(MAP))
     data.read()
     _copy_tree()
-    for mutant in chosen(data, asked.count, asked.seed):
+    for mutant in chosen(data, options.count, options.seed):
         key = f"{mutant.file}:{mutant.line} {mutant.what}"
         if key not in results:
             results[key] = outcome(mutant, data)
@@ -80,8 +80,8 @@ def main() -> int:
 
 def report(results: dict[str, str]) -> int:
     """Print the sums, and what `make test` does not notice.  Status 1: the whole suite notices more than it."""
-    missed = [key for key, said in results.items() if said.startswith("system")]
-    survived = [key for key, said in results.items() if said.startswith("survived")]
+    missed = [key for key, result in results.items() if result.startswith("system")]
+    survived = [key for key, result in results.items() if result.startswith("survived")]
     say(f"{len(results)} mutants: {len(results) - len(missed) - len(survived)} noticed by make test, ")
     say(f"{len(missed)} by make test-all alone, {len(survived)} by no test")
     return bool(missed)

@@ -30,25 +30,25 @@ def pytest_addoption(parser):
     group.addoption("--shuffle", type=int, metavar="SEED", help="run the files, and the tests of each, in random order")
     group.addoption("--contexts", action="store_true", help="tell coverage which test runs")
     group.addoption("--outcomes-file", type=Path, help="write the outcome of each test, as JSON")
-    group.addoption("--write-durations", action="store_true", help="write tests/support/durations.json anew")
+    group.addoption("--write-durations", action="store_true", help="update tests/support/durations.json")
 
 
 def pytest_configure(config):
     for tier in Tier:
         config.addinivalue_line("markers", f"{tier.name}: derived from what a test uses, see tests/support/tiers.py")
     config.addinivalue_line("markers", f"{SMOKE}: a system test that belongs to every change")
-    asked = {one for one in config.getoption("tiers").split(",") if one}
-    if unknown := asked - {*Tier.__members__, SMOKE}:
+    wanted = {one for one in config.getoption("tiers").split(",") if one}
+    if unknown := wanted - {*Tier.__members__, SMOKE}:
         raise pytest.UsageError(f"--tiers: there is no {', '.join(sorted(unknown))}")
-    config.stash[_TIERS] = asked
+    config.stash[_TIERS] = wanted
     config.stash[_DURATIONS] = Durations()
-    told = getattr(config, "workerinput", {})
-    config.option.seed = told.get("seed", config.option.seed or datetime.now(UTC).toordinal())  # steady: told to all
+    worker = getattr(config, "workerinput", {})
+    config.option.seed = worker.get("seed", config.option.seed or datetime.now(UTC).toordinal())  # steady: one for all
     sampling.configure(thorough=config.option.thorough, seed=config.option.seed)
     guard.install()
-    if not told:
+    if not worker:
         config.pluginmanager.register(_Recorder(config))
-    if config.getoption("numprocesses", None) and (not asked or asked & {"system", SMOKE}):
+    if config.getoption("numprocesses", None) and (not wanted or wanted & {"system", SMOKE}):
         config.stash[_SERVICES] = Services()
         config.stash[_SERVICES].begin("postgres", "llama", "redis")
 
@@ -72,30 +72,30 @@ def pytest_report_header(config):
 
 def pytest_ignore_collect(collection_path, config):
     """Ignore a module all of whose tests are above the tiers of this run."""
-    asked = config.stash[_TIERS]
-    if not asked or "system" in asked or not collection_path.match("test_*.py"):
+    wanted = config.stash[_TIERS]
+    if not wanted or "system" in wanted or not collection_path.match("test_*.py"):
         return None
-    if SMOKE in asked and b"mark.smoke" in collection_path.read_bytes():
+    if SMOKE in wanted and b"mark.smoke" in collection_path.read_bytes():
         return None
-    most = max((Tier[one] for one in asked - {SMOKE}), default=Tier.unit)
+    most = max((Tier[one] for one in wanted - {SMOKE}), default=Tier.unit)
     return all(tier_of(collection_path, name) > most for name in named_tests(collection_path)) or None
 
 
 def pytest_itemcollected(item):
-    """Mark a test with its tier; a mark that it has already can only raise it."""
+    """Mark a test with its tier, unless a mark puts it in a higher one."""
     name = item.nodeid.split("::")[1].partition("[")[0]  # of a function, or of the class that it is in
-    raised = max((tier for tier in Tier if item.get_closest_marker(tier.name)), default=Tier.unit)
     tier = tier_of(item.path, name)
-    if tier > raised or raised == Tier.unit:
+    if not any(item.get_closest_marker(higher.name) for higher in Tier if higher > tier):
         item.add_marker(tier.name)
 
 
 def pytest_collection_modifyitems(config, items):
-    asked = config.stash[_TIERS]
-    if asked:
-        unwanted = [item for item in items if not any(item.get_closest_marker(one) for one in asked)]
-        config.hook.pytest_deselected(items=unwanted)
-        items[:] = [item for item in items if any(item.get_closest_marker(one) for one in asked)]
+    wanted = config.stash[_TIERS]
+    if wanted:
+        selected = [item for item in items if any(item.get_closest_marker(one) for one in wanted)]
+        chosen = {*map(id, selected)}
+        config.hook.pytest_deselected(items=[item for item in items if id(item) not in chosen])
+        items[:] = selected
     if (seed := config.option.shuffle) is None:
         items[:] = [items[at] for at in config.stash[_DURATIONS].longest_first([item.nodeid for item in items])]
     else:
@@ -134,7 +134,7 @@ def pytest_runtest_call(item):
 
 
 class _Recorder:
-    """Write how long the tests of a run took, and what came of them, where that is asked for."""
+    """Write how long the tests of a run took, and what came of them, where that is wanted for."""
 
     def __init__(self, config):
         self._config = config

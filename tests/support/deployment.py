@@ -1,0 +1,48 @@
+"""Read the files for deployment."""
+
+import re
+
+from ruamel.yaml import YAML
+
+from gateway.config import build, read
+from gateway.server.telemetry.metrics import METRICS
+from support.paths import ROOT
+
+USER = 65532
+
+LABELS = {one.name: {*one.labels, "job", "instance"} | ({"le"} if one.buckets else set()) for one in METRICS}
+
+
+def documents(text):
+    return [one for one in YAML(typ="safe").load_all(text) if one]
+
+
+def text_of(path):
+    return (ROOT / path).read_text()
+
+
+def config_of(text):
+    """Return the configuration and the files that it names, which get texts that fit anywhere."""
+    named = set()
+
+    def held(path):
+        named.add(path)
+        return "sqlite:///x.db" if path.endswith("store_url") else path.rpartition("/")[2]
+
+    return build(read(text, "gateway.yaml", {}, held), []), named
+
+
+def instructions(stage):
+    """Return the instructions of a stage of the Dockerfile as pairs of name and arguments."""
+    text = re.sub(r"\\\n|^#.*\n", "", text_of("Dockerfile"), flags=re.M)
+    stages = [part.strip().splitlines() for part in re.split(r"^(?=FROM )", text, flags=re.M)[1:]]
+    return [tuple(line.split(" ", 1)) for line in stages[stage] if line]
+
+
+def named(expr):
+    """Return the metrics of an expression; check that they have its labels."""
+    names = {name.removesuffix("_bucket") for name in re.findall(r"gateway_\w+", expr)}
+    has = set().union(*(LABELS[name] for name in names))
+    by = {label.strip() for labels in re.findall(r"by \(([^)]*)\)", expr) for label in labels.split(",")}
+    assert by | set(re.findall(r"[{,] ?(\w+)[!=]", expr)) <= has | {"job"}
+    return names
