@@ -8,6 +8,7 @@ import sys
 
 from conformance import page
 from conformance.parts import PARTS, Missing
+from support.terminal import say
 
 
 def main(names):
@@ -32,11 +33,6 @@ def ran(name):
         say(f"{name} is left as it was: {error}")
         return False
     return True
-
-
-def say(line):
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -30,12 +30,6 @@ def post(url: str, body: dict[str, Any]) -> httpx.Response:
 
 
 @pytest.fixture(scope="module")
-def parsed() -> Iterator[str]:
-    with demo.start("--threads", "1", out=io.StringIO()) as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
 def raw() -> Iterator[str]:
     with demo.start("--threads", "1", "--skip-chat-parsing", "--reasoning-format", "none", out=io.StringIO()) as url:
         yield url
@@ -76,9 +70,9 @@ def status(url: str) -> int | None:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", TURNS)
-def test_demo_tool_calls_and_reasoning_are_parsed(parsed, name, stream):
+def test_demo_tool_calls_and_reasoning_are_parsed(llama, name, stream):
     turn = TURNS[name]
-    assert answer_of(parsed, turn.body(stream=stream)) == {
+    assert answer_of(llama, turn.body(stream=stream)) == {
         "content": turn.content,
         "thought": turn.thought,
         "calls": turn.calls,
@@ -98,21 +92,21 @@ def test_demo_without_parsing_returns_markup_as_text(raw, name, stream):
     }
 
 
-def test_demo_does_not_think_if_disabled(parsed):
+def test_demo_does_not_think_if_disabled(llama):
     turn = TURNS["think"]
-    told = answer_of(parsed, turn.body(chat_template_kwargs={"enable_thinking": False}))
+    told = answer_of(llama, turn.body(chat_template_kwargs={"enable_thinking": False}))
     assert (told["content"], told["thought"]) == (turn.content, "")
 
 
-def test_demo_cuts_an_endless_response_at_512_tokens(parsed):
-    told = post(f"{parsed}/v1/chat/completions", {"messages": [user("Hello!")], "ignore_eos": True}).json()
+def test_demo_cuts_an_endless_response_at_512_tokens(llama):
+    told = post(f"{llama}/v1/chat/completions", {"messages": [user("Hello!")], "ignore_eos": True}).json()
     assert told["choices"][0]["finish_reason"] == "length"
     assert told["usage"]["completion_tokens"] == 512
 
 
-async def test_demo_is_discovered_as_llamacpp(parsed):
-    port = int(parsed.rpartition(":")[2])
-    assert await discover({port: "llamacpp"}, seconds=60) == [Found("llamacpp", parsed, (demo.MODEL,))]
+async def test_demo_is_discovered_as_llamacpp(llama):
+    port = int(llama.rpartition(":")[2])
+    assert await discover({port: "llamacpp"}, seconds=60) == [Found("llamacpp", llama, (demo.MODEL,))]
 
 
 # What it is asked
@@ -122,27 +116,27 @@ def rendered(url: str, messages: list[dict[str, Any]], **more: Any) -> str:
     return post(f"{url}/apply-template", {"messages": messages, **more}).json()["prompt"]
 
 
-def test_demo_template_renders_a_conversation_as_chatml(parsed):
+def test_demo_template_renders_a_conversation_as_chatml(llama):
     parts = [{"type": "text", "text": "He"}, {"type": "text", "text": "llo"}]
     conversation = [{"role": "system", "content": "Be brief."}, user("Hi"), assistant("Hey"), user(parts)]
-    assert rendered(parsed, conversation) == (
+    assert rendered(llama, conversation) == (
         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHey<|im_end|>\n"
         "<|im_start|>user\nHe\nllo<|im_end|>\n<|im_start|>assistant\n"
     )
     late = [user("Hi"), {"role": "system", "content": "Be brief."}]
-    assert rendered(parsed, late) == (
+    assert rendered(llama, late) == (
         "<|im_start|>user\nHi<|im_end|>\n<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>assistant\n"
     )
 
 
-def test_demo_template_offers_tools_after_the_system_message(parsed):
-    prompt = rendered(parsed, [{"role": "system", "content": "Be brief."}, user("Hi")], tools=[WEATHER])
+def test_demo_template_offers_tools_after_the_system_message(llama):
+    prompt = rendered(llama, [{"role": "system", "content": "Be brief."}, user("Hi")], tools=[WEATHER])
     assert prompt.startswith("<|im_start|>system\nBe brief.\n\n# Functions\n")
     assert f"<tools>\n{json.dumps(WEATHER)}\n</tools>" in prompt
-    assert rendered(parsed, [user("Hi")], tools=[WEATHER]).startswith("<|im_start|>system\n# Functions\n")
+    assert rendered(llama, [user("Hi")], tools=[WEATHER]).startswith("<|im_start|>system\n# Functions\n")
 
 
-def test_demo_template_renders_past_tool_calls_and_results(parsed):
+def test_demo_template_renders_past_tool_calls_and_results(llama):
     conversation = [
         user("Hi"),
         calling("Oslo", "Rome") | {"content": "I look."},
@@ -150,7 +144,7 @@ def test_demo_template_renders_past_tool_calls_and_results(parsed):
         user("So?"),
     ]
     call = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "%s", "unit": "celsius"}}\n</tool_call>'
-    assert rendered(parsed, conversation, tools=[WEATHER]).endswith(
+    assert rendered(llama, conversation, tools=[WEATHER]).endswith(
         f"<|im_start|>assistant\nI look.\n{call % 'Oslo'}\n{call % 'Rome'}<|im_end|>\n"
         '<|im_start|>user\nResult: {"temperature": 3}\nResult: {"temperature": 25}<|im_end|>\n'
         "<|im_start|>user\nSo?<|im_end|>\n<|im_start|>assistant\n"
@@ -158,15 +152,15 @@ def test_demo_template_renders_past_tool_calls_and_results(parsed):
 
 
 @pytest.mark.parametrize("past", [assistant("7", "4 + 3"), assistant("<think>\n4 + 3\n</think>\n\n7")])
-def test_demo_template_keeps_past_reasoning_unless_disabled(parsed, past):
-    kept = rendered(parsed, [user("?"), past, user("!")])
+def test_demo_template_keeps_past_reasoning_unless_disabled(llama, past):
+    kept = rendered(llama, [user("?"), past, user("!")])
     assert "<|im_start|>assistant\n<think>\n4 + 3\n</think>\n\n7<|im_end|>\n" in kept
-    left_out = rendered(parsed, [user("?"), past, user("!")], chat_template_kwargs={"enable_thinking": False})
+    left_out = rendered(llama, [user("?"), past, user("!")], chat_template_kwargs={"enable_thinking": False})
     assert left_out == kept.replace("<think>\n4 + 3\n</think>\n\n", "")
 
 
-def test_demo_template_omits_empty_reasoning(parsed):
-    assert "think>" not in rendered(parsed, [user("?"), assistant("7") | {"reasoning_content": ""}, user("!")])
+def test_demo_template_omits_empty_reasoning(llama):
+    assert "think>" not in rendered(llama, [user("?"), assistant("7") | {"reasoning_content": ""}, user("!")])
 
 
 # How it starts and ends

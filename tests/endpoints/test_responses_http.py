@@ -7,6 +7,7 @@ import json
 import pytest
 
 from support.app import bearer, gateway, listening, problem
+from support.responses import message_texts
 from support.sse import comments, events, text_of_stream
 from support.upstream import CLOSE, DONE, END, HELLO, RESET, chunk, frame, head, said, whole
 
@@ -22,17 +23,13 @@ def types(text):
     return [event["type"].removeprefix("response.") for event in events(text)]
 
 
-def texts_of(response):
-    return [part["text"] for item in response["output"] if item["type"] == "message" for part in item["content"]]
-
-
 async def test_whole_response_has_the_shape_of_the_api():
     async with gateway(whole(said("Hello"))) as site:
         answer = await site.respond()
         response = answer.json()
     assert answer.status_code == 200 and answer.headers["content-type"] == "application/json"
     assert (response["object"], response["status"], response["model"]) == ("response", "completed", "m")
-    assert texts_of(response) == ["Hello"] and response["usage"]["total_tokens"] == 9
+    assert message_texts(response) == ["Hello"] and response["usage"]["total_tokens"] == 9
     assert response["id"].startswith("resp_")
     assert response["completed_at"] >= response["created_at"] > 1_700_000_000
     assert site.asked == {"model": "m", "messages": [{"role": "user", "content": "Hello"}], "stream": False}
@@ -68,7 +65,7 @@ async def test_stream_error_closes_open_items_and_the_response_fails():
     assert found[-2]["code"] == found[-2]["error"]["code"] == "upstream_lost"
     failed = found[-1]["response"]
     assert (failed["status"], failed["error"]["code"]) == ("failed", "server_error")
-    assert (texts_of(failed), failed["output"][0]["status"]) == (["Hel"], "incomplete")
+    assert (message_texts(failed), failed["output"][0]["status"]) == (["Hel"], "incomplete")
     assert answer.text.endswith("data: [DONE]\n\n")
 
 

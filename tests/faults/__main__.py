@@ -7,6 +7,7 @@ import sys
 import uvloop
 
 from faults import page
+from support.terminal import say
 
 
 async def main():
@@ -21,11 +22,6 @@ async def main():
     for failure in wrong:
         say(f"FAIL {failure}")
     return bool(wrong)
-
-
-def say(line):
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

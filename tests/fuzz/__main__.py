@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fuzz.run import FOUND, run
 from fuzz.targets import NAMES, PLANTED
+from support.terminal import say
 
 _ROW = "{:<12} {:>12} {:>10} {:>8} {:>8}  {}"
 _SHOWN = 400  # bytes of an input
@@ -46,11 +47,6 @@ def report(result):
     outcome = "FAIL" if result.failure else "ok"
     say(_ROW.format(result.target, f"{result.inputs:,}", f"{result.speed:,}", result.edges, result.megabytes, outcome))
     return result
-
-
-def say(line):
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

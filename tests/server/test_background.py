@@ -26,6 +26,7 @@ from support.jobs import (
     stopping,
     where,
 )
+from support.responses import message_texts
 from support.responses_events import checked, checked_whole
 from support.sse import events
 from support.upstream import (
@@ -53,10 +54,6 @@ COUNTS_FIRST = {"backend": {"kind": "llamacpp"}, "model": {"format": "native"}}
 COMPACTED = {"context_management": [{"type": "compaction", "compact_threshold": 1000}]}
 
 
-def texts(response):
-    return [part["text"] for item in response["output"] if item["type"] == "message" for part in item["content"]]
-
-
 # Accept and poll
 
 
@@ -76,7 +73,11 @@ async def test_background_response_is_accepted_at_once_and_polled(store_url, sto
             gate.set()
         await ended(site, path)
         response = checked_whole((await get(site, path)).content)
-        assert (response["status"], texts(response), response["usage"]["total_tokens"]) == ("completed", ["Hi"], 9)
+        assert (response["status"], message_texts(response), response["usage"]["total_tokens"]) == (
+            "completed",
+            ["Hi"],
+            9,
+        )
         news = {"status", "output", "usage", "completed_at"}
         assert {name for name in response if response[name] != queued[name]} == news == news & queued.keys()
         assert (await get(site, f"{path}/input_items")).json()["data"] == [asked]
@@ -409,7 +410,7 @@ async def test_cancel_during_the_storing_of_reasoning_keeps_the_text(store_url, 
             job.cancel()
             await idle(0.05)
         response = checked(await follower.all())
-        assert response["status"] in ("completed", "cancelled") and texts(response) == ["Hello"]
+        assert response["status"] in ("completed", "cancelled") and message_texts(response) == ["Hello"]
         assert (await get(site, follower.id)).json() == response
         assert (await get(site, f"{follower.id}?stream=true")).content == follower.data
 

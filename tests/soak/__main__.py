@@ -4,6 +4,7 @@ import argparse
 import sys
 
 from soak.run import Soak, rounds
+from support.terminal import say
 
 # MB for each 10,000 answers, in the second half.  An hour with 1000 streams grew by 1.6, and less and less; a run of
 # minutes still fills caches and pools of connections.
@@ -32,11 +33,6 @@ def main():
     for one in wrong:
         say(f"FAIL {one}")
     sys.exit(bool(wrong))
-
-
-def say(line):
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from support.durations import Durations
 from support.paths import ROOT, TESTS
+from support.terminal import say
 from support.tiers import Tier, imports_of, named_tests, tier_of
 
 BUDGET = 12.0  # seconds of tests
@@ -61,11 +62,6 @@ def seconds(module: Path) -> float:
     """Return how long the unit and edge tests of a module take."""
     durations, name = Durations(), module.relative_to(TESTS)
     return sum(durations.seconds(f"{name}::{one}") for one in named_tests(module) if tier_of(module, one) < Tier.system)
-
-
-def say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

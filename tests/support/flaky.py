@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from support.paths import ROOT
+from support.terminal import say
 
 FOLDER = ROOT / "build" / "flaky"
 
@@ -98,11 +99,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--one-core", action="store_true")
     parser.add_argument("--folder", type=Path, default=FOLDER)
     return parser
-
-
-def say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from coverage import CoverageData
 
 from support.durations import Durations
 from support.paths import ROOT
+from support.terminal import say
 from support.tiers import Tier, tier_of
 
 FOLDER = ROOT / "build" / "mutants"
@@ -227,11 +228,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--map", action="store_true", help="make the map of lines to tests anew")
     return parser
-
-
-def say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -123,3 +123,8 @@ def done_here(type, id, *pieces, run=True, status="completed"):
     events += [ev.HostedArgs(0, piece) for piece in pieces]
     events += [ev.HostedRun(0)] * run
     return [*events, ev.HostedEnd(0, Raw(json.dumps({**end, "status": status}).encode()))] if status else events
+
+
+def message_texts(response):
+    """Return the texts of all messages of a response."""
+    return [part["text"] for item in response["output"] if item["type"] == "message" for part in item["content"]]

@@ -17,6 +17,7 @@ from gateway.ledger import Ledger
 from gateway.request import Request, Thought, summary
 from support.app import gateway, listening, problem
 from support.conversations import assistant, user
+from support.responses import message_texts
 from support.sse import events
 from support.upstream import CLOSE, COUNTS, DONE, END, HANG, HELLO, chunk, frame, head, said, stream, whole
 from support.wait import until
@@ -45,10 +46,6 @@ async def compact(site, **fields):
 
 def messages(site):
     return [message["content"] for message in site.asked["messages"]]
-
-
-def texts(response):
-    return [part["text"] for item in response["output"] if item["type"] == "message" for part in item["content"]]
 
 
 def item_types(response):
@@ -113,7 +110,7 @@ async def test_compaction_output_has_the_user_messages_and_the_summary():
     assert set(compacted) == {"id", "object", "created_at", "output", "usage"}
     assert compacted["object"] == "response.compaction" and compacted["id"].startswith("resp_")
     *users, item = compacted["output"]
-    assert texts({"output": users}) == ["Where?", "And the weather?"]
+    assert message_texts({"output": users}) == ["Where?", "And the weather?"]
     assert all(one["id"] and (one["type"], one["status"]) == ("message", "completed") for one in users)
     assert item["id"].startswith("cmp_") and "Oslo" not in item["encrypted_content"]
     assert compacted["usage"]["total_tokens"] == 9
@@ -128,7 +125,7 @@ async def test_compaction_includes_the_previous_response_and_references():
         assert messages(site)[:3] == ["Hello", "Hello you", "And?"]
         referred = (await compact(site, input=[user("Hm?"), reference])).json()
         assert messages(site)[:2] == ["Hm?", "Hello you"]
-    assert texts(chained) == ["Hello", "And?"] and texts(referred) == ["Hm?"]
+    assert message_texts(chained) == ["Hello", "And?"] and message_texts(referred) == ["Hm?"]
 
 
 async def test_compaction_request_leaves_out_tools_and_formats():
@@ -187,7 +184,7 @@ async def test_compaction_of_a_too_long_conversation_may_truncate_it():
         answer = await compact(site, truncation="auto")
         assert len(messages(site)) == 3
     assert answer.status_code == 200 and answer.headers["x-gateway-warnings"] == "truncated:input"
-    assert texts(answer.json()) == ["Where?", "And the weather?"]
+    assert message_texts(answer.json()) == ["Where?", "And the weather?"]
 
 
 @pytest.mark.parametrize(
@@ -245,7 +242,7 @@ async def test_compaction_happens_above_the_token_threshold(threshold, compacted
         talk = [STAND_IN, TALK[-1]] if compacted else TALK
         assert site.asked["messages"] == [told, *talk]
     assert item_types(response) == (["compaction", "message"] if compacted else ["message"])
-    assert (texts(response), response["status"]) == (["It is cold."], "completed")
+    assert (message_texts(response), response["status"]) == (["It is cold."], "completed")
     assert response["usage"]["total_tokens"] == (18 if compacted else 9)
     assert "x-gateway-warnings" not in answer.headers
 
@@ -286,7 +283,7 @@ async def test_compaction_events_come_before_those_of_the_message():
     assert added["item"]["id"] == done["item"]["id"] == compacting["item_id"]
     ResponseCompactionCompactingEvent.model_validate(compacting, strict=True)
     response = told[-1]["response"]
-    assert response["output"][0] == done["item"] and texts(response) == ["It is cold."]
+    assert response["output"][0] == done["item"] and message_texts(response) == ["It is cold."]
     assert response["usage"]["total_tokens"] == 18
 
 
@@ -389,7 +386,7 @@ async def test_compaction_that_is_slow_is_followed_by_the_response():
         _, text = await site.respond_slowly(gate, input=TALK, context_management=compaction_at(1))
         assert site.asked["messages"] == [STAND_IN, TALK[-1]]
     response = events(text)[-1]["response"]
-    assert (item_types(response), texts(response)) == (["compaction", "message"], ["It is cold."])
+    assert (item_types(response), message_texts(response)) == (["compaction", "message"], ["It is cold."])
 
 
 @pytest.mark.parametrize("scripts", [[[head(), HANG]], [SUMMARY, [head(), HANG]]], ids=["summary", "answer"])
