@@ -644,9 +644,11 @@ async def test_subscribers_at_another_gateway_share_one_watch(store_url):
                 await second.until(b'"sequence_number":4,')
                 assert len(watches) == 1
             await until(lambda: [watch.users for watch in watches.values()], [1])
-            for gate in gates:
-                gate.set()
-            assert await second.all() == await first.all()
+            async with following(elsewhere, first.id) as fourth:  # it stays to the end, as the second does
+                await until(lambda: [watch.users for watch in watches.values()], [2])
+                for gate in gates:
+                    gate.set()
+                assert await second.all() == await fourth.all() == await first.all()
         await until(lambda: watches, {})
         assert (await get(elsewhere, f"{first.id}?stream=true")).content == first.data
 

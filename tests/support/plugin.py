@@ -5,6 +5,7 @@
 
 import gc
 import json
+import signal
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -46,6 +47,8 @@ def pytest_configure(config):
     config.option.seed = worker.get("seed", config.option.seed or datetime.now(UTC).toordinal())  # steady: one for all
     sampling.configure(thorough=config.option.thorough, seed=config.option.seed)
     guard.install()
+    # A shell starts jobs in the background with this signal ignored, and processes that tests start would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if not worker:
         config.pluginmanager.register(_Recorder(config))
     if config.getoption("numprocesses", None) and (not wanted or wanted & {"system", SMOKE}):
