@@ -36,8 +36,8 @@ class Durations:
     def add(self, nodeid: str, seconds: float) -> None:
         self._measured[function_of(nodeid)] += seconds
 
-    def write(self) -> None:
-        """Replace the times of the tests that have run, and keep the others."""
-        known = {**self._known, **self._measured}
+    def write(self, *, replace: bool = True) -> None:
+        """Write the times of the tests that have run; replace: also of those that are known."""
+        known = {**self._known, **self._measured} if replace else {**self._measured, **self._known}
         lines = {name: round(seconds, 2) for name, seconds in sorted(known.items()) if seconds >= _LEAST}
         self._file.write_text(json.dumps(lines, indent=1) + "\n")

@@ -150,6 +150,7 @@ class _Recorder:
 
     def pytest_sessionfinish(self):
         if self._config.option.write_durations:
-            self._config.stash[_DURATIONS].write()
+            # A thorough run takes longer for the tests that every run has.
+            self._config.stash[_DURATIONS].write(replace=not self._config.option.thorough)
         if file := self._config.option.outcomes_file:
             file.write_text(json.dumps(self._outcomes, indent=0))
