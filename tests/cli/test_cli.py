@@ -189,7 +189,7 @@ def test_formats_command_describes_a_format_by_any_of_its_names():
 def test_formats_command_page_equals_the_docs():
     code, out, _ = run("formats", "--markdown")
     assert code == 0
-    assert out == (ROOT / "docs" / "formats.md").read_text("utf-8"), "gateway formats --markdown > docs/formats.md"
+    assert out == (ROOT / "docs" / "formats.md").read_text("utf-8"), "make regenerate"
     for name, row in FORMATS.items():
         assert f"\n## {name}\n" in out and row.example in out and row.differs in out
 

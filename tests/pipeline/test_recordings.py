@@ -87,7 +87,7 @@ def test_recordings_and_goldens_are_complete():
 
 @pytest.mark.parametrize("name", [name for name in EXCHANGES if {name, EXCHANGES[name].like} & GOLDENS.keys()])
 def test_recording_gives_its_golden(name):
-    assert golden(name) == expected(name)
+    assert golden(name) == expected(name), "make regenerate"
 
 
 @pytest.mark.parametrize("name", BODIES)

@@ -14,12 +14,12 @@ RESULTS = page.read()
 
 
 def test_conformance_page_equals_its_results():
-    assert page.FILE.read_text("utf-8") == page.page(RESULTS), "make conformance ARGS=recordings"
+    assert page.FILE.read_text("utf-8") == page.page(RESULTS), "make regenerate"
 
 
 def test_conformance_recordings_give_the_same_results():
     now = recordings()["servers"]
-    assert RESULTS["recordings"]["servers"] == now, "make conformance ARGS=recordings"
+    assert RESULTS["recordings"]["servers"] == now, "make regenerate"
     assert all(right == all for server in now.values() for right, all in server["told"].values())
 
 

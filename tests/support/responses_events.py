@@ -172,7 +172,10 @@ def _check_open_responses(events, response):
 
 
 class Replay:
-    """The output as a client builds it, and what may come next (`spec.md` C4, C6)."""
+    """The output as a client builds it, and what may come next.
+
+    https://platform.openai.com/docs/api-reference/responses-streaming
+    """
 
     def __init__(self, silent=False):
         self.output = []
