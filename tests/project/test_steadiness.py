@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from support import check, flaky, mutants, sampling
-from support.durations import Durations, function_of
+from support.durations import Durations, exists, function_of
 from support.paths import ROOT, TESTS
 from support.rules import violations
 
@@ -95,25 +95,23 @@ def test_durations_put_the_longest_files_first(tmp_path):
     known = Durations(file)
     assert known.longest_first(nodeids) == [2, 0, 1]
     assert known.seconds("tests/a/test_a.py::test_x[2]") == 3.0
-    known.add("tests/b/test_b.py::test_y", 99.0)
-    known.add("tests/c/test_c.py::test_v", 5.0)
-    known.write(replace=False)
-    assert (
-        Durations(file).seconds("tests/b/test_b.py::test_y"),
-        Durations(file).seconds("tests/c/test_c.py::test_v"),
-    ) == (9, 5)
+
+
+def test_durations_of_a_thorough_run_replace_none_and_drop_those_of_renamed_tests(tmp_path):
+    here = "project/test_steadiness.py::test_durations_put_the_longest_files_first"
+    file = tmp_path / "durations.json"
+    file.write_text(json.dumps({here: 9.0, "project/test_steadiness.py::test_that_is_gone": 1.0}))
+    durations = Durations(file)
+    durations.add(f"tests/{here}", 99.0)
+    durations.add("tests/c/test_c.py::test_v", 5.0)
+    durations.write(replace=False)
+    assert json.loads(file.read_text()) == {"c/test_c.py::test_v": 5.0, here: 9.0}
 
 
 def test_durations_are_of_tests_that_exist():
     known = json.loads((TESTS / "support" / "durations.json").read_text())
-    gone = [one for one in known if not _exists(one)]
+    gone = [one for one in known if not exists(one)]
     assert not gone, "make test ARGS=--write-durations"
-
-
-def _exists(function):
-    path, _, name = function.partition("::")
-    file = TESTS / path
-    return file.is_file() and name.partition("::")[0] in file.read_text("utf-8")
 
 
 def test_function_of_a_test_leaves_out_its_parameters():

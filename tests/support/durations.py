@@ -4,6 +4,9 @@ import json
 from collections import Counter
 from pathlib import Path
 
+from support.paths import TESTS
+from support.tiers import named_tests
+
 FILE = Path(__file__).with_name("durations.json")
 _LEAST = 0.02  # seconds; what takes less is not worth a line
 
@@ -11,6 +14,13 @@ _LEAST = 0.02  # seconds; what takes less is not worth a line
 def function_of(nodeid: str) -> str:
     """Return the id of a test without its parameters, relative to tests/."""
     return nodeid.partition("[")[0].removeprefix("tests/")
+
+
+def exists(function: str) -> bool:
+    """Return whether there is such a test function or class; one that was renamed is gone."""
+    path, name = function.split("::")[:2]
+    file = TESTS / path
+    return file.is_file() and name in named_tests(file)
 
 
 class Durations:
@@ -38,6 +48,7 @@ class Durations:
 
     def write(self, *, replace: bool = True) -> None:
         """Write the times of the tests that have run; replace: also of those that are known."""
-        known = {**self._known, **self._measured} if replace else {**self._measured, **self._known}
-        lines = {name: round(seconds, 2) for name, seconds in sorted(known.items()) if seconds >= _LEAST}
+        known = {name: seconds for name, seconds in self._known.items() if exists(name)}
+        both = {**known, **self._measured} if replace else {**self._measured, **known}
+        lines = {name: round(seconds, 2) for name, seconds in sorted(both.items()) if seconds >= _LEAST}
         self._file.write_text(json.dumps(lines, indent=1) + "\n")
