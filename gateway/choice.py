@@ -117,6 +117,9 @@ class Choice:
     def dropped(self, what: str) -> None:
         self._setting.ledger.note("dropped", what)
 
+    def unread(self, format: str) -> None:
+        self._setting.ledger.note("unread", f"tool_calls={format}")
+
     # what the backend says
 
     def _text(self, event: Text) -> None:

@@ -1,4 +1,7 @@
-"""What was not passed as it came.  One list of `code:subject` per request; a subject is a field, never a value."""
+"""What was not passed as it came.  One list of `code:subject` per request; a subject is a field, never a value.
+
+A field with text that its format cannot read has the name of the format behind it: `unread:tool_calls=pythonic`.
+"""
 
 import re
 from collections import Counter
@@ -8,7 +11,7 @@ from msgspec import Struct
 
 Code = Literal[
     "forwarded", "renamed", "translated", "emulated", "synthesised", "repaired", "estimated", "truncated",
-    "unenforced", "dropped",
+    "unenforced", "dropped", "unread",
 ]  # fmt: skip
 _UNFIT = re.compile(r"[^!-+\--~]+")  # for a list in a header or a comment: all but visible ASCII without the comma
 _LONGEST = 64  # characters of a subject

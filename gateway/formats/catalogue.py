@@ -25,6 +25,8 @@ What holds for all of them:
   shortest tail that makes its arguments JSON, unless the token limit cut it.
 - JSON arguments are passed on byte for byte, but for a last comma and doubled braces.  Values without a type of their
   own get that of the tool's schema; a parameter that may only be a string is one, whatever it looks like.
+- A call in Python begins when all of it was read.  A call with a value that is no literal is text, and is reported as
+  `unread:tool_calls=FORMAT`.
 - Tokens like `<|im_end|>` fall away at the end of a turn, and only there.
 """
 _IN_THOUGHT = {

@@ -13,14 +13,15 @@ from gateway.formats.reader import Malformed, Reader, Sink, Step
 from gateway.formats.schema import ANY, kinds, quoted, typed
 
 MARKS = ('<|"|>', "<escape>")  # around a string in which nothing is escaped
-_QUOTES = ('"""', "'''", '"', "'")
-_RAW = {quote: Markers(quote) for quote in (*_QUOTES, *MARKS)}
-_ENDS = _RAW | {quote: Markers(quote, "\\") for quote in _QUOTES}
+QUOTES = ('"""', "'''", '"', "'")
+RAW = {quote: Markers(quote) for quote in (*QUOTES, *MARKS)}
+ENDS = RAW | {quote: Markers(quote, "\\") for quote in QUOTES}
 _PREFIXES = {"r", "R", "f", "b", "u"}  # of a string in Python
 _KEY = re.compile(r"[\w.$@/-]*")
 _BARE = re.compile(r"""[^,{}\[\]()"'<>\n]*""")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "a": "\a", "\n": ""}
 _HEX = {"x": 2, "u": 4, "U": 8}
+_BACKSLASH = Markers("\\")
 _DIGITS = re.compile(r"[0-9a-fA-F]+")
 _OCTAL, _LONGEST_OCTAL = "01234567", 3
 _DEPTH = 100  # of values inside values
@@ -45,16 +46,16 @@ def value(read: Reader, put: Sink, wanted: frozenset[str] = ANY, depth: int = _D
         return (yield from members(read, put, depth))
     if first in "[(":
         return (yield from _array(read, put, depth))
-    if quote := (yield from read.literal(*_QUOTES, *MARKS)):
-        return (yield from _quoted(read, put, _ENDS[quote]))
+    if quote := (yield from read.literal(*QUOTES, *MARKS)):
+        return (yield from _quoted(read, put, ENDS[quote]))
     return (yield from bare(read, put, wanted))
 
 
-def bare(read: Reader, put: Sink, wanted: frozenset[str], begun: str = "") -> Step:
-    """A value without quotes, of which some was taken, or a string of Python's with a prefix."""
-    text = begun + (yield from read.run(_BARE))
-    if text in _PREFIXES and (quote := (yield from read.literal(*_QUOTES))):
-        return (yield from _quoted(read, put, (_RAW if text in "rR" else _ENDS)[quote]))
+def bare(read: Reader, put: Sink, wanted: frozenset[str]) -> Step:
+    """A value without quotes, or a string of Python's with a prefix."""
+    text = yield from read.run(_BARE)
+    if text in _PREFIXES and (quote := (yield from read.literal(*QUOTES))):
+        return (yield from _quoted(read, put, (RAW if text in "rR" else ENDS)[quote]))
     if read.ended and read.cut:
         return ""  # it may have gone on
     if not text:
@@ -96,7 +97,7 @@ def members(read: Reader, put: Sink, depth: int = _DEPTH) -> Step:
 def key(read: Reader) -> Step:
     """A key: a string in any quotes, or a word."""
     yield from read.peek()
-    if (yield from read.ahead(*_QUOTES, *MARKS)):
+    if (yield from read.ahead(*QUOTES, *MARKS)):
         return (yield from string(read))
     return (yield from read.word(_KEY))
 
@@ -111,8 +112,18 @@ def string(read: Reader) -> Step:
 
 def decoded(read: Reader, put: Sink) -> Step:
     """Decode one string in any quotes, as it comes; return its end quote, "" if the text ended first."""
-    quote = yield from read.expect(*_QUOTES, *MARKS)
-    return (yield from _inside(read, put, _ENDS[quote]))
+    quote = yield from read.expect(*QUOTES, *MARKS)
+    return (yield from _inside(read, put, ENDS[quote]))
+
+
+def unescaped(text: str, *, cut: bool) -> str:
+    """Decode the inside of a string.  `cut`: its last escape sequence may be incomplete, and falls away then."""
+    pieces: list[str] = []
+    read = Reader()
+    read.feed(text)
+    read.close(cut)
+    next(_inside(read, pieces.append, _BACKSLASH), None)
+    return "".join(pieces)
 
 
 def _array(read: Reader, put: Sink, depth: int) -> Step:

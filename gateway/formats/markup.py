@@ -234,6 +234,7 @@ class _CallsOnly:
 
     def __init__(self, emit: Emit) -> None:
         self.tool_start, self.tool_args, self.tool_end = emit.tool_start, emit.tool_args, emit.tool_end
+        self.unread = emit.unread
         self.text = self.reasoning = self.fragment = self.dropped = _ignore
 
 

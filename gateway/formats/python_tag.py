@@ -3,8 +3,9 @@
 {"name": "f", "parameters": {…}}      brave_search.call(query="…")      print(1)
 """
 
-from gateway.formats import json_call, pythonic
-from gateway.formats.format import Context, Emit, start
+from gateway.formats import json_call
+from gateway.formats.format import Call, Context, Emit, start
+from gateway.formats.pythonic import Pythonic
 from gateway.formats.reader import Malformed, Reader, Step
 from gateway.formats.schema import quoted
 
@@ -13,8 +14,17 @@ _OWN = ("brave_search", "wolfram_alpha")
 _CODE = ("code_interpreter", "python")
 
 
-def call(read: Reader, emit: Emit, context: Context) -> Step:
-    """JSON is a call of whatever name; the rest only where such a tool was offered."""
+def calls(format: str) -> Call:
+    """JSON is a call of whatever name; the rest only where such a tool was offered.  `format`: as in `Pythonic`."""
+    expressions = Pythonic(format)
+
+    def call(read: Reader, emit: Emit, context: Context) -> Step:
+        return (yield from _call(read, emit, context, expressions))
+
+    return call
+
+
+def _call(read: Reader, emit: Emit, context: Context, expressions: Pythonic) -> Step:
     if (yield from read.peek()) == "{":
         try:
             return (yield from json_call.tagged(read, emit, context))
@@ -25,7 +35,7 @@ def call(read: Reader, emit: Emit, context: Context) -> Step:
         name = found.removesuffix(".call(")
         if name not in context.tools:
             raise Malformed
-        return (yield from pythonic.arguments(read, emit, context, name))
+        return (yield from expressions.arguments(read, emit, context, name))
     return (yield from _code(read, emit, context))
 
 

@@ -1,7 +1,8 @@
 """Calls as Python writes them:  [f(city="Paris"), g(n=3, opt=None)]
 
 One, or several in a list or one after the other; literals of Python or JSON; positional arguments take the names of
-the tool's parameters in their order, and more of them are numbered.
+the tool's parameters in their order, and more of them are numbered.  A call begins when all of it was read, as half of
+an expression means something else.  A call with a value that is no literal is text.
 """
 
 import re
@@ -9,82 +10,102 @@ from collections.abc import Iterator, Mapping
 from itertools import chain, count
 from typing import Any
 
-from gateway.formats import dialect
+from msgspec import Struct
+
+from gateway.formats import literals
 from gateway.formats.format import Context, Emit, give_back, start
-from gateway.formats.reader import Malformed, Reader, Step
-from gateway.formats.schema import quoted
+from gateway.formats.reader import Malformed, Reader, Sink, Step
+from gateway.formats.schema import ANY, kinds, quoted
+from gateway.formats.tails import Nesting
 
 _KEY, _SPACE = re.compile(r"\w*"), re.compile(r"\s*")
 
 
-def tagged(read: Reader, emit: Emit, context: Context) -> Step:
-    """What stands between tags is calls, whatever their names."""
-    listed = yield from read.accept("[")
-    return (yield from _several(read, emit, context, listed=bool(listed)))
+class Pythonic(Struct, frozen=True):
+    """Such calls behind a tag, or behind a bracket.  An object of this class is a Call.
 
+    format: the name of the format, for the warning that a call could not be read.
+    """
 
-def named(read: Reader, emit: Emit, context: Context) -> Step:
-    """A list, whose bracket was taken, is one of calls if the first of them names a tool."""
-    yield from read.peek()
-    if not (yield from read.ahead(*map("{}(".format, context.tools))):
-        raise Malformed
-    return (yield from _several(read, emit, context, listed=True))
+    format: str
 
+    def tagged(self, read: Reader, emit: Emit, context: Context) -> Step:
+        """What stands between tags is calls, whatever their names."""
+        listed = yield from read.accept("[")
+        return (yield from self._several(read, emit, context, listed=bool(listed)))
 
-def _several(read: Reader, emit: Emit, context: Context, *, listed: bool) -> Step:
-    yield from one(read, emit, context)
-    try:
-        while not read.ended:
-            read.record()
-            parted = yield from read.accept(",", ";")
-            following = yield from read.peek()
-            if following.isalpha() or following == "_":
-                yield from one(read, emit, context)
-                continue
-            ended = listed and (yield from read.accept("]"))
-            if parted and not ended:
-                raise Malformed
-            read.recorded()
-            break
-    except Malformed:
-        if not read.recording:
+    def named(self, read: Reader, emit: Emit, context: Context) -> Step:
+        """A list, whose bracket was taken, is one of calls if the first of them names a tool."""
+        yield from read.peek()
+        if not (yield from read.ahead(*map("{}(".format, context.tools))):
+            raise Malformed
+        return (yield from self._several(read, emit, context, listed=True))
+
+    def arguments(self, read: Reader, emit: Emit, context: Context, name: str) -> Step:
+        """The call of a name, after its bracket; return "" if the text ended before it did."""
+        pieces: list[str] = []
+        try:
+            whole = yield from _arguments(read, pieces.append, context.tools.get(name, {}))
+        except Malformed:
+            emit.unread(self.format)
+            begun = read.recorded()
+            read.record(begun)
+            yield from Nesting(begun).leave(read, _ignore)
             raise
-        give_back(read, emit, emit.text)
-        if space := (yield from read.run(_SPACE)):
-            emit.text(space)  # it belongs to that text, not to a tag
-    return ""
+        start(read, emit, name)
+        for piece in pieces:
+            emit.tool_args(piece)
+        if whole:
+            emit.tool_end()
+        return whole
+
+    def _several(self, read: Reader, emit: Emit, context: Context, *, listed: bool) -> Step:
+        yield from self._one(read, emit, context)
+        try:
+            while not read.ended:
+                read.record()
+                parted = yield from read.accept(",", ";")
+                following = yield from read.peek()
+                if following.isalpha() or following == "_":
+                    yield from self._one(read, emit, context)
+                    continue
+                ended = listed and (yield from read.accept("]"))
+                if parted and not ended:
+                    raise Malformed
+                read.recorded()
+                break
+        except Malformed:
+            give_back(read, emit, emit.text)
+            if space := (yield from read.run(_SPACE)):
+                emit.text(space)  # it belongs to that text, not to a tag
+        return ""
+
+    def _one(self, read: Reader, emit: Emit, context: Context) -> Step:
+        """One call; return "" if the text ended before it did."""
+        yield from read.peek()
+        name = yield from read.word()
+        if not (yield from read.literal("(")):
+            raise Malformed
+        return (yield from self.arguments(read, emit, context, name))
 
 
-def one(read: Reader, emit: Emit, context: Context) -> Step:
-    """One call; return "" if the text ended before it did."""
-    yield from read.peek()
-    name = yield from read.word()
-    if not (yield from read.literal("(")):
-        raise Malformed
-    return (yield from arguments(read, emit, context, name))
-
-
-def arguments(read: Reader, emit: Emit, context: Context, name: str) -> Step:
-    """The call of a name, after its bracket; return "" if the text ended before it did."""
-    start(read, emit, name)
-    tool = context.tools.get(name, {})
+def _arguments(read: Reader, put: Sink, tool: Mapping[str, Any]) -> Step:
+    """All arguments, as an object; return "" if the text ended first, or Malformed."""
     properties = tool.get("properties")
     places = chain(properties if isinstance(properties, Mapping) else (), map("argument_{}".format, count(1)))
-    before = "{"
-    while not (yield from read.accept(")")):
-        if read.ended or not (yield from _argument(read, emit, before, tool, places)):
+    before, more = "{", ","
+    while more == "," and not (yield from read.accept(")")):
+        if read.ended:
             return ""
+        more = yield from _argument(read, put, before, tool, places)
         before = ", "
-        if not (yield from read.accept(",")):
-            yield from read.expect(")")
-            break
-    emit.tool_args("{}" if before == "{" else "}")
-    emit.tool_end()
-    return "whole"
+    if more:
+        put("{}" if before == "{" else "}")
+    return more
 
 
-def _argument(read: Reader, emit: Emit, before: str, tool: Mapping[str, Any], places: Iterator[str]) -> Step:
-    """One argument; return "" if the text ended before it did."""
+def _argument(read: Reader, put: Sink, before: str, tool: Mapping[str, Any], places: Iterator[str]) -> Step:
+    """One argument; return what followed it, "" if the text ended first."""
     key = begun = ""
     first = yield from read.peek()
     if first.isalpha() or first == "_":
@@ -94,8 +115,9 @@ def _argument(read: Reader, emit: Emit, before: str, tool: Mapping[str, Any], pl
         if read.ended and read.cut:
             return ""
     key = key or next(places)
-    emit.tool_args(f'{before}"{quoted(key)}": ')
-    wanted = dialect.bare_kinds(tool, key)
-    if begun:
-        return (yield from dialect.bare(read, emit.tool_args, wanted, begun))
-    return (yield from dialect.value(read, emit.tool_args, wanted))
+    put(f'{before}"{quoted(key)}": ')
+    return (yield from literals.value(read, put, kinds(tool, key, ANY), ",)", begun=begun))
+
+
+def _ignore(_: str) -> None:
+    pass

@@ -56,6 +56,10 @@ class Resumed:
         if self._resumed:
             self._emit.dropped(what)
 
+    def unread(self, format: str) -> None:
+        if self._resumed:
+            self._emit.unread(format)
+
     def _new(self, text: str) -> str:
         """What of a text, which ends where the Reader is, the prefill did not have."""
         begin = self._read.offset - len(text)

@@ -94,6 +94,16 @@ def test_reasoning_that_is_too_long_gives_no_tool_call():
         assert written(said(pieces, context=context, limit=100)) == [["reasoning", text.removeprefix("<think>")]]
 
 
+@pytest.mark.parametrize(
+    ("prefill", "text", "warnings"),
+    [("[f(a='x' + y)]", " So.", []), ("[f(a='x'", " + y)]", ["unread:tool_calls=pythonic"])],
+)
+def test_prefill_with_a_call_that_cannot_be_read_is_not_reported(prefill, text, warnings):
+    ledger = Ledger()
+    said([text], "pythonic", Context(TOOLS, prefill=prefill), ledger=ledger)
+    assert ledger.entries() == warnings
+
+
 @pytest.mark.parametrize(("prefill", "text", "events"), rows(PREFILLED))
 def test_prefill_is_not_sent_again(prefill, text, events):
     context = Context(TOOLS, prefill=prefill)

@@ -2,24 +2,27 @@
 
 from collections.abc import Mapping
 
-from gateway.formats import json_call, pythonic
+from gateway.formats import json_call
 from gateway.formats.format import Context, Emit
 from gateway.formats.gemma import Gemma
 from gateway.formats.markup import Markup
+from gateway.formats.pythonic import Pythonic
 from gateway.formats.reader import Reader, Step
 from gateway.formats.row import Row
+
+_LFM2, _LLAMA4 = Pythonic("lfm2_pythonic"), Pythonic("llama4_pythonic")
 
 
 def _json_if_asked(read: Reader, emit: Emit, context: Context) -> Step:
     """LFM2 writes calls as JSON where its system prompt says so."""
     yield from read.peek()
     json = yield from read.ahead("{", "[{", "[ {")
-    return (yield from (json_call.tagged if json else pythonic.tagged)(read, emit, context))
+    return (yield from (json_call.tagged if json else _LFM2.tagged)(read, emit, context))
 
 
 ROWS: Mapping[str, Row] = {
     "pythonic": Row(
-        parse=Markup(calls={"[": pythonic.named}, in_thought="last"),
+        parse=Markup(calls={"[": Pythonic("pythonic").named}, in_thought="last"),
         families="Llama 3.2 with its template for small models, ToolACE",
         first=("[",),
         example='[get_weather(city="Paris", days=3)]',
@@ -30,7 +33,7 @@ ROWS: Mapping[str, Row] = {
     ),
     "llama4_pythonic": Row(
         parse=Markup(
-            calls={"<|python_start|>": pythonic.tagged, "[": pythonic.named},
+            calls={"<|python_start|>": _LLAMA4.tagged, "[": _LLAMA4.named},
             after=("<|python_end|>",),
             in_thought="last",
         ),
@@ -51,7 +54,7 @@ ROWS: Mapping[str, Row] = {
         signs=("<|tool_call_start|>", "<|tool_call_end|>"),
     ),
     "olmo3_pythonic": Row(
-        parse=Markup(calls={"<function_calls>": pythonic.tagged}, after=("</function_calls>",)),
+        parse=Markup(calls={"<function_calls>": Pythonic("olmo3_pythonic").tagged}, after=("</function_calls>",)),
         families="OLMo 3",
         example='<think>I should look.</think><function_calls>\nget_weather(city="Paris", days=3)\n</function_calls>',
         aliases=("olmo3",),

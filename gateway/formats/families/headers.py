@@ -125,7 +125,10 @@ ROWS: Mapping[str, Row] = {
     ),
     "functionary31": Row(
         parse=Markup(
-            calls={"<function=": Headed(separators=(">",), ends=("</function>",)), python_tag.TAG: python_tag.call},
+            calls={
+                "<function=": Headed(separators=(">",), ends=("</function>",)),
+                python_tag.TAG: python_tag.calls("functionary31"),
+            },
             after=("</function>",),
         ),
         families="Functionary 3.1, Llama 3.1 with its tags for custom tools",
