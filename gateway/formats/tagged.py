@@ -44,6 +44,7 @@ class Tagged(Struct, frozen=True, kw_only=True, dict=True):
     value_ends, call_ends: any of these is the end of a value, or of the call.
     unknown: the types of a value of which neither its tag nor the schema tells any.
     trim: a line end on either side of a value is not part of it.
+    framed: the one behind a value is part of it unless there is one before it.
     cdata: a value may stand in <![CDATA[ ]]>.
     escaped: keys have &quot; and &amp; in them.
     """
@@ -59,6 +60,7 @@ class Tagged(Struct, frozen=True, kw_only=True, dict=True):
     call_ends: tuple[str, ...] = ("</function>",)
     unknown: frozenset[str] = STRING
     trim: bool = True
+    framed: bool = False
     cdata: bool = False
     escaped: bool = False
 
@@ -217,7 +219,7 @@ class _Tagged:
         begun = (yield from read.literal("\r\n", "\n")) if tags.trim else ""
         if tags.cdata and (yield from read.literal(_CDATA)):
             return (yield from self._until(_IN_CDATA, put))
-        if not tags.trim:
+        if not tags.trim or (tags.framed and not begun):
             return (yield from self._until(tags.stops, put))
         trimmed = _Trimmed(put, begun)
         tag = yield from self._until(tags.stops, trimmed.put)

@@ -109,7 +109,9 @@ ROWS: Mapping[str, Row] = {
     ),
     "seed_oss_xml": Row(
         parse=_markup(
-            Tagged(next=("<function=", "<seed:tool_call>"), call_ends=("</function>", "</seed:tool_call>")),
+            Tagged(
+                next=("<function=", "<seed:tool_call>"), call_ends=("</function>", "</seed:tool_call>"), framed=True
+            ),
             thoughts=MappingProxyType({"<seed:think>": ("</seed:think>",)}),
             ends=("<seed:eos>",),
         ),
@@ -168,6 +170,7 @@ ROWS: Mapping[str, Row] = {
                 next=("<invoke name=", "<minimax:tool_call>"),
                 key="<parameter name=",
                 call_ends=("</invoke>", "</minimax:tool_call>"),
+                framed=True,
             )
         ),
         families="MiniMax M2",
@@ -186,6 +189,7 @@ ROWS: Mapping[str, Row] = {
                 next=("<invoke name=", "<dots_function_call>"),
                 key="<parameter name=",
                 call_ends=("</invoke>", "</dots_function_call>"),
+                framed=True,
             )
         ),
         families="dots",

@@ -35,6 +35,11 @@ fits_seed = fitting(
 )
 
 
+def unframed(fits):
+    """Strings that lose nothing where line ends on both sides belong to the tags."""
+    return lambda value: fits(value) and not re.match(r"\r?\n", value)
+
+
 def inline(fits):
     """Strings that lose nothing where a line end on either side belongs to the tags."""
     return lambda value: fits(value) and not re.match(r"\r?\n", value) and value[-1:] not in ("\r", "\n")
@@ -56,7 +61,7 @@ def block(tag):
     return Encoder(
         calls=lambda calls: f"<{tag}>\n{invokes(calls, '')}\n</{tag}>",
         typed=True,
-        strings=inline(
+        strings=unframed(
             fitting(("<invoke name=", f"<{tag}>"), ("<parameter name=",), ("</parameter>",), ("</invoke>", f"</{tag}>"))
         ),
     )
@@ -146,7 +151,7 @@ ENCODERS = {
         calls=qwen(line="", outer="seed:tool_call"),
         thought=lambda text: f"<seed:think>{text}</seed:think>\n",
         typed=True,
-        strings=inline(fits_seed),
+        strings=unframed(fits_seed),
         after="<seed:eos>",
     ),
     "step3": Encoder(calls=step3, typed=True, strings=inline(STEP3_STRINGS)),
