@@ -2,7 +2,9 @@
 
     <invoke name="f"> <city>Paris</city> <tags> <item>a</item> <item>b</item> </tags> <at> <x>1</x> </at> </invoke>
 
-The tool's schema tells lists from objects, and the types of all that is inside; where it does not, `item` makes a list.
+The tool's schema tells lists from objects, and the types of all that is inside; where it does not, `item` makes a list,
+and so do children of one name, unless the schema gives them another type.  Text between the children of an object is
+its `$text`, between items it is one.  So an object inside an argument is put when it has ended.
 A value's own closing tag may lack the mark or be missing where another tag follows.
 """
 
@@ -18,7 +20,7 @@ from gateway.formats.reader import Malformed, Reader, Sink, Step
 from gateway.formats.schema import ANY, STRING, inside, kinds, quoted, typed
 
 _SPACE, _INSIDE_TAG = re.compile(r"\s*"), re.compile(r"[^<>\n]*")
-_ITEM = "item"
+_ITEM, _TEXT = "item", "$text"
 _INVOKE = "<invoke name="
 _OUTER = (_INVOKE, "</invoke>", "<tool_call>", "</tool_call>")  # no argument has these
 _EMPTY = {"array": "[]", "object": "{}"}
@@ -57,26 +59,55 @@ class _Nested:
     def run(self, tool: Mapping[str, Any]) -> Step:
         """Read them; return the tag that ended them, "" if the text ended first."""
         tag = yield from self._next()
-        return (yield from self._inside(tool, tag, listed=False, depth=_DEPTH))
-
-    def _inside(self, tool: Mapping[str, Any], tag: str, *, listed: bool, depth: int) -> Step:
-        """All elements of a container from this tag on; return the tag that ended it."""
-        before, close = "[]" if listed else "{}"
+        before = "{"
         while tag and tag not in _OUTER:
-            if not tag.startswith("/"):
-                self._put(before if listed else f'{before}"{quoted(tag)}": ')
-                before = ", "
-                tag = yield from self._value(tool, tag, _ITEM if listed else tag, depth)
-            elif depth == _DEPTH:
+            if tag.startswith("/"):
                 tag = yield from self._next()
-            else:
-                break
+                continue
+            self._put(f'{before}"{quoted(tag)}": ')
+            before = ", "
+            tag = yield from self._value(tool, tag, tag, _DEPTH)
         if tag:
-            self._put(close if before == ", " else before + close)
+            self._put("}" if before == ", " else "{}")
         return tag
 
-    def _value(self, tool: Mapping[str, Any], tag: str, key: str, depth: int) -> Step:
-        """One value, behind its tag; return the tag that follows its closing one, or that stands in place of that."""
+    def _list(self, tool: Mapping[str, Any], tag: str, depth: int) -> Step:
+        """All items of a list from this tag on; return the tag that ended it."""
+        before = "["
+        while tag and tag not in _OUTER and not tag.startswith("/"):
+            self._put(before)
+            before = ", "
+            texts: list[str] = []
+            tag = yield from self._value(tool, tag, _ITEM, depth, texts)
+            for text in texts:
+                self._put(f', "{quoted(text)}"')
+        if tag:
+            self._put("]")
+        return tag
+
+    def _object(self, tool: Mapping[str, Any], tag: str, depth: int) -> Step:
+        """All members of an object from this tag on, held to its end; return the tag that ended it."""
+        put, members, texts = self._put, _Members(), list[str]()
+        try:
+            while tag and tag not in _OUTER and not tag.startswith("/"):
+                self._put = members.put(tag, many="array" in kinds(tool, tag, ANY))
+                tag = yield from self._value(tool, tag, tag, depth, texts)
+        except Malformed:
+            put(members.json())
+            raise
+        finally:
+            self._put = put
+        if texts:
+            members.put(_TEXT, many=False)(f'"{quoted(" ".join(texts))}"')
+        if tag or not self._read.cut:
+            put(members.json() + ("}" if tag else ""))
+        return tag
+
+    def _value(self, tool: Mapping[str, Any], tag: str, key: str, depth: int, texts: list[str] | None = None) -> Step:
+        """One value, behind its tag; return the tag that follows its closing one, or that stands in place of that.
+
+        texts: takes the text before that tag; None: there is to be none.
+        """
         read = self._read
         wanted = kinds(tool, key, STRING if depth == _DEPTH else ANY)
         read.record()
@@ -90,10 +121,10 @@ class _Nested:
                 raise Malformed
             lists, objects = "array" in wanted, "object" in wanted
             listed = following == _ITEM if lists == objects else lists
-            end = yield from self._inside(inside(tool, key), following, listed=listed, depth=depth - 1)
+            end = yield from (self._list if listed else self._object)(inside(tool, key), following, depth - 1)
         else:
             end = yield from self._leaf(tag, begun, following, wanted)
-        return (yield from self._next()) if end == f"/{tag}" else end
+        return (yield from self._next(texts)) if end == f"/{tag}" else end
 
     def _leaf(self, tag: str, begun: str, end: str, wanted: frozenset[str]) -> Step:
         """Text that began so, and perhaps has ended with a tag; return the tag that ended it."""
@@ -130,11 +161,23 @@ class _Nested:
             put(text)
         return ""
 
-    def _next(self) -> Step:
-        """The tag that comes next, "" if the text ended first, else Malformed."""
-        tag = (yield from self._tag()) if (yield from self._read.accept(self._mark)) else ""
-        if not tag and not self._read.ended:
-            raise Malformed
+    def _next(self, texts: list[str] | None = None) -> Step:
+        """The tag that comes next, "" if the text ended first; Malformed if text comes that `texts` cannot take."""
+        read, text = self._read, list[str]()
+        if texts is None:
+            tag = (yield from self._tag()) if (yield from read.accept(self._mark)) else ""
+            if not tag and not read.ended:
+                raise Malformed
+            return tag
+        tag, marks = "", Markers(self._mark)
+        while not tag and (yield from read.until(marks, text.append)):
+            read.record(self._mark)
+            tag = yield from self._tag()
+            taken = read.recorded()
+            text.append("" if tag else taken)
+        if read.ended and read.cut:
+            return ""
+        texts += [kept] if (kept := "".join(text).strip()) else []
         return tag
 
     def _tag(self) -> Step:
@@ -145,3 +188,27 @@ class _Nested:
             return ""
         name = yield from self._read.run(_INSIDE_TAG)
         return name.strip() if (yield from self._read.literal(">")) else ""
+
+
+class _Members:
+    """The members of an object, each with its values as JSON."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, list[list[str]]] = {}
+
+    def put(self, key: str, *, many: bool) -> Sink:
+        """Begin a value, and return what takes it.  `many`: values of one key are a list, else the last one counts."""
+        values = self._values.setdefault(key, [])
+        if not many:
+            values.clear()
+        values.append([])
+        return values[-1].append
+
+    def json(self) -> str:
+        """All so far, without the brace that closes them."""
+        return "{" + ", ".join(f'"{quoted(key)}": {_one(values)}' for key, values in self._values.items())
+
+
+def _one(values: list[list[str]]) -> str:
+    texts = ["".join(value) for value in values]
+    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
