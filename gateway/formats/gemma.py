@@ -1,7 +1,8 @@
 """Calls as Gemma writes them, in a JSON of its own:  call:f{city:<|"|>Paris<|"|>,days:3}<tool_call|>
 
 A string stands between marks and nothing in it is escaped.  Seen and accepted: ordinary quotes, a stray mark behind
-them, text without any where the tool wants a string, a string's second mark or the last brace missing.
+them, text without any where the tool wants a string, a string's second mark or the last brace missing, a
+colon alone before the name.
 """
 
 from collections.abc import Mapping
@@ -28,6 +29,7 @@ class Gemma(Struct, frozen=True, kw_only=True):
 
     def __call__(self, read: Reader, emit: Emit, context: Context) -> Step:
         yield from read.accept("call:")
+        yield from read.accept(":")
         name = yield from read.word()
         more = yield from read.expect("{", self.end)
         start(read, emit, name)

@@ -287,7 +287,8 @@ class Reader:
 
     def _settled(self, found: re.Match[str], markers: Markers) -> bool:
         """False if what was found may yet become a longer marker."""
-        if self._eof or found[0] not in markers.short or len(self._buffer) - found.start() > markers.longest:
+        end = self._eof and not self._cut
+        if end or found[0] not in markers.short or len(self._buffer) - found.start() > markers.longest:
             return True
         return self._buffer[found.start() :] not in markers.prefixes
 

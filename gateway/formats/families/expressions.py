@@ -63,7 +63,7 @@ ROWS: Mapping[str, Row] = {
     ),
     "gemma4": Row(
         parse=Markup(
-            thoughts={"<|channel>thought": ("<channel|>",)},
+            thoughts={"<|channel>thought": ("<channel|>",), "<|channel>": ("<channel|>",)},
             calls={"<|tool_call>": Gemma(mark='<|"|>', end="<tool_call|>")},
             after=("<tool_call|>", "<|tool_response>"),
         ),

@@ -44,8 +44,10 @@ _DEEPSEEK = Markup(
 
 
 def _kimi(header: str) -> tuple[str, str]:
-    """functions.f:0 is the id of a call of f."""
+    """functions.f:0 is the id of a call of f; a number alone names nothing."""
     name, _, index = header.removeprefix("functions.").rpartition(":")
+    if not name and index.isdecimal():
+        return "", ""
     return (name, header) if name and index.isdecimal() else (header.removeprefix("functions."), "")
 
 
