@@ -27,6 +27,7 @@ What holds for all of them:
   own get that of the tool's schema; a parameter that may only be a string is one, whatever it looks like.
 - A call in Python begins when all of it was read.  A call with a value that is no literal is text, and is reported as
   `unread:tool_calls=FORMAT`.
+- Code fences right around calls, and a brace too many behind one, fall away.
 - Tokens like `<|im_end|>` fall away at the end of a turn, and only there.
 """
 _IN_THOUGHT = {

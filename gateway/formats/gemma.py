@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from gateway.formats import dialect
 from gateway.formats.format import Context, Emit, start
+from gateway.formats.json_call import surplus
 from gateway.formats.markers import Markers
 from gateway.formats.reader import Reader, Sink, Step
 from gateway.formats.schema import quoted
@@ -47,6 +48,7 @@ class Gemma(Struct, frozen=True, kw_only=True):
                 return ""
         emit.tool_args("{}" if before == "{" else "}")
         emit.tool_end()
+        yield from surplus(read)
         return "whole"
 
     def _value(self, read: Reader, put: Sink, tool: Mapping[str, Any], key: str) -> Step:

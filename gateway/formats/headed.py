@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator
 from msgspec import Struct
 
 from gateway.formats.format import Context, Emit, start
-from gateway.formats.json_call import arguments
+from gateway.formats.json_call import arguments, surplus
 from gateway.formats.passage import Passage
 from gateway.formats.reader import Malformed, Reader, Sink, Step
 
@@ -66,6 +66,9 @@ class Headed(Struct, frozen=True, kw_only=True):
         if not (yield from (_fenced(read, emit.tool_args) if before == _FENCE else arguments(read, emit.tool_args))):
             return ""
         emit.tool_end()
+        yield from surplus(read)
+        if before == _FENCE:
+            yield from read.accept(_FENCE)
         return "whole"
 
     def _header(self, read: Reader) -> Generator[Passage | None, None, tuple[str, str, str]]:
@@ -89,7 +92,7 @@ class Headed(Struct, frozen=True, kw_only=True):
 
 
 def _fenced(read: Reader, put: Sink) -> Step:
-    """The arguments in a code fence, and the fence that closes it, also where a brace is missing before that."""
+    """The arguments in a code fence; where a brace is missing, without the fence that closes it."""
     unfenced = _Unfenced(put)
     try:
         whole = yield from arguments(read, unfenced.put)
@@ -98,7 +101,6 @@ def _fenced(read: Reader, put: Sink) -> Step:
         raise
     if whole or not read.cut:
         unfenced.close()
-    yield from read.accept(_FENCE)
     return whole
 
 

@@ -83,6 +83,13 @@ def arguments(read: Reader, put: Sink, *, python: bool = False) -> Step:
     return (yield from read.json(put))
 
 
+def surplus(read: Reader) -> Step:
+    """Drop a brace too many behind a call."""
+    found = yield from read.accept("}")
+    read.mended |= bool(found)
+    return found
+
+
 class JsonCall:
     """Reads objects; the Reader is recording from whatever announced the call.
 
@@ -113,6 +120,7 @@ class JsonCall:
             yield from self.read.accept("}")
         if not self._mute:
             self.emit.tool_end()
+        yield from surplus(self.read)
         return "whole"
 
     def _members(self) -> Step:

@@ -8,7 +8,7 @@ holds for every family:
 - A thought that is never closed is a thought to its end.  Its opening tag, repeated inside, is dropped, and so is a
   closing tag right at the beginning of the text, after a thought or after a call; any other is text.
 - Where no tools were offered, the tags of calls are text.  What follows such a tag and is no call is text with it.
-- The closing tags of calls are dropped wherever they come after a call.
+- The closing tags of calls are dropped wherever they come after a call.  So is a code fence around calls.
 """
 
 import re
@@ -24,6 +24,7 @@ from gateway.formats.format import Call, Context, Emit, InThought, recover
 from gateway.formats.markers import ENDS, Ends, Markers
 from gateway.formats.reader import Malformed, Reader, Sink, Step
 
+_FENCE, _INFO = "```", re.compile(r"\w*")
 _SOURCES = re.compile(r"[\d:,\[\] ]*")  # of a citation
 
 THINK: Mapping[str, tuple[str, ...]] = MappingProxyType({"<think>": ("</think>",)})
@@ -58,7 +59,12 @@ class Markup(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def openings(self) -> tuple[str, ...]:
         """What may announce a call."""
-        return (*self.before, *self.calls)
+        return (*self.before, *self.calls, *self.fences)
+
+    @cached_property
+    def fences(self) -> tuple[str, ...]:
+        """Code fences, which may stand around calls."""
+        return (_FENCE,) if self.calls and _FENCE not in self.calls else ()
 
     @cached_property
     def closes(self) -> frozenset[str]:
@@ -104,6 +110,7 @@ class _Answer:
         self._mode = (context.in_thought or markup.in_thought) if context.tools else "text"
         self._begun = 0  # where the text began that is being read
         self._spoken = self._called = False
+        self._fenced = self._block = False  # a fence is open: around a call, or of a block in the text
         self._closing = ""  # the tag that closes the answer; "": none has opened it
         self._kept: list[str] = []  # of the thoughts, from the first tag of a call on
         self._room = read.limit  # for what is kept, in characters; negative: it was too much, and nothing is kept
@@ -147,6 +154,8 @@ class _Answer:
         markup = self._markup
         if mark in markup.thoughts:
             return (yield from self._thought(mark))
+        if mark in markup.fences:
+            return (yield from self._fence(mark, fresh))
         if mark in markup.openings:
             return (yield from self._call(mark, self._emit.text))
         if mark in markup.citations:
@@ -156,6 +165,19 @@ class _Answer:
             return mark
         self._emit.text(self._read.marker)
         return ""
+
+    def _fence(self, mark: str, fresh: bool) -> Step:
+        """A code fence: text, unless it stands around a call."""
+        if self._fenced and fresh:
+            self._fenced = False
+            return mark
+        if self._block:
+            self._emit.text(self._read.marker)
+            self._block = False
+            return ""
+        called = yield from self._call(mark, self._emit.text)
+        self._block = not called
+        return called
 
     def _falls(self, mark: str, fresh: bool) -> bool:
         """True if a tag that opens nothing is no part of the text."""
@@ -203,13 +225,17 @@ class _Answer:
         read, markup = self._read, self._markup
         read.record(read.marker)
         try:
-            while mark in markup.before:
+            fenced = mark in markup.fences
+            if fenced:
+                yield from read.run(_INFO)
+            while mark in (*markup.before, *markup.fences):
                 mark = yield from read.expect(*markup.openings)
             yield from (calls or markup.calls)[mark](read, self._emit, self._context)
         except Malformed:
             if not recover(read, self._emit, put):
                 return ""
         self._called = True
+        self._fenced |= fenced
         return mark
 
     def _keep(self, thought: str) -> None:

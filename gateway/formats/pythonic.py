@@ -18,6 +18,7 @@ from gateway.formats.reader import Malformed, Reader, Sink, Step
 from gateway.formats.schema import ANY, kinds, quoted
 from gateway.formats.tails import Nesting
 
+_FENCE = "```"
 _KEY, _SPACE = re.compile(r"\w*"), re.compile(r"\s*")
 
 
@@ -31,8 +32,12 @@ class Pythonic(Struct, frozen=True):
 
     def tagged(self, read: Reader, emit: Emit, context: Context) -> Step:
         """What stands between tags is calls, whatever their names."""
+        fence = yield from read.accept(_FENCE)
+        if fence:
+            yield from read.run(_KEY)
         listed = yield from read.accept("[")
-        return (yield from self._several(read, emit, context, listed=bool(listed)))
+        yield from self._several(read, emit, context, listed=bool(listed))
+        return (yield from read.accept(fence)) if fence else ""
 
     def named(self, read: Reader, emit: Emit, context: Context) -> Step:
         """A list, whose bracket was taken, is one of calls if the first of them names a tool."""

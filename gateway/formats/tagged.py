@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import Struct
 
 from gateway.formats.format import Context, Emit, start
-from gateway.formats.json_call import arguments
+from gateway.formats.json_call import arguments, surplus
 from gateway.formats.markers import Markers
 from gateway.formats.passage import Passage
 from gateway.formats.reader import Malformed, Reader, Sink, Step
@@ -136,6 +136,7 @@ class _Tagged:
         if not (yield from arguments(self._read, self._emit.tool_args)):
             return ""
         self._emit.tool_end()
+        yield from surplus(self._read)
         return (yield from self._read.accept(self._tags.json[1])) if self._tags.json else "whole"
 
     def _pair(self) -> Step:

@@ -37,10 +37,14 @@ def _markup(
     thoughts: Mapping[str, tuple[str, ...]] = THINK,
     silent: tuple[str, ...] = (),
     ends: tuple[str, ...] = (),
+    also: tuple[str, ...] = (),
 ) -> Markup:
-    """A family with such calls; where a tag stands around them, they may be JSON as well."""
-    opening, *around = tags.next
-    calls: dict[str, Call] = {opening: tags}
+    """A family with such calls; where a tag stands around them, they may be JSON as well.
+
+    also: other spellings of the opening tag.
+    """
+    around = [tag for tag in tags.next[1:] if tag not in also]
+    calls: dict[str, Call] = dict.fromkeys((tags.next[0], *also), tags)
     calls |= dict.fromkeys(around, by_next(calls, json_call.tagged))
     return Markup(
         calls=calls,
@@ -145,12 +149,13 @@ ROWS: Mapping[str, Row] = {
     "minicpm5_xml": Row(
         parse=_markup(
             Tagged(
-                next=("<function name=", "<tool_sep>"),
+                next=("<function name=", "<functionname=", "<tool_sep>"),
                 key="<param name=",
                 value_ends=("</param>",),
                 cdata=True,
             ),
             after=("<tool_sep>",),
+            also=("<functionname=",),
         ),
         families="MiniCPM 5",
         example=(

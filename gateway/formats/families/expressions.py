@@ -3,12 +3,20 @@
 from collections.abc import Mapping
 
 from gateway.formats import json_call
-from gateway.formats.format import Context, Emit
+from gateway.formats.format import Call, Context, Emit, by_next
 from gateway.formats.gemma import Gemma
 from gateway.formats.markup import Markup
 from gateway.formats.pythonic import Pythonic
 from gateway.formats.reader import Reader, Step
 from gateway.formats.row import Row
+
+
+def _twice(tag: str, call: Call) -> Mapping[str, Call]:
+    """A call's opening tag, which models may write twice."""
+    options: dict[str, Call] = {}
+    options[tag] = by_next(options, call)
+    return options
+
 
 _LFM2, _LLAMA4 = Pythonic("lfm2_pythonic"), Pythonic("llama4_pythonic")
 
@@ -33,7 +41,7 @@ ROWS: Mapping[str, Row] = {
     ),
     "llama4_pythonic": Row(
         parse=Markup(
-            calls={"<|python_start|>": _LLAMA4.tagged, "[": _LLAMA4.named},
+            calls={**_twice("<|python_start|>", _LLAMA4.tagged), "[": _LLAMA4.named},
             after=("<|python_end|>",),
             in_thought="last",
         ),
@@ -43,7 +51,9 @@ ROWS: Mapping[str, Row] = {
         signs=("<|python_start|>",),
     ),
     "lfm2_pythonic": Row(
-        parse=Markup(calls={"<|tool_call_start|>": _json_if_asked}, after=("<|tool_call_end|>",), in_thought="text"),
+        parse=Markup(
+            calls=_twice("<|tool_call_start|>", _json_if_asked), after=("<|tool_call_end|>",), in_thought="text"
+        ),
         families="LFM2, LFM2.5",
         example=(
             "<think>\nI should look.\n</think>\n\n"
@@ -54,7 +64,7 @@ ROWS: Mapping[str, Row] = {
         signs=("<|tool_call_start|>", "<|tool_call_end|>"),
     ),
     "olmo3_pythonic": Row(
-        parse=Markup(calls={"<function_calls>": Pythonic("olmo3_pythonic").tagged}, after=("</function_calls>",)),
+        parse=Markup(calls=_twice("<function_calls>", Pythonic("olmo3_pythonic").tagged), after=("</function_calls>",)),
         families="OLMo 3",
         example='<think>I should look.</think><function_calls>\nget_weather(city="Paris", days=3)\n</function_calls>',
         aliases=("olmo3",),
