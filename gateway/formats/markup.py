@@ -40,7 +40,8 @@ class Markup(Struct, frozen=True, kw_only=True, dict=True):
     before: tags that mean something only where a call, or another of them, follows.
     after: closing tags of calls.
     silent: tags around plain text.
-    answer: tags around the answer; they fall away where text begins with the first, and then alone.
+    answer: tags around the answer; they fall away where text begins with the first, and then alone.  The second falls
+        away at the end of the text as well, as servers take the first.
     citations: tags around cited text, or what one begins with whose sources follow up to its ">".
     in_thought: what a call's tag inside a thought is, see Context.
     ends: tokens that fall away at the end of a turn.
@@ -111,6 +112,7 @@ class _Answer:
         self._begun = 0  # where the text began that is being read
         self._spoken = self._called = False
         self._fenced = self._block = False  # a fence is open: around a call, or of a block in the text
+        self._answer = False  # an opening tag of an answer was text
         self._closing = ""  # the tag that closes the answer; "": none has opened it
         self._kept: list[str] = []  # of the thoughts, from the first tag of a call on
         self._room = read.limit  # for what is kept, in characters; negative: it was too much, and nothing is kept
@@ -160,10 +162,29 @@ class _Answer:
             return (yield from self._call(mark, self._emit.text))
         if mark in markup.citations:
             return (yield from self._citation(mark, self._emit.text))
+        return (yield from self._around(mark, fresh))
+
+    def _around(self, mark: str, fresh: bool) -> Step:
+        """Act on a tag that opens no thought and no call."""
+        answer = self._markup.answer
+        self._answer |= mark in answer and not fresh
+        if mark in answer.values() and mark != self._closing and not self._answer:
+            return (yield from self._last(mark))
         if mark == self._closing or self._falls(mark, fresh):
-            self._closing = markup.answer.get(mark, self._closing)
+            self._closing = answer.get(mark, self._closing)
             return mark
         self._emit.text(self._read.marker)
+        return ""
+
+    def _last(self, mark: str) -> Step:
+        """The closing tag of an answer that the server has opened: it falls away at the end of the text."""
+        read = self._read
+        read.record(read.marker)
+        yield from read.peek()
+        text = read.recorded()
+        if read.ended:
+            return mark
+        self._emit.text(text)
         return ""
 
     def _fence(self, mark: str, fresh: bool) -> Step:

@@ -8,7 +8,6 @@ from gateway.backends.dialects import DIALECTS
 from gateway.backends.openai import text
 from gateway.backends.openai.body import Target
 from gateway.backends.openai.messages import Policy
-from gateway.backends.services import Completions
 from gateway.calls import Setting
 from gateway.endpoints import texts
 from gateway.endpoints.completions.fields import KNOWN
@@ -16,12 +15,14 @@ from gateway.formats.chosen import Chosen
 from gateway.formats.format import Context
 from gateway.ledger import Ledger
 from gateway.request import Request
+from gateway.server.choosing import by_names
 from gateway.server.directory import Route
 from gateway.server.ids import new_id
 from gateway.server.rounds import Round
 from gateway.translate import Filter
-from gateway.translate.texts import MIDDLE_ENDS, Echo, Until, stops
+from gateway.translate.texts import LLAMA_ENDS, MIDDLE_ENDS, Echo, Ending, Until, stops
 
+_LLAMA = {"llama3_json", "llama4_pythonic", "pythonic", "functionary31"}  # formats of models that write its end tokens
 _CHOSEN = Chosen("native", "a completed text is not parsed")
 
 
@@ -43,11 +44,14 @@ def _round(request: Request, route: Route, ledger: Ledger, frame_bytes: int) -> 
     body = dialect.body(request, Target(route.upstream_model, route.backend.kind, Policy()), KNOWN, ledger)
     new, discreet = partial(new_id, "call_"), route.backend.discreet
     setting = Setting(None, Context({}), new, ledger, limit=frame_bytes, discreet=discreet)
-    return TextRound(route, request, [body], _CHOSEN, dialect, setting, _filters(request, does, ledger))
+    return TextRound(route, request, [body], _CHOSEN, dialect, setting, _filters(request, route, ledger))
 
 
-def _filters(request: Request, does: Completions, ledger: Ledger) -> list[Filter]:
+def _filters(request: Request, route: Route, ledger: Ledger) -> list[Filter]:
+    does = route.backend.services.completions
     filters: list[Filter] = [*stops(request)] if does.kind.keeps_stops else []
+    if _LLAMA & {route.format, by_names(route, "auto").format}:
+        filters.append(Ending(LLAMA_ENDS))
     if text.fills(request, does):
         filters.append(Until(MIDDLE_ENDS))
     if prompts := text.unsaid(request, does, ledger):

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from gateway.events import Event, Extra, Failure, Finish, Text, Usage
-from gateway.formats.markers import Markers
+from gateway.formats.markers import Ends, Markers
 from gateway.request import Request
 
 # What models of code write where the middle ends (Qwen, StarCoder, Granite, CodeGemma, DeepSeek, CodeLlama).
@@ -14,6 +14,7 @@ MIDDLE_ENDS = (
     "<|file_sep|>", "<fim_prefix>", "<fim_middle>", "<fim_suffix>", "<fim_pad>", "<file_sep>", "<|file_separator|>",
     "<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>", "<｜end▁of▁sentence｜>", "<EOT>",
 )  # fmt: skip
+LLAMA_ENDS = Ends("<|eot_id|>", "<|eom_id|>")
 
 
 class Echo:
@@ -66,6 +67,33 @@ class Until:
     def _rest(self, choice: int) -> Iterable[Event]:
         held = self._held.pop(choice, "")
         return (Text(choice, held),) if held else ()
+
+
+class Ending:
+    """The answer ends before tokens that stand at its end."""
+
+    def __init__(self, ends: Ends) -> None:
+        self._ends = ends
+        self._held: dict[int, str] = {}  # by choice: what may be the end
+
+    def feed(self, event: Event) -> Iterable[Event]:
+        if isinstance(event, Usage | Extra):
+            return (event,)
+        if isinstance(event, Failure):
+            held_back, self._held = self._held, {}
+            return (*(Text(choice, held) for choice, held in held_back.items() if held), event)
+        held = self._held.pop(event.choice, "")
+        if isinstance(event, Text):
+            text = held + event.text
+            begin = self._ends.begin(text)
+            self._held[event.choice] = text[begin:]
+            return _said(event, text[:begin])
+        if isinstance(event, Finish) and held and self._ends.all_of(held):
+            return (Finish(event.choice, "stop"),)
+        return (*((Text(event.choice, held),) if held else ()), event)
+
+    def close(self) -> Iterable[Event]:
+        return ()
 
 
 def stops(request: Request) -> list[Until]:

@@ -12,7 +12,7 @@ from gateway import events as ev
 from gateway.backends.services import SERVICES
 from gateway.endpoints import completions
 from gateway.ledger import Ledger
-from gateway.translate.texts import Echo, Until
+from gateway.translate.texts import LLAMA_ENDS, Echo, Ending, Until
 from support.app import bearer, gateway, listening, problem
 from support.sse import comments, payloads, text_of_stream
 from support.upstream import COUNTS, DONE, END, HANG, KEY, RESET, head, stream, whole
@@ -337,6 +337,43 @@ def test_echo_comes_once_for_each_choice():
     said = [echo.feed(event) for event in (ev.Text(3, "x"), usage, ev.Text(3, "y"), ev.Finish(3, "stop"))]
     assert said == [(ev.Text(3, "B"), ev.Text(3, "x")), (usage,), (ev.Text(3, "y"),), (ev.Finish(3, "stop"),)]
     assert echo.feed(ev.Finish(0, "stop")) == (ev.Text(0, "A"), ev.Finish(0, "stop")) and echo.close() == ()
+
+
+ENDINGS = [
+    ("Oslo.<|eot_id|>", "length", "Oslo.", "stop"),
+    ("Oslo.\n<|eom_id|><|eot_id|>", "stop", "Oslo.\n", "stop"),
+    ("The token <|eot_id|> ends", "length", "The token <|eot_id|> ends", "length"),
+    ("Oslo.<|eot", "length", "Oslo.<|eot", "length"),
+]
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 100])
+@pytest.mark.parametrize(("said", "reason", "text", "end"), ENDINGS)
+async def test_end_tokens_of_llama_are_cut_at_the_end_of_a_completion(said, reason, text, end, size):
+    pieces = [piece(said[i : i + size]) for i in range(0, len(said), size)]
+    answer = stream(*pieces, piece(finish=reason), frame(choices=[], usage=COUNTS))
+    async with gateway(answer, body(said, finish=reason), model={"upstream_model": "Llama-3.1-8B"}) as site:
+        streamed = (await complete(site, stream=True)).text
+        assert texts_of(streamed) == {0: text}
+        assert [c["choices"][0]["finish_reason"] for c in payloads(streamed) if c != "[DONE]" and c["choices"]][
+            -1
+        ] == end
+        [choice] = (await complete(site)).json()["choices"]
+        assert (choice["text"], choice["finish_reason"]) == (text, end)
+
+
+async def test_end_tokens_of_llama_are_text_of_other_models():
+    async with gateway(body("Oslo.<|eot_id|>")) as site:
+        assert (await complete(site)).json()["choices"][0]["text"] == "Oslo.<|eot_id|>"
+
+
+def test_end_token_that_is_incomplete_precedes_a_failure():
+    ending, failure = Ending(LLAMA_ENDS), ev.Failure(None)
+    assert [*ending.feed(ev.Text(0, "a<|eot")), *ending.feed(failure), *ending.close()] == [
+        ev.Text(0, "a"),
+        ev.Text(0, "<|eot"),
+        failure,
+    ]
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 100])

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from gateway.formats import json_call
+from gateway.formats.families.elements import QWEN
 from gateway.formats.format import Call, Context, Emit, by_next
 from gateway.formats.gemma import Gemma
 from gateway.formats.markup import Markup
@@ -30,7 +31,9 @@ def _json_if_asked(read: Reader, emit: Emit, context: Context) -> Step:
 
 ROWS: Mapping[str, Row] = {
     "pythonic": Row(
-        parse=Markup(calls={"[": Pythonic("pythonic").named}, in_thought="last"),
+        parse=Markup(
+            calls={"[": Pythonic("pythonic").named, "<function=": QWEN}, after=("</function>",), in_thought="last"
+        ),
         families="Llama 3.2 with its template for small models, ToolACE",
         first=("[",),
         example='[get_weather(city="Paris", days=3)]',
@@ -41,8 +44,8 @@ ROWS: Mapping[str, Row] = {
     ),
     "llama4_pythonic": Row(
         parse=Markup(
-            calls={**_twice("<|python_start|>", _LLAMA4.tagged), "[": _LLAMA4.named},
-            after=("<|python_end|>",),
+            calls={**_twice("<|python_start|>", _LLAMA4.tagged), "[": _LLAMA4.named, "<function=": QWEN},
+            after=("<|python_end|>", "</function>"),
             in_thought="last",
         ),
         families="Llama 4",

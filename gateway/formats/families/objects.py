@@ -70,7 +70,9 @@ ROWS: Mapping[str, Row] = {
     ),
     "llama3_json": Row(
         parse=Markup(
-            calls={python_tag.TAG: python_tag.calls("llama3_json"), "{": json_call.named("{")}, in_thought="last"
+            calls={python_tag.TAG: python_tag.calls("llama3_json"), "{": json_call.named("{"), "<function=": QWEN},
+            after=("</function>",),
+            in_thought="last",
         ),
         families="Llama 3.1, 3.2, 3.3, Llama 4 with the JSON template",
         example='{"name": "get_weather", "parameters": {"city": "Paris", "days": 3}}',
