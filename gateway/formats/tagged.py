@@ -4,7 +4,8 @@
     <invoke name="f"> <parameter name="city" string="true">Paris</parameter> </invoke>
     f <arg_key>city</arg_key> <arg_value>Paris</arg_value> </tool_call>
 
-A value's type is in its tag, else in the tool's schema.  A string goes out as it comes, the rest when it is complete.
+A value's type is in its tag, else in the tool's schema; the schema wins where it rules the tag's type out.  A string
+goes out as it comes, the rest when it is complete.
 A value may be markup itself: a closing tag counts only where another tag of the call, or the end of the text, follows,
 and the tag of a key inside a value only with a key that the tool has.
 """
@@ -21,13 +22,14 @@ from gateway.formats.json_call import arguments, surplus
 from gateway.formats.markers import Markers
 from gateway.formats.passage import Passage
 from gateway.formats.reader import Malformed, Reader, Sink, Step
-from gateway.formats.schema import JSON, STRING, has, kinds, named, quoted, typed
+from gateway.formats.schema import ANY, JSON, STRING, has, kinds, named, quoted, typed
 
 _KEYS = {"": re.compile(r"""[^<>"'\n]*"""), '"': re.compile(r'[^"<>\n]*'), "'": re.compile(r"[^'<>\n]*")}
 _ATTRIBUTES = re.compile(r"[^<>{\n]*")
 _ATTRIBUTE = re.compile(r"""(?:string|type)=["']?(\w*)""")
 _TYPE = re.compile(r"\s*([^\s]*)")
 _WRAPPERS = ("arguments", "input", "properties")  # a key that some models put around all of the arguments
+_NO_STRING = frozenset({"string", "quoted", "null"})  # of a string whose tag says that it is none
 _OBJECT = frozenset({"object"})
 _CDATA, _CDATA_END = "<![CDATA[", "]]>"
 _IN_CDATA = Markers(_CDATA_END)
@@ -170,7 +172,9 @@ class _Tagged:
         if tags.type and (yield from read.accept(tags.type[0])):
             stated = _TYPE.search((yield from read.run(_ATTRIBUTES)))
             yield from read.accept(tags.type[1])
-        return _meant(stated[1]) if stated else kinds(self._tool, key, tags.unknown)
+        if stated:
+            return _meant(stated[1], kinds(self._tool, key, ANY))
+        return kinds(self._tool, key, tags.unknown)
 
     def _begin(self, key: str) -> None:
         self._emit.tool_args(f'{self._before}"{quoted(key)}": ')
@@ -283,6 +287,9 @@ class _Trimmed:
             self._put("\r")
 
 
-def _meant(word: str) -> frozenset[str]:
-    """What a value's tag says of its type: string="true", or type="number"."""
-    return {"true": STRING, "false": JSON}.get(word) or named(word)
+def _meant(word: str, schema: frozenset[str]) -> frozenset[str]:
+    """What a value's tag says of its type, string="true" or type="number", unless it cannot be of the schema's."""
+    stated = {"true": STRING, "false": JSON}.get(word) or named(word)
+    if schema == STRING:
+        return stated if stated == STRING else _NO_STRING
+    return schema if stated == STRING and "string" not in schema and schema != ANY else stated
