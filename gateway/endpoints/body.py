@@ -1,5 +1,6 @@
 """A request's body, decoded once from its bytes, and what both APIs say alike of its parameters."""
 
+import re
 from typing import Any
 
 from msgspec import DecodeError, json
@@ -9,6 +10,9 @@ from gateway.errors import BadRequest
 
 _DEEPEST = 600  # lists and objects in each other: what else is done with a body goes a little deeper than reading it
 _decode = json.Decoder().decode
+_ESCAPES = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.", re.DOTALL
+)
 
 
 def decoded(raw: bytes) -> dict[str, Any]:
@@ -16,13 +20,21 @@ def decoded(raw: bytes) -> dict[str, Any]:
     try:
         body = _decode(raw)
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
-        message = f"We could not parse the JSON body of your request. (The parser said: {error}.)"
-        raise BadRequest(message) from None
+        raise BadRequest(f"We could not parse the JSON body of your request. ({fault(raw, error)})") from None
     if _opened(raw) > _DEEPEST and _is_deep([body]):
         raise BadRequest(f"The JSON body of your request is nested more than {_DEEPEST} levels deep.")
     if not isinstance(body, dict):
         raise wrong_type(body, "body", "an object")
     return {name: value for name, value in body.items() if value is not None} if None in body.values() else body
+
+
+def fault(raw: bytes, error: Exception) -> str:
+    """Return why JSON could not be parsed; the parser calls half a surrogate pair truncated data."""
+    found = next((escape for escape in _ESCAPES.finditer(raw) if escape[1]), None)
+    if not found:
+        return f"The parser said: {error}."
+    place = f"{found[1].decode()} at byte {found.start()}"
+    return f"A string has the lone surrogate {place}. Half of a surrogate pair is no text."
 
 
 def _opened(raw: bytes) -> int:

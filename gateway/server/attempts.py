@@ -45,6 +45,7 @@ class Attempts:
         self.seen = observed(http.scope)
         self._ledger, self._rounds = question.ledger, Rounds(question.memory.listening)
         self._summing = False  # what was said is to be summed up first
+        self._judged = False  # the request has passed strict mode once
         self._toolbox: Toolbox
 
     async def begin(self, way: Way) -> None:
@@ -143,9 +144,11 @@ class Attempts:
 
     async def _prepared(self, route: Route, ledger: Ledger) -> Round:
         route, settings = heads.strictly(self._http, route), self._settings
+        before = ledger.mark() if self._judged else 0  # what came since then is of responses
         request = await images.read(self._versions[0], route.backend.kind, settings.images, ledger)
         round = await self._question.prepare(request, route, ledger, settings.limits.frame_bytes)
-        heads.check(route, ledger)
+        heads.check(route, ledger.entries()[before:])
+        self._judged = ledger is self._ledger or self._judged
         return round
 
     def _note_model(self) -> None:

@@ -28,7 +28,7 @@ class Count(Struct, frozen=True):
         request = await documents.read(self.question.request, self.settings.files, ledger)
         request = await images.read(request, route.backend.kind, self.settings.images, ledger)
         round = await prepare(request, route, ledger, self.settings.limits.frame_bytes)
-        heads.check(heads.strictly(http, route), ledger)
+        heads.check(heads.strictly(http, route), ledger.entries())
         said = {"object": "response.input_tokens", "input_tokens": await input_tokens(round, ledger)}
         response = JSONResponse(said, headers=heads.told(http, route, round.chosen, ledger))
         await response(http.scope, http.receive, send)

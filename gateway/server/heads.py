@@ -1,6 +1,7 @@
 """What the head of an answer tells of its way, besides the status; and what strict mode does not let through."""
 
 import re
+from collections.abc import Sequence
 from urllib.parse import quote
 
 from starlette.requests import Request as HttpRequest
@@ -29,11 +30,11 @@ def strictly(http: HttpRequest, route: Route) -> Route:
     return route.strict
 
 
-def check(route: Route, ledger: Ledger) -> None:
-    """In strict mode nothing is dropped, left unenforced or passed on in the hope that somebody knows it."""
+def check(route: Route, entries: Sequence[str]) -> None:
+    """Raise BadRequest in strict mode for a part of the request that is dropped, not enforced or unknown."""
     if not route.settings.strict:
         return
-    for entry in ledger.entries():
+    for entry in entries:
         code, _, subject = entry.partition(":")
         if code == "forwarded":
             raise BadRequest(f"Unknown parameter: '{subject}'.", code="unknown_parameter", param=subject)

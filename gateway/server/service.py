@@ -97,7 +97,7 @@ async def _answered(http: Request, put: Put, route: Route, asker: Asker, grant: 
     ask = put.ask(route.backend.services, route.upstream_model, ledger)
     if not ask:
         raise _unsupported(route, put.does)
-    heads.check(heads.strictly(http, route), ledger)
+    heads.check(heads.strictly(http, route), ledger.entries())
     seen.ledger = ledger
     seen.put(route.model, route.backend.name, "")
     if seen.trace:

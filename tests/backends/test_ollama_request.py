@@ -60,7 +60,7 @@ FIELDS = [
     ({"response_format": {"type": "json_object"}}, {"format": "json"}, None),
     ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA, "strict": True}}}, {"format": SCHEMA}, None),
     ({"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}, {"format": "json"}, None),
-    ({"response_format": {"type": "grammar"}}, {}, "dropped:response_format"),
+    ({"response_format": {"type": "structural_tag"}}, {}, "dropped:response_format"),
     ({"format": "json"}, {"format": "json"}, "forwarded:format"),
     ({"stream_options": {"include_usage": True}}, {}, None),
     ({"user": "u", "metadata": {"a": "b"}, "service_tier": "auto"}, {}, None),

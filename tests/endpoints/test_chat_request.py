@@ -1026,3 +1026,56 @@ async def test_text_is_sent_and_returned_unchanged(text):
         answer = await site.chat(messages=[{"role": "user", "content": text}])
         assert site.asked["messages"][0]["content"] == text
         assert answer.json()["choices"][0]["message"]["content"] == (text or "-")
+
+
+def _tools(*named):
+    return [{"type": kind, kind: {"name": name}} for kind, name in named]
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "param"),
+    [
+        ({"tools": _tools(("function", "f"), ("function", "f"))}, "invalid_value", "tools[1].function.name"),
+        (
+            {"tools": _tools(("function", "g"), ("function", "f"), ("custom", "f"))},
+            "invalid_value",
+            "tools[2].custom.name",
+        ),
+        ({"functions": [{"name": "f"}, {"name": "f"}]}, "invalid_value", "tools[1].function.name"),
+        ({"response_format": {"type": "yaml"}}, "invalid_value", "response_format.type"),
+        ({"response_format": {"type": ""}}, "invalid_value", "response_format.type"),
+        ({"response_format": {"type": "json"}}, "invalid_value", "response_format.type"),
+    ],
+)
+async def test_request_whose_meaning_is_uncertain_is_refused(fields, code, param):
+    async with gateway(HELLO) as site:
+        assert problem(await site.chat(**fields)) == (400, BAD, code, param)
+        assert not site.upstream.posts
+
+
+@pytest.mark.parametrize(
+    ("body", "escape", "place"),
+    [
+        (b'{"user": "\\ud800"}', "\\ud800", 10),
+        (b'{"a": "\\ud83d\\ude00 \\udE00"}', "\\udE00", 20),
+        (b'{"a": "\\\\ud83d \\uD83Dx"}', "\\uD83D", 15),
+    ],
+)
+async def test_lone_surrogate_is_named(body, escape, place):
+    async with gateway(HELLO) as site:
+        for ask in (site.chat, site.respond):
+            answer = await ask(body)
+            assert problem(answer)[:2] == (400, BAD)
+            assert f"the lone surrogate {escape} at byte {place}." in answer.json()["error"]["message"]
+
+
+async def test_strict_mode_judges_no_response():
+    search = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    odd = said(never_seen=1)
+    async with gateway(
+        whole({**odd, "never_seen": 1}), model={"strict": True, "enforce": {"tool_choice": "retry"}}
+    ) as site:
+        for ask, tools in ((site.chat, [search]), (site.respond, [{"type": "function", "name": "f"}])):
+            answer = await ask(tools=tools, tool_choice="required")
+            assert "Unknown parameter" not in answer.text and "Unsupported parameter" not in answer.text
+        assert len(site.upstream.posts) > 2

@@ -253,6 +253,10 @@ def test_encoder_options_come_from_the_request(body, carrier, sealed, logprobs, 
         ),
         ({"image": {"context_compression": "enabled"}}, ["dropped:image.context_compression"]),
         ({"image": {"context_compression": "auto"}, "reasoning": {"mode": "standard"}}, []),
+        ({"image": {"context_compression": "disabled", "detail": 5}}, ["dropped:image.detail"]),
+        ({"background_options": {"completion_window": "soonest"}}, []),
+        ({"background": True, "background_options": {"completion_window": "8h"}}, []),
+        ({"background_options": {"continuation_id": "c"}}, ["dropped:background_options.continuation_id"]),
         ({"reasoning": {"mode": "pro"}}, ["dropped:reasoning.mode"]),
         ({"max_tokens": 5, "n": 2, "messages": []}, ["dropped:max_tokens", "dropped:n", "dropped:messages"]),
         ({"stream_id": "s"}, ["dropped:stream_id"]),
@@ -363,3 +367,27 @@ def test_request_body_that_is_not_an_object_is_refused():
         with pytest.raises(BadRequest) as error:
             decoded(raw)
         assert error.value.problem.param == param
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "param"),
+    [
+        ({"background_options": "soonest"}, "invalid_type", "background_options"),
+        ({"background_options": {"completion_window": "5m"}}, "invalid_value", "background_options.completion_window"),
+        ({"background_options": {"completion_window": "2h"}}, "invalid_value", "background_options.completion_window"),
+        (
+            {"background": True, "stream": True, "background_options": {"completion_window": "8h"}},
+            "invalid_value",
+            "background_options.completion_window",
+        ),
+        (
+            {"background": True, "background_options": {"until": "noon"}},
+            "unknown_parameter",
+            "background_options.until",
+        ),
+    ],
+)
+def test_background_options_that_cannot_be_kept_are_refused(body, code, param):
+    with pytest.raises(BadRequest) as refused:
+        parsed(**body)
+    assert (refused.value.problem.code, refused.value.problem.param) == (code, param)

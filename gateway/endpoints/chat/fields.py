@@ -121,8 +121,11 @@ def _function_call(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JS
         fields({"name": string})(value, param)
 
 
+_FORMATS = one_of("text", "json_object", "json_schema", "structural_tag")  # the last one is of vLLM and SGLang
+
+
 def _response_format(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
-    fields({"type": string})(value, param)
+    fields({"type": _FORMATS})(value, param)
     if value["type"] == "json_schema":
         fields({"json_schema": fields({"name": short(64)}, {"schema": object_})})(value, param)
 

@@ -1,5 +1,6 @@
 """The body of a chat completion, decoded once from its bytes, as a neutral Request and what its encoder has to know."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -108,12 +109,24 @@ def _check_results(messages: list[Message]) -> None:
             raise BadRequest(f"Invalid parameter: {text}", param=f"messages[{i}].role")
 
 
+def _check_names(tools: Sequence[Tool]) -> None:
+    """Raise BadRequest for a second tool of a name: a call could mean either."""
+    names: set[str] = set()
+    for i, tool in enumerate(tools):
+        if tool.name in names:
+            param = f"tools[{i}].{tool.kind}.name"
+            message = f"Invalid '{param}': there are two tools of the name '{tool.name}'."
+            raise BadRequest(message, code="invalid_value", param=param)
+        names.add(tool.name)
+
+
 def _tools(body: dict[str, Any]) -> tuple[tuple[Tool, ...], Chosen]:
     """What is offered, what has to be called and what may be: taken out of the body."""
     if "tools" not in body and "tool_choice" not in body:
         return (), (None, None)
     given, chosen = body.pop("tools", None), body.pop("tool_choice", None)
     tools = tuple(Tool(tool[tool["type"]]["name"], tool[tool["type"]], tool["type"]) for tool in given or ())
+    _check_names(tools)
     offered = {tool.name for tool in tools}
 
     def find(chosen: dict[str, Any]) -> Named:

@@ -42,6 +42,11 @@ _EXCLUSIVE = (
 )
 
 
+# Times that an answer may take; all are answered at once.
+_WINDOWS = ("2h", "8h")
+_WINDOW = "background_options.completion_window"
+
+
 def _text_or_items(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
     if not isinstance(value, str | list):
         raise wrong_type(value, param, "one of a string or array of objects")
@@ -79,6 +84,7 @@ REQUIRED: dict[str, Check] = {"model": string}
 OPTIONAL: dict[str, Check] = {
     "access_programs": object_,
     "background": boolean,
+    "background_options": fields({}, {"completion_window": one_of("soonest", *_WINDOWS), "continuation_id": string}),
     "client_metadata": object_,
     "context_management": list_of(_MANAGED),
     "conversation": _conversation,
@@ -131,7 +137,20 @@ def check(body: dict[str, Any], min_output_tokens: int) -> None:
             raise BadRequest(message, code="unsupported_parameter", param=name)
     if body.get("background") and body.get("store") is False:
         raise BadRequest(_NOT_STORED, param="background")
+    _check_background(body)
     if "previous_response_id" in body and "conversation" in body:
         raise BadRequest(_EXCLUSIVE, code="mutually_exclusive_parameters")
     if "max_output_tokens" in body:
         integer(min_output_tokens)(body["max_output_tokens"], "max_output_tokens")
+
+
+def _check_background(body: dict[str, Any]) -> None:
+    """Raise BadRequest for options of a background response that this request cannot have."""
+    options = body.get("background_options") or {}
+    if unknown := options.keys() - {"completion_window", "continuation_id"}:
+        param = f"background_options.{min(unknown)}"
+        raise BadRequest(f"Unknown parameter: '{param}'.", code="unknown_parameter", param=param)
+    window = options.get("completion_window")
+    if window in _WINDOWS and (not body.get("background") or body.get("stream")):
+        message = f"'{_WINDOW}' of '{window}' needs 'background' to be true and 'stream' to be false."
+        raise BadRequest(message, code="invalid_value", param=_WINDOW)

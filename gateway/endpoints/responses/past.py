@@ -183,6 +183,8 @@ class Past:
         message: Message = {"role": "assistant", "content": text}
         if thoughts:
             message |= self._thought(group.thoughts)
+        elif group.thoughts:
+            self.rules.ledger.note("dropped", "input.reasoning")
         if calls:
             message["tool_calls"] = [call.said for call in calls]
         yield message

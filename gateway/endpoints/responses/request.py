@@ -32,6 +32,7 @@ _SAME = frozenset(
     )
 )  # fmt: skip
 _UNDONE = ("access_programs", "stream_id", "moderation")
+_KEPT_IMAGE = (("context_compression", "auto"), ("context_compression", "disabled"))
 # Fields of a chat completion that say in their own way what a response says in another.
 _OF_CHAT = frozenset(
     ("messages", "n", "functions", "function_call", "max_tokens", "max_completion_tokens", "modalities", "audio")
@@ -236,7 +237,10 @@ def _note_undone(body: dict[str, Any], ledger: Ledger) -> None:
     for name in _UNDONE:
         if name in body:
             ledger.note("dropped", name)
-    if (body.get("image") or {}).get("context_compression") == "enabled":
-        ledger.note("dropped", "image.context_compression")
+    for name, value in (body.get("image") or {}).items():
+        if (name, value) not in _KEPT_IMAGE:
+            ledger.note("dropped", f"image.{name}")
+    if (body.get("background_options") or {}).get("continuation_id"):
+        ledger.note("dropped", "background_options.continuation_id")
     if (body.get("reasoning") or {}).get("mode") == "pro":
         ledger.note("dropped", "reasoning.mode")

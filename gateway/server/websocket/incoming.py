@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import DecodeError, Raw, Struct, json
 
-from gateway.endpoints.body import decoded
+from gateway.endpoints.body import decoded, fault
 from gateway.endpoints.checks import fields, one_of
 from gateway.errors import BadRequest, Problem
 
@@ -59,7 +59,8 @@ def read(data: str | bytes) -> Create | Refused | Steer | None:
             return _create(members, lane)
         return Steer(lane, decoded(data if isinstance(data, bytes) else data.encode())) if kind == _STEER else None
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
-        message = f"We could not parse the JSON object of your message. (The parser said: {error}.)"
+        raw = data if isinstance(data, bytes) else data.encode()
+        message = f"We could not parse the JSON object of your message. ({fault(raw, error)})"
         return Refused(lane, BadRequest(message).problem)
     except BadRequest as error:
         return Refused(lane, error.problem)
