@@ -63,6 +63,7 @@ def create_app(
     _add_questions(app)
     entrance.add(app, _RESPONSES_PATH, config, door)
     routes.add(app, config, door)
+    app.answer_head()
     failures.add_handlers(app)
     _add_layers(app, config, door, crowd)
     return app

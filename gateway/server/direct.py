@@ -109,7 +109,7 @@ class Cycle(RequestResponseCycle, Direct):
 
     def _begins(self, fields: Fields) -> bool:
         """Whether an answer does now."""
-        if self.flow.write_paused or self.disconnected or self.response_started:
+        if self.flow.write_paused or self.disconnected or self.response_started or self.scope["method"] == "HEAD":
             return False
         if HEADER_VALUE_RE.search(b"".join(map(_value, fields))):
             return False

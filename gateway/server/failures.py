@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 
 from gateway.errors import GatewayError, MethodNotAllowed, NotFound, Problem
+from gateway.server.paths import nearest
 from gateway.server.telemetry.observation import observed
 
 _log = logging.getLogger("gateway")
@@ -44,7 +45,8 @@ async def _routing(request: Request, error: Exception) -> Response:
         allow = {"Allow": ", ".join(_methods(request))}
         return response(MethodNotAllowed(f"Not allowed to {request.method} on {path}.").problem, allow)
     if error.status_code == 404:
-        return response(NotFound(f"Invalid URL ({request.method} {path}).").problem)
+        near = nearest(path, request.app.paths)
+        return response(NotFound(f"Invalid URL ({request.method} {path}). The nearest path is {near}.").problem)
     return response(Problem(error.status_code, HTTPStatus(error.status_code).phrase), headers)
 
 

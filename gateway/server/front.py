@@ -5,7 +5,9 @@ from math import inf
 from typing import Any
 
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect, Request
+from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.config import Config
@@ -17,6 +19,7 @@ from gateway.server.auth import Doorkeeper
 from gateway.server.body import read_body
 from gateway.server.counting import Count
 from gateway.server.crowd import Crowd, full
+from gateway.server.paths import corrected, roots
 from gateway.server.telemetry.observation import observed
 
 _FULL = failures.told(full())
@@ -30,9 +33,30 @@ class App(FastAPI):
         self.asking: dict[str, ASGIApp] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await super().__call__(scope, receive, send)
+            return
         asks = scope["type"] == "http" and scope["method"] == "POST"
         endpoint = self.asking.get(scope["path"]) if asks else None
+        if not endpoint:
+            scope = corrected(scope, self._roots)
+            endpoint = self.asking.get(scope["path"]) if asks else None
         await (endpoint or super().__call__)(scope, receive, send)
+
+    @cached_property
+    def paths(self) -> list[str]:
+        """Return the paths that are documented; there are no further ones once the application is made."""
+        return [route.path_format for route in self.routes if isinstance(route, Route) and route.include_in_schema]
+
+    @cached_property
+    def _roots(self) -> frozenset[str]:
+        return roots(self.paths)
+
+    def answer_head(self) -> None:
+        """Answer HEAD wherever there is an answer to GET; the server leaves out the body."""
+        for route in [*self.routes]:
+            if isinstance(route, APIRoute) and "GET" in (route.methods or ()):
+                self.add_api_route(route.path, route.endpoint, methods=["HEAD"], include_in_schema=False)
 
 
 class Post:

@@ -39,12 +39,12 @@ KEYS = {
 @pytest.mark.parametrize(
     ("method", "path", "status", "code", "message", "allow"),
     [
-        ("GET", "/v1/nothing", 404, None, "Invalid URL (GET /v1/nothing).", None),
-        ("POST", "/", 404, None, "Invalid URL (POST /).", None),
+        ("GET", "/v1/nothing", 404, None, "Invalid URL (GET /v1/nothing). The nearest path is /v1/completions.", None),
+        ("POST", "/", 404, None, "Invalid URL (POST /). The nearest path is /ready.", None),
         ("GET", "/v1/conversations", 405, "method_not_supported", "Not allowed to GET on /v1/conversations.", "POST"),
-        ("PUT", "/v1/conversations/a", 405, "method_not_supported", "Not allowed to PUT on /v1/conversations/a.", "DELETE, GET, POST"),
-        ("DELETE", "/v1/models", 405, "method_not_supported", "Not allowed to DELETE on /v1/models.", "GET"),
-        ("OPTIONS", "/v1/models", 405, "method_not_supported", "Not allowed to OPTIONS on /v1/models.", "GET"),
+        ("PUT", "/v1/conversations/a", 405, "method_not_supported", "Not allowed to PUT on /v1/conversations/a.", "DELETE, GET, HEAD, POST"),
+        ("DELETE", "/v1/models", 405, "method_not_supported", "Not allowed to DELETE on /v1/models.", "GET, HEAD"),
+        ("OPTIONS", "/v1/models", 405, "method_not_supported", "Not allowed to OPTIONS on /v1/models.", "GET, HEAD"),
     ],
 )  # fmt: skip
 async def test_request_of_an_unknown_path_or_method_gets_an_api_error(method, path, status, code, message, allow):

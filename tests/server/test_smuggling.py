@@ -77,10 +77,11 @@ HEADS = {
 }  # fmt: skip
 PATHS = {
     **{f"at {one.decode()}": (to(one), [404, 200]) for one in (
-        b"//v1/chat/completions", b"/v1/./chat/completions", b"/v1/%2e%2e/v1/chat/completions", b"/x/../v1/chat/completions",
-        b"/v1/chat/completions/", b"/v1/chat/completions%00", b"/v1/chat/completions%0d%0a", b"/%ff", b"*",
+        b"/v1/./chat/completions", b"/v1/%2e%2e/v1/chat/completions", b"/x/../v1/chat/completions",
+        b"/v1/chat/completions%00", b"/v1/chat/completions%0d%0a", b"/%ff", b"*",
     )},
     **{f"as if at {one.decode()}": (to(one), OPEN) for one in (
+        b"//v1/chat/completions", b"/v1/chat/completions/", b"/chat//completions",
         b"/v1/%63hat/completions", b"/v1/chat%2fcompletions", b"/v1/chat/completions#a", b"http://other/v1/chat/completions",
     )},
     **{f"nowhere: {one!r}": (to(one), END) for one in (b"\\v1\\chat\\completions", b"/\xff", b"v1", b"a:1", b"/a b")},

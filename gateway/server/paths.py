@@ -1,0 +1,40 @@
+"""Paths as clients write them: without `/v1`, with repeated slashes or a trailing one; and the paths that exist."""
+
+import re
+from collections.abc import Collection
+from difflib import SequenceMatcher
+from urllib.parse import quote
+
+from starlette.types import Scope
+
+_SLASHES = re.compile("//+")
+_API = "/v1/"
+_MOST = 100  # characters of a path that are compared: it takes their square
+
+
+def roots(paths: Collection[str]) -> frozenset[str]:
+    """Return the first segments of the API's paths, behind the version."""
+    return frozenset(path.split("/")[2] for path in paths if path.startswith(_API))
+
+
+def canonical(path: str, known: Collection[str]) -> str:
+    """Return the path that is meant; known: the first segments of the API's paths."""
+    plain = _SLASHES.sub("/", f"/{path}").rstrip("/") or "/"
+    return f"{_API}{plain[1:]}" if plain.split("/")[1] in known else plain
+
+
+def corrected(scope: Scope, known: Collection[str]) -> Scope:
+    """Return the scope of a request with the path that is meant."""
+    path = canonical(scope["path"], known)
+    return scope if path == scope["path"] else {**scope, "path": path, "raw_path": quote(path).encode()}
+
+
+def nearest(path: str, paths: Collection[str]) -> str:
+    """Return the one of these paths that is most like a path that does not exist."""
+    matcher = SequenceMatcher(b=path[:_MOST], autojunk=False)
+
+    def likeness(one: str) -> float:
+        matcher.set_seq1(one)
+        return matcher.ratio()
+
+    return max(paths, key=likeness)
