@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect, Request
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.config import Config
@@ -53,9 +53,13 @@ class App(FastAPI):
         return roots(self.paths)
 
     def answer_head(self) -> None:
-        """Answer HEAD wherever there is an answer to GET; the server leaves out the body."""
+        """Answer HEAD wherever there is an answer to GET; the server leaves out the body.
+
+        The GET of a WebSocket's path has none but that it is one.
+        """
+        sockets = {route.path for route in self.routes if isinstance(route, WebSocketRoute)}
         for route in [*self.routes]:
-            if isinstance(route, APIRoute) and "GET" in (route.methods or ()):
+            if isinstance(route, APIRoute) and "GET" in (route.methods or ()) and route.path not in sockets:
                 self.add_api_route(route.path, route.endpoint, methods=["HEAD"], include_in_schema=False)
 
 
