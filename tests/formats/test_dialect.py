@@ -1,4 +1,4 @@
-"""Values in the notation of other languages: prefixes, depth, and text that ends inside of one."""
+"""Test values in the notation of other languages: prefixes, depth, and text that ends inside a value."""
 
 import json
 
@@ -12,7 +12,7 @@ DEPTH = 100
 
 
 def json_of(text):
-    """Return a value as JSON, as far as it goes."""
+    """Return what is passed on of a value, as JSON."""
     pieces, read = [], Reader()
     parse = Parse(read, dialect.value(read, pieces.append))
     for character in text:
@@ -33,13 +33,23 @@ def test_dialect_value_is_json(text, value):
     assert json.loads(json_of(text)) == value
 
 
-@pytest.mark.parametrize("text", ["{a: ", "{a: {b: ", "[", "[1, ", "[1, [", "{a: 1, "])
-def test_dialect_value_that_ends_early_is_passed_on_without_its_end(text):
-    assert not json_of(text).endswith(("]", "}"))
+@pytest.mark.parametrize(
+    ("text", "passed_on"),
+    [
+        ("{a: ", '{"a": '),
+        ("{a: {b: ", '{"a": {"b": '),
+        ("{a: 1, ", '{"a": 1'),
+        ("[", ""),
+        ("[1, ", "[1"),
+        ("[1, [", "[1, "),
+    ],
+)
+def test_dialect_value_that_ends_early_gets_no_end(text, passed_on):
+    assert json_of(text) == passed_on
 
 
-@pytest.mark.parametrize("opening", ["[", "{a:"])
-def test_dialect_value_deeper_than_the_limit_is_malformed(opening):
-    json_of(opening * DEPTH)
+@pytest.mark.parametrize(("opening", "passed_on"), [("[", "[" * (DEPTH - 1)), ("{a:", '{"a": ' * DEPTH)])
+def test_dialect_value_deeper_than_the_limit_is_malformed(opening, passed_on):
+    assert json_of(opening * DEPTH) == passed_on
     with pytest.raises(Malformed):
         json_of(opening * (DEPTH + 1))
