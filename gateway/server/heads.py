@@ -13,6 +13,7 @@ from gateway.server.directory import Route
 from gateway.server.headers import named
 
 _UNFIT = re.compile("[^ -~]")  # for a header
+_EARLIER_REASONING = "input.reasoning"  # templates leave it out as well, and agents send it each time
 _MOST_TOLD = 4096  # characters of warnings, so that every client can take them
 
 
@@ -38,7 +39,7 @@ def check(route: Route, entries: Sequence[str]) -> None:
         code, _, subject = entry.partition(":")
         if code == "forwarded":
             raise BadRequest(f"Unknown parameter: '{subject}'.", code="unknown_parameter", param=subject)
-        if code in ("dropped", "unenforced"):
+        if code in ("dropped", "unenforced") and subject != _EARLIER_REASONING:
             message = f"Unsupported parameter: '{subject}' cannot be honoured by this model's backend."
             raise BadRequest(message, code="unsupported_parameter", param=subject)
 

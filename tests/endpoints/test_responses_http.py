@@ -141,6 +141,18 @@ async def test_strict_mode_refuses_a_tool_that_would_be_dropped():
     assert problem(answer) == (400, BAD, "unsupported_parameter", "tools.web_search")
 
 
+async def test_strict_mode_lets_a_conversation_go_on_without_its_earlier_reasoning():
+    """Agents send all items of a conversation with each request."""
+    earlier = [
+        {"role": "user", "content": "q"},
+        {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "Hm."}]},
+        {"role": "assistant", "content": "a"},
+    ]
+    async with gateway(HELLO, model={"strict": True}) as site:
+        answer = await site.respond(input=[*earlier, {"role": "user", "content": "r"}])
+    assert answer.status_code == 200 and "dropped:input.reasoning" in answer.headers["x-gateway-warnings"]
+
+
 async def test_reasoning_is_unsealed_only_for_the_api_key_that_received_it():
     keys = [{"name": name, "key": f"{name}-{'k' * 20}"} for name in ("ann", "bob")]
     ann, bob = (bearer(key["key"]) for key in keys)
