@@ -99,7 +99,7 @@ class _Field:
         return {}
 
     def _part(self, text: str) -> str:
-        """The part of the opening that a placeholder means; "" if it is none."""
+        """Return the group of the opening pattern that a text like `{name}` refers to; "" if it refers to none."""
         found = _PLACEHOLDER.fullmatch(text)
         if found and found[1] in self._parts:
             return found[1]
