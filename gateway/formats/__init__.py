@@ -3,7 +3,17 @@
 from collections.abc import Mapping
 
 from gateway.formats import auto
-from gateway.formats.families import channels, custom, elements, expressions, headers, objects, objects_special, pairs
+from gateway.formats.families import (
+    channels,
+    custom,
+    elements,
+    expressions,
+    headers,
+    objects,
+    objects_special,
+    pairs,
+    solar,
+)
 from gateway.formats.markup import Markup
 from gateway.formats.row import Row
 
@@ -12,6 +22,7 @@ _FAMILIES = {
     **objects_special.ROWS,
     **elements.ROWS,
     **pairs.ROWS,
+    **solar.ROWS,
     **headers.ROWS,
     **expressions.ROWS,
     **channels.ROWS,
@@ -31,7 +42,7 @@ FORMATS: Mapping[str, Row] = {
         parse=Markup(),
         families="any model that thinks between <think> tags and calls no tools",
         example="<think>\nLet me see.\n</think>\n\nIt is sunny.",
-        aliases=("deepseek_r1",),
+        aliases=("deepseek_r1", "deepseek-r1", "deepseek-v3", "holo2"),
     ),
     **_FAMILIES,
     **custom.ROWS,

@@ -7,43 +7,69 @@ word, counts at the beginning only, and a tag that a page of the web has as well
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from gateway.formats.format import Call, Context, Emit, Format, by_next
+from msgspec.structs import replace
+
+from gateway.formats.format import Call, Format, by_next
+from gateway.formats.headed import Headed
 from gateway.formats.json_call import tagged
 from gateway.formats.markup import THINK, Markup
-from gateway.formats.reader import Reader, Step
 from gateway.formats.row import Row
 
 _Value = TypeVar("_Value")
 
 
+_FUNCTION_CALL = "function call<|role_sep|>"  # GigaChat's tag, whose second half no text has
+
+
 def format(rows: Mapping[str, Row]) -> Format:
-    """The format of what any of the rows may have written."""
-    net = _net(rows)
+    """Return the format of what any of the rows may have written.
+
+    A row whose `first` text hands an answer to it has no end tokens of its own.
+    """
     first = {tag: row.parse for row in rows.values() for tag in row.first if row.parse}
-
-    def parse(read: Reader, emit: Emit, context: Context) -> Step:
-        read.ends = net.ends
-        tag = "" if context.thought_open else (yield from read.ahead(*first))
-        chosen = first[tag] if tag else net
-        return (yield from chosen(read, emit, context))
-
-    return parse
+    return replace(_net(rows), first=first)
 
 
 def _net(rows: Mapping[str, Row]) -> Markup:
-    """All tags in one Markup; where two families share one, what comes next decides, else the first of them."""
+    """Put all tags in one Markup; where two families share one, what comes next decides, else the first of them."""
     markups = [row.parse for row in rows.values() if isinstance(row.parse, Markup)]
     calls = _first((tag, call) for markup in markups for tag, call in markup.calls.items())
-    elements = {tag: call for tag, call in calls.items() if tag.endswith("=")}
-    calls["<tool_call>"] = by_next({"{": tagged, "[": tagged, **elements}, _call(rows["glm47_xml"], "<tool_call>"))
-    calls["<tool_calls>"] = by_next({"<tool_call>": _call(rows["hy_v3"], "<tool_call>")}, tagged)
-    calls["[TOOL_CALLS]"] = _call(rows["mistral"], "[TOOL_CALLS]")
+    calls |= _shared(rows, {tag: call for tag, call in calls.items() if tag.endswith("=")})
     before = _first((tag, tag) for markup in markups for tag in markup.before)
+    silent = _first((tag, tag) for markup in markups for tag in markup.silent)
     return Markup(
         thoughts={**THINK, **_first(pair for markup in markups for pair in markup.thoughts.items())},
         calls=calls,
         before=tuple(tag for tag in before if tag not in calls),
         after=tuple(_first((tag, tag) for markup in markups for tag in markup.after)),
+        silent=tuple(tag for tag in silent if tag.startswith("<|") and tag not in calls),
+    )
+
+
+def _shared(rows: Mapping[str, Row], elements: Mapping[str, Call]) -> dict[str, Call]:
+    """Read the tags that several families have, as each of them would."""
+    kimi, solar = "<|tool_call_begin|>", "<|tool_call:begin|>"
+    either = _either(_call(rows["kimi_k2"], kimi), _call(rows["deepseek_v3"], kimi))
+    return {
+        kimi: either,
+        "<tool_call>": by_next({"{": tagged, "[": tagged, **elements}, _call(rows["glm47_xml"], "<tool_call>")),
+        "<tool_calls>": by_next({"<tool_call>": _call(rows["hy_v3"], "<tool_call>")}, tagged),
+        "<|tool_calls|>": by_next({"{": tagged, "[": tagged, solar: _call(rows["solar_open"], solar)}, either),
+        _FUNCTION_CALL: _call(rows["gigachat3"], _FUNCTION_CALL),
+        "<|tool_call_start|>": _call(rows["lfm2_pythonic"], "<|tool_call_start|>"),
+        "[TOOL_CALLS]": _call(rows["mistral"], "[TOOL_CALLS]"),
+    }
+
+
+def _either(kimi: Call, deepseek: Call) -> Headed:
+    """Read a call as Kimi or DeepSeek writes it, whose tags are alike."""
+    assert isinstance(kimi, Headed) and isinstance(deepseek, Headed)
+    return replace(
+        kimi,
+        begins=kimi.begins + deepseek.begins,
+        kind=deepseek.kind,
+        separators=kimi.separators + deepseek.separators,
+        ends=kimi.ends + deepseek.ends,
     )
 
 

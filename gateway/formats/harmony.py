@@ -40,10 +40,13 @@ def _body(read: Reader, emit: Emit, context: Context, name: str) -> Step:
     return "" if read.ended else (yield from code(read, emit, context, name, _IN_CODE))
 
 
-def code(read: Reader, emit: Emit, context: Context, name: str, stops: Markers) -> Step:
-    """Text that is no JSON: all of it is the first argument.  Return the tag after it."""
+def code(read: Reader, emit: Emit, context: Context, name: str, stops: Markers, unknown: str = "code") -> Step:
+    """Read text that is no JSON: all of it is the first argument.  Return the tag after it.
+
+    unknown: the argument's name, where the tool has no schema.
+    """
     properties = context.tools.get(name, {}).get("properties")
-    key = next(iter(properties if isinstance(properties, dict) else ()), "code")
+    key = next(iter(properties if isinstance(properties, dict) else ()), unknown)
     emit.tool_args(f'{{"{quoted(key)}": "')
     mark = yield from read.until(stops, lambda text: emit.tool_args(quoted(text)))
     if mark or not read.cut:

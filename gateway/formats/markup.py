@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.formats import guided
-from gateway.formats.format import Call, Context, Emit, InThought, recover
+from gateway.formats.format import Call, Context, Emit, Format, InThought, recover
 from gateway.formats.markers import ENDS, Ends, Markers
 from gateway.formats.reader import Malformed, Reader, Sink, Step
 
@@ -43,6 +43,7 @@ class Markup(Struct, frozen=True, kw_only=True, dict=True):
     answer: tags around the answer; they fall away where text begins with the first, and then alone.  The second falls
         away at the end of the text as well, as servers take the first.
     citations: tags around cited text, or what one begins with whose sources follow up to its ">".
+    first: what text begins with that another format reads to its end, where no text and no call stands before it.
     in_thought: what a call's tag inside a thought is, see Context.
     ends: tokens that fall away at the end of a turn.
     """
@@ -54,6 +55,7 @@ class Markup(Struct, frozen=True, kw_only=True, dict=True):
     silent: tuple[str, ...] = ()
     answer: Mapping[str, str] = MappingProxyType({})
     citations: tuple[str, ...] = ()
+    first: Mapping[str, Format] = MappingProxyType({})
     in_thought: InThought = "end"
     ends: Ends = ENDS
 
@@ -120,29 +122,43 @@ class _Answer:
     def run(self) -> Step:
         read, markup = self._read, self._markup
         stops = markup.with_calls if self._context.tools else markup.without_calls
+        first = ""
         if self._context.thought_open and markup.thoughts:
             yield from self._thought(next(iter(markup.thoughts)))
-            yield from self._begin()
+            first = yield from self._begin()
         elif self._context.forced is not None:
             yield from self._guided()
-        if not stops:
+        else:
+            first = yield from self._first()
+        if not (stops or first):
             return (yield from read.rest(self._emit.text))
-        while mark := (yield from read.trimmed_until(stops, self._emit.text, markup.citations)):
+        while (
+            stops and not first and (mark := (yield from read.trimmed_until(stops, self._emit.text, markup.citations)))
+        ):
             fresh = self._begun == read.offset - len(read.marker)
             self._spoken |= not fresh
             if (yield from self._marked(mark, fresh)):
-                yield from self._begin()
+                first = yield from self._begin()
+        if first:
+            context = replace(self._context, thought_open=False)
+            return (yield from markup.first[first](read, self._emit, context))
         if self._kept and not (self._spoken or self._called or self._begun < read.offset or read.cut):
             self._promote()
         return ""
 
     def _begin(self) -> Step:
-        """Text begins, after white space."""
+        """Text begins, after white space; return what it begins with that another format reads."""
         yield from self._read.peek()
         self._begun = self._read.offset
         if self._context.forced is not None:
             yield from self._guided()
-        return ""
+        return (yield from self._first())
+
+    def _first(self) -> Step:
+        """Look for what an answer begins with."""
+        if not self._markup.first or self._spoken or self._called:
+            return ""
+        return (yield from self._read.ahead(*self._markup.first))
 
     def _guided(self) -> Step:
         """A call has to come: JSON right here is one, whatever the family's tags are."""

@@ -25,6 +25,7 @@ from gateway.formats.reader import Malformed, Reader, Sink, Step
 from gateway.formats.schema import ANY, JSON, STRING, has, kinds, named, quoted, typed
 
 _KEYS = {"": re.compile(r"""[^<>"'\n]*"""), '"': re.compile(r'[^"<>\n]*'), "'": re.compile(r"[^'<>\n]*")}
+_ASSIGNED = re.compile(r"""[^<>"'\n=]*""")
 _ATTRIBUTES = re.compile(r"[^<>{\n]*")
 _ATTRIBUTE = re.compile(r"""(?:string|type)=["']?(\w*)""")
 _TYPE = re.compile(r"\s*([^\s]*)")
@@ -40,7 +41,9 @@ class Tagged(Struct, frozen=True, kw_only=True, dict=True):
 
     next: what may follow a call, the tag before a name first; so an end before these is one, though others be missing.
     name_end: stands after the name; "": nothing, and then only another tag makes it a call.
+    name_ends: other tags that stand there.
     key, key_end, value: stand before a key, after it, and, where that is not all, before the value.
+    assign: stands between a key and its value where a model writes both between the tags of the key.
     type: tags around a type, which may stand before the value.
     json: tags around arguments that are JSON, where these do not stand alone.
     value_ends, call_ends: any of these is the end of a value, or of the call.
@@ -53,9 +56,11 @@ class Tagged(Struct, frozen=True, kw_only=True, dict=True):
 
     next: tuple[str, ...]
     name_end: str = ">"
+    name_ends: tuple[str, ...] = ()
     key: str = "<parameter="
     key_end: str = ">"
     value: str = ""
+    assign: str = ""
     type: tuple[str, str] | None = None
     json: tuple[str, str] | None = None
     value_ends: tuple[str, ...] = ("</parameter>",)
@@ -114,7 +119,7 @@ class _Tagged:
         read, tags = self._read, self._tags
         name = yield from self._name()
         more = (yield from read.run(_ATTRIBUTES)) if tags.name_end else ""
-        opened = yield from read.accept(tags.name_end)
+        opened = yield from read.accept(tags.name_end, *tags.name_ends)
         if more.strip() and not opened:
             raise Malformed
         tag = yield from read.accept(tags.key, *tags.call_ends, *(tags.json or ())[:1])
@@ -159,13 +164,15 @@ class _Tagged:
     def _next_key(self) -> Step:
         read = self._read
         quote = yield from read.accept('"', "'")
-        key = (yield from read.run(_KEYS[quote])).strip()
+        key = (yield from read.run(_ASSIGNED if self._tags.assign and not quote else _KEYS[quote])).strip()
         yield from read.literal(quote)
         return key.replace("&quot;", '"').replace("&amp;", "&") if self._tags.escaped else key
 
     def _wanted(self, key: str) -> Generator[Passage | None, None, frozenset[str]]:
         """The types that the value of a key may have, as its tag says, or else the schema."""
         read, tags = self._read, self._tags
+        if tags.assign and (yield from read.literal(tags.assign)):
+            return kinds(self._tool, key, tags.unknown)
         stated = _ATTRIBUTE.search((yield from read.run(_ATTRIBUTES)))
         if not ((yield from read.accept(tags.key_end)) or (yield from read.ahead(tags.value))):
             raise Malformed

@@ -23,7 +23,7 @@ ROWS: Mapping[str, Row] = {
             "<|channel|>analysis<|message|>I should look.<|end|><|start|>assistant<|channel|>commentary "
             'to=functions.get_weather <|constrain|>json<|message|>{"city": "Paris", "days": 3}<|call|>'
         ),
-        aliases=("openai", "openai_gptoss"),
+        aliases=("openai", "openai_gptoss", "gpt-oss"),
         special=True,
         signs=("<|channel|>analysis", "<|message|>"),
         differs=(
@@ -77,13 +77,14 @@ ROWS: Mapping[str, Row] = {
             after=(f"{_M3}</invoke>", f"{_M3}</tool_call>"),
         ),
         families="MiniMax M3",
+        aliases=("minimax-m3",),
         example=(
             f"<mm:think>I should look.</mm:think>{_M3}<tool_call>\n"
             f'{_M3}<invoke name="get_weather">{_M3}<city>Paris{_M3}</city>{_M3}<days>3{_M3}</days>{_M3}</invoke>\n'
             f"{_M3}</tool_call>"
         ),
         special=True,
-        signs=("minimax[>[", "<tool_call>"),
+        signs=(_M3, "<tool_call>"),
         differs="vLLM passes a call on when it is whole; here its strings go out as they come.",
     ),
 }

@@ -81,6 +81,7 @@ ROWS: Mapping[str, Row] = {
         "Qwen 3 Coder, Qwen 3.5 and 3.6, Nanbeige",
         "qwen3_coder",
         "qwen3_xml",
+        "nanbeige",
         signs=("<tool_call>", "<function=", "<parameter="),
         differs=(
             "llama.cpp ends a value only at a line end with a tag, vLLM and SGLang at any closing tag, so a value "
@@ -91,6 +92,7 @@ ROWS: Mapping[str, Row] = {
     "nemotron3_xml": _qwen(
         "Nemotron 3 and 3.5",
         "nemotron_v3",
+        "nemotron_3",
         differs=(
             "With `force_nonempty_content` vLLM turns an unfinished thought into content; here it stays a thought."
         ),
@@ -184,7 +186,7 @@ ROWS: Mapping[str, Row] = {
             '<parameter name="city">Paris</parameter>\n<parameter name="days">3</parameter>\n</invoke>\n'
             "</minimax:tool_call>"
         ),
-        aliases=("minimax_m2_append_think",),
+        aliases=("minimax_m2_append_think", "minimax-m2", "minimax", "minimax-append-think"),
         signs=("<minimax:tool_call>", "<invoke name="),
         differs="vLLM drops calls of tools that were not offered and strips values; here both are passed on.",
     ),
@@ -209,7 +211,7 @@ ROWS: Mapping[str, Row] = {
         parse=_dsml("｜DSML｜", "function_calls"),
         families="DeepSeek V3.2",
         example=_DSML_EXAMPLE.format("｜DSML｜", "function_calls"),
-        aliases=("deepseek_v32",),
+        aliases=("deepseek_v32", "deepseekv32"),
         signs=("｜DSML｜", "function_calls"),
         differs=_DSML_DIFFERS,
     ),
@@ -217,7 +219,7 @@ ROWS: Mapping[str, Row] = {
         parse=_dsml("｜DSML｜", "tool_calls", "toolcalls", "tool"),
         families="DeepSeek V4",
         example=_DSML_EXAMPLE.format("｜DSML｜", "tool_calls"),
-        aliases=("deepseek_v4",),
+        aliases=("deepseek_v4", "deepseekv4", "deepseek-v4"),
         signs=("｜DSML｜", "tool_calls"),
         differs=_DSML_DIFFERS,
     ),
@@ -225,7 +227,7 @@ ROWS: Mapping[str, Row] = {
         parse=_dsml("｜DSML｜ ", "calls"),
         families="DeepSeek V4.1",
         example=_DSML_EXAMPLE.format("｜DSML｜ ", "calls"),
-        aliases=("deepseek_v41",),
+        aliases=("deepseek_v41", "deepseekv41", "deepseek-v41"),
         signs=("｜DSML｜", " calls>", " invoke name="),
         differs=_DSML_DIFFERS,
     ),

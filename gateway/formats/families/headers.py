@@ -91,6 +91,7 @@ ROWS: Mapping[str, Row] = {
     "deepseek_v3": Row(
         parse=_DEEPSEEK,
         families="DeepSeek V3 and R1, models distilled from them",
+        aliases=("deepseekv3",),
         example=(
             "<think>\nI should look.\n</think>\n\n<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>"
             'get_weather\n```json\n{"city": "Paris", "days": 3}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>'
@@ -104,6 +105,7 @@ ROWS: Mapping[str, Row] = {
     "deepseek_v31": Row(
         parse=_DEEPSEEK,
         families="DeepSeek V3.1",
+        aliases=("deepseekv31",),
         example=(
             "<think>\nI should look.\n</think>\n\n<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>"
             '{"city": "Paris", "days": 3}<｜tool▁call▁end｜><｜tool▁calls▁end｜>'
@@ -113,6 +115,7 @@ ROWS: Mapping[str, Row] = {
     "kimi_k2": Row(
         parse=Markup(calls=dict.fromkeys(_KIMI_BEGINS, _KIMI_CALL), after=_KIMI_CALL.ends),
         families="Kimi K2, K2 Thinking, K2.5",
+        aliases=("kimi",),
         example=(
             "<think>I should look.</think><|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0"
             '<|tool_call_argument_begin|>{"city": "Paris", "days": 3}<|tool_call_end|><|tool_calls_section_end|>'

@@ -61,7 +61,7 @@ ROWS: Mapping[str, Row] = {
         parse=_TOOL_CALL,
         families="Hermes 2 and 3, Qwen 2.5, QwQ, Qwen 3, Qwen 3 VL, SmolLM 3, Trinity, many fine-tunes",
         example=f"{_THOUGHT}<tool_call>\n{_CALL}\n</tool_call>",
-        aliases=("hermes", "qwen3_json", "qwen3"),
+        aliases=("hermes", "qwen3_json", "qwen3", "qwen", "qwen25", "qwen3-thinking", "trinity"),
         signs=("<tool_call>", '{"name":'),
         differs=(
             "Others end a call at the first </tool_call>, even inside a string; here it ends with its JSON. "
@@ -76,7 +76,7 @@ ROWS: Mapping[str, Row] = {
         ),
         families="Llama 3.1, 3.2, 3.3, Llama 4 with the JSON template",
         example='{"name": "get_weather", "parameters": {"city": "Paris", "days": 3}}',
-        aliases=("llama4_json",),
+        aliases=("llama4_json", "llama3"),
         signs=("<|python_tag|>", '"parameters"'),
         differs=(
             "vLLM finds a call after text only when it does not stream; here both are the same. What follows the tag "

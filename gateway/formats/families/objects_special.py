@@ -4,10 +4,11 @@ import re
 from collections.abc import Mapping
 
 from gateway.formats import json_call
-from gateway.formats.format import Context, Emit
-from gateway.formats.markers import END_TOKENS, ENDS, Ends
-from gateway.formats.markup import CITATIONS, Markup
-from gateway.formats.reader import Reader, Step
+from gateway.formats.format import Context, Emit, start
+from gateway.formats.harmony import code
+from gateway.formats.markers import END_TOKENS, Ends, Markers
+from gateway.formats.markup import CITATIONS, THINK, Markup
+from gateway.formats.reader import Malformed, Reader, Step
 from gateway.formats.row import Row
 
 _COHERE = Markup(
@@ -18,33 +19,50 @@ _COHERE = Markup(
     citations=CITATIONS,
 )
 
-_INVOKE = "<|content_invoke_tool_json|>"
+_INVOKE, _INVOKE_TEXT = "<|content_invoke_tool_json|>", "<|content_invoke_tool_text|>"
 _HEADER = re.compile(r"[\w.-]*")
+_BLOCK_ENDS = ("<|end_message|>", "<|content_model_end_sampling|>")
+_IN_BLOCK = Markers(*_BLOCK_ENDS)
 
 
-def _header(read: Reader, emit: Emit, _: Context) -> Step:
-    """The name before a call, which the call repeats, falls away; any other word is text."""
+def _header(read: Reader, emit: Emit, context: Context) -> Step:
+    """Read the name before a call: a call as JSON repeats it, one as text needs it, any other word is text."""
     name = yield from read.run(_HEADER)
-    called = yield from read.ahead(_INVOKE)
+    called = yield from read.ahead(_INVOKE, _INVOKE_TEXT)
+    if name and called == _INVOKE_TEXT:
+        yield from read.literal(called)
+        start(read, emit, name)
+        return (yield from code(read, emit, context, name, _IN_BLOCK, "text"))
     announced = read.recorded()
     if name and not called:
         (emit.fragment if announced and read.ended else emit.text)(name)
     return name
 
 
-_INKLING = Markup(
-    thoughts={"<|content_thinking|>": ("<|end_message|>", "<|content_model_end_sampling|>")},
-    calls={_INVOKE: json_call.tagged, "<|message_model|>": _header},
-    silent=("<|message_model|>", "<|content_text|>", "<|end_message|>", "<|content_model_end_sampling|>"),
-)
+def _unnamed(read: Reader, emit: Emit, context: Context) -> Step:
+    """Read text for a tool that no header names: the only one that was offered."""
+    if len(context.tools) != 1:
+        raise Malformed
+    (name,) = context.tools
+    start(read, emit, name)
+    return (yield from code(read, emit, context, name, _IN_BLOCK, "text"))
 
 
-def _inkling(read: Reader, emit: Emit, context: Context) -> Step:
+class _Inkling(Markup, frozen=True, kw_only=True, dict=True):
     """The prompt has already opened the first block, so that text may begin with the name of a call."""
-    read.ends = ENDS
-    if context.tools and not context.thought_open:
-        yield from _header(read, emit, context)
-    return (yield from _INKLING(read, emit, context))
+
+    def __call__(self, read: Reader, emit: Emit, context: Context) -> Step:
+        read.ends = self.ends
+        if context.tools and not context.thought_open:
+            yield from _header(read, emit, context)
+        return (yield from super().__call__(read, emit, context))
+
+
+_INKLING = _Inkling(
+    thoughts={"<|content_thinking|>": _BLOCK_ENDS},
+    calls={_INVOKE: json_call.tagged, _INVOKE_TEXT: _unnamed, "<|message_model|>": _header},
+    silent=("<|message_model|>", "<|content_text|>", *_BLOCK_ENDS),
+)
 
 
 _CALL = '{"name": "get_weather", "arguments": {"city": "Paris", "days": 3}}'
@@ -53,7 +71,7 @@ _CITED = '{"tool_call_id": "0", "tool_name": "get_weather", "parameters": {"city
 ROWS: Mapping[str, Row] = {
     "cohere3": Row(
         parse=_COHERE,
-        families="Command R7B, Command A",
+        families="Command R7B",
         first=("<|START_RESPONSE|>",),
         example=f"<|START_THINKING|>I should look.<|END_THINKING|><|START_ACTION|>[\n    {_CITED}\n]<|END_ACTION|>",
         aliases=("cohere_command3",),
@@ -63,7 +81,7 @@ ROWS: Mapping[str, Row] = {
     ),
     "cohere4": Row(
         parse=_COHERE,
-        families="Command A Plus, Command A Vision, Command MoE",
+        families="Command A, Command A Plus, Command A Vision, Cohere 2 MoE",
         first=(
             "<|START_THINKING|>",
             "<|START_TEXT|>",
@@ -114,7 +132,7 @@ ROWS: Mapping[str, Row] = {
         signs=("<|tools_prefix|>",),
     ),
     "inkling": Row(
-        parse=_inkling,
+        parse=_INKLING,
         families="Inkling",
         first=(
             "<|content_thinking|>",
@@ -128,9 +146,24 @@ ROWS: Mapping[str, Row] = {
         special=True,
         signs=("<|content_invoke_tool_json|>",),
         differs=(
-            "A block <|content_invoke_tool_text|> names no argument; SGLang makes a call of it, here it is text. "
+            "A block <|content_invoke_tool_text|> is the first argument of the tool before it, or of the only tool; "
+            "SGLang calls that argument `text`. "
             "SGLang drops a call whose two names differ; here the one inside its JSON counts."
         ),
+    ),
+    "openpangu": Row(
+        parse=Markup(
+            thoughts={**THINK, "[unused16]": ("[unused17]",)},
+            calls={"<|tool_call_start|>": json_call.tagged, "[unused11]": json_call.tagged},
+            after=("<|tool_call_end|>", "[unused12]"),
+        ),
+        first=("[unused16]", "[unused11]"),
+        families="openPangu, of which the first versions write tokens like `[unused11]`",
+        example=f"<think>I should look.</think><|tool_call_start|>[{_CALL}]<|tool_call_end|>",
+        aliases=("openpangu_v2", "pangu"),
+        special=True,
+        signs=("<|tool_call_start|>", "<|tool_call_end|>", "<|message_start|>"),
+        differs="vLLM gives a call when it is whole, and none where the last bracket is missing; here it streams.",
     ),
     "sarashina": Row(
         parse=Markup(calls={"<|tool_calls|>": json_call.tagged, "[": json_call.named("[")}),

@@ -14,10 +14,12 @@ from gateway.formats.tagged import Tagged
 
 _GLM = Tagged(
     next=("<tool_call>",),
-    name_end="",
+    name_end=">",  # GLM 5.3 Flash writes one, and key=value
+    name_ends=("<tool_sep>",),  # HY 3 does, where the family is not known
     key="<arg_key>",
     key_end="</arg_key>",
     value="<arg_value>",
+    assign="=",
     value_ends=("</arg_value>",),
     call_ends=("</tool_call>",),
     trim=False,
@@ -79,7 +81,7 @@ ROWS: Mapping[str, Row] = {
         parse=_markup(_GLM),
         families="GLM 4.5 and 4.6, GLM-OCR",
         example=f"\n{_THOUGHT}\n<tool_call>get_weather\n{_LINES}</tool_call>",
-        aliases=("glm45",),
+        aliases=("glm45", "glm"),
         signs=("<arg_key>", "<arg_value>", "/nothink"),
         differs="vLLM drops a call of a tool that was not offered; here it is passed on.",
     ),
@@ -117,6 +119,7 @@ ROWS: Mapping[str, Row] = {
     "hy_v3": Row(
         parse=_HY,
         families="Hunyuan HY 3",
+        aliases=("hunyuan",),
         example=(f"{_THOUGHT}<tool_calls>\n<tool_call>get_weather<tool_sep>\n{_LINES}</tool_call>\n</tool_calls>"),
         signs=("<tool_calls", "arg_key", "arg_value", "tool_sep"),
         differs="vLLM drops what follows the block of calls; here it is text.",

@@ -102,6 +102,7 @@ ENCODERS = {
         thought=lambda text: f"Here are my reasoning steps:\n{text}[BEGIN FINAL RESPONSE]\n",
         after="<|end|>",
     ),
+    "openpangu": Encoder(calls=all_in("<|tool_call_start|>", "<|tool_call_end|>")),
     "sarashina": Encoder(calls=python, thought=None),
     "reka": Encoder(calls=TOOL_CALL, thought=lambda text: f"<reasoning>\n{text}</reasoning>\n", after="<sep>"),
 }
