@@ -10,6 +10,7 @@ from gateway.alignment import Alignment
 from gateway.calls import Calls, Setting
 from gateway.events import Event, Finish, Reasoning, Spoken, Text, ToolArgs, ToolStart
 from gateway.formats.format import Format, Parse
+from gateway.formats.markup import apart
 from gateway.formats.reader import Reader
 from gateway.formats.resumed import Resumed
 
@@ -25,6 +26,7 @@ class Choice:
         self._calls = Calls(index, setting, ids, self._out.append)
         self.tool_args = self._calls.args
         self._parse: Parse | None = None  # None while the backend's own events come
+        self._apart = False  # what is parsed is the backend's own reasoning
         self._alignment: Alignment | None = None  # None unless the text brings log-probabilities
         self._mute: list[Text] = []  # log-probabilities that came without text
         self._limited = False  # the token limit cut the answer
@@ -137,13 +139,19 @@ class Choice:
             self._out.append(event)
             self.plain = True
             return
-        parse = self._parse or self._begin(format)
+        parse = self._parser(format)
         if event.logprobs and not self._alignment:
             self._alignment = Alignment(parse.read.fed)
         if self._alignment:
             self._alignment.feed(event.text, event.logprobs)
         self.straight = not self._alignment
         parse.feed(event.text)
+
+    def _parser(self, format: Format) -> Parse:
+        """Return what reads the text, which ends the backend's own reasoning."""
+        if self._apart:
+            self._settle(cut=False, followed=True)
+        return self._parse or self._begin(format)
 
     def _begin(self, format: Format) -> Parse:
         """Text begins: the open call ends, and a parser of its own takes the text."""
@@ -160,13 +168,30 @@ class Choice:
 
     def _spoken(self, event: Spoken) -> None:
         """The backend's own reasoning, refusal, …: first goes what the text parser holds back."""
-        self._settle(cut=False)
+        if self._thinks(event):
+            return
+        self._settle(cut=False, followed=True)
         if self._echo and isinstance(event, Reasoning) and event.text:
             event = self._unechoed(event)
         if type(event) is Reasoning:
             self.thought += len(event.text)
             self._gap = not self._said
         self._out.append(event)
+
+    def _thinks(self, event: Spoken) -> bool:
+        """Look for a call in reasoning as in a thought of the text; False where none can be."""
+        if type(event) is not Reasoning or event.signature or (self._parse and not self._apart):
+            return False
+        format = apart(self._setting.format, self._context)
+        if self._said or self._calls.count or not format:
+            return False
+        if not self._parse:
+            self._context = replace(self._context, thought_open=True)
+            self._begin(format)
+        assert self._parse
+        self._apart = self._gap = True
+        self._parse.feed(event.text)
+        return True
 
     def _ungapped(self, event: Text) -> Text:
         """Without the white space at its beginning; the entries of that fall away."""
@@ -191,7 +216,7 @@ class Choice:
 
     def _native_start(self, event: ToolStart) -> None:
         if self._parse:
-            self._settle(cut=False)
+            self._settle(cut=False, followed=True)
         self._calls.native_start(event)
 
     def _native_args(self, event: ToolArgs) -> None:
@@ -200,11 +225,15 @@ class Choice:
         else:
             self._text(Text(self._index, event.json))  # arguments of no call: not lost
 
-    def _settle(self, cut: bool) -> None:
-        """End the text and every open call; the prompt's thought, if it left one open, is over."""
+    def _settle(self, cut: bool, followed: bool = False) -> None:
+        """End the text and every open call; the prompt's thought, if it left one open, is over.
+
+        followed: the turn goes on.
+        """
         if self._mute:
             self._place_mute(shown=bool(self._parse) or not self._calls.open)
         if self._parse:
+            self._apart, self._parse.read.followed = False, followed
             self._parse.close(cut=self._limited)
             if self._parse.read.dropped:
                 self._setting.ledger.note("truncated", "content")

@@ -31,7 +31,7 @@ What holds for all of them:
 - Tokens like `<|im_end|>` fall away at the end of a turn, and only there.
 """
 _IN_THOUGHT = {
-    "end": "A call inside a thought ends it.",
+    "end": "A call of a tool that was offered ends a thought, unless the closing tag of the thought and more follow.",
     "text": "A call inside a thought is a part of it.",
     "last": "A call inside a thought counts if the turn brings nothing else.",
 }

@@ -15,8 +15,8 @@ class Context(Struct, frozen=True):
 
     tools: name → JSON Schema of its parameters; empty: none were offered.
     thought_open: the prompt has already opened a thought.
-    in_thought: what a call inside a thought is: the end of the thought, a part of its text, or a call if the turn
-        brings nothing else; None: as it is known of the format.
+    in_thought: what a call inside a thought is: the end of the thought unless a closing tag and more follow, a part of
+        its text, or a call if the turn brings nothing else; None: as it is known of the format.
     forced: the tool that has to be called, "" where it may be any of them; None: none has to be.
     prefill: the beginning of the answer, which the client has already; the model goes on behind it.
     echoed: the backend repeats it at once, before it goes on.

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from gateway.formats import guided
 from gateway.formats.format import Call, Context, Emit, Format, InThought, recover
+from gateway.formats.held import Held
 from gateway.formats.markers import ENDS, Ends, Markers
 from gateway.formats.reader import Malformed, Reader, Sink, Step
 
@@ -28,6 +29,9 @@ _FENCE, _INFO = "```", re.compile(r"\w*")
 _SOURCES = re.compile(r"[\d:,\[\] ]*")  # of a citation
 
 THINK: Mapping[str, tuple[str, ...]] = MappingProxyType({"<think>": ("</think>",)})
+
+# Around a thought that the backend passes apart; no model writes them.
+_APART, _APART_END = "\0thought", "\0end of thought"
 
 CITATIONS = ("<co>", "<co:", "</co>", "</co:")
 
@@ -95,6 +99,11 @@ class Markup(Struct, frozen=True, kw_only=True, dict=True):
         """Opening tag → the tags inside a thought in which calls are looked for."""
         return {tag: Markers(tag, *closes, *self.citations, *self.openings) for tag, closes in self.thoughts.items()}
 
+    @cached_property
+    def apart(self) -> "Markup":
+        """The format of a thought that the backend passes apart: what closes one in text is a part of it."""
+        return replace(self, thoughts={_APART: (_APART_END,)})
+
     @property
     def _quiet(self) -> tuple[str, ...]:
         """The tags that are in the text of an answer."""
@@ -103,6 +112,13 @@ class Markup(Struct, frozen=True, kw_only=True, dict=True):
     def __call__(self, read: Reader, emit: Emit, context: Context) -> Step:
         read.ends = self.ends
         return _Answer(self, read, emit, context).run()
+
+
+def apart(format: Format | None, context: Context) -> Markup | None:
+    """Return the format of a thought that the backend passes apart, if it may hold a call."""
+    if not (isinstance(format, Markup) and context.tools) or context.prefill:
+        return None
+    return None if (context.in_thought or format.in_thought) == "text" else format.apart
 
 
 class _Answer:
@@ -115,6 +131,7 @@ class _Answer:
         self._spoken = self._called = False
         self._fenced = self._block = False  # a fence is open: around a call, or of a block in the text
         self._answer = False  # an opening tag of an answer was text
+        self._held: Held | None = None  # a call inside a thought that may be a quotation
         self._closing = ""  # the tag that closes the answer; "": none has opened it
         self._kept: list[str] = []  # of the thoughts, from the first tag of a call on
         self._room = read.limit  # for what is kept, in characters; negative: it was too much, and nothing is kept
@@ -122,19 +139,10 @@ class _Answer:
     def run(self) -> Step:
         read, markup = self._read, self._markup
         stops = markup.with_calls if self._context.tools else markup.without_calls
-        first = ""
-        if self._context.thought_open and markup.thoughts:
-            yield from self._thought(next(iter(markup.thoughts)))
-            first = yield from self._begin()
-        elif self._context.forced is not None:
-            yield from self._guided()
-        else:
-            first = yield from self._first()
+        first = yield from self._opening()
         if not (stops or first):
             return (yield from read.rest(self._emit.text))
-        while (
-            stops and not first and (mark := (yield from read.trimmed_until(stops, self._emit.text, markup.citations)))
-        ):
+        while stops and not first and (mark := (yield from self._mark(stops))):
             fresh = self._begun == read.offset - len(read.marker)
             self._spoken |= not fresh
             if (yield from self._marked(mark, fresh)):
@@ -142,23 +150,41 @@ class _Answer:
         if first:
             context = replace(self._context, thought_open=False)
             return (yield from markup.first[first](read, self._emit, context))
-        if self._kept and not (self._spoken or self._called or self._begun < read.offset or read.cut):
-            self._promote()
+        self._end()
         return ""
+
+    def _opening(self) -> Step:
+        """Read what comes before all text; return what that begins with, if another format reads it."""
+        if self._context.thought_open and self._markup.thoughts:
+            yield from self._thought(next(iter(self._markup.thoughts)))
+            return (yield from self._begin())
+        return (yield from self._first())
+
+    def _mark(self, stops: Markers) -> Step:
+        return (yield from self._read.trimmed_until(stops, self._emit.text, self._markup.citations))
+
+    def _end(self) -> None:
+        """Decide at the end of the text on calls inside thoughts."""
+        read = self._read
+        if self._held:
+            self._held.end()
+        followed = self._spoken or self._called or self._begun < read.offset or read.followed
+        if self._kept and not (followed or read.cut):
+            self._promote()
 
     def _begin(self) -> Step:
         """Text begins, after white space; return what it begins with that another format reads."""
         yield from self._read.peek()
         self._begun = self._read.offset
-        if self._context.forced is not None:
-            yield from self._guided()
         return (yield from self._first())
 
     def _first(self) -> Step:
-        """Look for what an answer begins with."""
-        if not self._markup.first or self._spoken or self._called:
-            return ""
-        return (yield from self._read.ahead(*self._markup.first))
+        """Look for what an answer begins with, and for a call that has to come."""
+        fresh = not (self._spoken or self._called)
+        first = (yield from self._read.ahead(*self._markup.first)) if self._markup.first and fresh else ""
+        if self._context.forced is not None and not first:
+            yield from self._guided()
+        return first
 
     def _guided(self) -> Step:
         """A call has to come: JSON right here is one, whatever the family's tags are."""
@@ -169,7 +195,10 @@ class _Answer:
 
     def _marked(self, mark: str, fresh: bool) -> Step:
         """Act on a tag; return "" if it was text after all.  `fresh`: no text stands before it."""
-        markup = self._markup
+        markup, held = self._markup, self._held
+        if held and held.open and mark in held.closes:
+            held.close(mark)
+            return mark
         if mark in markup.thoughts:
             return (yield from self._thought(mark))
         if mark in markup.fences:
@@ -240,7 +269,8 @@ class _Answer:
         """A thought whose tag was taken, up to whatever ends it."""
         stops = (self._markup.thought if self._mode == "text" else self._markup.thought_or_call)[tag]
         put: Sink = self._emit.reasoning
-        yield from self._read.peek()
+        if tag != _APART:
+            yield from self._read.peek()
         while mark := (yield from self._read.until(stops, put)):
             if mark in self._markup.thoughts[tag]:
                 break
@@ -253,9 +283,28 @@ class _Answer:
             if self._mode == "last":
                 put = self._keep
                 put(mark)
-            elif (yield from self._call(mark, put)):
+            elif (yield from self._called_in_thought(mark, self._markup.thoughts[tag])):
                 break
         return tag
+
+    def _called_in_thought(self, mark: str, closes: tuple[str, ...]) -> Step:
+        """A call whose tool was offered ends the thought, for now; return "" if it is a part of it."""
+        if self._held and self._held.open:
+            return (yield from self._call(mark, self._emit.reasoning))
+        apart = closes == (_APART_END,)
+        held = self._emit = Held(self._emit, self._read, self._context, closes, apart=apart)
+        found = yield from self._call(mark, held.reasoning)
+        if found and held.offered:
+            self._held = held
+            return found
+        self._emit = held.emit
+        ends = bool(found) and mark in self._markup.silent  # a tag that opens a block, of whatever sort
+        if found and not ends:
+            held.quote()
+        else:
+            held.count()
+        self._called = False
+        return mark if ends else ""
 
     def _call(self, mark: str, put: Sink, calls: Mapping[str, Call] | None = None) -> Step:
         """The call, or calls, that a tag has announced; return "" if it was text, for `put`."""

@@ -44,14 +44,17 @@ class Reader:
     """
 
     __slots__ = (
-        "_base", "_buffer", "_cut", "_eof", "_held", "_pos", "_tape", "_taped", "dropped", "ends", "limit", "marker",
-        "mended",
+        "_base", "_buffer", "_cut", "_eof", "_held", "_log", "_pos", "_tape", "_taped", "dropped", "ends", "followed",
+        "keeping", "limit", "marker", "mended",
     )  # fmt: skip
 
     def __init__(self, limit: int = 8 << 20) -> None:
         self._buffer, self._pos, self._base, self._eof, self._cut = "", 0, 0, False, False
         self.limit, self._taped = limit, 0
         self._tape: list[str] | None = None
+        self._log: list[str] | None = None  # of a thought that may be a call
+        self.keeping = 0  # characters of it
+        self.followed = False  # the turn goes on outside of this text
         self._held = ""  # what may be the end of the turn
         self.ends: Ends | None = None  # what falls away there
         self.marker = ""  # the one found last, with the gap before it
@@ -108,6 +111,15 @@ class Reader:
         """What was taken since `record`; stops remembering."""
         tape, self._tape = self._tape or [], None
         return "".join(tape)
+
+    def keep(self, begun: str) -> None:
+        """`record` for longer, beside it, without a limit; `keeping` counts the characters."""
+        self._log, self.keeping = [begun], len(begun)
+
+    def kept(self) -> str:
+        """Return what was taken since `keep`, and stop."""
+        log, self._log, self.keeping = self._log or [], None, 0
+        return "".join(log)
 
     def until(self, markers: Markers, emit: Sink) -> Step:
         """Emit text as soon as it is certain; return the marker, or "" at the end."""
@@ -283,7 +295,7 @@ class Reader:
     @property
     def _waits(self) -> bool:
         """True if there is nothing here, and nobody has to hear what comes but whom it is for."""
-        return self._pos == len(self._buffer) and not self._held and self._tape is None
+        return self._pos == len(self._buffer) and not self._held and self._tape is None and self._log is None
 
     def _settled(self, found: re.Match[str], markers: Markers) -> bool:
         """False if what was found may yet become a longer marker."""
@@ -323,6 +335,9 @@ class Reader:
 
     def _take(self, end: int) -> str:
         taken, self._pos = self._buffer[self._pos : end], end
+        if self._log is not None:
+            self._log.append(taken)
+            self.keeping += len(taken)
         if self._tape is not None:
             self._tape.append(taken)
             self._taped += len(taken)

@@ -137,6 +137,8 @@ def test_format_reads_a_cut_text_as_the_beginning_of_the_whole(format):
         if "unread" in ledger.codes():
             return
         begun = written(said([text[:place]], format, context, "length"))
+        if any(tag in strings(whole, "reasoning") for tag in getattr(FORMATS[format].parse, "openings", ())):
+            return  # a thought that quotes a tool call may be cut where it looked like one
         for kind in ("text", "reasoning"):
             assert strings(whole, kind).startswith(strings(begun, kind).rstrip())
         assert len(calls(begun)) <= len(calls(whole))

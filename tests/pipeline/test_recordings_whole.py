@@ -24,6 +24,7 @@ THOUGHT = re.compile(r"<think>(.*?)(?:</think>|\Z)", re.DOTALL)
 # The server cuts the reasoning off; the model continues it in the content and ends it with a tag.
 THINKS_ON = "llamacpp/reasoning_budget_stream"
 THOUGHTS, ANSWER = ("reasoning_content", "reasoning"), ("content",)
+CALL = "</function>"  # the end of a tool call, which a server left in its reasoning
 
 
 def chunks(name):
@@ -100,7 +101,8 @@ def test_recording_keeps_reasoning_and_text_apart(name):
     content = {choice: opened + said for choice, said in texts_of_server(name, *ANSWER, calls=False).items()}
     for choice, apart in texts_of_server(name, *THOUGHTS, calls=False).items():
         thought = apart + "".join(THOUGHT.findall(content[choice]))
-        assert texts(told.events, choice, Reasoning).strip() == thought.strip()
+        shown = texts(told.events, choice, Reasoning).strip()
+        assert shown == thought.strip() or (CALL in thought and shown == thought.rpartition(CALL)[2].strip())
         tags = TAGS if EXCHANGES[name].request.get("tool_choice") != "none" else TAGS[:2]
         shown = [tag for tag in tags if tag in texts(told.events, choice, Text)]
         assert shown == (["</think>"] if name == THINKS_ON else [])
@@ -135,6 +137,7 @@ PARSED = [
     for name in BODIES
     if EXCHANGES[name].server.thought == "closed"
     and "<" not in "".join(texts_of_server(name, *ANSWER, calls=False).values())
+    and CALL not in "".join(texts_of_server(name, *THOUGHTS, calls=False).values())
 ]
 
 

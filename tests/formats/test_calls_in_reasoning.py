@@ -1,0 +1,114 @@
+"""Test tool calls inside reasoning that the backend passes in a field of its own."""
+
+import json
+
+import pytest
+from msgspec.structs import replace
+
+from gateway.events import Finish, Reasoning, Refusal, Text, ToolArgs, ToolEnd, ToolStart
+from gateway.formats.format import Context
+from gateway.normaliser import Normaliser
+from support.app import gateway
+from support.format_events import written
+from support.pipeline import TOOLS, grammatical, merge, setting
+from support.upstream import chunk, said, stream, whole
+
+CALL = ["call", "f", '{"a": "x"}']
+HERMES = '<tool_call>{"name": "f", "arguments": {"a": "x"}}</tool_call>'
+XML = "<tool_call>\n<function=f>\n<parameter=a>\nx\n</parameter>\n</function>\n</tool_call>"
+KIMI = (
+    "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>"
+    '{"a": "x"}<|tool_call_end|><|tool_calls_section_end|>'
+)
+LLAMA = '{"name": "f", "parameters": {"a": "x"}}'
+STOP = Finish(0, "stop")
+UNFINISHED = '<tool_call>{"name": "f", "arguments": {"a": "'
+
+CASES = [
+    ("alone is a call", "hermes_json", [Reasoning(0, f"hm {HERMES}"), STOP], [["reasoning", "hm "], CALL]),
+    ("alone is a call, in XML", "qwen_xml", [Reasoning(0, f"hm\n{XML}"), STOP], [["reasoning", "hm\n"], CALL]),
+    ("alone is a call, in sections", "kimi_k2", [Reasoning(0, f"hm{KIMI}"), STOP], [["reasoning", "hm"], CALL]),
+    ("alone is a call of an unknown family", "auto", [Reasoning(0, f"hm {XML}"), STOP], [["reasoning", "hm "], CALL]),
+    ("alone is a call and shown, where the family may quote", "llama3_json", [Reasoning(0, f"hm {LLAMA}"), STOP],
+     [["reasoning", f"hm {LLAMA}"], CALL]),
+    ("of a family whose thoughts hold none is reasoning", "mistral", [Reasoning(0, "[TOOL_CALLS]f[ARGS]{}"), STOP],
+     [["reasoning", "[TOOL_CALLS]f[ARGS]{}"]]),
+    ("of an unknown tool is reasoning", "hermes_json", [Reasoning(0, HERMES.replace('"f"', '"h"')), STOP],
+     [["reasoning", HERMES.replace('"f"', '"h"')]]),
+    ("with reasoning after it", "hermes_json", [Reasoning(0, f"{HERMES} so </think>"), STOP], [CALL, ["reasoning", "so </think>"]]),
+    ("with text after it is a quotation", "hermes_json", [Reasoning(0, f"hm {HERMES}"), Text(0, "\n\nHi."), STOP],
+     [["reasoning", f"hm {HERMES}"], ["text", "Hi."]]),
+    ("with white space after it", "hermes_json", [Reasoning(0, HERMES), Text(0, "\n"), STOP], [CALL]),
+    ("with a call after it is a quotation", "hermes_json", [Reasoning(0, HERMES), ToolStart(0, 0, "c", "g"), ToolArgs(0, 0, "{}"), STOP],
+     [["reasoning", HERMES], ["call", "g", "{}"]]),
+    ("with a call in the text after it is a quotation", "hermes_json", [Reasoning(0, HERMES), Text(0, HERMES), STOP],
+     [["reasoning", HERMES], CALL]),
+    ("with a refusal after it is a quotation", "hermes_json", [Reasoning(0, HERMES), Refusal(0, "No."), STOP], [["reasoning", HERMES]]),
+    ("after text is reasoning", "hermes_json", [Text(0, "Hi."), Reasoning(0, HERMES), STOP], [["text", "Hi."], ["reasoning", HERMES]]),
+    ("unfinished, with text after it", "hermes_json", [Reasoning(0, UNFINISHED), Text(0, "Hi."), STOP], [["reasoning", UNFINISHED], ["text", "Hi."]]),
+    ("a tag alone, with text after it", "hermes_json", [Reasoning(0, "a <tool_call>"), Text(0, "Hi."), STOP],
+     [["reasoning", "a <tool_call>"], ["text", "Hi."]]),
+    ("cut by the limit", "hermes_json", [Reasoning(0, UNFINISHED), Finish(0, "length")], [["call", "f", '{"a": "', "incomplete"]]),
+    ("tags of thoughts are reasoning", "hermes_json", [Reasoning(0, "\n<think> </think> so"), Text(0, "Hi."), STOP],
+     [["reasoning", "\n<think> </think> so"], ["text", "Hi."]]),
+]  # fmt: skip
+
+
+def pieces(events, size):
+    for event in events:
+        if type(event) in (Text, Reasoning):
+            for begin in range(0, len(event.text), size):
+                yield replace(event, text=event.text[begin : begin + size])
+        else:
+            yield event
+
+
+@pytest.mark.parametrize(("format", "events", "wanted"), [pytest.param(*row, id=what) for what, *row in CASES])
+def test_tool_call_in_the_reasoning_of_a_backend(format, events, wanted):
+    for size in (*range(1, 60), 1000):
+        normaliser = Normaliser(replace(setting(format), context=Context(TOOLS)))
+        told = merge([told for event in pieces(events, size) for told in normaliser.feed(event)])
+        assert written(told) == wanted and grammatical(told), size
+
+
+@pytest.mark.parametrize("context", [Context({}), Context(TOOLS, in_thought="text"), Context(TOOLS, prefill="So")])
+def test_tool_call_in_the_reasoning_of_a_backend_stays_reasoning(context):
+    normaliser = Normaliser(replace(setting("hermes_json"), context=context))
+    assert written([*normaliser.feed(Reasoning(0, HERMES)), *normaliser.feed(STOP)]) == [["reasoning", HERMES]]
+
+
+def test_tool_call_in_reasoning_that_is_longer_than_the_limit_streams():
+    long = HERMES.replace('"x"', '"' + "x" * 300 + '"')
+    normaliser = Normaliser(replace(setting("hermes_json", limit=200), context=Context(TOOLS)))
+    told = [told for event in pieces([Reasoning(0, long)], 1) for told in normaliser.feed(event)]
+    assert any(isinstance(event, ToolEnd) for event in told)
+    assert written([*normaliser.feed(Text(0, "Hi.")), *normaliser.feed(STOP)]) == [["text", "Hi."]]
+
+
+TOOL = {
+    "type": "function",
+    "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}},
+}
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize(
+    ("model", "text"), [("qwen3-8b", HERMES), ("qwen3-coder-30b", XML), ("kimi-k2-thinking", KIMI), ("m", XML)]
+)
+async def test_tool_call_in_reasoning_is_a_tool_call_in_both_apis(model, text, streamed, field):
+    script = (
+        stream(*(chunk(**{field: piece}) for piece in text), chunk(finish="stop"))
+        if streamed
+        else whole(said("", **{field: text}))
+    )
+    async with gateway(script, script, backend={"kind": "vllm"}, model={"upstream_model": model}) as site:
+        answer = (await site.chat(stream=False, tools=[TOOL])).json()["choices"][0]
+        (call,) = answer["message"]["tool_calls"]
+        assert (call["function"]["name"], json.loads(call["function"]["arguments"])) == ("f", {"a": "x"})
+        assert answer["finish_reason"] == "tool_calls" and "tool_call" not in str(
+            answer["message"].get("reasoning_content")
+        )
+        response = (await site.respond(stream=False, tools=[{"type": "function", **TOOL["function"]}])).json()
+        (item,) = (item for item in response["output"] if item["type"] == "function_call")
+        assert (item["name"], json.loads(item["arguments"])) == ("f", {"a": "x"})
