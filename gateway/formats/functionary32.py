@@ -6,7 +6,7 @@ The prompt ends with the mark before the first name.
 import re
 
 from gateway.formats.format import Context, Emit, attempt, start
-from gateway.formats.harmony import code
+from gateway.formats.harmony_code import code
 from gateway.formats.json_call import arguments
 from gateway.formats.markers import ENDS, Markers
 from gateway.formats.markup import Markup

@@ -1,11 +1,12 @@
 """Messages in channels, as gpt-oss writes them: JSON, or code, for the tool that a header names."""
 
+from gateway.formats import untagged
 from gateway.formats.format import Context, Emit, start
+from gateway.formats.harmony_code import code
 from gateway.formats.json_call import arguments
 from gateway.formats.markers import Markers
 from gateway.formats.messages import CHANNEL, START, Messages
 from gateway.formats.reader import Malformed, Reader, Step
-from gateway.formats.schema import quoted
 
 _BEGINS, _ENDS = (START, CHANNEL), ("<|end|>", "<|call|>", "<|return|>")
 _IN_CODE = Markers(*_BEGINS, *_ENDS)
@@ -20,6 +21,7 @@ def harmony(*, spaced: bool = False) -> Messages:
         thoughts=frozenset({"analysis"}),
         nobody=frozenset({"assistant", "user", "all"}),
         spaced=spaced,
+        untagged=None if spaced else (untagged.begins, untagged.turn),
     )
 
 
@@ -38,18 +40,3 @@ def _body(read: Reader, emit: Emit, context: Context, name: str) -> Step:
         emit.tool_end()
         return ""
     return "" if read.ended else (yield from code(read, emit, context, name, _IN_CODE))
-
-
-def code(read: Reader, emit: Emit, context: Context, name: str, stops: Markers, unknown: str = "code") -> Step:
-    """Read text that is no JSON: all of it is the first argument.  Return the tag after it.
-
-    unknown: the argument's name, where the tool has no schema.
-    """
-    properties = context.tools.get(name, {}).get("properties")
-    key = next(iter(properties if isinstance(properties, dict) else ()), unknown)
-    emit.tool_args(f'{{"{quoted(key)}": "')
-    mark = yield from read.until(stops, lambda text: emit.tool_args(quoted(text)))
-    if mark or not read.cut:
-        emit.tool_args('"}')
-        emit.tool_end()
-    return mark

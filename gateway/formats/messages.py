@@ -45,6 +45,7 @@ class Messages(Struct, frozen=True, kw_only=True, dict=True):
     thoughts: the channels, or recipients, of thoughts.
     nobody: recipients that are no tools.
     spaced: the space after a header is a part of it.
+    untagged: find the first header of a turn without special tokens, and read such a turn.
     """
 
     begins: tuple[str, ...]
@@ -53,6 +54,7 @@ class Messages(Struct, frozen=True, kw_only=True, dict=True):
     thoughts: frozenset[str]
     nobody: frozenset[str]
     spaced: bool = False
+    untagged: tuple[Callable[[Reader], Step], Callable[[Reader, Emit, Context, str], Step]] | None = None
 
     @cached_property
     def in_body(self) -> Markers:
@@ -80,6 +82,12 @@ class _Turn:
     def _first(self) -> Step:
         """The first message; JSON right here is a call if one has to come."""
         read, emit, context = self._read, self._emit, self._context
+        if self._messages.untagged:
+            begins, turn = self._messages.untagged
+            if header := (yield from begins(read)):
+                return (yield from turn(read, emit, context, header))
+            if begun := read.recorded():
+                return (yield from self._untagged(begun))
         if context.forced is None:
             return (yield from self._untagged())
         read.record()

@@ -28,7 +28,7 @@ ROWS: Mapping[str, Row] = {
         signs=("<|channel|>analysis", "<|message|>"),
         differs=(
             "vLLM finds channels among tokens only, and nothing in text.  A server that leaves special tokens out "
-            "sends `analysis…assistantfinal…`, which nothing tells from prose: it stays text."
+            "sends `analysis…assistantfinal…`; a text that begins so is read as the channels that it was."
         ),
     ),
     "llmjp_harmony": Row(

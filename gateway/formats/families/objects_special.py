@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from gateway.formats import json_call
 from gateway.formats.format import Context, Emit, start
-from gateway.formats.harmony import code
+from gateway.formats.harmony_code import code
 from gateway.formats.markers import END_TOKENS, Ends, Markers
 from gateway.formats.markup import CITATIONS, THINK, Markup
 from gateway.formats.reader import Malformed, Reader, Step

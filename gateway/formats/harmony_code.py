@@ -1,0 +1,21 @@
+"""Code for a tool, as text that is no JSON: the tool's first argument."""
+
+from gateway.formats.format import Context, Emit
+from gateway.formats.markers import Markers
+from gateway.formats.reader import Reader, Step
+from gateway.formats.schema import quoted
+
+
+def code(read: Reader, emit: Emit, context: Context, name: str, stops: Markers, unknown: str = "code") -> Step:
+    """Read text that is no JSON: all of it is the first argument.  Return the tag after it.
+
+    unknown: the argument's name, where the tool has no schema.
+    """
+    properties = context.tools.get(name, {}).get("properties")
+    key = next(iter(properties if isinstance(properties, dict) else ()), unknown)
+    emit.tool_args(f'{{"{quoted(key)}": "')
+    mark = yield from read.until(stops, lambda text: emit.tool_args(quoted(text)))
+    if mark or not read.cut:
+        emit.tool_args('"}')
+        emit.tool_end()
+    return mark
