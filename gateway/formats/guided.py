@@ -5,8 +5,9 @@ An object with a name and arguments, a list of such, or, where one tool was name
 
 from collections.abc import Mapping
 
+from gateway.formats.bare_json import named
 from gateway.formats.format import Call, Context, Emit, start
-from gateway.formats.json_call import JsonCall, named
+from gateway.formats.json_call import JsonCall
 from gateway.formats.reader import Malformed, Reader, Step
 
 

@@ -8,7 +8,7 @@ its name is known an object may prove to be text; after that it is a call, whole
 from collections.abc import Collection
 
 from gateway.formats import dialect
-from gateway.formats.format import Call, Context, Emit, give_back, start
+from gateway.formats.format import Context, Emit, give_back, start
 from gateway.formats.reader import Malformed, Reader, Sink, Step
 
 _NAME = {"name", "tool_name", "function"}
@@ -16,7 +16,7 @@ _ID = {"id", "tool_call_id"}
 _ARGUMENTS = {"arguments", "parameters", "args"}
 _PLAIN = {"type", "index"}
 _KNOWN = {*_NAME, *_ID, *_ARGUMENTS, *_PLAIN}
-_FENCE = "```"
+FENCE = "```"
 
 
 def tagged(read: Reader, emit: Emit, _: Context) -> Step:
@@ -29,27 +29,9 @@ def keyed(read: Reader, emit: Emit, _: Context) -> Step:
     return (yield from listed(read, KeyedCall(read, emit)))
 
 
-def named(bracket: str) -> Call:
-    """What no tag announces is a call if it names one of the tools.  `bracket`: what was taken of it."""
-
-    def calls(read: Reader, emit: Emit, context: Context) -> Step:
-        if bracket == "[":
-            yield from read.expect("{")
-        return (yield from _several(read, JsonCall(read, emit, context.tools), listed=bracket == "["))
-
-    return calls
-
-
-def fenced(read: Reader, emit: Emit, context: Context) -> Step:
-    """Like `named`, after a fence, and with the fence that closes it."""
-    yield from read.literal("json")
-    yield from named((yield from read.expect("{", "[")))(read, emit, context)
-    return (yield from read.accept(_FENCE))
-
-
 def listed(read: Reader, call: "JsonCall") -> Step:
     """One object, several or a list of them, maybe between fences."""
-    fence = yield from read.accept(_FENCE)
+    fence = yield from read.accept(FENCE)
     if fence:
         yield from read.literal("json")
     bracket = yield from read.accept("[")
@@ -57,7 +39,7 @@ def listed(read: Reader, call: "JsonCall") -> Step:
         read.recorded()
     else:
         yield from read.expect("{")
-        yield from _several(read, call, listed=bool(bracket))
+        yield from several(read, call, listed=bool(bracket))
     return (yield from read.accept(fence)) if fence else ""
 
 
@@ -211,7 +193,7 @@ class KeyedCall(JsonCall):
         return (yield from arguments(self.read, self._put, python=self._python))
 
 
-def _several(read: Reader, call: JsonCall, *, listed: bool) -> Step:
+def several(read: Reader, call: JsonCall, *, listed: bool) -> Step:
     """The first, whose brace was taken, and those that follow."""
     yield from call.run()
     if listed:
@@ -238,12 +220,17 @@ def _another(read: Reader, call: JsonCall, *, listed: bool) -> Step:
         if not read.recording:
             raise
         try:
-            goes_on = (yield from read.json(_ignore, call.depth)) if listed else ""
+            goes_on = (yield from _rest(read, call)) if listed else ""
         except Malformed:
             goes_on = ""
         give_back(read, call.emit, call.emit.text)
         return goes_on
     return "whole"
+
+
+def _rest(read: Reader, call: JsonCall) -> Step:
+    """Take the rest of an object that is no call, which may be over."""
+    return (yield from read.json(_ignore, call.depth)) if call.depth else "whole"
 
 
 def _malformed() -> str:

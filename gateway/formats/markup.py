@@ -19,9 +19,10 @@ from types import MappingProxyType
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.formats import guided
+from gateway.formats import fenced, guided
 from gateway.formats.format import Call, Context, Emit, Format, InThought, recover
 from gateway.formats.held import Held
+from gateway.formats.json_call import FENCE
 from gateway.formats.markers import ENDS, Ends, Markers
 from gateway.formats.reader import Malformed, Reader, Sink, Step
 
@@ -182,9 +183,22 @@ class _Answer:
         """Look for what an answer begins with, and for a call that has to come."""
         fresh = not (self._spoken or self._called)
         first = (yield from self._read.ahead(*self._markup.first)) if self._markup.first and fresh else ""
-        if self._context.forced is not None and not first:
+        if first:
+            return first
+        if self._context.forced is not None:
             yield from self._guided()
-        return first
+        elif fresh and self._context.tools and FENCE not in self._markup.calls and (yield from self._read.ahead(FENCE)):
+            yield from self._block()
+        return ""
+
+    def _block(self) -> Step:
+        """A block of JSON stands first: a call, or text."""
+        if (yield from fenced.block(self._read, self._emit, self._context)):
+            self._called = True
+            yield from self._begin()
+        else:
+            self._spoken = True
+        return ""
 
     def _guided(self) -> Step:
         """A call has to come: JSON right here is one, whatever the family's tags are."""

@@ -109,3 +109,9 @@ def test_prefill_is_not_sent_again(prefill, text, events):
     context = Context(TOOLS, prefill=prefill)
     for pieces in ([text], singly(text)):
         assert written(said(pieces, context=context)) == events
+
+
+def test_block_of_json_that_is_too_long_is_text():
+    text = '```json\n{"name": "f", "arguments": {"a": "' + "x" * 66_000 + '"}}\n```\n<tool_call>'
+    for size in (len(text), 1000, 7):
+        assert written(said([text[begin : begin + size] for begin in range(0, len(text), size)])) == [["text", text]]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from gateway.formats import json_call, python_tag
+from gateway.formats import bare_json, json_call, python_tag
 from gateway.formats.families.elements import QWEN
 from gateway.formats.format import Context, Emit, by_next
 from gateway.formats.markers import END_TOKENS, Ends
@@ -70,7 +70,7 @@ ROWS: Mapping[str, Row] = {
     ),
     "llama3_json": Row(
         parse=Markup(
-            calls={python_tag.TAG: python_tag.calls("llama3_json"), "{": json_call.named("{"), "<function=": QWEN},
+            calls={python_tag.TAG: python_tag.calls("llama3_json"), "{": bare_json.named("{"), "<function=": QWEN},
             after=("</function>",),
             in_thought="last",
         ),
@@ -85,7 +85,7 @@ ROWS: Mapping[str, Row] = {
     ),
     "bare_json": Row(
         parse=Markup(
-            calls={"{": json_call.named("{"), "[": json_call.named("["), "```": json_call.fenced},
+            calls={"{": bare_json.named("{"), "[": bare_json.named("["), "```": bare_json.fenced},
             in_thought="last",
         ),
         families="any model that was asked for JSON, or made to write it",
@@ -193,8 +193,8 @@ ROWS: Mapping[str, Row] = {
             calls={
                 "<tool_call>": json_call.tagged,
                 "[TOOL_CALLS]": json_call.tagged,
-                "[": json_call.named("["),
-                "```": json_call.fenced,
+                "[": bare_json.named("["),
+                "```": bare_json.fenced,
             },
             after=("</tool_call>",),
         ),

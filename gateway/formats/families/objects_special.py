@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from gateway.formats import json_call
+from gateway.formats import bare_json, json_call
 from gateway.formats.format import Context, Emit, start
 from gateway.formats.harmony_code import code
 from gateway.formats.markers import END_TOKENS, Ends, Markers
@@ -166,7 +166,7 @@ ROWS: Mapping[str, Row] = {
         differs="vLLM gives a call when it is whole, and none where the last bracket is missing; here it streams.",
     ),
     "sarashina": Row(
-        parse=Markup(calls={"<|tool_calls|>": json_call.tagged, "[": json_call.named("[")}),
+        parse=Markup(calls={"<|tool_calls|>": json_call.tagged, "[": bare_json.named("[")}),
         families="Sarashina 2.2",
         example="<|tool_calls|>[{'name': 'get_weather', 'arguments': {'city': 'Paris', 'days': 3}}]",
         special=True,
