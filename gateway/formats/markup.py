@@ -101,6 +101,11 @@ class Markup(Struct, frozen=True, kw_only=True, dict=True):
         return {tag: Markers(tag, *closes, *self.citations, *self.openings) for tag, closes in self.thoughts.items()}
 
     @cached_property
+    def first_without_calls(self) -> Mapping[str, Format]:
+        """Of `first`, all that does not begin a call: without tools nothing waits for one."""
+        return {tag: format for tag, format in self.first.items() if not _calls(tag, format)}
+
+    @cached_property
     def apart(self) -> "Markup":
         """The format of a thought that the backend passes apart: what closes one in text is a part of it."""
         return replace(self, thoughts={_APART: (_APART_END,)})
@@ -113,6 +118,11 @@ class Markup(Struct, frozen=True, kw_only=True, dict=True):
     def __call__(self, read: Reader, emit: Emit, context: Context) -> Step:
         read.ends = self.ends
         return _Answer(self, read, emit, context).run()
+
+
+def _calls(tag: str, format: Format) -> bool:
+    """True if a tag begins a call of the format."""
+    return isinstance(format, Markup) and tag.strip().startswith(tuple(format.calls))
 
 
 def apart(format: Format | None, context: Context) -> Markup | None:
@@ -182,12 +192,14 @@ class _Answer:
     def _first(self) -> Step:
         """Look for what an answer begins with, and for a call that has to come."""
         fresh = not (self._spoken or self._called)
-        first = (yield from self._read.ahead(*self._markup.first)) if self._markup.first and fresh else ""
+        markup = self._markup
+        options = markup.first if self._context.tools else markup.first_without_calls
+        first = (yield from self._read.ahead(*options)) if options and fresh else ""
         if first:
             return first
         if self._context.forced is not None:
             yield from self._guided()
-        elif fresh and self._context.tools and FENCE not in self._markup.calls and (yield from self._read.ahead(FENCE)):
+        elif fresh and self._context.tools and FENCE not in markup.calls and (yield from self._read.ahead(FENCE)):
             yield from self._block()
         return ""
 

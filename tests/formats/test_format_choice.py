@@ -469,3 +469,16 @@ async def test_logprobs_after_a_prefill_stay_with_the_text():
             for one in (choice.get("logprobs") or {}).get("content") or ()
         ]
         assert tokens == ["sunny"]
+
+
+@pytest.mark.parametrize("text", ["A", "func", " func", "{", "[{", "```", "[TOOL_C", "functools", "Action:", "F"])
+def test_format_auto_holds_no_text_back_for_tool_calls_without_tools(text):
+    normaliser = Normaliser(setting("auto", tools={}))
+    assert [*normaliser.feed(Text(0, text))] == [Text(0, text)]
+
+
+def test_format_auto_finds_reasoning_without_tools():
+    for text in ("[THINK]Hm.[/THINK]Yes.", "<|channel|>analysis<|message|>Hm.<|end|><|channel|>final<|message|>Yes."):
+        normaliser = Normaliser(setting("auto", tools={}))
+        found = merge([*normaliser.feed(Text(0, text)), *normaliser.feed(Finish(0, "stop"))])
+        assert [event.text for event in found[:2]] == ["Hm.", "Yes."]
