@@ -52,6 +52,8 @@ PREFILLED = [
     ("one call ended, one open", f"{TAGGED}\n{TAGGED[:40]}", TAGGED[40:], [CALL]),
     ("a call with a stranger's key, ended", '<tool_call>{"name": "f", "why": 1, "arguments": {}}</tool_call>', "So.", [["text", "So."]]),
     ("a stranger's key after it", '<tool_call>{"name": "f", ', '"why": 1, "arguments": {"a": "x"}}</tool_call>', [CALL]),
+    ("a call that its thought quotes", f"<think>hm {TAGGED}", "</think>So.", [["text", "So."]]),
+    ("a call that its thought quotes in part", f"<think>hm {TAGGED[:40]}", f"{TAGGED[40:]}</think>So.", [["reasoning", TAGGED[40:]], ["text", "So."]]),
     ("what looked like a call", '<tool_call>{"na', "me me.", [["text", "me me."]]),
     ("what looked like a call, and ends there", '<tool_call>{"na', "<|im_end|>", []),
 ]  # fmt: skip
