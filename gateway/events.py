@@ -2,8 +2,8 @@
 
 Grammar, per choice (the normaliser promises it, every filter keeps it, every endpoint relies on it):
 
-    (Text | Reasoning | Refusal | Annotation | HostedTool | HostedStart HostedArgs* HostedRun? HostedEnd
-     | ToolStart (ToolArgs | ToolInput)* ToolEnd)* Finish
+    (Text | Reasoning | Refusal | Annotation | Media | HostedTool
+     | HostedStart HostedArgs* HostedRun? HostedEnd | ToolStart (ToolArgs | ToolInput)* ToolEnd)* Finish
 
 Per stream, in any place: Usage (cumulative, the last one holds), Extra, and Failure (then nothing).
 The set is closed: an encoder without an arm for one of these fails a test.
@@ -66,6 +66,17 @@ class Annotation(_Said, frozen=True):
 
     choice: int
     json: Raw
+
+
+class Media(_Said, frozen=True):
+    """A part of a message that is no text, as the upstream wrote it: an image, mostly.
+
+    member: of the message, a list, in which it stands.
+    """
+
+    choice: int
+    json: Raw
+    member: Literal["content", "images"] = "content"
 
 
 class HostedTool(_Said, frozen=True):
@@ -175,14 +186,18 @@ class Usage(_Said, frozen=True):
 
 
 class Extra(_Said, frozen=True):
-    """A field that a backend adds to the API because the client asked for it, as it came; a list is to be continued.
+    """A member of a response that has no event of its own, as it came; a list is to be continued.
 
     It stands before the event that it is about.
+
+    asked: the client has asked for it; inside: it is a member of the choice's message.
     """
 
     choice: int | None  # None: of the whole answer
     name: str
     json: Raw
+    asked: bool = False
+    inside: bool = False
 
 
 @final
@@ -190,7 +205,7 @@ class Failure(_Said, frozen=True):
     problem: Problem
 
 
-Spoken = Text | Reasoning | Refusal | Annotation | HostedTool
+Spoken = Text | Reasoning | Refusal | Annotation | Media | HostedTool
 Hosted = HostedStart | HostedArgs | HostedRun | HostedEnd
 Event = Spoken | Hosted | ToolStart | ToolArgs | ToolInput | ToolEnd | Finish | Usage | Extra | Failure
 

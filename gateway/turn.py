@@ -236,4 +236,5 @@ class Turn:
         if isinstance(event, Failure):
             self.problem, self._lone = event.problem, None
             return b""
-        return self.commit() + self._endpoint.encode(event)
+        said = self._endpoint.encode(event)
+        return said and self.commit() + said

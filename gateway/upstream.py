@@ -7,7 +7,7 @@ from gateway.backends.openai.decode import Decoder, readable
 from gateway.backends.openai.usage import shared
 from gateway.calls import Setting
 from gateway.errors import Problem
-from gateway.events import Event, Usage
+from gateway.events import Event, Extra, Usage
 from gateway.framing import SSE, FrameTooLong, Framing, Lines, Whole
 from gateway.normaliser import Normaliser
 from gateway.translate import Filter
@@ -122,7 +122,8 @@ class Upstream:
     def _answer(self, body: bytes) -> list[Event]:
         """One whole body: almost always a text with its end, of which nothing has to be put right."""
         said = [] if self._normaliser.failed else self._decoder.decode(body)
-        if not self._filters and self._decoder.n == 1 and self._normaliser.keeps(said):
+        spoken = [event for event in said if type(event) is not Extra]  # an Extra passes in any case
+        if not self._filters and self._decoder.n == 1 and self._normaliser.keeps(spoken):
             return said
         events = [event for one in said for event in self._normalised(one)]
         if self._normaliser.empty:

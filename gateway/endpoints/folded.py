@@ -7,6 +7,7 @@ from msgspec import Raw
 
 from gateway import events as ev
 from gateway.endpoints.chat.shape import Head, encode
+from gateway.endpoints.extras import forward
 from gateway.ledger import Ledger
 from gateway.request import Request
 
@@ -52,6 +53,8 @@ class Folded(ABC, Generic[_Asked, _Choice]):
         return b""
 
     def _take(self, event: Any) -> None:  # noqa: ANN401 - any other event
+        if type(event) is ev.Extra:
+            forward(event, self._ledger)
         if event.choice is None:
             self._extras[event.name] = event.json
             return

@@ -1,5 +1,6 @@
 """Server-sent frames of completions, of chats and of texts: all of a stream but what a choice says."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -7,21 +8,24 @@ from msgspec import Raw
 
 from gateway import events as ev
 from gateway.endpoints.chat.shape import encode, usage
-from gateway.endpoints.extras import continued
+from gateway.endpoints.extras import IN_EACH, continued, forward, joined
 from gateway.ledger import Ledger
 
+_Place = tuple[int | None, bool]  # of a member: its choice, and True within the choice's message
 
-class Frames:
+
+class Frames(ABC):
     """head: the members of each frame, but for its choices.
 
     include_usage, continuous_usage: a count at the end, with each chunk.
     """
 
     def __init__(self, head: Mapping[str, Any], ledger: Ledger, *, include_usage: bool, continuous_usage: bool) -> None:
-        self._head = b"data: " + encode(head)[:-1] + b',"choices":['
+        self._members = {**head}
+        self._head = self._opening()
         self._tail = b'],"usage":null}\n\n' if include_usage else b"]}\n\n"
         self._ledger, self._include, self._continuous = ledger, include_usage, continuous_usage
-        self._waiting: dict[int, dict[str, Raw]] = {}  # by choice: extra fields of its next chunk
+        self._waiting: dict[_Place, dict[str, Raw]] = {}  # members of the next frame
         self._usage = ev.Usage(0, 0)
         self._failed = False
 
@@ -42,14 +46,34 @@ class Frames:
             return b""
         if not whole:
             self._ledger.note("unenforced", "n")
+        rest = b"".join(
+            [self._frame_of(choice) for choice in sorted({at[0] for at in self._waiting if at[0] is not None})]
+        )
+        if not self._include and self._waiting:
+            rest += self._head + self._ending()
         told = self._ledger.untold()
         comment = b": gateway-warnings %b\n\n" % told.encode() if told else b""
-        count = b'%b],"usage":%b}\n\n' % (self._head, encode(usage(self._usage))) if self._include else b""
-        return comment + count + b"data: [DONE]\n\n"
+        count = b""
+        if self._include:
+            parts = self._head, self._extras(None), encode(usage(self._usage))
+            count = b'%b]%b,"usage":%b}\n\n' % parts
+        return rest + comment + count + b"data: [DONE]\n\n"
 
-    def _extras(self, choice: int) -> bytes:
-        """What waits for the next chunk of a choice."""
-        return b"," + encode(self._waiting.pop(choice))[1:-1] if choice in self._waiting else b""
+    @abstractmethod
+    def _frame_of(self, choice: int) -> bytes:
+        """Return a frame that brings nothing of a choice but what waits for it."""
+
+    def _opening(self) -> bytes:
+        return b"data: " + encode(self._members)[:-1] + b',"choices":['
+
+    def _ending(self) -> bytes:
+        """Return the end of a frame, with what waits for a place beside the choices."""
+        return b"]" + self._extras(None) + self._tail[1:] if (None, False) in self._waiting else self._tail
+
+    def _extras(self, choice: int | None, *, inside: bool = False) -> bytes:
+        """Return the members that wait for the next frame of a choice."""
+        waiting = self._waiting.pop((choice, inside), None)
+        return b"," + encode(waiting)[1:-1] if waiting else b""
 
     def _counted(self, e: ev.Usage) -> bytes:
         self._usage = e
@@ -58,10 +82,16 @@ class Frames:
         return b""
 
     def _extra(self, e: ev.Extra) -> bytes:
-        if e.choice is None:
-            return b'%b],"%b":%b%b' % (self._head, e.name.encode(), e.json, self._tail[1:])
-        waiting = self._waiting.setdefault(e.choice, {})
-        waiting[e.name] = continued(waiting.get(e.name), e.json)
+        forward(e, self._ledger)
+        if e.choice is None and e.asked:  # at once: it may be all that comes for long, like the progress of a prompt
+            return b"%b],%b%b" % (self._head, encode({e.name: e.json})[1:-1], self._tail[1:])
+        if e.choice is None and e.name in IN_EACH:
+            self._members[e.name] = e.json
+            self._head = self._opening()
+            return b""
+        waiting = self._waiting.setdefault((e.choice, e.inside), {})
+        join = joined if e.inside else continued
+        waiting[e.name] = e.json if e.choice is None else join(waiting.get(e.name), e.json)
         return b""
 
     def _failure(self, e: ev.Failure) -> bytes:

@@ -9,7 +9,7 @@ import pytest
 from gateway.backends.ollama.decode import Decoder
 from gateway.calls import Setting
 from gateway.errors import Problem
-from gateway.events import Failure, Finish, Reasoning, Text, ToolArgs, ToolEnd, ToolStart, Usage
+from gateway.events import Extra, Failure, Finish, Reasoning, Text, ToolArgs, ToolEnd, ToolStart, Usage
 from gateway.formats import FORMATS
 from gateway.formats.format import Context
 from gateway.ledger import Ledger
@@ -185,7 +185,7 @@ def test_ollama_events_are_the_same_under_every_cut(name):
 def test_ollama_events_have_reasoning_text_and_tool_calls():
     turn = Turn([thinks("Hm", "Hi"), calls(ONE_CALL, OTHER_CALL)])
     told, _ = events_and_warnings([turn.data()])
-    assert [event for event in told if not isinstance(event, Usage)] == [
+    assert [event for event in told if not isinstance(event, Usage | Extra)] == [
         Reasoning(0, "Hm"),
         Text(0, "Hi"),
         ToolStart(0, 0, "call_ab12cd34", "weather"),

@@ -400,8 +400,8 @@ def test_error_gets_a_code_that_tells_whether_to_retry(status, code, wanted):
 
 def test_extra_fields_belong_to_the_response():
     events = [
-        ev.Extra(None, "prompt_token_ids", Raw(b"[1]")), ev.Extra(0, "token_ids", Raw(b"[2]")), A,
-        ev.Extra(0, "token_ids", Raw(b"[3]")), B, ev.Extra(0, "stop_reason", Raw(b'"x"')), STOP,
+        ev.Extra(None, "prompt_token_ids", Raw(b"[1]"), asked=True), ev.Extra(0, "token_ids", Raw(b"[2]"), asked=True),
+        A, ev.Extra(0, "token_ids", Raw(b"[3]"), asked=True), B, ev.Extra(0, "stop_reason", Raw(b'"x"')), STOP,
     ]  # fmt: skip
     extras = {"prompt_token_ids": [1], "token_ids": [2, 3]}
     response = checked(encoded(events), extras)

@@ -237,20 +237,23 @@ def test_chunk_with_nan_surrogates_or_invalid_utf8_does_not_end_the_stream():
         b'data: {"choices":[{"delta":{"content":"a\\ud83d \\ud83d\\ude00 NaN \xff \\n"}}],"x":[NaN,-Infinity]}\n\n',
         chunk("stop"),
     ]
-    assert events_of(stream)[0] == Text(0, "a\ufffd 😀 NaN \ufffd \n")
+    extra, text, *_ = events_of(stream)
+    assert (extra.name, bytes(extra.json)) == ("x", b"[-9999,-9999]")
+    assert text == Text(0, "a\ufffd 😀 NaN \ufffd \n")
 
 
-def test_extra_fields_come_back_where_the_client_asked_for_them():
+def test_extra_fields_are_marked_where_the_client_asked_for_them():
     body = json.loads(chunk("stop", content="a")[6:]) | {
         "prompt_logprobs": [None, {"1": -0.5}],
         "kv_transfer_params": None,
     }
     body["choices"][0] |= {"stop_reason": "x", "token_ids": [1, 2]}
     events = events_of([sse(body)], wanted=frozenset({"prompt_logprobs", "token_ids", "kv_transfer_params"}))
-    assert [(e.choice, e.name, json.loads(bytes(e.json))) for e in events if type(e) is Extra] == [
-        (None, "prompt_logprobs", [None, {"1": -0.5}]), (0, "token_ids", [1, 2]), (0, "stop_reason", "x"),
+    assert [(e.choice, e.name, json.loads(bytes(e.json)), e.asked) for e in events if type(e) is Extra] == [
+        (None, "prompt_logprobs", [None, {"1": -0.5}], True), (0, "token_ids", [1, 2], True),
+        (0, "stop_reason", "x", False),
     ]  # fmt: skip
-    assert [e.name for e in events_of([sse(body)]) if type(e) is Extra] == ["stop_reason"]
+    assert not any(e.asked for e in events_of([sse(body)]) if type(e) is Extra)
 
 
 def test_annotations_and_refusals_are_passed():

@@ -283,7 +283,7 @@ def test_choice_is_the_same_in_any_order_of_chunks(answers, random):
 def test_extra_field_of_the_whole_response_has_no_choice():
     several = fan(2)
     several.current = 1
-    extra = Extra(None, "prompt_token_ids", Raw(b"[1]"))
+    extra = Extra(None, "prompt_token_ids", Raw(b"[1]"), asked=True)
     assert several.feed(frame(choices=[], prompt_token_ids=[1])) == [extra]
 
 

@@ -1,17 +1,19 @@
 """What /api/chat answers, as the chunks of a chat completion: what these mean is known in one place."""
 
-from msgspec import field, json
+from msgspec import Raw, field, json
 
 from gateway.backends.ollama.wire import Line
-from gateway.backends.openai import wire
+from gateway.backends.openai import members, wire
 from gateway.backends.openai.decode import Decoder as Chunks
-from gateway.backends.openai.decode import mended
+from gateway.backends.openai.decode import mended, unread
 from gateway.backends.openai.failures import stated_problem
 from gateway.backends.openai.template import Template
 from gateway.backends.openai.usage import number
 from gateway.events import Event, Failure
 
 _decode = json.Decoder(Line).decode
+_object = json.Decoder(dict[str, Raw]).decode
+_READ = frozenset((*Line.__struct_fields__, "model", "created_at"))  # the gateway writes its own
 
 
 class Decoder(Chunks):
@@ -26,7 +28,7 @@ class Decoder(Chunks):
             return [line]
         if line.error:
             return [Failure(stated_problem(line.error))]
-        return self.read(self._chunk(line))
+        return self.read(self._chunk(line), unread(payload, _unread))
 
     def _chunk(self, line: Line) -> wire.Chunk:
         for call in (line.message and line.message.tool_calls) or ():
@@ -44,3 +46,8 @@ class Decoder(Chunks):
             return wire.Counts(prompt_tokens=prompt, completion_tokens=written)
         self.written = written
         return None
+
+
+def _unread(payload: bytes) -> members.Unread:
+    line = _object(payload)
+    return members.Unread(members.unread(line, _READ), [({}, members.of_message(line.get("message")))])

@@ -4,14 +4,15 @@ There is one tolerant decoder, and no second one with another meaning.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from typing import TypeVar
 
 from msgspec import DecodeError, Raw, Struct, field, json
 
-from gateway.backends.openai import wire
+from gateway.backends.openai import members, wire
 from gateway.backends.openai.failures import stated_problem
 from gateway.backends.openai.logprobs import logprobs
+from gateway.backends.openai.members import Members, Unread
 from gateway.backends.openai.signatures import Block, blocks, of_call
 from gateway.backends.openai.template import Around, Template
 from gateway.backends.openai.usage import Total, counted, number, timed
@@ -22,6 +23,7 @@ from gateway.events import (
     Extra,
     Failure,
     Finish,
+    Media,
     Reasoning,
     Refusal,
     Text,
@@ -33,9 +35,10 @@ from gateway.ledger import Ledger
 
 _Decoded = TypeVar("_Decoded")
 _decode = json.Decoder(wire.Chunk).decode
+_part = json.Decoder(wire.Part | str).decode
 _string = json.Decoder(str).decode
 _DONE = b"[DONE]"
-_OF_ANSWER = ("prompt_logprobs", "prompt_token_ids", "prompt_progress", "kv_transfer_params", "timings")
+_TEXTS = frozenset((None, "text", "output_text", "refusal", "thinking", "reasoning"))  # types of parts
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|-?\b(?:NaN|Infinity)\b', re.DOTALL)
 _SURROGATES = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\."
@@ -46,9 +49,10 @@ class Decoder(Struct, eq=False):
     """Raw events of the payloads of one answer.
 
     n: how many choices were asked for; more are dropped, and a single one is choice 0 whatever the backend calls it.
-    wanted: the extra fields that the client asked for.
+    wanted: the members beyond the API that the client asked for.
     tops: of how many other tokens with each token it asked to hear; None: of all that come.
     counted: the tokens, as far as the backend has said.
+    passed: the last value of each member that says the same in many chunks, by its choice.
     written: the tokens of the answer where it has counted only these.
     done: it has said that this was all.
     """
@@ -61,6 +65,8 @@ class Decoder(Struct, eq=False):
     _total: Total = field(default_factory=Total)
     _template: Template = field(default_factory=Template)
     _unsigned: dict[int, list[str]] = {}  # by choice: the thought since its last signature
+    _passed: dict[tuple[int | None, str], bytes] = {}
+    _customs: dict[int, int] = {}  # by choice: its open custom call
     _decoded_size: int = 0
     written: int = 0
     counted: Usage | None = None
@@ -124,7 +130,8 @@ class Decoder(Struct, eq=False):
 
     def _alone(self, payload: bytes) -> list[Event]:
         """What it means by itself, without a trace here."""
-        return Decoder(Ledger(), self.n, self._wanted, self._tops)._decoded(payload)
+        alone = Decoder(Ledger(), self.n, self._wanted, self._tops, _passed={**self._passed})
+        return alone._decoded(payload)
 
     def _decoded(self, payload: bytes) -> list[Event]:
         if payload == b"null":  # llama.cpp begins so where it answers several prompts
@@ -134,36 +141,49 @@ class Decoder(Struct, eq=False):
             return [chunk]
         if chunk.error or chunk.object == "error":
             return [Failure(stated_problem(chunk.error or json.decode(_mended(payload))))]
-        return self.read(chunk)
+        return self.read(chunk, unread(payload, members.of_chunk))
 
-    def read(self, chunk: wire.Chunk) -> list[Event]:
-        """What a chunk means that is no error."""
+    def read(self, chunk: wire.Chunk, rest: Unread) -> list[Event]:
+        """Return the events of a chunk that is no error; rest: its members that have no event of their own."""
         out: list[Event] = []
         if chunk.usage or chunk.timings or chunk.x_groq:
             self._usage(chunk, out)
-        if self._wanted:
-            out += _extras(None, chunk, _OF_ANSWER, self._wanted)
-        for choice in chunk.choices or ():
-            self._choice(choice, out)
+        if rest.answer:
+            self._pass(None, rest.answer, out)
+        for choice, (beside, inside) in zip(chunk.choices or (), rest.choices, strict=True):
+            self._choice(choice, beside, inside, out)
         return out
 
-    def _choice(self, choice: wire.Choice, out: list[Event]) -> None:
+    def _choice(self, choice: wire.Choice, beside: Members, inside: Members, out: list[Event]) -> None:
         index = self._place(choice.index)
         if index is None:
             return
-        if self._wanted:
-            out += _extras(index, choice, ("token_ids",), self._wanted)
+        ended, last = choice.finish_reason, beside  # members that belong to the end of a choice
+        if beside:
+            first = {name: value for name, value in beside.items() if not ended or bytes(value)[:1] == b"["}
+            self._pass(index, first, out)
+            last = {name: value for name, value in beside.items() if name not in first}
+        if inside:
+            out += [Extra(index, name, _raw(value), inside=True) for name, value in inside.items()]
         if choice.usage and (usage := counted(choice.usage)):
             self._count(usage, out, alone=True)
         if said := choice.delta or choice.message:
             self._message(index, said, choice.logprobs, out)
         if choice.text:
             self._text(index, choice.text, choice.logprobs, out)
-        if choice.stop_reason is not None:
-            out.append(Extra(index, "stop_reason", Raw(json.encode(choice.stop_reason))))
-        if (ended := choice.finish_reason) and (reason := ended if type(ended) is str else _reason(ended)):
+        self._pass(index, last, out)
+        if ended and (reason := ended if type(ended) is str else _reason(ended)):
             self._total.finished = True
+            self._end_custom(index, out)
             out.append(Finish(index, reason))
+
+    def _pass(self, index: int | None, rest: Members, out: list[Event]) -> None:
+        """Pass on members without a meaning; a repeated value is passed once, unless it is a list of a choice."""
+        for name, value in rest.items():
+            said = bytes(value)
+            if self._passed.get((index, name)) != said or (index is not None and said[:1] == b"["):
+                self._passed[index, name] = said
+                out.append(Extra(index, name, _raw(value), asked=name in self._wanted))
 
     def _place(self, said: wire.Count) -> int | None:
         index = number(said)
@@ -188,16 +208,27 @@ class Decoder(Struct, eq=False):
         out.append(self.counted)
 
     def _message(self, index: int, said: wire.Message, chances: object, out: list[Event]) -> None:
+        if said.content:
+            self._end_custom(index, out)
         self._spoken(index, said, chances, out)
         if said.refusal:
             out.append(Refusal(index, said.refusal, logprobs(chances, said.refusal, self._tops).get("refusal", ())))
         if said.annotations:
-            out += [Annotation(index, Raw(_sound(bytes(remark)))) for remark in said.annotations]
+            out += [Annotation(index, _raw(remark)) for remark in said.annotations]
+        if said.images:
+            out += [Media(index, _raw(image), "images") for image in said.images]
         if said.tool_calls:
-            for place, call in enumerate(said.tool_calls):
-                self._call(index, place, call, out)
+            self._called(index, said.tool_calls, out)
         if said.function_call:
             self._call(index, 0, wire.ToolCall(function=said.function_call), out)
+
+    def _called(self, index: int, calls: list[wire.ToolCall], out: list[Event]) -> None:
+        for place, call in enumerate(calls):
+            if call.custom:
+                self._custom_call(index, place, call.custom, call, out)
+            else:
+                self._end_custom(index, out)
+                self._call(index, place, call, out)
 
     def _spoken(self, index: int, said: wire.Message, chances: object, out: list[Event]) -> None:
         """Log-probabilities without text go first: they may be of the thought or the call that stands beside them."""
@@ -244,8 +275,12 @@ class Decoder(Struct, eq=False):
         if text or found:
             out.append(Text(index, text, found))
 
-    def _parts(self, index: int, parts: list[wire.Part | str], out: list[Event]) -> None:
-        for part in parts:
+    def _parts(self, index: int, parts: list[Raw], out: list[Event]) -> None:
+        for raw in parts:
+            part = mended(bytes(raw), _part)
+            if isinstance(part, Failure):
+                out.append(part)
+                return
             if isinstance(part, str):
                 self._text(index, part, None, out)
                 continue
@@ -253,6 +288,25 @@ class Decoder(Struct, eq=False):
             self._text(index, part.text or "", None, out)
             if part.refusal:
                 out.append(Refusal(index, part.refusal))
+            if part.type not in _TEXTS:
+                out.append(Media(index, _raw(raw)))
+
+    def _custom_call(self, index: int, place: int, custom: wire.Custom, call: wire.ToolCall, out: list[Event]) -> None:
+        """Read a custom call as one of a function, as which custom tools are offered to backends."""
+        key = place if call.index is None or call.index == "" else number(call.index)
+        if custom.name:
+            self._end_custom(index, out)
+            self._ledger.note("translated", "tool_calls.custom")
+            out += [ToolStart(index, key, str(call.id or ""), custom.name), ToolArgs(index, key, '{"input":"')]
+            self._customs[index] = key
+        if custom.input and index in self._customs:
+            self._decoded_size += len(custom.input)
+            out.append(ToolArgs(index, key, json.encode(custom.input)[1:-1].decode()))
+
+    def _end_custom(self, index: int, out: list[Event]) -> None:
+        """End the custom call of a choice, if one is open."""
+        if index in self._customs:
+            out.append(ToolArgs(index, self._customs.pop(index), '"}'))
 
     def _call(self, index: int, place: int, call: wire.ToolCall, out: list[Event]) -> None:
         function = call.function
@@ -282,6 +336,14 @@ def mended(payload: bytes, decode: Callable[[bytes], _Decoded]) -> _Decoded | Fa
             return Failure(Problem(502, message, "upstream_error"))
 
 
+def unread(payload: bytes, find: Callable[[bytes], Unread]) -> Unread:
+    """Return the members of a payload that nothing reads, which could be decoded once it was mended."""
+    try:
+        return find(payload)
+    except (DecodeError, UnicodeDecodeError, RecursionError):
+        return find(_mended(payload))
+
+
 def readable(payload: bytes) -> bool:
     """False for what is only the beginning of a payload."""
     if payload == _DONE:
@@ -307,13 +369,14 @@ def _arguments(raw: bytes) -> str:
         return _arguments(_mended(raw))
 
 
-def _sound(raw: bytes) -> bytes:
-    """What is passed on as it came, if it is text."""
+def _raw(value: Raw) -> Raw:
+    """Return what is passed on as it came, if it is text."""
+    raw = bytes(value)
     try:
         raw.decode()
     except UnicodeDecodeError:
-        return _mended(raw)
-    return raw
+        return Raw(_mended(raw))
+    return Raw(raw)
 
 
 def _reason(said: object) -> str:
@@ -321,12 +384,6 @@ def _reason(said: object) -> str:
     if isinstance(said, dict):
         said = said.get("type") or said.get("reason") or "stop"
     return "stop" if said is True else str(said or "")
-
-
-def _extras(index: int | None, said: object, names: tuple[str, ...], wanted: Set[str]) -> Iterator[Event]:
-    for name in names:
-        if name in wanted and (value := getattr(said, name)) is not None:
-            yield Extra(index, name, Raw(json.encode(value)))
 
 
 def _mended(payload: bytes) -> bytes:

@@ -8,6 +8,7 @@ Count = int | float | str | bool | None
 
 
 class Part(Struct, gc=False):
+    type: str | None = None
     text: str | None = None
     refusal: str | None = None
     thinking: "str | list[Part] | None" = None
@@ -19,16 +20,22 @@ class Function(Struct, gc=False):
     provider_specific_fields: Any = None
 
 
+class Custom(Struct, gc=False):
+    name: str | None = None
+    input: str | None = None
+
+
 class ToolCall(Struct, gc=False):
     index: Count = None
     id: str | int | None = None
     function: Function | None = None
+    custom: Custom | None = None
     provider_specific_fields: Any = None
     extra_content: Any = None
 
 
 class Message(Struct, gc=False):
-    content: str | list[Part | str] | None = None
+    content: str | list[Raw] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     reasoning_text: str | None = None
@@ -38,6 +45,7 @@ class Message(Struct, gc=False):
     tool_calls: list[ToolCall] | None = None
     function_call: Function | None = None
     annotations: list[Raw] | None = None
+    images: list[Raw] | None = None
 
 
 class Details(Struct, gc=False):
@@ -75,8 +83,6 @@ class Choice(Struct, gc=False):
     text: str | None = None
     logprobs: Any = None
     finish_reason: Any = None
-    stop_reason: Any = None
-    token_ids: Any = None
     usage: Counts | None = None  # Moonshot's place for it
 
 
@@ -93,7 +99,3 @@ class Chunk(Struct, gc=False):
     timings: Any = None
     error: Any = None
     object: Any = None
-    prompt_logprobs: Any = None
-    prompt_token_ids: Any = None
-    prompt_progress: Any = None
-    kv_transfer_params: Any = None

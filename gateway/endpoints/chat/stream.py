@@ -54,9 +54,13 @@ class Stream(Frames):
     def _delta(self, choice: int, delta: bytes, reason: bytes = b"null", more: bytes = b'"logprobs":null') -> bytes:
         if choice >= self._opened:
             return self._open(choice) + self._delta(choice, delta, reason, more)
-        if choice in self._waiting:
+        tail = self._tail
+        if self._waiting:
             more += self._extras(choice)
-        parts = (self._head, choice, delta, more, reason, self._tail)
+            if inside := self._extras(choice, inside=True):
+                delta = delta[:-1] + inside[delta == b"{}" :] + b"}"
+            tail = self._ending()
+        parts = (self._head, choice, delta, more, reason, tail)
         frame = b'%b{"index":%d,"delta":%b,%b,"finish_reason":%b}%b' % parts
         return frame if self._pad is None else b'%b,"obfuscation":%b}\n\n' % (frame[:-3], encode(self._pad()))
 
@@ -90,6 +94,9 @@ class Stream(Frames):
     def _annotation(self, e: ev.Annotation) -> bytes:
         return self._delta(e.choice, b'{"annotations":[%b]}' % e.json)
 
+    def _media(self, e: ev.Media) -> bytes:
+        return self._delta(e.choice, encode({e.member: [e.json]}))
+
     def _tool_start(self, e: ev.ToolStart) -> bytes:
         self._calls[e.choice] = self._calls.get(e.choice, -1) + 1
         empty = {"name": called_name(e), "arguments" if e.kind == "function" else "input": ""}
@@ -117,9 +124,13 @@ class Stream(Frames):
     def _finish(self, e: ev.Finish) -> bytes:
         return self._delta(e.choice, b"{}", encode(e.reason))
 
+    def _frame_of(self, choice: int) -> bytes:
+        return self._delta(choice, b"{}")
+
     _arms: ClassVar[dict[type[Any], Callable[[Any, Any], bytes]]] = {
         **Frames._arms, ev.Text: _text, ev.Reasoning: _reasoning, ev.Refusal: _refusal, ev.Annotation: _annotation,
-        ev.HostedTool: Frames._nothing, ev.ToolStart: _tool_start, ev.ToolArgs: _tool_args, ev.ToolInput: _tool_input,
+        ev.Media: _media, ev.HostedTool: Frames._nothing, ev.ToolStart: _tool_start, ev.ToolArgs: _tool_args,
+        ev.ToolInput: _tool_input,
         ev.ToolEnd: Frames._nothing, ev.Finish: _finish, ev.HostedStart: Frames._nothing,
         ev.HostedArgs: Frames._nothing, ev.HostedRun: Frames._nothing, ev.HostedEnd: Frames._nothing,
     }  # fmt: skip

@@ -1,6 +1,7 @@
 """A chat completion in one body: the fold of the same events (`spec.md` A3)."""
 
 from collections.abc import Callable
+from itertools import groupby
 from typing import Any, ClassVar
 
 from msgspec import Raw, Struct, field
@@ -8,7 +9,7 @@ from msgspec import Raw, Struct, field
 from gateway import events as ev
 from gateway.endpoints.chat.request import Asked
 from gateway.endpoints.chat.shape import Head, called_name, logprobs, usage
-from gateway.endpoints.extras import continued
+from gateway.endpoints.extras import continued, joined
 from gateway.endpoints.folded import Folded
 from gateway.endpoints.signatures import Blocks, of_call
 
@@ -42,7 +43,8 @@ class Whole(Folded[Asked, "_Choice"]):
 
 
 class _Choice(Struct, eq=False):
-    _texts: list[str] = []
+    _content: list[str | Raw] = []  # texts, and parts that are none
+    _images: list[Raw] = []
     _thoughts: list[str] = []
     _blocks: Blocks = field(default_factory=Blocks)
     _signed: list[dict[str, Any]] = []
@@ -53,35 +55,39 @@ class _Choice(Struct, eq=False):
     _refusal_logprobs: list[ev.Logprob] = []
     _reason: str = "stop"
     _extras: dict[str, Raw] = {}
+    _inside: dict[str, Raw] = {}  # members of the message
 
     def add(self, event: ev.Event) -> None:
         self._arms[type(event)](self, event)
 
     def body(self, index: int, asked: Asked, head: Head) -> dict[str, Any]:
         calls = [_call(start, "".join(pieces)) for start, pieces in self.calls]
-        text: str | None = "".join(self._texts)
-        if not text and calls:
-            text = None
-        message: dict[str, Any] = {"role": asked.role, "content": text, "refusal": "".join(self._refusals) or None}
+        content = _content(self._content)
+        if not content and calls:
+            content = None
+        message: dict[str, Any] = {"role": asked.role, "content": content, "refusal": "".join(self._refusals) or None}
         if self._thoughts:
             message |= dict.fromkeys(head.reasoning, "".join(self._thoughts))
         if self._signed:
             message["thinking_blocks"] = self._signed
         message["annotations"] = self._annotations
+        if self._images:
+            message["images"] = self._images
+        message |= self._inside
         reason = self._reason
         if asked.functions and calls:
             message["function_call"] = calls[0]["function"]
             reason = "function_call" if reason == "tool_calls" else reason
         elif calls:
             message["tool_calls"] = calls
-        content, refusal = self._content_logprobs, self._refusal_logprobs
-        chances = logprobs(content, refusal) if content or refusal else None
+        likely, refused = self._content_logprobs, self._refusal_logprobs
+        chances = logprobs(likely, refused) if likely or refused else None
         said = {"index": index, "message": message, "logprobs": chances, "finish_reason": reason}
         said |= self._extras
         return said
 
     def _text(self, e: ev.Text) -> None:
-        self._texts.append(e.text)
+        self._content.append(e.text)
         self._content_logprobs += e.logprobs
 
     def _reasoning(self, e: ev.Reasoning) -> None:
@@ -97,6 +103,9 @@ class _Choice(Struct, eq=False):
     def _annotation(self, e: ev.Annotation) -> None:
         self._annotations.append(e.json)
 
+    def _media(self, e: ev.Media) -> None:
+        (self._images if e.member == "images" else self._content).append(e.json)
+
     def _tool_start(self, e: ev.ToolStart) -> None:
         self.calls.append((e, []))
 
@@ -110,17 +119,31 @@ class _Choice(Struct, eq=False):
         self._reason = e.reason
 
     def _extra(self, e: ev.Extra) -> None:
-        self._extras[e.name] = continued(self._extras.get(e.name), e.json)
+        if e.inside:
+            self._inside[e.name] = joined(self._inside.get(e.name), e.json)
+        else:
+            self._extras[e.name] = continued(self._extras.get(e.name), e.json)
 
     def _nothing(self, _: ev.Event) -> None:
         pass
 
     _arms: ClassVar[dict[type[Any], Callable[[Any, Any], None]]] = {
         ev.Text: _text, ev.Reasoning: _reasoning, ev.Refusal: _refusal, ev.Annotation: _annotation,
-        ev.HostedTool: _nothing, ev.ToolStart: _tool_start, ev.ToolArgs: _tool_args, ev.ToolInput: _tool_input,
-        ev.ToolEnd: _nothing, ev.Finish: _finish, ev.Extra: _extra, ev.HostedStart: _nothing, ev.HostedArgs: _nothing,
-        ev.HostedRun: _nothing, ev.HostedEnd: _nothing,
+        ev.Media: _media, ev.HostedTool: _nothing, ev.ToolStart: _tool_start, ev.ToolArgs: _tool_args,
+        ev.ToolInput: _tool_input, ev.ToolEnd: _nothing, ev.Finish: _finish, ev.Extra: _extra,
+        ev.HostedStart: _nothing, ev.HostedArgs: _nothing, ev.HostedRun: _nothing, ev.HostedEnd: _nothing,
     }  # fmt: skip
+
+
+def _content(said: list[str | Raw]) -> str | list[Any] | None:
+    """Return a text, or a list of parts if some are none."""
+    if not any(isinstance(one, Raw) for one in said):
+        return "".join(map(str, said))
+    parts: list[Any] = []
+    for are_texts, run in groupby(said, lambda one: isinstance(one, str)):
+        same = [*run]
+        parts += [{"type": "text", "text": "".join(map(str, same))}] if are_texts else same
+    return parts
 
 
 def _call(start: ev.ToolStart, said: str) -> dict[str, Any]:

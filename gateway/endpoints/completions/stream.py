@@ -32,8 +32,11 @@ class Stream(Frames):
 
     def _frame(self, choice: int, text: bytes, chances: bytes = b"null", reason: bytes = b"null") -> bytes:
         self._choices.add(choice)
-        parts = (self._head, text, choice, chances, reason, self._extras(choice), self._tail)
+        parts = (self._head, text, choice, chances, reason, self._extras(choice), self._ending())
         return b'%b{"text":%b,"index":%d,"logprobs":%b,"finish_reason":%b%b}%b' % parts
+
+    def _frame_of(self, choice: int) -> bytes:
+        return self._frame(choice, b'""')
 
     def _text(self, e: ev.Text) -> bytes:
         if not e.logprobs or self._asked.logprobs is None:
@@ -48,7 +51,7 @@ class Stream(Frames):
     _arms: ClassVar[dict[type[Any], Callable[[Any, Any], bytes]]] = {
         **Frames._arms, ev.Text: _text, ev.Finish: _finish,
         **dict.fromkeys(
-            (ev.Reasoning, ev.Refusal, ev.Annotation, ev.HostedTool, ev.ToolStart, ev.ToolArgs, ev.ToolInput,
+            (ev.Reasoning, ev.Refusal, ev.Annotation, ev.Media, ev.HostedTool, ev.ToolStart, ev.ToolArgs, ev.ToolInput,
              ev.ToolEnd, ev.HostedStart, ev.HostedArgs, ev.HostedRun, ev.HostedEnd),
             Frames._nothing,
         ),

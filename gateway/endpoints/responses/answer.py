@@ -38,6 +38,7 @@ class Answer:
         self._refused = False
         self._usage: Wire | None = None
         self._extras: dict[str, Raw] = {}
+        self._citations: list[Wire] = []  # of the whole text: where each belongs is unknown
 
     def take(self, *events: ev.Event) -> None:
         """All of one type."""
@@ -142,6 +143,14 @@ class Answer:
             return
         self._begin_text().annotate(annotation)
 
+    def _media(self, e: ev.Media) -> None:
+        if not (image := shape.image(e.json)):
+            self._ledger.note("dropped", e.member)
+            return
+        self._drop_blank()
+        self._end_item()
+        self._tell({"id": self._edge.new_id("ig_"), "type": "image_generation_call", "status": "completed", **image})
+
     # reasoning
 
     def _reasoning(self, e: ev.Reasoning) -> None:
@@ -213,8 +222,17 @@ class Answer:
 
     # the end
 
+    def _cite(self) -> None:
+        """Give the last text what it cites."""
+        if self._citations and type(self._open) is not Message:
+            self._ledger.note("dropped", "citations")
+            return
+        for citation in self._citations:
+            self._message().annotate(citation)
+
     def _finish(self, e: ev.Finish) -> None:
         self._end_text()
+        self._cite()
         if not self._open and not self._output and self._asked.request.generates:
             self._message().text("")
         reason = _INCOMPLETE.get(e.reason)
@@ -234,14 +252,20 @@ class Answer:
         self._usage = shape.usage(e)
 
     def _extra(self, e: ev.Extra) -> None:
-        if e.name != "stop_reason":
+        if e.asked:
             self._extras[e.name] = continued(self._extras.get(e.name), e.json)
+        elif e.name == "service_tier" and e.choice is None:
+            self._extras[e.name] = e.json
+        elif e.name == "citations":
+            self._citations = shape.citations(e.json)
+        else:
+            self._ledger.note("dropped", e.name)
 
     _arms: ClassVar[dict[type[Any], Callable[[Any, Any], None]]] = {
         ev.Text: _text, ev.Reasoning: _reasoning, ev.Refusal: _refusal, ev.Annotation: _annotation,
-        ev.HostedTool: _hosted_tool, ev.ToolStart: _tool_start, ev.ToolArgs: _tool_args, ev.ToolInput: _tool_input,
-        ev.ToolEnd: _tool_end, ev.Finish: _finish, ev.Usage: _counted, ev.Extra: _extra, ev.Failure: _failure,
-        ev.HostedStart: _hosted_start, ev.HostedArgs: _hosted_args, ev.HostedRun: _hosted_run,
+        ev.Media: _media, ev.HostedTool: _hosted_tool, ev.ToolStart: _tool_start, ev.ToolArgs: _tool_args,
+        ev.ToolInput: _tool_input, ev.ToolEnd: _tool_end, ev.Finish: _finish, ev.Usage: _counted, ev.Extra: _extra,
+        ev.Failure: _failure, ev.HostedStart: _hosted_start, ev.HostedArgs: _hosted_args, ev.HostedRun: _hosted_run,
         ev.HostedEnd: _hosted_end,
     }  # fmt: skip
 

@@ -1,5 +1,6 @@
 """What the objects of a response look like on the wire, besides the items that are told piece by piece."""
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -42,6 +43,8 @@ PREFIXES = {
     "mcp_approval_response": "mcprs_",
     "compaction": "cmp_",
 }
+_IMAGE = re.compile(r"(?:data:image/[\w.+-]+;base64,)?([A-Za-z0-9+/=]+)")
+_NOWHERE = {"start_index": 0, "end_index": 0}  # the place in a text is unknown
 _KEPT_CODES = frozenset(("context_length_exceeded", "insufficient_quota"))
 
 
@@ -81,6 +84,25 @@ def annotation(said: Raw) -> Wire | None:
         return None
     nested = remark.get("url_citation")
     return {"type": "url_citation", **nested} if isinstance(nested, dict) else remark
+
+
+def citations(said: Raw) -> list[Wire]:
+    """Return the annotations for a list of sources, each a URL or an object with one."""
+    found = json.decode(said)
+    sources = [{"url": one} if isinstance(one, str) else one for one in found] if isinstance(found, list) else []
+    return [
+        {"type": "url_citation", "url": one["url"], "title": str(one.get("title") or one["url"]), **_NOWHERE}
+        for one in sources
+        if isinstance(one, dict) and isinstance(one.get("url"), str)
+    ]
+
+
+def image(said: Raw) -> Wire | None:
+    """Return what an item of image generation says of an image; None for one that did not come with its bytes."""
+    match json.decode(said):
+        case str(url) | {"image_url": str(url)} | {"image_url": {"url": str(url)}} if found := _IMAGE.fullmatch(url):
+            return {"result": found[1]}
+    return None
 
 
 def failure(problem: Problem) -> Wire:

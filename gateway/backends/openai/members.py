@@ -1,0 +1,49 @@
+"""Members of a backend's answer that the decoder gives no meaning: found by their names, their values as they came."""
+
+from collections.abc import Mapping, Set
+from typing import NamedTuple
+
+from msgspec import Raw, json
+
+from gateway.backends.openai import wire
+
+_object = json.Decoder(dict[str, Raw]).decode
+_objects = json.Decoder(list[dict[str, Raw]] | None).decode
+_NULL = b"null"
+_NAMED_HERE = ("id", "object", "created", "model", "obfuscation")  # the gateway writes its own
+# Members that are read, so that the client gets them in another way.
+OF_CHUNK = frozenset((*wire.Chunk.__struct_fields__, *_NAMED_HERE)) - {"timings"}
+OF_CHOICE = frozenset(wire.Choice.__struct_fields__)
+OF_MESSAGE = frozenset((*wire.Message.__struct_fields__, "role"))
+
+Members = Mapping[str, Raw]
+
+
+class Unread(NamedTuple):
+    """Members without a meaning.  choices: of each choice in its place, and of the message in it."""
+
+    answer: Members
+    choices: list[tuple[Members, Members]]
+
+
+def of_chunk(payload: bytes) -> Unread:
+    """Return the members of a chat completion, whole or a chunk, that nothing here reads."""
+    chunk = _object(payload)
+    choices = _objects(raw) or () if (raw := chunk.get("choices")) else ()
+    return Unread(unread(chunk, OF_CHUNK), [_of_choice(choice) for choice in choices])
+
+
+def of_message(raw: Raw | None) -> Members:
+    """Return the members of a message, or of a delta, that nothing here reads."""
+    return unread(_object(raw), OF_MESSAGE) if raw and bytes(raw) != _NULL else {}
+
+
+def unread(members: Members, read: Set[str]) -> Members:
+    """Return the members that are not read; null is the absence of a value."""
+    if members.keys() <= read:
+        return {}
+    return {name: value for name, value in members.items() if name not in read and bytes(value) != _NULL}
+
+
+def _of_choice(choice: Members) -> tuple[Members, Members]:
+    return unread(choice, OF_CHOICE), {**of_message(choice.get("delta")), **of_message(choice.get("message"))}
