@@ -88,6 +88,8 @@ class Upstream:
         if not self._frames:
             return self._answer(self._body.close())
         events = self._promised(self._left(self._frames))
+        if self._decoder.empty:  # nothing has come but perhaps that this was all
+            return events + self._ended(self._normaliser.fail(_NO_CHOICE))
         if self.done or self._normaliser.finished():
             return events + self._ended(self._good_end())
         return events + self._ended(self._normaliser.fail(_LOST))

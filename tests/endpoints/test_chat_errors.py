@@ -304,10 +304,10 @@ NOT_AN_ANSWER = {
     "no choices": (whole({"id": "x"}), "upstream_error"),
     "choices of no list": (whole({"choices": "none"}), "upstream_error"),
     "empty choices": (whole({"choices": []}), "upstream_error"),
-    "stream: nothing": ([head(), END], "upstream_lost"),
-    "stream: only comments": ([head(), b": hi\n\n", END], "upstream_lost"),
+    "stream: nothing": ([head(), END], "upstream_error"),
+    "stream: only comments": ([head(), b": hi\n\n", END], "upstream_error"),
     "stream: no JSON": ([head(), b"data: {\n\n", DONE, END], "upstream_error"),
-    "stream: html": ([head(), b"<html>\n\n</html>", END], "upstream_lost"),
+    "stream: html": ([head(), b"<html>\n\n</html>", END], "upstream_error"),
     "stream: only a role": ([head(), chunk(role="assistant", content=""), END], "upstream_lost"),
     "aborted": (stream(chunk(finish="abort")), "upstream_error"),
 }

@@ -602,7 +602,76 @@ def test_usage_may_come_after_done():
 
 
 def test_response_may_be_empty():
-    assert events_of([DONE])[0] == Finish(0, "stop")
+    assert events_of([chunk(), DONE])[0] == Finish(0, "stop")
+
+
+NOTHING = {
+    "only [DONE]": [DONE],
+    "no body": [],
+    "only usage": [sse({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 1}}), DONE],
+    "a choice without a delta": [sse({"choices": [{"index": 0, "finish_reason": "stop"}]}), DONE],
+    "a delta that is null": [sse({"choices": [{"index": 0, "delta": None, "finish_reason": "stop"}]})],
+    "a choice that never ends": [sse({"choices": [{"index": 0}]}), DONE],
+}
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_stream_without_a_message_is_a_failure_of_the_backend(name):
+    data = b"".join(NOTHING[name])
+    for pieces in ([data], singly(data)):
+        last = events_of(pieces)[-1]
+        assert type(last) is Failure and (last.problem.status, last.problem.code) == (502, "upstream_error")
+
+
+@pytest.mark.parametrize("choice", [{"finish_reason": "stop"}, {"message": None, "finish_reason": "length"}, {}])
+def test_whole_response_without_a_message_is_a_failure_of_the_backend(choice):
+    body = json.dumps({"choices": [{"index": 0, **choice}], "usage": {"prompt_tokens": 5}}).encode()
+    for data in (body, b""):
+        last = events_of([data], content_type="application/json")[-1]
+        assert (last.problem.status, last.problem.code) == (502, "upstream_error")
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ({"usage": {"prompt_tokens": 9, "completion_tokens": 5, "reasoning_tokens": 3}}, Usage(9, 5, 0, 3)),
+        ({"usage": {"prompt_tokens": 9, "completion_tokens": 5, "cached_tokens": 4}}, Usage(9, 5, 4)),
+        ({"usage": {"input_tokens": 9, "output_tokens": 5, "cache_read_input_tokens": 4}}, Usage(13, 5, 4)),
+        ({"prompt_eval_count": 9, "eval_count": 5}, Usage(9, 5)),
+        ({"prompt_tokens": 9, "completion_tokens": 5, "reasoning_tokens": 2}, Usage(9, 5, 0, 2)),
+        ({"tokens_evaluated": 9, "tokens_predicted": 5}, Usage(9, 5)),
+    ],
+)
+def test_tokens_are_counted_wherever_a_server_puts_them(counts, expected):
+    body = json.loads(chunk("stop", content="a")[6:])
+    streamed = events_of([chunk(content="a"), sse({**body, **counts}), DONE])
+    whole = {"choices": [{"message": {"content": "a"}, "finish_reason": "stop"}], **counts}
+    for events in (streamed, events_of([json.dumps(whole).encode()], content_type="application/json")):
+        assert [event for event in events if type(event) is Usage] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("details", "kept"),
+    [
+        ([{"type": "reasoning.text", "text": "So.", "index": 0, "format": "MiniMax-response-v1"}], False),
+        ([{"type": "reasoning.summary", "summary": "So."}], False),
+        ([{"type": "reasoning.text", "text": "S"}, {"type": "reasoning.text", "text": "o.", "signature": "x"}], True),
+    ],
+)
+@pytest.mark.parametrize("twice", [False, True])
+def test_reasoning_details_are_reasoning(details, kept, twice):
+    message = {"reasoning_details": details, **({"reasoning": "So."} if twice else {})}
+    events = events_of([chunk(**message), chunk("stop", content="Hi")])
+    assert [event.text for event in events if type(event) is Reasoning] == ["So."]
+    assert [json.loads(bytes(event.json)) for event in events if type(event) is Extra] == [details] * kept
+
+
+@pytest.mark.parametrize("details", ["So.", [5], [None], {"text": "So."}])
+def test_reasoning_details_of_another_shape_are_passed_on(details):
+    events = events_of([chunk("stop", reasoning_details=details)])
+    assert [(event.name, json.loads(bytes(event.json))) for event in events if type(event) is Extra] == [
+        ("reasoning_details", details)
+    ]
 
 
 def test_connection_lost_delivers_the_text_and_then_a_failure():

@@ -245,7 +245,7 @@ async def test_upstream_call_is_judged_by_its_own_end_or_failure():
     assert await read_after(call, calls[1]) == b""
     problems = [event.problem for event in several.feed(b"") if isinstance(event, Failure)]
     call.judge(*problems)
-    assert [one.judged for one in calls] == [[None], problems, []] and problems[0].code == "upstream_lost"
+    assert [one.judged for one in calls] == [[None], problems, []] and problems[0].code == "upstream_error"
     call.close()
 
 

@@ -38,6 +38,7 @@ _decode = json.Decoder(wire.Chunk).decode
 _part = json.Decoder(wire.Part | str).decode
 _string = json.Decoder(str).decode
 _DONE = b"[DONE]"
+NO_MESSAGE = Problem(502, "The backend's answer is no chat completion: a choice has no message.", "upstream_error")
 _TEXTS = frozenset((None, "text", "output_text", "refusal", "thinking", "reasoning"))  # types of parts
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|-?\b(?:NaN|Infinity)\b', re.DOTALL)
 _SURROGATES = re.compile(
@@ -66,6 +67,7 @@ class Decoder(Struct, eq=False):
     _template: Template = field(default_factory=Template)
     _unsigned: dict[int, list[str]] = {}  # by choice: the thought since its last signature
     _passed: dict[tuple[int | None, str], bytes] = {}
+    _met: set[int] = set()  # choices that have brought a message, however empty
     _customs: dict[int, int] = {}  # by choice: its open custom call
     _decoded_size: int = 0
     written: int = 0
@@ -103,6 +105,11 @@ class Decoder(Struct, eq=False):
             return events
 
         return told
+
+    @property
+    def empty(self) -> bool:
+        """Return True if no choice has brought a message."""
+        return not self._met
 
     @property
     def settled(self) -> bool:
@@ -146,7 +153,7 @@ class Decoder(Struct, eq=False):
     def read(self, chunk: wire.Chunk, rest: Unread) -> list[Event]:
         """Return the events of a chunk that is no error; rest: its members that have no event of their own."""
         out: list[Event] = []
-        if chunk.usage or chunk.timings or chunk.x_groq:
+        if chunk.usage or chunk.timings or chunk.x_groq or _counts_beside(chunk):
             self._usage(chunk, out)
         if rest.answer:
             self._pass(None, rest.answer, out)
@@ -158,21 +165,28 @@ class Decoder(Struct, eq=False):
         index = self._place(choice.index)
         if index is None:
             return
-        ended, last = choice.finish_reason, beside  # members that belong to the end of a choice
-        if beside:
-            first = {name: value for name, value in beside.items() if not ended or bytes(value)[:1] == b"["}
-            self._pass(index, first, out)
-            last = {name: value for name, value in beside.items() if name not in first}
+        first, last = _parted(beside, ended=bool(choice.finish_reason))
+        self._pass(index, first, out)
         if inside:
             out += [Extra(index, name, _raw(value), inside=True) for name, value in inside.items()]
         if choice.usage and (usage := counted(choice.usage)):
             self._count(usage, out, alone=True)
         if said := choice.delta or choice.message:
+            self._met.add(index)
             self._message(index, said, choice.logprobs, out)
-        if choice.text:
-            self._text(index, choice.text, choice.logprobs, out)
+        if choice.text is not None:
+            self._met.add(index)
+            if choice.text:
+                self._text(index, choice.text, choice.logprobs, out)
         self._pass(index, last, out)
-        if ended and (reason := ended if type(ended) is str else _reason(ended)):
+        if choice.finish_reason:
+            self._finish(index, choice.finish_reason, out)
+
+    def _finish(self, index: int, said: object, out: list[Event]) -> None:
+        reason = _reason(said)
+        if reason and index not in self._met:
+            out.append(Failure(NO_MESSAGE))
+        elif reason:
             self._total.finished = True
             self._end_custom(index, out)
             out.append(Finish(index, reason))
@@ -196,8 +210,7 @@ class Decoder(Struct, eq=False):
 
     def _usage(self, chunk: wire.Chunk, out: list[Event]) -> None:
         """First of all, so that a client that wants a count with every chunk gets the newest."""
-        counts = chunk.usage or (chunk.x_groq and chunk.x_groq.usage)
-        usage = counted(counts) if counts else None
+        usage = counted(chunk.usage or (chunk.x_groq and chunk.x_groq.usage) or chunk)
         if not usage and isinstance(chunk.timings, dict):
             usage = timed(chunk.timings)
         if usage:
@@ -208,6 +221,8 @@ class Decoder(Struct, eq=False):
         out.append(self.counted)
 
     def _message(self, index: int, said: wire.Message, chances: object, out: list[Event]) -> None:
+        if said.reasoning_details and not _is_text(said.reasoning_details):
+            out.append(Extra(index, "reasoning_details", Raw(json.encode(said.reasoning_details)), inside=True))
         if said.content:
             self._end_custom(index, out)
         self._spoken(index, said, chances, out)
@@ -236,6 +251,8 @@ class Decoder(Struct, eq=False):
         if not content and chances is not None:
             self._text(index, "", chances, out)
         thought = said.reasoning_content or said.reasoning or said.reasoning_text or said.thinking
+        if not thought and said.reasoning_details:
+            thought = _detailed(said.reasoning_details)
         if said.thinking_blocks:
             self._signed(index, _flat(thought), list(blocks(said.thinking_blocks)), out)
         elif thought:
@@ -334,6 +351,32 @@ def mended(payload: bytes, decode: Callable[[bytes], _Decoded]) -> _Decoded | Fa
         except (DecodeError, RecursionError) as problem:
             message = f"The backend sent what is no chat completion: {problem}."
             return Failure(Problem(502, message, "upstream_error"))
+
+
+def _parted(members: Members, *, ended: bool) -> tuple[Members, Members]:
+    """Return the members of a choice that stand before its text, and those that belong to its end: all but lists."""
+    if not (members and ended):
+        return members, {}
+    first = {name: value for name, value in members.items() if bytes(value)[:1] == b"["}
+    return first, {name: value for name, value in members.items() if name not in first}
+
+
+def _counts_beside(chunk: wire.Chunk) -> bool:
+    """Return True if a chunk counts beside its choices."""
+    prompt, written = chunk.prompt_eval_count or chunk.prompt_tokens, chunk.eval_count or chunk.completion_tokens
+    return bool(prompt or written or chunk.tokens_predicted or chunk.output_tokens)
+
+
+def _detailed(details: object) -> str:
+    """Return the text of `reasoning_details`, as OpenRouter and MiniMax have them."""
+    said = [one for one in details if isinstance(one, dict)] if isinstance(details, list) else []
+    return "".join(str(one.get("text") or one.get("summary") or "") for one in said)
+
+
+def _is_text(details: object) -> bool:
+    """Return True if `reasoning_details` have nothing but text, which is read."""
+    said = details if isinstance(details, list) else [None]
+    return all(isinstance(one, dict) and not (one.get("signature") or one.get("data")) for one in said)
 
 
 def unread(payload: bytes, find: Callable[[bytes], Unread]) -> Unread:

@@ -34,12 +34,10 @@ def counted(counts: Counts) -> Usage | None:
     if not (prompt or completion):
         return None
     made = counts.completion_tokens_details or counts.output_tokens_details
-    reasoning = number(made.reasoning_tokens) if made else 0
+    reasoning = (number(made.reasoning_tokens) if made else 0) or number(counts.reasoning_tokens)
     read = counts.prompt_tokens_details or counts.input_tokens_details
-    if read or counts.cache_read_input_tokens or counts.prompt_cache_hit_tokens or counts.cache_creation_input_tokens:
-        cached, kept = _cache(counts, read or _NO_DETAILS)
-        return Usage(prompt, completion, cached, reasoning, kept)
-    return Usage(prompt, completion, 0, reasoning)
+    cached, kept = _cache(counts, read or _NO_DETAILS)
+    return Usage(prompt, completion, cached, reasoning, kept)
 
 
 def timed(timings: Mapping[str, Any]) -> Usage | None:
@@ -65,7 +63,7 @@ def _completion(counts: Counts) -> int:
 
 def _cache(counts: Counts, read: Details) -> tuple[int, int]:
     """Tokens of the prompt that came from the cache, and that went to it."""
-    came = number(read.cached_tokens) or number(counts.cache_read_input_tokens)
+    came = number(read.cached_tokens) or number(counts.cached_tokens) or number(counts.cache_read_input_tokens)
     went = number(read.cache_write_tokens) or number(read.created_cache_tokens)
     return (
         came or number(counts.prompt_cache_hit_tokens),

@@ -46,6 +46,7 @@ class Message(Struct, gc=False):
     function_call: Function | None = None
     annotations: list[Raw] | None = None
     images: list[Raw] | None = None
+    reasoning_details: Any = None
 
 
 class Details(Struct, gc=False):
@@ -74,6 +75,8 @@ class Counts(Struct, gc=False):
     cache_read_input_tokens: Count = None
     cache_creation_input_tokens: Count = None
     prompt_cache_hit_tokens: Count = None
+    reasoning_tokens: Count = None
+    cached_tokens: Count = None
 
 
 class Choice(Struct, gc=False):
@@ -92,7 +95,9 @@ class Groq(Struct, gc=False):
     usage: Counts | None = None
 
 
-class Chunk(Struct, gc=False):
+class Chunk(Counts, gc=False):
+    """A chunk, or a whole chat completion; some servers count beside its choices."""
+
     choices: list[Choice] | None = None
     usage: Counts | None = None
     x_groq: Groq | None = None
