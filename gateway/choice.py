@@ -1,8 +1,7 @@
 """One choice of an answer: its text through its parser, its calls in order, its one Finish."""
 
-from collections.abc import Callable, Iterable
-from itertools import dropwhile
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -13,18 +12,23 @@ from gateway.formats.format import Format, Parse
 from gateway.formats.markup import apart
 from gateway.formats.reader import Reader
 from gateway.formats.resumed import Resumed
+from gateway.structured_calls import StructuredCalls
 
 _Words = TypeVar("_Words", Text, Reasoning)
 
 
 class Choice:
-    """Takes raw events and gives promised ones.  It is also the Emit that its text's format puts things into."""
+    """Takes raw events and gives promised ones.  It is also the Emit that its text's format puts things into.
+
+    reason: the last one that the backend gave for the end; "" before that.
+    """
 
     def __init__(self, index: int, setting: Setting, ids: set[str]) -> None:
         self._index, self._setting, self._context = index, setting, setting.context
         self._out: list[Event] = []
         self._calls = Calls(index, setting, ids, self._out.append)
         self.tool_args = self._calls.args
+        self._structured = StructuredCalls(index, setting, self._calls, self._say, self._end_before_call)
         self._parse: Parse | None = None  # None while the backend's own events come
         self._apart = False  # what is parsed is the backend's own reasoning
         self._alignment: Alignment | None = None  # None unless the text brings log-probabilities
@@ -32,10 +36,10 @@ class Choice:
         self._limited = False  # the token limit cut the answer
         self._echo = self._context.prefill if self._context.echoed else ""  # what the backend will repeat
         self._said = False  # there was text
-        self._gap = False  # the backend's own thought is over: white space before the first text belonged to its tag
         self.plain = False  # text goes on as it is: nothing waits for it, and nothing is put right in it
         self.straight = False  # text goes to its parser as it is
-        self.finished = False
+        self.reason = ""
+        self._ended = False
         self.thought = 0  # characters
 
     def feed(self, event: Event) -> list[Event]:
@@ -43,15 +47,24 @@ class Choice:
         if self.straight and type(event) is Text and event.text and not event.logprobs:
             return self.read((event,))
         self.plain = self.straight = False
-        if self.finished:
+        if self._ended:
             return []
         if type(event) is Text and not event.text:
             self._mute.append(event)
             return []
         if self._mute:
             self._place_mute(shown=type(event) is Text)
-        arm = self._arms.get(type(event), Choice._spoken)
-        arm(self, event)
+        if type(event) is ToolArgs:
+            self._structured.args(event)
+        elif type(event) is ToolStart:
+            self._calls.native = True
+            self._structured.start(event)
+        else:
+            spoken: Any = event  # any other event of a choice
+            if self._structured.queue:
+                self._follow(spoken)
+            else:
+                self._say(spoken)
         return self._taken()
 
     def read(self, texts: Iterable[Text]) -> list[Event]:
@@ -59,16 +72,21 @@ class Choice:
         assert self._parse
         for event in texts:
             self._parse.feed(event.text)
+            if self._calls.fresh:
+                self._calls.flush()
         return self._taken()
 
-    def finish(self, reason: str) -> list[Event]:
-        """The end, for one of the API's reasons; one that does not fit what was said is put right."""
-        if self.finished:
+    def finish(self, reason: str) -> None:
+        """Keep one of the API's reasons for the end: the last one counts, and content may come after it."""
+        self.reason = reason
+
+    def end(self) -> list[Event]:
+        """End the choice; a reason that does not fit what was said is put right."""
+        if self._ended:
             return []
-        self.plain = self.straight = False
+        reason, self._ended = self.reason or "stop", True
         self._limited = reason == "length"
         self._settle(cut=self._limited)
-        self.finished = True
         if reason in ("stop", "tool_calls"):
             fitting = "tool_calls" if self._calls.count else "stop"
             if fitting != reason and (self._calls.native or not self._calls.count):
@@ -79,13 +97,15 @@ class Choice:
 
     def lose(self) -> list[Event]:
         """The upstream failed: what it had sent, and no Finish."""
-        self.plain = self.straight = False
-        if not self.finished:
-            self._settle(cut=True)
-            self.finished = True
+        if self.reason:
+            return self.end()
+        self._ended = True
+        self._settle(cut=True)
         return self._taken()
 
     def _taken(self) -> list[Event]:
+        if self._calls.fresh or self._structured.queue:
+            self._calls.flush()
         events = self._out.copy()
         self._out.clear()
         return events
@@ -124,18 +144,26 @@ class Choice:
 
     # what the backend says
 
+    def _follow(self, event: Spoken) -> None:
+        """Take what is not of a structured call: it follows the one that is open."""
+        if self._structured.holds:
+            self._structured.wait(event)
+        else:
+            self._structured.close()
+            self._say(event)
+
+    def _say(self, event: Spoken) -> None:
+        if type(event) is Text:
+            self._text(event)
+        else:
+            self._spoken(event)
+
     def _text(self, event: Text) -> None:
         format = self._setting.format
         if self._echo:
             event = self._unechoed(event)
-        if self._gap:
-            event = self._ungapped(event)
-            if not (event.text or event.logprobs):
-                return
-        if event.text:
-            self._said, self._gap = True, False
+        self._said |= bool(event.text)
         if not format:
-            self._calls.flush(cut=False)
             self._out.append(event)
             self.plain = True
             return
@@ -150,12 +178,11 @@ class Choice:
     def _parser(self, format: Format) -> Parse:
         """Return what reads the text, which ends the backend's own reasoning."""
         if self._apart:
-            self._settle(cut=False, followed=True)
+            self._end_text(followed=True)
         return self._parse or self._begin(format)
 
     def _begin(self, format: Format) -> Parse:
-        """Text begins: the open call ends, and a parser of its own takes the text."""
-        self._calls.flush(cut=False)
+        """Text begins: a parser of its own takes it."""
         read = Reader(self._setting.limit)
         if not self._context.prefill:
             self._parse = Parse(read, format(read, self, self._context))
@@ -168,14 +195,13 @@ class Choice:
 
     def _spoken(self, event: Spoken) -> None:
         """The backend's own reasoning, refusal, …: first goes what the text parser holds back."""
-        if self._thinks(event):
+        if self._setting.format and self._thinks(event):
             return
-        self._settle(cut=False, followed=True)
+        self._end_text(followed=True)
         if self._echo and isinstance(event, Reasoning) and event.text:
             event = self._unechoed(event)
         if type(event) is Reasoning:
             self.thought += len(event.text)
-            self._gap = not self._said
         self._out.append(event)
 
     def _thinks(self, event: Spoken) -> bool:
@@ -189,16 +215,9 @@ class Choice:
             self._context = replace(self._context, thought_open=True)
             self._begin(format)
         assert self._parse
-        self._apart = self._gap = True
+        self._apart = True
         self._parse.feed(event.text)
         return True
-
-    def _ungapped(self, event: Text) -> Text:
-        """Without the white space at its beginning; the entries of that fall away."""
-        shown = tuple(dropwhile(lambda entry: entry.token.isspace(), event.logprobs))
-        if len(shown) < len(event.logprobs):
-            self._setting.ledger.note("dropped", "logprobs")
-        return replace(event, text=event.text.lstrip(), logprobs=shown)
 
     def _unechoed(self, event: _Words) -> _Words:
         """The first words, without the beginning that the backend repeats and the client has."""
@@ -212,26 +231,22 @@ class Choice:
             self._setting.ledger.note("dropped", "logprobs")
             return
         for event in mute:
-            self._text(event)
+            self._follow(event)
 
-    def _native_start(self, event: ToolStart) -> None:
-        if self._parse:
-            self._settle(cut=False, followed=True)
-        self._calls.native_start(event)
+    def _settle(self, cut: bool) -> None:
+        """End the text and every open call."""
+        if self._mute:
+            self._place_mute(shown=bool(self._parse) or not self._structured.queue)
+        if self._structured.queue:
+            self._structured.close(cut)
+        self._end_text(cut)
 
-    def _native_args(self, event: ToolArgs) -> None:
-        if self._calls.open and not self._parse:
-            self._calls.native_args(event)
-        else:
-            self._text(Text(self._index, event.json))  # arguments of no call: not lost
-
-    def _settle(self, cut: bool, followed: bool = False) -> None:
-        """End the text and every open call; the prompt's thought, if it left one open, is over.
+    def _end_text(self, cut: bool = False, *, followed: bool = False) -> None:
+        """End the text, and the call that it holds; the prompt's thought, if it left one open, is over.
 
         followed: the turn goes on.
         """
-        if self._mute:
-            self._place_mute(shown=bool(self._parse) or not self._calls.open)
+        self.plain = self.straight = False
         if self._parse:
             self._apart, self._parse.read.followed = False, followed
             self._parse.close(cut=self._limited)
@@ -243,7 +258,11 @@ class Choice:
             self._parse = None
         if self._context.thought_open or self._context.prefill:
             self._context = replace(self._context, thought_open=False, prefill="")
-        self._calls.flush(cut)
+        if self._calls.count:
+            self._calls.end(cut)
+
+    def _end_before_call(self) -> None:
+        self._end_text(followed=True)
 
     def _align_rest(self, read: Reader) -> None:
         alignment, self._alignment = self._alignment, None
@@ -254,9 +273,3 @@ class Choice:
             self._out.append(Text(self._index, "", rest))
         if alignment.dropped or (rest and inside):
             self._setting.ledger.note("dropped", "logprobs")
-
-    _arms: ClassVar[dict[type[Any], Callable[[Any, Any], None]]] = {
-        Text: _text,
-        ToolStart: _native_start,
-        ToolArgs: _native_args,
-    }

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 Code = Literal[
     "forwarded", "renamed", "translated", "emulated", "synthesised", "repaired", "estimated", "truncated",
-    "unenforced", "dropped", "unread",
+    "unenforced", "dropped", "unread", "invalid",
 ]  # fmt: skip
 _UNFIT = re.compile(r"[^!-+\--~]+")  # for a list in a header or a comment: all but visible ASCII without the comma
 _LONGEST = 64  # characters of a subject

@@ -37,11 +37,12 @@ class Normaliser(Struct, eq=False):
     _setting: Setting
     _choices: dict[int, Choice] = {}
     _ids: set[str] = set()  # of calls
+    _closed: bool = False  # all choices have ended
     failed: bool = False
 
     def finished(self, least: int = 1) -> bool:
         """True if each choice that has begun came to its end, and there are so many."""
-        return len(self._choices) >= least and all([choice.finished for choice in self._choices.values()])
+        return len(self._choices) >= least and all([choice.reason for choice in self._choices.values()])
 
     @property
     def empty(self) -> bool:
@@ -88,12 +89,14 @@ class Normaliser(Struct, eq=False):
         return [told for event in events for told in self.feed(event)]
 
     def close(self) -> Iterable[Event]:
-        """End what is open, as if the backend had said "stop"."""
-        if self.failed or self.finished():
+        """End all choices; a missing reason is "stop"."""
+        if self.failed or self._closed:
             return ()
-        self._setting.ledger.note("synthesised", "finish_reason")
+        if not self.finished():
+            self._setting.ledger.note("synthesised", "finish_reason")
         choices = [*self._choices.values()] or [self._open(0)]
-        return [event for choice in choices for event in choice.finish("stop")]
+        self._closed = True
+        return [event for choice in choices for event in choice.end()]
 
     def fail(self, problem: Problem) -> Iterable[Event]:
         """Release what came, then the Failure; nothing after it."""
@@ -109,9 +112,11 @@ class Normaliser(Struct, eq=False):
         reason = _REASONS.get(event.reason)
         if not reason:
             self._setting.ledger.note("repaired", "finish_reason")
-        return (self._choices.get(event.choice) or self._open(event.choice)).finish(reason or "stop")
+        (self._choices.get(event.choice) or self._open(event.choice)).finish(reason or "stop")
+        return ()
 
     def _open(self, index: int) -> Choice:
+        self._closed = False
         choice = self._choices[index] = Choice(index, self._setting, self._ids)
         return choice
 

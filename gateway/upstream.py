@@ -108,6 +108,11 @@ class Upstream:
         return self._decoder.done
 
     @property
+    def finished(self) -> bool:
+        """True if the backend has given a finish reason for each choice that has begun."""
+        return self._normaliser.finished()
+
+    @property
     def used(self) -> Usage:
         """What it has taken by now: as the backend has counted, or estimated."""
         decoder = self._decoder
@@ -177,6 +182,8 @@ class Upstream:
                     break  # however much of it has come
                 for raw in decoder.decode(payload):
                     events += self._normalised(raw)
+                if decoder.done and normaliser.finished():
+                    events += translate.feed(self._filters, normaliser.close())  # only usage may follow
         except FrameTooLong as error:
             events += translate.feed(self._filters, normaliser.fail(error.problem))
         return events

@@ -124,7 +124,7 @@ class Listener:
             field=found[1].decode() if found else "",
             noted=noted,
             begun=self._begun,
-            left=self._question.left and not any(isinstance(event, Finish | Failure) for event in events),
+            left=self._question.left and not (self._upstream.finished or any(isinstance(e, Failure) for e in events)),
         )
 
     def _take(self, events: Iterable[Event], seconds: float) -> None:

@@ -62,4 +62,5 @@ def as_read(words: Words, row: Row) -> tuple[Said, bool]:
 def _parsed(words: Words, row: Row, *, thought_open: bool) -> Said:
     context = Context(schemas(TOOLS) if words.tools else {}, thought_open)
     normaliser = Normaliser(Setting(row.parse, context, str, Ledger()))
-    return fold([*normaliser.feed(Text(0, words.text)), *normaliser.feed(Finish(0, "stop"))])
+    normaliser.feed(Finish(0, "stop"))
+    return fold([*normaliser.feed(Text(0, words.text)), *normaliser.close()])

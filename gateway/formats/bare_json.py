@@ -6,7 +6,6 @@ text.  So a call is passed on when its arguments have shown by their first membe
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from gateway.formats.format import Call, Context, Emit
 from gateway.formats.json_call import FENCE, JsonCall, several
@@ -25,7 +24,7 @@ def named(bracket: str) -> Call:
     def calls(read: Reader, emit: Emit, context: Context) -> Step:
         if bracket == "[":
             yield from read.expect("{")
-        return (yield from several(read, BareCall(read, emit, context.tools), listed=bracket == "["))
+        return (yield from several(read, BareCall(read, emit, context), listed=bracket == "["))
 
     return calls
 
@@ -40,9 +39,8 @@ def fenced(read: Reader, emit: Emit, context: Context) -> Step:
 class BareCall(JsonCall):
     """Reads objects, each of which is told as a call when it is known to define no tool."""
 
-    def __init__(self, read: Reader, emit: Emit, tools: Mapping[str, Mapping[str, Any]]) -> None:
-        super().__init__(read, emit, tools)
-        self._tools = tools
+    def __init__(self, read: Reader, emit: Emit, context: Context) -> None:
+        super().__init__(read, emit, context, context.tools)
 
     def run(self) -> Step:
         self._name, self._doubted, self._described, self._recited = "", "", False, False
@@ -63,7 +61,7 @@ class BareCall(JsonCall):
         if self.names is None:
             super()._start(name)
         else:
-            self._started, self._name = True, name
+            self._started, self._name, self._shape = True, name, self._context.shape(name)
             self._doubt("".join(self._early))
 
     def _drop(self, what: str) -> None:
@@ -105,7 +103,7 @@ class BareCall(JsonCall):
         return value[1].startswith(_SCHEMA[key[1]]) if value else None
 
     def _has(self, parameter: str) -> bool:
-        properties = self._tools[self._name].get("properties")
+        properties = self._context.tools[self._name].get("properties")
         return isinstance(properties, Mapping) and parameter in properties
 
     def _tell(self) -> None:

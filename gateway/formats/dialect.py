@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from gateway.formats import schema
 from gateway.formats.markers import Markers
 from gateway.formats.reader import Malformed, Reader, Sink, Step
 from gateway.formats.schema import ANY, kinds, quoted, typed
@@ -56,10 +57,11 @@ def bare(read: Reader, put: Sink, wanted: frozenset[str]) -> Step:
     text = yield from read.run(_BARE)
     if text in _PREFIXES and (quote := (yield from read.literal(*QUOTES))):
         return (yield from _quoted(read, put, (RAW if text in "rR" else ENDS)[quote]))
-    if read.ended and read.cut:
-        return ""  # it may have gone on
-    if not text:
+    if not text and not read.ended:
         raise Malformed
+    if read.ended:
+        put("" if read.cut else schema.begun(text))  # it may have gone on
+        return ""
     put(literal(text, wanted))
     return "whole"
 

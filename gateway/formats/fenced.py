@@ -38,7 +38,7 @@ class _Block:
     def text(self, text: str) -> None:
         raise Malformed
 
-    reasoning = fragment = text
+    reasoning = fragment = unread = text
 
     def _add(self, method: str, *arguments: str) -> None:
         self._found.append((method, arguments))
@@ -47,12 +47,21 @@ class _Block:
             raise Malformed
 
 
-def block(read: Reader, emit: Emit, context: Context) -> Step:
-    """Read a block that begins with a fence; return "" if it was text."""
-    read.keep("")
+def opening(read: Reader) -> Step:
+    """Take a fence, its language and the white space after it."""
+    read.record()
+    yield from read.literal(FENCE)
+    yield from read.run(_LANGUAGE)
+    yield from read.peek()
+    return read.recorded()
+
+
+def block(read: Reader, emit: Emit, context: Context, opening: str) -> Step:
+    """Read a block whose opening was taken; return "" if it was text."""
+    read.keep(opening)
     found = _Block(read)
     try:
-        whole = yield from _calls(read, found, context)
+        whole = (yield from _calls(read, found, context)) if opening[len(FENCE) :].strip() in _LANGUAGES else ""
     except Malformed:
         whole = ""
     read.recorded()
@@ -67,9 +76,6 @@ def block(read: Reader, emit: Emit, context: Context) -> Step:
 
 
 def _calls(read: Reader, emit: Emit, context: Context) -> Step:
-    yield from read.literal(FENCE)
-    if (yield from read.run(_LANGUAGE)) not in _LANGUAGES:
-        raise Malformed
     read.record()
     yield from named((yield from read.expect("{", "[")))(read, emit, context)
     closed = yield from read.accept(FENCE)

@@ -6,6 +6,8 @@ from typing import Any, Literal, Protocol
 from msgspec import Struct
 
 from gateway.formats.reader import Malformed, Reader, Sink, Step
+from gateway.formats.shape import Shape, of_tool
+from gateway.formats.tool_names import resolve
 
 InThought = Literal["end", "text", "last"]
 
@@ -28,6 +30,10 @@ class Context(Struct, frozen=True):
     forced: str | None = None
     prefill: str = ""
     echoed: bool = False
+
+    def shape(self, name: str) -> Shape:
+        """Return the shape of the arguments of a tool, by the name that the model wrote."""
+        return of_tool(self.tools.get(resolve(name, self.tools)))
 
 
 class Emit(Protocol):
@@ -127,7 +133,8 @@ class Parse:
     def close(self, cut: bool = False) -> None:
         """Release what was held back; see `Reader.close`."""
         self.read.close(cut)
-        next(self._run, None)
+        if not self.done:
+            self._go_on()
 
     def _go_on(self) -> None:
         try:

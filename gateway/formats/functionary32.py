@@ -57,7 +57,7 @@ def _messages(read: Reader, emit: Emit, context: Context, name: str) -> Step:
     while name not in ("", "all"):
         start(read, emit, name)
         if (yield from read.peek()) == "{":
-            if (yield from arguments(read, emit.tool_args)):
+            if (yield from arguments(read, emit.tool_args, context.shape(name))):
                 emit.tool_end()
             return ""
         name = (yield from code(read, emit, context, name, stops)).removeprefix(">>>").rstrip()

@@ -27,7 +27,7 @@ def _object(read: Reader, emit: Emit, context: Context) -> Step:
     forced = context.forced
     if not forced:
         return (yield from named("{")(read, emit, context))
-    call = JsonCall(read, emit, (forced,))
+    call = JsonCall(read, emit, context, (forced,))
     try:
         return (yield from call.run())
     except Malformed:

@@ -31,7 +31,7 @@ def _body(read: Reader, emit: Emit, context: Context, name: str) -> Step:
     start(read, emit, name)
     yield from read.peek()
     if (yield from read.ahead("{", '"{')):
-        if (yield from arguments(read, emit.tool_args)):
+        if (yield from arguments(read, emit.tool_args, context.shape(name))):
             emit.tool_end()
             yield from read.peek()
         return ""

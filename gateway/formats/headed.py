@@ -11,11 +11,9 @@ from msgspec import Struct
 from gateway.formats.format import Context, Emit, start
 from gateway.formats.json_call import arguments, surplus
 from gateway.formats.passage import Passage
-from gateway.formats.reader import Malformed, Reader, Sink, Step
+from gateway.formats.reader import Malformed, Reader, Step
 
 _FENCE, _KIND = "```", re.compile(r"\w*")
-_CLOSING = re.compile(r"\s{0,16}(?:`{1,2}|```\s{0,16})?\Z")
-_QUOTES = re.compile(r'\\.|\\\Z|"', re.DOTALL)
 _FIRST = ("{", '"', "'", "null", "None")  # what arguments begin with
 
 
@@ -44,7 +42,7 @@ class Headed(Struct, frozen=True, kw_only=True):
     ends: tuple[str, ...] = ()
     parts: Callable[[str], tuple[str, str]] = _as_it_is
 
-    def __call__(self, read: Reader, emit: Emit, _: Context) -> Step:
+    def __call__(self, read: Reader, emit: Emit, context: Context) -> Step:
         yield from _skip(read, self.begins)
         if (yield from _skip(read, self.ends)):
             return read.recorded()
@@ -63,7 +61,7 @@ class Headed(Struct, frozen=True, kw_only=True):
         if not (yield from read.ahead(*_FIRST)) and not read.ended:
             raise Malformed
         start(read, emit, name, id)
-        if not (yield from (_fenced(read, emit.tool_args) if before == _FENCE else arguments(read, emit.tool_args))):
+        if not (yield from arguments(read, emit.tool_args, context.shape(name))):
             return ""
         emit.tool_end()
         yield from surplus(read)
@@ -89,43 +87,6 @@ class Headed(Struct, frozen=True, kw_only=True):
         if not mark and not (self.bare and (yield from read.peek()) == "{"):
             raise Malformed
         return name, id, mark if mark in self.ends else ""
-
-
-def _fenced(read: Reader, put: Sink) -> Step:
-    """The arguments in a code fence; where a brace is missing, without the fence that closes it."""
-    unfenced = _Unfenced(put)
-    try:
-        whole = yield from arguments(read, unfenced.put)
-    except Malformed:
-        unfenced.close()
-        raise
-    if whole or not read.cut:
-        unfenced.close()
-    return whole
-
-
-class _Unfenced:
-    """A sink for JSON without the fence that closes it."""
-
-    def __init__(self, put: Sink) -> None:
-        self._put, self._held, self._quoted, self._escaped = put, "", False, False
-
-    def put(self, text: str) -> None:
-        begin, self._escaped = int(self._escaped), False
-        for mark in _QUOTES.findall(text, begin):
-            self._quoted ^= mark == '"'
-            self._escaped = mark == "\\"
-        text = self._held + text
-        end = _CLOSING.search(text)
-        certain = end.start() if end and not self._quoted else len(text)
-        self._held = text[certain:]
-        if certain:
-            self._put(text[:certain])
-
-    def close(self) -> None:
-        """Put what was held, but for the fence."""
-        if self._held and _FENCE not in self._held:
-            self._put(self._held)
 
 
 def _skip(read: Reader, tags: tuple[str, ...]) -> Step:

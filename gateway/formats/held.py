@@ -4,6 +4,7 @@ from typing import Any
 
 from gateway.formats.format import Context, Emit
 from gateway.formats.reader import Reader
+from gateway.formats.tool_names import resolve
 
 
 class Held:
@@ -70,7 +71,7 @@ class Held:
 
     def tool_start(self, name: str, id: str = "") -> None:
         if not self._named:
-            self._named, self.offered = True, name in self._tools
+            self._named, self.offered = True, resolve(name, self._tools) in self._tools
         self._add("tool_start", name, id)
 
     def tool_args(self, json: str) -> None:
@@ -81,6 +82,9 @@ class Held:
 
     def dropped(self, what: str) -> None:
         self._add("dropped", what)
+
+    def unread(self, format: str) -> None:
+        self._add("unread", format)
 
     def _add(self, method: str, *arguments: str) -> None:
         if self._thought is not None and not self._settled:

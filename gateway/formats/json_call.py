@@ -8,8 +8,10 @@ its name is known an object may prove to be text; after that it is a call, whole
 from collections.abc import Collection
 
 from gateway.formats import dialect
+from gateway.formats.arguments import encoded, fitted, whole
 from gateway.formats.format import Context, Emit, give_back, start
 from gateway.formats.reader import Malformed, Reader, Sink, Step
+from gateway.formats.shape import ANYTHING, Shape
 
 _NAME = {"name", "tool_name", "function"}
 _ID = {"id", "tool_call_id"}
@@ -19,14 +21,14 @@ _KNOWN = {*_NAME, *_ID, *_ARGUMENTS, *_PLAIN}
 FENCE = "```"
 
 
-def tagged(read: Reader, emit: Emit, _: Context) -> Step:
+def tagged(read: Reader, emit: Emit, context: Context) -> Step:
     """What stands between tags is calls, whatever their names; an empty list is none."""
-    return (yield from listed(read, JsonCall(read, emit)))
+    return (yield from listed(read, JsonCall(read, emit, context)))
 
 
-def keyed(read: Reader, emit: Emit, _: Context) -> Step:
+def keyed(read: Reader, emit: Emit, context: Context) -> Step:
     """Like `tagged`, where the name is the key of the arguments:  [{"f": {…}}]"""
-    return (yield from listed(read, KeyedCall(read, emit)))
+    return (yield from listed(read, KeyedCall(read, emit, context)))
 
 
 def listed(read: Reader, call: "JsonCall") -> Step:
@@ -43,26 +45,14 @@ def listed(read: Reader, call: "JsonCall") -> Step:
     return (yield from read.accept(fence)) if fence else ""
 
 
-def arguments(read: Reader, put: Sink, *, python: bool = False) -> Step:
-    """The arguments, in any of their spellings, as a JSON object; return "" if the text ended first.
-
-    python: they are in an object that Python has written.
-    """
+def arguments(read: Reader, put: Sink, shape: Shape) -> Step:
+    """Pass on arguments in any of their spellings as a JSON object; return "" if the text ended first."""
     first = yield from read.peek()
-    if first == '"':
-        yield from read.literal('"')
-        return (yield from read.characters(put))
-    if first == "'":
-        return (yield from dialect.decoded(read, put))
-    if first and first not in "{[":
-        yield from read.expect("null", "None")
-        put("{}")
-        return "whole"
-    head = "" if python else (yield from read.ahead("{{", "{'", "{"))
-    read.mended |= head == "{{"
-    if python or head in ("{{", "{'"):
-        return (yield from dialect.value(read, put))
-    return (yield from read.json(put))
+    if first in ('"', "'"):
+        return (yield from encoded(read, put, shape))
+    if first and first not in "{[n N":
+        raise Malformed
+    return (yield from whole(read, put, shape))
 
 
 def surplus(read: Reader) -> Step:
@@ -80,13 +70,19 @@ class JsonCall:
     """
 
     def __init__(
-        self, read: Reader, emit: Emit, names: Collection[str] | None = None, pseudo: Collection[str] = ()
+        self,
+        read: Reader,
+        emit: Emit,
+        context: Context,
+        names: Collection[str] | None = None,
+        pseudo: Collection[str] = (),
     ) -> None:
-        self.read, self.emit, self.names, self._pseudo = read, emit, names, pseudo
+        self.read, self.emit, self.names, self._context, self._pseudo = read, emit, names, context, pseudo
 
     def run(self) -> Step:
         """Read on after the opening brace; return "" if the text ended before the object did."""
         self._started = self._argued = self._mute = False
+        self._shape = ANYTHING
         self._python = False  # Python wrote the string that was read last
         self._id = ""
         self._early: list[str] = []  # arguments that came before the name
@@ -122,12 +118,20 @@ class JsonCall:
             self._start((yield from self._string(self.names)))
         elif key in _ARGUMENTS and not self._argued:
             self._argued = True
-            yield from arguments(self.read, self._put, python=self._python)
+            yield from self._arguments()
         elif key in _ID and not self._started and first in ('"', "'"):
             self._id = yield from dialect.string(self.read)
         else:
             yield from self._other(key)
         return ""
+
+    def _arguments(self) -> Step:
+        """The arguments; in an object that Python wrote, Python's notation is no damage."""
+        mended = self.read.mended
+        end = yield from arguments(self.read, self._put, self._shape)
+        if self._python:
+            self.read.mended = mended
+        return end
 
     def _inside(self) -> Step:
         """The members of an object inside this one."""
@@ -162,10 +166,11 @@ class JsonCall:
             self.read.recorded()
             return
         start(self.read, self.emit, name, self._id)
+        self._shape = self._context.shape(name)
         for key in self._strange:
             self.emit.dropped(key)
-        for piece in self._early:
-            self.emit.tool_args(piece)
+        if early := "".join(self._early):
+            self.emit.tool_args(fitted(early, self._shape) or early)
 
     def _drop(self, what: str) -> None:
         """As soon as it is a call, however that ends."""
@@ -190,7 +195,7 @@ class KeyedCall(JsonCall):
             return (yield from super()._member(key))
         self._start(key)
         self._argued = True
-        return (yield from arguments(self.read, self._put, python=self._python))
+        return (yield from self._arguments())
 
 
 def several(read: Reader, call: JsonCall, *, listed: bool) -> Step:

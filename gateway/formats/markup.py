@@ -26,7 +26,7 @@ from gateway.formats.json_call import FENCE
 from gateway.formats.markers import ENDS, Ends, Markers
 from gateway.formats.reader import Malformed, Reader, Sink, Step
 
-_FENCE, _INFO = "```", re.compile(r"\w*")
+_INFO = re.compile(r"\w*")
 _SOURCES = re.compile(r"[\d:,\[\] ]*")  # of a citation
 
 THINK: Mapping[str, tuple[str, ...]] = MappingProxyType({"<think>": ("</think>",)})
@@ -72,7 +72,7 @@ class Markup(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def fences(self) -> tuple[str, ...]:
         """Code fences, which may stand around calls."""
-        return (_FENCE,) if self.calls and _FENCE not in self.calls else ()
+        return (FENCE,) if self.calls and FENCE not in self.calls else ()
 
     @cached_property
     def closes(self) -> frozenset[str]:
@@ -140,7 +140,7 @@ class _Answer:
         self._mode = (context.in_thought or markup.in_thought) if context.tools else "text"
         self._begun = 0  # where the text began that is being read
         self._spoken = self._called = False
-        self._fenced = self._block = False  # a fence is open: around a call, or of a block in the text
+        self._fenced = self._in_block = False  # a fence is open: around a call, or of a block in the text
         self._answer = False  # an opening tag of an answer was text
         self._held: Held | None = None  # a call inside a thought that may be a quotation
         self._closing = ""  # the tag that closes the answer; "": none has opened it
@@ -150,10 +150,12 @@ class _Answer:
     def run(self) -> Step:
         read, markup = self._read, self._markup
         stops = markup.with_calls if self._context.tools else markup.without_calls
-        first = yield from self._opening()
+        open = self._context.thought_open and markup.thoughts
+        first = yield from (self._opening() if open else self._first())
         if not (stops or first):
             return (yield from read.rest(self._emit.text))
-        while stops and not first and (mark := (yield from self._mark(stops))):
+        text, citations = self._emit.text, markup.citations
+        while stops and not first and (mark := (yield from read.trimmed_until(stops, text, citations))):
             fresh = self._begun == read.offset - len(read.marker)
             self._spoken |= not fresh
             if (yield from self._marked(mark, fresh)):
@@ -165,14 +167,9 @@ class _Answer:
         return ""
 
     def _opening(self) -> Step:
-        """Read what comes before all text; return what that begins with, if another format reads it."""
-        if self._context.thought_open and self._markup.thoughts:
-            yield from self._thought(next(iter(self._markup.thoughts)))
-            return (yield from self._begin())
-        return (yield from self._first())
-
-    def _mark(self, stops: Markers) -> Step:
-        return (yield from self._read.trimmed_until(stops, self._emit.text, self._markup.citations))
+        """Read the rest of a thought that is open; return what that begins with, if another format reads it."""
+        yield from self._thought(next(iter(self._markup.thoughts)))
+        return (yield from self._begin())
 
     def _end(self) -> None:
         """Decide at the end of the text on calls inside thoughts."""
@@ -204,12 +201,17 @@ class _Answer:
         return ""
 
     def _block(self) -> Step:
-        """A block of JSON stands first: a call, or text."""
-        if (yield from fenced.block(self._read, self._emit, self._context)):
+        """A fence stands first: of a block of JSON that is a call, around a call, or in the text."""
+        read, opening = self._read, (yield from fenced.opening(self._read))
+        own = (yield from read.ahead(*self._markup.openings)) if self._markup.openings else ""
+        if own or not (yield from read.ahead("{", "[")):
+            read.marker = opening
+            yield from self._fence(FENCE, fresh=True)
+        elif (yield from fenced.block(read, self._emit, self._context, opening)):
             self._called = True
+        self._spoken = not self._called
+        if self._called:
             yield from self._begin()
-        else:
-            self._spoken = True
         return ""
 
     def _guided(self) -> Step:
@@ -263,12 +265,12 @@ class _Answer:
         if self._fenced and fresh:
             self._fenced = False
             return mark
-        if self._block:
+        if self._in_block:
             self._emit.text(self._read.marker)
-            self._block = False
+            self._in_block = False
             return ""
         called = yield from self._call(mark, self._emit.text)
-        self._block = not called
+        self._in_block = not called
         return called
 
     def _falls(self, mark: str, fresh: bool) -> bool:

@@ -23,8 +23,9 @@ _ARGUMENTS = Tagged(
 def _body(read: Reader, emit: Emit, context: Context, name: str) -> Step:
     """A body that begins with calls is calls, whoever it is for; one for a tool may be its arguments as JSON."""
     if name and (yield from read.peek()) == "{":
-        start(read, emit, _declared(name, context.tools))
-        if (yield from arguments(read, emit.tool_args)):
+        called = _declared(name, context.tools)
+        start(read, emit, called)
+        if (yield from arguments(read, emit.tool_args, context.shape(called))):
             emit.tool_end()
         return ""
     yield from read.accept(_OPEN)

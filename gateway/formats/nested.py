@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from gateway.formats import schema
 from gateway.formats.format import Context, Emit, start
 from gateway.formats.markers import Markers
 from gateway.formats.reader import Malformed, Reader, Sink, Step
@@ -138,8 +139,10 @@ class _Nested:
             return end
         pieces = [begun]
         end = end or (yield from self._text(tag, pieces.append))
-        if end or not self._read.cut:
-            text = "".join(pieces)
+        text = "".join(pieces)
+        if not end:
+            put("" if self._read.cut else schema.begun(text))
+        else:
             empty = "" if text.strip() or "string" in wanted else "".join(_EMPTY.get(kind, "") for kind in wanted)
             put(empty if len(empty) == len("[]") else typed(text, wanted))
         return end

@@ -58,8 +58,10 @@ class Pythonic(Struct, frozen=True):
             yield from Nesting(begun).leave(read, _ignore)
             raise
         start(read, emit, name)
-        for piece in pieces:
-            emit.tool_args(piece)
+        text = "".join(pieces)
+        if not (whole or read.cut):
+            text = text.removesuffix('"')  # the string may have gone on
+        emit.tool_args(text)
         if whole:
             emit.tool_end()
         return whole

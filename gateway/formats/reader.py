@@ -24,9 +24,16 @@ _CHARACTERS = re.compile(
     r'(?:[^"\\]++|\\["\\/bfnrt]|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}'
     r"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*+"
 )
+_JSON_SPACE = re.compile(r"[ \t\r\n]*")
+_CLEAN = re.compile(
+    r'(?:[^"\\\x00-\x1f]++|\\["\\/bfnrt]|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}'
+    r"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*+"
+)
 _LONE_SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_BEGUN_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3}|u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u[0-9a-fA-F]{0,3})?)?)?")
 _LONGEST_ESCAPE = len(r"\ud83d\ude00")
 _IN_STRING = frozenset('"\\')
+_IN_CLEAN = frozenset('"\\') | {chr(code) for code in range(0x20)}
 _IN_JSON = frozenset('"{}[]<,')  # outside of strings
 _NONE: frozenset[str] = frozenset()
 _first = itemgetter(0)
@@ -98,6 +105,10 @@ class Reader:
     def ended(self) -> bool:
         """True if all of the text has been taken."""
         return self._eof and self._pos == len(self._buffer)
+
+    def left(self) -> str:
+        """Take all that has come, at once."""
+        return self._take(len(self._buffer)) + self._held
 
     def record(self, begun: str = "") -> None:
         """Remember what is taken from here on, so that it can be given back after what has `begun` it."""
@@ -232,6 +243,37 @@ class Reader:
             else:
                 yield passage if self._waits else None
 
+    def clean(self, emit: Sink) -> Step:
+        """Pass on the inside of a JSON string, whose quote was taken, as JSON; return its end quote, or "" at the end.
+
+        Control characters and backslashes that JSON does not allow are escaped, and `mended` is set.
+        """
+        passage = self._past(_IN_CLEAN, emit)
+        while True:
+            whole = _CLEAN.match(self._buffer, self._pos)
+            self._emit(whole.end() if whole else self._pos, emit)
+            left = len(self._buffer) - self._pos
+            first = self._buffer[self._pos : self._pos + 1]
+            if first == '"':
+                return self._take(self._pos + 1)
+            if first == "\\":
+                if left < _LONGEST_ESCAPE and not self._eof and self._buffer[self._pos + 1 :][:1] in ("", "u"):
+                    yield None
+                else:
+                    self._bad_escape(emit)
+            elif first:
+                self.mended = True
+                emit(json.dumps(self._take(self._pos + 1))[1:-1])
+            elif self._eof:
+                return ""
+            else:
+                yield passage if self._waits else None
+
+    def space(self, emit: Sink) -> Step:
+        """Pass on JSON's white space; return the next character without taking it, "" at the end."""
+        yield from self._run(_JSON_SPACE, emit)
+        return self._buffer[self._pos : self._pos + 1]
+
     def json(self, emit: Sink, depth: int = 0) -> Step:
         """Pass one JSON value through, verbatim, as it comes; return "" if the text ended first.
 
@@ -328,6 +370,22 @@ class Reader:
             emit("\ufffd")
         else:
             emit(self._take(self._pos + 2))
+
+    def _bad_escape(self, emit: Sink) -> None:
+        """Make JSON of a backslash that begins no escape of JSON; one that the end of the text cut stays."""
+        if self._eof and (begun := _BEGUN_ESCAPE.fullmatch(self._buffer, self._pos)):
+            emit(self._take(begun.end()))
+            return
+        if lone := _LONE_SURROGATE.match(self._buffer, self._pos):
+            self._take(lone.end())
+            emit("\\ufffd")
+        elif self._buffer.startswith("\\'", self._pos):
+            self._take(self._pos + 2)
+            emit("'")
+        else:
+            self._take(self._pos + 1)
+            emit("\\\\")
+        self.mended = True
 
     def _emit(self, end: int, emit: Sink) -> None:
         if end > self._pos:

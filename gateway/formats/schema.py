@@ -22,6 +22,7 @@ _SCALARS = frozenset({"null", "integer", "number", "boolean"})
 _BITS = {"1": "true", "0": "false"}
 _SIGNS = re.compile(r"\+?(-?)0*(?=\d)")  # and zeros, as JSON has none before a number
 _KINDS = {bool: "boolean", int: "integer", float: "number", dict: "object", list: "array", str: "string"}
+_PLAIN = re.compile(r"[\w.+-]*")
 _NO_LETTER = re.compile(r"[^a-z]")
 _WORDS = {
     **{kind: kind for kind in (*ANY, "string")},
@@ -60,13 +61,23 @@ def inside(tool: Mapping[str, Any], parameter: str) -> Mapping[str, Any]:
 
 def named(word: str) -> frozenset[str]:
     """The type that a word means, as `int32` or `list[str]`; any if it is not known."""
-    kind = _WORDS.get(_NO_LETTER.split(word.lower(), 1)[0])
+    kind = kind_named(word)
     return frozenset({kind}) if kind else ANY
+
+
+def kind_named(word: str) -> str | None:
+    """Return the JSON type that a word means; None if it is not known."""
+    return _WORDS.get(_NO_LETTER.split(word.lower(), 1)[0])
 
 
 def quoted(text: str) -> str:
     """The inside of a JSON string."""
     return json.encode(text).decode()[1:-1]
+
+
+def begun(text: str) -> str:
+    """Return a value that the end of the text cut, as JSON that brackets alone do not complete."""
+    return text if _PLAIN.fullmatch(text) else f'"{quoted(text)}'
 
 
 def typed(text: str, wanted: frozenset[str]) -> str:
@@ -104,7 +115,7 @@ def _from_python(plain: str) -> str:
 
 def _fits(literal: str, wanted: frozenset[str]) -> bool:
     try:
-        kind = _kind(json.decode(literal))
+        kind = kind_of(json.decode(literal))
     except (DecodeError, ValueError, RecursionError):
         return False
     if kind == "string":
@@ -127,26 +138,26 @@ def _options(schema: object, root: Mapping[str, Any]) -> Iterator[Mapping[str, A
             continue
         yield option
         for group in ("anyOf", "oneOf", "allOf"):
-            left += _listed(option.get(group))
+            left += listed(option.get(group))
         reference = option.get("$ref")
         if isinstance(reference, str) and reference not in followed:
             followed.add(reference)
-            left.append(_referred(reference, root))
+            left.append(referred(reference, root))
 
 
 def _own_kinds(schema: Mapping[str, Any]) -> Iterator[str]:
     if schema.get("nullable") is True:
         yield "null"
     if "type" in schema:
-        for word in _listed(schema["type"]):
+        for word in listed(schema["type"]):
             yield from named(word) if isinstance(word, str) else ()
     elif "properties" in schema or "items" in schema:
         yield "object" if "properties" in schema else "array"
     else:
-        yield from map(_kind, [*_listed(schema.get("enum")), *([schema["const"]] if "const" in schema else ())])
+        yield from map(kind_of, [*listed(schema.get("enum")), *([schema["const"]] if "const" in schema else ())])
 
 
-def _referred(reference: str, root: Mapping[str, Any]) -> object:
+def referred(reference: str, root: Mapping[str, Any]) -> object:
     """What a `$ref` inside the tool's own schema means."""
     found: object = root
     for name in reference.removeprefix("#").split("/")[1:]:
@@ -154,9 +165,9 @@ def _referred(reference: str, root: Mapping[str, Any]) -> object:
     return found if reference.startswith("#") else None
 
 
-def _listed(value: object) -> Sequence[object]:
+def listed(value: object) -> Sequence[object]:
     return value if isinstance(value, list) else () if value is None or isinstance(value, Mapping) else (value,)
 
 
-def _kind(value: object) -> str:
+def kind_of(value: object) -> str:
     return _KINDS.get(type(value), "null")

@@ -17,12 +17,14 @@ from typing import Any
 
 from msgspec import Struct
 
+from gateway.formats.arguments import from_text
 from gateway.formats.format import Context, Emit, start
 from gateway.formats.json_call import arguments, surplus
 from gateway.formats.markers import Markers
 from gateway.formats.passage import Passage
 from gateway.formats.reader import Malformed, Reader, Sink, Step
-from gateway.formats.schema import ANY, JSON, STRING, has, kinds, named, quoted, typed
+from gateway.formats.schema import ANY, JSON, STRING, begun, has, kinds, named, quoted, typed
+from gateway.formats.shape import of_tool
 
 _KEYS = {"": re.compile(r"""[^<>"'\n]*"""), '"': re.compile(r'[^"<>\n]*'), "'": re.compile(r"[^'<>\n]*")}
 _ASSIGNED = re.compile(r"""[^<>"'\n=]*""")
@@ -140,7 +142,7 @@ class _Tagged:
 
     def _json(self) -> Step:
         """Arguments as JSON; a closing tag after them is left to others."""
-        if not (yield from arguments(self._read, self._emit.tool_args)):
+        if not (yield from arguments(self._read, self._emit.tool_args, of_tool(self._tool))):
             return ""
         self._emit.tool_end()
         yield from surplus(self._read)
@@ -159,7 +161,7 @@ class _Tagged:
         if self._before == "{" and key in _WRAPPERS and not has(self._tool, key):
             return (yield from self._wrapper(key, wanted))
         self._begin(key)
-        return (yield from self._string() if wanted == STRING else self._other(wanted))
+        return (yield from self._string() if wanted == STRING else self._other(key, wanted))
 
     def _next_key(self) -> Step:
         read = self._read
@@ -195,14 +197,17 @@ class _Tagged:
             put('"')
         return tag
 
-    def _other(self, wanted: frozenset[str]) -> Step:
+    def _other(self, key: str, wanted: frozenset[str]) -> Step:
         pieces: list[str] = []
         tag = yield from self._text(pieces.append)
         text = "".join(pieces)
         if not tag and self._read.cut:
             return self._cut(text)
-        self._emit.tool_args(typed(text, wanted))
+        self._emit.tool_args(self._json_of(key, text, wanted) if tag else begun(text))
         return tag
+
+    def _json_of(self, key: str, text: str, wanted: frozenset[str]) -> str:
+        return from_text(text, wanted, of_tool(self._tool).member(key))
 
     def _wrapper(self, key: str, wanted: frozenset[str]) -> Step:
         """A key that the tool does not have: if its value is an object and nothing follows, that is all arguments."""
@@ -217,7 +222,7 @@ class _Tagged:
             self._before = ""
         else:
             self._begin(key)
-            self._emit.tool_args(typed(text, wanted))
+            self._emit.tool_args(self._json_of(key, text, wanted) if tag else begun(text))
         return tag
 
     def _cut(self, text: str) -> str:

@@ -61,7 +61,7 @@ def _call(read: Reader, emit: Emit, context: Context, name: str) -> Step:
     start(read, emit, name)
     if not (yield from read.ahead("{", '"{')):
         return (yield from code(read, emit, context, name, _NEXT))
-    if not (yield from arguments(read, emit.tool_args)):
+    if not (yield from arguments(read, emit.tool_args, context.shape(name))):
         return ""
     emit.tool_end()
     yield from read.peek()

@@ -69,7 +69,7 @@ ANSWERS = {  # the lines of Ollama: reasoning, content, tool calls, finish reaso
     "calls in lines of their own": (
         Turn([calls(ONE_CALL), calls(OTHER_CALL)]), "", "", [("weather", ARGS), ("clock", "{}")], "tool_calls"),
     "calls of one id": (
-        Turn([calls(ONE_CALL), calls(ONE_CALL)]), "", "", [("weather", ARGS), ("weather", ARGS)], "tool_calls"),
+        Turn([calls(ONE_CALL), calls(ONE_CALL)]), "", "", [("weather", ARGS)], "tool_calls"),
     "the same call twice without ids": (
         Turn([calls(ONE_CALL[:2], ONE_CALL[:2])]), "", "", [("weather", ARGS), ("weather", ARGS)], "tool_calls"),
     "text and a call": (Turn([says("Wait."), calls(ONE_CALL)]), "", "Wait.", [("weather", ARGS)], "tool_calls"),
@@ -277,7 +277,7 @@ async def test_ollama_logprobs_are_asked_for_and_sent():
 
 
 async def test_ollama_tool_call_ids_are_kept_and_missing_ones_made():
-    async with site(Turn([calls(ONE_CALL, OTHER_CALL[:2], ONE_CALL)])) as one:
+    async with site(Turn([calls(ONE_CALL, OTHER_CALL[:2], ("weather", {"city": "Rome"}, ONE_CALL[2]))])) as one:
         message = (await one.chat(tools=TOOLS)).json()["choices"][0]["message"]
     first, second, third = (call["id"] for call in message["tool_calls"])
     assert first == "call_ab12cd34" and len({first, second, third}) == 3

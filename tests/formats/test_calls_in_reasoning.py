@@ -67,7 +67,8 @@ def pieces(events, size):
 def test_tool_call_in_the_reasoning_of_a_backend(format, events, wanted):
     for size in (*range(1, 60), 1000):
         normaliser = Normaliser(replace(setting(format), context=Context(TOOLS)))
-        told = merge([told for event in pieces(events, size) for told in normaliser.feed(event)])
+        fed = [told for event in pieces(events, size) for told in normaliser.feed(event)]
+        told = merge([*fed, *normaliser.close()])
         assert written(told) == wanted and grammatical(told), size
 
 

@@ -60,11 +60,11 @@ SGLANG = [
     ("keeps the tag of a thought in it", "cohere4",
      "<|START_THINKING|>hm<|END_THINKING|><|START_TEXT|>So.<|END_TEXT|>", [["reasoning", "hm"], ["text", "So."]]),
     ("gives a call without its end only when it streams", "hermes_json", '<tool_call>\n{"name": "f", "arguments": {"a": "x"}', [CALL]),
-    ("gives a call without its end only when it streams", "qwen_xml", "<tool_call>\n<function=f>\n<parameter=a>\nx", [CALL]),
-    ("gives a call without its end only when it streams", "mistral", '[TOOL_CALLS]f[ARGS]{"a": "x', [CALL]),
+    ("gives a call without its end only when it streams", "qwen_xml", "<tool_call>\n<function=f>\n<parameter=a>\nx\n</parameter>", [CALL]),
+    ("gives a call without its end only when it streams", "mistral", '[TOOL_CALLS]f[ARGS]{"a": "x"', [CALL]),
     ("gives a call without its end only when it streams", "deepseek_v31",
-     '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{"a": "x', [CALL]),
-    ("gives a call without its end only when it streams", "minimax_m2", '<minimax:tool_call>\n<invoke name="f">\n<parameter name="a">x', [CALL]),
+     '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{"a": "x"', [CALL]),
+    ("gives a call without its end only when it streams", "minimax_m2", '<minimax:tool_call>\n<invoke name="f">\n<parameter name="a">x</parameter>', [CALL]),
 ]  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from gateway.normaliser import Normaliser
 from support.encoders import ENCODERS
 from support.format_events import calls, said, strings, untraced, written
 from support.format_literals import all_tags, literals
-from support.pipeline import TOOLS, cut, events_of, grammatical, setting, singly
+from support.pipeline import TOOLS, chunk, cut, events_of, grammatical, setting, singly
 from support.sampling import EXAMPLES, ONE_OF_EACH_GRAMMAR, examples, places
 
 CASES = Path(__file__).parent / "cases"
@@ -266,7 +266,7 @@ def test_tool_call_candidate_is_held_back_up_to_a_limit(early):
 
 
 def test_text_parser_ends_with_its_stream():
-    assert events_of([b"data: {}\n\n", b"data: [DONE]\n\n"]) == [
+    assert events_of([b"data: {}\n\n", chunk(content="a <to"), b"data: [DONE]\n\n"])[:2] == [
+        Text(0, "a <to"),
         Finish(0, "stop"),
-        *events_of([b"data: [DONE]\n\n"])[1:],
     ]

@@ -162,7 +162,7 @@ def events_from(template, pieces, *, tools=TOOLS, thought_open=False, finish="st
     how = replace(setting(ledger=ledger), format=compile(template), context=Context(tools, thought_open))
     normaliser = Normaliser(how)
     events = [event for piece in pieces if piece for event in normaliser.feed(Text(0, piece))]
-    return merge([*events, *normaliser.feed(Finish(0, finish))])
+    return merge([*events, *normaliser.feed(Finish(0, finish)), *normaliser.close()])
 
 
 def text(text):
@@ -197,7 +197,7 @@ CASES = [
     (GEMMA, "Write <|tool_call>call: and a name.", [text("Write <|tool_call>call: and a name.")]),
     (GEMMA, "<|tool_call>call:f is it.", [text("<|tool_call>call:f is it.")]),
     (GEMMA, "<|tool_call>call:{}", [text("<|tool_call>call:{}")]),
-    (GEMMA, "<|tool_call>call:f{a:<}", [call("f", '{"a": null}'), text("<}")]),
+    (GEMMA, "<|tool_call>call:f{a:<}", [[*call("f", '{"a": '), "incomplete"], text("<}")]),
     (BEAM, "<|channel|>final<|message|>Hi.<|return|>", [text("Hi.")]),
     (
         BEAM,

@@ -105,7 +105,7 @@ def _told(given, pieces, content_type, dialect):
     turn.answered(content_type)
     got = [turn.feed(piece) for piece in pieces]
     stored = _end(turn, turn.close(), got)
-    return merge(endpoint.events), ledger.entries(), turn.problem, stored, b"".join(got)
+    return merge(endpoint.events), sorted(ledger.entries()), turn.problem, stored, b"".join(got)
 
 
 def _endpoint(asked, stream, ledger):

@@ -176,7 +176,7 @@ def test_hosted_call_item_ends_as_soon_as_it_can():
     (ended, begun) = (site.loop.answered([]), site.loop.feed(Usage(0, 0)))
     assert ended == [] and len(begun) == 1
     told = site.loop.answered([Result("c0", "x", {"output": "x"})])
-    assert isinstance(told[0], HostedEnd) and len(told) == 5  # and all of the next item except its end
+    assert isinstance(told[0], HostedEnd) and len(told) == 4  # and all of the next item except its end
     assert isinstance(site.loop.answered([Result("c1", "y", {"output": "y"})])[-1], HostedEnd)
 
 

@@ -105,6 +105,10 @@ def test_choice_of_an_odd_shape_is_read(payload):
     assert events_of([sse(payload), DONE])[:2] == [Text(0, "hi"), Finish(0, "stop")]
 
 
+def last_usage(events):
+    return [event for event in events if type(event) is Usage][-1]
+
+
 @pytest.mark.parametrize(
     ("usage", "wanted"),
     [
@@ -141,7 +145,7 @@ def test_choice_of_an_odd_shape_is_read(payload):
 )
 def test_usage_has_many_names_and_types(usage, wanted):
     stream = [chunk("stop", content="a"), sse({"choices": [], "usage": usage}), DONE]
-    assert events_of(stream)[-1] == wanted
+    assert last_usage(events_of(stream)) == wanted
 
 
 def test_usage_is_read_from_timings_if_there_is_no_other():
@@ -178,7 +182,7 @@ def test_reasoning_tokens_are_estimated_by_share_of_the_text(stated, thought, an
         ledger = Ledger()
         usage = sse({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": stated}})
         events = events_of([*pieces, chunk("stop"), usage, DONE], setting("think", ledger=ledger))
-        last = [event for event in events if type(event) is Usage][-1]
+        last = last_usage(events)
         markup = len("<think></think>") if len(pieces) == 1 else 0
         share = -(-stated * len(thought) // (len(thought + answer) + markup))
         assert last == Usage(3, stated, reasoning=share)
@@ -190,7 +194,7 @@ def test_reasoning_tokens_that_are_counted_are_not_estimated():
     ledger = Ledger()
     counts = {"prompt_tokens": 3, "completion_tokens": 9, "completion_tokens_details": {"reasoning_tokens": 2}}
     stream = [chunk(reasoning="hm"), chunk("stop"), sse({"choices": [], "usage": counts}), DONE]
-    assert events_of(stream, setting(ledger=ledger))[-1] == Usage(3, 9, reasoning=2)
+    assert last_usage(events_of(stream, setting(ledger=ledger))) == Usage(3, 9, reasoning=2)
     assert ledger.entries() == []
 
 
@@ -214,7 +218,7 @@ def test_usage_in_each_choice_is_summed_and_the_prompt_counted_once():
 def test_usage_per_choice_is_summed_and_the_prompt_counted_once():
     each = sse({"choices": [], "usage": {"prompt_tokens": 16, "completion_tokens": 8}})
     stream = [chunk(content="a"), chunk(index=1, content="b"), chunk("stop", index=1), each, chunk("stop"), each, DONE]
-    assert events_of(stream, n=2)[-1] == Usage(16, 16)
+    assert last_usage(events_of(stream, n=2)) == Usage(16, 16)
 
 
 def test_usage_with_every_chunk_is_not_summed():
@@ -229,7 +233,7 @@ def test_usage_with_every_chunk_is_not_summed():
         last,
         DONE,
     ]
-    assert [e for e in events_of(stream) if type(e) is Usage][-1] == Usage(5, 3)
+    assert last_usage(events_of(stream)) == Usage(5, 3)
 
 
 def test_chunk_with_nan_surrogates_or_invalid_utf8_does_not_end_the_stream():
@@ -365,7 +369,7 @@ def test_tool_call_arguments_are_closed_unless_the_finish_is_length():
     def events_and_warnings(reason):
         ledger = Ledger()
         events = events_of(
-            [chunk(tool_calls=[call(0, "a", "f", '{"a": ["x')]), chunk(reason), DONE], setting("native", ledger=ledger)
+            [chunk(tool_calls=[call(0, "a", "f", '{"a": ["x"')]), chunk(reason), DONE], setting("native", ledger=ledger)
         )
         return [e for e in events if type(e) in (ToolArgs, ToolEnd, Finish)], ledger.entries()
 
@@ -373,7 +377,7 @@ def test_tool_call_arguments_are_closed_unless_the_finish_is_length():
     assert closed == [ToolArgs(0, 0, '{"a": ["x"]}'), ToolEnd(0, 0), Finish(0, "tool_calls")]
     assert {"repaired:tool_calls.function.arguments", "repaired:finish_reason"} <= set(notes)
     assert events_and_warnings("length")[0] == [
-        ToolArgs(0, 0, '{"a": ["x'),
+        ToolArgs(0, 0, '{"a": ["x"'),
         ToolEnd(0, 0, complete=False),
         Finish(0, "length"),
     ]
@@ -381,21 +385,36 @@ def test_tool_call_arguments_are_closed_unless_the_finish_is_length():
 
 @pytest.mark.parametrize(
     ("sent", "tail"),
-    [
-        ("", "{}"),
-        ("  ", "{}"),
-        ('{"a', '": null}'),
-        ('{"a":', "null}"),
-        ('{"a": tr', "ue}"),
-        ('{"a": "\\u00', '00"}'),
-        ('{"a": 1', "}"),
-        ('{"a": "\\', '\\"}'),
-    ],
+    [("", "{}"), ("  ", "{}"), ('{"a": true', "}"), ('{"o": [{"b": "x"}', "]}"), ('{"n": 1 ', "}")],
 )
-def test_tool_call_arguments_get_a_tail_that_makes_them_json(sent, tail):
+def test_tool_call_arguments_get_the_brackets_that_are_missing(sent, tail):
     stream = [chunk(tool_calls=[call(0, "a", "f", sent)]), chunk("stop"), DONE]
     (args,) = [e.json for e in events_of(stream, setting("native")) if type(e) is ToolArgs]
-    assert args == sent + tail and json.loads(args) is not None
+    assert json.loads(args) == json.loads(sent + tail)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        "{",
+        '{"a',
+        '{"a"',
+        '{"a":',
+        '{"a": tr',
+        '{"a": "x',
+        '{"a": "\\u00',
+        '{"n": 1',
+        '{"a": "\\',
+        '{"n": 1,',
+        '{"o": [1, ',
+    ],
+)
+def test_tool_call_arguments_that_end_in_a_value_stay_as_they_came(sent):
+    ledger = Ledger()
+    stream = [chunk(tool_calls=[call(0, "a", "f", sent)]), chunk("stop"), DONE]
+    events = events_of(stream, setting("native", ledger=ledger))
+    assert events[1:3] == [ToolArgs(0, 0, sent), ToolEnd(0, 0, complete=False)]
+    assert "invalid:tool_calls.function.arguments" in ledger.entries()
 
 
 def test_tool_call_arguments_may_have_the_piece_null():
@@ -435,20 +454,23 @@ def test_tool_call_is_read_from_a_legacy_function_call():
 
 
 def test_tool_calls_that_interleave_are_held_up_to_a_limit():
+    ledger = Ledger()
     stream = [
-        chunk(tool_calls=[call(0, "a", "f", "{"), call(1, "b", "g", "{")]),
+        chunk(tool_calls=[call(0, "a", "f", '{"a'), call(1, "b", "g", '{"')]),
         chunk(tool_calls=[call(1, None, None, "x" * 100)]),
+        chunk(tool_calls=[call(0, None, None, '": "late"}')]),
+        chunk("stop"),
+        DONE,
     ]
-    *came, failure = events_of(stream, setting("native", limit=50))
-    assert came == [
+    assert events_of(stream, setting("native", limit=50, ledger=ledger))[:-2] == [
         ToolStart(0, 0, "a", "f"),
-        ToolArgs(0, 0, "{"),
+        ToolArgs(0, 0, '{"a'),
         ToolEnd(0, 0, complete=False),
         ToolStart(0, 1, "b", "g"),
-        ToolArgs(0, 1, "{"),
+        ToolArgs(0, 1, '{"' + "x" * 100),
         ToolEnd(0, 1, complete=False),
     ]
-    assert "interleaved" in failure.problem.message
+    assert "invalid:tool_calls.function.arguments" in ledger.entries()
 
 
 def test_tool_call_ends_at_the_text_after_it():
@@ -601,6 +623,10 @@ def test_usage_may_come_after_done():
     assert events == [Text(0, "a"), Finish(0, "stop"), Usage(3, 4)]
 
 
+def test_choice_has_no_content_after_done():
+    assert events_of([chunk("stop", content="a"), DONE, chunk(content="b")])[0] == Text(0, "a")
+
+
 def test_response_may_be_empty():
     assert events_of([chunk(), DONE])[0] == Finish(0, "stop")
 
@@ -679,11 +705,9 @@ def test_connection_lost_delivers_the_text_and_then_a_failure():
     assert came == [Text(0, "a <to")] and last.problem.code == "upstream_lost"
 
 
-def test_choice_has_no_events_after_its_finish():
-    assert events_of([chunk("stop", content="a"), chunk(content="b"), chunk("length"), DONE])[:2] == [
-        Text(0, "a"),
-        Finish(0, "stop"),
-    ]
+def test_choice_keeps_content_after_a_finish_reason_and_the_last_reason():
+    pieces = [chunk("stop", content="a"), chunk("stop", content="b"), chunk("length"), DONE]
+    assert events_of(pieces)[:2] == [Text(0, "ab"), Finish(0, "length")]
 
 
 def test_failure_is_the_last_event():

@@ -158,7 +158,8 @@ def test_recording_means_the_same_in_responses(name):
     for item in response["output"]:
         parts = item.get("content") or item.get("summary") or []
         said[item["type"]] += "".join(part["text"] for part in parts) + item.get("arguments", "")
-    assert said["message"] == texts(told.events, 0, Text)
+    content = texts(told.events, 0, Text)
+    assert said["message"] == (content if content.strip() else "")  # before a call, white space is no message
     assert said["reasoning"] == texts(told.events, 0, Reasoning)
     assert said["function_call"] == "".join(event.json for event in events_of_choice(told.events, 0, ToolArgs))
     assert (response["error"] is None) is (told.problem is None)

@@ -135,7 +135,7 @@ def test_usage_is_in_every_chunk_if_the_client_asks():
     first = json.loads(chunk(content="a")[6:]) | {"usage": {"prompt_tokens": 3, "completion_tokens": 1}}
     question = asked(stream_options={"include_usage": True, "continuous_usage_stats": True})
     said = [frame["usage"]["completion_tokens"] for frame in frames([sse(first), chunk("stop"), USAGE, DONE], question)]
-    assert said == [1, 1, 1, 4]
+    assert said == [1, 1, 4, 4]
 
 
 def test_obfuscation_is_added_if_the_client_asks():
@@ -177,14 +177,14 @@ THOUGHT, CALL = chunk(reasoning="\nhm\n"), chunk(tool_calls=[call(0, "x", "f", "
 @pytest.mark.parametrize(
     ("pieces", "content"),
     [
-        ([THOUGHT, chunk(content="\n\na\n b")], "a\n b"),
-        ([THOUGHT, chunk(content="\n"), chunk(content="\n"), chunk(content="a"), chunk(content=" b")], "a b"),
-        ([THOUGHT, chunk(content="\n\n"), CALL], None),
+        ([THOUGHT, chunk(content="\n\na\n b")], "\n\na\n b"),
+        ([THOUGHT, chunk(content="\n"), chunk(content="\n"), chunk(content="a"), chunk(content=" b")], "\n\na b"),
+        ([THOUGHT, chunk(content="\n\n"), CALL], "\n\n"),
         ([THOUGHT, chunk(content="a"), chunk(reasoning="hm"), chunk(content=" b")], "a b"),
         ([chunk(content=" a")], " a"),
     ],
 )
-def test_white_space_after_reasoning_of_the_backend_is_dropped(pieces, content, format):
+def test_white_space_after_reasoning_of_the_backend_is_kept(pieces, content, format):
     """vLLM leaves this white space in the content, llama.cpp does not."""
     whole = json.loads(
         client_bytes([*pieces, chunk("stop"), DONE], asked(stream=False, tools=[FUNCTION]), format=format)
@@ -192,7 +192,7 @@ def test_white_space_after_reasoning_of_the_backend_is_dropped(pieces, content, 
     assert whole["choices"][0]["message"]["content"] == content
 
 
-def test_logprobs_of_white_space_after_reasoning_are_dropped():
+def test_logprobs_of_white_space_after_reasoning_are_kept():
     gap, shown, end = (
         {"token": token, "logprob": -0.5, "bytes": [1], "top_logprobs": []} for token in ("\n\n", "a", "")
     )
@@ -200,11 +200,11 @@ def test_logprobs_of_white_space_after_reasoning_are_dropped():
         THOUGHT, chunk(content="\n\na", logprobs={"content": [gap, shown]}), chunk(content="", logprobs={"content": [end]}),
         chunk("stop"), DONE,
     ]  # fmt: skip
-    for pieces, kept in ((stream, [shown, end]), ([THOUGHT, *stream[2:]], [end])):
+    for pieces, kept in ((stream, [gap, shown, end]), ([THOUGHT, *stream[2:]], [end])):
         ledger = Ledger()
         (said,) = json.loads(client_bytes(pieces, asked(stream=False), ledger=ledger))["choices"]
         assert said["logprobs"]["content"] == kept
-        assert ("dropped:logprobs" in ledger.entries()) == (shown in kept)
+        assert "dropped:logprobs" not in ledger.entries()
 
 
 def test_logprobs_annotations_and_refusals_are_sent_streamed_and_whole():

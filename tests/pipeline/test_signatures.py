@@ -312,8 +312,7 @@ def test_thinking_block_is_sent_whole_once_it_is_signed():
         {"thinking_blocks": [{"index": 2, **thinking("So.", "t")}]},
         {"reasoning_content": "Unsigned."},
         {"tool_calls": [{"index": 0, "id": "x", "type": "function", "function": {"name": "f", "arguments": ""}, **FORMS["LiteLLM"]}]},
-        {"tool_calls": [{"index": 0, "function": {"arguments": "{"}}]},
-        {"tool_calls": [{"index": 0, "function": {"arguments": "}"}}]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]},
     ]  # fmt: skip
 
 

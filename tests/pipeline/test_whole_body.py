@@ -42,6 +42,7 @@ def test_normalizer_keeps_only_events_that_feeding_would_not_change(said, format
     settings = replace(setting(format, ledger=ledger), context=context)
     fed = Normaliser(settings)
     told = [event for one in said for event in fed.feed(one)]
+    told += fed.close()
     if Normaliser(settings).keeps(said):
         assert (told, fed.finished(), ledger.entries()) == (said, True, [])
 

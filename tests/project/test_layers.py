@@ -16,6 +16,8 @@ ROWS = [
     ["request", "ledger", "config", "tarpit"],
     ["framing", "backends", "formats", "endpoints", "alignment", "shortening", "documents", "images", "routing"],
     ["calls", "recollection", "recording"],
+    ["structured_call"],
+    ["structured_calls"],
     ["choice", "translate", "compaction", "hosted"],
     ["normaliser"],
     ["upstream"],

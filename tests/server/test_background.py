@@ -310,7 +310,7 @@ LAST = {
     "at the beginning of a call": (stopping(6), b"call_a", 3),
     "in the arguments of a call": (stopping(7), b'{\\"a\\": ', 3),
     "at the beginning of the next call": (stopping(9), b"call_b", 4),
-    "before the finish": (stopping(10), b'"delta":"{}"', 4),
+    "before the finish": (stopping(10), b'{\\"b\\": 2}', 4),
 }
 
 

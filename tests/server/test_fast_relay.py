@@ -106,17 +106,20 @@ async def test_relay_sends_all_chunks_before_the_upstream_breaks_off():
     assert json.loads(lines[-1][6:])["error"]["code"] == "upstream_lost"
 
 
-async def test_relay_ends_the_response_when_a_chunk_exceeds_a_limit():
-    """Interleaved tool calls are held back up to the limit."""
+async def test_relay_ends_an_open_call_when_too_much_waits_for_it():
+    """Other calls wait for the open one up to the limit."""
     calls = [call("f", "{", id="call_1"), call("f", "{", place=1, id="call_2")]
     opened = [chunk(tool_calls=one) for one in calls]
-    more = [chunk(tool_calls=call(arguments='"' + "a" * 300, place=1))] * 10
+    more = [chunk(tool_calls=call(arguments='"' + "a" * 300 + '": 1, ', place=1))] * 10
     limits = {"limits": {"frame_bytes": 1024}, "model": {"format": "native"}}
     async with listening([head(), *apart(*opened, *more, *LAST)], **limits) as site:
         tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
         lines = await lines_of(site, tools=tools)
-        assert "error" in json.loads(lines[-1][6:])
-        assert not site.upstream.posts[1:]
+    deltas = [json.loads(line[6:])["choices"] for line in lines if line.startswith("data: {")]
+    called = [one for choices in deltas for choice in choices for one in choice["delta"].get("tool_calls", ())]
+    arguments = ["".join(one["function"].get("arguments", "") for one in called if one["index"] == at) for at in (0, 1)]
+    assert arguments[0] == "{" and len(arguments[1]) > 3000
+    assert "invalid:tool_calls.function.arguments" in lines[-2] + lines[-1]
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])

@@ -32,7 +32,7 @@ def said(pieces, format="hermes_json", context=OFFERED, finish="stop", ledger=No
     """The events of a text that came in these pieces."""
     normaliser = Normaliser(replace(setting(format, ledger=ledger, limit=limit), context=context))
     events = [event for piece in pieces if piece for event in normaliser.feed(Text(0, piece))]
-    return merge([*events, *normaliser.feed(Finish(0, finish))])
+    return merge([*events, *normaliser.feed(Finish(0, finish)), *normaliser.close()])
 
 
 def written(events):

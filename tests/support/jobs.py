@@ -23,7 +23,7 @@ SAID = [
     chunk(tool_calls=call(arguments='{"a": ')),
     chunk(tool_calls=call(arguments="1}")),
     chunk(tool_calls=call("f", "", id="call_b", place=1)),
-    chunk(tool_calls=call(arguments="{}", place=1)),
+    chunk(tool_calls=call(arguments='{"b": 2}', place=1)),
     chunk(finish="tool_calls"),
     frame(choices=[], usage=COUNTS),
 ]

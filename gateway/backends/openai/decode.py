@@ -4,7 +4,8 @@ There is one tolerant decoder, and no second one with another meaning.
 """
 
 import re
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
+from itertools import repeat
 from typing import TypeVar
 
 from msgspec import DecodeError, Raw, Struct, field, json
@@ -12,7 +13,7 @@ from msgspec import DecodeError, Raw, Struct, field, json
 from gateway.backends.openai import members, wire
 from gateway.backends.openai.failures import stated_problem
 from gateway.backends.openai.logprobs import logprobs
-from gateway.backends.openai.members import Members, Unread
+from gateway.backends.openai.members import NOTHING, Members, Unread
 from gateway.backends.openai.signatures import Block, blocks, of_call
 from gateway.backends.openai.template import Around, Template
 from gateway.backends.openai.usage import Total, counted, number, timed
@@ -35,9 +36,11 @@ from gateway.ledger import Ledger
 
 _Decoded = TypeVar("_Decoded")
 _decode = json.Decoder(wire.Chunk).decode
+_decode_plain = json.Decoder(wire.PlainChunk).decode
 _part = json.Decoder(wire.Part | str).decode
 _string = json.Decoder(str).decode
 _DONE = b"[DONE]"
+_NO_MEMBERS: Iterable[tuple[Members, Members]] = repeat(({}, {}))  # of each choice
 NO_MESSAGE = Problem(502, "The backend's answer is no chat completion: a choice has no message.", "upstream_error")
 _TEXTS = frozenset((None, "text", "output_text", "refusal", "thinking", "reasoning"))  # types of parts
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|-?\b(?:NaN|Infinity)\b', re.DOTALL)
@@ -69,6 +72,7 @@ class Decoder(Struct, eq=False):
     _passed: dict[tuple[int | None, str], bytes] = {}
     _met: set[int] = set()  # choices that have brought a message, however empty
     _customs: dict[int, int] = {}  # by choice: its open custom call
+    _plain: bool = True  # so far every member of each chunk was one that is read
     _decoded_size: int = 0
     written: int = 0
     counted: Usage | None = None
@@ -143,12 +147,22 @@ class Decoder(Struct, eq=False):
     def _decoded(self, payload: bytes) -> list[Event]:
         if payload == b"null":  # llama.cpp begins so where it answers several prompts
             return []
-        chunk = mended(payload, _decode)
+        plain = self._plain_chunk(payload)
+        chunk: wire.Chunk | Failure = plain if plain else mended(payload, _decode)
         if type(chunk) is Failure:
             return [chunk]
         if chunk.error or chunk.object == "error":
             return [Failure(stated_problem(chunk.error or json.decode(_mended(payload))))]
-        return self.read(chunk, unread(payload, members.of_chunk))
+        return self.read(chunk, NOTHING if plain else unread(payload, members.of_chunk))
+
+    def _plain_chunk(self, payload: bytes) -> wire.Chunk | None:
+        """Return a chunk of which every member is read; None where that is not so, once it was not."""
+        if self._plain:
+            try:
+                return _decode_plain(payload)
+            except (DecodeError, UnicodeDecodeError, RecursionError):
+                self._plain = False
+        return None
 
     def read(self, chunk: wire.Chunk, rest: Unread) -> list[Event]:
         """Return the events of a chunk that is no error; rest: its members that have no event of their own."""
@@ -157,7 +171,7 @@ class Decoder(Struct, eq=False):
             self._usage(chunk, out)
         if rest.answer:
             self._pass(None, rest.answer, out)
-        for choice, (beside, inside) in zip(chunk.choices or (), rest.choices, strict=True):
+        for choice, (beside, inside) in zip(chunk.choices or (), rest.choices or _NO_MEMBERS, strict=False):
             self._choice(choice, beside, inside, out)
         return out
 
@@ -165,8 +179,9 @@ class Decoder(Struct, eq=False):
         index = self._place(choice.index)
         if index is None:
             return
-        first, last = _parted(beside, ended=bool(choice.finish_reason))
-        self._pass(index, first, out)
+        first, last = _parted(beside, ended=bool(choice.finish_reason)) if beside else (beside, beside)
+        if first:
+            self._pass(index, first, out)
         if inside:
             out += [Extra(index, name, _raw(value), inside=True) for name, value in inside.items()]
         if choice.usage and (usage := counted(choice.usage)):
@@ -178,17 +193,19 @@ class Decoder(Struct, eq=False):
             self._met.add(index)
             if choice.text:
                 self._text(index, choice.text, choice.logprobs, out)
-        self._pass(index, last, out)
+        if last:
+            self._pass(index, last, out)
         if choice.finish_reason:
             self._finish(index, choice.finish_reason, out)
 
     def _finish(self, index: int, said: object, out: list[Event]) -> None:
-        reason = _reason(said)
+        reason = said if type(said) is str else _reason(said)
         if reason and index not in self._met:
             out.append(Failure(NO_MESSAGE))
         elif reason:
             self._total.finished = True
-            self._end_custom(index, out)
+            if self._customs:
+                self._end_custom(index, out)
             out.append(Finish(index, reason))
 
     def _pass(self, index: int | None, rest: Members, out: list[Event]) -> None:
@@ -223,7 +240,7 @@ class Decoder(Struct, eq=False):
     def _message(self, index: int, said: wire.Message, chances: object, out: list[Event]) -> None:
         if said.reasoning_details and not _is_text(said.reasoning_details):
             out.append(Extra(index, "reasoning_details", Raw(json.encode(said.reasoning_details)), inside=True))
-        if said.content:
+        if said.content and self._customs:
             self._end_custom(index, out)
         self._spoken(index, said, chances, out)
         if said.refusal:
@@ -355,7 +372,7 @@ def mended(payload: bytes, decode: Callable[[bytes], _Decoded]) -> _Decoded | Fa
 
 def _parted(members: Members, *, ended: bool) -> tuple[Members, Members]:
     """Return the members of a choice that stand before its text, and those that belong to its end: all but lists."""
-    if not (members and ended):
+    if not ended:
         return members, {}
     first = {name: value for name, value in members.items() if bytes(value)[:1] == b"["}
     return first, {name: value for name, value in members.items() if name not in first}

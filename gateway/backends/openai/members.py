@@ -10,20 +10,22 @@ from gateway.backends.openai import wire
 _object = json.Decoder(dict[str, Raw]).decode
 _objects = json.Decoder(list[dict[str, Raw]] | None).decode
 _NULL = b"null"
-_NAMED_HERE = ("id", "object", "created", "model", "obfuscation")  # the gateway writes its own
 # Members that are read, so that the client gets them in another way.
-OF_CHUNK = frozenset((*wire.Chunk.__struct_fields__, *_NAMED_HERE)) - {"timings"}
-OF_CHOICE = frozenset(wire.Choice.__struct_fields__)
-OF_MESSAGE = frozenset((*wire.Message.__struct_fields__, "role"))
+OF_CHUNK = frozenset(wire.PlainChunk.__struct_fields__) - {"timings"}
+OF_CHOICE = frozenset(wire.PlainChoice.__struct_fields__)
+OF_MESSAGE = frozenset(wire.PlainMessage.__struct_fields__)
 
 Members = Mapping[str, Raw]
 
 
 class Unread(NamedTuple):
-    """Members without a meaning.  choices: of each choice in its place, and of the message in it."""
+    """Members without a meaning.  choices: of each choice in its place, and of the message in it; [] if none has any."""
 
     answer: Members
     choices: list[tuple[Members, Members]]
+
+
+NOTHING = Unread({}, [])
 
 
 def of_chunk(payload: bytes) -> Unread:

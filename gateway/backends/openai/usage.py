@@ -34,10 +34,10 @@ def counted(counts: Counts) -> Usage | None:
     if not (prompt or completion):
         return None
     made = counts.completion_tokens_details or counts.output_tokens_details
-    reasoning = (number(made.reasoning_tokens) if made else 0) or number(counts.reasoning_tokens)
+    reasoning = (made.reasoning_tokens if made else 0) or counts.reasoning_tokens
     read = counts.prompt_tokens_details or counts.input_tokens_details
     cached, kept = _cache(counts, read or _NO_DETAILS)
-    return Usage(prompt, completion, cached, reasoning, kept)
+    return Usage(prompt, completion, cached, number(reasoning) if reasoning else 0, kept)
 
 
 def timed(timings: Mapping[str, Any]) -> Usage | None:
@@ -63,12 +63,9 @@ def _completion(counts: Counts) -> int:
 
 def _cache(counts: Counts, read: Details) -> tuple[int, int]:
     """Tokens of the prompt that came from the cache, and that went to it."""
-    came = number(read.cached_tokens) or number(counts.cached_tokens) or number(counts.cache_read_input_tokens)
-    went = number(read.cache_write_tokens) or number(read.created_cache_tokens)
-    return (
-        came or number(counts.prompt_cache_hit_tokens),
-        went or number(counts.cache_creation_input_tokens),
-    )
+    came = read.cached_tokens or counts.cached_tokens or counts.cache_read_input_tokens or counts.prompt_cache_hit_tokens
+    went = read.cache_write_tokens or read.created_cache_tokens or counts.cache_creation_input_tokens
+    return number(came) if came else 0, number(went) if went else 0
 
 
 def shared(usage: Usage, thought: int, said: int) -> Usage:

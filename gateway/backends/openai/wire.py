@@ -1,5 +1,6 @@
 """The types of a chat completion, chunked or whole, as wide as servers really write them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Raw, Struct
@@ -98,9 +99,30 @@ class Groq(Struct, gc=False):
 class Chunk(Counts, gc=False):
     """A chunk, or a whole chat completion; some servers count beside its choices."""
 
-    choices: list[Choice] | None = None
+    choices: Sequence[Choice] | None = None
     usage: Counts | None = None
     x_groq: Groq | None = None
     timings: Any = None
     error: Any = None
     object: Any = None
+
+
+# The same without members that nothing reads: what fits is read in one pass.
+
+
+class PlainMessage(Message, forbid_unknown_fields=True, gc=False):
+    role: Any = None
+
+
+class PlainChoice(Choice, forbid_unknown_fields=True, gc=False):
+    delta: PlainMessage | None = None
+    message: PlainMessage | None = None
+
+
+class PlainChunk(Chunk, forbid_unknown_fields=True, gc=False):
+    id: Any = None
+    created: Any = None
+    model: Any = None
+    obfuscation: Any = None
+    choices: Sequence[PlainChoice] | None = None
+    timings: None = None  # they are counts, and are passed on as well

@@ -1,7 +1,6 @@
 """A chat completion in one body: the fold of the same events (`spec.md` A3)."""
 
 from collections.abc import Callable
-from itertools import groupby
 from typing import Any, ClassVar
 
 from msgspec import Raw, Struct, field
@@ -43,7 +42,8 @@ class Whole(Folded[Asked, "_Choice"]):
 
 
 class _Choice(Struct, eq=False):
-    _content: list[str | Raw] = []  # texts, and parts that are none
+    _texts: list[str] = []
+    _parts: list[Any] = []  # content that is no text, and the text before it
     _images: list[Raw] = []
     _thoughts: list[str] = []
     _blocks: Blocks = field(default_factory=Blocks)
@@ -62,7 +62,7 @@ class _Choice(Struct, eq=False):
 
     def body(self, index: int, asked: Asked, head: Head) -> dict[str, Any]:
         calls = [_call(start, "".join(pieces)) for start, pieces in self.calls]
-        content = _content(self._content)
+        content: Any = [*self._parts, *self._text_part()] if self._parts else "".join(self._texts)
         if not content and calls:
             content = None
         message: dict[str, Any] = {"role": asked.role, "content": content, "refusal": "".join(self._refusals) or None}
@@ -87,7 +87,7 @@ class _Choice(Struct, eq=False):
         return said
 
     def _text(self, e: ev.Text) -> None:
-        self._content.append(e.text)
+        self._texts.append(e.text)
         self._content_logprobs += e.logprobs
 
     def _reasoning(self, e: ev.Reasoning) -> None:
@@ -104,7 +104,15 @@ class _Choice(Struct, eq=False):
         self._annotations.append(e.json)
 
     def _media(self, e: ev.Media) -> None:
-        (self._images if e.member == "images" else self._content).append(e.json)
+        if e.member == "images":
+            self._images.append(e.json)
+        else:
+            self._parts += [*self._text_part(), e.json]
+
+    def _text_part(self) -> list[dict[str, str]]:
+        """Take the text since the last other part, as a part."""
+        text, self._texts = "".join(self._texts), []
+        return [{"type": "text", "text": text}] if text else []
 
     def _tool_start(self, e: ev.ToolStart) -> None:
         self.calls.append((e, []))
@@ -133,17 +141,6 @@ class _Choice(Struct, eq=False):
         ev.ToolInput: _tool_input, ev.ToolEnd: _nothing, ev.Finish: _finish, ev.Extra: _extra,
         ev.HostedStart: _nothing, ev.HostedArgs: _nothing, ev.HostedRun: _nothing, ev.HostedEnd: _nothing,
     }  # fmt: skip
-
-
-def _content(said: list[str | Raw]) -> str | list[Any] | None:
-    """Return a text, or a list of parts if some are none."""
-    if not any(isinstance(one, Raw) for one in said):
-        return "".join(map(str, said))
-    parts: list[Any] = []
-    for are_texts, run in groupby(said, lambda one: isinstance(one, str)):
-        same = [*run]
-        parts += [{"type": "text", "text": "".join(map(str, same))}] if are_texts else same
-    return parts
 
 
 def _call(start: ev.ToolStart, said: str) -> dict[str, Any]:

@@ -50,7 +50,7 @@ _LONGCAT = Tagged(
 def _action(read: Reader, emit: Emit, context: Context) -> Step:
     """Command R's list of actions, of which one may be to call nothing."""
     pseudo = {"directly_answer", "directly-answer"}.difference(context.tools)
-    return (yield from json_call.listed(read, json_call.JsonCall(read, emit, pseudo=pseudo)))
+    return (yield from json_call.listed(read, json_call.JsonCall(read, emit, context, pseudo=pseudo)))
 
 
 _CALL = '{"name": "get_weather", "arguments": {"city": "Paris", "days": 3}}'

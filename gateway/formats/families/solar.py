@@ -25,7 +25,7 @@ _PAIRS = Tagged(
 )
 
 
-def call(read: Reader, emit: Emit, _: Context) -> Step:
+def call(read: Reader, emit: Emit, context: Context) -> Step:
     """Read an id, a name and JSON, each behind a tag of its own."""
     id = yield from read.run(_ID)
     yield from read.expect(_NAME)
@@ -38,7 +38,7 @@ def call(read: Reader, emit: Emit, _: Context) -> Step:
     start(read, emit, name, id)
     if tag == _END:
         emit.tool_args("{}")
-    elif not (yield from arguments(read, emit.tool_args)):
+    elif not (yield from arguments(read, emit.tool_args, context.shape(name))):
         return ""
     emit.tool_end()
     return tag

@@ -11,6 +11,7 @@ from gateway.formats.json_call import JsonCall, arguments, listed
 from gateway.formats.passage import Passage
 from gateway.formats.reader import Malformed, Reader, Step
 from gateway.formats.response_template.pattern import Part, Piece, Texts
+from gateway.formats.shape import Shape
 from gateway.formats.tagged import Tagged
 
 _GAP = 256  # characters that mean nothing, at most
@@ -71,9 +72,9 @@ class Objects(Struct, frozen=True):
     opening: Opening
     keys: Mapping[str, str]
 
-    def __call__(self, read: Reader, emit: Emit, _: Context) -> Step:
+    def __call__(self, read: Reader, emit: Emit, context: Context) -> Step:
         yield from self.opening.read(read)
-        return (yield from listed(read, _Renamed(read, emit, self.keys)))
+        return (yield from listed(read, _Renamed(read, emit, context, self.keys)))
 
 
 class Alone(Struct, frozen=True):
@@ -84,17 +85,21 @@ class Alone(Struct, frozen=True):
     ends: tuple[str, ...]
     lax: bool
 
-    def __call__(self, read: Reader, emit: Emit, _: Context) -> Step:
+    def __call__(self, read: Reader, emit: Emit, context: Context) -> Step:
         name, id = self.origin.of((yield from self.opening.read(read)))
         start(read, emit, name, id)
         if self.ends and (end := (yield from read.literal(*self.ends))):
             emit.tool_args("{}")
-        elif not (yield from (dialect.value if self.lax else arguments)(read, emit.tool_args)):
+        elif not (yield from self._arguments(read, emit, context.shape(name))):
             return ""
         else:
             end = (yield from read.accept(*self.ends)) if self.ends else ""
         emit.tool_end()
         return end
+
+    def _arguments(self, read: Reader, emit: Emit, shape: Shape) -> Step:
+        reads = dialect.value(read, emit.tool_args) if self.lax else arguments(read, emit.tool_args, shape)
+        return (yield from reads)
 
 
 class Pairs(Struct, frozen=True):
@@ -111,8 +116,8 @@ class Pairs(Struct, frozen=True):
 
 
 class _Renamed(JsonCall):
-    def __init__(self, read: Reader, emit: Emit, keys: Mapping[str, str]) -> None:
-        super().__init__(read, emit)
+    def __init__(self, read: Reader, emit: Emit, context: Context, keys: Mapping[str, str]) -> None:
+        super().__init__(read, emit, context)
         self._keys = keys
 
     def _member(self, key: str) -> Step:

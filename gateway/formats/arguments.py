@@ -1,0 +1,400 @@
+"""The arguments of a tool call: from the JSON that models write to JSON that fits the tool's schema, as it comes.
+
+JSON that fits passes byte for byte.  Repaired are: characters that JSON does not allow in a string, the words, quotes
+and numbers of Python and JavaScript, keys and values without quotes, a comma before a bracket, doubled braces, an empty
+object before the right one, a JSON string or a fence around the object, parameters in tags.  A value of another type
+than the schema's is converted if exactly one reading of it fits.  Numbers, words and values that may be converted are
+held back until they are complete; everything else passes at once.
+
+A value that the end of the text cut stays as it came.  Text that cannot be repaired raises Malformed; all that was
+taken before has been passed on.
+"""
+
+import re
+from collections.abc import Callable
+from functools import partial
+from json import loads
+
+from gateway.formats import dialect
+from gateway.formats.format import Parse
+from gateway.formats.markers import Markers
+from gateway.formats.reader import Malformed, Reader, Sink, Step
+from gateway.formats.schema import STRING, quoted, typed
+from gateway.formats.shape import Shape
+
+_DEPTH = 100  # of values inside values
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_INTEGRAL = re.compile(r"(-?(?:0|[1-9]\d*))(?:\.0+)?")
+_LOOSE_NUMBER = re.compile(r"([+-]?)(?=\.?\d)0*(\d*)(\.(\d*))?([eE][+-]?\d+)?")
+_SEPARATOR = re.compile(r"(?<=\d)_(?=\d)")
+_WORD = re.compile(r"""[^\s,:=\[\]{}()"'<>`]*""")
+_REST = re.compile(r"""[^,:\[\]{}()"'<>\n]*""")
+_KEY = re.compile(r"[\w.$@/-]*")
+_FENCE, _FENCE_HEAD = "```", re.compile(r"\w*\s*")
+_STOPS = ("<", "`")  # begin a tag or a fence after arguments whose brackets are missing
+_TAG, _TAG_HEAD, _VALUE_END = "<parameter", re.compile(r"[^<>]*"), Markers("</parameter>")
+_TAG_KEY = re.compile(r"""(?:\s+name\s*)?=\s*["']?([^"']*)["']?\s*""")
+_BRACKETS = {"array": "[", "object": "{"}
+_BEGUN = re.compile(r"[-+.\deE]*|t(?:ru?)?|f(?:a(?:ls?)?)?|n(?:ul?)?")  # a number, or the beginning of a word of JSON
+_WORDS = {
+    **{word: word for word in ("true", "false", "null")},
+    **dict.fromkeys(("None", "undefined", "NaN", "nan", "Infinity", "-Infinity", "+Infinity", "inf", "-inf"), "null"),
+    "True": "true",
+    "False": "false",
+}
+
+
+def whole(read: Reader, put: Sink, shape: Shape) -> Step:
+    """Pass on all arguments as one object; return "" if the text ended first."""
+    gap: list[str] = []
+    first = yield from read.space(gap.append)
+    if first == '"':
+        read.mended = True
+        return (yield from encoded(read, put, shape))
+    if first == "`" and (yield from read.literal(_FENCE)):
+        read.mended = True
+        yield from read.run(_FENCE_HEAD)
+        return (yield from whole(read, put, shape))
+    if first == "<" and (yield from read.ahead(_TAG)):
+        read.mended = True
+        return (yield from _tags(read, put, shape))
+    put("".join(gap))
+    if (yield from read.literal("null", "None")):
+        put("{}")
+        return "whole"
+    writer = _Writer(read, put)
+    return (yield from writer.outermost(shape) if first == "{" else writer.value(shape, _DEPTH))
+
+
+def encoded(read: Reader, put: Sink, shape: Shape) -> Step:
+    """Pass on the object that a string holds; return "" if the text ended first."""
+    inner = Arguments(put, shape)
+    if (yield from read.literal('"')):
+        end = yield from read.characters(inner.feed)
+    else:
+        end = yield from dialect.decoded(read, inner.feed)
+    inner.close(cut=not end)
+    read.mended |= inner.repaired
+    put(inner.rest)
+    return end
+
+
+class Arguments:
+    """The arguments of one call, in a text that holds nothing else.
+
+    Text in; JSON goes to `put`.  Text that cannot be repaired goes there as it came.
+    over: the object has ended.
+    rest: what stands behind it.
+    """
+
+    def __init__(self, put: Sink, shape: Shape) -> None:
+        self._put, self._read = put, Reader()
+        self._parse = Parse(self._read, whole(self._read, put, shape))
+        self._malformed = self.over = False
+        self.rest = ""
+
+    @property
+    def complete(self) -> bool:
+        return self.over and not self._malformed
+
+    @property
+    def repaired(self) -> bool:
+        return self._read.mended
+
+    def feed(self, text: str) -> None:
+        if self._malformed:
+            self._put(text)
+            return
+        try:
+            self._parse.feed(text)
+        except Malformed:
+            self._spoil()
+        if self._parse.done:
+            self._end()
+
+    def close(self, cut: bool = False) -> None:
+        """No more comes.  cut: not by the model's will."""
+        if self._malformed or self.over:
+            return
+        try:
+            self._parse.close(cut)
+        except Malformed:
+            self._spoil()
+        self._end()
+
+    def _spoil(self) -> None:
+        """Pass on what is left as it came."""
+        self._malformed = True
+        self._put(self._read.left())
+
+    def _end(self) -> None:
+        self.over = True
+        self.rest += self._read.left()
+
+
+def fitted(text: str, shape: Shape, depth: int = _DEPTH) -> str:
+    """Return one value as JSON that fits; "" if the text is not one value."""
+    pieces: list[str] = []
+    read = Reader()
+    parse = Parse(read, _Writer(read, pieces.append).value(shape, depth))
+    try:
+        parse.feed(text)
+        parse.close(cut=True)  # nothing is added to it
+    except Malformed:
+        return ""
+    return "" if not parse.done or read.left().strip() else "".join(pieces)
+
+
+def from_text(text: str, wanted: frozenset[str], shape: Shape) -> str:
+    """Return a text without quotes as JSON of one of the wanted types, with what is in it as its schema has it."""
+    literal = typed(text, wanted)
+    return (fitted(literal, shape) or literal) if literal.startswith(("[", "{")) else literal
+
+
+class _Writer:
+    """The values that one text holds."""
+
+    def __init__(self, read: Reader, put: Sink) -> None:
+        self._read, self._put = read, put
+        self._key: str | None = None  # of the member that is being read; None: the text ended first
+
+    def value(self, shape: Shape, depth: int) -> Step:
+        """Pass on one value; return "" if the text ended first."""
+        first = (yield from self._read.space(self._put)) if depth else _malformed()
+        if first == '"':
+            return (yield from self._string(shape, depth))
+        if first == "'":
+            return (yield from self._python_string())
+        if first in ("[", "("):
+            return (yield from self._items(shape, depth, "]" if first == "[" else ")"))
+        if first != "{":
+            return (yield from self._word(shape))
+        listed = shape.only("array") and shape.item.only("object")
+        return (yield from self._listed(shape.item, depth) if listed else self.members(shape, depth))
+
+    def _listed(self, shape: Shape, depth: int) -> Step:
+        """Pass on one object as an array that holds it."""
+        self._repair("[")
+        if not (yield from self.members(shape, depth)):
+            return ""
+        self._put("]")
+        return "whole"
+
+    def outermost(self, shape: Shape) -> Step:
+        """Pass on the object that all arguments are, without an empty one before it."""
+        read = self._read
+        while True:
+            begun = [(yield from read.literal("{"))]
+            if (yield from read.space(begun.append)) != "}":
+                return (yield from self.members(shape, _DEPTH, "".join(begun)))
+            begun.append((yield from read.literal("}")))
+            if (yield from read.peek()) != "{":
+                self._put("".join(begun))
+                return "whole"
+            read.mended = True
+
+    def members(self, shape: Shape, depth: int, begun: str = "") -> Step:
+        """Pass on an object, of which some was taken; return "" if the text ended first."""
+        read = self._read
+        self._put(begun or (yield from read.literal("{")))
+        yield from read.space(self._put)
+        doubled = yield from read.literal("{")
+        read.mended |= bool(doubled)
+        if not (yield from self._elements("}", partial(self._member, shape, depth))):
+            return ""
+        self._put("}")
+        if doubled:
+            yield from read.accept("}")
+        return "whole"
+
+    def _items(self, shape: Shape, depth: int, close: str) -> Step:
+        """Pass on an array, or a tuple of Python."""
+        yield from self._read.literal("[", "(")
+        self._read.mended |= close == ")"
+        self._put("[")
+        if not (yield from self._elements(close, partial(self.value, shape.item, depth - 1))):
+            return ""
+        self._put("]")
+        return "whole"
+
+    def _elements(self, close: str, element: Callable[[], Step]) -> Step:
+        """Pass on what stands between brackets; return the closing one, "" if the text ended first."""
+        read, comma = self._read, ""
+        while True:
+            gap: list[str] = []
+            first = yield from read.space(gap.append)
+            if first == close:
+                read.mended |= bool(comma)
+                self._put("" if comma else "".join(gap))
+                return (yield from read.literal(close))
+            self._put(comma + "".join(gap))
+            if not (first and (yield from element())):
+                return ""
+            comma = yield from self._separator(close)
+            if comma != ",":
+                return comma
+
+    def _separator(self, close: str) -> Step:
+        """Take the comma or the bracket after an element; a bracket may be missing before a tag, a fence or the end."""
+        gap: list[str] = []
+        first = yield from self._read.space(gap.append)
+        if first in _STOPS or not (first or self._read.cut):
+            self._read.mended = True  # the bracket is missing
+            return close
+        self._put("".join(gap))
+        return (yield from self._read.literal(",", close)) or (_malformed() if first else "")
+
+    def _member(self, shape: Shape, depth: int) -> Step:
+        read = self._read
+        yield from self._name()
+        key = self._key
+        if key is None:
+            return ""
+        yield from read.space(self._put)
+        sign = yield from read.literal(":", "=")
+        if not sign:
+            return "" if read.ended else _malformed()
+        read.mended |= sign == "="
+        self._put(":")
+        return (yield from self.value(shape.member(key), depth - 1))
+
+    def _name(self) -> Step:
+        """Take a key, in any quotes or none."""
+        read, self._key = self._read, None
+        pieces: list[str] = []
+        if (yield from read.literal('"')):
+            self._put('"')
+            if (yield from read.clean(_both(self._put, pieces.append))):
+                self._put('"')
+                self._key = loads(f'"{"".join(pieces)}"')
+        elif (yield from read.ahead("'")):
+            if (yield from dialect.decoded(read, pieces.append)):
+                self._key = "".join(pieces)
+                self._repair(f'"{quoted(self._key)}"')
+        elif (word := (yield from read.word(_KEY))) and not read.ended:
+            self._key = word
+            self._repair(f'"{word}"')
+        else:
+            self._put(word)
+        return ""
+
+    def _string(self, shape: Shape, depth: int) -> Step:
+        """Pass on a string as it comes; hold it back if the schema wants no string."""
+        read = self._read
+        yield from read.literal('"')
+        if shape.allows("string"):
+            self._put('"')
+            end = yield from read.clean(self._put)
+            self._put(end)
+            return end
+        pieces: list[str] = []
+        end = yield from read.clean(pieces.append)
+        text = '"' + "".join(pieces) + end
+        found = _readings(loads(text).strip(), shape, depth) if end else ()
+        if len(found) == 1:
+            self._repair(*found)
+        else:
+            self._put(text)
+        return end
+
+    def _python_string(self) -> Step:
+        self._repair('"')
+        if not (yield from dialect.decoded(self._read, lambda text: self._put(quoted(text)))):
+            return ""
+        self._put('"')
+        return "whole"
+
+    def _word(self, shape: Shape) -> Step:
+        """A value without quotes: of JSON, of another language, or text where a string may stand."""
+        read = self._read
+        word = yield from read.run(_WORD)
+        if literal := _WORDS.get(word):
+            self._put(literal)
+            read.mended |= literal != word
+        elif read.ended:
+            self._put("" if read.cut and not _BEGUN.fullmatch(word) else word)
+            return ""
+        elif literal := _number(word, shape):
+            self._put(literal)
+            read.mended |= literal != word
+        elif word and shape.allows("string"):
+            self._repair(f'"{quoted((word + (yield from read.run(_REST))).rstrip())}"')
+        else:
+            self._put(word)
+            raise Malformed
+        return "whole"
+
+    def _repair(self, json: str) -> None:
+        self._read.mended = True
+        self._put(json)
+
+
+def _tags(read: Reader, put: Sink, shape: Shape) -> Step:
+    """Pass on arguments that stand between tags, one for each parameter."""
+    before = "{"
+    while (yield from read.literal(_TAG)):
+        head = yield from read.run(_TAG_HEAD)
+        found = _TAG_KEY.fullmatch(head)
+        pieces: list[str] = []
+        opened = yield from read.literal(">")
+        closed = opened and (yield from read.until(_VALUE_END, pieces.append))
+        if not (found and closed):
+            put(_TAG + head + opened + "".join(pieces))
+            raise Malformed
+        value = shape.member(found[1])
+        put(f'{before}"{quoted(found[1])}": {from_text("".join(pieces).strip(), value.types or STRING, value)}')
+        before = ", "
+        yield from read.peek()
+    put("}")
+    return "whole"
+
+
+def _readings(text: str, shape: Shape, depth: int) -> set[str]:
+    """Return all that a string may have been meant as; a number is not read as an integer, too."""
+    kinds = shape.types or frozenset()
+    readable = kinds - {"integer"} if "number" in kinds else kinds
+    return {found for kind in readable if (found := _reading(text, kind, shape, depth))}
+
+
+def _reading(text: str, kind: str, shape: Shape, depth: int) -> str:
+    match kind:
+        case "array" | "object" if text[:1] == _BRACKETS[kind]:
+            return fitted(text, shape, depth - 1)
+        case "boolean" if text.lower() in ("true", "false"):
+            return text.lower()
+        case "null" if text.lower() in ("null", "none"):
+            return "null"
+        case "integer" if found := _INTEGRAL.fullmatch(text):
+            return found[1]
+        case "number" if _NUMBER.fullmatch(text):
+            return text
+    return ""
+
+
+def _number(word: str, shape: Shape) -> str:
+    """Return a number as JSON has it, and as an integer where the schema wants one; "" if the word is none."""
+    literal = word if _NUMBER.fullmatch(word) else _plain(word)
+    kinds = shape.types or frozenset()
+    whole = _INTEGRAL.fullmatch(literal) if "integer" in kinds and "number" not in kinds else None
+    return whole[1] if whole else literal
+
+
+def _plain(word: str) -> str:
+    """Return a number as other languages have it in JSON: with a plus sign, zeros before it, `.5`, `5.`, `1_000`."""
+    found = _LOOSE_NUMBER.fullmatch(_SEPARATOR.sub("", word))
+    if not found:
+        return ""
+    sign, digits, point, fraction, exponent = found.groups(default="")
+    return sign.strip("+") + (digits or "0") + (f".{fraction or 0}" if point else "") + exponent
+
+
+def _both(first: Sink, second: Sink) -> Sink:
+    def put(text: str) -> None:
+        first(text)
+        second(text)
+
+    return put
+
+
+def _malformed() -> str:
+    raise Malformed

@@ -1,0 +1,141 @@
+"""The tool calls that a backend sends as calls, in the order in which the client gets them: one after another.
+
+A call stays open until its arguments are a complete object, or the answer ends.  Text, reasoning and other calls that
+arrive before that follow it.  A call whose name has not arrived waits for it, and all that follows waits with it.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+
+from msgspec.structs import replace
+
+from gateway.calls import Calls, Setting
+from gateway.events import Spoken, Text, ToolArgs, ToolStart
+from gateway.structured_call import StructuredCall
+
+
+class StructuredCalls:
+    """The calls of one choice.
+
+    queue: what has not been delivered in full; the first one is the open call.
+    say: takes text, reasoning and the like that had to wait.  before: is called before a call starts.
+    """
+
+    def __init__(
+        self, choice: int, setting: Setting, calls: Calls, say: Callable[[Spoken], None], before: Callable[[], None]
+    ) -> None:
+        self._choice, self._setting, self._calls, self._say, self._before = choice, setting, calls, say, before
+        self._known: dict[int, StructuredCall] = {}  # by the backend's index, the last one of each
+        self._ids: dict[str, StructuredCall] = {}  # by the backend's id, the first one of each
+        self.queue: deque[StructuredCall | Spoken] = deque()
+        self._held = 0  # characters that wait
+
+    @property
+    def holds(self) -> bool:
+        """True if what is not of the open call has to wait."""
+        if len(self.queue) == 1 and isinstance(first := self.queue[0], StructuredCall):
+            return not first.complete
+        return bool(self.queue)
+
+    def start(self, head: ToolStart) -> None:
+        """Take the head of a call: a new one, or one that is known again."""
+        known = self._known.get(head.call)
+        if known and not known.ended:
+            if known.repeats(head):
+                self._go_on()
+                return
+            self._setting.ledger.note("repaired", "tool_calls.index")
+            known.close()
+        self._add(head)
+        self._go_on()
+
+    def args(self, event: ToolArgs) -> None:
+        """Take the next arguments of a call, which may come before its head."""
+        call = self._known.get(event.call) or self._add(ToolStart(self._choice, event.call, "", ""))
+        call.feed(event.json)
+        if call.started and len(self.queue) == 1:
+            return  # as nearly always
+        if call.ended:
+            self._report(call)
+            return
+        self._hold(len(event.json))
+        self._go_on()
+
+    def wait(self, event: Spoken) -> None:
+        """Keep what follows the open call."""
+        self.queue.append(event)
+        self._hold(_size(event))
+        self._go_on()
+
+    def close(self, cut: bool = False) -> None:
+        """End all calls.  cut: the answer ended, and not by the model's will."""
+        for item in self.queue:
+            if isinstance(item, StructuredCall):
+                item.close(cut)
+        self._go_on(cut)
+
+    def _report(self, call: StructuredCall) -> None:
+        """Report what came for a call after its end; nothing of it is passed on."""
+        if call.surplus or call.repaired:
+            self._setting.ledger.note("invalid" if call.surplus else "repaired", "tool_calls.function.arguments")
+
+    def _add(self, head: ToolStart) -> StructuredCall:
+        twin = self._ids.get(head.id)
+        call = StructuredCall(head, self._setting.context, twin if twin and twin.name == head.name else None)
+        self._known[head.call] = call
+        if head.id:
+            self._ids.setdefault(head.id, call)
+        self.queue.append(call)
+        return call
+
+    def _hold(self, size: int) -> None:
+        """Count what waits; if it is too much, the open call is waited for no longer."""
+        self._held += size
+        while self._held > self._setting.limit:
+            if isinstance(first := self.queue[0], StructuredCall):
+                first.close()
+            self._go_on()
+            self._held = sum([_size(item) for item in islice(self.queue, 1, None)])
+
+    def _go_on(self, cut: bool = False) -> None:
+        """Deliver all that does not have to wait any longer."""
+        queue = self.queue
+        while queue:
+            item = queue[0]
+            if isinstance(item, StructuredCall):
+                self._deliver(item)
+                if not (item.closed or (item.complete and len(queue) > 1)):
+                    break
+                self._end(item, cut)
+            else:
+                self._say(item)
+            queue.popleft()
+        if len(queue) < 2:
+            self._held = 0
+
+    def _deliver(self, call: StructuredCall) -> None:
+        """Deliver what has come of the open call, once it is certain that it is one, and which."""
+        if not call.certain or call.repeated:
+            return
+        if not call.started:
+            call.started = True
+            self._before()
+            self._calls.start(replace(call.head, name=call.name, id=call.id), call.json)
+
+    def _end(self, call: StructuredCall, cut: bool) -> None:
+        call.close(cut)
+        self._deliver(call)
+        call.ended = True
+        ledger = self._setting.ledger
+        if call.repeated:
+            ledger.note("repaired", "tool_calls")
+        elif not call.started:
+            self._say(Text(self._choice, call.raw))  # arguments of no call are not lost
+        else:
+            self._report(call)
+            self._calls.end(cut)
+
+
+def _size(item: StructuredCall | Spoken) -> int:
+    return item.size if isinstance(item, StructuredCall) else len(getattr(item, "text", ""))
