@@ -36,6 +36,8 @@ class Choice:
         self._limited = False  # the token limit cut the answer
         self._echo = self._context.prefill if self._context.echoed else ""  # what the backend will repeat
         self._said = False  # there was text
+        self._shown = ""  # the last text that the format has found
+        self._parts = False  # a call stands between it and the next one
         self.plain = False  # text goes on as it is: nothing waits for it, and nothing is put right in it
         self.straight = False  # text goes to its parser as it is
         self.reason = ""
@@ -113,17 +115,25 @@ class Choice:
     # what the format finds in the text
 
     def text(self, text: str) -> None:
+        shown = self._parted(text) if self._parts else text
+        self._shown = shown
         if self._alignment and self._parse:
             taken = self._alignment.take(self._parse.read.offset, len(text))
-            self._out.append(Text(self._index, text, taken))
+            self._out.append(Text(self._index, shown, taken))
         else:
-            self._out.append(Text(self._index, text))
+            self._out.append(Text(self._index, shown))
+
+    def _parted(self, text: str) -> str:
+        """Return the text behind a call, apart from the text before it."""
+        self._parts = False
+        return text if text[:1].isspace() else f"\n{text}"
 
     def reasoning(self, text: str) -> None:
         self.thought += len(text)
         self._out.append(Reasoning(self._index, text))
 
     def tool_start(self, name: str, id: str = "") -> None:
+        self._parts = not self._shown[-1:].isspace() and bool(self._shown)
         self._calls.start(ToolStart(self._index, 0, id, name))
 
     def tool_end(self) -> None:

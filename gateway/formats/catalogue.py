@@ -28,6 +28,7 @@ What holds for all of them:
 - A call in Python begins when all of it was read.  A call with a value that is no literal is text, and is reported as
   `unread:tool_calls=FORMAT`.
 - Code fences right around calls, and a brace too many behind one, fall away.
+- If text stands on both sides of a call, a line end parts the two, unless white space does.
 - Tokens like `<|im_end|>` fall away at the end of a turn, and only there.
 """
 _IN_THOUGHT = {

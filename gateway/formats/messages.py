@@ -124,7 +124,10 @@ class _Turn:
             return (yield from self._message(words.lstrip(), mark))
         if words.strip() or not mark:
             header = TO in words or any(first.startswith(word) for first in (TO, "assistant"))
-            (self._emit.fragment if header and read.ended and read.cut else self._put)(words)
+            if header and read.ended and read.cut:
+                self._emit.fragment(words)
+            elif words:
+                self._put(words)
         return ""
 
     def _message(self, header: str, mark: str = "") -> Step:

@@ -245,7 +245,7 @@ CASES = [
         QWEN,
         "Now.\n<tool_call>\n<function=f>\n<parameter=a>\n<b>\n</parameter>\n<parameter=n>\n3\n</parameter>\n"
         "</function>\n</tool_call>\nDone.",
-        [text("Now."), call("f", '{"a": "<b>", "n": 3}'), text("Done.")],
+        [text("Now."), call("f", '{"a": "<b>", "n": 3}'), text("\nDone.")],
     ),
     (QWEN, "<tool_call><function=g></tool_call>", [call("g", "{}")]),
     (QWEN, "<tool_call><function=h><parameter=z>[1]</parameter></function></tool_call>", [call("h", '{"z": [1]}')]),

@@ -87,7 +87,16 @@ def expected_events(parts):
 
 
 def with_parsed_arguments(events):
-    return [[*event[:2], repr(json.loads(event[2]))] if event[0] == "call" else event for event in events]
+    """Return events with arguments as values, and texts without the line end that parts them from one before a call."""
+    out = []
+    for i, event in enumerate(events):
+        if event[0] == "call":
+            out.append([*event[:2], repr(json.loads(event[2]))])
+        elif event[0] == "text" and strings(events[:i], "text"):
+            out.append(["text", event[1].removeprefix("\n")])
+        else:
+            out.append(event)
+    return out
 
 
 def some_places(text):

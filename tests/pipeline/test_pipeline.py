@@ -567,7 +567,7 @@ def test_logprobs_stay_with_their_text_and_those_of_markup_are_dropped():
     assert whole == events_of([*streamed, chunk("stop")])
     assert [e for e in whole if type(e) is Text] == [
         Text(0, "Ab", (logprob_entry("A"), logprob_entry("b"))),
-        Text(0, "C", (logprob_entry("C"), logprob_entry(""))),
+        Text(0, "\nC", (logprob_entry("C"), logprob_entry(""))),
     ]
 
 

@@ -1,0 +1,47 @@
+"""Test what the text of a model becomes in both APIs, streamed and whole, by the model's usual name."""
+
+import json
+
+import pytest
+
+from support.app import gateway
+from support.upstream import chunk, said, stream, whole
+
+TOOL = {
+    "type": "function",
+    "function": {"name": "f", "parameters": {"properties": {"a": {"type": "string"}, "n": {"type": "integer"}}}},
+}
+CALL = '<tool_call>{"name": "f", "arguments": {"a": "x"}}</tool_call>'
+XML = "<tool_call>\n<function=f>\n<parameter=a>\nx\n</parameter>\n</function>\n</tool_call>"
+X = [("f", {"a": "x"})]
+
+CASES = [
+    ("text on both sides of a call", "qwen3-8b", f"Rain.{CALL}Take a coat.", "Rain.\nTake a coat.", X),
+    ("text on both sides of a call in XML", "qwen3-coder-30b", f"Rain. {XML} Go.", "Rain.\nGo.", X),
+    ("text before a call alone", "mistral-small-3.2", 'Rain.[TOOL_CALLS]f[ARGS]{"a": "x"}', "Rain.", X),
+    ("text on both sides of a call of an unknown family", "m", f"Rain.{XML}Go.", "Rain.\nGo.", X),
+]
+
+
+def script_of(text, *, streamed):
+    """Return the script of a backend that sends the text, character by character or as a whole."""
+    return stream(*(chunk(piece) for piece in text), chunk(finish="stop")) if streamed else whole(said(text))
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize(
+    ("model", "text", "content", "calls"), [pytest.param(*row, id=f"{what}, {row[0]}") for what, *row in CASES]
+)
+async def test_text_means_the_same_in_both_apis(model, text, content, calls, streamed):
+    script = script_of(text, streamed=streamed)
+    async with gateway(script, backend={"kind": "vllm"}, model={"upstream_model": model}) as site:
+        message = (await site.chat(stream=False, tools=[TOOL])).json()["choices"][0]["message"]
+        assert message["content"] == content
+        found = [call["function"] for call in message.get("tool_calls", ())]
+        assert [(call["name"], json.loads(call["arguments"])) for call in found] == calls
+        response = (await site.respond(stream=False, tools=[{"type": "function", **TOOL["function"]}])).json()
+        items = response["output"]
+        texts = [part["text"] for item in items if item["type"] == "message" for part in item["content"]]
+        assert "".join(texts) == content
+        found = [item for item in items if item["type"] == "function_call"]
+        assert [(item["name"], json.loads(item["arguments"])) for item in found] == calls
