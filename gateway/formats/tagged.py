@@ -45,6 +45,7 @@ class Tagged(Struct, frozen=True, kw_only=True, dict=True):
     name_end: stands after the name; "": nothing, and then only another tag makes it a call.
     name_ends: other tags that stand there.
     key, key_end, value: stand before a key, after it, and, where that is not all, before the value.
+    also: other spellings of `key`.
     assign: stands between a key and its value where a model writes both between the tags of the key.
     type: tags around a type, which may stand before the value.
     json: tags around arguments that are JSON, where these do not stand alone.
@@ -62,6 +63,7 @@ class Tagged(Struct, frozen=True, kw_only=True, dict=True):
     key: str = "<parameter="
     key_end: str = ">"
     value: str = ""
+    also: tuple[str, ...] = ()
     assign: str = ""
     type: tuple[str, str] | None = None
     json: tuple[str, str] | None = None
@@ -74,9 +76,14 @@ class Tagged(Struct, frozen=True, kw_only=True, dict=True):
     escaped: bool = False
 
     @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """Return what stands before a key, in all spellings."""
+        return (self.key, *self.also)
+
+    @cached_property
     def stops(self) -> Markers:
         """What may end a value."""
-        return Markers(self.key, *self.value_ends, *self.call_ends)
+        return Markers(*self.keys, *self.value_ends, *self.call_ends)
 
     def __call__(self, read: Reader, emit: Emit, context: Context) -> Step:
         return _Tagged(self, read, emit, context).run()
@@ -101,14 +108,14 @@ class _Tagged:
 
     def named(self, name: str) -> Step:
         self._tool = self._tools.get(name, {})
-        tag = yield from self._read.accept(self._tags.key, *self._tags.call_ends)
+        tag = yield from self._read.accept(*self._tags.keys, *self._tags.call_ends)
         return (yield from self._arguments(tag or (yield from self._read.ahead("{"))))
 
     def _arguments(self, tag: str) -> Step:
         """All that stands behind the first tag or bracket."""
         if tag == "{" or tag in (self._tags.json or ()):
             return (yield from self._json())
-        while tag == self._tags.key:
+        while tag in self._tags.keys:
             tag = yield from self._pair()
         if tag:
             if self._before:
@@ -124,7 +131,7 @@ class _Tagged:
         opened = yield from read.accept(tags.name_end, *tags.name_ends)
         if more.strip() and not opened:
             raise Malformed
-        tag = yield from read.accept(tags.key, *tags.call_ends, *(tags.json or ())[:1])
+        tag = yield from read.accept(*tags.keys, *tags.call_ends, *(tags.json or ())[:1])
         tag = tag or (yield from read.ahead("{"))
         if not tag and not (read.ended and (opened or (name in self._tools and not read.cut))):
             raise Malformed
@@ -217,7 +224,7 @@ class _Tagged:
         if not tag and self._read.cut:
             return self._cut(text)
         whole = typed(text, _OBJECT)
-        if tag != self._tags.key and whole.startswith("{"):
+        if tag not in self._tags.keys and whole.startswith("{"):
             self._emit.tool_args(whole)
             self._before = ""
         else:
@@ -259,7 +266,7 @@ class _Tagged:
     def _following(self, mark: str) -> Step:
         """The tag that comes after the end of a value; "" if the text goes on in a way that makes it none."""
         read, tags = self._read, self._tags
-        if mark == tags.key:
+        if mark in tags.keys:
             key = yield from self._next_key()
             if not key or not has(self._tool, key) or (read.ended and read.cut):
                 return ""
@@ -271,7 +278,7 @@ class _Tagged:
         else:
             if mark == _CDATA_END:
                 yield from read.accept(*tags.value_ends)
-            if found := (yield from read.accept(tags.key, *tags.call_ends)):
+            if found := (yield from read.accept(*tags.keys, *tags.call_ends)):
                 return found
         yield from read.peek()
         if read.ended:

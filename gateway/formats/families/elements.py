@@ -153,6 +153,7 @@ ROWS: Mapping[str, Row] = {
             Tagged(
                 next=("<function name=", "<functionname=", "<tool_sep>"),
                 key="<param name=",
+                also=("<paramname=",),
                 value_ends=("</param>",),
                 cdata=True,
             ),
