@@ -56,6 +56,7 @@ class _Nested:
 
     def __init__(self, mark: str, read: Reader, put: Sink) -> None:
         self._mark, self._read, self._put = mark, read, put
+        self._tail = ""  # text between elements that the end of the text may have cut
 
     def run(self, tool: Mapping[str, Any]) -> Step:
         """Read them; return the tag that ended them, "" if the text ended first."""
@@ -82,6 +83,9 @@ class _Nested:
             tag = yield from self._value(tool, tag, _ITEM, depth, texts)
             for text in texts:
                 self._put(f', "{quoted(text)}"')
+        if self._tail:
+            self._put(f', "{quoted(self._tail)}')
+            self._tail = ""
         if tag:
             self._put("]")
         return tag
@@ -98,8 +102,11 @@ class _Nested:
             raise
         finally:
             self._put = put
-        if texts:
-            members.put(_TEXT, many=False)(f'"{quoted(" ".join(texts))}"')
+        if self._tail:
+            members.put(_TEXT, many=False)(f'"{quoted(" ".join((*texts, self._tail)))}')
+            self._tail = ""
+        elif texts:
+            members.put(_TEXT, many=False, first=not tag)(f'"{quoted(" ".join(texts))}"')
         if tag or not self._read.cut:
             put(members.json() + ("}" if tag else ""))
         return tag
@@ -178,9 +185,11 @@ class _Nested:
             tag = yield from self._tag()
             taken = read.recorded()
             text.append("" if tag else taken)
-        if read.ended and read.cut:
-            return ""
-        texts += [kept] if (kept := "".join(text).strip()) else []
+        kept = "".join(text).strip()
+        if not read.ended or tag:
+            texts += [kept] if kept else []
+        elif not read.cut:
+            self._tail = kept
         return tag
 
     def _tag(self) -> Step:
@@ -199,8 +208,14 @@ class _Members:
     def __init__(self) -> None:
         self._values: dict[str, list[list[str]]] = {}
 
-    def put(self, key: str, *, many: bool) -> Sink:
-        """Begin a value, and return what takes it.  `many`: values of one key are a list, else the last one counts."""
+    def put(self, key: str, *, many: bool, first: bool = False) -> Sink:
+        """Begin a value, and return what takes it.
+
+        many: values of one key are a list, else the last one counts.
+        first: it stands before all others, the last of which may be cut.
+        """
+        if first:
+            self._values = {key: [], **self._values}
         values = self._values.setdefault(key, [])
         if not many:
             values.clear()

@@ -115,7 +115,7 @@ def check_cut_short(format, text, place, whole):
         assert full.startswith(args) or args == "{}", place
 
 
-TEXT_MAY_END_ANYWHERE = ("harmony", "minimax_m3")  # a body that is no JSON is code; text between items is an item
+TEXT_MAY_END_ANYWHERE = ("harmony",)  # a body that is no JSON is code
 
 
 def scalars(value):
