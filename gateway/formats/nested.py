@@ -17,6 +17,7 @@ from msgspec import Struct
 from gateway.formats import schema
 from gateway.formats.format import Context, Emit, start
 from gateway.formats.markers import Markers
+from gateway.formats.parameters import Parameters
 from gateway.formats.reader import Malformed, Reader, Sink, Step
 from gateway.formats.schema import ANY, STRING, inside, kinds, quoted, typed
 
@@ -55,22 +56,31 @@ class _Nested:
     """
 
     def __init__(self, mark: str, read: Reader, put: Sink) -> None:
-        self._mark, self._read, self._put = mark, read, put
+        self._mark, self._read = mark, read
+        self._parameters = Parameters(put, read)
+        self._put: Sink = self._parameters.put
         self._tail = ""  # text between elements that the end of the text may have cut
 
     def run(self, tool: Mapping[str, Any]) -> Step:
         """Read them; return the tag that ended them, "" if the text ended first."""
+        try:
+            tag = yield from self._members(tool)
+        except Malformed:
+            self._parameters.flush()
+            raise
+        if tag:
+            self._parameters.end()
+        self._parameters.flush()
+        return tag
+
+    def _members(self, tool: Mapping[str, Any]) -> Step:
         tag = yield from self._next()
-        before = "{"
         while tag and tag not in _OUTER:
             if tag.startswith("/"):
                 tag = yield from self._next()
                 continue
-            self._put(f'{before}"{quoted(tag)}": ')
-            before = ", "
+            self._parameters.begin(tag)
             tag = yield from self._value(tool, tag, tag, _DEPTH)
-        if tag:
-            self._put("}" if before == ", " else "{}")
         return tag
 
     def _list(self, tool: Mapping[str, Any], tag: str, depth: int) -> Step:

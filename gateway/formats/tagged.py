@@ -4,8 +4,8 @@
     <invoke name="f"> <parameter name="city" string="true">Paris</parameter> </invoke>
     f <arg_key>city</arg_key> <arg_value>Paris</arg_value> </tool_call>
 
-A value's type is in its tag, else in the tool's schema; the schema wins where it rules the tag's type out.  A string
-goes out as it comes, the rest when it is complete.
+A value's type is in its tag, else in the tool's schema; the schema wins where it rules the tag's type out.  A long
+string goes out as it comes, the rest with the next tag, which may repeat the parameter.
 A value may be markup itself: a closing tag counts only where another tag of the call, or the end of the text, follows,
 and the tag of a key inside a value only with a key that the tool has.
 """
@@ -21,6 +21,7 @@ from gateway.formats.arguments import from_text
 from gateway.formats.format import Context, Emit, start
 from gateway.formats.json_call import arguments, surplus
 from gateway.formats.markers import Markers
+from gateway.formats.parameters import Parameters
 from gateway.formats.passage import Passage
 from gateway.formats.reader import Malformed, Reader, Sink, Step
 from gateway.formats.schema import ANY, JSON, STRING, begun, has, kinds, named, quoted, typed
@@ -99,7 +100,7 @@ class _Tagged:
     def __init__(self, tags: Tagged, read: Reader, emit: Emit, context: Context) -> None:
         self._tags, self._read, self._emit, self._tools = tags, read, emit, context.tools
         self._tool: Mapping[str, Any] = {}
-        self._before = "{"  # what stands before the next key
+        self._parameters = Parameters(emit.tool_args, read)
         self._key = ""  # the next one, if it was read to know that the value before it has ended
 
     def run(self) -> Step:
@@ -115,12 +116,16 @@ class _Tagged:
         """All that stands behind the first tag or bracket."""
         if tag == "{" or tag in (self._tags.json or ()):
             return (yield from self._json())
-        while tag in self._tags.keys:
-            tag = yield from self._pair()
+        try:
+            while tag in self._tags.keys:
+                tag = yield from self._pair()
+        except Malformed:
+            self._parameters.flush()
+            raise
         if tag:
-            if self._before:
-                self._emit.tool_args("{}" if self._before == "{" else "}")
+            self._parameters.end()
             self._emit.tool_end()
+        self._parameters.flush()
         return tag
 
     def _head(self) -> Step:
@@ -165,9 +170,9 @@ class _Tagged:
             yield from self._read.accept(self._tags.value)
         if self._read.ended and self._read.cut:
             return self._cut(key)
-        if self._before == "{" and key in _WRAPPERS and not has(self._tool, key):
+        if self._parameters.empty and key in _WRAPPERS and not has(self._tool, key):
             return (yield from self._wrapper(key, wanted))
-        self._begin(key)
+        self._parameters.begin(key)
         return (yield from self._string() if wanted == STRING else self._other(key, wanted))
 
     def _next_key(self) -> Step:
@@ -192,12 +197,8 @@ class _Tagged:
             return _meant(stated[1], kinds(self._tool, key, ANY))
         return kinds(self._tool, key, tags.unknown)
 
-    def _begin(self, key: str) -> None:
-        self._emit.tool_args(f'{self._before}"{quoted(key)}": ')
-        self._before = ", "
-
     def _string(self) -> Step:
-        put = self._emit.tool_args
+        put = self._parameters.put
         put('"')
         tag = yield from self._text(lambda text: put(quoted(text)))
         if tag:
@@ -210,7 +211,7 @@ class _Tagged:
         text = "".join(pieces)
         if not tag and self._read.cut:
             return self._cut(text)
-        self._emit.tool_args(self._json_of(key, text, wanted) if tag else begun(text))
+        self._parameters.put(self._json_of(key, text, wanted) if tag else begun(text))
         return tag
 
     def _json_of(self, key: str, text: str, wanted: frozenset[str]) -> str:
@@ -225,11 +226,10 @@ class _Tagged:
             return self._cut(text)
         whole = typed(text, _OBJECT)
         if tag not in self._tags.keys and whole.startswith("{"):
-            self._emit.tool_args(whole)
-            self._before = ""
+            self._parameters.whole(whole)
         else:
-            self._begin(key)
-            self._emit.tool_args(self._json_of(key, text, wanted) if tag else begun(text))
+            self._parameters.begin(key)
+            self._parameters.put(self._json_of(key, text, wanted) if tag else begun(text))
         return tag
 
     def _cut(self, text: str) -> str:

@@ -21,6 +21,21 @@ CASES = [
     ("text before a call alone", "mistral-small-3.2", 'Rain.[TOOL_CALLS]f[ARGS]{"a": "x"}', "Rain.", X),
     ("text on both sides of a call of an unknown family", "m", f"Rain.{XML}Go.", "Rain.\nGo.", X),
     ("tags without their blanks", "minicpm5-1b", '<functionname="f"><paramname="a">x</param></function>', "", X),
+    ("a parameter twice", "qwen3-coder-30b", XML.replace("<par", "<parameter=a>y</parameter><par"), "", X),
+    (
+        "a parameter twice",
+        "minimax-m2",
+        '<invoke name="f"><parameter name="a">y</parameter><parameter name="a">x</parameter></invoke>',
+        "",
+        X,
+    ),
+    (
+        "a parameter twice",
+        "glm-4.7",
+        "<tool_call>f<arg_key>a</arg_key><arg_value>y</arg_value><arg_key>a</arg_key><arg_value>x</arg_value></tool_call>",
+        "",
+        X,
+    ),
 ]
 
 

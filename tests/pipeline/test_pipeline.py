@@ -764,7 +764,7 @@ def test_sse_event_that_is_too_long_is_a_failure():
         ("hermes_json", "", " hello"),
         ("hermes_json", "<think>", " hm"),
         ("hermes_json", '<tool_call>{"name": "f", "arguments": {"a": "', "word"),
-        ("qwen_xml", "<function=f><parameter=a>", "word"),
+        ("qwen_xml", f"<function=f><parameter=a>{'x' * 300}", "word"),
         ("llama3_json", '{"name": "f", "parameters": {"a": "', "word"),
     ],
 )

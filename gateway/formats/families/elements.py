@@ -169,7 +169,7 @@ ROWS: Mapping[str, Row] = {
         signs=("<function name=", "<param name="),
         differs=(
             "vLLM leaves a parameter out that the tool does not know, and SGLang takes such a call as text; both take "
-            "a call with the same parameter twice as text.  Here all are passed on."
+            "a call with the same parameter twice as text.  Here unknown ones are passed on, and the last one counts."
         ),
     ),
     "minimax_m2": Row(
