@@ -8,11 +8,10 @@ from msgspec import DecodeError, json
 
 from gateway.events import ToolStart
 from gateway.formats import tool_names
-from gateway.formats.arguments import Arguments
+from gateway.formats.arguments import TRAILING, Arguments
 from gateway.formats.format import Context
 from gateway.formats.shape import of_tool
 
-_TRAILING = " \t\r\n}]`"  # characters after the arguments that mean nothing
 _LONGEST_EMPTY = 8  # characters of `{}` with white space
 _BEFORE_VALUE = (":", "[", ",")  # after these an object may begin with the same characters as the arguments
 
@@ -150,7 +149,7 @@ class StructuredCall:
         if self.raw.startswith(piece, self._repeat):
             self._repeat = (self._repeat + len(piece)) % max(len(self.raw), 1)
             self.repaired = True
-        elif piece.strip(_TRAILING):
+        elif piece.strip(TRAILING):
             self.surplus = True
         else:
             self.repaired |= not piece.isspace()

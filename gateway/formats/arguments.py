@@ -31,6 +31,8 @@ _WORD = re.compile(r"""[^\s,:=\[\]{}()"'<>`]*""")
 _REST = re.compile(r"""[^,:\[\]{}()"'<>\n]*""")
 _KEY = re.compile(r"[\w.$@/-]*")
 _FENCE, _FENCE_HEAD = "```", re.compile(r"\w*\s*")
+_ENCODED = ("{", _FENCE, "<parameter", "null", "None", " ", "\\n", "\\r", "\\t")  # begin a string that holds arguments
+TRAILING = " \t\r\n}]`"  # characters behind the object that mean nothing
 _STOPS = ("<", "`")  # begin a tag or a fence after arguments whose brackets are missing
 _TAG, _TAG_HEAD, _VALUE_END = "<parameter", re.compile(r"[^<>]*"), Markers("</parameter>")
 _TAG_KEY = re.compile(r"""(?:\s+name\s*)?=\s*["']?([^"']*)["']?\s*""")
@@ -48,7 +50,7 @@ def whole(read: Reader, put: Sink, shape: Shape) -> Step:
     """Pass on all arguments as one object; return "" if the text ended first."""
     gap: list[str] = []
     first = yield from read.space(gap.append)
-    if first == '"':
+    if first in ('"', "'") and (yield from read.ahead(*(first + begun for begun in (first, *_ENCODED)))):
         read.mended = True
         return (yield from encoded(read, put, shape))
     if first == "`" and (yield from read.literal(_FENCE)):
@@ -75,7 +77,8 @@ def encoded(read: Reader, put: Sink, shape: Shape) -> Step:
         end = yield from dialect.decoded(read, inner.feed)
     inner.close(cut=not end)
     read.mended |= inner.repaired
-    put(inner.rest)
+    if inner.rest.strip(TRAILING):
+        put(inner.rest)
     return end
 
 
@@ -135,14 +138,20 @@ class Arguments:
 def fitted(text: str, shape: Shape, depth: int = _DEPTH) -> str:
     """Return one value as JSON that fits; "" if the text is not one value."""
     pieces: list[str] = []
+    ends: list[str] = []
     read = Reader()
-    parse = Parse(read, _Writer(read, pieces.append).value(shape, depth))
+
+    def value() -> Step:
+        ends.append((yield from _Writer(read, pieces.append).value(shape, depth)))
+        return ""
+
+    parse = Parse(read, value())
     try:
         parse.feed(text)
         parse.close(cut=True)  # nothing is added to it
     except Malformed:
         return ""
-    return "" if not parse.done or read.left().strip() else "".join(pieces)
+    return "" if not any(ends) or read.left().strip() else "".join(pieces)
 
 
 def from_text(text: str, wanted: frozenset[str], shape: Shape) -> str:
@@ -268,9 +277,10 @@ class _Writer:
                 self._put('"')
                 self._key = loads(f'"{"".join(pieces)}"')
         elif (yield from read.ahead("'")):
-            if (yield from dialect.decoded(read, pieces.append)):
-                self._key = "".join(pieces)
-                self._repair(f'"{quoted(self._key)}"')
+            end = yield from dialect.decoded(read, pieces.append)
+            key = "".join(pieces)
+            self._key = key if end else None
+            self._repair(f'"{quoted(key)}' + ('"' if end else ""))
         elif (word := (yield from read.word(_KEY))) and not read.ended:
             self._key = word
             self._repair(f'"{word}"')
@@ -339,7 +349,7 @@ def _tags(read: Reader, put: Sink, shape: Shape) -> Step:
         opened = yield from read.literal(">")
         closed = opened and (yield from read.until(_VALUE_END, pieces.append))
         if not (found and closed):
-            put(_TAG + head + opened + "".join(pieces))
+            put(_TAG + head + opened + "".join(pieces) + closed)
             raise Malformed
         value = shape.member(found[1])
         put(f'{before}"{quoted(found[1])}": {from_text("".join(pieces).strip(), value.types or STRING, value)}')
