@@ -28,6 +28,8 @@ class Setting(Struct, frozen=True):
     taken: ids of calls that the conversation has already.
     discreet: takes out of a problem what a client is not to know.
     limit: characters that may be held back, of calls that came out of turn or have no name yet.
+    whole: the client gets the answer in one piece.
+    auto: the operator leaves the format open.
     """
 
     format: Format | None
@@ -37,6 +39,8 @@ class Setting(Struct, frozen=True):
     taken: frozenset[str] = frozenset()
     limit: int = 8 << 20
     discreet: Callable[[Problem], Problem] = lambda problem: problem
+    whole: bool = False
+    auto: bool = False
 
 
 class Calls:

@@ -5,14 +5,19 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from gateway import unread
 from gateway.alignment import Alignment
 from gateway.calls import Calls, Setting
 from gateway.events import Event, Finish, Reasoning, Spoken, Text, ToolArgs, ToolStart
+from gateway.formats import FORMATS
 from gateway.formats.format import Format, Parse
 from gateway.formats.markup import apart
 from gateway.formats.reader import Reader
 from gateway.formats.resumed import Resumed
 from gateway.structured_calls import StructuredCalls
+
+_SEEN = 64 << 10  # characters at the end of a text in which calls of other formats are looked for
+_PIECES = 256  # that the end of a text is kept in, at most
 
 _Words = TypeVar("_Words", Text, Reasoning)
 
@@ -38,6 +43,8 @@ class Choice:
         self._said = False  # there was text
         self._shown = ""  # the last text that the format has found
         self._parts = False  # a call stands between it and the next one
+        self._seen: list[str] = []  # the end of the text, if tools were offered
+        self._waits = setting.whole and setting.auto and bool(self._context.tools)  # nothing is sent before the end
         self.plain = False  # text goes on as it is: nothing waits for it, and nothing is put right in it
         self.straight = False  # text goes to its parser as it is
         self.reason = ""
@@ -89,6 +96,8 @@ class Choice:
         reason, self._ended = self.reason or "stop", True
         self._limited = reason == "length"
         self._settle(cut=self._limited)
+        if self._context.tools and not self._calls.count:
+            self._look()
         if reason in ("stop", "tool_calls"):
             fitting = "tool_calls" if self._calls.count else "stop"
             if fitting != reason and (self._calls.native or not self._calls.count):
@@ -105,7 +114,34 @@ class Choice:
         self._settle(cut=True)
         return self._taken()
 
+    def _look(self) -> None:
+        """Look for calls in another format: read them in text that has not been sent, else report them."""
+        unsent = "".join([event.text for event in self._out if type(event) is Text])
+        text = "".join(self._seen)[-_SEEN:]
+        if not (name := unread.format_of(text, self._setting.format, self._context)):
+            return
+        format = FORMATS[name].parse
+        if format and self._setting.auto and unread.calls(unsent, format, self._context):
+            self._reread(format, unsent)
+        else:
+            self.unread(name)
+
+    def _reread(self, format: Format, text: str) -> None:
+        """Read the text that has not been sent in another format."""
+        first = next(place for place, event in enumerate(self._out) if type(event) is Text)
+        after = [event for event in self._out[first:] if type(event) is not Text]
+        if any(event.logprobs for event in self._out if type(event) is Text):
+            self._setting.ledger.note("dropped", "logprobs")
+        del self._out[first:]
+        self._shown = ""
+        self._context = unread.alone(self._context)
+        self._begin(format).feed(text)
+        self._end_text(self._limited)
+        self._out += after
+
     def _taken(self) -> list[Event]:
+        if self._waits and not self._ended:
+            return []
         if self._calls.fresh or self._structured.queue:
             self._calls.flush()
         events = self._out.copy()
@@ -117,6 +153,10 @@ class Choice:
     def text(self, text: str) -> None:
         shown = self._parted(text) if self._parts else text
         self._shown = shown
+        if self._context.tools:
+            self._seen.append(text)
+            if len(self._seen) > _PIECES:
+                self._seen = ["".join(self._seen)[-_SEEN:]]
         if self._alignment and self._parse:
             taken = self._alignment.take(self._parse.read.offset, len(text))
             self._out.append(Text(self._index, shown, taken))
@@ -174,8 +214,7 @@ class Choice:
             event = self._unechoed(event)
         self._said |= bool(event.text)
         if not format:
-            self._out.append(event)
-            self.plain = True
+            self._unparsed(event)
             return
         parse = self._parser(format)
         if event.logprobs and not self._alignment:
@@ -184,6 +223,13 @@ class Choice:
             self._alignment.feed(event.text, event.logprobs)
         self.straight = not self._alignment
         parse.feed(event.text)
+
+    def _unparsed(self, event: Text) -> None:
+        """Pass on text that no format reads; that of a whole answer is looked at in its end."""
+        self._out.append(event)
+        self.plain = not (self._setting.whole and self._context.tools)
+        if not self.plain:
+            self._seen.append(event.text)
 
     def _parser(self, format: Format) -> Parse:
         """Return what reads the text, which ends the backend's own reasoning."""

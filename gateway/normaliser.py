@@ -9,6 +9,7 @@ from gateway.calls import Setting
 from gateway.choice import Choice
 from gateway.errors import Problem, UpstreamInvalid
 from gateway.events import Event, Extra, Failure, Finish, Text, Usage, texts
+from gateway.unread import may_call
 
 _REASONS = {
     **dict.fromkeys(
@@ -69,7 +70,9 @@ class Normaliser(Struct, eq=False):
         if type(usage) is not Usage or type(text) is not Text or type(end) is not Finish:
             return False
         said = bool(text.text) and not text.logprobs and end.reason in _FITTING
-        return said and text.choice == end.choice == 0
+        if not (said and text.choice == end.choice == 0):
+            return False
+        return not (self._setting.context.tools and may_call(text.text))
 
     def feed(self, event: Event) -> Iterable[Event]:
         if self.failed:

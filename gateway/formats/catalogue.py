@@ -27,6 +27,8 @@ What holds for all of them:
   own get that of the tool's schema; a parameter that may only be a string is one, whatever it looks like.
 - A call in Python begins when all of it was read.  A call with a value that is no literal is text, and is reported as
   `unread:tool_calls=FORMAT`.
+- If an answer calls no tool, but its text has a call in another format, the call counts where `format: auto` may still
+  read it: in whole answers.  Elsewhere it is reported as `unread:tool_calls=FORMAT`.
 - Code fences right around calls, and a brace too many behind one, fall away.
 - If text stands on both sides of a call, a line end parts the two, unless white space does.
 - Tokens like `<|im_end|>` fall away at the end of a turn, and only there.

@@ -157,7 +157,8 @@ def _setting(request: Request, known: Known, taken: frozenset[str], ledger: Ledg
     parse, discreet = known.format, known.route.backend.discreet
     if not parse and request.guided:
         parse = FORMATS["think"].parse  # there are no tags, and JSON is the call
-    return Setting(parse, _context(request, known), known.new_id, ledger, taken, known.frame_bytes, discreet)
+    how = parse, _context(request, known), known.new_id, ledger, taken, known.frame_bytes, discreet
+    return Setting(*how, whole=not request.stream, auto=known.route.format == "auto")
 
 
 def _call_id(route: Route, chosen: Chosen) -> str:
