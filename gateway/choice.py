@@ -44,7 +44,7 @@ class Choice:
         self._shown = ""  # the last text that the format has found
         self._parts = False  # a call stands between it and the next one
         self._seen: list[str] = []  # the end of the text, if tools were offered
-        self._waits = setting.whole and setting.auto and bool(self._context.tools)  # nothing is sent before the end
+        self._waits = setting.whole and (self._context.unopened or (setting.auto and bool(self._context.tools)))
         self.plain = False  # text goes on as it is: nothing waits for it, and nothing is put right in it
         self.straight = False  # text goes to its parser as it is
         self.reason = ""
@@ -130,8 +130,7 @@ class Choice:
         """Read the text that has not been sent in another format."""
         first = next(place for place, event in enumerate(self._out) if type(event) is Text)
         after = [event for event in self._out[first:] if type(event) is not Text]
-        if any(event.logprobs for event in self._out if type(event) is Text):
-            self._setting.ledger.note("dropped", "logprobs")
+        self._drop_logprobs()
         del self._out[first:]
         self._shown = ""
         self._context = unread.alone(self._context)
@@ -188,6 +187,23 @@ class Choice:
 
     def dropped(self, what: str) -> None:
         self._setting.ledger.note("dropped", what)
+
+    def thought_end(self, tag: str) -> None:
+        """Make reasoning of all text so far, if none of it has been sent."""
+        self._setting.ledger.note("repaired", "content")
+        if not self._waits:
+            self._parts = not self._shown[-1:].isspace()
+            return
+        self._drop_logprobs()
+        self._out[:] = [Reasoning(e.choice, e.text) if type(e) is Text else e for e in self._out]
+        self.thought += sum([len(event.text) for event in self._out if type(event) is Reasoning])
+        self._shown = ""
+        self._seen.clear()
+
+    def _drop_logprobs(self) -> None:
+        """Report those of the text that has not been sent."""
+        if any(event.logprobs for event in self._out if type(event) is Text):
+            self._setting.ledger.note("dropped", "logprobs")
 
     def unread(self, format: str) -> None:
         self._setting.ledger.note("unread", f"tool_calls={format}")
@@ -257,6 +273,8 @@ class Choice:
         if self._echo and isinstance(event, Reasoning) and event.text:
             event = self._unechoed(event)
         if type(event) is Reasoning:
+            if self._context.unopened:
+                self._context = replace(self._context, unopened=False)
             self.thought += len(event.text)
         self._out.append(event)
 
@@ -268,7 +286,7 @@ class Choice:
         if self._said or self._calls.count or not format:
             return False
         if not self._parse:
-            self._context = replace(self._context, thought_open=True)
+            self._context = replace(self._context, thought_open=True, unopened=False)
             self._begin(format)
         assert self._parse
         self._apart = True

@@ -82,4 +82,4 @@ class _Calls:
     def text(self, text: str) -> None:
         pass
 
-    reasoning = tool_args = fragment = dropped = unread = text
+    reasoning = tool_args = fragment = dropped = unread = thought_end = text

@@ -45,6 +45,7 @@ class Kind(Struct, frozen=True, kw_only=True):
     keeps_stops: it leaves the stop sequence that ended an answer in it.
     counter: where it counts tokens; None: nowhere.
     counts_one: of several choices it counts the tokens of one, unless it streams a chat.
+    takes_openings: it may take out the tag that opens a thought, and pass on the one that closes it.
     chances_whole: beside tools it tells log-probabilities in a whole answer only; a stream of them it refuses.
     parts: of messages, besides text: those that it takes, as they come or as something else.
     fetches: it may be given the URL of an image, and not only the image itself.
@@ -66,6 +67,7 @@ class Kind(Struct, frozen=True, kw_only=True):
     keeps_stops: bool = False
     counter: Counter | None = None
     counts_one: bool = False
+    takes_openings: bool = False
     chances_whole: bool = False
     parts: Mapping[str, Verdict] = _AS_THE_API
     fetches: bool = False

@@ -38,7 +38,7 @@ class _Block:
     def text(self, text: str) -> None:
         raise Malformed
 
-    reasoning = fragment = unread = text
+    reasoning = fragment = unread = thought_end = text
 
     def _add(self, method: str, *arguments: str) -> None:
         self._found.append((method, arguments))

@@ -22,6 +22,7 @@ class Context(Struct, frozen=True):
     forced: the tool that has to be called, "" where it may be any of them; None: none has to be.
     prefill: the beginning of the answer, which the client has already; the model goes on behind it.
     echoed: the backend repeats it at once, before it goes on.
+    unopened: the server may have taken out the tag that opens a thought, so a closing tag alone may end one.
     """
 
     tools: Mapping[str, Mapping[str, Any]]
@@ -30,6 +31,7 @@ class Context(Struct, frozen=True):
     forced: str | None = None
     prefill: str = ""
     echoed: bool = False
+    unopened: bool = False
 
     def shape(self, name: str) -> Shape:
         """Return the shape of the arguments of a tool, by the name that the model wrote."""
@@ -41,6 +43,7 @@ class Emit(Protocol):
 
     fragment: takes the beginning of a call that the end of the text cut before it had a name.
     dropped: is told the name of something that has no place in an answer.
+    thought_end: takes the closing tag of a thought without its opening tag: all text so far is the thought.
     unread: takes the name of the format of a call that stays text, as it cannot be read.
     """
 
@@ -51,6 +54,7 @@ class Emit(Protocol):
     def tool_end(self) -> None: ...
     def fragment(self, text: str) -> None: ...
     def dropped(self, what: str) -> None: ...
+    def thought_end(self, tag: str) -> None: ...
     def unread(self, format: str) -> None: ...
 
 

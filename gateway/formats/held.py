@@ -83,6 +83,9 @@ class Held:
     def dropped(self, what: str) -> None:
         self._add("dropped", what)
 
+    def thought_end(self, tag: str) -> None:
+        self._add("thought_end", tag)
+
     def unread(self, format: str) -> None:
         self._add("unread", format)
 

@@ -7,6 +7,8 @@ holds for every family:
   most), belongs to the tags.  What stands before the end of a thought is kept as the model wrote it.
 - A thought that is never closed is a thought to its end.  Its opening tag, repeated inside, is dropped, and so is a
   closing tag right at the beginning of the text, after a thought or after a call; any other is text.
+- Where the server may have taken out the opening tag, a closing tag before a line end or the end makes a thought of
+  all text before it, if there is no code around it and no thought or call before it.
 - Where no tools were offered, the tags of calls are text.  What follows such a tag and is no call is text with it.
 - The closing tags of calls are dropped wherever they come after a call.  So is a code fence around calls.
 """
@@ -26,6 +28,7 @@ from gateway.formats.json_call import FENCE
 from gateway.formats.markers import ENDS, Ends, Markers
 from gateway.formats.reader import Malformed, Reader, Sink, Step
 
+_BLANKS = re.compile(r"[ \t]*")
 _INFO = re.compile(r"\w*")
 _SOURCES = re.compile(r"[\d:,\[\] ]*")  # of a citation
 
@@ -86,6 +89,11 @@ class Markup(Struct, frozen=True, kw_only=True, dict=True):
         return Markers(*tags) if tags else None
 
     @cached_property
+    def unopened(self) -> Markers:
+        """The tags of such text where a closing tag alone may end a thought; not in code, so fences count."""
+        return Markers(*self.thoughts, *self.closes, *self._quiet, FENCE)
+
+    @cached_property
     def with_calls(self) -> Markers:
         """The tags of text in which calls are looked for."""
         return Markers(*self.thoughts, *self.closes, *self._quiet, *self.openings, *self.after)
@@ -138,8 +146,9 @@ class _Answer:
     def __init__(self, markup: Markup, read: Reader, emit: Emit, context: Context) -> None:
         self._markup, self._read, self._emit, self._context = markup, read, emit, context
         self._mode = (context.in_thought or markup.in_thought) if context.tools else "text"
+        self._seeks = bool(context.tools and markup.calls)  # calls are looked for
         self._begun = 0  # where the text began that is being read
-        self._spoken = self._called = False
+        self._spoken = self._called = self._thought_through = False
         self._fenced = self._in_block = False  # a fence is open: around a call, or of a block in the text
         self._answer = False  # an opening tag of an answer was text
         self._held: Held | None = None  # a call inside a thought that may be a quotation
@@ -150,6 +159,8 @@ class _Answer:
     def run(self) -> Step:
         read, markup = self._read, self._markup
         stops = markup.with_calls if self._context.tools else markup.without_calls
+        if self._context.unopened and not self._seeks:
+            stops = markup.unopened
         open = self._context.thought_open and markup.thoughts
         first = yield from (self._opening() if open else self._first())
         if not (stops or first):
@@ -229,7 +240,7 @@ class _Answer:
             return mark
         if mark in markup.thoughts:
             return (yield from self._thought(mark))
-        if mark in markup.fences:
+        if mark in markup.fences or (mark == FENCE and not self._seeks):
             return (yield from self._fence(mark, fresh))
         if mark in markup.openings:
             return (yield from self._call(mark, self._emit.text))
@@ -246,8 +257,31 @@ class _Answer:
         if mark == self._closing or self._falls(mark, fresh):
             self._closing = answer.get(mark, self._closing)
             return mark
+        if mark in self._markup.closes and self._context.unopened and not self._settled:
+            return (yield from self._unopened(mark))
         self._emit.text(self._read.marker)
         return ""
+
+    @property
+    def _settled(self) -> bool:
+        """True if a closing tag cannot end a thought."""
+        return self._in_block or self._called or self._thought_through
+
+    def _unopened(self, mark: str) -> Step:
+        """The closing tag of a thought without its opening tag, if a line end or the end follows."""
+        read, gap = self._read, self._read.marker.removesuffix(mark)
+        read.record(read.marker)
+        yield from read.run(_BLANKS)
+        follows = yield from read.ahead("\n", "\r")
+        text = read.recorded()
+        if not follows and not read.ended:
+            self._emit.text(text)
+            return ""
+        if gap:
+            self._emit.text(gap)
+        self._thought_through = True
+        self._emit.thought_end(mark)
+        return mark
 
     def _last(self, mark: str) -> Step:
         """The closing tag of an answer that the server has opened: it falls away at the end of the text."""
@@ -265,9 +299,9 @@ class _Answer:
         if self._fenced and fresh:
             self._fenced = False
             return mark
-        if self._in_block:
+        if self._in_block or not self._seeks:
             self._emit.text(self._read.marker)
-            self._in_block = False
+            self._in_block = not self._in_block
             return ""
         called = yield from self._call(mark, self._emit.text)
         self._in_block = not called
@@ -297,6 +331,7 @@ class _Answer:
         """A thought whose tag was taken, up to whatever ends it."""
         stops = (self._markup.thought if self._mode == "text" else self._markup.thought_or_call)[tag]
         put: Sink = self._emit.reasoning
+        self._thought_through = True
         if tag != _APART:
             yield from self._read.peek()
         while mark := (yield from self._read.until(stops, put)):
@@ -343,7 +378,8 @@ class _Answer:
             if fenced:
                 yield from read.run(_INFO)
             while mark in (*markup.before, *markup.fences):
-                mark = yield from read.expect(*markup.openings)
+                behind = markup.openings if mark in markup.before else (*markup.before, *markup.calls)
+                mark = yield from read.expect(*behind)
             yield from (calls or markup.calls)[mark](read, self._emit, self._context)
         except Malformed:
             if not recover(read, self._emit, put):
@@ -375,7 +411,7 @@ class _CallsOnly:
     def __init__(self, emit: Emit) -> None:
         self.tool_start, self.tool_args, self.tool_end = emit.tool_start, emit.tool_args, emit.tool_end
         self.unread = emit.unread
-        self.text = self.reasoning = self.fragment = self.dropped = _ignore
+        self.text = self.thought_end = self.reasoning = self.fragment = self.dropped = _ignore
 
 
 def _ignore(_: str) -> None:

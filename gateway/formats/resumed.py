@@ -56,6 +56,10 @@ class Resumed:
         if self._resumed:
             self._emit.dropped(what)
 
+    def thought_end(self, tag: str) -> None:
+        if self._resumed:
+            self._emit.thought_end(tag)
+
     def unread(self, format: str) -> None:
         if self._resumed:
             self._emit.unread(format)

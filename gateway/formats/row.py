@@ -5,6 +5,7 @@ from typing import Literal
 from msgspec import Struct
 
 from gateway.formats.format import Format
+from gateway.formats.markup import Markup
 
 # What the id of a call looks like: call_ and random characters, nine letters and digits, or functions.NAME:n.
 Ids = Literal["call", "nine", "counted"]
@@ -33,3 +34,8 @@ class Row(Struct, frozen=True, kw_only=True):
     signs: tuple[str, ...] = ()
     differs: str = ""
     ids: Ids = "call"
+
+    @property
+    def thinks(self) -> bool:
+        """True if the families think between tags, as the example shows."""
+        return isinstance(self.parse, Markup) and any(tag.strip() in self.example for tag in self.parse.thoughts)

@@ -70,7 +70,13 @@ class Known(Struct, frozen=True, dict=True):
     @cached_property
     def context(self) -> Context:
         """Of a request without tools, for an answer from its beginning."""
-        return Context({}, thought_open=self.chosen.thought_open, in_thought=self.chosen.in_thought)
+        how = self.chosen
+        return Context({}, thought_open=how.thought_open, in_thought=how.in_thought, unopened=self.unopened)
+
+    @cached_property
+    def unopened(self) -> bool:
+        """True if a closing tag alone may end a thought."""
+        return self.route.backend.kind.takes_openings and self.route.row(self.chosen.format).thinks
 
 
 def _known(route: Route, *how: *tuple[Chosen, bool, bool, int]) -> Known:
@@ -178,4 +184,5 @@ def _context(request: Request, known: Known) -> Context:
         forced=choice.name if isinstance(choice, Named) else "" if choice == "required" else None,
         prefill=begun.text if begun else "",
         echoed=begun.echoed if begun else False,
+        unopened=known.unopened,
     )

@@ -30,7 +30,7 @@ def context_of(case):
     """Return the context of a case; `tools` may be false for none, or a list of names."""
     tools = case.get("tools", True)
     offered = {name: {} for name in tools} if isinstance(tools, list) else TOOLS if tools else {}
-    return Context(offered, case.get("thought") == "open")
+    return Context(offered, case.get("thought") == "open", unopened=case.get("unopened", False))
 
 
 def cases():

@@ -9,7 +9,7 @@ from gateway.backends.verdicts import OPENAI
 
 KINDS: Mapping[str, Kind] = MappingProxyType(
     {
-        "openai": Kind(fields=OPENAI, forwards="all", parses=True, fetches=True),
+        "openai": Kind(fields=OPENAI, forwards="all", parses=True, fetches=True, takes_openings=True),
         "vllm": vllm.KIND,
         "llamacpp": llamacpp.KIND,
         "ollama": ollama.KIND,

@@ -56,6 +56,7 @@ KIND = Kind(
          "thinking_budget_tokens", "timings_per_token", "top_k", "top_n_sigma", "typical_p", "verbose",
          "xtc_probability", "xtc_threshold")
     ),
+    takes_openings=True,
     parses=True,
     unparsed=MappingProxyType(
         {

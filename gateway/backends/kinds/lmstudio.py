@@ -41,6 +41,7 @@ KIND = Kind(
         }
     ),
     extensions=frozenset(("chat_template_kwargs", "draft_model", "min_p", "repeat_penalty", "top_k", "ttl")),
+    takes_openings=True,
     parses=True,
     parts=parts("image_url"),
 )
