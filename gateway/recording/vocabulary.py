@@ -15,7 +15,8 @@ _SAID = (  # by servers that cannot answer, and in JSON and calls
     "size overflow greater requested inputs must less have limit reduce messages failed parse tools requires jinja "
     "not supported missing tool unable generate parser function initialize samplers invalid json schema grammar found "
     "does exist loaded loading such unknown server pinned overloaded only than too long n_keep n_ctx max_model_len "
-    "max_length max_new_tokens input_ids type data signature thinking redacted_thinking true false null True False None"
+    "max_length max_tokens max_completion_tokens max_new_tokens max_seq_len completion requested passed output "
+    "input_ids type data signature thinking redacted_thinking true false null True False None"
 )
 
 

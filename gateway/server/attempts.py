@@ -16,7 +16,7 @@ from gateway.errors import ClientError, GatewayError, Problem, UpstreamFailed
 from gateway.hosted import Loop, Result
 from gateway.ledger import Code, Ledger
 from gateway.request import Request
-from gateway.server import documents, heads, images
+from gateway.server import documents, heads, images, token_limit
 from gateway.server.backend import Backend
 from gateway.server.call import AnyCall, Later
 from gateway.server.counting import input_tokens
@@ -46,6 +46,7 @@ class Attempts:
         self._ledger, self._rounds = question.ledger, Rounds(question.memory.listening)
         self._summing = False  # what was said is to be summed up first
         self._judged = False  # the request has passed strict mode once
+        self._limited = False  # an error has left a smaller token limit
         self._toolbox: Toolbox
 
     async def begin(self, way: Way) -> None:
@@ -91,14 +92,30 @@ class Attempts:
         return Hedged(call, seconds, self._beside) if seconds and len(round.bodies) == 1 else call
 
     def after(self, problem: Problem, retry_after: str | None) -> AnyCall | None:
-        way = self._ways.another(problem, retry_after)
-        if way:
+        if self._limit(problem):
+            way: Way | None = Way(self.route)
+        elif way := self._ways.another(problem, retry_after):
             self._note_model()
         elif problem.code == _TOO_LONG and len(self._versions) > 1:
             way = Way(self.route)
             self._versions = self._versions[1:]
             self._note("truncated", self._question.conversation)
         return Later(self._anew(way, UpstreamFailed(problem, retry_after))) if way else None
+
+    def _limit(self, problem: Problem) -> bool:
+        """Change the token limit if the backend refuses it beside a prompt that fits; True if it can ask again."""
+        request = self._versions[0]
+        smaller = token_limit.smaller(request, problem, again=self._limited)
+        if not smaller:
+            return False
+        self._limited = True
+        self._versions = [replace(version, max_tokens=smaller.max_tokens) for version in self._versions]
+        self._note("translated", self._limit_name)
+        return True
+
+    @property
+    def _limit_name(self) -> str:
+        return token_limit.name(self._question.request, self._question.conversation)
 
     async def _anew(self, way: Way, failed: GatewayError) -> AnyCall:
         """Raises why it is tried again where that cannot be done: what one server takes another may refuse.
@@ -145,7 +162,8 @@ class Attempts:
     async def _prepared(self, route: Route, ledger: Ledger) -> Round:
         route, settings = heads.strictly(self._http, route), self._settings
         before = ledger.mark() if self._judged else 0  # what came since then is of responses
-        request = await images.read(self._versions[0], route.backend.kind, settings.images, ledger)
+        request = token_limit.fitted(self._versions[0], route, ledger, self._limit_name)
+        request = await images.read(request, route.backend.kind, settings.images, ledger)
         round = await self._question.prepare(request, route, ledger, settings.limits.frame_bytes)
         heads.check(route, ledger.entries()[before:])
         self._judged = ledger is self._ledger or self._judged

@@ -49,6 +49,11 @@ class Learner:
         """What the server has told of a model."""
         return _of(model, await self._told(ASKS.get(self._kind, ()), model))
 
+    def told(self, model: str) -> Known:
+        """Return what the server has told of a model by now, without asking it."""
+        keys = [_key(ask, model, _NO_SETTINGS) for ask in ASKS.get(self._kind, ())]
+        return _of(model, [answer for key in keys if (answer := self._answer(key)) is not None])
+
     async def template(self, model: str) -> str | None:
         """The chat template; None if the server does not show it."""
         asks = [TEMPLATES[self._kind]] if self._kind in TEMPLATES else []
@@ -86,7 +91,7 @@ class Learner:
         self, asks: Sequence[Ask[_Found]], model: str, settings: Settings = _NO_SETTINGS, patience: float = _PATIENCE
     ) -> list[_Found]:
         """The answers that there are; `patience` in seconds."""
-        keys = [self._refreshed(ask, ask.fields(model, settings)) for ask in asks]
+        keys = [self._refreshed(ask, model, settings) for ask in asks]
         awaited = [self._asking[key] for key in keys if key in self._asking and self._answer(key) is None]
         if awaited:
             await asyncio.wait(awaited, timeout=patience)
@@ -95,9 +100,9 @@ class Learner:
     def _answer(self, key: _Key) -> Any:  # noqa: ANN401 - of the ask's own type
         return self._answers.get(key, _NONE)[1]
 
-    def _refreshed(self, ask: Ask[Any], fields: Mapping[str, Any]) -> _Key:
+    def _refreshed(self, ask: Ask[Any], model: str, settings: Settings) -> _Key:
         """Ask, if there is no answer that holds and nobody is asking already."""
-        key = ask.path, json.encode(fields)
+        key, fields = _key(ask, model, settings), ask.fields(model, settings)
         if self._clock() >= self._answers.get(key, _NONE)[0] and key not in self._asking:
             self._asking[key] = task = asyncio.create_task(self._learn(ask, fields, key))
             task.add_done_callback(lambda _: self._asking.pop(key))
@@ -120,6 +125,10 @@ class Learner:
             return ask.found(answer.json())
         except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError):
             return None
+
+
+def _key(ask: Ask[Any], model: str, settings: Settings) -> _Key:
+    return ask.path, json.encode(ask.fields(model, settings))
 
 
 def _found(model: str, fields: bytes, answer: Any) -> Known | str | bool | None:  # noqa: ANN401 - of the ask's type

@@ -16,7 +16,7 @@ from gateway.errors import Problem, StoreFailed
 from gateway.events import Usage
 from gateway.ledger import Ledger
 from gateway.request import Request
-from gateway.server import preparing, texts
+from gateway.server import preparing, texts, token_limit
 from gateway.server.directory import Route
 from gateway.server.held import Held
 from gateway.server.ids import new_id, padding
@@ -134,6 +134,8 @@ class Question(Struct, frozen=True):
 
     def in_its_terms(self, problem: Problem) -> Problem:
         """The problem, with its place as the client knows it."""
+        if problem.param == "max_tokens":
+            return replace(problem, param=token_limit.name(self.request, self.conversation))
         astray = (problem.param or "").startswith("messages") and self.conversation != "messages"
         return replace(problem, param=self.conversation) if astray else problem
 

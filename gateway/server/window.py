@@ -19,6 +19,12 @@ async def known(route: Route) -> Known:
     return await backend.learner.known(model) | Known(backend.listed_window(model))
 
 
+def remembered(route: Route) -> int | None:
+    """Return the window in tokens if the gateway knows it by now, without asking the backend."""
+    backend, model = route.backend, route.upstream_model
+    return backend.listed_window(model) or backend.learner.told(model).window
+
+
 async def of(route: Route) -> int | None:
     """The window in tokens, None where nobody says."""
     return (await known(route)).window

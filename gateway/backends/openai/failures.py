@@ -4,9 +4,10 @@ import re
 
 from msgspec import DecodeError, json
 
+from gateway.backends.openai.limits import excess
 from gateway.errors import Problem
 
-# A prompt that is too long, in the words of everybody; mind that a token limit that is too high is none.
+# A prompt that is too long, in the words of everybody; for a token limit that is too high see limits.py.
 _OVERFLOW = re.compile(
     r"maximum (context|prompt) length|(longer than|exceeds) .{0,40}max_model_len"
     r"|exceeds? the (available|maximum|model'?s)? ?(context|number of tokens)"
@@ -17,7 +18,8 @@ _OVERFLOW = re.compile(
     r"|requested tokens exceed context"  # llama-cpp-python
     r"|`inputs` (tokens \+ `max_new_tokens` must be <=|must have less than)"  # TGI
     r"|input length of input_ids is \d+, but `max_length`"  # transformers
-    r"|token count .{0,40}exceeds the (limit|maximum)|reduce the length of the messages",
+    r"|token count .{0,40}exceeds the (limit|maximum)|reduce the length of the messages"
+    r"|max_(completion_)?tokens must be at least 1, got -",  # vLLM, which made that limit itself
     re.IGNORECASE,
 )
 _OVERFLOWS = frozenset(  # as the word of an error
@@ -56,8 +58,8 @@ def stated_problem(error: object) -> Problem:
 def _mapped(status: int, message: str, word: str | None, param: str | None) -> Problem:
     if status in (401, 403):
         return Problem(502, "The backend refused the gateway's credentials.", "upstream_auth_error")
-    if status != 429 and (word in _OVERFLOWS or _OVERFLOW.search(message)):
-        return Problem(400, message, "context_length_exceeded", "messages")
+    if status != 429 and (too_long := _too_long(message, word)):
+        return too_long
     if status in _NO_MODEL and (word == "model_not_found" or _NO_MODEL[status].search(message)):
         return Problem(404, message, "model_not_found", "model")
     if status == 404:
@@ -65,6 +67,16 @@ def _mapped(status: int, message: str, word: str | None, param: str | None) -> P
     if status in (400, 422) or (status == 500 and _CLIENTS_FAULT.search(message)):
         return Problem(400, message, word, param)
     return _by_status(status, message)
+
+
+def _too_long(message: str, word: str | None) -> Problem | None:
+    """Return the problem of a prompt, or of a token limit beside it, that does not fit."""
+    found = excess(message)
+    if found and found.room:
+        return Problem(400, message, None if word in _OVERFLOWS else word, "max_tokens")
+    if word in _OVERFLOWS or _OVERFLOW.search(message):
+        return Problem(400, message, "context_length_exceeded", "messages")
+    return None
 
 
 def _by_status(status: int, message: str) -> Problem:
