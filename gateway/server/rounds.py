@@ -19,9 +19,10 @@ from gateway.server.directory import Route
 from gateway.server.fanning import FanCall
 from gateway.server.telemetry.observation import Observation
 from gateway.translate import Filter
+from gateway.translate.continuous_usage import Continuous
 from gateway.translate.promises import Attempt, Promise
 from gateway.turn import Source
-from gateway.upstream import Upstream
+from gateway.upstream import Upstream, tokens
 
 
 class Round(Struct, frozen=True):
@@ -39,10 +40,18 @@ class Round(Struct, frozen=True):
     _filters: Sequence[Filter]
 
     def open(self) -> Source:
+        filters = [*self._filters, *self._counting()]
         if len(self.bodies) == 1:
-            return self._upstream(self.request, self._filters)
+            return self._upstream(self.request, filters)
         one = replace(self.request, n=1)
-        return Fan([self._upstream(one, ()) for _ in self.bodies], self._filters)
+        return Fan([self._upstream(one, ()) for _ in self.bodies], filters)
+
+    def _counting(self) -> Sequence[Filter]:
+        """Return what gives each chunk its usage, if the client asks for that."""
+        options = self.request.rest.get("stream_options")
+        if not options or options.get("continuous_usage_stats") is not True:
+            return ()
+        return (Continuous(lambda: tokens(self.size), tokens, self._setting.ledger),)
 
     def _upstream(self, request: Request, filters: Sequence[Filter]) -> Upstream:
         setting = self._setting

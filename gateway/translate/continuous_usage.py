@@ -1,0 +1,41 @@
+"""`stream_options.continuous_usage_stats` at a backend that counts only at its end: an estimate for each chunk."""
+
+from collections.abc import Callable, Iterable
+
+from gateway.events import Event, Failure, Reasoning, Refusal, Text, ToolArgs, ToolInput, Usage
+from gateway.ledger import Ledger
+
+
+class Continuous:
+    """A filter, the last one of a round.
+
+    prompt: returns the tokens of the prompt; tokens: those of a number of characters.
+    """
+
+    def __init__(self, prompt: Callable[[], int], tokens: Callable[[int], int], ledger: Ledger) -> None:
+        self._prompt, self._tokens, self._ledger = prompt, tokens, ledger
+        self._characters = 0
+        self._counted: Usage | None = None  # what the backend has counted, or the prompt
+
+    def feed(self, event: Event) -> Iterable[Event]:
+        """Return the event behind its usage, unless the backend has counted a part of the response."""
+        if isinstance(event, Usage):
+            self._counted = event
+        if isinstance(event, Usage | Failure) or (self._counted and self._counted.completion):
+            return (event,)
+        counted = self._counted = self._counted or Usage(self._prompt(), 0)
+        self._characters += _size(event)
+        self._ledger.note("estimated", "usage")
+        return Usage(counted.prompt, self._tokens(self._characters), counted.cached, kept=counted.kept), event
+
+    def close(self) -> Iterable[Event]:
+        return ()  # nothing is held back
+
+
+def _size(event: Event) -> int:
+    match event:
+        case Text() | Reasoning() | Refusal() | ToolInput():
+            return len(event.text)
+        case ToolArgs():
+            return len(event.json)
+    return 0
