@@ -5,7 +5,7 @@ from msgspec import Raw, field, json
 from gateway.backends.ollama.wire import Line
 from gateway.backends.openai import members, wire
 from gateway.backends.openai.decode import Decoder as Chunks
-from gateway.backends.openai.decode import mended, unread
+from gateway.backends.openai.decode import unread
 from gateway.backends.openai.failures import stated_problem
 from gateway.backends.openai.template import Template
 from gateway.backends.openai.usage import number
@@ -23,7 +23,7 @@ class Decoder(Chunks):
     _calls: int = 0
 
     def _decoded(self, payload: bytes) -> list[Event]:
-        line = mended(payload, _decode)
+        line = self._read(payload, _decode)
         if isinstance(line, Failure):
             return [line]
         if line.error:

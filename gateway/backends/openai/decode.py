@@ -3,7 +3,6 @@
 There is one tolerant decoder, and no second one with another meaning.
 """
 
-import re
 from collections.abc import Callable, Iterable, Sequence, Set
 from itertools import repeat
 from typing import TypeVar
@@ -14,6 +13,7 @@ from gateway.backends.openai import members, wire
 from gateway.backends.openai.failures import stated_problem
 from gateway.backends.openai.logprobs import logprobs
 from gateway.backends.openai.members import NOTHING, Members, Unread
+from gateway.backends.openai.mending import Halves, mended
 from gateway.backends.openai.signatures import Block, blocks, of_call
 from gateway.backends.openai.template import Around, Template
 from gateway.backends.openai.usage import Total, counted, number, timed
@@ -43,10 +43,6 @@ _DONE = b"[DONE]"
 _NO_MEMBERS: Iterable[tuple[Members, Members]] = repeat(({}, {}))  # of each choice
 NO_MESSAGE = Problem(502, "The backend's answer is no chat completion: a choice has no message.", "upstream_error")
 _TEXTS = frozenset((None, "text", "output_text", "refusal", "thinking", "reasoning"))  # types of parts
-_TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|-?\b(?:NaN|Infinity)\b', re.DOTALL)
-_SURROGATES = re.compile(
-    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\."
-)
 
 
 class Decoder(Struct, eq=False):
@@ -73,6 +69,7 @@ class Decoder(Struct, eq=False):
     _met: set[int] = set()  # choices that have brought a message, however empty
     _customs: dict[int, int] = {}  # by choice: its open custom call
     _plain: bool = True  # so far every member of each chunk was one that is read
+    _halves: Halves | None = None
     _decoded_size: int = 0
     written: int = 0
     counted: Usage | None = None
@@ -127,10 +124,28 @@ class Decoder(Struct, eq=False):
             return [known]
         if payload == _DONE:
             self.done = True
-            return []
+            return self.rest()
         events = self._decoded(payload)
+        if self._halves and self._halves.due:
+            events = self._halves.joined(events)
         self._template.learn(payload, events, self._alone)
         return events
+
+    def rest(self) -> list[Event]:
+        """Return what waited for more, at the end of the response."""
+        return self._halves.rest() if self._halves else []
+
+    def _read(self, payload: bytes, decode: Callable[[bytes], _Decoded]) -> _Decoded | Failure:
+        """Return the payload in its type, with what JSON does not allow put right."""
+        try:
+            return decode(payload)
+        except (DecodeError, UnicodeDecodeError, RecursionError):
+            self._halves = self._halves or Halves(self._ledger)
+            try:
+                return decode(self._halves.mended(payload))
+            except (DecodeError, RecursionError) as problem:
+                message = f"The backend sent what is no chat completion: {problem}."
+                return Failure(Problem(502, message, "upstream_error"))
 
     def _remember(self, known: Sequence[Event]) -> None:
         """What a signature may cover."""
@@ -148,11 +163,11 @@ class Decoder(Struct, eq=False):
         if payload == b"null":  # llama.cpp begins so where it answers several prompts
             return []
         plain = self._plain_chunk(payload)
-        chunk: wire.Chunk | Failure = plain if plain else mended(payload, _decode)
+        chunk: wire.Chunk | Failure = plain if plain else self._read(payload, _decode)
         if type(chunk) is Failure:
             return [chunk]
         if chunk.error or chunk.object == "error":
-            return [Failure(stated_problem(chunk.error or json.decode(_mended(payload))))]
+            return [Failure(stated_problem(chunk.error or json.decode(mended(payload))))]
         return self.read(chunk, NOTHING if plain else unread(payload, members.of_chunk))
 
     def _plain_chunk(self, payload: bytes) -> wire.Chunk | None:
@@ -311,7 +326,7 @@ class Decoder(Struct, eq=False):
 
     def _parts(self, index: int, parts: list[Raw], out: list[Event]) -> None:
         for raw in parts:
-            part = mended(bytes(raw), _part)
+            part = self._read(bytes(raw), _part)
             if isinstance(part, Failure):
                 out.append(part)
                 return
@@ -358,18 +373,6 @@ class Decoder(Struct, eq=False):
             out.append(ToolArgs(index, key, text))
 
 
-def mended(payload: bytes, decode: Callable[[bytes], _Decoded]) -> _Decoded | Failure:
-    """The payload in its type, with what JSON does not allow put right."""
-    try:
-        return decode(payload)
-    except (DecodeError, UnicodeDecodeError, RecursionError):
-        try:
-            return decode(_mended(payload))
-        except (DecodeError, RecursionError) as problem:
-            message = f"The backend sent what is no chat completion: {problem}."
-            return Failure(Problem(502, message, "upstream_error"))
-
-
 def _parted(members: Members, *, ended: bool) -> tuple[Members, Members]:
     """Return the members of a choice that stand before its text, and those that belong to its end: all but lists."""
     if not ended:
@@ -401,7 +404,7 @@ def unread(payload: bytes, find: Callable[[bytes], Unread]) -> Unread:
     try:
         return find(payload)
     except (DecodeError, UnicodeDecodeError, RecursionError):
-        return find(_mended(payload))
+        return find(mended(payload))
 
 
 def readable(payload: bytes) -> bool:
@@ -409,7 +412,7 @@ def readable(payload: bytes) -> bool:
     if payload == _DONE:
         return True
     try:
-        json.decode(_mended(payload))
+        json.decode(mended(payload))
     except (DecodeError, RecursionError):
         return False
     return True
@@ -426,7 +429,7 @@ def _arguments(raw: bytes) -> str:
     try:
         return _string(raw) if raw[:1] == b'"' else raw.decode()
     except (DecodeError, UnicodeDecodeError):  # what is in it is read here first
-        return _arguments(_mended(raw))
+        return _arguments(mended(raw))
 
 
 def _raw(value: Raw) -> Raw:
@@ -435,7 +438,7 @@ def _raw(value: Raw) -> Raw:
     try:
         raw.decode()
     except UnicodeDecodeError:
-        return Raw(_mended(raw))
+        return Raw(mended(raw))
     return Raw(raw)
 
 
@@ -444,14 +447,3 @@ def _reason(said: object) -> str:
     if isinstance(said, dict):
         said = said.get("type") or said.get("reason") or "stop"
     return "stop" if said is True else str(said or "")
-
-
-def _mended(payload: bytes) -> bytes:
-    """The same with what JSON does not allow replaced: NaN and Infinity, half surrogates, bytes that are no UTF-8."""
-    return _TOKENS.sub(_mended_token, payload.decode("utf-8", "replace")).encode()
-
-
-def _mended_token(token: re.Match[str]) -> str:
-    if not token[0].startswith('"'):
-        return "-9999"
-    return _SURROGATES.sub(lambda escape: r"\ufffd" if escape[1] else escape[0], token[0])
