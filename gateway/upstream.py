@@ -87,7 +87,7 @@ class Upstream:
         """A good end if the backend announced it: by its last word, a finish reason, or one whole answer."""
         if not self._frames:
             return self._answer(self._body.close())
-        events = self._promised(self._left(self._frames))
+        events = self._promised(self._left(self._frames)) + self._rest()
         if self._decoder.empty:  # nothing has come but perhaps that this was all
             return events + self._ended(self._normaliser.fail(_NO_CHOICE))
         if self.done or self._normaliser.finished():
@@ -98,7 +98,7 @@ class Upstream:
         """The body broke off; no matter where all that was asked for had come."""
         if not self._frames:
             return self._ended(self._normaliser.fail(problem))
-        events = self._promised(self._left(self._frames))
+        events = self._promised(self._left(self._frames)) + self._rest()
         if self.done or self._normaliser.finished(self._decoder.n):
             return events + self.close()
         return events + self._ended(self._normaliser.fail(problem))
@@ -128,7 +128,7 @@ class Upstream:
 
     def _answer(self, body: bytes) -> list[Event]:
         """One whole body: almost always a text with its end, of which nothing has to be put right."""
-        said = [] if self._normaliser.failed else self._decoder.decode(body)
+        said = [] if self._normaliser.failed else self._decoder.decode(body) + self._decoder.rest()
         spoken = [event for event in said if type(event) is not Extra]  # an Extra passes in any case
         if not self._filters and self._decoder.n == 1 and self._normaliser.keeps(spoken):
             return said
@@ -136,6 +136,10 @@ class Upstream:
         if self._normaliser.empty:
             return events + self._ended(self._normaliser.fail(_NO_CHOICE))
         return events + self._ended(self._good_end())
+
+    def _rest(self) -> list[Event]:
+        """Return what the decoder held back."""
+        return [event for raw in self._decoder.rest() for event in self._normalised(raw)]
 
     def _left(self, frames: Framing) -> Iterator[bytes]:
         """The last event, if its empty line never came; one that the end cut in two must not hide why it ended."""
