@@ -1,0 +1,116 @@
+"""A thought that a server sends twice: in its field for reasoning, and between tags at the beginning of the content.
+
+llama.cpp does so with `--reasoning-format deepseek-legacy`. Both may come in pieces, in turn.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from gateway.events import Text
+
+_TAGS = (
+    ("<think>", "</think>"),
+    ("<thinking>", "</thinking>"),
+    ("<thought>", "</thought>"),
+    ("<reasoning>", "</reasoning>"),
+    ("<seed:think>", "</seed:think>"),
+    ("<mm:think>", "</mm:think>"),
+    ("[THINK]", "[/THINK]"),
+)
+_LONGEST = 4096  # characters of white space before a tag, and those by which the content may be ahead of the field
+
+
+class Repeated(Struct, eq=False):
+    """Holds the beginning of a content as long as it may be the thought again, but for white space.
+
+    thought: its pieces; the decoder adds more as they come.
+    over: the rest of the content passes.
+    dropped: the events that were left out.
+    """
+
+    _thought: Sequence[str]
+    _held: list[Text] = []
+    _buffer: str = ""  # text that has not been compared
+    _end: str = ""  # the tag that ends the thought, once it has begun
+    _next: int = 0  # the piece of the thought after the one that is compared
+    _piece: str = ""
+    _at: int = 0  # in the piece
+    _ahead: str = ""  # text of the content that the field has not brought yet
+    over: bool = False
+    dropped: Sequence[Text] = ()
+
+    def feed(self, event: Text) -> Sequence[Text]:
+        """Return what is no repetition."""
+        self._held.append(event)
+        self._buffer += event.text
+        if not self._end and not self._begins():
+            return self._held if self.over else ()
+        before, end, after = self._buffer.partition(self._end)
+        if not end:
+            before, self._buffer = _parted(self._buffer, self._end)
+        if not self._same(before) or (end and not self._whole):
+            return self._released()
+        if not end:
+            return ()
+        self._drop()
+        return (Text(event.choice, after),) if after else ()
+
+    def close(self) -> Sequence[Text]:
+        """Return what is held at the end of the response; a thought that is cut there is dropped."""
+        if self.over:
+            return ()
+        if not (self._end and self._same(self._buffer) and not self._ahead):
+            return self._released()
+        self._drop()
+        return ()
+
+    def _drop(self) -> None:
+        self.over, self.dropped = True, self._held
+
+    def _released(self) -> Sequence[Text]:
+        self.over = True
+        return self._held
+
+    def _begins(self) -> bool:
+        """Return True if an opening tag has come; a content without one is over."""
+        text = self._buffer.lstrip()
+        for tag, end in _TAGS:
+            if text.startswith(tag):
+                self._end, self._buffer = end, text[len(tag) :]
+                return True
+        self.over = len(self._buffer) > _LONGEST or not any(tag.startswith(text) for tag, _ in _TAGS)
+        return False
+
+    def _same(self, text: str) -> bool:
+        """Compare the next text of the content with the thought, as far as both have come."""
+        text, at = self._ahead + _dense(text), 0
+        while at < len(text) and self._more():
+            size = min(len(self._piece) - self._at, len(text) - at)
+            if self._piece[self._at : self._at + size] != text[at : at + size]:
+                return False
+            self._at, at = self._at + size, at + size
+        self._ahead = text[at:]
+        return len(self._ahead) <= _LONGEST
+
+    def _more(self) -> bool:
+        """Return True if there is more of the thought to compare with."""
+        while self._at == len(self._piece) and self._next < len(self._thought):
+            self._piece, self._at, self._next = _dense(self._thought[self._next]), 0, self._next + 1
+        return self._at < len(self._piece)
+
+    @property
+    def _whole(self) -> bool:
+        """Return True if nothing is left of either."""
+        return not self._ahead and not self._more()
+
+
+def _dense(text: str) -> str:
+    """Return the text without white space."""
+    return "".join(text.split())
+
+
+def _parted(text: str, end: str) -> tuple[str, str]:
+    """Return the text without what may be the beginning of a tag, and that."""
+    size = next((n for n in range(min(len(end) - 1, len(text)), 0, -1) if text.endswith(end[:n])), 0)
+    return text[: len(text) - size], text[len(text) - size :]
