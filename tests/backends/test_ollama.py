@@ -21,7 +21,7 @@ from support.ollama_gateway import CITY, FLAT, TOOLS, USER, site
 from support.pipeline import merge, singly
 from support.sampling import places
 from support.sse import events, payloads
-from support.upstream import HANG, head, whole
+from support.upstream import END, HANG, head, whole
 
 BAD, FAULT = "invalid_request_error", "server_error"
 
@@ -398,3 +398,19 @@ async def test_ollama_models_are_listed():
         ):
             assert [one["id"] for one in (await client.get("/v1/models")).json()["data"]] == [NAME]
             assert (await Site(None, client).chat(model=NAME)).status_code == 200
+
+
+NOTHING = {
+    "no body": whole(b""),
+    "no lines": [head(type="application/x-ndjson"), END],
+    "empty lines": [head(type="application/x-ndjson"), b"\n\n", END],
+    "only its end": whole({"done": True, "done_reason": "stop"}),
+    "a message that is null": whole({"message": None, "done": True, "eval_count": 1}),
+}
+
+
+@pytest.mark.parametrize("name", NOTHING)
+async def test_response_of_ollama_without_a_message_is_a_failure_of_the_backend(name):
+    async with gateway(NOTHING[name], backend={"kind": "ollama"}) as site:
+        for streamed in (False, True):
+            assert problem(await site.chat(stream=streamed)) == (502, "server_error", "upstream_error", None)

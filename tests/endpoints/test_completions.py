@@ -560,3 +560,19 @@ def test_encoder_handles_every_event(streamed):
     assert encoder.keep_alive() == (b": keep-alive\n\n" if streamed else b"")
     if streamed:
         assert set(ev.Event.__args__) == set(encoder._arms)
+
+
+NOTHING = {
+    "no body": whole(b""),
+    "no choices": whole({"choices": []}),
+    "a choice without a text": whole({"choices": [{"index": 0, "finish_reason": "stop"}]}),
+    "only [DONE]": stream(),
+    "a chunk without a text": stream(frame(choices=[{"index": 0, "finish_reason": "stop"}])),
+}
+
+
+@pytest.mark.parametrize("name", NOTHING)
+async def test_completion_without_a_text_is_a_failure_of_the_backend(name):
+    async with gateway(NOTHING[name]) as site:
+        for streamed in (False, True):
+            assert problem(await complete(site, stream=streamed)) == (502, "server_error", "upstream_error", None)

@@ -666,6 +666,14 @@ def test_whole_response_without_a_message_is_a_failure_of_the_backend(choice):
         ({"prompt_eval_count": 9, "eval_count": 5}, Usage(9, 5)),
         ({"prompt_tokens": 9, "completion_tokens": 5, "reasoning_tokens": 2}, Usage(9, 5, 0, 2)),
         ({"tokens_evaluated": 9, "tokens_predicted": 5}, Usage(9, 5)),
+        ({"input_tokens": 9, "output_tokens": 5, "cache_read_input_tokens": 4}, Usage(13, 5, 4)),
+        ({"input_tokens": 9}, Usage(9, 0)),
+        ({"usage": {}, "prompt_eval_count": 9, "eval_count": 5}, Usage(9, 5)),
+        ({"usage": {"queue_time": 1}, "x_groq": {}, "tokens_predicted": 5}, Usage(0, 5)),
+        (
+            {"usage": {"prompt_tokens": 9, "completion_tokens": 5, "cached_tokens": 4, "reasoning_tokens": "2"}},
+            Usage(9, 5, 4, 2),
+        ),
     ],
 )
 def test_tokens_are_counted_wherever_a_server_puts_them(counts, expected):

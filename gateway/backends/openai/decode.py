@@ -269,7 +269,8 @@ class Decoder(Struct, eq=False):
 
     def _usage(self, chunk: wire.Chunk, out: list[Event]) -> None:
         """First of all, so that a client that wants a count with every chunk gets the newest."""
-        usage = counted(chunk.usage or (chunk.x_groq and chunk.x_groq.usage) or chunk)
+        places = (chunk.usage, chunk.x_groq and chunk.x_groq.usage, chunk)
+        usage = next(filter(None, (counted(counts) for counts in places if counts)), None)
         if not usage and isinstance(chunk.timings, dict):
             usage = timed(chunk.timings)
         if usage:
@@ -410,8 +411,9 @@ def _parted(members: Members, *, ended: bool) -> tuple[Members, Members]:
 
 def _counts_beside(chunk: wire.Chunk) -> bool:
     """Return True if a chunk counts beside its choices."""
-    prompt, written = chunk.prompt_eval_count or chunk.prompt_tokens, chunk.eval_count or chunk.completion_tokens
-    return bool(prompt or written or chunk.tokens_predicted or chunk.output_tokens)
+    prompt = chunk.prompt_tokens or chunk.prompt_eval_count or chunk.input_tokens or chunk.tokens_evaluated
+    written = chunk.completion_tokens or chunk.eval_count or chunk.output_tokens or chunk.tokens_predicted
+    return bool(prompt or written)
 
 
 def _detailed(details: object) -> str:
