@@ -134,7 +134,7 @@ class Question(Struct, frozen=True):
 
     def in_its_terms(self, problem: Problem) -> Problem:
         """The problem, with its place as the client knows it."""
-        if problem.param == "max_tokens":
+        if problem.param in ("max_tokens", "max_completion_tokens"):
             return replace(problem, param=token_limit.name(self.request, self.conversation))
         astray = (problem.param or "").startswith("messages") and self.conversation != "messages"
         return replace(problem, param=self.conversation) if astray else problem

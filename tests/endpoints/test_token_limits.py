@@ -149,6 +149,13 @@ async def test_limit_that_never_fits_is_an_error_about_the_limit(api):
         assert limits_of(site) == [9000, 7692, None]
 
 
+@pytest.mark.parametrize("param", ["max_tokens", "max_completion_tokens"])
+@pytest.mark.parametrize("api", APIS)
+async def test_error_about_the_limit_has_its_name_in_the_request(api, param):
+    async with gateway(whole({"error": {"message": "No.", "param": param}}, 400)) as site:
+        assert problem(await ask(site, api)) == (400, BAD, None, APIS[api][2])
+
+
 @pytest.mark.parametrize(("api", "param"), [("chat", "messages"), ("completions", "prompt"), ("responses", "input")])
 async def test_prompt_that_is_too_long_is_an_error_about_the_prompt(api, param):
     async with gateway(refusal(PROMPTS["vllm: passed"])) as site:
