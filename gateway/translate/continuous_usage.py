@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from gateway.events import Event, Failure, Reasoning, Refusal, Text, ToolArgs, ToolInput, Usage
+from gateway.events import Event, Extra, Failure, Reasoning, Refusal, Text, ToolArgs, ToolInput, Usage
 from gateway.ledger import Ledger
 
 
@@ -21,7 +21,9 @@ class Continuous:
         """Return the event behind its usage, unless the backend has counted a part of the response."""
         if isinstance(event, Usage):
             self._counted = event
-        if isinstance(event, Usage | Failure) or (self._counted and self._counted.completion):
+        counts = self._counted is not None and self._counted.completion > 0
+        silent = isinstance(event, Usage | Failure) or (isinstance(event, Extra) and not event.asked)
+        if counts or silent:  # the backend counts, or the event has no chunk of its own
             return (event,)
         counted = self._counted = self._counted or Usage(self._prompt(), 0)
         self._characters += _size(event)

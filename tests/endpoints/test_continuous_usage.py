@@ -6,7 +6,7 @@ import pytest
 from msgspec import Raw
 
 from endpoints.test_completions import OSLO, piece
-from gateway.events import Failure, Finish, Media, Reasoning, Text, ToolArgs, ToolInput, ToolStart, Usage
+from gateway.events import Extra, Failure, Finish, Media, Reasoning, Text, ToolArgs, ToolInput, ToolStart, Usage
 from gateway.ledger import Ledger
 from gateway.translate.continuous_usage import Continuous
 from support.app import gateway
@@ -121,6 +121,15 @@ def test_estimate_counts_the_text_of_each_event():
     assert [*counting.close()] == []
 
 
-def test_estimate_leaves_failures_alone():
-    failure = Failure(None)
-    assert Continuous(lambda: 9, lambda characters: characters, Ledger()).feed(failure) == (failure,)
+@pytest.mark.parametrize(
+    "event", [Failure(None), Extra(None, "provider", Raw(b"1")), Extra(0, "citations", Raw(b"[]"))]
+)
+def test_estimate_leaves_events_without_a_chunk_alone(event):
+    ledger = Ledger()
+    assert Continuous(lambda: 9, lambda characters: characters, ledger).feed(event) == (event,)
+    assert ledger.entries() == []
+
+
+def test_estimate_stands_before_a_member_that_the_client_asked_for():
+    progress = Extra(None, "prompt_progress", Raw(b"1"), asked=True)
+    assert Continuous(lambda: 9, lambda characters: characters, Ledger()).feed(progress) == (Usage(9, 0), progress)
