@@ -111,6 +111,21 @@ def sse_escaped(text):
     return b"data: " + json.dumps({"choices": [{"delta": {"content": text}}]}).encode() + b"\n\n"
 
 
+@pytest.mark.parametrize(
+    ("content", "expected"), [("<think>hm</think>Hi", "Hi"), ("<think>hm", ""), ("<think>so", "<think>so")]
+)
+async def test_repeated_thought_in_lines_of_ollama_is_told_once(content, expected):
+    lines = [
+        {"message": {"thinking": "hm"}},
+        {"message": {"content": content}},
+        {"message": {"content": ""}, "done": True},
+    ]
+    script = [head(type="application/x-ndjson"), *(json.dumps(line).encode() + b"\n" for line in lines), END]
+    async with gateway(script, backend={"kind": "ollama"}, model={"format": "native"}) as site:
+        answer = await site.chat(stream=True)
+    assert (text_of(answer.text, "reasoning_content"), text_of(answer.text)) == ("hm", expected)
+
+
 # In the APIs, streamed and whole; by a format, its model's usual name, and without
 
 

@@ -20,7 +20,7 @@ from gateway.events import (
 from gateway.ledger import Ledger
 from support.app import gateway
 from support.pipeline import DONE, call, events_of, setting, singly
-from support.sse import events, text_of
+from support.sse import events, payloads, text_of
 from support.upstream import END, head, whole
 
 HIGH, LOW = "\ud83d", "\ude00"  # of 😀
@@ -199,10 +199,26 @@ async def test_surrogate_pair_over_two_deltas_is_one_character_in_both_apis(case
         assert all(entry in answer.text or entry in answer.headers.get("x-gateway-warnings", "") for entry in noted)
 
 
-async def test_surrogate_pair_in_lines_of_ollama_is_one_character():
+@pytest.mark.parametrize(
+    ("texts", "expected"), [(["a", HIGH, LOW, ""], "a😀"), (["a", HIGH, ""], "a\ufffd"), (["a", HIGH], "a\ufffd")]
+)
+async def test_surrogate_pair_in_lines_of_ollama_is_one_character(texts, expected):
     lines = [
-        json.dumps({"message": {"content": text}, "done": text == ""}).encode() + b"\n" for text in ("a", HIGH, LOW, "")
+        json.dumps({"message": {"content": text}, "done": at == len(texts)}).encode() + b"\n"
+        for at, text in enumerate(texts, 1)
     ]
     script = [head(type="application/x-ndjson"), *lines, END]
     async with gateway(script, backend={"kind": "ollama"}) as site:
-        assert text_of((await site.chat(stream=True)).text) == "a😀"
+        assert text_of((await site.chat(stream=True)).text) == expected
+
+
+async def test_surrogate_pair_in_completions_is_one_character():
+    pieces = [
+        json.dumps({"choices": [{"index": 0, "text": text, "finish_reason": end}]}).encode()
+        for text, end in (("a" + HIGH, None), (LOW, None), (HIGH, "stop"))
+    ]
+    async with gateway([head(), *(b"data: " + piece + b"\n\n" for piece in pieces), DONE, END]) as site:
+        answer = await site.client.post("/v1/completions", json={"model": "m", "prompt": "Hi", "stream": True})
+    chunks = [one for one in payloads(answer.text) if one != "[DONE]"]
+    assert "".join(choice["text"] for one in chunks for choice in one["choices"]) == "a😀\ufffd"
+    assert CONTENT in answer.text

@@ -14,7 +14,7 @@ from gateway.backends.openai.failures import stated_problem
 from gateway.backends.openai.logprobs import logprobs
 from gateway.backends.openai.members import NOTHING, Members, Unread
 from gateway.backends.openai.mending import Halves, mended
-from gateway.backends.openai.repeated import Repeated
+from gateway.backends.openai.repeated import Contents
 from gateway.backends.openai.signatures import Block, blocks, of_call
 from gateway.backends.openai.template import Around, Template
 from gateway.backends.openai.usage import Total, counted, number, timed
@@ -71,7 +71,7 @@ class Decoder(Struct, eq=False):
     _customs: dict[int, int] = {}  # by choice: its open custom call
     _plain: bool = True  # so far every member of each chunk was one that is read
     _halves: Halves | None = None
-    _repeated: dict[int, Repeated] = {}  # by choice with reasoning: the content that may repeat it
+    _contents: Contents | None = None  # once there is reasoning
     _decoded_size: int = 0
     written: int = 0
     counted: Usage | None = None
@@ -131,36 +131,17 @@ class Decoder(Struct, eq=False):
         if self._halves and self._halves.due:
             events = self._halves.joined(events)
         if self._unsigned:
-            events = [told for event in events for told in self._once(event)]
+            self._contents = self._contents or Contents(self._ledger, self._unsigned)
+            events = self._contents.once(events) if self._contents.due else events
+        if self.done:  # a line of Ollama may be the last one
+            return [*events, *self.rest()]
         self._template.learn(payload, events, self._alone)
         return events
 
     def rest(self) -> list[Event]:
         """Return what waited for more, at the end of the response."""
         halves = self._halves.rest() if self._halves else []
-        rest = [told for event in halves for told in self._once(event)]
-        for repeated in self._repeated.values():
-            rest += self._told(repeated, repeated.close())
-        return rest
-
-    def _once(self, event: Event) -> Sequence[Event]:
-        """Leave out a thought that the beginning of the content repeats."""
-        if type(event) is not Text or event.choice not in self._unsigned:
-            return (event,)
-        if event.choice not in self._repeated:
-            if not event.text:
-                return (event,)
-            self._repeated[event.choice] = Repeated(self._unsigned[event.choice])
-        repeated = self._repeated[event.choice]
-        return (event,) if repeated.over else self._told(repeated, repeated.feed(event))
-
-    def _told(self, repeated: Repeated, events: Sequence[Text]) -> Sequence[Text]:
-        if repeated.dropped:
-            self._ledger.note("repaired", "content")
-            if any(event.logprobs for event in repeated.dropped):
-                self._ledger.note("dropped", "logprobs")
-            repeated.dropped = ()
-        return events
+        return [*self._contents.once(halves), *self._contents.rest()] if self._contents else halves
 
     def _read(self, payload: bytes, decode: Callable[[bytes], _Decoded]) -> _Decoded | Failure:
         """Return the payload in its type, with what JSON does not allow put right."""

@@ -3,11 +3,12 @@
 llama.cpp does so with `--reasoning-format deepseek-legacy`. Both may come in pieces, in turn.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from gateway.events import Text
+from gateway.events import Event, Text
+from gateway.ledger import Ledger
 
 _TAGS = (
     ("<think>", "</think>"),
@@ -21,7 +22,7 @@ _TAGS = (
 _LONGEST = 4096  # characters of white space before a tag, and those by which the content may be ahead of the field
 
 
-class Repeated(Struct, eq=False):
+class _Beginning(Struct, eq=False):
     """Holds the beginning of a content as long as it may be the thought again, but for white space.
 
     thought: its pieces; the decoder adds more as they come.
@@ -103,6 +104,49 @@ class Repeated(Struct, eq=False):
     def _whole(self) -> bool:
         """Return True if nothing is left of either."""
         return not self._ahead and not self._more()
+
+
+class Contents(Struct, eq=False):
+    """The contents of the choices that have reasoning.  thoughts: the pieces of that, by choice."""
+
+    _ledger: Ledger
+    _thoughts: Mapping[int, Sequence[str]]
+    _beginnings: dict[int, _Beginning] = {}
+    _over: set[int] = set()  # choices whose beginning is over
+
+    @property
+    def due(self) -> bool:
+        """Return True if a content may still repeat a thought."""
+        return len(self._thoughts) > len(self._over)
+
+    def once(self, events: Iterable[Event]) -> list[Event]:
+        """Return the events without a thought that the beginning of a content repeats."""
+        return [told for event in events for told in self._once(event)]
+
+    def rest(self) -> list[Event]:
+        """Return what is held at the end of the response."""
+        return [event for choice in self._beginnings for event in self._told(choice, None)]
+
+    def _once(self, event: Event) -> Iterable[Event]:
+        if type(event) is not Text or event.choice not in self._thoughts or event.choice in self._over:
+            return (event,)
+        if event.choice not in self._beginnings:
+            if not event.text:
+                return (event,)
+            self._beginnings[event.choice] = _Beginning(self._thoughts[event.choice])
+        return self._told(event.choice, event)
+
+    def _told(self, choice: int, event: Text | None) -> Iterator[Event]:
+        """Yield what comes of the next event, None at the end."""
+        beginning = self._beginnings[choice]
+        yield from beginning.feed(event) if event else beginning.close()
+        if beginning.over:
+            self._over.add(choice)
+        if beginning.dropped:
+            self._ledger.note("repaired", "content")
+            if any(text.logprobs for text in beginning.dropped):
+                self._ledger.note("dropped", "logprobs")
+            beginning.dropped = ()
 
 
 def _dense(text: str) -> str:
