@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.backends.openai.body import Target
-from gateway.backends.openai.continued import continued
+from gateway.backends.openai.continued import Continued, continued
 from gateway.calls import Setting
 from gateway.endpoints.chat.fields import KNOWN
 from gateway.formats import FORMATS
@@ -172,6 +172,16 @@ def _call_id(route: Route, chosen: Chosen) -> str:
     return short_id() if ids(route, chosen) == "nine" else new_id("call_")
 
 
+def _parses(route: Route) -> bool:
+    """Return whether the server finds thoughts and calls itself."""
+    return route.kind.parses and not route.parsed_here
+
+
+def _begins_in_thought(begun: Continued, known: Known) -> bool:
+    """Return whether text is a thought at first; a server that parses by itself says so of each text."""
+    return begun.in_thought and not _parses(known.route)
+
+
 def _context(request: Request, known: Known) -> Context:
     choice, chosen = request.tool_choice, known.chosen
     begun = continued(request, known.route.backend.kind)
@@ -179,7 +189,7 @@ def _context(request: Request, known: Known) -> Context:
         return known.context
     return Context(
         {tool.name: tool.definition.get("parameters") or {} for tool in request.callable_tools},
-        thought_open=begun.in_thought if begun else chosen.thought_open,
+        thought_open=_begins_in_thought(begun, known) if begun else chosen.thought_open,
         in_thought=chosen.in_thought,
         forced=choice.name if isinstance(choice, Named) else "" if choice == "required" else None,
         prefill=begun.text if begun else "",

@@ -17,7 +17,7 @@ from support import ollama
 from support.app import gateway
 from support.pipeline import merge, setting
 from support.sse import payloads
-from support.upstream import HANG, HELLO, chunk, frame, said, stream, whole
+from support.upstream import END, HANG, HELLO, chunk, frame, head, said, stream, whole
 from support.wait import until
 
 TOOLS = [{"type": "function", "function": {"name": "clock", "parameters": {"type": "object", "properties": {}}}}]
@@ -440,6 +440,15 @@ async def test_prefill_of_reasoning_repeated_by_the_backend_is_not_sent():
     async with gateway(repeated, going_on, backend={"kind": "llamacpp"}) as site:
         assert parts_of(await site.chat(messages=messages)) == (" on.", "Three.", [])
         assert parts_of(await site.chat(messages=messages, stream=True)) == (" on.", "Three.", [])
+
+
+@pytest.mark.parametrize("kind", ["llamacpp", "ollama"])
+async def test_text_after_a_prefill_of_reasoning_is_text_if_the_server_parses(kind):
+    messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "", "reasoning_content": "I count"}]
+    lines = b"".join(json.dumps(one).encode() + b"\n" for one in ({"message": {"content": "Three."}}, {"done": True}))
+    answer = stream_of("Three.") if kind == "llamacpp" else [head(type="application/x-ndjson"), lines, END]
+    async with gateway(answer, backend={"kind": kind}) as site:
+        assert parts_of(await site.chat(messages=messages, stream=True)) == ("", "Three.", [])
 
 
 async def test_prefill_is_ignored_if_the_server_does_not_continue_it():
