@@ -76,6 +76,11 @@ class Choice:
                 self._say(spoken)
         return self._taken()
 
+    @property
+    def calls(self) -> int:
+        """Return the number of tool calls so far."""
+        return self._calls.count
+
     def read(self, texts: Iterable[Text]) -> list[Event]:
         """`feed` of each, which have nothing but text, where they are to go straight."""
         assert self._parse

@@ -5,6 +5,7 @@ A field with text that its format cannot read has the name of the format behind 
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from typing import Literal
 
 from msgspec import Struct
@@ -42,6 +43,19 @@ class Ledger(Struct, eq=False):
             return
         self._entries = dict.fromkeys(self.entries()[:mark])
         self._told = min(self._told, mark)
+
+    def take(self, mark: int, prefix: str) -> tuple[str, ...]:
+        """Forget the entries since a mark that begin with a prefix, and return them for `put`."""
+        entries = self.entries()
+        taken = tuple(entry for entry in entries[mark:] if entry.startswith(prefix))
+        if taken:
+            self._told -= sum(entry in taken for entry in entries[: self._told])
+            self._entries = dict.fromkeys(entry for entry in entries if entry not in taken)
+        return taken
+
+    def put(self, entries: Iterable[str]) -> None:
+        """Note what was taken."""
+        self._entries |= dict.fromkeys(entries)
 
     def entries(self) -> list[str]:
         return list(self._entries)

@@ -55,6 +55,11 @@ class Normaliser(Struct, eq=False):
         """Characters of reasoning so far."""
         return sum([choice.thought for choice in self._choices.values()])
 
+    @property
+    def calls(self) -> int:
+        """Return the number of tool calls so far."""
+        return sum([choice.calls for choice in self._choices.values()])
+
     def passes(self, event: Event) -> bool:
         """True if it is all that comes of it, and nothing else is changed by it."""
         if type(event) is not Text:

@@ -113,6 +113,11 @@ class Upstream:
         return self._normaliser.finished()
 
     @property
+    def calls(self) -> int:
+        """Return the number of tool calls that have begun."""
+        return self._normaliser.calls
+
+    @property
     def used(self) -> Usage:
         """What it has taken by now: as the backend has counted, or estimated."""
         decoder = self._decoder

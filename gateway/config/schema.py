@@ -133,11 +133,13 @@ class Roles(Section):
 class Enforce(Section):
     """What is done where an answer is not what it had to be: it is listed, asked for once more, or refused after that.
 
-    tool_choice: of a call that is forced; response_format: of JSON.
+    tool_choice: of a call that is forced; response_format: of JSON.  empty: of a turn without text and calls, where
+    tools are offered.
     """
 
     tool_choice: Literal["warn", "retry", "refuse"] = "retry"
     response_format: Literal["warn", "retry", "refuse"] = "warn"
+    empty: Literal["warn", "retry"] = "retry"
 
 
 class UseLimits(Section):

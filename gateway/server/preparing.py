@@ -6,9 +6,11 @@ from functools import cached_property, partial
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gateway import empty_turn
 from gateway.backends.openai.body import Target
 from gateway.backends.openai.continued import Continued, continued
 from gateway.calls import Setting
+from gateway.empty_turn import EmptyTurn
 from gateway.endpoints.chat.fields import KNOWN
 from gateway.formats import FORMATS
 from gateway.formats.chosen import Chosen
@@ -19,9 +21,9 @@ from gateway.server import window
 from gateway.server.choosing import choose, ids
 from gateway.server.directory import Route
 from gateway.server.ids import new_id, short_id
-from gateway.server.rounds import Owing, Round
+from gateway.server.rounds import Round
 from gateway.translate import Filter, call_ids, enforced, past, prompted, translate
-from gateway.translate.promises import Attempt, Terms, promised
+from gateway.translate.promises import Attempt, Promise, Terms, promised
 from gateway.translate.texts import stops
 
 _NONE: frozenset[str] = frozenset()
@@ -112,11 +114,18 @@ def _round(
     setting = _setting(request, known, taken, ledger)
     if target.kind.keeps_stops:
         filters = [*stops(request), *filters]
+    round = Round(route, request, [body], chosen, route.backend.dialect, setting, filters)
     promise = how and promised(asked, partial(_terms, known, target, how), ledger, before)
-    if not promise:
-        return Round(route, request, [body], chosen, route.backend.dialect, setting, filters)
-    after = partial(_anew, known, ledger)
-    return Owing(route, request, [body], chosen, route.backend.dialect, setting, [*filters, promise], promise, after)
+    return _owing(round, known, asked, promise, ledger, before)
+
+
+def _owing(
+    round: Round, known: Known, asked: Request, promise: Promise | None, ledger: Ledger, before: Attempt | None
+) -> Round:
+    """Return the round with what may have to be done about its answer, which is nothing for most."""
+    policies = [promise] if promise else []
+    empty = _empty_turn(known, asked, ledger, before)
+    return round.owing(policies, empty, partial(_anew, known, ledger)) if policies or empty else round
 
 
 def _anew(known: Known, ledger: Ledger, asked: Request, before: Attempt | None = None) -> Round:
@@ -124,8 +133,19 @@ def _anew(known: Known, ledger: Ledger, asked: Request, before: Attempt | None =
     return _round(known, asked, translate(asked, ledger), ledger, before)
 
 
+def _empty_turn(known: Known, asked: Request, ledger: Ledger, before: Attempt | None) -> EmptyTurn | None:
+    """Return what looks for an empty turn, where tools are offered."""
+    if not asked.tools or asked.tool_choice == "none" or asked.n > 1 or not asked.generates:
+        return None
+    route = known.route
+    retries = route.settings.enforce.empty == "retry" and not before
+    prefills = route.kind.continues and _parses(route)
+    own = before if before and before.subject == empty_turn.SUBJECT else None
+    return EmptyTurn(asked, ledger, own, retries=retries, prefills=prefills, limit=known.frame_bytes)
+
+
 def _means(target: Target, before: Attempt | None) -> enforced.Means:
-    return enforced.means(target.kind, mute=target.mute, again=before is not None)
+    return enforced.means(target.kind, mute=target.mute, again=bool(before and before.broken))
 
 
 def _terms(known: Known, target: Target, how: enforced.Means) -> Terms:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 from gateway.backends.dialects import Dialect
 from gateway.backends.verdicts import Emulated
 from gateway.calls import Setting
+from gateway.empty_turn import EmptyTurn, Watched
 from gateway.fan import Fan
 from gateway.formats.chosen import Chosen
 from gateway.hosted import Between, Loop
@@ -20,7 +22,7 @@ from gateway.server.fanning import FanCall
 from gateway.server.telemetry.observation import Observation
 from gateway.translate import Filter
 from gateway.translate.continuous_usage import Continuous
-from gateway.translate.promises import Attempt, Promise
+from gateway.translate.promises import Attempt
 from gateway.turn import Source
 from gateway.upstream import Upstream, tokens
 
@@ -40,6 +42,9 @@ class Round(Struct, frozen=True):
     _filters: Sequence[Filter]
 
     def open(self) -> Source:
+        return self._opened()
+
+    def _opened(self) -> Upstream | Fan:
         filters = [*self._filters, *self._counting()]
         if len(self.bodies) == 1:
             return self._upstream(self.request, filters)
@@ -86,6 +91,14 @@ class Round(Struct, frozen=True):
         """The same, with another filter that sees last what is answered."""
         return replace(self, _filters=[*self._filters, filter])
 
+    def owing(
+        self, policies: "Sequence[Filtering]", empty: EmptyTurn | None, after: "Callable[[Request, Attempt], Round]"
+    ) -> "Owing":
+        """Return the same, whose answer has to be something."""
+        filters = [*self._filters, *policies]
+        round = self.route, self.request, self.bodies, self.chosen, self._dialect, self._setting, filters
+        return Owing(*round, policies, empty, after)
+
     @property
     def size(self) -> int:
         """Characters of the prompt, near enough for an estimate."""
@@ -93,15 +106,35 @@ class Round(Struct, frozen=True):
         return len(str(self.request.messages)) + len(str(tools))
 
 
-class Owing(Round, frozen=True):
-    """A round whose answer has to be something.  `_after`: makes the round of another attempt."""
+class Policy(Protocol):
+    """What an answer has to be.  failed: this attempt, if it was not that; asking: the request for another one."""
 
-    _promise: Promise
+    failed: Attempt | None
+
+    def asking(self) -> Request: ...
+
+
+class Filtering(Policy, Filter, Protocol):
+    """One that is a filter on the answer."""
+
+
+class Owing(Round, frozen=True):
+    """A round whose answer has to be something.  `_after`: makes the round of another attempt.
+
+    empty: looks for an answer without content, if that is wanted.
+    """
+
+    _policies: Sequence[Filtering]
+    _empty: EmptyTurn | None
     _after: Callable[[Request, Attempt], Round]
 
+    def open(self) -> Source:
+        source = self._opened()
+        return Watched(source, self._empty) if self._empty and isinstance(source, Upstream) else source
+
     def another(self) -> Round | None:
-        promise = self._promise
-        return self._after(promise.asking(), promise.failed) if promise.failed else None
+        policies: Sequence[Policy] = [*self._policies, self._empty] if self._empty else self._policies
+        return next((self._after(one.asking(), one.failed) for one in policies if one.failed), None)
 
 
 class Rounds:

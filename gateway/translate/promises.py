@@ -50,10 +50,16 @@ class Broken(Struct, frozen=True):
 
 
 class Attempt(Struct, frozen=True):
-    """An answer that nobody was given, as it was not what it had to be."""
+    """A try at the response of which the client lacks these events, as another try may bring better ones.
+
+    broken: what it lacks of a promise.  subject: of another policy, by which the attempt is repeated.
+    entries: of the ledger, taken back until the other try has failed, too.
+    """
 
     events: tuple[Event, ...] = ()
     broken: tuple[Broken, ...] = ()
+    subject: str = ""
+    entries: tuple[str, ...] = ()
 
 
 def promised(
@@ -108,8 +114,8 @@ class Promise:
                 self._settled.add(event.choice)
             case Finish():
                 return self._finish(event)
-            case Failure() if self._before and self._held is not None and not self._refuses:
-                return self._first()
+            case Failure() if self._before and self._before.broken and self._held is not None and not self._refuses:
+                return self._first(self._before)
         return self._passed(event)
 
     def close(self) -> Iterable[Event]:
@@ -151,12 +157,11 @@ class Promise:
         self._list(broken)
         return self._passed(event)
 
-    def _first(self) -> Iterable[Event]:
+    def _first(self, before: Attempt) -> Iterable[Event]:
         """The attempt before: better than the failure of this one."""
-        assert self._before
         self._held = None
-        self._list(self._before.broken)
-        return self._before.events
+        self._list(before.broken)
+        return before.events
 
     def _list(self, broken: Iterable[Broken]) -> None:
         for one in broken:

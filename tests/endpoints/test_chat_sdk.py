@@ -14,6 +14,7 @@ from support.sdk_cases import (
     REMARK,
     TAGGED,
     USAGE,
+    WARNING,
     City,
     Weather,
     finished,
@@ -136,7 +137,9 @@ async def test_sdk_reads_the_same_response_in_each_way(case):
     ways, want = WAYS, expected(case)
     if case.reason in ("length", "content_filter"):  # the helper raises for these, as a test below shows
         ways = {name: way for name, way in WAYS.items() if "helper" not in name}
-    async with listening(*(case.streamed if streamed else case.whole for streamed, _ in ways.values())) as site:
+    async with listening(
+        *(case.streamed if streamed else case.whole for streamed, _ in ways.values()), **WARNING
+    ) as site:
         for name, (_, ask) in ways.items():
             got = await ask(site)
             assert got._replace(text=got.text or None) == want._replace(text=want.text or None), name
@@ -146,7 +149,7 @@ async def test_sdk_reads_the_same_response_in_each_way(case):
 async def test_sdk_reads_a_response_that_upstream_sent_in_the_other_form(case):
     case = CASES[case]
     want = expected(case)
-    async with listening(case.streamed, case.whole) as site:
+    async with listening(case.streamed, case.whole, **WARNING) as site:
         for name in ("create", "chunks"):
             _, ask = WAYS[name]
             got = await ask(site)

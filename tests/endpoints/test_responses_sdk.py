@@ -18,6 +18,7 @@ from support.sdk_cases import (
     REMARK,
     TAGGED,
     USAGE,
+    WARNING,
     City,
     Weather,
     finished,
@@ -141,7 +142,9 @@ async def test_sdk_reads_the_same_response_in_each_way(case):
     ways = WAYS
     if case.reason in STATUS:  # the helper raises for these, as a test below shows
         ways = {name: way for name, way in WAYS.items() if "helper" not in name}
-    async with listening(*(case.streamed if streamed else case.whole for streamed, _ in ways.values())) as site:
+    async with listening(
+        *(case.streamed if streamed else case.whole for streamed, _ in ways.values()), **WARNING
+    ) as site:
         for name, (_, ask) in ways.items():
             assert await ask(site) == expected(case), name
 
@@ -149,7 +152,7 @@ async def test_sdk_reads_the_same_response_in_each_way(case):
 @pytest.mark.parametrize("case", CASES)
 async def test_sdk_reads_a_response_that_upstream_sent_in_the_other_form(case):
     case = CASES[case]
-    async with listening(case.streamed, case.whole) as site:
+    async with listening(case.streamed, case.whole, **WARNING) as site:
         for name in ("create", "events"):
             _, ask = WAYS[name]
             assert await ask(site) == expected(case), name

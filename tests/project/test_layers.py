@@ -23,6 +23,7 @@ ROWS = [
     ["upstream"],
     ["fan"],
     ["turn", "services", "doctor"],
+    ["empty_turn"],
     ["demo", "store"],
     ["server"],
     ["replay"],

@@ -80,6 +80,8 @@ TAGGED = '<tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}</tool_ca
 
 TAGGED_TWO = TAGGED + '\n<tool_call>{"name": "weather", "arguments": {"city": "Rome"}}</tool_call>'
 
+WARNING = {"model": {"enforce": {"empty": "warn"}}}  # a response may be empty, and is not asked for again
+
 CASES = {
     "text": Case(stream(chunk("He"), chunk("llo"), chunk(finish="stop"), USAGE), finished({"content": "Hello"}, "stop"), "Hello"),
     "nothing": Case(stream(chunk(finish="stop"), USAGE), finished({"content": ""}, "stop"), ""),
