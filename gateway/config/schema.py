@@ -134,12 +134,13 @@ class Enforce(Section):
     """What is done where an answer is not what it had to be: it is listed, asked for once more, or refused after that.
 
     tool_choice: of a call that is forced; response_format: of JSON.  empty: of a turn without text and calls, where
-    tools are offered.
+    tools are offered.  arguments: of calls whose arguments are beyond repair.
     """
 
     tool_choice: Literal["warn", "retry", "refuse"] = "retry"
     response_format: Literal["warn", "retry", "refuse"] = "warn"
     empty: Literal["warn", "retry"] = "retry"
+    arguments: Literal["warn", "retry"] = "warn"
 
 
 class UseLimits(Section):

@@ -22,7 +22,8 @@ from gateway.server.choosing import choose, ids
 from gateway.server.directory import Route
 from gateway.server.ids import new_id, short_id
 from gateway.server.rounds import Round
-from gateway.translate import Filter, call_ids, enforced, past, prompted, translate
+from gateway.translate import Filter, call_ids, enforced, held_calls, past, prompted, translate
+from gateway.translate.held_calls import HeldCalls
 from gateway.translate.promises import Attempt, Promise, Terms, promised
 from gateway.translate.texts import stops
 
@@ -123,7 +124,8 @@ def _owing(
     round: Round, known: Known, asked: Request, promise: Promise | None, ledger: Ledger, before: Attempt | None
 ) -> Round:
     """Return the round with what may have to be done about its answer, which is nothing for most."""
-    policies = [promise] if promise else []
+    calls = _held_calls(known, asked, ledger, before)
+    policies = [one for one in (promise, calls) if one]
     empty = _empty_turn(known, asked, ledger, before)
     return round.owing(policies, empty, partial(_anew, known, ledger)) if policies or empty else round
 
@@ -131,6 +133,13 @@ def _owing(
 def _anew(known: Known, ledger: Ledger, asked: Request, before: Attempt | None = None) -> Round:
     """Of another request than the one that was prepared for."""
     return _round(known, asked, translate(asked, ledger), ledger, before)
+
+
+def _held_calls(known: Known, asked: Request, ledger: Ledger, before: Attempt | None) -> HeldCalls | None:
+    """Return what repeats calls with invalid arguments; a response is repeated once, for whatever reason."""
+    retries = known.route.settings.enforce.arguments == "retry" and asked.n == 1 and asked.callable_tools
+    own = not before or before.subject == held_calls.SUBJECT
+    return HeldCalls(asked, ledger, known.frame_bytes, before) if retries and own else None
 
 
 def _empty_turn(known: Known, asked: Request, ledger: Ledger, before: Attempt | None) -> EmptyTurn | None:

@@ -1,4 +1,4 @@
-"""Test the policy `enforce.empty` on real sockets: requests, responses, usage and warnings."""
+"""Test the policies `enforce.empty` and `enforce.arguments` on real sockets: requests, responses, usage and warnings."""
 
 import asyncio
 
@@ -175,3 +175,93 @@ async def test_disconnect_in_the_retry_closes_the_upstream_call():
         writer.close()
         async with asyncio.timeout(DEADLINE):
             await site.upstream.gone.wait()
+
+
+# Arguments
+
+RETRY = {"model": {"enforce": {"arguments": "retry"}}}
+INVALID, HELPED = "invalid:tool_calls.function.arguments", "emulated:tool_calls.function.arguments"
+OSLO = [("weather", '{"city": "Oslo"}')]
+
+
+def structured(*pieces, finish="tool_calls", text=None):
+    """Return a stream with a call in chunks."""
+    first, *others = pieces
+    calls = [chunk(tool_calls=call("weather", first, id="c9")), *(chunk(tool_calls=call(None, one)) for one in others)]
+    return stream(*([chunk(text)] if text else []), *calls, chunk(finish=finish), USAGE)
+
+
+BROKEN = {
+    "cut in a string": (structured('{"city"', ': "Os'), '{"city": "Os'),
+    "cut in a key": (structured('{"ci'), '{"ci'),
+    "no JSON": (structured("the city of ", "Oslo"), "the city of Oslo"),
+    "cut in text": (
+        stream(
+            chunk('<tool_call>{"name": "weather", "argu'), chunk('ments": {"city": "Os'), chunk(finish="stop"), USAGE
+        ),
+        '{"city": "Os',
+    ),
+}
+
+
+@STREAMED
+@pytest.mark.parametrize("api", ["chat", "responses"])
+@pytest.mark.parametrize("case", BROKEN)
+async def test_invalid_arguments_are_retried_if_the_operator_wants_it(case, api, streamed):
+    async with gateway(BROKEN[case][0], CALLED, **RETRY) as site:
+        parts, warnings = await ask(site, api, streamed)
+        first, second = (post.json for post in site.upstream.posts)
+    assert parts == ("", "", OSLO, 18) and first == second
+    assert HELPED in warnings and INVALID not in warnings
+
+
+@STREAMED
+@pytest.mark.parametrize("api", ["chat", "responses"])
+@pytest.mark.parametrize("case", BROKEN)
+async def test_invalid_arguments_are_sent_as_they_came_after_a_retry_or_without_one(case, api, streamed):
+    script, arguments = BROKEN[case]
+    for second, options, tokens in ((script, RETRY, 18), (REFUSED, RETRY, 9), (CALLED, {}, 9)):
+        async with gateway(script, second, **options) as site:
+            parts, warnings = await ask(site, api, streamed)
+            assert len(site.upstream.posts) == (2 if options else 1)
+        assert parts == ("", "", [("weather", arguments)], tokens)
+        assert INVALID in warnings and HELPED not in warnings
+
+
+@STREAMED
+async def test_text_before_invalid_arguments_stays(streamed):
+    async with gateway(structured('{"ci', text="I look. "), structured("{}", text="Again."), **RETRY) as site:
+        parts, _ = await ask(site, "chat", streamed)
+    assert parts == ("", "I look. Again.", [("weather", "{}")], 18)
+
+
+@STREAMED
+@pytest.mark.parametrize("fields", [{"n": 2}, {}])
+async def test_arguments_that_the_limit_cut_are_not_retried(fields, streamed):
+    finish = "length" if not fields else "tool_calls"
+    async with gateway(structured('{"ci', finish=finish), **RETRY) as site:
+        await site.chat(tools=TOOLS, stream=streamed, **fields)
+        assert len(site.upstream.posts) == 1
+
+
+@STREAMED
+async def test_response_is_repeated_once_whatever_is_wrong_with_it(streamed):
+    for first, second, warning in (
+        (EMPTY, structured('{"ci'), INVALID),
+        (structured('{"ci'), EMPTY, "unenforced:empty"),
+    ):
+        async with gateway(first, second, **RETRY) as site:
+            _, warnings = await ask(site, "chat", streamed)
+            assert len(site.upstream.posts) == 2
+        assert warning in warnings
+
+
+async def test_hosted_call_with_invalid_arguments_is_retried():
+    name, _ = ECHO
+    broken = stream(chunk(tool_calls=call(name, '{"te', id="c1")), chunk(finish="tool_calls"), USAGE)
+    script = broken, calling(ECHO), PLAIN
+    async with toys() as server, gateway(*script, tools=operators(server), **RETRY) as site:
+        response = checked((await site.respond(stream=True, tools=[MCP])).content)
+        assert len(site.upstream.posts) == 3
+    (made,) = of_type(response, "mcp_call")
+    assert made["status"] == "completed" and response_parts(response)[1] == "It is sunny."
