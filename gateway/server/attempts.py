@@ -89,7 +89,8 @@ class Attempts:
             return Running(partial(self._run_tools, self._rounds.loop))
         round, seconds = self._rounds.now, self._ways.served.settings.hedge_seconds
         call = round.call(self._rounds.source, self._turn.answered, self._ways.asker, self.seen)
-        return Hedged(call, seconds, self._beside) if seconds and len(round.bodies) == 1 else call
+        hedged = seconds and len(round.bodies) == 1 and not self._rounds.repeats
+        return Hedged(call, seconds, self._beside) if hedged else call
 
     def after(self, problem: Problem, retry_after: str | None) -> AnyCall | None:
         if self._limit(problem):

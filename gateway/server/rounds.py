@@ -142,10 +142,12 @@ class Rounds:
 
     listening: gives each what is to hear its answer; source: what the one of now has opened.
     loop: of the tools that run at the gateway between them, if there are any.
+    repeats: the one of now is another attempt, and knows the one before it.
     """
 
     now: Round
     source: Source
+    repeats: bool
 
     def __init__(self, listening: Callable[[Round], Round]) -> None:
         self.listening = listening
@@ -156,8 +158,8 @@ class Rounds:
         listening, self.loop = self.listening, loop
         self.listening = lambda round: listening(round).seen_by(loop)
 
-    def begin(self, round: Round) -> None:
-        self.now = self.listening(round)
+    def begin(self, round: Round, *, repeats: bool = False) -> None:
+        self.now, self.repeats = self.listening(round), repeats
 
     def open(self, _: Request) -> Source:
         if self.loop and self.loop.running:
@@ -171,6 +173,6 @@ class Rounds:
     def again(self) -> Request | None:
         """What is to be asked now, if there is to be another round."""
         if another := self.now.another():
-            self.begin(another)
+            self.begin(another, repeats=True)
             return self.now.request
         return self.now.request if self.loop and (self.loop.running or self.loop.goes_on) else None

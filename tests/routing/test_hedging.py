@@ -64,6 +64,13 @@ async def test_hedge_and_first_attempt_that_both_fail_are_retried():
         assert text_of((await site.chat(stream=True)).text) == "B" and site.posts() == [1, 1, 1]
 
 
+async def test_hedge_is_not_sent_beside_the_retry_of_a_turn():
+    empty = stream(chunk(reasoning_content="Hm"), chunk(finish="stop"))
+    tools = [{"type": "function", "function": {"name": "clock"}}]
+    async with fleet([empty, [silent(0.2), *HELLO]], [B], model=HEDGED) as site:
+        assert text_of((await site.chat(stream=True, tools=tools)).text) == "Hi" and site.posts() == [2, 0]
+
+
 async def test_hedge_needs_a_second_backend():
     async with fleet([[silent(0.2), *HELLO]], model=HEDGED) as site:
         assert text_of((await site.chat(stream=True)).text) == "Hi" and site.posts() == [1]
