@@ -142,7 +142,8 @@ class Watched:
         self.answered = source.answered
 
     def feed(self, data: bytes) -> list[Event]:
-        return self._heard(self._source.feed(data))
+        events = self._source.feed(data)
+        return events if self._turn.settled else self._heard(events)
 
     def close(self) -> list[Event]:
         return self._heard(self._source.close())
@@ -171,6 +172,4 @@ class Watched:
         return heard
 
     def _heard(self, events: Sequence[Event]) -> list[Event]:
-        if self._turn.settled:
-            return [*events]
         return [passed for event in events for passed in self._turn.feed(event, self._source)]

@@ -80,6 +80,28 @@ async def test_empty_turn_is_retried_in_the_same_response(kind, api, streamed):
 
 
 @STREAMED
+@pytest.mark.parametrize("api", ["chat", "responses"])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("Qwen/Qwen3.8-32B", "<think>I look</think>\n\n<tool_call>\n</tool_call>"),
+        ("zai-org/GLM-4.7", "<think>I look</think><tool_call></tool_call>"),
+        ("NousResearch/Hermes-4-70B", "<think>I look</think>\n<tool_call>\n{}\n</tool_call>"),
+        (
+            "moonshotai/Kimi-K2-Thinking",
+            "<think>I look</think><|tool_calls_section_begin|><|tool_calls_section_end|>",
+        ),
+    ],
+)
+async def test_empty_call_of_a_family_is_retried(name, text, api, streamed):
+    empty = stream(*map(chunk, (text[:20], text[20:-7], text[-7:])), chunk(finish="stop"), USAGE)
+    answer = stream(chunk("<think>Now."), chunk("</think>\n\nIt is sunny."), chunk(finish="stop"), USAGE)
+    async with gateway(empty, answer, backend={"kind": "vllm"}, model={"upstream_model": name}) as site:
+        parts, warnings = await ask(site, api, streamed)
+    assert parts == ("I lookNow.", "It is sunny.", [], 18) and "emulated:empty" in warnings
+
+
+@STREAMED
 async def test_text_after_a_continued_thought_is_text_if_the_server_parses(streamed):
     async with gateway(EMPTY, PLAIN, backend={"kind": "llamacpp"}) as site:
         parts, _ = await ask(site, "chat", streamed)
