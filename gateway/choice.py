@@ -36,6 +36,7 @@ class Choice:
         self._structured = StructuredCalls(index, setting, self._calls, self._say, self._end_before_call)
         self._parse: Parse | None = None  # None while the backend's own events come
         self._apart = False  # what is parsed is the backend's own reasoning
+        self._gap: list[Text] = []  # white space after that, before any text
         self._alignment: Alignment | None = None  # None unless the text brings log-probabilities
         self._mute: list[Text] = []  # log-probabilities that came without text
         self._limited = False  # the token limit cut the answer
@@ -44,6 +45,7 @@ class Choice:
         self._shown = ""  # the last text that the format has found
         self._parts = False  # a call stands between it and the next one
         self._seen: list[str] = []  # the end of the text, if tools were offered
+        self._pieces = 0  # so many of it are not joined yet
         self._waits = setting.whole and (self._context.unopened or (setting.auto and bool(self._context.tools)))
         self.plain = False  # text goes on as it is: nothing waits for it, and nothing is put right in it
         self.straight = False  # text goes to its parser as it is
@@ -159,8 +161,9 @@ class Choice:
         self._shown = shown
         if self._context.tools:
             self._seen.append(text)
-            if len(self._seen) > _PIECES:
-                self._seen = ["".join(self._seen)[-_SEEN:]]
+            self._pieces += 1
+            if self._pieces > _PIECES:
+                self._pieces, self._seen = 0, ["".join(self._seen)[-_SEEN:]]
         if self._alignment and self._parse:
             taken = self._alignment.take(self._parse.read.offset, len(text))
             self._out.append(Text(self._index, shown, taken))
@@ -233,6 +236,9 @@ class Choice:
         format = self._setting.format
         if self._echo:
             event = self._unechoed(event)
+        if self._apart and event.text.isspace():
+            self._gap.append(event)
+            return
         self._said |= bool(event.text)
         if not format:
             self._unparsed(event)
@@ -335,10 +341,20 @@ class Choice:
                 self._setting.ledger.note("repaired", "tool_calls.function.arguments")
             self._align_rest(self._parse.read)
             self._parse = None
+            if self._gap:
+                self._release_gap(followed)
         if self._context.thought_open or self._context.prefill:
             self._context = replace(self._context, thought_open=False, prefill="")
         if self._calls.count:
             self._calls.end(cut)
+
+    def _release_gap(self, followed: bool) -> None:
+        """Pass on white space after reasoning, unless the reasoning was a call and nothing else came."""
+        gap, self._gap = self._gap, []
+        if followed or not self._calls.count:
+            self._out += gap
+        else:
+            self._setting.ledger.note("dropped", "content")
 
     def _end_before_call(self) -> None:
         self._end_text(followed=True)

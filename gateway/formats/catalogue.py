@@ -19,8 +19,8 @@ What holds for all of them:
   belongs to the tags.  What stands before the end of a thought is kept as the model wrote it.
 - A thought that is never closed is a thought to its end.  Its opening tag, repeated inside, is dropped, and so is a
   closing tag right at the beginning of the text, after a thought or after a call; any other is text.
-- A closing tag whose opening tag the server has taken out (llama.cpp, LM Studio, other OpenAI-compatible servers) ends a
-  thought if a line end or the end follows: all text before it is reasoning in a whole answer.  A stream loses the tag.
+- A closing tag whose opening tag the server has taken out (llama.cpp, LM Studio, other OpenAI-compatible servers) ends
+  a thought if a line end or the end follows.  All text before it is reasoning in a whole answer.  A stream drops it.
 - Where no tools were offered, or none may be called, the tags of calls are text.  Names that were not offered are
   passed on, and listed.  Text before, between and after calls is content.
 - What a tag announces and is no call is text with its tag; a call that goes wrong after its name is closed with the

@@ -165,8 +165,9 @@ class _Answer:
         first = yield from (self._opening() if open else self._first())
         if not (stops or first):
             return (yield from read.rest(self._emit.text))
-        text, citations = self._emit.text, markup.citations
-        while stops and not first and (mark := (yield from read.trimmed_until(stops, text, citations))):
+        while stops and not first:
+            if not (mark := (yield from read.trimmed_until(stops, self._emit.text, markup.citations))):
+                break
             fresh = self._begun == read.offset - len(read.marker)
             self._spoken |= not fresh
             if (yield from self._marked(mark, fresh)):

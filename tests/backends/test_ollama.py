@@ -24,6 +24,7 @@ from support.sse import events, payloads
 from support.upstream import END, HANG, head, whole
 
 BAD, FAULT = "invalid_request_error", "server_error"
+ONCE = {"enforce": {"empty": "warn"}}  # a thought alone is not asked for again
 
 
 # Responses
@@ -135,7 +136,7 @@ def response_parts(body):
 async def test_ollama_response_is_the_same_streamed_and_whole_in_both_apis(name):
     turn, *expected = ANSWERS[name]
     expected = tuple(expected)
-    async with site(turn) as one:
+    async with site(turn, model=ONCE) as one:
         assert chat_stream(await one.chat(stream=True, tools=TOOLS)) == expected
         told = events((await one.respond(stream=True, tools=FLAT)).text)[-1]
         assert response_parts(told["response"]) == expected
@@ -155,7 +156,7 @@ async def test_ollama_response_may_come_in_any_packets(name):
 @pytest.mark.parametrize("name", STREAMED)
 async def test_ollama_v1_gives_the_same_response(name):
     turn, *expected = ANSWERS[name]
-    async with site(turn, kind="openai") as one:
+    async with site(turn, kind="openai", model=ONCE) as one:
         assert chat_stream(await one.chat(stream=True, tools=TOOLS)) == tuple(expected)
         assert set(one.server.paths) == {"/v1/chat/completions"}
 

@@ -4,7 +4,6 @@ python -m support.valid_streams COUNT [FIRST]        compare so many streams wit
 """
 
 import json
-import sys
 from random import Random
 
 from openai.lib.streaming.chat import ChatCompletionStreamState
@@ -82,12 +81,18 @@ def stream(seed):
     random = Random(seed)
     choices = [_Choice(random, index) for index in range(random.choice((1, 1, 1, 2)))]
     left = [[(choice, delta) for delta in choice.chunks()] + [(choice, None)] for choice in choices]
-    chunks = [_chunk([{"index": choice.index, "delta": {"role": "assistant"}, "finish_reason": None}]) for choice in choices]
+    chunks = [
+        _chunk([{"index": choice.index, "delta": {"role": "assistant"}, "finish_reason": None}]) for choice in choices
+    ]
     while left:
         row = random.choice(left)
         choice, delta = row.pop(0)
         reason = "tool_calls" if choice.calls else "stop"
-        chunks.append(_chunk([{"index": choice.index, "delta": delta or {}, "finish_reason": None if delta is not None else reason}]))
+        chunks.append(
+            _chunk(
+                [{"index": choice.index, "delta": delta or {}, "finish_reason": None if delta is not None else reason}]
+            )
+        )
         left = [row for row in left if row]
     usage = _chunk([]) | {"usage": {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}}
     chunks.insert(random.choice((len(chunks), len(chunks), random.randrange(len(chunks)))), usage)

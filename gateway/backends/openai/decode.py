@@ -202,11 +202,7 @@ class Decoder(Struct, eq=False):
         index = self._place(choice.index)
         if index is None:
             return
-        first, last = _parted(beside, ended=bool(choice.finish_reason)) if beside else (beside, beside)
-        if first:
-            self._pass(index, first, out)
-        if inside:
-            out += [Extra(index, name, _raw(value), inside=True) for name, value in inside.items()]
+        last = self._before(index, beside, inside, out, ended=bool(choice.finish_reason)) if beside or inside else {}
         if choice.usage and (usage := counted(choice.usage)):
             self._count(usage, out, alone=True)
         if said := choice.delta or choice.message:
@@ -220,6 +216,13 @@ class Decoder(Struct, eq=False):
             self._pass(index, last, out)
         if choice.finish_reason:
             self._finish(index, choice.finish_reason, out)
+
+    def _before(self, index: int, beside: Members, inside: Members, out: list[Event], *, ended: bool) -> Members:
+        """Pass on the members of a choice that go before its text; return those that belong to its end."""
+        first, last = _parted(beside, ended=ended)
+        self._pass(index, first, out)
+        out += [Extra(index, name, _raw(value), inside=True) for name, value in inside.items()]
+        return last
 
     def _finish(self, index: int, said: object, out: list[Event]) -> None:
         reason = said if type(said) is str else _reason(said)

@@ -19,7 +19,10 @@ Members = Mapping[str, Raw]
 
 
 class Unread(NamedTuple):
-    """Members without a meaning.  choices: of each choice in its place, and of the message in it; [] if none has any."""
+    """Members without a meaning.
+
+    choices: of each choice in its place, and of the message in it; [] if none has any.
+    """
 
     answer: Members
     choices: list[tuple[Members, Members]]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from gateway.events import Event, Text
+from gateway.events import Event, Finish, Text, ToolStart
 from gateway.ledger import Ledger
 
 _TAGS = (
@@ -37,12 +37,15 @@ class _Beginning(Struct, eq=False):
     _next: int = 0  # the piece of the thought after the one that is compared
     _piece: str = ""
     _at: int = 0  # in the piece
+    _behind: bool = False  # the repetition is over, and no text has come after it
     _ahead: str = ""  # text of the content that the field has not brought yet
     over: bool = False
     dropped: Sequence[Text] = ()
 
     def feed(self, event: Text) -> Sequence[Text]:
-        """Return what is no repetition."""
+        """Return what is no repetition; white space behind its closing tag belongs to the tag."""
+        if self._behind:
+            return self._trimmed(event, event.text)
         self._held.append(event)
         self._buffer += event.text
         if not self._end and not self._begins():
@@ -54,20 +57,26 @@ class _Beginning(Struct, eq=False):
             return self._released()
         if not end:
             return ()
-        self._drop()
-        return (Text(event.choice, after),) if after else ()
+        self._behind, self.dropped = True, self._held
+        return self._trimmed(event, after)
 
     def close(self) -> Sequence[Text]:
-        """Return what is held at the end of the response; a thought that is cut there is dropped."""
-        if self.over:
+        """Return what is held where the content ends; a thought that is cut there is dropped."""
+        if self.over or self._behind:
             return ()
         if not (self._end and self._same(self._buffer) and not self._ahead):
             return self._released()
-        self._drop()
+        self.over, self.dropped = True, self._held
         return ()
 
-    def _drop(self) -> None:
-        self.over, self.dropped = True, self._held
+    def _trimmed(self, event: Text, text: str) -> Sequence[Text]:
+        """Return the text of an event from its first character that is no white space."""
+        text = text.lstrip()
+        self.over = bool(text)
+        if text == event.text:
+            return (event,)
+        self.dropped = (*self.dropped, event)
+        return (Text(event.choice, text),) if text else ()
 
     def _released(self) -> Sequence[Text]:
         self.over = True
@@ -128,6 +137,8 @@ class Contents(Struct, eq=False):
         return [event for choice in self._beginnings for event in self._told(choice, None)]
 
     def _once(self, event: Event) -> Iterable[Event]:
+        if isinstance(event, ToolStart | Finish) and event.choice in self._beginnings.keys() - self._over:
+            return (*self._told(event.choice, None), event)
         if type(event) is not Text or event.choice not in self._thoughts or event.choice in self._over:
             return (event,)
         if event.choice not in self._beginnings:
@@ -140,7 +151,7 @@ class Contents(Struct, eq=False):
         """Yield what comes of the next event, None at the end."""
         beginning = self._beginnings[choice]
         yield from beginning.feed(event) if event else beginning.close()
-        if beginning.over:
+        if beginning.over or not event:
             self._over.add(choice)
         if beginning.dropped:
             self._ledger.note("repaired", "content")

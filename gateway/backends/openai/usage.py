@@ -63,7 +63,9 @@ def _completion(counts: Counts) -> int:
 
 def _cache(counts: Counts, read: Details) -> tuple[int, int]:
     """Tokens of the prompt that came from the cache, and that went to it."""
-    came = read.cached_tokens or counts.cached_tokens or counts.cache_read_input_tokens or counts.prompt_cache_hit_tokens
+    came = (
+        read.cached_tokens or counts.cached_tokens or counts.cache_read_input_tokens or counts.prompt_cache_hit_tokens
+    )
     went = read.cache_write_tokens or read.created_cache_tokens or counts.cache_creation_input_tokens
     return number(came) if came else 0, number(went) if went else 0
 
