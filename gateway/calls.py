@@ -5,6 +5,7 @@ object stay as they came, and are reported.  Missing arguments are `{}`.
 """
 
 from collections.abc import Callable
+from itertools import groupby
 
 from msgspec import DecodeError, Struct, json
 from msgspec.structs import replace
@@ -44,50 +45,52 @@ class Setting(Struct, frozen=True):
 
 
 class Calls:
-    """Tool calls in; events for the client go to `out`.
+    """Tool calls in; events for the client go to the end of `out`.
 
     ids: the ids given so far in the whole response.
     count: the number of calls so far.
-    fresh: the text brought arguments that `out` does not have.
+    pieces: of arguments that one delta has brought by now.
     """
 
-    def __init__(self, choice: int, setting: Setting, ids: set[str], out: Callable[[Event], None]) -> None:
+    def __init__(self, choice: int, setting: Setting, ids: set[str], out: list[Event]) -> None:
         self._choice, self._setting, self._ids, self._out = choice, setting, ids, out
         self._args: list[str] | None = None  # of the open call
-        self._sent = 0  # pieces of them that `out` has
         self.count = 0
-        self.fresh = False
+        self.pieces = 0
         self.native = False  # the backend found at least one of them itself
 
     @property
     def open(self) -> bool:
         return self._args is not None
 
-    def start(self, head: ToolStart, args: list[str] | None = None) -> None:
-        """Begin a call, and end the one before.  args: takes the pieces of its arguments."""
+    def start(self, head: ToolStart) -> None:
+        """Begin a call, and end the one before."""
         self.end()
         name = tool_names.resolve(head.name, self._setting.context.tools)
         if name != head.name:
             self._setting.ledger.note("repaired", "tool_calls.function.name")
         elif name not in self._setting.context.tools:
             self._setting.ledger.note("forwarded", "tool_calls.function.name")
-        self._args, self._sent = [] if args is None else args, 0
-        self._out(replace(head, call=self.count, id=self._id(head.id), name=name))
+        self._args = []
+        self._out.append(replace(head, call=self.count, id=self._id(head.id), name=name))
         self.count += 1
 
     def args(self, json: str) -> None:
-        """Take the next piece of the open call's arguments."""
+        """Pass on the next piece of the open call's arguments."""
         assert self._args is not None
-        self._args.append(json)
-        self.fresh = True
+        if json:
+            self._args.append(json)
+            self._out.append(ToolArgs(self._choice, self.count - 1, json))
+            self.pieces += 1
 
-    def flush(self) -> None:
-        """Pass on the arguments that are new, as one event."""
-        self.fresh = False
-        if self._args and (new := self._args[self._sent :]):
-            self._sent += len(new)
-            if json := "".join(new):
-                self._out(ToolArgs(self._choice, self.count - 1, json))
+    def merge(self) -> None:
+        """Make one event of all the pieces of a call that one delta has brought."""
+        place = len(self._out)
+        while self.pieces:
+            place -= 1
+            self.pieces -= type(self._out[place]) is ToolArgs
+        runs = [[*run] for _, run in groupby(self._out[place:], _call_of_args)]
+        self._out[place:] = [event for run in runs for event in _merged(run)]
 
     def end(self, cut: bool = False) -> None:
         """End the open call, if there is one.  cut: the answer ended before the model did."""
@@ -96,12 +99,11 @@ class Calls:
         text = "".join(self._args)
         complete = _is_object(text)
         tail = "" if complete else _tail(text, cut)
-        self._args.append(tail)
-        self.flush()
+        self.args(tail)
         self._args = None
         if not complete and text and not cut:
             self._setting.ledger.note("repaired" if tail else "invalid", "tool_calls.function.arguments")
-        self._out(ToolEnd(self._choice, self.count - 1, complete or (bool(tail) and not cut)))
+        self._out.append(ToolEnd(self._choice, self.count - 1, complete or (bool(tail) and not cut)))
 
     def _id(self, id: str) -> str:
         if not id or id in self._ids or id in self._setting.taken:
@@ -110,6 +112,18 @@ class Calls:
             id = self._setting.new_id()
         self._ids.add(id)
         return id
+
+
+def _call_of_args(event: Event) -> int | None:
+    return event.call if isinstance(event, ToolArgs) else None
+
+
+def _merged(run: list[Event]) -> list[Event]:
+    """Return one event for the arguments of a call; other events as they are."""
+    first = run[0]
+    if not isinstance(first, ToolArgs):
+        return run
+    return [replace(first, json="".join([piece.json for piece in run if isinstance(piece, ToolArgs)]))]
 
 
 def _is_object(text: str) -> bool:

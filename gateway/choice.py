@@ -31,7 +31,7 @@ class Choice:
     def __init__(self, index: int, setting: Setting, ids: set[str]) -> None:
         self._index, self._setting, self._context = index, setting, setting.context
         self._out: list[Event] = []
-        self._calls = Calls(index, setting, ids, self._out.append)
+        self._calls = Calls(index, setting, ids, self._out)
         self.tool_args = self._calls.args
         self._structured = StructuredCalls(index, setting, self._calls, self._say, self._end_before_call)
         self._parse: Parse | None = None  # None while the backend's own events come
@@ -88,8 +88,9 @@ class Choice:
         assert self._parse
         for event in texts:
             self._parse.feed(event.text)
-            if self._calls.fresh:
-                self._calls.flush()
+            if self._calls.pieces > 1:
+                self._calls.merge()
+            self._calls.pieces = 0
         return self._taken()
 
     def finish(self, reason: str) -> None:
@@ -148,8 +149,9 @@ class Choice:
     def _taken(self) -> list[Event]:
         if self._waits and not self._ended:
             return []
-        if self._calls.fresh or self._structured.queue:
-            self._calls.flush()
+        if self._calls.pieces > 1:
+            self._calls.merge()
+        self._calls.pieces = 0
         events = self._out.copy()
         self._out.clear()
         return events

@@ -19,7 +19,6 @@ _BEFORE_VALUE = (":", "[", ",")  # after these an object may begin with the same
 class StructuredCall:
     """Heads and arguments in.
 
-    json: the arguments for the client.
     twin: a call with the same id; this one may be that one again.
     size: characters of the arguments as they came.
     closed: no more of it comes; ended: the client has been told so.
@@ -34,7 +33,7 @@ class StructuredCall:
         self.size = 0
         self._doubtful = ""  # the last delta, which may be all arguments so far
         self._cumulative = False
-        self.json: list[str] = []
+        self._json: list[str] = []  # pieces for the client
         self._arguments: Arguments | None = None
         self._repeat = 0  # characters of the arguments that came once more
 
@@ -96,6 +95,13 @@ class StructuredCall:
         elif fresh := self._fresh(piece):
             self._add(fresh)
 
+    def json(self) -> str:
+        """Take the arguments that are new for the client."""
+        pieces = self._json
+        json = pieces[0] if len(pieces) == 1 else "".join(pieces)
+        pieces.clear()
+        return json
+
     def close(self, cut: bool = False) -> None:
         """No more comes.  cut: not by the model's will."""
         if self.closed:
@@ -134,7 +140,7 @@ class StructuredCall:
         """Make JSON of arguments."""
         if not self._arguments:
             tool = self._tools.get(tool_names.resolve(self.name, self._tools))
-            self._arguments = Arguments(self.json.append, of_tool(tool))
+            self._arguments = Arguments(self._json.append, of_tool(tool))
         self._arguments.feed(piece)
         if rest := self._arguments.rest:
             self._take_rest(rest)

@@ -54,8 +54,9 @@ class StructuredCalls:
         """Take the next arguments of a call, which may come before its head."""
         call = self._known.get(event.call) or self._add(ToolStart(self._choice, event.call, "", ""))
         call.feed(event.json)
-        if call.started and len(self.queue) == 1:
-            return  # as nearly always
+        if call.started and len(self.queue) == 1:  # as nearly always
+            self._calls.args(call.json())
+            return
         if call.ended:
             self._report(call)
             return
@@ -121,7 +122,8 @@ class StructuredCalls:
         if not call.started:
             call.started = True
             self._before()
-            self._calls.start(replace(call.head, name=call.name, id=call.id), call.json)
+            self._calls.start(replace(call.head, name=call.name, id=call.id))
+        self._calls.args(call.json())
 
     def _end(self, call: StructuredCall, cut: bool) -> None:
         call.close(cut)

@@ -11,8 +11,6 @@ taken before has been passed on.
 """
 
 import re
-from collections.abc import Callable
-from functools import partial
 from json import loads
 
 from gateway.formats import dialect
@@ -65,7 +63,10 @@ def whole(read: Reader, put: Sink, shape: Shape) -> Step:
         put("{}")
         return "whole"
     writer = _Writer(read, put)
-    return (yield from writer.outermost(shape) if first == "{" else writer.value(shape, _DEPTH))
+    begun = (yield from writer.opening()) if first == "{" else ""
+    if first == "{" and not begun:
+        return "whole"
+    return (yield from writer.members(shape, _DEPTH, begun) if begun else writer.value(shape, _DEPTH))
 
 
 def encoded(read: Reader, put: Sink, shape: Shape) -> Step:
@@ -165,17 +166,17 @@ class _Writer:
 
     def __init__(self, read: Reader, put: Sink) -> None:
         self._read, self._put = read, put
-        self._key: str | None = None  # of the member that is being read; None: the text ended first
+        self._key: str | None = None  # of the member that is being read; None: there is none, or the text ended first
 
     def value(self, shape: Shape, depth: int) -> Step:
         """Pass on one value; return "" if the text ended first."""
         first = (yield from self._read.space(self._put)) if depth else _malformed()
         if first == '"':
-            return (yield from self._string(shape, depth))
+            return (yield from self._read.clean(self._put) if shape.allows("string") else self._string(shape, depth))
         if first == "'":
             return (yield from self._python_string())
         if first in ("[", "("):
-            return (yield from self._items(shape, depth, "]" if first == "[" else ")"))
+            return (yield from self._elements("]" if first == "[" else ")", shape, depth))
         if first != "{":
             return (yield from self._word(shape))
         listed = shape.only("array") and shape.item.only("object")
@@ -189,59 +190,70 @@ class _Writer:
         self._put("]")
         return "whole"
 
-    def outermost(self, shape: Shape) -> Step:
-        """Pass on the object that all arguments are, without an empty one before it."""
+    def opening(self) -> Step:
+        """Take the beginning of the object that all arguments are, without an empty one before it.
+
+        Return it if members follow; pass on an empty object, and return "".
+        """
         read = self._read
         while True:
             begun = [(yield from read.literal("{"))]
             if (yield from read.space(begun.append)) != "}":
-                return (yield from self.members(shape, _DEPTH, "".join(begun)))
+                return "".join(begun)
             begun.append((yield from read.literal("}")))
             if (yield from read.peek()) != "{":
                 self._put("".join(begun))
-                return "whole"
+                return ""
             read.mended = True
 
     def members(self, shape: Shape, depth: int, begun: str = "") -> Step:
         """Pass on an object, of which some was taken; return "" if the text ended first."""
-        read = self._read
-        self._put(begun or (yield from read.literal("{")))
-        yield from read.space(self._put)
-        doubled = yield from read.literal("{")
-        read.mended |= bool(doubled)
-        if not (yield from self._elements("}", partial(self._member, shape, depth))):
-            return ""
-        self._put("}")
-        if doubled:
-            yield from read.accept("}")
-        return "whole"
+        return self._elements("}", shape, depth, begun)
 
-    def _items(self, shape: Shape, depth: int, close: str) -> Step:
-        """Pass on an array, or a tuple of Python."""
-        yield from self._read.literal("[", "(")
-        self._read.mended |= close == ")"
-        self._put("[")
-        if not (yield from self._elements(close, partial(self.value, shape.item, depth - 1))):
-            return ""
-        self._put("]")
-        return "whole"
-
-    def _elements(self, close: str, element: Callable[[], Step]) -> Step:
-        """Pass on what stands between brackets; return the closing one, "" if the text ended first."""
-        read, comma = self._read, ""
+    def _elements(self, close: str, shape: Shape, depth: int, begun: str = "") -> Step:
+        """Pass on an object, an array, or a tuple of Python; return "" if the text ended first."""
+        doubled = yield from self._opened(close, begun)
+        read, comma, item = self._read, "", shape if close == "}" else shape.item
         while True:
             gap: list[str] = []
             first = yield from read.space(gap.append)
             if first == close:
                 read.mended |= bool(comma)
                 self._put("" if comma else "".join(gap))
-                return (yield from read.literal(close))
+                comma = yield from read.literal(close)
+                break
             self._put(comma + "".join(gap))
-            if not (first and (yield from element())):
+            if not first or (close == "}" and not (yield from self._name())):
+                return ""
+            inner = item if self._key is None else shape.member(self._key)
+            self._key = None
+            if not (yield from self.value(inner, depth - 1)):
                 return ""
             comma = yield from self._separator(close)
             if comma != ",":
-                return comma
+                break
+        return (yield from self._closed(comma, doubled))
+
+    def _opened(self, close: str, begun: str) -> Step:
+        """Pass on an opening bracket, or what was taken of it; return a second brace, which is dropped."""
+        read = self._read
+        if close != "}":
+            yield from read.literal("[", "(")
+            read.mended |= close == ")"
+            self._put("[")
+            return ""
+        self._put(begun or (yield from read.literal("{")))
+        yield from read.space(self._put)
+        doubled = yield from read.literal("{")
+        read.mended |= bool(doubled)
+        return doubled
+
+    def _closed(self, bracket: str, doubled: str) -> Step:
+        """Pass on a closing bracket; return "" if the text ended before it."""
+        self._put("]" if bracket == ")" else bracket)
+        if doubled and bracket:
+            yield from self._read.accept("}")
+        return bracket
 
     def _separator(self, close: str) -> Step:
         """Take the comma or the bracket after an element; a bracket may be missing before a tag, a fence or the end."""
@@ -253,11 +265,11 @@ class _Writer:
         self._put("".join(gap))
         return (yield from self._read.literal(",", close)) or (_malformed() if first else "")
 
-    def _member(self, shape: Shape, depth: int) -> Step:
+    def _name(self) -> Step:
+        """Pass on the key of a member and its colon; return "" if the text ended first."""
         read = self._read
-        yield from self._name()
-        key = self._key
-        if key is None:
+        yield from self._take_key()
+        if self._key is None:
             return ""
         yield from read.space(self._put)
         sign = yield from read.literal(":", "=")
@@ -265,17 +277,15 @@ class _Writer:
             return "" if read.ended else _malformed()
         read.mended |= sign == "="
         self._put(":")
-        return (yield from self.value(shape.member(key), depth - 1))
+        return sign
 
-    def _name(self) -> Step:
+    def _take_key(self) -> Step:
         """Take a key, in any quotes or none."""
         read, self._key = self._read, None
         pieces: list[str] = []
-        if (yield from read.literal('"')):
-            self._put('"')
+        if (yield from read.ahead('"')):
             if (yield from read.clean(_both(self._put, pieces.append))):
-                self._put('"')
-                self._key = loads(f'"{"".join(pieces)}"')
+                self._key = loads("".join(pieces))
         elif (yield from read.ahead("'")):
             end = yield from dialect.decoded(read, pieces.append)
             key = "".join(pieces)
@@ -289,17 +299,10 @@ class _Writer:
         return ""
 
     def _string(self, shape: Shape, depth: int) -> Step:
-        """Pass on a string as it comes; hold it back if the schema wants no string."""
-        read = self._read
-        yield from read.literal('"')
-        if shape.allows("string"):
-            self._put('"')
-            end = yield from read.clean(self._put)
-            self._put(end)
-            return end
+        """Hold back a string where the schema wants none, and pass on what it is meant as."""
         pieces: list[str] = []
-        end = yield from read.clean(pieces.append)
-        text = '"' + "".join(pieces) + end
+        end = yield from self._read.clean(pieces.append)
+        text = "".join(pieces)
         found = _readings(loads(text).strip(), shape, depth) if end else ()
         if len(found) == 1:
             self._repair(*found)

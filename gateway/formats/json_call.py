@@ -47,12 +47,14 @@ def listed(read: Reader, call: "JsonCall") -> Step:
 
 def arguments(read: Reader, put: Sink, shape: Shape) -> Step:
     """Pass on arguments in any of their spellings as a JSON object; return "" if the text ended first."""
-    first = yield from read.peek()
-    if first in ('"', "'"):
-        return (yield from encoded(read, put, shape))
-    if first and first not in "{[n N":
+    return (yield from _spelled((yield from read.peek()), read, put, shape))
+
+
+def _spelled(first: str, read: Reader, put: Sink, shape: Shape) -> Step:
+    """Return what passes on arguments that begin with a character."""
+    if first and first not in "\"'{[nN":
         raise Malformed
-    return (yield from whole(read, put, shape))
+    return encoded(read, put, shape) if first in ('"', "'") else whole(read, put, shape)
 
 
 def surplus(read: Reader) -> Step:
@@ -118,19 +120,23 @@ class JsonCall:
             self._start((yield from self._string(self.names)))
         elif key in _ARGUMENTS and not self._argued:
             self._argued = True
-            yield from self._arguments()
+            yield from self._arguments(first)
         elif key in _ID and not self._started and first in ('"', "'"):
             self._id = yield from dialect.string(self.read)
         else:
             yield from self._other(key)
         return ""
 
-    def _arguments(self) -> Step:
-        """The arguments; in an object that Python wrote, Python's notation is no damage."""
+    def _arguments(self, first: str) -> Step:
+        """Return what passes on the arguments, which begin with a character."""
+        reads = _spelled(first, self.read, self._put, self._shape)
+        return self._undamaged(reads) if self._python else reads
+
+    def _undamaged(self, reads: Step) -> Step:
+        """Read arguments in an object that Python wrote, where Python's notation is no damage."""
         mended = self.read.mended
-        end = yield from arguments(self.read, self._put, self._shape)
-        if self._python:
-            self.read.mended = mended
+        end = yield from reads
+        self.read.mended = mended
         return end
 
     def _inside(self) -> Step:
@@ -195,7 +201,7 @@ class KeyedCall(JsonCall):
             return (yield from super()._member(key))
         self._start(key)
         self._argued = True
-        return (yield from self._arguments())
+        return (yield from self._arguments((yield from self.read.peek())))
 
 
 def several(read: Reader, call: JsonCall, *, listed: bool) -> Step:

@@ -244,30 +244,36 @@ class Reader:
                 yield passage if self._waits else None
 
     def clean(self, emit: Sink) -> Step:
-        """Pass on the inside of a JSON string, whose quote was taken, as JSON; return its end quote, or "" at the end.
+        """Pass on a string that begins here, as JSON; return its end quote, or "" at the end of the text.
 
         Control characters and backslashes that JSON does not allow are escaped, and `mended` is set.
         """
+        emit(self._take(self._pos + 1))
         passage = self._past(_IN_CLEAN, emit)
         while True:
             whole = _CLEAN.match(self._buffer, self._pos)
-            self._emit(whole.end() if whole else self._pos, emit)
-            left = len(self._buffer) - self._pos
+            assert whole  # it may be empty
+            self._emit(whole.end(), emit)
             first = self._buffer[self._pos : self._pos + 1]
-            if first == '"':
+            if not first:
+                if self._eof:
+                    return ""
+                yield passage if self._waits else None
+            elif first == '"':
+                emit(first)
                 return self._take(self._pos + 1)
-            if first == "\\":
-                if left < _LONGEST_ESCAPE and not self._eof and self._buffer[self._pos + 1 :][:1] in ("", "u"):
-                    yield None
-                else:
-                    self._bad_escape(emit)
-            elif first:
+            elif first != "\\":
                 self.mended = True
                 emit(json.dumps(self._take(self._pos + 1))[1:-1])
-            elif self._eof:
-                return ""
+            elif self._may_go_on():
+                yield None
             else:
-                yield passage if self._waits else None
+                self._bad_escape(emit)
+
+    def _may_go_on(self) -> bool:
+        """Return whether more text may make an escape of what is left."""
+        short = len(self._buffer) - self._pos < _LONGEST_ESCAPE and not self._eof
+        return short and self._buffer[self._pos + 1 :][:1] in ("", "u")
 
     def space(self, emit: Sink) -> Step:
         """Pass on JSON's white space; return the next character without taking it, "" at the end."""

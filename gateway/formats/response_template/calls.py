@@ -98,8 +98,7 @@ class Alone(Struct, frozen=True):
         return end
 
     def _arguments(self, read: Reader, emit: Emit, shape: Shape) -> Step:
-        reads = dialect.value(read, emit.tool_args) if self.lax else arguments(read, emit.tool_args, shape)
-        return (yield from reads)
+        return dialect.value(read, emit.tool_args) if self.lax else arguments(read, emit.tool_args, shape)
 
 
 class Pairs(Struct, frozen=True):
