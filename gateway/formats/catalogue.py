@@ -14,7 +14,8 @@ is made by `gateway formats --markdown`.
 
 What holds for all of them:
 
-- However the text is cut into chunks, the result is the same, and a whole answer is the fold of a streamed one.
+- However the text is cut into chunks, the result is the same, and a whole answer is the fold of a streamed one.  Two
+  rules below treat whole answers otherwise: those of closing tags without an opening tag, and of another format.
 - White space inside the opening tag of a thought, and around all tags in the text (16 characters before one, at most),
   belongs to the tags.  What stands before the end of a thought is kept as the model wrote it.
 - A thought that is never closed is a thought to its end.  Its opening tag, repeated inside, is dropped, and so is a
@@ -22,11 +23,15 @@ What holds for all of them:
 - A closing tag whose opening tag the server has taken out (llama.cpp, LM Studio, other OpenAI-compatible servers) ends
   a thought if a line end or the end follows.  All text before it is reasoning in a whole answer.  A stream drops it.
 - Where no tools were offered, or none may be called, the tags of calls are text.  Names that were not offered are
-  passed on, and listed.  Text before, between and after calls is content.
-- What a tag announces and is no call is text with its tag; a call that goes wrong after its name is closed with the
-  shortest tail that makes its arguments JSON, unless the token limit cut it.
-- JSON arguments are passed on byte for byte, but for a last comma and doubled braces.  Values without a type of their
-  own get that of the tool's schema; a parameter that may only be a string is one, whatever it looks like.
+  passed on, and listed, unless they mean exactly one offered tool (`Get-Weather`, `functions.get_weather:0`).  Text
+  before, between and after calls is content.
+- What a tag announces and is no call is text with its tag.  Arguments that end early get the brackets that they lack,
+  if their last value is complete.  A value that was cut stays cut, and other arguments beyond repair stay as they came:
+  both are reported as `invalid:tool_calls.function.arguments`, unless the token limit cut the call.
+- Arguments that are JSON and fit the tool's schema are passed on byte for byte.  Others are repaired, and reported as
+  `repaired:tool_calls.function.arguments`.  Values without a type of their own get that of the tool's schema; a
+  parameter that may only be a string is one, whatever it looks like.
+- A parameter that comes several times in a row between tags is sent once, with its last value.
 - A call in Python begins when all of it was read.  A call with a value that is no literal is text, and is reported as
   `unread:tool_calls=FORMAT`.
 - If an answer calls no tool, but its text has a call in another format, the call counts where `format: auto` may still
