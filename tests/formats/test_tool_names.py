@@ -1,0 +1,73 @@
+"""Test that a name with foreign characters means the one offered tool that it is like."""
+
+import json
+
+import pytest
+
+from gateway.events import ToolStart
+from gateway.formats.tool_names import certain
+from gateway.ledger import Ledger
+from support.app import gateway
+from support.format_events import said
+from support.pipeline import DONE, call, chunk, events_of, setting, singly
+from support.upstream import stream
+
+TOOLS = {"find_file": {}, "read-file": {}, "notes.add": {}, "Ping": {}, "a_b": {}, "A-B": {}}
+NAMES = [
+    ("Find_File", "find_file"),
+    ("find-file", "find_file"),
+    (" find_file\n", "find_file"),
+    ("read_file", "read-file"),
+    ("functions.find_file", "find_file"),
+    ("default_api:find_file", "find_file"),
+    ("functions.find_file:12", "find_file"),
+    ("find_file:0", "find_file"),
+    ("find_file<|channel|>commentary", "find_file"),
+    ("tools.READ-file<|constrain|>json", "read-file"),
+    ("notes.Add", "notes.add"),
+    ("a_b", "a_b"),
+    ("a-b", None),  # like two tools
+    ("findfile", None),
+    ("find_file2", None),
+    ("add", None),
+]
+
+
+@pytest.mark.parametrize(("name", "tool"), NAMES)
+def test_tool_name_means_the_offered_tool_that_it_is_like(name, tool):
+    text = f"<tool_call>{json.dumps({'name': name, 'arguments': {}})}</tool_call>"
+    calls = chunk(tool_calls=[call(0, "c", name, "{}")]) + chunk("tool_calls") + DONE
+    code = "forwarded" if tool is None else "repaired"
+    for data, read in ((text, read_text), (calls, read_calls)):
+        for pieces in ([data], singly(data)):
+            ledger = Ledger()
+            assert [event.name for event in read(pieces, ledger) if type(event) is ToolStart] == [tool or name]
+            warned = f"{code}:tool_calls.function.name" in ledger.entries()
+            assert warned == (tool != name)
+
+
+def read_text(pieces, ledger):
+    """Return the events of a text."""
+    return said(pieces, context=setting(tools=TOOLS).context, ledger=ledger)
+
+
+def read_calls(pieces, ledger):
+    """Return the events of calls that the backend has parsed."""
+    return events_of(pieces, setting("native", tools=TOOLS, ledger=ledger))
+
+
+async def test_tool_name_is_that_of_the_offered_tool_in_both_apis():
+    function = {"name": "find_file", "parameters": {"type": "object"}}
+    script = stream(chunk(tool_calls=[call(0, "c", "Find-File", "{}")]), chunk("tool_calls"))
+    async with gateway(script) as site:
+        chat = await site.chat(stream=False, tools=[{"type": "function", "function": function}])
+        response = await site.respond(stream=False, tools=[{"type": "function", **function}])
+    assert chat.json()["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "find_file"
+    assert [item["name"] for item in response.json()["output"]] == ["find_file"]
+    for answer in (chat, response):
+        assert "repaired:tool_calls.function.name" in answer.headers["x-gateway-warnings"]
+
+
+def test_tool_name_is_certain_if_no_longer_one_begins_with_it():
+    assert certain("find_file", TOOLS)
+    assert not certain("find", {"find": {}, "find_file": {}}) and not certain("f", TOOLS)
