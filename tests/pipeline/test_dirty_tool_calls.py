@@ -1,0 +1,87 @@
+"""Test tool calls that a backend has parsed, and sends in an order or a shape that accumulates to something else."""
+
+import pytest
+
+from gateway.ledger import Ledger
+from support.app import gateway
+from support.format_events import calls, strings, written
+from support.pipeline import DONE, call, chunk, events_of, grammatical, setting, singly
+from support.sse import events
+from support.upstream import stream
+
+ARGUMENTS, CALLS, INDEX, INVALID = (
+    "repaired:tool_calls.function.arguments",
+    "repaired:tool_calls",
+    "repaired:tool_calls.index",
+    "invalid:tool_calls.function.arguments",
+)
+TOOLS = {"get_weather": {"properties": {"city": {"type": "string"}}}, "get_": {"properties": {"a": {}}}, "ping": {}}
+OSLO = '{"city": "Oslo"}'
+WEATHER = [("get_weather", OSLO)]
+
+
+def head(name, arguments=None, index=0, id="c"):
+    return {"tool_calls": [call(index, id, name, arguments)]}
+
+
+def more(arguments, index=0):
+    return {"tool_calls": [call(index, None, None, arguments)]}
+
+
+# What arrives, the deltas, the calls of the client, its text, its reasoning, and the warning.
+CASES = [
+    ("a line end between arguments", [head("get_weather", '{"city"'), {"content": "\n"}, more(': "Oslo"}')], WEATHER, "\n", "", None),
+    ("text between the head and the arguments", [head("get_weather"), {"content": "One moment."}, more(OSLO)], WEATHER, "One moment.", "", None),
+    ("reasoning between arguments", [head("get_weather", '{"city": "O'), {"reasoning_content": "Hm."}, more('slo"}')], WEATHER, "", "Hm.", None),
+    ("text after an empty object", [head("get_weather", "{}"), {"content": "Hi"}, more(OSLO)], WEATHER, "Hi", "", ARGUMENTS),
+    ("text after the empty object of a tool without parameters", [head("ping", "{}"), {"content": "Hi"}], [("ping", "{}")], "Hi", "", None),
+    ("another call between arguments", [head("get_weather", '{"city": '), head("ping", "{}", 1, "d"), more('"Oslo"}')],
+     [*WEATHER, ("ping", "{}")], "", "", None),
+    ("arguments before the name", [more('{"city": '), head("get_weather", '"Oslo"}')], WEATHER, "", "", None),
+    ("all arguments before the name", [more('{"city": '), more('"Oslo"}'), head("get_weather")], WEATHER, "", "", None),
+    ("text between the arguments and their name", [more(OSLO), {"content": "Hi"}, head("get_weather")], WEATHER, "Hi", "", None),
+    ("a name in two pieces", [head("get_"), head("weather", OSLO)], WEATHER, "", "", None),
+    ("a name in three pieces", [head("get"), head("_wea", id=None), head("ther", id=None), more(OSLO)], WEATHER, "", "", None),
+    ("a name again", [head("get_weather"), head("get_weather", '{"city": '), head("get_weather", '"Oslo"}')], WEATHER, "", "", None),
+    ("two calls of one index", [head("get_", '{"a": 1}'), head("ping", "{}", id="d")], [("get_", '{"a": 1}'), ("ping", "{}")], "", "", INDEX),
+    ("the same call twice", [head("get_weather", OSLO), head("get_weather", OSLO, 1)], WEATHER, "", "", CALLS),
+    ("the same call twice, in pieces", [head("get_weather", OSLO), head("get_weather", '{"city"', 1), more(': "Oslo"}', 1)], WEATHER, "", "", CALLS),
+    ("the same call in other white space", [head("get_weather", OSLO), head("get_weather", '{"city":"Oslo"}', 1)], WEATHER, "", "", CALLS),
+    ("arguments that grow", [head("get_weather", '{"ci'), more('{"city": "Os'), more(OSLO)], WEATHER, "", "", ARGUMENTS),
+    ("arguments again", [head("get_weather", '{"city": '), more('"Oslo"}'), more(OSLO)], WEATHER, "", "", ARGUMENTS),
+    ("arguments again, in pieces", [head("get_weather", OSLO), more('{"city"'), more(': "Oslo"}')], WEATHER, "", "", ARGUMENTS),
+    ("a brace too many", [head("get_weather", OSLO), more("}")], WEATHER, "", "", ARGUMENTS),
+    ("other arguments after the end", [head("get_weather", OSLO), more('{"city": "Rome"}')], WEATHER, "", "", INVALID),
+    ("the value of a member begins as the arguments", [head("get_", '{"a": '), more('{"a": 1}'), more("}")], [("get_", '{"a": {"a": 1}}')], "", "", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("deltas", "wanted", "text", "thought", "warning"), [pytest.param(*row, id=what) for what, *row in CASES]
+)
+@pytest.mark.parametrize("format", ["native", "auto"])
+def test_dirty_tool_calls_are_what_was_meant(deltas, wanted, text, thought, warning, format):
+    data = b"".join(chunk(**delta) for delta in deltas) + chunk("tool_calls") + DONE
+    for pieces in ([data], singly(data)):
+        ledger = Ledger()
+        found = events_of(pieces, setting(format, tools=TOOLS, ledger=ledger))
+        assert calls(written(found)) == wanted and grammatical(found[:-1])
+        assert (strings(written(found), "text"), strings(written(found), "reasoning")) == (text, thought)
+        assert [entry for entry in ledger.entries() if "tool_calls" in entry] == ([warning] if warning else [])
+
+
+@pytest.mark.parametrize("row", CASES[::6], ids=lambda row: row[0])
+async def test_dirty_tool_calls_in_both_apis(row):
+    _, deltas, wanted, *_ = row
+    script = stream(*(chunk(**delta) for delta in deltas), chunk("tool_calls"))
+    functions = [{"name": name, "parameters": {"type": "object", **schema}} for name, schema in TOOLS.items()]
+    async with gateway(script) as site:
+        chat = await site.chat(stream=False, tools=[{"type": "function", "function": one} for one in functions])
+        found = [one["function"] for one in chat.json()["choices"][0]["message"]["tool_calls"]]
+        assert [(one["name"], one["arguments"]) for one in found] == wanted
+        for streamed in (False, True):
+            response = await site.respond(stream=streamed, tools=[{"type": "function", **one} for one in functions])
+            items = (events(response.text)[-1]["response"] if streamed else response.json())["output"]
+            found = [item for item in items if item["type"] == "function_call"]
+            assert [(item["name"], item["arguments"]) for item in found] == wanted
+            assert {item["status"] for item in found} == {"completed"}
