@@ -47,6 +47,7 @@ _WORDS = {
 def whole(read: Reader, put: Sink, shape: Shape) -> Step:
     """Pass on all arguments as one object; return "" if the text ended first."""
     gap: list[str] = []
+    read.nesting = 0
     first = yield from read.space(gap.append)
     if first in ('"', "'") and (yield from read.ahead(*(first + begun for begun in (first, *_ENCODED)))):
         read.mended = True
@@ -237,6 +238,7 @@ class _Writer:
     def _opened(self, close: str, begun: str) -> Step:
         """Pass on an opening bracket, or what was taken of it; return a second brace, which is dropped."""
         read = self._read
+        read.nesting += 1
         if close != "}":
             yield from read.literal("[", "(")
             read.mended |= close == ")"
@@ -251,6 +253,7 @@ class _Writer:
     def _closed(self, bracket: str, doubled: str) -> Step:
         """Pass on a closing bracket; return "" if the text ended before it."""
         self._put("]" if bracket == ")" else bracket)
+        self._read.nesting -= 1
         if doubled and bracket:
             yield from self._read.accept("}")
         return bracket

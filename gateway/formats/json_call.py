@@ -5,6 +5,7 @@ null, the API's own shape with a `function` inside, Python's quotes, doubled bra
 its name is known an object may prove to be text; after that it is a call, whole or cut.
 """
 
+import re
 from collections.abc import Collection
 
 from gateway.formats import dialect
@@ -12,11 +13,13 @@ from gateway.formats.arguments import encoded, fitted, whole
 from gateway.formats.format import Context, Emit, give_back, start
 from gateway.formats.reader import Malformed, Reader, Sink, Step
 from gateway.formats.shape import ANYTHING, Shape
+from gateway.formats.tails import Nesting
 
 _NAME = {"name", "tool_name", "function"}
 _ID = {"id", "tool_call_id"}
 _ARGUMENTS = {"arguments", "parameters", "args"}
 _PLAIN = {"type", "index"}
+_BARE = re.compile(r"[^,{}\[\]<]*")
 _KNOWN = {*_NAME, *_ID, *_ARGUMENTS, *_PLAIN}
 FENCE = "```"
 
@@ -47,14 +50,24 @@ def listed(read: Reader, call: "JsonCall") -> Step:
 
 def arguments(read: Reader, put: Sink, shape: Shape) -> Step:
     """Pass on arguments in any of their spellings as a JSON object; return "" if the text ended first."""
-    return (yield from _spelled((yield from read.peek()), read, put, shape))
+    first = yield from read.peek()
+    try:
+        return (yield from _spelled(first, read, put, shape))
+    except Malformed:
+        return (yield from _as_they_came(read, put))
 
 
 def _spelled(first: str, read: Reader, put: Sink, shape: Shape) -> Step:
     """Return what passes on arguments that begin with a character."""
-    if first and first not in "\"'{[nN":
-        raise Malformed
     return encoded(read, put, shape) if first in ('"', "'") else whole(read, put, shape)
+
+
+def _as_they_came(read: Reader, put: Sink) -> Step:
+    """Pass on the rest of arguments that cannot be repaired, to the bracket that closes them; return "" at the end."""
+    if read.nesting:
+        return (yield from Nesting("{" * read.nesting).leave(read, put))
+    put((yield from read.run(_BARE)).rstrip())
+    return "" if read.ended else "whole"
 
 
 def surplus(read: Reader) -> Step:
@@ -119,24 +132,24 @@ class JsonCall:
         elif key in _NAME and not self._started:
             self._start((yield from self._string(self.names)))
         elif key in _ARGUMENTS and not self._argued:
-            self._argued = True
-            yield from self._arguments(first)
+            yield from self._argue(first)
         elif key in _ID and not self._started and first in ('"', "'"):
             self._id = yield from dialect.string(self.read)
         else:
             yield from self._other(key)
         return ""
 
-    def _arguments(self, first: str) -> Step:
-        """Return what passes on the arguments, which begin with a character."""
-        reads = _spelled(first, self.read, self._put, self._shape)
-        return self._undamaged(reads) if self._python else reads
-
-    def _undamaged(self, reads: Step) -> Step:
-        """Read arguments in an object that Python wrote, where Python's notation is no damage."""
-        mended = self.read.mended
-        end = yield from reads
-        self.read.mended = mended
+    def _argue(self, first: str) -> Step:
+        """Pass on the arguments; in an object that Python wrote, Python's notation is no damage."""
+        self._argued, mended = True, self.read.mended
+        try:
+            end = yield from _spelled(first, self.read, self._put, self._shape)
+        except Malformed:
+            if not self._started:
+                raise
+            end = yield from _as_they_came(self.read, self._put)
+        if self._python:
+            self.read.mended = mended
         return end
 
     def _inside(self) -> Step:
@@ -200,8 +213,7 @@ class KeyedCall(JsonCall):
         if self._started or key in _KNOWN:
             return (yield from super()._member(key))
         self._start(key)
-        self._argued = True
-        return (yield from self._arguments((yield from self.read.peek())))
+        return (yield from self._argue((yield from self.read.peek())))
 
 
 def several(read: Reader, call: JsonCall, *, listed: bool) -> Step:

@@ -52,7 +52,7 @@ class Reader:
 
     __slots__ = (
         "_base", "_buffer", "_cut", "_eof", "_held", "_log", "_pos", "_tape", "_taped", "dropped", "ends", "followed",
-        "keeping", "limit", "marker", "mended",
+        "keeping", "limit", "marker", "mended", "nesting",
     )  # fmt: skip
 
     def __init__(self, limit: int = 8 << 20) -> None:
@@ -67,6 +67,7 @@ class Reader:
         self.marker = ""  # the one found last, with the gap before it
         self.dropped = False  # the beginning of a marker fell away at the end
         self.mended = False  # JSON was not passed on as it came
+        self.nesting = 0  # brackets of a call's arguments that are open
 
     @property
     def offset(self) -> int:
