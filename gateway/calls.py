@@ -6,6 +6,7 @@ object stay as they came, and are reported.  Missing arguments are `{}`.
 
 from collections.abc import Callable
 from itertools import groupby
+from typing import Any
 
 from msgspec import DecodeError, Struct, json
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from gateway.errors import Problem
 from gateway.events import Event, ToolArgs, ToolEnd, ToolStart
 from gateway.formats import tool_names
 from gateway.formats.format import Context, Format
+from gateway.formats.shape import ANYTHING
 from gateway.ledger import Ledger
 
 _BRACKETS = "]}"
@@ -55,6 +57,7 @@ class Calls:
     def __init__(self, choice: int, setting: Setting, ids: set[str], out: list[Event]) -> None:
         self._choice, self._setting, self._ids, self._out = choice, setting, ids, out
         self._args: list[str] | None = None  # of the open call
+        self._shape = ANYTHING  # of them
         self.count = 0
         self.pieces = 0
         self.native = False  # the backend found at least one of them itself
@@ -71,7 +74,7 @@ class Calls:
             self._setting.ledger.note("repaired", "tool_calls.function.name")
         elif name not in self._setting.context.tools:
             self._setting.ledger.note("forwarded", "tool_calls.function.name")
-        self._args = []
+        self._args, self._shape = [], self._setting.context.shape(name)
         self._out.append(replace(head, call=self.count, id=self._id(head.id), name=name))
         self.count += 1
 
@@ -97,13 +100,24 @@ class Calls:
         if self._args is None:
             return
         text = "".join(self._args)
-        complete = _is_object(text)
-        tail = "" if complete else _tail(text, cut)
+        value = _object(text)
+        tail = _tail(text, cut) if value is None else ""
         self.args(tail)
         self._args = None
-        if not complete and text and not cut:
-            self._setting.ledger.note("repaired" if tail else "invalid", "tool_calls.function.arguments")
-        self._out.append(ToolEnd(self._choice, self.count - 1, complete or (bool(tail) and not cut)))
+        if tail:
+            value = _object(text + tail)
+        fits = value is None or self._shape.fits(value)
+        if text and not cut:
+            self._report(bool(tail), fits and value is not None)
+        complete = value is not None and not (tail and cut)
+        self._out.append(ToolEnd(self._choice, self.count - 1, complete, fits))
+
+    def _report(self, repaired: bool, valid: bool) -> None:
+        ledger, subject = self._setting.ledger, "tool_calls.function.arguments"
+        if repaired:
+            ledger.note("repaired", subject)
+        if not valid:
+            ledger.note("invalid", subject)
 
     def _id(self, id: str) -> str:
         if not id or id in self._ids or id in self._setting.taken:
@@ -126,11 +140,12 @@ def _merged(run: list[Event]) -> list[Event]:
     return [replace(first, json="".join([piece.json for piece in run if isinstance(piece, ToolArgs)]))]
 
 
-def _is_object(text: str) -> bool:
+def _object(text: str) -> dict[str, Any] | None:
     try:
-        return isinstance(json.decode(text), dict)
+        value = json.decode(text)
     except (DecodeError, RecursionError):
-        return False
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def _tail(text: str, cut: bool) -> str:
@@ -145,4 +160,4 @@ def _tail(text: str, cut: bool) -> str:
     except (ValueError, AssertionError, IndexError, RecursionError):  # its fast path asserts what other text breaks
         return ""
     tail = whole.removeprefix(text)
-    return tail if tail and not tail.strip(_BRACKETS) and whole.startswith(text) and _is_object(whole) else ""
+    return tail if tail and not tail.strip(_BRACKETS) and whole.startswith(text) and _object(whole) is not None else ""

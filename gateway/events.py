@@ -150,6 +150,7 @@ class ToolEnd(_Said, frozen=True):
     choice: int
     call: int
     complete: bool = True  # False: the call was cut, or its arguments are no JSON and cannot be made JSON
+    fits: bool = True  # False: a value has a type that the tool's schema excludes
 
 
 class Finish(_Said, frozen=True):

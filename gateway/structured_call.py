@@ -67,11 +67,12 @@ class StructuredCall:
         """Take a further head with the same index, and return whether it is one of this call."""
         if head.id and self.id and head.id != self.id:
             return False
+        if not head.name:
+            self.id = self.id or head.id
+            return True
         if head.name == self.name:
             return bool(head.id and self.id) or not self.complete
-        if self.size and self.name:
-            return False
-        if self.started:
+        if self.started or (self.size and self.name):
             return False
         joined = self.name + head.name
         if self.name in self._tools and joined not in self._tools and not (head.id and self.id):

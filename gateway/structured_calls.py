@@ -47,6 +47,8 @@ class StructuredCalls:
                 return
             self._setting.ledger.note("repaired", "tool_calls.index")
             known.close()
+        elif known and not head.name and head.id == known.id:
+            return  # a delta that has nothing but the id again
         self._add(head)
         self._go_on()
 
@@ -133,7 +135,8 @@ class StructuredCalls:
         if call.repeated:
             ledger.note("repaired", "tool_calls")
         elif not call.started:
-            self._say(Text(self._choice, call.raw))  # arguments of no call are not lost
+            if call.raw:
+                self._say(Text(self._choice, call.raw))  # arguments of no call are not lost
         else:
             self._report(call)
             self._calls.end(cut)

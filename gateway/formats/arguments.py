@@ -16,7 +16,7 @@ from json import loads
 from gateway.formats import dialect
 from gateway.formats.format import Parse
 from gateway.formats.markers import Markers
-from gateway.formats.reader import Malformed, Reader, Sink, Step
+from gateway.formats.reader import SPACE, Malformed, Reader, Sink, Step
 from gateway.formats.schema import STRING, quoted, typed
 from gateway.formats.shape import Shape
 
@@ -55,7 +55,9 @@ def whole(read: Reader, put: Sink, shape: Shape) -> Step:
     if first == "`" and (yield from read.literal(_FENCE)):
         read.mended = True
         yield from read.run(_FENCE_HEAD)
-        return (yield from whole(read, put, shape))
+        end = yield from whole(read, put, shape)
+        yield from read.accept(_FENCE)
+        return end
     if first == "<" and (yield from read.ahead(_TAG)):
         read.mended = True
         return (yield from _tags(read, put, shape))
@@ -346,22 +348,23 @@ class _Writer:
 
 
 def _tags(read: Reader, put: Sink, shape: Shape) -> Step:
-    """Pass on arguments that stand between tags, one for each parameter."""
-    before = "{"
+    """Pass on arguments that stand between tags, one for each parameter; the last value of a parameter counts."""
+    members: dict[str, str] = {}
+    came: list[str] = []
     while (yield from read.literal(_TAG)):
         head = yield from read.run(_TAG_HEAD)
         found = _TAG_KEY.fullmatch(head)
         pieces: list[str] = []
         opened = yield from read.literal(">")
         closed = opened and (yield from read.until(_VALUE_END, pieces.append))
+        came += (_TAG, head, opened, *pieces, closed)
         if not (found and closed):
-            put(_TAG + head + opened + "".join(pieces) + closed)
+            put("".join(came))
             raise Malformed
         value = shape.member(found[1])
-        put(f'{before}"{quoted(found[1])}": {from_text("".join(pieces).strip(), value.types or STRING, value)}')
-        before = ", "
-        yield from read.peek()
-    put("}")
+        members[found[1]] = from_text("".join(pieces).strip(), value.types or STRING, value)
+        came.append((yield from read.run(SPACE)))
+    put("{" + ", ".join([f'"{quoted(key)}": {value}' for key, value in members.items()]) + "}")
     return "whole"
 
 

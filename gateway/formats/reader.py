@@ -15,7 +15,7 @@ from gateway.formats.passage import Passage, without
 Step = Generator[Passage | None, None, str]
 Sink = Callable[[str], None]
 
-_SPACE = re.compile(r"\s*")
+SPACE = re.compile(r"\s*")
 _WORD = re.compile(r"[\w.:/-]*")
 _SCALAR = re.compile(r"[\w.+-]*")
 _JSON_STOP = re.compile(r'"|{|}|\[|\]|<|,\s{0,16}(?=[}\]]|\Z)')  # a set of these first characters would be slower
@@ -208,7 +208,7 @@ class Reader:
 
     def peek(self) -> Step:
         """Skip white space; return the next character without taking it, "" at the end."""
-        yield from self._run(_SPACE, _ignore)
+        yield from self._run(SPACE, _ignore)
         return self._buffer[self._pos : self._pos + 1]
 
     def word(self, characters: re.Pattern[str] = _WORD) -> Step:

@@ -8,6 +8,7 @@ from gateway.formats.schema import kind_named, kind_of, listed, referred
 
 Types = frozenset[str] | None  # None: any
 _DEPTH = 32  # of schemas inside schemas, and of references
+_DEPTH_OF_VALUES = 100
 _ALTERNATIVES = ("anyOf", "oneOf")
 
 
@@ -16,6 +17,7 @@ class Shape:
 
     def __init__(self, schemas: tuple[object, ...], root: Mapping[str, Any]) -> None:
         self._schemas, self._root = schemas, root
+        self._members: dict[str, Shape] = {}
 
     @cached_property
     def types(self) -> Types:
@@ -31,11 +33,23 @@ class Shape:
         """Return whether no other type fits."""
         return self.types == frozenset({kind})
 
+    def fits(self, value: object, depth: int = _DEPTH_OF_VALUES) -> bool:
+        """Return whether a decoded value has the types that the schema states, and so has all that is in it."""
+        if self is ANYTHING or not depth:
+            return True
+        if not self.allows(kind_of(int(value) if isinstance(value, float) and value.is_integer() else value)):
+            return False
+        if isinstance(value, dict):
+            return all([self.member(key).fits(inner, depth - 1) for key, inner in value.items()])
+        return not isinstance(value, list) or all([self.item.fits(inner, depth - 1) for inner in value])
+
     def member(self, key: str) -> "Shape":
         """Return the shape of a member of an object."""
-        return self._inner(lambda part: _member(part, key))
+        if key not in self._members:
+            self._members[key] = self._inner(lambda part: _member(part, key))
+        return self._members[key]
 
-    @property
+    @cached_property
     def item(self) -> "Shape":
         """Return the shape of the items of an array."""
         return self._inner(lambda part: part.get("items"))

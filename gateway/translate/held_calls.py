@@ -64,7 +64,7 @@ class HeldCalls:
 
     def _hold(self, event: Event) -> Iterable[Event]:
         self._held.append(event)
-        if isinstance(event, ToolEnd) and not event.complete:
+        if isinstance(event, ToolEnd) and not (event.complete and event.fits):
             self._invalid = True
             self._entries += self._taken()
         self._room -= _size(event)

@@ -74,6 +74,8 @@ TABLE = [
     ("a string that holds a fence", INTEGER, r'"\n```json\n{\"p\": \"5\"}\n```"', '{"p": 5}'),
     ("parameters in tags", INTEGER, "<parameter=p>5</parameter>\n<parameter=q>a b</parameter>", '{"p": 5, "q": "a b"}'),
     ("parameters in tags with names", LIST, "<parameter name=\"p\">['a']</parameter>", '{"p": ["a"]}'),
+    ("a parameter in tags twice", INTEGER, "<parameter=p>4</parameter><parameter=p>5</parameter>", '{"p": 5}'),
+    ("a tag without an end behind a parameter", STRING, "<parameter=p>x</parameter>\n<parameter=q>y", None),
     ("a tag without a key", STRING, "<parameter>x</parameter>", None),
     ("a tag without an end", STRING, "<parameter=p>x", None),
     ("a bracket that is missing before a fence", LIST, '```{"p": [1```', '{"p": [1]}'),

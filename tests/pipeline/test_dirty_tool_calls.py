@@ -15,7 +15,13 @@ ARGUMENTS, CALLS, INDEX, INVALID = (
     "repaired:tool_calls.index",
     "invalid:tool_calls.function.arguments",
 )
-TOOLS = {"get_weather": {"properties": {"city": {"type": "string"}}}, "get_": {"properties": {"a": {}}}, "ping": {}}
+NUMBERS = {"type": "array", "items": {"type": "number"}}
+TOOLS = {
+    "get_weather": {"properties": {"city": {"type": "string"}}},
+    "get_": {"properties": {"a": {}}},
+    "ping": {},
+    "wait": {"properties": {"seconds": {"type": "integer"}, "at": NUMBERS}},
+}
 OSLO = '{"city": "Oslo"}'
 WEATHER = [("get_weather", OSLO)]
 
@@ -24,8 +30,8 @@ def head(name, arguments=None, index=0, id="c"):
     return {"tool_calls": [call(index, id, name, arguments)]}
 
 
-def more(arguments, index=0):
-    return {"tool_calls": [call(index, None, None, arguments)]}
+def more(arguments, index=0, id=None):
+    return {"tool_calls": [call(index, id, None, arguments)]}
 
 
 # What arrives, the deltas, the calls of the client, its text, its reasoning, and the warning.
@@ -42,6 +48,10 @@ CASES = [
     ("text between the arguments and their name", [more(OSLO), {"content": "Hi"}, head("get_weather")], WEATHER, "Hi", "", None),
     ("a name in two pieces", [head("get_"), head("weather", OSLO)], WEATHER, "", "", None),
     ("a name in three pieces", [head("get"), head("_wea", id=None), head("ther", id=None), more(OSLO)], WEATHER, "", "", None),
+    ("an id before the name", [more("", id="c"), head("get_weather", OSLO, id=None)], WEATHER, "", "", None),
+    ("an id in each delta", [head("get_weather"), more('{"city": ', id="c"), more('"Oslo"}', id="c"), more("", id="c")], WEATHER, "", "", None),
+    ("an id again after the end", [head("get_weather", OSLO), {"content": "Hi"}, more("", id="c")], WEATHER, "Hi", "", None),
+    ("an id alone", [more("", id="c")], [], "", "", None),
     ("a name again", [head("get_weather"), head("get_weather", '{"city": '), head("get_weather", '"Oslo"}')], WEATHER, "", "", None),
     ("two calls of one index", [head("get_", '{"a": 1}'), head("ping", "{}", id="d")], [("get_", '{"a": 1}'), ("ping", "{}")], "", "", INDEX),
     ("the same call twice", [head("get_weather", OSLO), head("get_weather", OSLO, 1)], WEATHER, "", "", CALLS),
@@ -52,6 +62,10 @@ CASES = [
     ("arguments again, in pieces", [head("get_weather", OSLO), more('{"city"'), more(': "Oslo"}')], WEATHER, "", "", ARGUMENTS),
     ("a brace too many", [head("get_weather", OSLO), more("}")], WEATHER, "", "", ARGUMENTS),
     ("other arguments after the end", [head("get_weather", OSLO), more('{"city": "Rome"}')], WEATHER, "", "", INVALID),
+    ("a word for a number", [head("wait", '{"seconds": "abc"}')], [("wait", '{"seconds": "abc"}')], "", "", INVALID),
+    ("a list for a number", [head("wait", '{"seconds": [1]}')], [("wait", '{"seconds": [1]}')], "", "", INVALID),
+    ("a word among numbers", [head("wait", '{"at": [1, "noon"]}')], [("wait", '{"at": [1, "noon"]}')], "", "", INVALID),
+    ("a number without a fraction", [head("wait", '{"seconds": 1.0}')], [("wait", '{"seconds": 1}')], "", "", ARGUMENTS),
     ("the value of a member begins as the arguments", [head("get_", '{"a": '), more('{"a": 1}'), more("}")], [("get_", '{"a": {"a": 1}}')], "", "", None),
 ]  # fmt: skip
 

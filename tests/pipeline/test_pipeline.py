@@ -369,15 +369,15 @@ def test_tool_call_arguments_are_closed_unless_the_finish_is_length():
     def events_and_warnings(reason):
         ledger = Ledger()
         events = events_of(
-            [chunk(tool_calls=[call(0, "a", "f", '{"a": ["x"')]), chunk(reason), DONE], setting("native", ledger=ledger)
+            [chunk(tool_calls=[call(0, "a", "f", '{"o": ["x"')]), chunk(reason), DONE], setting("native", ledger=ledger)
         )
         return [e for e in events if type(e) in (ToolArgs, ToolEnd, Finish)], ledger.entries()
 
     closed, notes = events_and_warnings("stop")
-    assert closed == [ToolArgs(0, 0, '{"a": ["x"]}'), ToolEnd(0, 0), Finish(0, "tool_calls")]
+    assert closed == [ToolArgs(0, 0, '{"o": ["x"]}'), ToolEnd(0, 0), Finish(0, "tool_calls")]
     assert {"repaired:tool_calls.function.arguments", "repaired:finish_reason"} <= set(notes)
     assert events_and_warnings("length")[0] == [
-        ToolArgs(0, 0, '{"a": ["x"'),
+        ToolArgs(0, 0, '{"o": ["x"'),
         ToolEnd(0, 0, complete=False),
         Finish(0, "length"),
     ]

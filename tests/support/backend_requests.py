@@ -146,6 +146,9 @@ class _Obliging(Turn):
         return Turn([says(call)] if call else self.lines).answers(model)
 
 
+_LEAST: dict[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean": False, "array": [], "object": {}}
+
+
 def _demanded(body):
     """The call that the messages demand, as a model writes it; None if they do not."""
     if not any("Answer with a call of" in str(message.get("content")) for message in body["messages"]):
@@ -155,9 +158,9 @@ def _demanded(body):
 
 
 def _call(function):
-    """With the least that it has to be given."""
+    """Return a call with the least that fits the function."""
     known, required = function["parameters"].get("properties", {}), function["parameters"].get("required", ())
-    least = {name: [] if known[name]["type"] == "array" else "" for name in required}
+    least = {name: _LEAST[known[name]["type"]] for name in required}
     called = {"name": function["name"], "arguments": json.dumps(least)}
     return {"id": "call_1", "type": "function", "function": called}
 

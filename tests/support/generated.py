@@ -4,7 +4,7 @@ Tests compare the same files.  Costs are measured: support/costs.py writes them.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from conformance import __main__ as conformance
@@ -36,10 +36,15 @@ def goldens() -> Iterator[tuple[Path, str]]:
 
 
 def main() -> None:
+    _write(goldens())
     known = {name: value for name, value in page.read()["recordings"].items() if name != "date"}
-    if known != recordings():
+    if known != recordings():  # compares the goldens
         conformance.ran("recordings")  # with today's date
-    for path, text in (*pages().items(), *goldens()):
+    _write(pages().items())
+
+
+def _write(files: Iterable[tuple[Path, str]]) -> None:
+    for path, text in files:
         if not path.exists() or path.read_text("utf-8") != text:
             path.write_text(text, "utf-8")
             sys.stdout.write(f"{path.relative_to(ROOT)}\n")

@@ -375,9 +375,9 @@ class Decoder(Struct, eq=False):
             return
         key = place if call.index is None or call.index == "" else number(call.index)
         signature = of_call(call)
-        if function.name:
-            id = "" if call.id is None else str(call.id)
-            out.append(ToolStart(index, key, id, function.name, signature=signature))
+        id = "" if call.id is None else str(call.id)
+        if function.name or id:
+            out.append(ToolStart(index, key, id, function.name or "", signature=signature))
         elif signature:
             self._ledger.note("dropped", "tool_calls.provider_specific_fields")
         if text := _arguments(bytes(function.arguments)):
