@@ -6,11 +6,18 @@ from wire.case import WHOLE, respond
 from wire.chat import OF_FRANCE
 
 CAPITAL = "What is the capital of France?"
+# Members of a chat that llama.cpp and Ollama send, and for which the Responses API has no place.
+WITHOUT_PLACE = {
+    f"dropped:{name}"
+    for name in (
+        "system_fingerprint", "timings", "total_duration", "load_duration", "prompt_eval_duration", "eval_duration",
+    )
+}  # fmt: skip
 
 
 @respond(CAPITAL)
 def a_response_is_a_message(said):
-    assert said.meant == (OF_FRANCE, "", [], "stop") and said.warnings == []
+    assert said.meant == (OF_FRANCE, "", [], "stop") and {*said.warnings} <= WITHOUT_PLACE
     assert [item["type"] for item in said.body["output"]] == ["message"]
 
 
