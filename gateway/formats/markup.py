@@ -203,12 +203,13 @@ class _Answer:
         fresh = not (self._spoken or self._called)
         markup = self._markup
         options = markup.first if self._context.tools else markup.first_without_calls
-        first = (yield from self._read.ahead(*options)) if options and fresh else ""
+        may_fence = fresh and self._context.tools and FENCE not in markup.calls
+        first = (yield from self._read.ahead(*options, text=True)) if options and fresh else ""
         if first:
             return first
         if self._context.forced is not None:
             yield from self._guided()
-        elif fresh and self._context.tools and FENCE not in markup.calls and (yield from self._read.ahead(FENCE)):
+        elif may_fence and (yield from self._read.ahead(FENCE, text=True)):
             yield from self._block()
         return ""
 

@@ -37,6 +37,7 @@ _IN_CLEAN = frozenset('"\\') | {chr(code) for code in range(0x20)}
 _IN_JSON = frozenset('"{}[]<,')  # outside of strings
 _NONE: frozenset[str] = frozenset()
 _first = itemgetter(0)
+_FENCE = "`"  # at the end of a text that the limit cut, these are text: Markdown is full of them
 _GAP = 16  # white space before a marker that belongs to it, at most
 
 
@@ -171,8 +172,8 @@ class Reader:
         self._emit(len(self._buffer), emit)
         return ""
 
-    def ahead(self, *options: str) -> Step:
-        """Return the longest option that comes next, without taking it; "" if none does."""
+    def ahead(self, *options: str, text: bool = False) -> Step:
+        """Return the longest option that comes next, without taking it; "" if none does.  text: text may come next."""
         while True:
             here = self._buffer[self._pos : self._pos + max(map(len, options))]
             if here and here[0] not in map(_first, options):
@@ -182,7 +183,7 @@ class Reader:
                 yield None
                 continue
             found = max(filter(here.startswith, options), key=len, default="")
-            if undecided and self._cut and not found:
+            if undecided and self._cut and not found and not (text and not here.strip(_FENCE)):
                 self._drop()
             return found
 
@@ -355,8 +356,9 @@ class Reader:
 
     def _certain(self, markers: Markers) -> int:
         """The end of what is no beginning of a marker."""
-        held = 0 if self._eof and not self._cut else markers.tail(self._buffer[self._pos :])
-        return len(self._buffer) - held
+        end = len(self._buffer)
+        begin = end if self._eof and not self._cut else end - markers.tail(self._buffer[self._pos :])
+        return end if self._eof and not self._buffer[begin:].strip(_FENCE) else begin
 
     def _drop(self) -> str:
         self.dropped |= self._pos < len(self._buffer)

@@ -1,27 +1,53 @@
 """Test that no valid stream gets worse: the official SDK makes the same of it with the gateway and without it."""
 
-import json
+from random import Random
 
 import pytest
 
-from support.pipeline import DONE, payloads, sse
+from support import valid_streams
 from support.sampling import examples
-from support.turns import asked, make_turn
-from support.valid_streams import TOOLS, folded, stream
+from support.valid_streams import WAYS, Choice, compared, hunt, verdict
+
+ONE = Choice(0, "Hello", "", [("call_1", "g", '{"n": "5"}')], False)
+REPAIRED = ["repaired:tool_calls.function.arguments"]
 
 
-def behind_the_gateway(chunks, n, format):
-    """Return the chunks that a client gets of these."""
-    turn = make_turn(asked(tools=TOOLS, **({"n": n} if n > 1 else {})), format=format)
-    turn.start()
-    turn.answered("text/event-stream")
-    data = b"".join([turn.feed(piece) for piece in [*map(sse, chunks), DONE]])
-    return payloads(data + b"".join(action.data for action in turn.close() if hasattr(action, "data")))
-
-
+@pytest.mark.parametrize("wire", ["chunks", "whole", "lines"])
 @pytest.mark.parametrize("format", ["native", "hermes_json", "auto"])
-@pytest.mark.parametrize("block", range(4))
-def test_valid_stream_means_the_same_behind_the_gateway(block, format):
-    for seed in range(block * 10_000, block * 10_000 + examples(40)):
-        chunks, n = stream(seed)
-        assert folded(behind_the_gateway(chunks, n, format)) == folded(chunks), (seed, json.dumps(chunks))
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_valid_stream_means_the_same_behind_the_gateway(wire, format, api):
+    random = Random(f"{wire} {format} {api}")
+    ways = [way for way in WAYS if (way.wire, way.format, way.api) == (wire, format, api)]
+    for _ in range(examples(200)):
+        result = compared(random.getrandbits(48), random.choice(ways))
+        assert result is None or result.verdict != "worse", result
+
+
+@pytest.mark.parametrize(
+    ("calls", "warnings", "expected"),
+    [
+        ([("call_1", "g", '{"n": "5"}')], [], "equal"),
+        ([("call_1", "g", '{"n": 5}')], REPAIRED, "better"),
+        ([("call_1", "g", '{"n": 5}')], [], "worse"),
+        ([("call_1", "g", '{"n": 6}')], REPAIRED, "worse"),
+        ([("call_2", "g", '{"n": 5}')], REPAIRED, "worse"),
+        ([], REPAIRED, "worse"),
+    ],
+)
+def test_verdict_allows_reported_repairs_of_arguments_alone(calls, warnings, expected):
+    assert verdict([ONE], [Choice(0, "Hello", "", calls, False)], warnings) == expected
+
+
+def test_verdict_allows_white_space_that_responses_drop_with_a_warning():
+    before, after = ([Choice(0, text, "", [], False)] for text in ("\nHello", "Hello"))
+    assert verdict(before, after, ["dropped:content"]) == "reported"
+    assert verdict(before, after, []) == "worse"
+    assert verdict(before, [Choice(0, "Hell", "", [], False)], ["dropped:content"]) == "worse"
+
+
+def test_hunt_counts_verdicts_and_keeps_the_streams_that_get_worse(monkeypatch):
+    assert hunt(60, 3, 20)[0].total() == 20
+    assert hunt(60, 3, 20) == hunt(60, 3, 20)
+    monkeypatch.setattr(valid_streams, "verdict", lambda *_: "worse")
+    verdicts, worse = hunt(60, 3, 20)
+    assert verdicts == {"worse": 20} and len(worse) == 20

@@ -1,117 +1,261 @@
-"""Valid streams of chat completions, made at random, and what the official SDK makes of a stream.
+"""Compare what the official SDK makes of valid streams with and without the gateway.
 
-python -m support.valid_streams COUNT [FIRST]        compare so many streams with what the gateway makes of them
+python -m support.valid_streams [--seconds N] [--seed N]        try streams at random; status 1: one of them got worse
+
+A stream reaches the gateway as chunks, as one whole body, or as lines of Ollama, in one of the formats; a client of each
+API reads it, streamed or whole.
 """
 
+import argparse
 import json
+import re
+import sys
+import time
+from collections import Counter
+from itertools import product
 from random import Random
 
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
 from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletionChunk
 
-_WORDS = ("Oslo", " and", "\n", "é", "😀", '"quoted"', "\\", "{", "}", "<tool", " 12", "")
-_NAMES = ("f", "g", "lookup", "get_weather")
-_VALUES = ("", "x", 'say "hi"', "a\nb", 3, -1.5, True, None, [1, "b", {}], {"k": {"l": []}}, "日本")
-TOOLS = [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in _NAMES]
+from gateway.backends.dialects import DIALECTS
+from gateway.endpoints import chat
+from gateway.ledger import Ledger
+from gateway.turn import Keep, Send, Turn
+from gateway.upstream import Upstream
+from support.pipeline import DONE, payloads, setting, sse
+from support.random_streams import SCHEMAS, stream
+from support.responses import new_encoder
+from support.responses_events import checked, checked_whole
+from support.terminal import say
+from support.turns import asked
+
+_ARGUMENTS = "repaired:tool_calls.function.arguments"
+_TOOLS = [{"type": "function", "function": {"name": name, "parameters": shape}} for name, shape in SCHEMAS.items()]
+_BLANKS = "dropped:content"  # of Responses, see docs/decisions.md
+_NUMBER = re.compile(r'("n": )"(\d+)"')
+_SHOWN = 5  # of the streams that get worse
 
 
-class _Choice:
-    """The deltas of one choice, in an order that the API allows."""
+class Choice(Struct, frozen=True, order=True):
+    """What a choice means.  calls: id, name and arguments of each; cut: the token limit ended it."""
 
-    def __init__(self, random: Random, index: int) -> None:
-        self.random, self.index = random, index
-        self.calls = random.choice((0, 1, 1, 2, 3))
-
-    def chunks(self):
-        """Return the deltas; those of a call are in order, and everything else comes anywhere between them."""
-        random = self.random
-        rows = [self._call(number) for number in range(self.calls)]
-        if random.random() < 0.7:
-            rows.append([{"content": random.choice(_WORDS)} for _ in range(random.randrange(1, 6))])
-        if random.random() < 0.4:
-            rows.append([{"reasoning_content": random.choice(_WORDS)} for _ in range(random.randrange(1, 4))])
-        if random.random() < 0.3:
-            rows.append([{}, {"content": ""}, {"content": None}][: random.randrange(1, 4)])
-        if random.random() < 0.5:
-            return [delta for row in rows for delta in row]  # in turn
-        return list(self._mixed(rows))
-
-    def _call(self, number):
-        random = self.random
-        keys = random.sample(("city", "n", "list", "o"), random.randrange(0, 4))
-        text = json.dumps({key: random.choice(_VALUES) for key in keys}, ensure_ascii=random.random() < 0.5)
-        head = {"index": number, "id": f"call_{self.index}_{number}", "type": "function"}
-        first = {"name": random.choice(_NAMES), "arguments": ""}
-        pieces = list(_pieces(random, text))
-        if pieces and random.random() < 0.3:
-            first["arguments"] = pieces.pop(0)
-        heads = [{"tool_calls": [{**head, "function": first}]}]
-        return heads + [{"tool_calls": [{"index": number, "function": {"arguments": piece}}]} for piece in pieces]
-
-    def _mixed(self, rows):
-        left, begun = [list(row) for row in rows if row], 0
-        while left:
-            ready = [row for row in left if not _is_head(row[0]) or row[0]["tool_calls"][0]["index"] == begun]
-            row = self.random.choice(ready)
-            begun += _is_head(row[0])
-            delta = row.pop(0)
-            if "tool_calls" in delta and self.random.random() < 0.2:
-                for other in left:  # several calls in one delta
-                    if other is not row and other and "tool_calls" in other[0] and not _is_head(other[0]):
-                        delta = {"tool_calls": [*delta["tool_calls"], *other.pop(0)["tool_calls"]]}
-            yield delta
-            left = [row for row in left if row]
+    index: int
+    text: str
+    reasoning: str
+    calls: list[tuple[str, str, str]]
+    cut: bool
 
 
-def _is_head(delta):
-    return "id" in delta.get("tool_calls", [{}])[0]
+class Way(Struct, frozen=True):
+    """How a stream reaches the gateway, how the gateway reads it, and how a client reads the result."""
+
+    wire: str
+    format: str
+    api: str
+    stream: bool
 
 
-def _pieces(random, text):
-    """Cut a text at random."""
-    at = 0
-    while at < len(text):
-        size = random.choice((1, 2, 3, 7, len(text)))
-        yield text[at : at + size]
-        at += size
+class Result(Struct, frozen=True):
+    way: Way
+    seed: int
+    verdict: str
+    expected: list[Choice]
+    found: list[Choice]
+    warnings: list[str]
 
 
-def stream(seed):
-    """Return the chunks of one stream, and the number of its choices."""
-    random = Random(seed)
-    choices = [_Choice(random, index) for index in range(random.choice((1, 1, 1, 2)))]
-    left = [[(choice, delta) for delta in choice.chunks()] + [(choice, None)] for choice in choices]
-    chunks = [
-        _chunk([{"index": choice.index, "delta": {"role": "assistant"}, "finish_reason": None}]) for choice in choices
-    ]
-    while left:
-        row = random.choice(left)
-        choice, delta = row.pop(0)
-        reason = "tool_calls" if choice.calls else "stop"
-        chunks.append(
-            _chunk(
-                [{"index": choice.index, "delta": delta or {}, "finish_reason": None if delta is not None else reason}]
-            )
-        )
-        left = [row for row in left if row]
-    usage = _chunk([]) | {"usage": {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}}
-    chunks.insert(random.choice((len(chunks), len(chunks), random.randrange(len(chunks)))), usage)
-    return chunks, len(choices)
+WAYS = [
+    Way(*way)
+    for way in product(
+        ("chunks", "whole", "lines"), ("native", "hermes_json", "auto"), ("chat", "responses"), (True, False)
+    )
+]
 
 
-def _chunk(choices):
-    return {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": choices}
+def compared(seed, way):
+    """Return the result of one stream; None if its wire or its API cannot have it."""
+    chunks, n = stream(seed)
+    if n > 1 and (way.wire == "lines" or way.api == "responses"):
+        return None
+    expected, ledger = [_in_lines(one) if way.wire == "lines" else one for one in folded(chunks)], Ledger()
+    found = _READ[way.api, way.stream](_sent(_body(way.wire, chunks, expected), n, way, ledger, Random(seed)))
+    warnings = ledger.entries()
+    return Result(way, seed, verdict(expected, found, warnings), expected, found, warnings)
+
+
+def verdict(expected, found, warnings):
+    """Return "equal", "better" if a reported repair made arguments fit, "reported" if white space was dropped, or "worse"."""
+    if found == expected:
+        return "equal"
+    if _ARGUMENTS in warnings and found == [_fitting(one) for one in expected]:
+        return "better"
+    if _BLANKS in warnings and [_dense(one) for one in found] == [_dense(_fitting(one)) for one in expected]:
+        return "reported"
+    return "worse"
+
+
+def _fitting(choice):
+    """Return a choice with arguments that fit their tools: a number in a string becomes a number."""
+    return replace(choice, calls=[(id, name, _fitted(name, text)) for id, name, text in choice.calls])
+
+
+def _fitted(name, text):
+    return _NUMBER.sub(r"\1\2", text) if SCHEMAS[name] else text
+
+
+def _dense(choice):
+    """Return a choice with its text without white space."""
+    return replace(_fitting(choice), text="".join(choice.text.split()))
 
 
 def folded(chunks):
-    """Return what the official SDK makes of chunks: of each choice the text, the calls, and the finish reason."""
+    """Return what the official SDK makes of chunks."""
     state = ChatCompletionStreamState()
     for chunk in chunks:
         state.handle_chunk(ChatCompletionChunk.model_validate(chunk))
-    found = []
-    for choice in state.current_completion_snapshot.choices:
-        message = choice.message
-        calls = [(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ()]
-        thought = getattr(message, "reasoning_content", None) or ""
-        found.append((choice.index, message.content or "", thought, calls, choice.finish_reason))
-    return sorted(found)
+    return _choices(state.current_completion_snapshot.to_dict())
+
+
+def _choices(completion):
+    return sorted(_choice(choice, choice["message"]) for choice in completion["choices"])
+
+
+def _choice(choice, message):
+    calls = [
+        (call["id"], call["function"]["name"], call["function"]["arguments"])
+        for call in message.get("tool_calls") or ()
+    ]
+    thought = message.get("reasoning_content") or message.get("reasoning") or ""
+    return Choice(choice["index"], message.get("content") or "", thought, calls, choice["finish_reason"] == "length")
+
+
+def _response(response):
+    """Return the one choice of a response."""
+    parts = {"message": [], "reasoning": []}
+    for item in response["output"]:
+        if item["type"] in parts:
+            parts[item["type"]] += [*item.get("summary", ()), *(item.get("content") or ())]
+    text, thought = ("".join(part["text"] for part in found) for found in parts.values())
+    calls = [
+        (item["call_id"], item["name"], item["arguments"])
+        for item in response["output"]
+        if item["type"] == "function_call"
+    ]
+    return [Choice(0, text, thought, calls, response["status"] == "incomplete")]
+
+
+_READ = {
+    ("chat", True): lambda data: folded(payloads(data)),
+    ("chat", False): lambda data: _choices(json.loads(data)),
+    ("responses", True): lambda data: _response(checked(data)),
+    ("responses", False): lambda data: _response(checked_whole(data)),
+}
+
+
+def _body(wire, chunks, expected):
+    if wire == "chunks":
+        return b"".join(map(sse, chunks)) + DONE
+    if wire == "whole":
+        return json.dumps({"object": "chat.completion", "choices": [*map(_whole, expected)]}).encode()
+    return b"".join(_lines(chunks, expected[0]))
+
+
+def _whole(choice):
+    calls = [
+        {"id": id, "type": "function", "function": {"name": name, "arguments": text}} for id, name, text in choice.calls
+    ]
+    message = {"role": "assistant", "content": choice.text or None, "reasoning_content": choice.reasoning}
+    reason = "length" if choice.cut else "tool_calls" if calls else "stop"
+    return {"index": choice.index, "message": {**message, "tool_calls": calls}, "finish_reason": reason}
+
+
+def _lines(chunks, choice):
+    """Yield the lines of Ollama for a stream: each call is whole, at the place of its head."""
+    for chunk in chunks:
+        for delta in (one["delta"] for one in chunk["choices"]):
+            thought = delta.get("reasoning") or delta.get("reasoning_content") or ""
+            heads = [call["index"] for call in delta.get("tool_calls", ()) if call.get("id")]
+            message = {"role": "assistant", "content": delta.get("content") or "", "thinking": thought}
+            yield _line({**message, "tool_calls": [_native(*choice.calls[head]) for head in heads]})
+    yield _line({"role": "assistant", "content": ""}, done=True, done_reason="length" if choice.cut else "stop")
+
+
+def _native(id, name, arguments):
+    return {"id": id, "function": {"index": 0, "name": name, "arguments": Raw(arguments.encode())}}
+
+
+def _in_lines(choice):
+    """Return a choice without line ends between the values of arguments."""
+    return replace(choice, calls=[(id, name, text.replace("\n", "")) for id, name, text in choice.calls])
+
+
+def _line(message, **members):
+    return msgspec.json.encode({"model": "m", "message": message, **members}) + b"\n"
+
+
+_TYPES = {"chunks": "text/event-stream", "whole": "application/json", "lines": "application/x-ndjson"}
+
+
+def _sent(body, n, way, ledger, random):
+    """Return what a client gets for the body of a backend, which arrives in pieces."""
+    question = asked(tools=_TOOLS, stream=way.stream, n=n)
+    decoder = DIALECTS["ollama" if way.wire == "lines" else "openai"].decoder(question.request, ledger)
+    settings = replace(
+        setting(way.format, tools=SCHEMAS, ledger=ledger), whole=not way.stream, auto=way.format == "auto"
+    )
+    if way.api == "chat":
+        encoder = chat.encoder(chat.Head("c", 7, "m", ("reasoning_content",)), question, ledger, str)
+    else:
+        encoder = new_encoder(way.stream, ledger=ledger, kept=True)
+    turn = Turn(question.request, lambda _: Upstream(decoder, settings, lambda: 40), encoder)
+    turn.start()
+    turn.answered(_TYPES[way.wire])
+    sent = [turn.commit(), *map(turn.feed, _cut(random, body))]
+    return b"".join([*sent, *_ended(turn, turn.close())])
+
+
+def _ended(turn, actions):
+    """Yield what a client gets at the end."""
+    for action in actions:
+        if isinstance(action, Keep):
+            yield from _ended(turn, turn.kept(well=True))
+        elif isinstance(action, Send):
+            yield action.data
+
+
+def _cut(random, body):
+    size = random.choice((7, 60, 400, len(body)))
+    return [body[at : at + size] for at in range(0, len(body), size)]
+
+
+def hunt(seconds, seed, most=None):
+    """Try streams, each in one of the ways; return how many there were by verdict, and those that got worse."""
+    random, verdicts, worse, end = Random(seed), Counter(), [], time.monotonic() + seconds
+    while time.monotonic() < end and verdicts.total() != most:
+        if result := compared(random.getrandbits(48), random.choice(WAYS)):
+            verdicts[result.verdict] += 1
+            if result.verdict == "worse":
+                worse.append(result)
+    return verdicts, worse
+
+
+def main():
+    options = argparse.ArgumentParser(prog="support.valid_streams")
+    options.add_argument("--seconds", type=float, default=60)
+    options.add_argument("--streams", type=int, help="end after so many")
+    options.add_argument("--seed", type=int, default=0, help="the same streams again")
+    chosen = options.parse_args()
+    verdicts, worse = hunt(chosen.seconds, chosen.seed, chosen.streams)
+    counts = ", ".join(f"{verdicts[name]:,} {name}" for name in ("equal", "better", "reported", "worse"))
+    say(f"{verdicts.total():,} streams: {counts}")
+    for result in worse[:_SHOWN]:
+        say(f"\n{result.way}, seed {result.seed}: {result.warnings}\nwithout {result.expected}\nwith    {result.found}")
+    sys.exit(bool(worse))
+
+
+if __name__ == "__main__":
+    main()
