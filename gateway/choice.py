@@ -147,6 +147,8 @@ class Choice:
         self._out += after
 
     def _taken(self) -> list[Event]:
+        if self._structured.queue:
+            self.plain = self.straight = False  # what waited may have been text, and more of it still waits
         if self._waits and not self._ended:
             return []
         if self._calls.pieces > 1:

@@ -7,6 +7,7 @@ import sys
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from gateway.errors import Problem
 from gateway.events import (
@@ -801,3 +802,18 @@ def test_chunk_work_does_not_depend_on_the_chunks_before(format, before, word):
     first = calls_for(up, 100)
     list(up.feed(data * 1000))
     assert calls_for(up, 100) == first
+
+
+@pytest.mark.parametrize("format", ["native", "hermes_json", "auto"])
+@pytest.mark.parametrize("whole", [False, True])
+def test_text_keeps_its_order_while_the_second_of_two_interleaved_calls_is_open(format, whole):
+    pieces = [
+        chunk(tool_calls=[call(0, "x", "f", '{"a": ')]), chunk(content="one "), chunk(tool_calls=[call(1, "y", "g", "")]),
+        chunk(content="two "), chunk(tool_calls=[call(0, None, None, '"b"}')]), chunk(content="three "),
+        chunk(tool_calls=[call(1, None, None, '{"n": 1}')]), chunk(content="four"), chunk("tool_calls"), DONE,
+    ]  # fmt: skip
+    tools = {"f": {}, "g": {}, "get": {}}  # the name of the second call may go on
+    settings = structs.replace(setting(format, tools=tools), whole=whole, auto=format == "auto")
+    events = events_of(pieces, settings)
+    assert "".join(event.text for event in events if type(event) is Text) == "one two three four"
+    assert grammatical([event for event in events if type(event) is not Usage])
