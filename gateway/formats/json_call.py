@@ -41,7 +41,7 @@ def listed(read: Reader, call: "JsonCall") -> Step:
         yield from read.literal("json")
     bracket = yield from read.accept("[")
     if bracket and (yield from read.accept("]")):
-        read.recorded()
+        call.none()
     else:
         yield from read.expect("{")
         yield from several(read, call, listed=bool(bracket))
@@ -93,6 +93,10 @@ class JsonCall:
         pseudo: Collection[str] = (),
     ) -> None:
         self.read, self.emit, self.names, self._context, self._pseudo = read, emit, names, context, pseudo
+
+    def none(self) -> None:
+        """Take a list without calls: the markup falls away."""
+        self.read.recorded()
 
     def run(self) -> Step:
         """Read on after the opening brace; return "" if the text ended before the object did."""

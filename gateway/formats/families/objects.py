@@ -7,7 +7,7 @@ from gateway.formats.families.elements import QWEN
 from gateway.formats.format import Context, Emit, by_next
 from gateway.formats.markers import END_TOKENS, Ends
 from gateway.formats.markup import CITATIONS, THINK, Markup
-from gateway.formats.reader import Reader, Step
+from gateway.formats.reader import Malformed, Reader, Step
 from gateway.formats.row import Row
 from gateway.formats.tagged import Tagged
 
@@ -47,10 +47,18 @@ _LONGCAT = Tagged(
 )
 
 
+class _Actions(json_call.JsonCall):
+    """Reads Command R's list of actions, behind a word that ordinary text has as well."""
+
+    def none(self) -> None:
+        """Leave a list without actions in the text."""
+        raise Malformed
+
+
 def _action(read: Reader, emit: Emit, context: Context) -> Step:
     """Command R's list of actions, of which one may be to call nothing."""
     pseudo = {"directly_answer", "directly-answer"}.difference(context.tools)
-    return (yield from json_call.listed(read, json_call.JsonCall(read, emit, context, pseudo=pseudo)))
+    return (yield from json_call.listed(read, _Actions(read, emit, context, pseudo=pseudo)))
 
 
 _CALL = '{"name": "get_weather", "arguments": {"city": "Paris", "days": 3}}'
