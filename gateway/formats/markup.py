@@ -377,13 +377,16 @@ class _Answer:
         read.record(read.marker)
         try:
             fenced = mark in markup.fences
-            if fenced:
+            if fenced and read.marker.endswith(mark):
                 yield from read.run(_INFO)
             while mark in (*markup.before, *markup.fences):
                 behind = markup.openings if mark in markup.before else (*markup.before, *markup.calls)
                 mark = yield from read.expect(*behind)
             yield from (calls or markup.calls)[mark](read, self._emit, self._context)
         except Malformed:
+            if mark in markup.fences and not read.dropped:  # no tag of a call follows the fence, nor its beginning
+                put(read.recorded())
+                return ""
             if not recover(read, self._emit, put):
                 return ""
         self._called = True
