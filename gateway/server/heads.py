@@ -12,6 +12,7 @@ from gateway.ledger import Ledger
 from gateway.server.directory import Route
 from gateway.server.headers import named
 
+WARNINGS = "x-gateway-warnings"
 _UNFIT = re.compile("[^ -~]")  # for a header
 _EARLIER_REASONING = "input.reasoning"  # templates leave it out as well, and agents send it each time
 _MOST_TOLD = 4096  # characters of warnings, so that every client can take them
@@ -19,9 +20,14 @@ _MOST_TOLD = 4096  # characters of warnings, so that every client can take them
 
 def told(http: HttpRequest, route: Route, chosen: Chosen, ledger: Ledger) -> dict[str, str]:
     told = _debug(http, route, chosen)
-    if warnings := _warnings(ledger):
-        told["x-gateway-warnings"] = warnings
+    if warnings := _bounded(ledger.known()):
+        told[WARNINGS] = warnings
     return told
+
+
+def stored(ledger: Ledger) -> str:
+    """Return all warnings of an answer, as the head of a later request for it has them."""
+    return _bounded(", ".join(ledger.entries()))
 
 
 def strictly(http: HttpRequest, route: Route) -> Route:
@@ -44,11 +50,8 @@ def check(route: Route, entries: Sequence[str]) -> None:
             raise BadRequest(message, code="unsupported_parameter", param=subject)
 
 
-def _warnings(ledger: Ledger) -> str:
-    told = ledger.known()
-    if len(told) > _MOST_TOLD:
-        told = told[:_MOST_TOLD].rpartition(", ")[0] + ", ..."
-    return told
+def _bounded(told: str) -> str:
+    return told[:_MOST_TOLD].rpartition(", ")[0] + ", ..." if len(told) > _MOST_TOLD else told
 
 
 def _debug(http: HttpRequest, route: Route, chosen: Chosen) -> dict[str, str]:

@@ -192,10 +192,10 @@ async def response(
     asked = replace(asked, kept=asked.kept or state.remembers)
     all_turns = asked.echo["reasoning"].get("context") != "current_turn"
     request = await memory.recalled(asked.request, ledger, all_turns=all_turns)
-    above, keep = asked.compact_above, partial(state.keep_response, draft, origin)
+    above, keep = asked.compact_above, partial(state.keep_response, draft, origin, ledger)
     compaction = None if above is None else Compaction(above, partial(responses.Summary, edge, ledger))
     lasts = state.lasts(asked, settings.resume_seconds)
-    lasting = _lasting(named, asked, state, (draft, origin), encoder) if lasts else None
+    lasting = _lasting(named, asked, state, (draft, origin, ledger), encoder) if lasts else None
     thread = origin.behind.thread if origin.behind else None
     sticky = asked.echo["prompt_cache_key"] or draft.conversation or thread
     box = workshop.box(asked.hosted, request, ledger) if workshop else None
@@ -209,13 +209,13 @@ def _lasting(
     named: Named,
     asked: responses.Asked,
     state: State,
-    place: tuple[responses.Draft, Origin],
+    place: tuple[responses.Draft, Origin, Ledger],
     encoder: Callable[[config.Model, int], Endpoint],
 ) -> Lasting:
-    draft, origin = place
+    draft, origin, ledger = place
     queued, opening = responses.opening(responses.Head(named.id, named.created, asked.request.model), asked)
     stored = partial(state.open_response, draft, origin, {**queued, "status": "in_progress"})
-    finish = partial(state.finish_response, origin)
+    finish = partial(state.finish_response, origin, ledger)
     return Lasting(named.id, asked.background, asked.streamed, queued, opening, encoder, stored, finish)
 
 
@@ -233,7 +233,7 @@ async def compaction(
     origin = await state.origin(draft, id, held)
     request = summarised(responses.parse(draft, origin.context, rules, ledger).request)
     users = responses.by_users([*origin.context.before, *draft.input(origin.context.items)], new_id)
-    keep = partial(state.keep_response, draft, origin)
+    keep = partial(state.keep_response, draft, origin, ledger)
     return Question(request, ledger, encoder, keep, Forgetful(), draft.conversation, "input")
 
 

@@ -11,6 +11,8 @@ from msgspec import Struct
 from gateway.endpoints.responses import Asked, Context, Draft
 from gateway.endpoints.responses.stored import told_apart
 from gateway.errors import BadRequest, NotFound, StoreFailed
+from gateway.ledger import Ledger
+from gateway.server import heads
 from gateway.server.held import Held
 from gateway.server.ids import new_id
 from gateway.store import completions, conversations, jobs, responses, threads
@@ -58,8 +60,9 @@ class State:
             await held.stack.enter_async_context(self._held(draft.conversation, id))
         return await self._found(draft)
 
-    async def keep_response(self, draft: Draft, origin: Origin, record: Record) -> None:
-        """Store the answer with its question; all of it, or raise StoreFailed."""
+    async def keep_response(self, draft: Draft, origin: Origin, ledger: Ledger, record: Record) -> None:
+        """Store the answer with its question and its warnings; all of it, or raise StoreFailed."""
+        record = responses.warned(record, heads.stored(ledger))
         items, now = [*origin.unstored, *asked_items(draft, origin)], int(time.time())
         if record["store"] and not origin.behind:
             await self._store.together(responses.begin, Response(self.tenant, record, items, now))
@@ -82,8 +85,9 @@ class State:
         items = [*origin.unstored, *asked_items(draft, origin)]
         await responses.open(db, self.tenant, body, items, origin.behind, int(time.time()))
 
-    async def finish_response(self, origin: Origin, db: "AsyncConnection", record: Record) -> bool:
-        """Store how one ended that was opened; False if it was deleted meanwhile."""
+    async def finish_response(self, origin: Origin, ledger: Ledger, db: "AsyncConnection", record: Record) -> bool:
+        """Store how one ended that was opened, with its warnings; False if it was deleted meanwhile."""
+        record = responses.warned(record, heads.stored(ledger))
         conversation = await _left(db, origin, record)
         return await responses.finish(db, self.tenant, record, conversation, int(time.time()))
 

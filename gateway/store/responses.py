@@ -23,6 +23,20 @@ _LOCK = (
 )
 
 
+_WARNINGS = "gateway_warnings"  # a member of the stored object that clients do not see
+
+
+def warned(body: dict[str, Any], warnings: str) -> dict[str, Any]:
+    """Return a Response object to be stored with the warnings of its answer, a comma list."""
+    return {**body, _WARNINGS: warnings} if warnings else body
+
+
+def warnings(kept: Kept) -> str:
+    """Return the warnings that a response was stored with; "" if there were none."""
+    found: str = kept.body.get(_WARNINGS, "")
+    return found
+
+
 async def find(db: AsyncConnection, tenant: str, id: str) -> Kept | None:
     return await _find(db, _FIND_OF_TENANT, {"this": id, "tenant": tenant})
 
@@ -41,7 +55,7 @@ async def _find(db: AsyncConnection, finding: Select[*tuple[Any, ...]], which: d
 async def whole(db: AsyncConnection, kept: Kept) -> dict[str, Any]:
     """The Response object as its client got it."""
     output = await threads.read(db, [Range(kept.thread, kept.output, kept.end)])
-    return {**kept.body, "output": output}
+    return {name: value for name, value in kept.body.items() if name != _WARNINGS} | {"output": output}
 
 
 async def effective_input(db: AsyncConnection, kept: Kept) -> list[Range]:

@@ -85,6 +85,17 @@ async def test_background_response_is_accepted_at_once_and_polled(store_url, sto
     assert await rows(store) == {"threads": 1, "items": 2, "responses": 1}
 
 
+async def test_background_response_keeps_its_warnings():
+    called = stream(chunk(tool_calls=call("f", "[1", id="c1")), chunk(finish="tool_calls"))
+    async with gateway(called) as site:
+        path = await accepted(site)
+        response = await ended(site, path)
+        assert [(item["status"], item["arguments"]) for item in response["output"]] == [("completed", "[1")]
+        kept = await get(site, path)
+        assert "invalid:tool_calls.function.arguments" in kept.headers["x-gateway-warnings"].split(", ")
+        assert checked_whole(kept.content) == response
+
+
 async def test_background_response_gets_a_new_round_for_a_required_tool_call():
     called = stream(chunk(tool_calls=call("f", "{}", id="c1")), chunk(finish="tool_calls"))
     tools = [{"type": "function", "name": "f", "parameters": {"type": "object"}}]

@@ -74,6 +74,26 @@ async def test_response_streamed_can_be_continued_after_its_last_event():
         assert asked(site) == [("user", "a"), ("assistant", "Hi"), ("user", "b")]
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_response_that_is_stored_keeps_its_warnings(streamed):
+    calls = {"tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "f", "arguments": '{"n": oops'}}]}
+    script = stream(chunk(None, **calls), chunk(finish="tool_calls")) if streamed else whole(said(None, **calls))
+    async with gateway(script) as site:
+        answer = await site.respond(input="a", tools=[F], stream=streamed)
+        ended = events(answer.text)[-1]["response"] if streamed else answer.json()
+        kept = await get(site, ended["id"])
+        assert kept.json() == ended
+        (item,) = ended["output"]
+        assert (item["status"], item["arguments"]) == ("completed", '{"n": oops')
+        assert "invalid:tool_calls.function.arguments" in kept.headers["x-gateway-warnings"].split(", ")
+
+
+async def test_response_that_is_stored_without_warnings_has_none():
+    async with gateway(whole(said("one"))) as site:
+        kept = await get(site, (await respond(site, input="a"))["id"])
+        assert "x-gateway-warnings" not in kept.headers
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_response_with_store_false_is_not_stored(stream):
     async with gateway(HELLO if stream else whole(said("one"))) as site:

@@ -1,7 +1,7 @@
 """/v1/responses/{id}: responses that are stored."""
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from gateway.config import Config
 from gateway.endpoints.responses.stored import shown
 from gateway.errors import BadRequest, NotFound
 from gateway.server.auth import Doorkeeper
+from gateway.server.heads import WARNINGS
 from gateway.server.jobs.reply import Events
 from gateway.server.json import Json
 from gateway.server.routes import query
@@ -43,7 +44,8 @@ def _add_views(app: FastAPI, seconds: float, door: Doorkeeper) -> None:
         async with app.state.store.reading() as db:
             kept = await _found(db, tenant, id)
             if not asked.get("stream"):
-                return _shown(await responses.whole(db, kept), asked.get("include", ()))
+                told = {WARNINGS: warnings} if (warnings := responses.warnings(kept)) else {}
+                return _shown(await responses.whole(db, kept), asked.get("include", ()), told)
             newest = await _newest(db, kept, after := asked.get("starting_after", -1))
         return Events(app.state.asking.jobs, id, after, newest, seconds)
 
@@ -79,8 +81,8 @@ def _add_ends(app: FastAPI, door: Doorkeeper) -> None:
             return _shown(await responses.whole(db, await _found(db, tenant, id)))
 
 
-def _shown(response: dict[str, Any], include: Collection[str] = ()) -> Json:
-    return Json({**response, "output": [shown(item, include) for item in response["output"]]})
+def _shown(response: dict[str, Any], include: Collection[str] = (), headers: Mapping[str, str] | None = None) -> Json:
+    return Json({**response, "output": [shown(item, include) for item in response["output"]]}, headers=headers)
 
 
 async def _newest(db: "AsyncConnection", kept: Kept, after: int) -> int:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from gateway.endpoints.responses import Draft
 from gateway.errors import StoreFailed
+from gateway.ledger import Ledger
 from gateway.server.state import Origin, Record, State, asked_items
 from gateway.server.websocket.incoming import Lane
 from gateway.store.database import Database
@@ -67,12 +68,12 @@ class Nearby(State):
         self._recent, self._lane = recent, lane
         self._chain = Chain()
 
-    async def keep_response(self, draft: Draft, origin: Origin, record: Record) -> None:
+    async def keep_response(self, draft: Draft, origin: Origin, ledger: Ledger, record: Record) -> None:
         if not (record["store"] or origin.conversation):
             self._remember(draft, origin, record)
             return
         try:
-            await super().keep_response(draft, origin, record)
+            await super().keep_response(draft, origin, ledger, record)
         except StoreFailed:
             self._remember(draft, origin, record)
             raise
