@@ -115,7 +115,7 @@ async def test_recorded_server_responses_have_the_same_text_and_reasoning(server
         answer = await site.chat(headers={"x-gateway-debug": "1"})
         response = (await site.respond()).json()
     message = answer.json()["choices"][0]["message"]
-    assert message["content"] == "4 + 3 = 7."
+    assert message["content"].lstrip() == "4 + 3 = 7."  # vLLM leaves white space behind the thought
     assert message["reasoning_content"].strip() == "The user wants 4 + 3. That is 7."
     assert answer.headers["x-gateway-format"] == format
     thought, said = response["output"]
@@ -137,7 +137,7 @@ async def test_recorded_server_responses_have_the_same_tool_calls(server, model,
     calls = [call["function"] for call in choice["message"]["tool_calls"]]
     assert [call["name"] for call in calls] == ["get_weather"] * len(cities)
     assert [json.loads(call["arguments"]) for call in calls] == [{"city": city, "unit": "celsius"} for city in cities]
-    assert choice["message"]["content"] is None and choice["finish_reason"] == "tool_calls"
+    assert not (choice["message"]["content"] or "").strip() and choice["finish_reason"] == "tool_calls"
 
 
 @pytest.mark.parametrize("stream", [False, True])
