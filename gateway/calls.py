@@ -88,6 +88,9 @@ class Calls:
 
     def merge(self) -> None:
         """Make one event of all the pieces of a call that one delta has brought."""
+        if self.pieces == 1:
+            self.pieces = 0
+            return
         place = len(self._out)
         while self.pieces:
             place -= 1

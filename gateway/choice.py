@@ -33,7 +33,7 @@ class Choice:
         self._out: list[Event] = []
         self._calls = Calls(index, setting, ids, self._out)
         self.tool_args = self._calls.args
-        self._structured = StructuredCalls(index, setting, self._calls, self._say, self._end_before_call)
+        self._structured: StructuredCalls | None = None  # None until the backend sends a call
         self._parse: Parse | None = None  # None while the backend's own events come
         self._apart = False  # what is parsed is the backend's own reasoning
         self._gap: list[Text] = []  # white space after that, before any text
@@ -66,17 +66,21 @@ class Choice:
         if self._mute:
             self._place_mute(shown=type(event) is Text)
         if type(event) is ToolArgs:
-            self._structured.args(event)
+            self._of_backend().args(event)
         elif type(event) is ToolStart:
             self._calls.native = True
-            self._structured.start(event)
+            self._of_backend().start(event)
         else:
             spoken: Any = event  # any other event of a choice
-            if self._structured.queue:
-                self._follow(spoken)
-            else:
-                self._say(spoken)
+            self._follow(spoken)
         return self._taken()
+
+    def _of_backend(self) -> StructuredCalls:
+        """Return the calls that the backend sends as calls."""
+        if not self._structured:
+            how = self._index, self._setting, self._calls, self._say, self._end_before_call
+            self._structured = StructuredCalls(*how)
+        return self._structured
 
     @property
     def calls(self) -> int:
@@ -86,11 +90,11 @@ class Choice:
     def read(self, texts: Iterable[Text]) -> list[Event]:
         """`feed` of each, which have nothing but text, where they are to go straight."""
         assert self._parse
+        calls, feed = self._calls, self._parse.feed
         for event in texts:
-            self._parse.feed(event.text)
-            if self._calls.pieces > 1:
-                self._calls.merge()
-            self._calls.pieces = 0
+            feed(event.text)
+            if calls.pieces:
+                calls.merge()
         return self._taken()
 
     def finish(self, reason: str) -> None:
@@ -147,13 +151,12 @@ class Choice:
         self._out += after
 
     def _taken(self) -> list[Event]:
-        if self._structured.queue:
+        if self._structured and self._structured.queue:
             self.plain = self.straight = False  # what waited may have been text, and more of it still waits
         if self._waits and not self._ended:
             return []
-        if self._calls.pieces > 1:
+        if self._calls.pieces:
             self._calls.merge()
-        self._calls.pieces = 0
         events = self._out.copy()
         self._out.clear()
         return events
@@ -224,11 +227,13 @@ class Choice:
 
     def _follow(self, event: Spoken) -> None:
         """Take what is not of a structured call: it follows the one that is open."""
-        if self._structured.holds:
-            self._structured.wait(event)
-        else:
-            self._structured.close()
-            self._say(event)
+        calls = self._structured
+        if calls and calls.queue:
+            if calls.holds:
+                calls.wait(event)
+                return
+            calls.close()
+        self._say(event)
 
     def _say(self, event: Spoken) -> None:
         if type(event) is Text:
@@ -325,8 +330,8 @@ class Choice:
     def _settle(self, cut: bool) -> None:
         """End the text and every open call."""
         if self._mute:
-            self._place_mute(shown=bool(self._parse) or not self._structured.queue)
-        if self._structured.queue:
+            self._place_mute(shown=bool(self._parse) or not (self._structured and self._structured.queue))
+        if self._structured:
             self._structured.close(cut)
         self._end_text(cut)
 
@@ -337,14 +342,16 @@ class Choice:
         """
         self.plain = self.straight = False
         if self._parse:
-            self._apart, self._parse.read.followed = False, followed
+            read = self._parse.read
+            self._apart, read.followed = False, followed
             self._parse.close(cut=self._limited)
-            if self._parse.read.dropped:
+            if read.dropped:
                 self._setting.ledger.note("truncated", "content")
-            if self._parse.read.mended:
+            if read.mended:
                 self._setting.ledger.note("repaired", "tool_calls.function.arguments")
-            self._align_rest(self._parse.read)
-            self._parse = None
+            if self._alignment:
+                self._align_rest(self._alignment, read)
+            self._parse = self._alignment = None
             if self._gap:
                 self._release_gap(followed)
         if self._context.thought_open or self._context.prefill:
@@ -363,10 +370,7 @@ class Choice:
     def _end_before_call(self) -> None:
         self._end_text(followed=True)
 
-    def _align_rest(self, read: Reader) -> None:
-        alignment, self._alignment = self._alignment, None
-        if not alignment:
-            return
+    def _align_rest(self, alignment: Alignment, read: Reader) -> None:
         rest, inside = alignment.rest(read.offset), self._calls.open
         if rest and not inside:
             self._out.append(Text(self._index, "", rest))

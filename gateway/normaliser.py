@@ -102,9 +102,13 @@ class Normaliser(Struct, eq=False):
             return ()
         if not self.finished():
             self._setting.ledger.note("synthesised", "finish_reason")
-        choices = [*self._choices.values()] or [self._open(0)]
+        if not self._choices:
+            self._open(0)
         self._closed = True
-        return [event for choice in choices for event in choice.end()]
+        events: list[Event] = []
+        for choice in self._choices.values():
+            events += choice.end()
+        return events
 
     def fail(self, problem: Problem) -> Iterable[Event]:
         """Release what came, then the Failure; nothing after it."""

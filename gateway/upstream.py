@@ -134,9 +134,10 @@ class Upstream:
     def _answer(self, body: bytes) -> list[Event]:
         """One whole body: almost always a text with its end, of which nothing has to be put right."""
         said = [] if self._normaliser.failed else self._decoder.decode(body) + self._decoder.rest()
-        spoken = [event for event in said if type(event) is not Extra]  # an Extra passes in any case
-        if not self._filters and self._decoder.n == 1 and self._normaliser.keeps(spoken):
-            return said
+        if self._plain and self._decoder.n == 1:
+            spoken = [event for event in said if type(event) is not Extra]  # an Extra passes in any case
+            if self._normaliser.keeps(spoken):
+                return said
         events = [event for one in said for event in self._normalised(one)]
         if self._normaliser.empty:
             return events + self._ended(self._normaliser.fail(_NO_CHOICE))

@@ -46,11 +46,7 @@ class Frames(ABC):
             return b""
         if not whole:
             self._ledger.note("unenforced", "n")
-        rest = b"".join(
-            [self._frame_of(choice) for choice in sorted({at[0] for at in self._waiting if at[0] is not None})]
-        )
-        if not self._include and self._waiting:
-            rest += self._head + self._ending()
+        rest = self._rest() if self._waiting else b""
         told = self._ledger.untold()
         comment = b": gateway-warnings %b\n\n" % told.encode() if told else b""
         count = b""
@@ -58,6 +54,12 @@ class Frames(ABC):
             parts = self._head, self._extras(None), encode(usage(self._usage))
             count = b'%b]%b,"usage":%b}\n\n' % parts
         return rest + comment + count + b"data: [DONE]\n\n"
+
+    def _rest(self) -> bytes:
+        """Return frames of the members that still wait, but for those that the last count takes along."""
+        places = sorted({choice for choice, _ in self._waiting if choice is not None})
+        frames = b"".join([self._frame_of(choice) for choice in places])
+        return frames + self._head + self._ending() if self._waiting and not self._include else frames
 
     @abstractmethod
     def _frame_of(self, choice: int) -> bytes:

@@ -188,9 +188,10 @@ class _Answer:
         read = self._read
         if self._held:
             self._held.end()
-        followed = self._spoken or self._called or self._begun < read.offset or read.followed
-        if self._kept and not (followed or read.cut):
-            self._promote()
+        if self._kept and not read.cut:
+            followed = self._spoken or self._called or self._begun < read.offset or read.followed
+            if not followed:
+                self._promote()
 
     def _begin(self) -> Step:
         """Text begins, after white space; return what it begins with that another format reads."""
@@ -200,13 +201,12 @@ class _Answer:
 
     def _first(self) -> Step:
         """Look for what an answer begins with, and for a call that has to come."""
-        fresh = not (self._spoken or self._called)
-        markup = self._markup
-        options = markup.first if self._context.tools else markup.first_without_calls
-        may_fence = fresh and self._context.tools and FENCE not in markup.calls
+        fresh, tools, markup = not (self._spoken or self._called), self._context.tools, self._markup
+        options = markup.first if tools else markup.first_without_calls
         first = (yield from self._read.ahead(*options, text=True)) if options and fresh else ""
-        if first:
+        if first or not tools:
             return first
+        may_fence = fresh and FENCE not in markup.calls
         if self._context.forced is not None:
             yield from self._guided()
         elif may_fence and (yield from self._read.ahead(FENCE, text=True)):

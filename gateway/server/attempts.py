@@ -163,7 +163,9 @@ class Attempts:
     async def _prepared(self, route: Route, ledger: Ledger) -> Round:
         route, settings = heads.strictly(self._http, route), self._settings
         before = ledger.mark() if self._judged else 0  # what came since then is of responses
-        request = token_limit.fitted(self._versions[0], route, ledger, self._limit_name)
+        request = self._versions[0]
+        if request.max_tokens:
+            request = token_limit.fitted(request, route, ledger, self._limit_name)
         request = await images.read(request, route.backend.kind, settings.images, ledger)
         round = await self._question.prepare(request, route, ledger, settings.limits.frame_bytes)
         heads.check(route, ledger.entries()[before:])

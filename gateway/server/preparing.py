@@ -117,13 +117,13 @@ def _round(
         filters = [*stops(request), *filters]
     round = Round(route, request, [body], chosen, route.backend.dialect, setting, filters)
     promise = how and promised(asked, partial(_terms, known, target, how), ledger, before)
-    return _owing(round, known, asked, promise, ledger, before)
+    return _owing(round, known, asked, promise, ledger, before) if promise or asked.tools else round
 
 
 def _owing(
     round: Round, known: Known, asked: Request, promise: Promise | None, ledger: Ledger, before: Attempt | None
 ) -> Round:
-    """Return the round with what may have to be done about its answer, which is nothing for most."""
+    """Return the round with what may have to be done about its answer, which is nothing where nothing is promised."""
     calls = _held_calls(known, asked, ledger, before)
     policies = [one for one in (promise, calls) if one]
     empty = _empty_turn(known, asked, ledger, before)

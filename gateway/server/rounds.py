@@ -42,10 +42,7 @@ class Round(Struct, frozen=True):
     _filters: Sequence[Filter]
 
     def open(self) -> Source:
-        return self._opened()
-
-    def _opened(self) -> Upstream | Fan:
-        filters = [*self._filters, *self._counting()]
+        filters = [*self._filters, *self._counting()] if self.request.stream else self._filters
         if len(self.bodies) == 1:
             return self._upstream(self.request, filters)
         one = replace(self.request, n=1)
@@ -129,7 +126,7 @@ class Owing(Round, frozen=True):
     _after: Callable[[Request, Attempt], Round]
 
     def open(self) -> Source:
-        source = self._opened()
+        source = super().open()
         return Watched(source, self._empty) if self._empty and isinstance(source, Upstream) else source
 
     def another(self) -> Round | None:

@@ -190,7 +190,8 @@ class Decoder(Struct, eq=False):
     def read(self, chunk: wire.Chunk, rest: Unread) -> list[Event]:
         """Return the events of a chunk that is no error; rest: its members that have no event of their own."""
         out: list[Event] = []
-        if chunk.usage or chunk.timings or chunk.x_groq or _counts_beside(chunk):
+        counts = type(chunk) is not wire.PlainChunk and _counts_beside(chunk)
+        if chunk.usage or counts or chunk.timings or chunk.x_groq:
             self._usage(chunk, out)
         if rest.answer:
             self._pass(None, rest.answer, out)
@@ -253,10 +254,7 @@ class Decoder(Struct, eq=False):
 
     def _usage(self, chunk: wire.Chunk, out: list[Event]) -> None:
         """First of all, so that a client that wants a count with every chunk gets the newest."""
-        places = (chunk.usage, chunk.x_groq and chunk.x_groq.usage, chunk)
-        usage = next(filter(None, (counted(counts) for counts in places if counts)), None)
-        if not usage and isinstance(chunk.timings, dict):
-            usage = timed(chunk.timings)
+        usage = (counted(chunk.usage) if chunk.usage else None) or _counted_elsewhere(chunk)
         if usage:
             self._count(usage, out, alone=not chunk.choices)
 
@@ -391,6 +389,13 @@ def _parted(members: Members, *, ended: bool) -> tuple[Members, Members]:
         return members, {}
     first = {name: value for name, value in members.items() if bytes(value)[:1] == b"["}
     return first, {name: value for name, value in members.items() if name not in first}
+
+
+def _counted_elsewhere(chunk: wire.Chunk) -> Usage | None:
+    """Return the usage of a chunk that has none in `usage`."""
+    groq = chunk.x_groq.usage if chunk.x_groq else None
+    usage = (counted(groq) if groq else None) or counted(chunk)
+    return timed(chunk.timings) if not usage and isinstance(chunk.timings, dict) else usage
 
 
 def _counts_beside(chunk: wire.Chunk) -> bool:

@@ -126,3 +126,12 @@ class PlainChunk(Chunk, forbid_unknown_fields=True, gc=False):
     obfuscation: Any = None
     choices: Sequence[PlainChoice] | None = None
     timings: None = None  # they are counts, and are passed on as well
+    # counts beside the choices
+    prompt_tokens: None = None
+    completion_tokens: None = None
+    prompt_eval_count: None = None
+    eval_count: None = None
+    input_tokens: None = None
+    output_tokens: None = None
+    tokens_evaluated: None = None
+    tokens_predicted: None = None
