@@ -66,10 +66,10 @@ class Choice:
         if self._mute:
             self._place_mute(shown=type(event) is Text)
         if type(event) is ToolArgs:
-            self._of_backend().args(event)
+            self._of_backend().args(event, self)
         elif type(event) is ToolStart:
             self._calls.native = True
-            self._of_backend().start(event)
+            self._of_backend().start(event, self)
         else:
             spoken: Any = event  # any other event of a choice
             self._follow(spoken)
@@ -78,8 +78,7 @@ class Choice:
     def _of_backend(self) -> StructuredCalls:
         """Return the calls that the backend sends as calls."""
         if not self._structured:
-            how = self._index, self._setting, self._calls, self._say, self._end_before_call
-            self._structured = StructuredCalls(*how)
+            self._structured = StructuredCalls(self._index, self._setting, self._calls)
         return self._structured
 
     @property
@@ -230,12 +229,12 @@ class Choice:
         calls = self._structured
         if calls and calls.queue:
             if calls.holds:
-                calls.wait(event)
+                calls.wait(event, self)
                 return
-            calls.close()
-        self._say(event)
+            calls.close(self)
+        self.say(event)
 
-    def _say(self, event: Spoken) -> None:
+    def say(self, event: Spoken) -> None:
         if type(event) is Text:
             self._text(event)
         else:
@@ -332,7 +331,7 @@ class Choice:
         if self._mute:
             self._place_mute(shown=bool(self._parse) or not (self._structured and self._structured.queue))
         if self._structured:
-            self._structured.close(cut)
+            self._structured.close(self, cut)
         self._end_text(cut)
 
     def _end_text(self, cut: bool = False, *, followed: bool = False) -> None:
@@ -367,7 +366,7 @@ class Choice:
         else:
             self._setting.ledger.note("dropped", "content")
 
-    def _end_before_call(self) -> None:
+    def end_before_call(self) -> None:
         self._end_text(followed=True)
 
     def _align_rest(self, alignment: Alignment, read: Reader) -> None:

@@ -5,8 +5,8 @@ arrive before that follow it.  A call whose name has not arrived waits for it, a
 """
 
 from collections import deque
-from collections.abc import Callable
 from itertools import islice
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -15,17 +15,24 @@ from gateway.events import Spoken, Text, ToolArgs, ToolStart
 from gateway.structured_call import StructuredCall
 
 
+class Outlet(Protocol):
+    """What takes the rest of a choice.  It owns the calls, so they do not know it but for the time of a call."""
+
+    def say(self, event: Spoken) -> None:
+        """Take text, reasoning and the like that had to wait."""
+
+    def end_before_call(self) -> None:
+        """End the text, as a call starts."""
+
+
 class StructuredCalls:
     """The calls of one choice.
 
     queue: what has not been delivered in full; the first one is the open call.
-    say: takes text, reasoning and the like that had to wait.  before: is called before a call starts.
     """
 
-    def __init__(
-        self, choice: int, setting: Setting, calls: Calls, say: Callable[[Spoken], None], before: Callable[[], None]
-    ) -> None:
-        self._choice, self._setting, self._calls, self._say, self._before = choice, setting, calls, say, before
+    def __init__(self, choice: int, setting: Setting, calls: Calls) -> None:
+        self._choice, self._setting, self._calls = choice, setting, calls
         self._known: dict[int, StructuredCall] = {}  # by the backend's index, the last one of each
         self._ids: dict[str, StructuredCall] = {}  # by the backend's id, the first one of each
         self.queue: deque[StructuredCall | Spoken] = deque()
@@ -38,21 +45,21 @@ class StructuredCalls:
             return not first.complete
         return bool(self.queue)
 
-    def start(self, head: ToolStart) -> None:
+    def start(self, head: ToolStart, outlet: Outlet) -> None:
         """Take the head of a call: a new one, or one that is known again."""
         known = self._known.get(head.call)
         if known and not known.ended:
             if known.repeats(head):
-                self._go_on()
+                self._go_on(outlet)
                 return
             self._setting.ledger.note("repaired", "tool_calls.index")
             known.close()
         elif known and not head.name and head.id == known.id:
             return  # a delta that has nothing but the id again
         self._add(head)
-        self._go_on()
+        self._go_on(outlet)
 
-    def args(self, event: ToolArgs) -> None:
+    def args(self, event: ToolArgs, outlet: Outlet) -> None:
         """Take the next arguments of a call, which may come before its head."""
         call = self._known.get(event.call) or self._add(ToolStart(self._choice, event.call, "", ""))
         call.feed(event.json)
@@ -62,21 +69,21 @@ class StructuredCalls:
         if call.ended:
             self._report(call)
             return
-        self._hold(len(event.json))
-        self._go_on()
+        self._hold(len(event.json), outlet)
+        self._go_on(outlet)
 
-    def wait(self, event: Spoken) -> None:
+    def wait(self, event: Spoken, outlet: Outlet) -> None:
         """Keep what follows the open call."""
         self.queue.append(event)
-        self._hold(_size(event))
-        self._go_on()
+        self._hold(_size(event), outlet)
+        self._go_on(outlet)
 
-    def close(self, cut: bool = False) -> None:
+    def close(self, outlet: Outlet, cut: bool = False) -> None:
         """End all calls.  cut: the answer ended, and not by the model's will."""
         for item in self.queue:
             if isinstance(item, StructuredCall):
                 item.close(cut)
-        self._go_on(cut)
+        self._go_on(outlet, cut)
 
     def _report(self, call: StructuredCall) -> None:
         """Report what came for a call after its end; nothing of it is passed on."""
@@ -92,51 +99,51 @@ class StructuredCalls:
         self.queue.append(call)
         return call
 
-    def _hold(self, size: int) -> None:
+    def _hold(self, size: int, outlet: Outlet) -> None:
         """Count what waits; if it is too much, the open call is waited for no longer."""
         self._held += size
         while self._held > self._setting.limit:
             if isinstance(first := self.queue[0], StructuredCall):
                 first.close()
-            self._go_on()
+            self._go_on(outlet)
             self._held = sum([_size(item) for item in islice(self.queue, 1, None)])
 
-    def _go_on(self, cut: bool = False) -> None:
+    def _go_on(self, outlet: Outlet, cut: bool = False) -> None:
         """Deliver all that does not have to wait any longer."""
         queue = self.queue
         while queue:
             item = queue[0]
             if isinstance(item, StructuredCall):
-                self._deliver(item)
+                self._deliver(item, outlet)
                 if not (item.closed or (item.complete and len(queue) > 1)):
                     break
-                self._end(item, cut)
+                self._end(item, outlet, cut)
             else:
-                self._say(item)
+                outlet.say(item)
             queue.popleft()
         if len(queue) < 2:
             self._held = 0
 
-    def _deliver(self, call: StructuredCall) -> None:
+    def _deliver(self, call: StructuredCall, outlet: Outlet) -> None:
         """Deliver what has come of the open call, once it is certain that it is one, and which."""
         if not call.certain or call.repeated:
             return
         if not call.started:
             call.started = True
-            self._before()
+            outlet.end_before_call()
             self._calls.start(replace(call.head, name=call.name, id=call.id))
         self._calls.args(call.json())
 
-    def _end(self, call: StructuredCall, cut: bool) -> None:
+    def _end(self, call: StructuredCall, outlet: Outlet, cut: bool) -> None:
         call.close(cut)
-        self._deliver(call)
+        self._deliver(call, outlet)
         call.ended = True
         ledger = self._setting.ledger
         if call.repeated:
             ledger.note("repaired", "tool_calls")
         elif not call.started:
             if call.raw:
-                self._say(Text(self._choice, call.raw))  # arguments of no call are not lost
+                outlet.say(Text(self._choice, call.raw))  # arguments of no call are not lost
         else:
             self._report(call)
             self._calls.end(cut)
