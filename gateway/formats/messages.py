@@ -156,6 +156,8 @@ class _Turn:
                 self._emit.dropped("content")
             else:
                 self._put(words)
+        elif name and not mark and self._read.torn(*self._messages.begins, CONSTRAIN, MESSAGE):
+            self._emit.dropped("content")  # the header ends within a tag, which is no value
         if mark and self._messages.spaced:
             yield from self._read.literal(" ")
         if self._thinking or not self._context.tools:

@@ -192,6 +192,12 @@ class Reader:
         found = yield from self.ahead(*options)
         return self._take(self._pos + len(found)) if found else ""
 
+    def torn(self, *options: str) -> str:
+        """Behind `ahead`: take and return the beginning of an option that the text ends with; "" if there is none."""
+        rest = self._buffer[self._pos :]
+        torn = bool(rest) and self._eof and any(option.startswith(rest) for option in options)
+        return self._take(len(self._buffer)) if torn else ""
+
     def some(self, count: int) -> Step:
         """Take so many characters, or as many as there are."""
         while len(self._buffer) - self._pos < count and not self._eof:
