@@ -37,11 +37,11 @@ class Ends:
 
     def __init__(self, *tokens: str) -> None:
         self._tokens, self._markers = tokens, Markers(*tokens)
-        self.first = self._markers.first
+        self.begun = frozenset([token[:2] for token in tokens])
 
     def absent(self, text: str) -> bool:
         """True if no token is in the text, nor begins in it."""
-        return self.first.isdisjoint(text)
+        return self._markers.first.isdisjoint(text)
 
     def begin(self, text: str) -> int:
         """Where the tail begins that may yet be nothing but tokens, the last perhaps in part."""

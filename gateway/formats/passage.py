@@ -1,7 +1,7 @@
 """The short way for text in which a format has nothing to find: past the format, which waits for something else."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from functools import cache
 
 from msgspec import Struct
@@ -16,7 +16,18 @@ class Passage(Struct, frozen=True):
 
 @cache
 def without(stops: frozenset[str], ends: frozenset[str], *, trimmed: bool = False) -> Callable[[str], object]:
-    """Whether a text has none of these characters, and, if it is trimmed, no white space at its end."""
-    stop = "".join(map(re.escape, sorted(stops | ends)))
-    one = f"[^{stop}]" if stop else r"[\s\S]"
-    return re.compile(rf"{one}*{one}(?<!\s)" if trimmed else f"{one}+").fullmatch
+    """Return what finds that a text has none of these characters, and that no token of an end begins in it.
+
+    ends: the first two characters of each of these tokens.  trimmed: white space at the end of the text does not fit.
+    """
+    firsts = {begun[0] for begun in ends} - stops
+    shut = _any_of(stops | firsts)
+    parts = [f"[^{shut}]++" if shut else r"[\s\S]++"]
+    for first in sorted(firsts):
+        seconds = _any_of({begun[1] for begun in ends if begun[0] == first})
+        parts.append(rf"{re.escape(first)}(?![{seconds}]|\Z)")
+    return re.compile(rf"(?:{'|'.join(parts)})+" + (r"(?<!\s)" if trimmed else "")).fullmatch
+
+
+def _any_of(characters: Set[str]) -> str:
+    return "".join(map(re.escape, sorted(characters)))

@@ -346,7 +346,7 @@ class Reader:
 
     def _past(self, stops: frozenset[str], emit: Sink, *, trimmed: bool = False) -> Passage:
         """The way of a text that has none of these characters."""
-        return Passage(without(stops, self.ends.first if self.ends else _NONE, trimmed=trimmed), emit)
+        return Passage(without(stops, self.ends.begun if self.ends else _NONE, trimmed=trimmed), emit)
 
     @property
     def _waits(self) -> bool:

@@ -11,13 +11,14 @@ from gateway.formats.passage import without
 from gateway.formats.reader import Reader
 
 STOPS = frozenset("<]^-\\")
-ENDS = frozenset("[")
-WORDS = st.text(st.sampled_from("ab <]^-\\[\n\u00a0\u2028"), max_size=8)
+ENDS = frozenset(("[u", "[E", "~["))
+WORDS = st.text(st.sampled_from("abuE <]^-\\[~\n\u00a0\u2028"), max_size=8)
 
 
 @given(WORDS)
-def test_passage_takes_a_text_without_the_stop_characters(text):
-    clear = bool(text) and STOPS.isdisjoint(text) and ENDS.isdisjoint(text)
+def test_passage_takes_a_text_without_stops_and_beginnings_of_ends(text):
+    ends = any(f"{text}{end}"[place:].startswith(tuple(ENDS)) for end in "uE[" for place in range(len(text)))
+    clear = bool(text) and STOPS.isdisjoint(text) and not ends
     assert bool(without(STOPS, ENDS)(text)) == clear
     assert bool(without(STOPS, ENDS, trimmed=True)(text)) == (clear and not text[-1].isspace())
     assert bool(without(frozenset(), frozenset())(text)) == bool(text)
@@ -78,6 +79,12 @@ def test_passage_stops_at_a_possible_end_token():
     assert steps.feed("three") == 1, "something is held"
     assert steps.feed("four") == 0
     assert steps.said == ["one", " two", "<enthree", "four"]
+
+
+def test_passage_takes_a_bracket_that_begins_no_end_token():
+    steps = CountedSteps(lambda read, put: read.rest(put), Ends("<end>", "[eos]"))
+    assert steps.feed("a[0]", "b < c", "[1, <e", "d") == 2
+    assert steps.said == ["a[0]", "b < c", "[1, ", "<ed"]
 
 
 def test_passage_is_off_while_the_reader_records():
