@@ -5,7 +5,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -206,13 +206,12 @@ def is_in_order(part, text):
 @each_format
 def test_text_without_a_tag_stays_text(format):
     markup = FORMATS[format].parse
-    tags = getattr(markup, "without_calls", None)
+    tags, first = getattr(markup, "without_calls", None), tuple(getattr(markup, "first_without_calls", ()))
 
     @settings(max_examples=examples(EXAMPLES), deadline=None)
-    @given(
-        text=garbage(format).map(lambda text: f"{text.strip()}.").filter(lambda text: not tags or not tags.search(text))
-    )
+    @given(text=garbage(format).map(lambda text: f"{text.strip()}."))
     def check(text):
+        assume(not text.startswith(first) and not (tags and tags.search(text)))
         assert written(said([text], format, Context({}))) == [["text", text]]
 
     if markup is None or hasattr(markup, "without_calls"):
