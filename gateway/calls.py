@@ -51,7 +51,6 @@ class Calls:
 
     ids: the ids given so far in the whole response.
     count: the number of calls so far.
-    pieces: of arguments that one delta has brought by now.
     """
 
     def __init__(self, choice: int, setting: Setting, ids: set[str], out: list[Event]) -> None:
@@ -59,7 +58,6 @@ class Calls:
         self._args: list[str] | None = None  # of the open call
         self._shape = ANYTHING  # of them
         self.count = 0
-        self.pieces = 0
         self.native = False  # the backend found at least one of them itself
 
     @property
@@ -84,17 +82,9 @@ class Calls:
         if json:
             self._args.append(json)
             self._out.append(ToolArgs(self._choice, self.count - 1, json))
-            self.pieces += 1
 
-    def merge(self) -> None:
-        """Make one event of all the pieces of a call that one delta has brought."""
-        if self.pieces == 1:
-            self.pieces = 0
-            return
-        place = len(self._out)
-        while self.pieces:
-            place -= 1
-            self.pieces -= type(self._out[place]) is ToolArgs
+    def merge(self, place: int = 0) -> None:
+        """Make one event of the pieces of a call from this place on, as one delta may have brought many."""
         runs = [[*run] for _, run in groupby(self._out[place:], _call_of_args)]
         self._out[place:] = [event for run in runs for event in _merged(run)]
 

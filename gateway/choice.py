@@ -66,7 +66,7 @@ class Choice:
         if self._mute:
             self._place_mute(shown=type(event) is Text)
         if type(event) is ToolArgs:
-            self._of_backend().args(event, self)
+            (self._structured or self._of_backend()).args(event, self)
         elif type(event) is ToolStart:
             self._calls.native = True
             self._of_backend().start(event, self)
@@ -77,8 +77,7 @@ class Choice:
 
     def _of_backend(self) -> StructuredCalls:
         """Return the calls that the backend sends as calls."""
-        if not self._structured:
-            self._structured = StructuredCalls(self._index, self._setting, self._calls)
+        self._structured = self._structured or StructuredCalls(self._index, self._setting, self._calls)
         return self._structured
 
     @property
@@ -89,12 +88,13 @@ class Choice:
     def read(self, texts: Iterable[Text]) -> list[Event]:
         """`feed` of each, which have nothing but text, where they are to go straight."""
         assert self._parse
-        calls, feed = self._calls, self._parse.feed
+        calls, out, feed = self._calls, self._out, self._parse.feed
         for event in texts:
+            place = len(out)
             feed(event.text)
-            if calls.pieces:
-                calls.merge()
-        return self._taken()
+            if len(out) > place + 1 and calls.count:
+                calls.merge(place)
+        return self._taken(merged=True)
 
     def finish(self, reason: str) -> None:
         """Keep one of the API's reasons for the end: the last one counts, and content may come after it."""
@@ -149,12 +149,12 @@ class Choice:
         self._end_text(self._limited)
         self._out += after
 
-    def _taken(self) -> list[Event]:
+    def _taken(self, *, merged: bool = False) -> list[Event]:
         if self._structured and self._structured.queue:
             self.plain = self.straight = False  # what waited may have been text, and more of it still waits
         if self._waits and not self._ended:
             return []
-        if self._calls.pieces:
+        if not merged and len(self._out) > 1 and self._calls.count:
             self._calls.merge()
         events = self._out.copy()
         self._out.clear()

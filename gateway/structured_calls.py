@@ -62,8 +62,12 @@ class StructuredCalls:
     def args(self, event: ToolArgs, outlet: Outlet) -> None:
         """Take the next arguments of a call, which may come before its head."""
         call = self._known.get(event.call) or self._add(ToolStart(self._choice, event.call, "", ""))
+        alone = call.started and len(self.queue) == 1
+        if alone and call.passes(event.json):  # as nearly always
+            self._calls.args(event.json)
+            return
         call.feed(event.json)
-        if call.started and len(self.queue) == 1:  # as nearly always
+        if alone:
             self._calls.args(call.json())
             return
         if call.ended:

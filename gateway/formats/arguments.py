@@ -108,6 +108,10 @@ class Arguments:
     def repaired(self) -> bool:
         return self._read.mended
 
+    def passes(self, text: str) -> bool:
+        """Take text that goes to `put` as it came, and leave that to the caller; return False for any other."""
+        return self._parse.passes(text, self._put)
+
     def feed(self, text: str) -> None:
         if self._malformed:
             self._put(text)

@@ -125,6 +125,14 @@ class Parse:
         self.read, self._run, self.done = read, run, False
         self._go_on()
 
+    def passes(self, text: str, put: Sink) -> bool:
+        """Take text that `put` would be given as it is; return False, and take nothing, where it has to be read."""
+        passage = self._passage
+        if passage and passage.put is put and passage.fits(text):
+            self.read.skip(text)
+            return True
+        return False
+
     def feed(self, text: str) -> None:
         passage = self._passage
         if passage and passage.fits(text):

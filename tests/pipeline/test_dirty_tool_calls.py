@@ -63,6 +63,8 @@ CASES = [
     ("a brace too many", [head("get_weather", OSLO), more("}")], WEATHER, "", "", ARGUMENTS),
     ("other arguments after the end", [head("get_weather", OSLO), more('{"city": "Rome"}')], WEATHER, "", "", INVALID),
     ("a word for a number", [head("wait", '{"seconds": "abc"}')], [("wait", '{"seconds": "abc"}')], "", "", INVALID),
+    ("a word for a number, in pieces", [head("wait", '{"seconds": '), more('"'), more("abc"), more('"'), more("}")],
+     [("wait", '{"seconds": "abc"}')], "", "", INVALID),
     ("a list for a number", [head("wait", '{"seconds": [1]}')], [("wait", '{"seconds": [1]}')], "", "", INVALID),
     ("a word among numbers", [head("wait", '{"at": [1, "noon"]}')], [("wait", '{"at": [1, "noon"]}')], "", "", INVALID),
     ("a number without a fraction", [head("wait", '{"seconds": 1.0}')], [("wait", '{"seconds": 1}')], "", "", ARGUMENTS),
