@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from gateway.calls import Setting
 from gateway.choice import Choice
-from gateway.errors import Problem, UpstreamInvalid
+from gateway.errors import Problem
 from gateway.events import Event, Extra, Failure, Finish, Text, Usage, texts
 from gateway.unread import may_call
 
@@ -82,13 +82,10 @@ class Normaliser(Struct, eq=False):
     def feed(self, event: Event) -> Iterable[Event]:
         if self.failed:
             return ()
-        try:
-            if arm := self._arms.get(type(event)):
-                return arm(self, event)
-            spoken: Any = event  # any event of a choice
-            return (self._choices.get(spoken.choice) or self._open(spoken.choice)).feed(spoken)
-        except UpstreamInvalid as error:
-            return self.fail(error.problem)
+        if arm := self._arms.get(type(event)):
+            return arm(self, event)
+        spoken: Any = event  # any event of a choice
+        return (self._choices.get(spoken.choice) or self._open(spoken.choice)).feed(spoken)
 
     def run(self, events: Sequence[Event]) -> list[Event]:
         """`feed` of each; they differ in their texts alone."""

@@ -107,8 +107,9 @@ class StructuredCalls:
         """Count what waits; if it is too much, the open call is waited for no longer."""
         self._held += size
         while self._held > self._setting.limit:
-            if isinstance(first := self.queue[0], StructuredCall):
-                first.close()
+            first = self.queue[0]
+            assert isinstance(first, StructuredCall)  # all else would have gone on
+            first.close()
             self._go_on(outlet)
             self._held = sum([_size(item) for item in islice(self.queue, 1, None)])
 

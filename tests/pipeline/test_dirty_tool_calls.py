@@ -62,6 +62,11 @@ CASES = [
     ("arguments again, in pieces", [head("get_weather", OSLO), more('{"city"'), more(': "Oslo"}')], WEATHER, "", "", ARGUMENTS),
     ("a brace too many", [head("get_weather", OSLO), more("}")], WEATHER, "", "", ARGUMENTS),
     ("other arguments after the end", [head("get_weather", OSLO), more('{"city": "Rome"}')], WEATHER, "", "", INVALID),
+    ("arguments that may be a value or all again", [head("get_", '{"a": '), more('{"a": {"b"'), more('{"a": {"b": 1}}')],
+     [("get_", '{"a": {"b": 1}}')], "", "", ARGUMENTS),
+    ("a brace too many in the first piece", [head("get_weather", OSLO + "}")], WEATHER, "", "", ARGUMENTS),
+    ("other arguments after the end and text", [head("get_weather", OSLO), {"content": "Hi"}, more('{"city": "Rome"}')],
+     WEATHER, "Hi", "", INVALID),
     ("a word for a number", [head("wait", '{"seconds": "abc"}')], [("wait", '{"seconds": "abc"}')], "", "", INVALID),
     ("a word for a number, in pieces", [head("wait", '{"seconds": '), more('"'), more("abc"), more('"'), more("}")],
      [("wait", '{"seconds": "abc"}')], "", "", INVALID),
@@ -101,3 +106,11 @@ async def test_dirty_tool_calls_in_both_apis(row):
             found = [item for item in items if item["type"] == "function_call"]
             assert [(item["name"], item["arguments"]) for item in found] == wanted
             assert {item["status"] for item in found} == {"completed"}
+
+
+def test_calls_of_a_backend_that_counts_none_and_gives_no_ids_are_two():
+    ledger = Ledger()
+    data = chunk(**head("get_", id=None)) + chunk(**head("ping", "{}", id=None)) + chunk("tool_calls") + DONE
+    found = events_of([data], setting("native", tools=TOOLS, ledger=ledger))
+    assert calls(written(found)) == [("get_", "{}"), ("ping", "{}")]
+    assert {INDEX, "synthesised:tool_calls.id"} < {*ledger.entries()}

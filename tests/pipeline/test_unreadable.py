@@ -16,6 +16,12 @@ def test_payload_that_is_unreadable_is_a_failure(payload):
     assert type(failure) is Failure and failure.problem.status == 502
 
 
+def test_content_of_parts_with_one_that_is_unreadable_is_a_failure():
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": 5}]
+    text, failure, *_ = events_of([chunk(content=parts), DONE], setting("native"))
+    assert text == Text(0, "a") and type(failure) is Failure and failure.problem.status == 502
+
+
 def test_error_with_nan_keeps_its_message():
     (failure,) = events_of([b'data: {"object": "error", "message": "overheated", "code": 500, "load": NaN}\n\n'])
     assert failure == Failure(Problem(502, "overheated", "upstream_error"))

@@ -227,9 +227,9 @@ class Decoder(Struct, eq=False):
 
     def _finish(self, index: int, said: object, out: list[Event]) -> None:
         reason = said if type(said) is str else _reason(said)
-        if reason and index not in self._met:
+        if index not in self._met:
             out.append(Failure(NO_MESSAGE))
-        elif reason:
+        else:
             self._total.finished = True
             if self._customs:
                 self._end_custom(index, out)

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import DecodeError, Struct, json
+from msgspec import Struct, json
 
 from gateway import config
 from gateway.hosted import Result, Run, Sources, web
@@ -66,10 +66,7 @@ class WebProvider:
 
     async def run(self, run: Run) -> Result:
         action = web.ACTIONS[run.ours.tool.name]
-        try:
-            arguments = _decode(run.arguments or "{}")
-        except (DecodeError, RecursionError):
-            return Result(run.id, "The arguments are no JSON object.", run.ours.failed(""))
+        arguments = _decode(run.arguments or "{}")
         if lacking := action.lacks(arguments):
             return Result(run.id, f"There has to be a '{lacking}', which is a text.", run.ours.failed(""))
         try:

@@ -1,0 +1,33 @@
+"""Test that a member which arrives behind the end of its choice reaches the client of a stream in a frame of its own."""
+
+import json
+
+import pytest
+from msgspec import Raw
+
+from gateway.endpoints import chat, completions
+from gateway.events import Extra, Finish, Text
+from gateway.ledger import Ledger
+from support.sse import payloads
+
+HEAD = {"model": "m", "stream": True}
+
+
+def chat_encoder():
+    asked = chat.parse(json.dumps({**HEAD, "messages": [{"role": "user", "content": "q"}]}).encode())
+    return chat.encoder(chat.Head("c", 7, "m"), asked, Ledger(), lambda: "")
+
+
+def completion_encoder():
+    asked = completions.parse(json.dumps({**HEAD, "prompt": "q"}).encode())
+    return completions.encoder(completions.Head("c", 7, "m"), asked, Ledger())
+
+
+@pytest.mark.parametrize("make", [chat_encoder, completion_encoder])
+def test_member_behind_the_end_of_its_choice_has_a_frame_of_its_own(make):
+    encoder = make()
+    said = [encoder.encode(event) for event in (Text(0, "Hi"), Finish(0, "stop"), Extra(0, "late", Raw(b"1")))]
+    *_, last, end = payloads(b"".join([*said, encoder.close(kept=True)]).decode())
+    assert end == "[DONE]"
+    (choice,) = last["choices"]
+    assert (choice["late"], choice["finish_reason"], choice["index"]) == (1, None, 0)

@@ -1,0 +1,24 @@
+"""Test what becomes of a call inside a thought, which is held until it is known what it is."""
+
+from gateway.formats.format import Context
+from gateway.formats.held import Held
+from gateway.formats.reader import Reader
+
+
+class Emit:
+    """Keeps what is put into it."""
+
+    def __init__(self):
+        self.told = []
+
+    def unread(self, format):
+        self.told.append(format)
+
+
+def test_held_call_that_no_format_reads_is_reported_if_it_counts():
+    emit = Emit()
+    held = Held(emit, Reader(), Context({}), (), apart=False)
+    held.unread("pythonic")
+    assert emit.told == []
+    held.count()
+    assert emit.told == ["pythonic"]
