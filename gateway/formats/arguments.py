@@ -79,7 +79,7 @@ def encoded(read: Reader, put: Sink, shape: Shape) -> Step:
         end = yield from read.characters(inner.feed)
     else:
         end = yield from dialect.decoded(read, inner.feed)
-    inner.close(cut=not end)
+    inner.close(cut=read.cut)
     read.mended |= inner.repaired
     if inner.rest.strip(TRAILING):
         put(inner.rest)
