@@ -83,10 +83,16 @@ class Calls:
             self._args.append(json)
             self._out.append(ToolArgs(self._choice, self.count - 1, json))
 
-    def merge(self, place: int = 0) -> None:
-        """Make one event of the pieces of a call from this place on, as one delta may have brought many."""
-        runs = [[*run] for _, run in groupby(self._out[place:], _call_of_args)]
-        self._out[place:] = [event for run in runs for event in _merged(run)]
+    def merge(self, place: int = 0) -> int:
+        """Make one event of the pieces of a call from this place on, as one delta may have brought many.
+
+        Return the place behind the last event.
+        """
+        out = self._out
+        if len(out) > place + 1:
+            runs = [[*run] for _, run in groupby(out[place:], _call_of_args)]
+            out[place:] = [event for run in runs for event in _merged(run)]
+        return len(out)
 
     def end(self, cut: bool = False) -> None:
         """End the open call, if there is one.  cut: the answer ended before the model did."""

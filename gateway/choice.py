@@ -87,14 +87,17 @@ class Choice:
 
     def read(self, texts: Iterable[Text]) -> list[Event]:
         """`feed` of each, which have nothing but text, where they are to go straight."""
-        assert self._parse
-        calls, out, feed = self._calls, self._out, self._parse.feed
+        parse, calls, out, place = self._parse, self._calls, self._out, 0
+        assert parse
         for event in texts:
-            place = len(out)
-            feed(event.text)
-            if len(out) > place + 1 and calls.count:
-                calls.merge(place)
-        return self._taken(merged=True)
+            parse.feed(event.text)
+            if calls.count:
+                place = calls.merge(place)
+        if self._structured or self._waits:
+            return self._taken()
+        events = out.copy()
+        out.clear()
+        return events
 
     def finish(self, reason: str) -> None:
         """Keep one of the API's reasons for the end: the last one counts, and content may come after it."""
@@ -149,12 +152,12 @@ class Choice:
         self._end_text(self._limited)
         self._out += after
 
-    def _taken(self, *, merged: bool = False) -> list[Event]:
+    def _taken(self) -> list[Event]:
         if self._structured and self._structured.queue:
             self.plain = self.straight = False  # what waited may have been text, and more of it still waits
         if self._waits and not self._ended:
             return []
-        if not merged and len(self._out) > 1 and self._calls.count:
+        if self._calls.count:
             self._calls.merge()
         events = self._out.copy()
         self._out.clear()

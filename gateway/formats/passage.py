@@ -22,11 +22,16 @@ def without(stops: frozenset[str], ends: frozenset[str], *, trimmed: bool = Fals
     """
     firsts = {begun[0] for begun in ends} - stops
     shut = _any_of(stops | firsts)
-    parts = [f"[^{shut}]++" if shut else r"[\s\S]++"]
-    for first in sorted(firsts):
-        seconds = _any_of({begun[1] for begun in ends if begun[0] == first})
-        parts.append(rf"{re.escape(first)}(?![{seconds}]|\Z)")
-    return re.compile(rf"(?:{'|'.join(parts)})+" + (r"(?<!\s)" if trimmed else "")).fullmatch
+    plain, last = f"[^{shut}]" if shut else r"[\s\S]", r"(?<!\s)" if trimmed else ""
+    pattern = f"{plain}*{plain}{last}"  # nearly all text
+    if firsts:
+        other = [f"{plain}++", *(f"{re.escape(first)}(?![{_seconds(first, ends)}]|\\Z)" for first in sorted(firsts))]
+        pattern += f"|(?:{'|'.join(other)})+{last}"
+    return re.compile(pattern).fullmatch
+
+
+def _seconds(first: str, ends: Set[str]) -> str:
+    return _any_of({begun[1] for begun in ends if begun[0] == first})
 
 
 def _any_of(characters: Set[str]) -> str:
