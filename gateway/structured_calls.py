@@ -15,8 +15,8 @@ from gateway.events import Spoken, Text, ToolArgs, ToolStart
 from gateway.structured_call import StructuredCall
 
 
-class Outlet(Protocol):
-    """What takes the rest of a choice.  It owns the calls, so they do not know it but for the time of a call."""
+class Owner(Protocol):
+    """The choice that owns the calls.  They are lent it for each event, as they would be a cycle with it."""
 
     def say(self, event: Spoken) -> None:
         """Take text, reasoning and the like that had to wait."""
@@ -45,21 +45,21 @@ class StructuredCalls:
             return not first.complete
         return bool(self.queue)
 
-    def start(self, head: ToolStart, outlet: Outlet) -> None:
+    def start(self, head: ToolStart, owner: Owner) -> None:
         """Take the head of a call: a new one, or one that is known again."""
         known = self._known.get(head.call)
         if known and not known.ended:
             if known.repeats(head):
-                self._go_on(outlet)
+                self._go_on(owner)
                 return
             self._setting.ledger.note("repaired", "tool_calls.index")
             known.close()
         elif known and not head.name and head.id == known.id:
             return  # a delta that has nothing but the id again
         self._add(head)
-        self._go_on(outlet)
+        self._go_on(owner)
 
-    def args(self, event: ToolArgs, outlet: Outlet) -> None:
+    def args(self, event: ToolArgs, owner: Owner) -> None:
         """Take the next arguments of a call, which may come before its head."""
         call = self._known.get(event.call) or self._add(ToolStart(self._choice, event.call, "", ""))
         alone = call.started and len(self.queue) == 1
@@ -73,21 +73,21 @@ class StructuredCalls:
         if call.ended:
             self._report(call)
             return
-        self._hold(len(event.json), outlet)
-        self._go_on(outlet)
+        self._hold(len(event.json), owner)
+        self._go_on(owner)
 
-    def wait(self, event: Spoken, outlet: Outlet) -> None:
+    def wait(self, event: Spoken, owner: Owner) -> None:
         """Keep what follows the open call."""
         self.queue.append(event)
-        self._hold(_size(event), outlet)
-        self._go_on(outlet)
+        self._hold(_size(event), owner)
+        self._go_on(owner)
 
-    def close(self, outlet: Outlet, cut: bool = False) -> None:
+    def close(self, owner: Owner, cut: bool = False) -> None:
         """End all calls.  cut: the answer ended, and not by the model's will."""
         for item in self.queue:
             if isinstance(item, StructuredCall):
                 item.close(cut)
-        self._go_on(outlet, cut)
+        self._go_on(owner, cut)
 
     def _report(self, call: StructuredCall) -> None:
         """Report what came for a call after its end; nothing of it is passed on."""
@@ -103,52 +103,52 @@ class StructuredCalls:
         self.queue.append(call)
         return call
 
-    def _hold(self, size: int, outlet: Outlet) -> None:
+    def _hold(self, size: int, owner: Owner) -> None:
         """Count what waits; if it is too much, the open call is waited for no longer."""
         self._held += size
         while self._held > self._setting.limit:
             first = self.queue[0]
             assert isinstance(first, StructuredCall)  # all else would have gone on
             first.close()
-            self._go_on(outlet)
+            self._go_on(owner)
             self._held = sum([_size(item) for item in islice(self.queue, 1, None)])
 
-    def _go_on(self, outlet: Outlet, cut: bool = False) -> None:
+    def _go_on(self, owner: Owner, cut: bool = False) -> None:
         """Deliver all that does not have to wait any longer."""
         queue = self.queue
         while queue:
             item = queue[0]
             if isinstance(item, StructuredCall):
-                self._deliver(item, outlet)
+                self._deliver(item, owner)
                 if not (item.closed or (item.complete and len(queue) > 1)):
                     break
-                self._end(item, outlet, cut)
+                self._end(item, owner, cut)
             else:
-                outlet.say(item)
+                owner.say(item)
             queue.popleft()
         if len(queue) < 2:
             self._held = 0
 
-    def _deliver(self, call: StructuredCall, outlet: Outlet) -> None:
+    def _deliver(self, call: StructuredCall, owner: Owner) -> None:
         """Deliver what has come of the open call, once it is certain that it is one, and which."""
         if not call.certain or call.repeated:
             return
         if not call.started:
             call.started = True
-            outlet.end_before_call()
+            owner.end_before_call()
             self._calls.start(replace(call.head, name=call.name, id=call.id))
         self._calls.args(call.json())
 
-    def _end(self, call: StructuredCall, outlet: Outlet, cut: bool) -> None:
+    def _end(self, call: StructuredCall, owner: Owner, cut: bool) -> None:
         call.close(cut)
-        self._deliver(call, outlet)
+        self._deliver(call, owner)
         call.ended = True
         ledger = self._setting.ledger
         if call.repeated:
             ledger.note("repaired", "tool_calls")
         elif not call.started:
             if call.raw:
-                outlet.say(Text(self._choice, call.raw))  # arguments of no call are not lost
+                owner.say(Text(self._choice, call.raw))  # arguments of no call are not lost
         else:
             self._report(call)
             self._calls.end(cut)

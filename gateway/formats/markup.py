@@ -353,7 +353,10 @@ class _Answer:
         return tag
 
     def _called_in_thought(self, mark: str, closes: tuple[str, ...]) -> Step:
-        """A call whose tool was offered ends the thought, for now; return "" if it is a part of it."""
+        """Hold a call until the text shows what it is; return "" if it is a part of the thought.
+
+        A call whose tool was offered ends the thought, unless a closing tag and more follow.
+        """
         if self._held and self._held.open:
             return (yield from self._call(mark, self._emit.reasoning))
         apart = closes == (_APART_END,)
