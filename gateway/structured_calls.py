@@ -62,7 +62,7 @@ class StructuredCalls:
     def args(self, event: ToolArgs, owner: Owner) -> None:
         """Take the next arguments of a call, which may come before its head."""
         call = self._known.get(event.call) or self._add(ToolStart(self._choice, event.call, "", ""))
-        alone = call.started and len(self.queue) == 1
+        alone = call.started and len(self.queue) == 1 and self.queue[0] is call
         if alone and call.passes(event.json):  # as nearly always
             self._calls.args(event.json)
             return
