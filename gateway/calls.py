@@ -64,8 +64,8 @@ class Calls:
     def open(self) -> bool:
         return self._args is not None
 
-    def start(self, head: ToolStart) -> None:
-        """Begin a call, and end the one before."""
+    def start(self, head: ToolStart) -> list[str]:
+        """Begin a call, and end the one before; return where the pieces of its arguments are kept."""
         self.end()
         name = tool_names.resolve(head.name, self._setting.context.tools)
         if name != head.name:
@@ -75,6 +75,7 @@ class Calls:
         self._args, self._shape = [], self._setting.context.shape(name)
         self._out.append(replace(head, call=self.count, id=self._id(head.id), name=name))
         self.count += 1
+        return self._args
 
     def args(self, json: str) -> None:
         """Pass on the next piece of the open call's arguments."""

@@ -1,6 +1,6 @@
 """One choice of an answer: its text through its parser, its calls in order, its one Finish."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -34,6 +34,8 @@ class Choice:
         self._calls = Calls(index, setting, ids, self._out)
         self.tool_args = self._calls.args
         self._structured: StructuredCalls | None = None  # None until the backend sends a call
+        self._passing: int | None = None  # the backend's index of the call whose next piece may go on as it is
+        self._passes: Callable[[str], bool]  # takes that piece, or returns False
         self._parse: Parse | None = None  # None while the backend's own events come
         self._apart = False  # what is parsed is the backend's own reasoning
         self._gap: list[Text] = []  # white space after that, before any text
@@ -57,7 +59,10 @@ class Choice:
         """What the client may know now; after the end nothing more."""
         if self.straight and type(event) is Text and event.text and not event.logprobs:
             return self.read((event,))
+        if type(event) is ToolArgs and event.call == self._passing and self._passes(event.json):
+            return [event]
         self.plain = self.straight = False
+        self._passing = None
         if self._ended:
             return []
         if type(event) is Text and not event.text:
@@ -66,7 +71,7 @@ class Choice:
         if self._mute:
             self._place_mute(shown=type(event) is Text)
         if type(event) is ToolArgs:
-            (self._structured or self._of_backend()).args(event, self)
+            self._take_args(event)
         elif type(event) is ToolStart:
             self._calls.native = True
             self._of_backend().start(event, self)
@@ -74,6 +79,12 @@ class Choice:
             spoken: Any = event  # any other event of a choice
             self._follow(spoken)
         return self._taken()
+
+    def _take_args(self, event: ToolArgs) -> None:
+        calls = self._of_backend()
+        calls.args(event, self)
+        if not self._waits and (passes := calls.passes(event.call)):
+            self._passing, self._passes = event.call, passes
 
     def _of_backend(self) -> StructuredCalls:
         """Return the calls that the backend sends as calls."""
@@ -331,6 +342,7 @@ class Choice:
 
     def _settle(self, cut: bool) -> None:
         """End the text and every open call."""
+        self._passing = None
         if self._mute:
             self._place_mute(shown=bool(self._parse) or not (self._structured and self._structured.queue))
         if self._structured:

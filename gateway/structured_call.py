@@ -31,6 +31,7 @@ class StructuredCall:
         self._tools, self._twin = context.tools, twin
         self._raw: list[str] = []
         self.size = 0
+        self.sent: list[str] = []  # what the client has got, for who ends the call
         self._doubtful = ""  # the last delta, which may be all arguments so far
         self._cumulative = False
         self._json: list[str] = []  # pieces for the client
@@ -87,6 +88,7 @@ class StructuredCall:
         size, arguments = len(piece), self._arguments
         if arguments and size < self.size and not self._doubtful and arguments.passes(piece):
             self._raw.append(piece)
+            self.sent.append(piece)
             self.size += size
             return True
         return False

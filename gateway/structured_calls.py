@@ -5,6 +5,7 @@ arrive before that follow it.  A call whose name has not arrived waits for it, a
 """
 
 from collections import deque
+from collections.abc import Callable
 from itertools import islice
 from typing import Protocol
 
@@ -62,12 +63,8 @@ class StructuredCalls:
     def args(self, event: ToolArgs, owner: Owner) -> None:
         """Take the next arguments of a call, which may come before its head."""
         call = self._known.get(event.call) or self._add(ToolStart(self._choice, event.call, "", ""))
-        alone = call.started and len(self.queue) == 1 and self.queue[0] is call
-        if alone and call.passes(event.json):  # as nearly always
-            self._calls.args(event.json)
-            return
         call.feed(event.json)
-        if alone:
+        if self._alone(call):
             self._calls.args(call.json())
             return
         if call.ended:
@@ -75,6 +72,15 @@ class StructuredCalls:
             return
         self._hold(len(event.json), owner)
         self._go_on(owner)
+
+    def passes(self, index: int) -> Callable[[str], bool] | None:
+        """Return `passes` of the open call, if this is its index for the backend and the client, and nothing waits."""
+        call = self._known[index]
+        return call.passes if self._alone(call) and index == self._calls.count - 1 else None
+
+    def _alone(self, call: StructuredCall) -> bool:
+        """Return whether it is the open call, and nothing waits."""
+        return call.started and len(self.queue) == 1 and self.queue[0] is call
 
     def wait(self, event: Spoken, owner: Owner) -> None:
         """Keep what follows the open call."""
@@ -136,7 +142,7 @@ class StructuredCalls:
         if not call.started:
             call.started = True
             owner.end_before_call()
-            self._calls.start(replace(call.head, name=call.name, id=call.id))
+            call.sent = self._calls.start(replace(call.head, name=call.name, id=call.id))
         self._calls.args(call.json())
 
     def _end(self, call: StructuredCall, owner: Owner, cut: bool) -> None:

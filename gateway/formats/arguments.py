@@ -110,7 +110,11 @@ class Arguments:
 
     def passes(self, text: str) -> bool:
         """Take text that goes to `put` as it came, and leave that to the caller; return False for any other."""
-        return self._parse.passes(text, self._put)
+        passage = self._parse.passage
+        if passage and passage.put is self._put and passage.fits(text):
+            self._read.skip(text)
+            return True
+        return False
 
     def feed(self, text: str) -> None:
         if self._malformed:

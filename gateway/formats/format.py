@@ -117,24 +117,20 @@ def by_next(options: Mapping[str, Call], otherwise: Call) -> Call:
 
 
 class Parse:
-    """One generator at work on one text.  done: it has returned."""
+    """One generator at work on one text.
 
-    __slots__ = ("_passage", "_run", "done", "read")
+    passage: what may go on without it; None for nothing.
+    done: it has returned.
+    """
+
+    __slots__ = ("_run", "done", "passage", "read")
 
     def __init__(self, read: Reader, run: Step) -> None:
         self.read, self._run, self.done = read, run, False
         self._go_on()
 
-    def passes(self, text: str, put: Sink) -> bool:
-        """Take text that `put` would be given as it is; return False, and take nothing, where it has to be read."""
-        passage = self._passage
-        if passage and passage.put is put and passage.fits(text):
-            self.read.skip(text)
-            return True
-        return False
-
     def feed(self, text: str) -> None:
-        passage = self._passage
+        passage = self.passage
         if passage and passage.fits(text):
             self.read.skip(text)
             passage.put(text)
@@ -150,6 +146,6 @@ class Parse:
 
     def _go_on(self) -> None:
         try:
-            self._passage = next(self._run)
+            self.passage = next(self._run)
         except StopIteration:
-            self._passage, self.done = None, True
+            self.passage, self.done = None, True
