@@ -5,7 +5,6 @@ object stay as they came, and are reported.  Missing arguments are `{}`.
 """
 
 from collections.abc import Callable
-from itertools import groupby
 from typing import Any
 
 from msgspec import DecodeError, Struct, json
@@ -84,17 +83,6 @@ class Calls:
             self._args.append(json)
             self._out.append(ToolArgs(self._choice, self.count - 1, json))
 
-    def merge(self, place: int = 0) -> int:
-        """Make one event of the pieces of a call from this place on, as one delta may have brought many.
-
-        Return the place behind the last event.
-        """
-        out = self._out
-        if len(out) > place + 1:
-            runs = [[*run] for _, run in groupby(out[place:], _call_of_args)]
-            out[place:] = [event for run in runs for event in _merged(run)]
-        return len(out)
-
     def end(self, cut: bool = False) -> None:
         """End the open call, if there is one.  cut: the answer ended before the model did."""
         if self._args is None:
@@ -126,18 +114,6 @@ class Calls:
             id = self._setting.new_id()
         self._ids.add(id)
         return id
-
-
-def _call_of_args(event: Event) -> int | None:
-    return event.call if isinstance(event, ToolArgs) else None
-
-
-def _merged(run: list[Event]) -> list[Event]:
-    """Return one event for the arguments of a call; other events as they are."""
-    first = run[0]
-    if not isinstance(first, ToolArgs):
-        return run
-    return [replace(first, json="".join([piece.json for piece in run if isinstance(piece, ToolArgs)]))]
 
 
 def _object(text: str) -> dict[str, Any] | None:

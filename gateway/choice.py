@@ -1,6 +1,6 @@
 """One choice of an answer: its text through its parser, its calls in order, its one Finish."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -14,9 +14,11 @@ from gateway.formats.format import Format, Parse
 from gateway.formats.markup import apart
 from gateway.formats.reader import Reader
 from gateway.formats.resumed import Resumed
+from gateway.pieces import join
 from gateway.structured_calls import StructuredCalls
 
 _SEEN = 64 << 10  # characters at the end of a text in which calls of other formats are looked for
+_MOST = 8  # events of one delta that leave as they are
 _PIECES = 256  # that the end of a text is kept in, at most
 
 _Words = TypeVar("_Words", Text, Reasoning)
@@ -96,19 +98,32 @@ class Choice:
         """Return the number of tool calls so far."""
         return self._calls.count
 
-    def read(self, texts: Iterable[Text]) -> list[Event]:
+    def read(self, texts: Sequence[Text]) -> list[Event]:
         """`feed` of each, which have nothing but text, where they are to go straight."""
-        parse, calls, out, place = self._parse, self._calls, self._out, 0
+        parse, out = self._parse, self._out
         assert parse
-        for event in texts:
-            parse.feed(event.text)
-            if calls.count:
-                place = calls.merge(place)
+        if len(texts) == 1:
+            if not parse.feed(texts[0].text):
+                self._join(0)
+        else:
+            self._read_run(texts, parse)
         if self._structured or self._waits:
             return self._taken()
         events = out.copy()
         out.clear()
         return events
+
+    def _read_run(self, texts: Sequence[Text], parse: Parse) -> None:
+        """Read several; only where there are calls is it worth to know where the pieces of each begin."""
+        calls, out, place, straight = self._calls, self._out, 0, True
+        for event in texts:
+            if not parse.feed(event.text):
+                straight = False
+            if calls.count:
+                join(out, place, calls_only=True)
+                place = len(out)
+        if not straight and len(out) > _MOST * len(texts):
+            join(out)
 
     def finish(self, reason: str) -> None:
         """Keep one of the API's reasons for the end: the last one counts, and content may come after it."""
@@ -163,13 +178,19 @@ class Choice:
         self._end_text(self._limited)
         self._out += after
 
+    def _join(self, place: int) -> None:
+        """Join the pieces from this place on: those of a call, or of any text if they are many."""
+        many = len(self._out) > place + _MOST
+        if many or self._calls.count:
+            join(self._out, place, calls_only=not many)
+
     def _taken(self) -> list[Event]:
         if self._structured and self._structured.queue:
             self.plain = self.straight = False  # what waited may have been text, and more of it still waits
         if self._waits and not self._ended:
             return []
-        if self._calls.count:
-            self._calls.merge()
+        if self._calls.count or self._parse:
+            self._join(0)
         events = self._out.copy()
         self._out.clear()
         return events

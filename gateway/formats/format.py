@@ -129,14 +129,16 @@ class Parse:
         self.read, self._run, self.done = read, run, False
         self._go_on()
 
-    def feed(self, text: str) -> None:
+    def feed(self, text: str) -> bool:
+        """Read on.  Return True if all of the text was put at once."""
         passage = self.passage
         if passage and passage.fits(text):
             self.read.skip(text)
             passage.put(text)
-        else:
-            self.read.feed(text)
-            self._go_on()
+            return True
+        self.read.feed(text)
+        self._go_on()
+        return False
 
     def close(self, cut: bool = False) -> None:
         """Release what was held back; see `Reader.close`."""

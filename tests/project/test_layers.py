@@ -15,7 +15,7 @@ ROWS = [
     ["events"],
     ["request", "ledger", "config", "tarpit"],
     ["framing", "backends", "formats", "endpoints", "alignment", "shortening", "documents", "images", "routing"],
-    ["calls", "recollection", "recording", "unread"],
+    ["calls", "pieces", "recollection", "recording", "unread"],
     ["structured_call"],
     ["structured_calls"],
     ["choice", "translate", "compaction", "hosted"],

@@ -1,0 +1,54 @@
+"""Test that pieces of one text are joined, and what is no piece stays between them."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.events import Logprob, Reasoning, Text, ToolArgs, ToolStart
+from gateway.pieces import join
+from support.pipeline import chunk, events_of, setting
+
+LIKELY = (Logprob("a", -1.0, None),)
+APART = [Text(0, "x", LIKELY), Reasoning(0, "", "{}"), ToolStart(0, 0, "c", "f")]  # are no pieces
+EVENTS = st.lists(
+    st.sampled_from(
+        [
+            *APART, Text(0, "a"), Text(0, "b"), Text(1, "c"), Reasoning(0, "r"), ToolArgs(0, 0, "{"), ToolArgs(0, 1, "}"),
+        ]
+    )
+)  # fmt: skip
+
+
+@given(EVENTS)
+def test_pieces_are_joined_to_what_they_say_together(events):
+    found = events.copy()
+    join(found)
+    assert told(found) == told(events)
+    again = found.copy()
+    join(again)
+    assert again == found
+    assert [event for event in found if event in APART] == [event for event in events if event in APART]
+
+
+@given(EVENTS)
+def test_pieces_of_calls_are_joined_alone(events):
+    found = events.copy()
+    join(found, calls_only=True)
+    assert told(found) == told(events)
+    others = [event for event in events if not isinstance(event, ToolArgs)]
+    assert [event for event in found if not isinstance(event, ToolArgs)] == others
+
+
+def told(events):
+    """Return what each event says character by character."""
+    return [
+        (type(event), getattr(event, "call", event.choice), letter)
+        for event in events
+        for letter in getattr(event, "text", "") or getattr(event, "json", "") or [event]
+    ]
+
+
+def test_chunk_of_many_brackets_leaves_as_one():
+    tools = {"f": {"properties": {}}}
+    for mark in "[{":
+        found = events_of([chunk(content="Hm " + mark * 500)], setting("auto", tools=tools))
+        assert sum(type(event) is Text for event in found) < 9
