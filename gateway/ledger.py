@@ -1,6 +1,7 @@
 """What was not passed as it came.  One list of `code:subject` per request; a subject is a field, never a value.
 
 A field with text that its format cannot read has the name of the format behind it: `unread:tool_calls=pythonic`.
+Where a code has more than 48 entries, the first 16 are told by name and the others counted: `forwarded:+40`.
 """
 
 import re
@@ -16,6 +17,8 @@ Code = Literal[
 ]  # fmt: skip
 _UNFIT = re.compile(r"[^!-+\--~]+")  # for a list in a header or a comment: all but visible ASCII without the comma
 _LONGEST = 64  # characters of a subject
+_FEW, _NAMED = 48, 16  # entries of a code that are all told by name, and those that are where there are more
+_MOST = 1024  # entries that are kept
 
 
 def subject(name: str) -> str:
@@ -31,7 +34,8 @@ class Ledger(Struct, eq=False):
 
     def note(self, code: Code, name: str) -> None:
         """name: of a field, whoever has made it up."""
-        self._entries[f"{code}:{subject(name)}"] = None
+        if len(self._entries) < _MOST:
+            self._entries[f"{code}:{subject(name)}"] = None
 
     def mark(self) -> int:
         """This point, for `back`."""
@@ -62,7 +66,7 @@ class Ledger(Struct, eq=False):
 
     def codes(self) -> dict[str, int]:
         """How many entries have each of them."""
-        return dict(Counter(entry.partition(":")[0] for entry in self._entries)) if self._entries else {}
+        return dict(Counter(map(_code, self._entries))) if self._entries else {}
 
     def known(self) -> str:
         """All entries so far, as one comma list: for the head of an answer, whatever a failed one was told."""
@@ -71,8 +75,27 @@ class Ledger(Struct, eq=False):
 
     def untold(self) -> str:
         """The entries made since the last call, as one comma list; "" if there are none."""
-        if self._told == len(self._entries):
+        before = self._told
+        if before == len(self._entries):
             return ""
-        new = self.entries()[self._told :]
-        self._told += len(new)
-        return ", ".join(new)
+        self._told = len(self._entries)
+        return ", ".join(self.entries()[before:] if self._told <= _FEW else self.listed(before))
+
+    def listed(self, start: int = 0) -> list[str]:
+        """Return the entries from this place on, as they are told."""
+        entries = self.entries()
+        all = Counter(map(_code, entries))
+        codes = Counter(map(_code, entries[:start]))
+        named: list[str] = []
+        more: Counter[str] = Counter()
+        for entry in entries[start:]:
+            codes[code := _code(entry)] += 1
+            if all[code] <= _FEW or codes[code] <= _NAMED:
+                named.append(entry)
+            else:
+                more[code] += 1
+        return [*named, *(f"{code}:+{count}" for code, count in more.items())]
+
+
+def _code(entry: str) -> str:
+    return entry.partition(":")[0]

@@ -27,7 +27,7 @@ def told(http: HttpRequest, route: Route, chosen: Chosen, ledger: Ledger) -> dic
 
 def stored(ledger: Ledger) -> str:
     """Return all warnings of an answer, as the head of a later request for it has them."""
-    return _bounded(", ".join(ledger.entries()))
+    return _bounded(", ".join(ledger.listed()))
 
 
 def strictly(http: HttpRequest, route: Route) -> Route:

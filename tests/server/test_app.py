@@ -520,7 +520,7 @@ async def test_warnings_of_a_whole_response_are_all_in_the_header():
 
 @pytest.mark.parametrize("streamed", [True, False])
 async def test_warnings_of_hostile_field_names_add_no_header_and_no_event(streamed):
-    names = ["a\r\nx-evil: 1", "b\n\ndata: evil", "schön", "x" * 9000, *(f"n{i}" for i in range(3000))]
+    names = ["a\r\nx-evil: 1", "b\n\ndata: evil", "schön", "x" * 9000, *(f"n{i}" for i in range(500))]
     script = HELLO if streamed else whole(said())
     async with listening(script) as site:
         answer = await site.chat(stream=streamed, **dict.fromkeys(names, 1))

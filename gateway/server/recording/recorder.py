@@ -59,7 +59,7 @@ class Recorder:
         """It is over."""
         line = told(seen)
         del line["error"], line["ledger"]  # these it has itself
-        tape.over(seen.outcome, seen.problem, seen.ledger.entries(), line)
+        tape.over(seen.outcome, seen.problem, seen.ledger.listed(), line)
         failed = seen.outcome >= 400
         if tape.chosen and (failed or self._settings.mode != "errors") and tape.recording.asked:
             self._write(tape.recording)

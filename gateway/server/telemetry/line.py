@@ -65,4 +65,4 @@ def word(problem: Problem) -> str | None:
 
 def _ledger(seen: Observation) -> list[str] | dict[str, int]:
     """What an entry is about may be a name that a client has made up."""
-    return seen.ledger.entries() if logs.shows_content() else seen.ledger.codes()
+    return seen.ledger.listed() if logs.shows_content() else seen.ledger.codes()

@@ -1,0 +1,41 @@
+"""Test the list of what was not passed as it came: each entry once, and not too many."""
+
+from gateway.ledger import Ledger
+
+
+def test_ledger_names_all_entries_where_they_are_few():
+    ledger = Ledger()
+    for number in range(48):
+        ledger.note("forwarded", f"u{number}")
+    assert ledger.known().split(", ") == ledger.listed() == [f"forwarded:u{number}" for number in range(48)]
+
+
+def test_ledger_names_the_first_entries_of_a_code_and_counts_the_others():
+    ledger = Ledger()
+    ledger.note("dropped", "user")
+    for number in range(60):
+        ledger.note("forwarded", f"u{number}")
+        ledger.note("forwarded", "u0")
+    named = ["dropped:user", *(f"forwarded:u{number}" for number in range(16))]
+    assert ledger.known() == ", ".join([*named, "forwarded:+44"])
+    assert ledger.listed() == [*named, "forwarded:+44"]
+    assert ledger.codes() == {"dropped": 1, "forwarded": 60} and len(ledger.entries()) == 61
+
+
+def test_ledger_counts_later_entries_of_a_code_by_themselves():
+    ledger = Ledger()
+    for number in range(15):
+        ledger.note("forwarded", f"u{number}")
+    assert ledger.known().count(",") == 14
+    for number in range(15, 60):
+        ledger.note("forwarded", f"u{number}")
+    ledger.note("repaired", "content")
+    assert ledger.untold() == "forwarded:u15, repaired:content, forwarded:+44"
+    assert ledger.untold() == ""
+
+
+def test_ledger_keeps_a_thousand_entries():
+    ledger = Ledger()
+    for number in range(5000):
+        ledger.note("forwarded", f"u{number}")
+    assert len(ledger.entries()) == 1024 and ledger.listed()[-1] == "forwarded:+1008"
