@@ -162,6 +162,8 @@ class Upstream:
             return last
         if not self._normaliser.finished(self._decoder.n):
             self._ledger.note("unenforced", "n")
+        if self._decoder.unlikely and not any(entry.endswith(":logprobs") for entry in self._ledger.entries()):
+            self._ledger.note("unenforced", "logprobs")
         return (*last, *self._estimated())
 
     def _estimated(self) -> Iterable[Usage]:

@@ -4,7 +4,10 @@ import pytest
 
 from gateway.events import Finish, Logprob, Reasoning, Text, ToolArgs, ToolEnd, ToolStart
 from gateway.ledger import Ledger
+from support.app import gateway
 from support.pipeline import DONE, call, chunk, events_of, grammatical, setting
+from support.upstream import chunk as upstream_chunk
+from support.upstream import said, stream, whole
 
 
 def logprob_entries(*tokens):
@@ -71,3 +74,23 @@ def test_logprobs_after_an_unclosed_tool_call_in_the_text_are_dropped():
     events = events_without_usage(*chunks, format="hermes_json", ledger=ledger)
     assert grammatical(events) and not any(type(event) is Text for event in events)
     assert "dropped:logprobs" in ledger.entries()
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_logprobs_that_did_not_come_are_reported(streamed):
+    chunks = [upstream_chunk("Hi"), upstream_chunk(" you", finish="stop")]
+    async with gateway(stream(*chunks) if streamed else whole(said("Hi you"))) as site:
+        asked = await site.chat(stream=streamed, logprobs=True)
+        assert "unenforced:logprobs" in asked.headers.get("x-gateway-warnings", "") + asked.text
+        unasked = await site.chat(stream=streamed)
+        assert "logprobs" not in unasked.headers.get("x-gateway-warnings", "") + unasked.text.replace(
+            '"logprobs":null', ""
+        )
+
+
+async def test_logprobs_that_came_are_not_reported():
+    likely = upstream_chunk("Hi", finish="stop")
+    likely = likely.replace(b'"delta"', b'"logprobs": {"content": [{"token": "Hi", "logprob": -0.5}]}, "delta"')
+    async with gateway(stream(likely)) as site:
+        answer = await site.chat(stream=True, logprobs=True)
+        assert "unenforced" not in answer.headers.get("x-gateway-warnings", "") + answer.text

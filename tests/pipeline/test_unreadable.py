@@ -34,6 +34,37 @@ def test_failure_after_half_an_event_keeps_its_cause(half):
     assert events == [Text(0, "hi"), Failure(LATE)]
 
 
+@pytest.mark.parametrize("more", [{}, {"code": 500, "type": "server_error"}])
+def test_event_that_is_a_bare_error_keeps_its_message(more):
+    found = events_of([b"event: error\n" + sse({"message": "out of memory", **more}), DONE])
+    assert found == [Failure(Problem(502, "out of memory", "upstream_error"))]
+
+
+@pytest.mark.parametrize("said", [{"message": {"a": 1}}, {"message": "loading", "choices": []}, {"progress": 1}])
+def test_event_that_only_looks_like_an_error_is_none(said):
+    found = events_of([sse(said), chunk(content="hi"), chunk("stop"), DONE], setting("native"))
+    assert [event for event in found if isinstance(event, Text | Finish)] == [Text(0, "hi"), Finish(0, "stop")]
+
+
+@pytest.mark.parametrize("huge", [2**63, 2**70, 10**40, 1e30, "9" * 30])
+def test_usage_that_is_no_count_is_left_out(huge):
+    usage = {"choices": [], "usage": {"prompt_tokens": huge, "completion_tokens": 3}}
+    found = events_of([chunk("stop", content="hi"), sse(usage), DONE], setting("native"))
+    assert [event for event in found if isinstance(event, Usage)] == [Usage(0, 3)]
+
+
+def test_large_payload_that_is_unreadable_is_not_mended():
+    """Mending one of 8 MB would take a second and a gigabyte."""
+    text = b"a" * (513 << 10)
+    for broken in (b"\\q", b"NaN"):
+        found = events_of([b'data: {"choices": [{"delta": {"content": "%b%b' % (text, broken), b"\n\n"])
+        assert [event.problem.code for event in found if type(event) is Failure] == ["upstream_error"]
+    small = b'data: {"choices": [{"delta": {"content": "a\xff"}, "x": NaN}]}\n\n'
+    assert Text(0, "a\ufffd") in events_of([small, chunk("stop"), DONE])
+    large = b'data: {"choices": [{"delta": {"content": "%b\xff"}}]}\n\n' % text
+    assert events_of([large, chunk("stop"), DONE])[0] == Text(0, text.decode() + "\ufffd")
+
+
 def test_event_that_is_cut_after_the_finish_is_ignored():
     up = upstream(setting("native"))
     events = [*up.feed(chunk("stop", content="hi")), *up.feed(b'data: {"choices": [], "usa'), *up.fail(LATE)]

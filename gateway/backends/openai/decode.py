@@ -73,6 +73,8 @@ class Decoder(Struct, eq=False):
     _halves: Halves | None = None
     _contents: Contents | None = None  # once there is reasoning
     _decoded_size: int = 0
+    _texted: bool = False
+    _likely: bool = False  # text has come with log-probabilities
     written: int = 0
     counted: Usage | None = None
     done: bool = False
@@ -108,6 +110,11 @@ class Decoder(Struct, eq=False):
             return events
 
         return told
+
+    @property
+    def unlikely(self) -> bool:
+        """Return True if the client asked for log-probabilities, and text came without them."""
+        return self._tops is not None and self._texted and not self._likely
 
     @property
     def empty(self) -> bool:
@@ -176,6 +183,8 @@ class Decoder(Struct, eq=False):
             return [chunk]
         if chunk.error or chunk.object == "error":
             return [Failure(stated_problem(chunk.error or json.decode(mended(payload))))]
+        if chunk.choices is None and not plain and (error := _bare_error(payload)):
+            return [Failure(stated_problem(error))]
         return self.read(chunk, NOTHING if plain else unread(payload, members.of_chunk))
 
     def _plain_chunk(self, payload: bytes) -> wire.Chunk | None:
@@ -332,6 +341,8 @@ class Decoder(Struct, eq=False):
         self._decoded_size += len(text)
         found = logprobs(chances, text, self._tops).get("content", ()) if chances is not None else ()
         if text or found:
+            self._texted = True
+            self._likely = self._likely or bool(found)
             out.append(Text(index, text, found))
 
     def _parts(self, index: int, parts: list[Raw], out: list[Event]) -> None:
@@ -415,6 +426,13 @@ def _is_text(details: object) -> bool:
     """Return True if `reasoning_details` have nothing but text, which is read."""
     said = details if isinstance(details, list) else [None]
     return all(isinstance(one, dict) and not (one.get("signature") or one.get("data")) for one in said)
+
+
+def _bare_error(payload: bytes) -> object:
+    """Return a payload that is an error without saying so; None if it is none."""
+    said = json.decode(mended(payload))
+    known = isinstance(said, dict) and isinstance(said.get("message"), str) and said.keys().isdisjoint(members.OF_CHUNK)
+    return said if known else None
 
 
 def unread(payload: bytes, find: Callable[[bytes], Unread]) -> Unread:

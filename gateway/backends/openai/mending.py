@@ -27,6 +27,7 @@ _PAIR = re.compile("([\U0010f800-\U0010fbff])([\U0010fc00-\U0010ffff])")
 _STAND_IN = re.compile("[\U0010f800-\U0010ffff]")
 _STAND_IN_BYTES = re.compile(b"\xf4\x8f[\xa0-\xbf][\x80-\xbf]")
 _LOST = "\ufffd"
+_MOST = 512 << 10  # characters that are mended, as a megabyte of them takes 0.1 s, and memory of 100 times its size
 _FIELDS: dict[type[_Piece], str] = {
     Text: "content",
     Reasoning: "reasoning_content",
@@ -36,8 +37,11 @@ _FIELDS: dict[type[_Piece], str] = {
 
 
 def mended(payload: bytes) -> bytes:
-    """Return the payload with U+FFFD for halves of surrogate pairs."""
-    return _TOKENS.sub(lambda token: _token(token, stand_in=False), payload.decode("utf-8", "replace")).encode()
+    """Return the payload with U+FFFD for halves of surrogate pairs; of a large one only the bytes are put right."""
+    text = payload.decode("utf-8", "replace")
+    if len(text) <= _MOST:
+        text = _TOKENS.sub(lambda token: _token(token, stand_in=False), text)
+    return text.encode()
 
 
 class Halves(Struct, eq=False):
@@ -55,7 +59,7 @@ class Halves(Struct, eq=False):
     def mended(self, payload: bytes) -> bytes:
         """Return the payload with stand-ins for halves in what comes in pieces."""
         text = payload.decode("utf-8", "replace")
-        if _TAKEN.search(text):
+        if len(text) > _MOST or _TAKEN.search(text):
             return mended(payload)
         self._met = True
         return _TOKENS.sub(lambda token: _token(token, stand_in=bool(token[1])), text).encode()

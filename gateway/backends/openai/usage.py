@@ -10,16 +10,17 @@ from gateway.backends.openai.wire import Count, Counts, Details
 from gateway.events import Usage
 
 _NO_DETAILS = Details()
+_MOST = (1 << 53) - 1  # what is above that is no exact number in JavaScript
 
 
 def number(said: Count) -> int:
-    """Strings, floats and booleans are counts too; what is none is 0."""
+    """Strings, floats and booleans are counts too; what is none is 0, as is more than every client can read."""
     if type(said) is int:
-        return said if said > 0 else 0
+        return said if 0 < said <= _MOST else 0
     if not said:
         return 0
     try:
-        return max(int(float(said)), 0)
+        return number(int(float(said)))
     except (TypeError, ValueError, OverflowError):
         return 0
 
