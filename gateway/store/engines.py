@@ -1,6 +1,7 @@
 """What SQLAlchemy makes of a database's URL, and what SQLite and PostgreSQL say each in their way."""
 
 import asyncio
+import os
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
@@ -20,6 +21,9 @@ from gateway.store.driver import connect
 from gateway.store.migrations import upgrade
 
 _WAIT = 5  # seconds, for another process's transaction, for a connection, for a server to accept one
+_QUEUE = 30  # seconds that a transaction may wait for others of this process
+_MOST_WAITING = 2000  # of these
+_WRITERS = 10  # at a time, where the database can do more than one
 _ANSWER = 30  # seconds that a server may take for one statement
 _AGAIN = 1.0  # seconds until a connection that listens is tried, or made, again
 _LOCK = text("SELECT pg_advisory_xact_lock(7104181208)")  # any number that is always the same
@@ -34,6 +38,31 @@ _FAILURES = (
 )  # fmt: skip
 
 
+class Writers:
+    """Transactions that write in this process take turns, so that those who wait do so in their order."""
+
+    def __init__(self, most: int) -> None:
+        self._turns, self._waiting = asyncio.Semaphore(most), 0
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Raise StoreFailed at once where too many wait, and after half a minute."""
+        if self._waiting >= _MOST_WAITING:
+            raise StoreFailed("The gateway's store has too much to do: try again soon.", retry_after="1")
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(_QUEUE):
+                await self._turns.acquire()
+        except TimeoutError:
+            raise StoreFailed("The gateway's store has too much to do: try again soon.", retry_after="1") from None
+        finally:
+            self._waiting -= 1
+        try:
+            yield
+        finally:
+            self._turns.release()
+
+
 class Engines:
     """Of one database; the schema is brought up to date before the first transaction."""
 
@@ -43,6 +72,7 @@ class Engines:
         self._connect = _driver(rest)
         self._migrating = asyncio.Lock()
         self._ready = False
+        self._writers = Writers(1 if scheme.startswith("sqlite") else _WRITERS)
 
     @asynccontextmanager
     async def transaction(self, engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
@@ -50,7 +80,11 @@ class Engines:
         try:
             if not self._ready:
                 await self._migrate()
-            async with engine.begin() as db:
+            if engine is not self.writes:
+                async with engine.begin() as db:
+                    yield db
+                return
+            async with self._writers.turn(), engine.begin() as db:
                 yield db
         except _OURS:
             raise
@@ -129,10 +163,12 @@ def _distrust(failure: ExceptionContext) -> None:
 
 
 def _write_ahead(file: str) -> None:
-    """Once for all: readers and the writer do not wait for each other.
+    """Once for all: readers and the writer do not wait for each other.  What is stored is its owner's alone.
 
     Where another process is just doing the same, SQLite does not wait as it does elsewhere.
     """
+    with suppress(OSError):  # where it cannot be made, SQLite says why
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL, 0o600))  # SQLite gives its other files the same mode
     until = time.monotonic() + _WAIT
     with closing(sqlite3.connect(file, timeout=0)) as connection:
         while True:

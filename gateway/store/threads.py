@@ -85,12 +85,13 @@ async def _grow(
 
 
 _PUT = insert(items)
+_ROWS = 500  # in one statement, so that others have their turn behind it
 
 
 async def _put(db: AsyncConnection, rows: Sequence[dict[str, Any]]) -> None:
     """Items that their threads count already."""
-    if rows:
-        await db.execute(_PUT, rows)
+    for start in range(0, len(rows), _ROWS):
+        await db.execute(_PUT, rows[start : start + _ROWS])
 
 
 def _rows(tenant: str, at: Place, added: Sequence[Item], bodies: Sequence[bytes]) -> list[dict[str, Any]]:

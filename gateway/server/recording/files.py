@@ -17,7 +17,7 @@ def write(order: Order) -> None:
     """Raises OSError.  Nobody else on the machine may read it, and nobody finds half of it."""
     kept = order.folder
     folder = Path(kept.directory)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     recording = Recording(order.id, order.started, 0)
     recording.entries = order.entries
     shown = redacted(recording, order.secrets, contents=not kept.content)
