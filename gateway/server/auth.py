@@ -6,7 +6,7 @@ from typing import Any
 from starlette.requests import HTTPConnection
 
 from gateway.config import Config, Key, Scope, digest
-from gateway.errors import Forbidden, Unauthorized
+from gateway.errors import BadRequest, Forbidden, Unauthorized
 from gateway.server.headers import header
 from gateway.server.pages import Pages
 from gateway.server.strangers import Strangers
@@ -75,7 +75,9 @@ def _allow_endpoint(key: Key, path: str) -> None:
 
 
 def _shown(scope: MutableMapping[str, Any]) -> str:
-    """The key in the headers; raises Unauthorized where there is none."""
+    """The key in the headers; raises Unauthorized where there is none, and BadRequest where there are two."""
+    if [name for name, _ in scope["headers"]].count(b"authorization") > 1:
+        raise BadRequest("There is more than one 'Authorization' header: send one.", code="invalid_value")
     scheme, _, shown = (header(scope, b"authorization") or "").partition(" ")
     shown = shown.strip() if scheme.lower() == "bearer" else header(scope, b"api-key") or ""
     if not shown:

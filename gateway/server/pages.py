@@ -16,13 +16,16 @@ from gateway.errors import Forbidden
 from gateway.server.headers import header
 
 _OWN = {"ws": ("http", "https"), "http": ("http", "https"), "wss": ("https",), "https": ("https",)}  # by ours, theirs
-_PRIVATE = (".localhost", ".local", ".internal", ".home.arpa")  # what names end with that nobody can have for himself
+# What names end with that nobody can have for himself.  Anybody in the same network can have a name with .local (mDNS),
+# and a DNS server may answer as it likes for .internal.
+_PRIVATE = (".localhost", ".home.arpa")
 # Applications and extensions, which their user has installed, have schemes of their own.
 _APPLICATION = re.compile(r"(?!https?:|ftp:)[a-z][a-z0-9+.-]*://.")
 _STRANGER = "Pages of '{}' may not ask here: it is not among the origins that 'server.cors' allows."
 _NAME = (
     "The gateway has no keys and does not know the name '{}' for itself, which a web page may have made up: use "
-    "localhost or an address, set 'auth.keys', or 'auth.open: true' if everybody may come in."
+    "localhost or an address, add an origin with this name to 'server.cors', set 'auth.keys', or 'auth.open: true' if "
+    "everybody may come in."
 )
 
 

@@ -33,6 +33,17 @@ if TYPE_CHECKING:
 STOPPING = "stopping"  # what is to be called then, in the state that the application's lifespan gives to its server
 _PONG = 60.0  # seconds until one has to come; a client answers when it has read what it was sent before
 _MOST_HEAD = 1 << 16  # bytes of a request's head
+_MOST_PAUSES = 10  # times `request_seconds`, which a request may take beside the time for each megabyte of it
+_SLOWEST = 1 << 20  # bytes that may take as long again
+_LINGERS, _MOST_DROPPED = 1.0, 4 << 20  # seconds and bytes for which a client that was refused may go on
+_TOO_LARGE = (
+    b'{"error":{"message":"The head of the request is larger than 64 KiB.","type":"invalid_request_error",'
+    b'"param":null,"code":"request_header_too_large"}}'
+)
+_HEAD_TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+    b"connection: close\r\n\r\n%b" % (len(_TOO_LARGE), _TOO_LARGE)
+)
 _name = itemgetter(0)
 _LENGTHS = (b"content-length", b"transfer-encoding")
 _LAST_WORDS = 5  # seconds, beyond the drain, for those who are told that it is over
@@ -131,6 +142,9 @@ class Http(Patience, HttpToolsProtocol):  # type: ignore[misc] # its config is o
     _unsent: TimerHandle | None = None
     _complete = False  # the last request that has begun
     _headless: int | None = 0  # bytes that came of a head without an end; None: it has one
+    _too_large = False  # the head
+    _begun = 0.0  # when the request began that has not come to its end
+    _received = 0  # bytes of that
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
         super().connection_made(transport)
@@ -147,15 +161,19 @@ class Http(Patience, HttpToolsProtocol):  # type: ignore[misc] # its config is o
             lost()
 
     def data_received(self, data: bytes) -> None:
+        if self._too_large:
+            self._drop(len(data))
+            return
         self._idle.unset()
         self._expect_no_more()
         super().data_received(data)
-        if not self._complete:
+        if not self._complete and not self._too_large:
             self._expect()
             self._bound(len(data))
+            self._hurry(len(data))
 
     def on_message_begin(self) -> None:
-        self._complete, self._headless = False, 0
+        self._complete, self._headless, self._received = False, 0, 0
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
@@ -216,6 +234,7 @@ class Http(Patience, HttpToolsProtocol):  # type: ignore[misc] # its config is o
         """The parser takes some heads that others read otherwise."""
         headers, parser = named(self.scope), self.parser
         if sum(map(len, chain.from_iterable(self.headers))) > _MOST_HEAD:
+            self._too_large = True
             raise ValueError("a head that is too large")
         if version not in ("1.0", "1.1") or (version == "1.1" and b"host" not in headers):
             raise ValueError("no version or no host")
@@ -233,8 +252,32 @@ class Http(Patience, HttpToolsProtocol):  # type: ignore[misc] # its config is o
     def _bound(self, size: int) -> None:
         if self._headless is not None:
             self._headless += size
-            if self._headless > 2 * _MOST_HEAD:
-                self.transport.close()
+            if self._headless > 2 * _MOST_HEAD and not self._too_large:
+                self._too_large = True
+                self.send_400_response("")
+
+    def send_400_response(self, msg: str) -> None:
+        """As uvicorn's, but for a head that is too large: the rest of it is dropped, so that the client reads why."""
+        if self._too_large:
+            self._expect_no_more()
+            self.transport.write(_HEAD_TOO_LARGE)
+            self._unsent = self.loop.call_later(_LINGERS, self.transport.close)
+        else:
+            super().send_400_response(msg)
+
+    def _drop(self, size: int) -> None:
+        self._received += size
+        if self._received > _MOST_DROPPED:
+            self.transport.close()
+
+    def _hurry(self, size: int) -> None:
+        """Close the connection of a client that sends its request too slowly, however often it sends some of it."""
+        now = self.loop.time()
+        if not self._received:
+            self._begun = now
+        self._received += size
+        if now - self._begun > _MOST_PAUSES * self.config.request_seconds * (1 + self._received / _SLOWEST):
+            self.transport.close()
 
     def _expect(self) -> None:
         if not self.transport.is_closing():

@@ -75,8 +75,10 @@ async def test_origin_is_not_checked_where_keys_are_configured():
         ("[::1]:8900", True),
         ("192.168.1.7", True),
         ("gateway", True),
-        ("box.local", True),
-        ("host.docker.internal:8900", True),
+        ("box.home.arpa", True),
+        ("box.local", False),
+        ("host.docker.internal:8900", False),
+        ("named.internal", True),  # in server.cors
         ("chat.example:8900", True),  # named in server.cors
         ("evil.example", False),
         ("evil.example:8900", False),
@@ -90,7 +92,7 @@ async def test_origin_is_not_checked_where_keys_are_configured():
 )
 async def test_host_that_may_be_rebound_is_refused_without_keys(host, well):
     """The name may resolve to this machine after the page has loaded (DNS rebinding)."""
-    async with gateway(HELLO, server={"cors": ["https://chat.example"]}) as site:
+    async with gateway(HELLO, server={"cors": ["https://chat.example", "http://named.internal"]}) as site:
         answer = await site.client.get("/v1/models", headers={"host": host})
         assert (answer.status_code == 200) is well
         assert well or problem(answer) == UNKNOWN

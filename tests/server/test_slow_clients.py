@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 from websockets.asyncio.client import connect
@@ -111,6 +111,19 @@ async def test_timeout_request_counts_from_the_last_byte():
         assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 400 ")
         writer.close()
         await writer.wait_closed()
+
+
+@on_both_loops
+async def test_timeout_request_has_a_total_for_a_client_that_sends_byte_by_byte():
+    async with waiting(0.05) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(HEAD % 1_000_000)
+        with suppress(ConnectionError):
+            while not reader.at_eof():
+                writer.write(b" ")
+                await idle(0.01)
+        assert await reader.read() == b""
+        writer.close()
 
 
 @on_both_loops

@@ -34,7 +34,7 @@ def coded(*codings):
     return POST + b"".join(b"transfer-encoding: %b\r\n" % one for one in codings) + b"\r\n" + CHUNKS
 
 
-OPEN, END = [200, 200], [400]
+OPEN, END, TOO_LARGE = [200, 200], [400], [431]
 LENGTHS = {
     "one": (sized(), OPEN),
     "chunks": (CHUNKED + CHUNKS, OPEN),
@@ -64,10 +64,10 @@ HEADS = {
     "Latin letters in a value": (sized(b"x-a: \xe9"), OPEN),
     **{f"the name {one!r}": (sized(one + b": 1"), END) for one in (b"x a", b"x-a ", b"", b"x\0a", b"x\xe9a", b"x(a)")},
     "no colon": (sized(b"xa"), END),
-    "80 kB": (sized(b"x-a: " + b"a" * 80_000), END),
-    "10,000 lines": (sized(*(b"x-%d: 1" % i for i in range(10_000))), END),
-    "a MB": (sized(b"x-a: " + b"a" * (1 << 20)), []),
-    "a MB of address": (to(b"/" + b"a" * (1 << 20)), []),
+    "80 kB": (sized(b"x-a: " + b"a" * 80_000), TOO_LARGE),
+    "10,000 lines": (sized(*(b"x-%d: 1" % i for i in range(10_000))), TOO_LARGE),
+    "a MB": (sized(b"x-a: " + b"a" * (1 << 20)), TOO_LARGE),
+    "a MB of address": (to(b"/" + b"a" * (1 << 20)), TOO_LARGE),
     "no host": (sized(line=POST.replace(b"host: x\r\n", b"")), END),
     "two hosts": (sized(b"host: y"), END),
     "an empty host": (sized(line=POST.replace(b"host: x", b"host:")), OPEN),
