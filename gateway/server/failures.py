@@ -13,6 +13,8 @@ from gateway.server.paths import nearest
 from gateway.server.telemetry.observation import observed
 
 _log = logging.getLogger("gateway")
+# What a backend has refused or got wrong, after all attempts of the gateway: the client's own would end alike.
+_FINAL = ("upstream_error", "upstream_auth_error", "frame_too_long")
 
 
 def add_handlers(app: FastAPI) -> None:
@@ -21,7 +23,8 @@ def add_handlers(app: FastAPI) -> None:
 
 
 def response(problem: Problem, headers: dict[str, str] | None = None) -> Response:
-    return Response(problem.body(), problem.status, headers, "application/json")
+    final = {"x-should-retry": "false"} if problem.code in _FINAL else {}
+    return Response(problem.body(), problem.status, {**final, **(headers or {})}, "application/json")
 
 
 def told(error: GatewayError) -> Response:

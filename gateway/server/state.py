@@ -194,7 +194,8 @@ async def _said_before(db: "AsyncConnection", behind: Place, id: str) -> list[It
     try:
         return await threads.read(db, await threads.ranges(db, behind))
     except Broken:
-        raise _no_response(id) from None
+        message = f"Previous response with id '{id}' goes on from a response that was deleted."
+        raise BadRequest(message, code="previous_response_not_found", param="previous_response_id") from None
 
 
 def _no_response(id: str) -> BadRequest:

@@ -362,3 +362,19 @@ async def test_request_leaves_no_reference_cycles(path, streamed):
         with watched():
             assert (await getattr(site, path)(stream=streamed)).status_code == 200
             await until(lambda: [one for one in gc.get_objects() if isinstance(one, OF_A_REQUEST)], [])
+
+
+@pytest.mark.parametrize(
+    ("script", "header"),
+    [
+        (whole({"error": "no"}, 500), "false"),
+        (whole({"error": "who?"}, 401), "false"),
+        (whole({"error": "loading model"}, 503), None),
+        ([CLOSE], None),
+    ],
+    ids=["500", "401", "503", "closes"],
+)
+async def test_failure_says_whether_the_client_should_ask_again(script, header):
+    async with fleet([script]) as site:
+        answer = await site.chat()
+        assert answer.status_code >= 500 and answer.headers.get("x-should-retry") == header

@@ -106,7 +106,7 @@ async def _given(db: "AsyncConnection", kept: Kept) -> list[Range]:
     try:
         return await responses.effective_input(db, kept)
     except Broken:
-        raise _not_found(kept.id) from None
+        raise NotFound(f"Response with id '{kept.id}' goes on from a response that was deleted.") from None
 
 
 def _not_found(id: str) -> NotFound:
