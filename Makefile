@@ -1,4 +1,4 @@
-# make run · make check · make unit · make test · make test-all · make lint · make flaky · make mutants · make regenerate · make bench · make bench-peers · make costs · make faults · make fuzz · make soak · make test-clients · make test-vllm · make test-pg · make test-browser · make conformance · make audit · make lock · make clean
+# make run · make check · make unit · make test · make test-all · make lint · make flaky · make mutants · make regenerate · make bench · make bench-peers · make costs · make faults · make fuzz · make soak · make stalls · make test-clients · make test-vllm · make test-pg · make test-browser · make conformance · make audit · make lock · make clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -11,7 +11,7 @@ INSTALL := $(if $(shell command -v uv),uv pip install --python $(BIN)/python,$(B
 PYTEST := $(BIN)/python -m pytest --numprocesses logical --dist worksteal
 TOOL := PYTHONPATH=tests $(BIN)/python -m
 
-.PHONY: help run lint check unit test test-all flaky mutants regenerate bench bench-peers costs faults fuzz soak test-clients test-vllm test-pg test-browser conformance audit lock clean
+.PHONY: help run lint check unit test test-all flaky mutants regenerate bench bench-peers costs faults fuzz soak stalls test-clients test-vllm test-pg test-browser conformance audit lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -30,6 +30,7 @@ help:
 	@echo 'make faults        do wrong whatever backends and clients can, and write docs/faults.md'
 	@echo 'make fuzz          feed all that reads bytes with any bytes, on Linux; ARGS="--seconds 600 --jobs 2"'
 	@echo 'make soak          load of all sorts for long; ARGS="--minutes 60 --streams 1000 --workers 2"'
+	@echo 'make stalls        send hostile bodies, and measure for how long each stops the event loop; ARGS="--only metadata"'
 	@echo 'make test-clients  other SDKs, in environments of their own; ARGS="node codex" for some of them'
 	@echo 'make test-vllm     vLLM and transformers on the CPU, in an environment of their own (3.5 GB); ARGS="-k raw"'
 	@echo 'make test-pg       two gateways, one PostgreSQL and a real HAProxy in front (apt-get install haproxy); ARGS="-k killed"'
@@ -117,6 +118,9 @@ fuzz: $(VENV)/all
 
 soak: $(VENV)/test
 	$(TOOL) soak $(ARGS)
+
+stalls: $(VENV)/test
+	$(TOOL) stalls $(ARGS)
 
 test-clients: $(VENV)/test
 	tests/clients/run $(ARGS)

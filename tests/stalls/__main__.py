@@ -1,0 +1,68 @@
+"""Send each body, print what it did, and the verdict.  Status 1: a stall or the growth of memory is above its bound."""
+
+import argparse
+import asyncio
+import sys
+import tempfile
+
+import uvloop
+
+from stalls.answers import ANSWERS, BODY
+from stalls.bodies import CHAT, RESPONSES, ROWS
+from stalls.gateway import watched
+from support.terminal import say
+from support.upstream import HELLO, Upstream
+
+STALL = 0.05  # seconds
+GROWTH, GROWTH_PER_BYTE = 16 << 20, 4
+FIRST = (  # what a gateway does once is not measured
+    (CHAT, b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'),
+    (RESPONSES, b'{"model":"m","input":"hi"}'),
+)
+HEAD = "| body | endpoint | MB | stall, ms | growth, MB | answer |\n|---|---|---|---|---|---|"
+
+
+def wanted():
+    asked = argparse.ArgumentParser(prog="stalls")
+    asked.add_argument("--only", default="", help="rows whose name or endpoint has this in it")
+    asked.add_argument("--rounds", type=int, default=3, help="of each row, of which the least stall counts")
+    return asked.parse_args()
+
+
+async def main():
+    said = wanted()
+    rows = [(row.name, row.path, row.body, HELLO) for row in ROWS]
+    rows += [(name, CHAT, lambda: BODY, script) for name, script in ANSWERS.items()]
+    say(HEAD)
+    failures = []
+    for name, path, body, script in rows:
+        if said.only in f"{name} {path}":
+            failures += await row(name, path, body(), script, said.rounds)
+    for one in failures:
+        say(f"FAIL {one}")
+    return bool(failures)
+
+
+async def row(name, path, body, script, rounds):
+    """Print the row; return what is wrong in it.  Each row has a gateway of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with Upstream([script], ["m"]).serving() as upstream, watched(upstream.url, folder) as gateway:
+            for first in FIRST:
+                await gateway.cost(*first)
+            costs = [await gateway.cost(path, body) for _ in range(rounds)]
+    stall, growth = min(one.stall for one in costs), max(one.growth for one in costs)
+    answer = f"{costs[0].status} {costs[0].code}".strip()
+    say(f"| {name} | {path} | {len(body) / 1e6:.1f} | {stall * 1e3:.0f} | {growth / (1 << 20):.0f} | {answer} |")
+    return [*wrong(f"{name}, {path}", stall, growth, GROWTH + GROWTH_PER_BYTE * len(body))]
+
+
+def wrong(name, stall, growth, most):
+    if stall > STALL:
+        yield f"{name}: a stall of {stall * 1e3:.0f} ms"
+    if growth > most:
+        yield f"{name}: {growth >> 20} MB more memory"
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        sys.exit(runner.run(main()))
