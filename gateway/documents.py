@@ -9,8 +9,6 @@ import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping
 from html import escape
-from io import BytesIO
-from itertools import islice
 from typing import Any, Literal
 from urllib.parse import unquote, unquote_to_bytes
 
@@ -21,23 +19,11 @@ from gateway.errors import BadRequest
 from gateway.request import Message, Request
 
 Outcome = Literal["translated", "truncated", "dropped"]
-Expired = Callable[[], bool]
+Pdf = Callable[[bytes], tuple[str, bool]]  # the text of one, "" for none, and whether that is all
 
 _NOTHING = "[no text could be read from this file]"
 _CUT = "\n[the rest of this file was left out]"
-_MOST_PAGES = 500
-_MOST_CHARACTERS = 1 << 20  # of a PDF, which may hold far more than its size tells; other files are what they are
 _MOST_NAME = 255
-_PDF_LIMITS: dict[str, Any] = {
-    "zlib_maximum_output_length": 16 << 20,
-    "lzw_maximum_output_length": 16 << 20,
-    "run_length_maximum_output_length": 16 << 20,
-    "array_based_stream_maximum_output_length": 16 << 20,
-    "stream_decoding_work_maximum_length": 64 << 20,
-    "stream_parsing_work_maximum_count": 500_000,
-    "xform_maximum_invocations_per_extraction": 500,
-    "jbig2dec_binary": None,  # a program that would be started for an image
-}
 
 _DATA_URI = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),", re.IGNORECASE)
 _CHARSET = re.compile(r";charset=\"?([\w.-]+)", re.IGNORECASE)
@@ -113,15 +99,30 @@ def data_uri(content_type: str, data: bytes) -> str:
     return f"data:{type[0] if type else ''}{charset[0] if charset else ''};base64,{b64encode(data).decode()}"
 
 
-def text_of(content_type: str, data: bytes, expired: Expired = lambda: False) -> str:
-    """Of a file of the web; "" if there is none in it."""
+def text_of(content_type: str, data: bytes) -> str:
+    """Of a file of the web that is no PDF; "" if there is none in it."""
     said = "".join(content_type.split())
     type, charset = _MEDIA_TYPE.match(said), _CHARSET.search(said)
-    return _text(_File("", type[0] if type else "", charset[1] if charset else "", data), expired)[0]
+    return _plain(_File("", type[0] if type else "", charset[1] if charset else "", data))
 
 
-def read(request: Request, expired: Expired) -> tuple[Request, frozenset[Outcome]]:
-    """The request without files, and what became of them; once `expired`, no further page of a PDF is read.
+def is_pdf(data: bytes) -> bool:
+    return b"%PDF-" in data[:1024]
+
+
+def pdfs(request: Request) -> list[bytes]:
+    """Return the PDFs among the files of a request; raise BadRequest as `read` does."""
+    files = [
+        _file(part["file"], f"messages[{i}].content[{j}].file").data
+        for i, message in enumerate(request.messages)
+        for j, part in enumerate(_parts(message))
+        if _is_file(part)
+    ]
+    return [*filter(is_pdf, files)]
+
+
+def read(request: Request, pdf: Pdf) -> tuple[Request, frozenset[Outcome]]:
+    """The request without files, and what became of them.
 
     Raises BadRequest, with the path of the member that is wrong: `messages[i].content[j].file.file_data`.
     """
@@ -138,7 +139,7 @@ def read(request: Request, expired: Expired) -> tuple[Request, frozenset[Outcome
 
     def read_part(part: dict[str, Any], param: str) -> dict[str, Any]:
         file = _file(part["file"], param)
-        text, whole = _text(file, expired)
+        text, whole = pdf(file.data) if is_pdf(file.data) else (_plain(file), True)
         outcomes.add("dropped" if not text else "translated" if whole else "truncated")
         body = (text or _NOTHING) + ("" if whole else _CUT)
         return {"type": "text", "text": f'<file name="{escape(file.name)}">{body}</file>'}
@@ -183,18 +184,16 @@ def _file(said: dict[str, Any], param: str) -> _File:
         raise BadRequest(message, code="invalid_value", param=f"{param}.file_data") from None
 
 
-def _text(file: _File, expired: Expired) -> tuple[str, bool]:
-    """All text that there is, "" for none, and whether it is all of the file's."""
-    if b"%PDF-" in file.data[:1024]:
-        return _pdf(file.data, expired)
+def _plain(file: _File) -> str:
+    """All text that there is, "" for none."""
     for encoding in _encodings(file):
         try:
             text = file.data.decode(encoding)
         except (ValueError, LookupError):
             continue
         if text.strip() and not _BINARY.search(text):
-            return text, True
-    return "", True
+            return text
+    return ""
 
 
 def _encodings(file: _File) -> Iterator[str]:
@@ -206,31 +205,3 @@ def _encodings(file: _File) -> Iterator[str]:
         yield "utf-16"
     if _TEXT_TYPE.fullmatch(file.type) or _TEXT_NAME.fullmatch(file.name):
         yield from ("windows-1252", "latin-1")
-
-
-class _Expired(Exception):
-    pass
-
-
-def _pdf(data: bytes, expired: Expired) -> tuple[str, bool]:
-    """The text of its pages, as far as one can get."""
-    from pypdf import PdfReader, apply_configuration  # noqa: PLC0415 - 14 MB, and 50 ms of a start
-
-    def check(*_: object) -> None:
-        if expired():
-            raise _Expired
-
-    pages: list[str] = []
-    try:
-        check()
-        with apply_configuration(**_PDF_LIMITS):
-            reader = PdfReader(BytesIO(data))  # tries the empty password, which most encrypted files have
-            for page in islice(reader.pages, _MOST_PAGES):
-                pages.append(page.extract_text(visitor_operand_before=check))
-                if sum(map(len, pages)) > _MOST_CHARACTERS:
-                    break
-            whole = len(pages) == len(reader.pages)
-    except Exception:  # noqa: BLE001 - a broken file may break its parser anywhere
-        whole = False
-    text = "\n\n".join(filter(None, map(str.strip, pages)))
-    return text[:_MOST_CHARACTERS], (whole and len(text) <= _MOST_CHARACTERS) or not text

@@ -13,6 +13,8 @@ from gateway.events import ToolKind
 # `arguments`; the arguments of the other kinds are the JSON that events.ToolStart tells of.
 Message = dict[str, Any]
 LEADING = ("system", "developer")  # roles of what is said before a conversation begins
+_MANY = 1000  # messages
+_LARGE = 1 << 20  # characters
 _SPEAKERS = ("user", "assistant", "system")  # that every server has
 
 
@@ -32,6 +34,17 @@ def plain(messages: Iterable[Any]) -> bool:
         if type(one.get("content")) is not str:
             return False
     return True
+
+
+def _characters(message: Message) -> int:
+    """Return how many there are in its texts."""
+    content, calls = message.get("content"), message.get("tool_calls")
+    size = len(content) if type(content) is str else 0
+    if type(content) is list:
+        size = sum(len(text) for part in content for text in part.values() if type(text) is str)
+    if calls:
+        size += sum(len(text) for call in calls for text in call[call["type"]].values() if type(text) is str)
+    return size
 
 
 def led(messages: Sequence[Message], message: Message) -> tuple[Message, ...]:
@@ -118,6 +131,11 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
     def plain(self) -> bool:
         """True if there is nothing but texts in its messages, as of most."""
         return plain(self.messages)
+
+    @cached_property
+    def large(self) -> bool:
+        """True if it takes tens of milliseconds to make a body of it."""
+        return len(self.messages) > _MANY or sum(map(_characters, self.messages)) > _LARGE
 
     @property
     def callable_tools(self) -> tuple[Tool, ...]:

@@ -67,9 +67,13 @@ class Server(Section):
 
 
 class Timeouts(Section):
-    """Seconds; 0 is none."""
+    """Seconds; 0 is none.
+
+    reused: how soon a kept connection has to turn out to be closed for its request to be sent again; 0: never.
+    """
 
     connect: Seconds = 5
+    reused: Seconds = 0.2
     first_byte: Seconds = 600
     idle: Seconds = 120
     total: Seconds = 0
@@ -277,13 +281,20 @@ class Responses(Section):
 
 
 class Limits(Section):
-    """concurrent: requests at a time in one process, beyond which they are refused unread; 0: no limit.
+    """memory_bytes: that all bodies in one process may take; what is beyond waits, or is refused.
+
+    items: messages or items of a request, and an eighth of all values in it; parts: of one of them.
+
+    concurrent: requests at a time in one process, beyond which they are refused unread; 0: no limit.
 
     url: of the Redis that counts what keys and models use; None: the store does.
     """
 
     body_bytes: Annotated[Whole, Field(ge=1)] = 32 << 20
     frame_bytes: Annotated[Whole, Field(ge=1)] = 8 << 20
+    items: Annotated[Whole, Field(ge=1)] = 20_000
+    parts: Annotated[Whole, Field(ge=1)] = 2_000
+    memory_bytes: Annotated[Whole, Field(ge=1)] = 256 << 20
     concurrent: Annotated[Whole, Field(ge=0)] = 10_000
     url: CounterUrl | None = None
 

@@ -5,7 +5,8 @@ from typing import Any
 
 from msgspec import DecodeError, json
 
-from gateway.endpoints.checks import list_of, object_, short, string, wrong_type
+from gateway.endpoints.checks import list_of, object_, short, string, too_many_members, wrong_type
+from gateway.endpoints.counts import COUNTS, Counts
 from gateway.errors import BadRequest
 
 _DEEPEST = 600  # lists and objects in each other: what else is done with a body goes a little deeper than reading it
@@ -15,13 +16,24 @@ _ESCAPES = re.compile(
 )
 
 
-def decoded(raw: bytes) -> dict[str, Any]:
-    """The body without its null members, which count as absent."""
+def decoded(raw: bytes, counts: Counts = COUNTS) -> dict[str, Any]:
+    """Return a client's body without its null members, which count as absent.
+
+    Raise BadRequest for what is no object, and TooLarge for too many values.
+    """
+    counts.check_raw(raw)
+    body = known(raw)
+    counts.check_lists(body, len(raw))
+    return body
+
+
+def known(raw: bytes) -> dict[str, Any]:
+    """Return a body that was let in before, likewise."""
     try:
         body = _decode(raw)
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequest(f"We could not parse the JSON body of your request. ({fault(raw, error)})") from None
-    if _opened(raw) > _DEEPEST and _is_deep([body]):
+    if _opens_often(raw) and _is_deep([body]):
         raise BadRequest(f"The JSON body of your request is nested more than {_DEEPEST} levels deep.")
     if not isinstance(body, dict):
         raise wrong_type(body, "body", "an object")
@@ -37,9 +49,17 @@ def fault(raw: bytes, error: Exception) -> str:
     return f"A string has the lone surrogate {place}. Half of a surrogate pair is no text."
 
 
-def _opened(raw: bytes) -> int:
-    """How often a list or an object may begin in it; counted by what is left without, a fifth of what `count` takes."""
-    return 2 * len(raw) - len(raw.replace(b"[", b"")) - len(raw.replace(b"{", b""))
+def _opens_often(raw: bytes) -> bool:
+    """Return whether so many lists and objects may begin in it that they may be too deep in each other."""
+    left = _DEEPEST
+    for mark in (b"[", b"{"):
+        place = raw.find(mark)
+        while place >= 0:
+            left -= 1
+            if left < 0:
+                return True
+            place = raw.find(mark, place + 1)
+    return False
 
 
 def _is_deep(level: list[Any]) -> bool:
@@ -68,8 +88,7 @@ def stop(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
 def metadata(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
     object_(value, param)
     if len(value) > 16:
-        message = f"Invalid '{param}': too many properties. Expected an object with at most 16, but got {len(value)}."
-        raise BadRequest(message, code="object_above_max_properties", param=param)
+        raise too_many_members(value, param, 16)
     for key, text in value.items():
         short(64)(key, f"{param}.{key[:64]}")
         short(512)(text, f"{param}.{key}")

@@ -3,7 +3,7 @@
 A check takes a value and the path it stands at, and raises BadRequest.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from gateway.errors import BadRequest
@@ -14,6 +14,7 @@ _ARTICLES = {
     bool: "a boolean", int: "an integer", float: "a decimal", str: "a string", list: "an array", dict: "an object",
     type(None): "null",
 }  # fmt: skip
+_UNKNOWN = 512  # members of an object that no API has
 
 
 def missing(param: str) -> BadRequest:
@@ -38,6 +39,19 @@ def wrong_value(value: object, param: str, supported: Iterable[str]) -> BadReque
     *most, last = [f"'{one}'" for one in supported]
     listed = f"{', '.join(most)}{',' if len(most) > 1 else ''} and {last}" if most else last
     return BadRequest(f"Invalid value: '{value}'. Supported values are: {listed}.", code="invalid_value", param=param)
+
+
+def too_long(value: Sequence[Any], param: str, most: int, limit: str = "") -> BadRequest:
+    """limit: what sets the maximum, where that is not the API."""
+    length = f"maximum length {most} ({limit})" if limit else f"maximum length {most}"
+    expected = f"Expected an array with {length}, but got an array with length {len(value)} instead."
+    return BadRequest(f"Invalid '{param}': array too long. {expected}", code="array_above_max_length", param=param)
+
+
+def too_many_members(value: Mapping[str, Any], param: str, most: int, what: str = "properties") -> BadRequest:
+    expected = f"Expected an object with at most {most}, but got {len(value)}."
+    message = f"Invalid '{param or 'body'}': too many {what}. {expected}"
+    return BadRequest(message, code="object_above_max_properties", param=param or None)
 
 
 def _typed(expected: str, *types: type) -> Check:
@@ -100,12 +114,7 @@ def list_of(each: Check, least: int = 0, most: int | None = None) -> Check:
             expected = f"Expected an array with minimum length {least}, but got an empty array instead."
             raise BadRequest(f"Invalid '{param}': empty array. {expected}", code="empty_array", param=param)
         if most is not None and len(value) > most:
-            expected = (
-                f"Expected an array with maximum length {most}, but got an array with length {len(value)} instead."
-            )
-            raise BadRequest(
-                f"Invalid '{param}': array too long. {expected}", code="array_above_max_length", param=param
-            )
+            raise too_long(value, param, most)
         for i, one in enumerate(value):
             each(one, f"{param}[{i}]")
 
@@ -121,6 +130,8 @@ def fields(required: Mapping[str, Check], optional: Mapping[str, Check] | None =
     def check(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
         if type(value) is not dict:
             object_(value, param)
+        if len(value) > _UNKNOWN and len(unknown := value.keys() - known.keys()) > _UNKNOWN:
+            raise too_many_members(dict.fromkeys(unknown), param, _UNKNOWN, "unknown properties")
         for name in required:
             if value.get(name) is None:
                 raise missing(f"{param}.{name}" if param else name)

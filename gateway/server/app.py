@@ -18,6 +18,7 @@ from gateway.server import failures, logs, openapi, routes
 from gateway.server.answer import Answer
 from gateway.server.asking import Asking
 from gateway.server.auth import Doorkeeper
+from gateway.server.body import counts_of
 from gateway.server.counting import Count
 from gateway.server.crowd import Crowd
 from gateway.server.directory import Directory
@@ -57,7 +58,7 @@ def create_app(
     app = App(title="gateway", version=__version__, lifespan=partial(_living, config, crowd), redoc_url=None)
     app.router.redirect_slashes = False  # whoever is sent elsewhere takes the key along
     door = Doorkeeper(config, strangers or Strangers())
-    app.state.keyring, app.state.leaving = Keyring(config.store), False
+    app.state.keyring, app.state.leaving, app.state.buffers = Keyring(config.store), False, crowd.buffers
     app.state.telemetry = telemetry or Telemetry()
     app.state.telemetry.follow(config)
     _add_questions(app)
@@ -78,7 +79,8 @@ async def _living(config: Config, crowd: Crowd, app: FastAPI) -> AsyncIterator[d
     limits = Limits(config, store)
     joined = partial(crowd.joined, config.limits.concurrent or inf)
     workshop = Workshop(config.tools)
-    asking = Asking(Reader(store, state.keyring, config, workshop), directory, limits, joined, telemetry)
+    reader = Reader(store, state.keyring, config, workshop, counts_of(config))
+    asking = Asking(reader, directory, limits, joined, telemetry)
     state.store, state.directory, state.limits, state.asking = store, directory, limits, asking
     state.workshop = workshop
     beside = [asyncio.create_task(sweep_for_ever(store, config.store))]

@@ -42,7 +42,10 @@ class Ask(Struct, frozen=True):
 
 
 class Asking:
-    """joined: counts what has no request for as long as it is answered; raises Unavailable where that is too much."""
+    """counts: what one body may hold.
+
+    joined: counts what has no request for as long as it is answered; raises Unavailable where that is too much.
+    """
 
     def __init__(
         self,
@@ -53,7 +56,7 @@ class Asking:
         telemetry: Telemetry,
     ) -> None:
         self._reader, self._directory, self._config, self._limits = reader, directory, reader.config, limits
-        self.joined, self.telemetry, self.store = joined, telemetry, reader.store
+        self.joined, self.telemetry, self.store, self.counts = joined, telemetry, reader.store, reader.counts
         self.jobs = Jobs(reader.store, reader.config, self._again, telemetry)
 
     async def answer(self, ask: Ask, read: Read, reply: type[Answer | Count], send: Send) -> bool:

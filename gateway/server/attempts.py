@@ -16,7 +16,7 @@ from gateway.errors import ClientError, GatewayError, Problem, UpstreamFailed
 from gateway.hosted import Loop, Result
 from gateway.ledger import Code, Ledger
 from gateway.request import Request
-from gateway.server import documents, heads, images, token_limit
+from gateway.server import heads, images, token_limit
 from gateway.server.backend import Backend
 from gateway.server.call import AnyCall, Later
 from gateway.server.counting import input_tokens
@@ -51,7 +51,7 @@ class Attempts:
 
     async def begin(self, way: Way) -> None:
         """Raises what the request is refused for."""
-        request = await documents.read(self._question.request, self._settings.files, self._ledger)
+        request = await self._question.without_files(self._settings.files, self._ways.asker.tenant)
         if toolbox := self._question.tools(way.route.settings):
             request = await self._with_tools(toolbox, request)
         self._versions = versions(request)

@@ -66,8 +66,10 @@ class Backend:
         self.dialect, self.services = DIALECTS[self.kind.dialect], services(SERVICES[said.kind], said.ignores)
         key = said.api_key.get_secret_value() if said.api_key else ""
         self._headers = {"authorization": f"Bearer {key}"} if key else {}
-        idle, connect = said.idle_connections, times.connect
-        self._pool = Pool(said.url, connect=connect, idle_connections=idle, headers=self._headers)
+        idle = said.idle_connections
+        self._pool = Pool(
+            said.url, connect=times.connect, idle_connections=idle, reused=times.reused, headers=self._headers
+        )
         self.post = self._pool.post
         self._http: httpx.AsyncClient | None = None
         self._opening = asyncio.Lock()

@@ -11,7 +11,10 @@ from starlette.types import Receive
 from gateway.config import Config
 from gateway.endpoints.body import decoded
 from gateway.endpoints.checks import Check
+from gateway.endpoints.counts import Counts
 from gateway.errors import TooLarge, Unsupported
+from gateway.server.apart import parsed
+from gateway.server.buffers import FREE, Room
 from gateway.server.encodings import ENCODINGS, Decoding
 from gateway.server.headers import named
 from gateway.server.presence import door
@@ -19,23 +22,40 @@ from gateway.server.presence import door
 
 async def read_fields(request: Request, config: Config, check: Check) -> dict[str, Any]:
     """The body as an object that passes a check; nothing at all is an empty one."""
-    body = decoded(await read_body(request, config.limits.body_bytes) or b"{}")
+    with room_of(request, config) as room:
+        raw = await read_body(request, config.limits.body_bytes, room)
+        body = await parsed(decoded, raw or b"{}", counts_of(config))
     check(body, "")
     return body
 
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """The body, decoded, if it is no larger than allowed: neither as it is, nor as it was sent."""
+def counts_of(config: Config) -> Counts:
+    """Return what one body may hold."""
+    return Counts(config.limits.items, config.limits.parts)
+
+
+def room_of(request: Request, config: Config) -> Room:
+    """Return the memory that the body of a request may take."""
+    return Room(request.app.state.buffers, config.limits.memory_bytes)
+
+
+async def read_body(request: Request, limit: int, room: Room) -> bytes:
+    """The body, decoded, if it is no larger than allowed: neither as it is, nor as it was sent.
+
+    Raise TooLarge, or Unavailable before anything of it is read.
+    """
     encoding, length = _said(request)
     if length > limit:
         raise _too_large(limit)
+    if length > FREE:
+        await room.grow(length)
     if encoding == "identity":
         whole = door(request.receive).whole_body()
-        return await _received(request.receive, limit) if whole is None else _allowed(whole, limit)
+        return await _received(request.receive, limit, room) if whole is None else _allowed(whole, limit)
     if encoding not in ENCODINGS:
         message = f"The content encoding '{encoding}' is not supported: send one of {', '.join(ENCODINGS)} or identity."
         raise Unsupported(message, code="unsupported_content_encoding")
-    return await _joined(_decoded(request.stream(), Decoding(ENCODINGS[encoding]), limit), limit)
+    return await _joined(_decoded(request.stream(), Decoding(ENCODINGS[encoding]), limit), limit, room)
 
 
 def _said(request: Request) -> tuple[str, int]:
@@ -54,7 +74,7 @@ def _allowed(body: bytes, limit: int) -> bytes:
     return body
 
 
-async def _received(receive: Receive, limit: int) -> bytes:
+async def _received(receive: Receive, limit: int, room: Room) -> bytes:
     pieces, size, more = [], 0, True
     while more:
         message = await receive()
@@ -65,6 +85,8 @@ async def _received(receive: Receive, limit: int) -> bytes:
         size += len(piece)
         if size > limit:
             raise _too_large(limit)
+        if size > FREE:
+            await room.grow(size)
     return b"".join(pieces)
 
 
@@ -82,13 +104,14 @@ async def _decoded(stream: AsyncIterator[bytes], decoding: Decoding, limit: int)
         decoding.close()
 
 
-async def _joined(stream: AsyncIterator[bytes], limit: int) -> bytes:
+async def _joined(stream: AsyncIterator[bytes], limit: int, room: Room) -> bytes:
     pieces, size = [], 0
     async for piece in stream:
         pieces.append(piece)
         size += len(piece)
         if size > limit:
             raise _too_large(limit)
+        await room.grow(size)
     return b"".join(pieces)
 
 

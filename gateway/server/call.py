@@ -70,6 +70,7 @@ class Call:
         self._line = seen.tape.put(backend.name, self._path, body) if seen and seen.tape else None
         self._step = seen.trace.attempt(backend.settings, self._path) if seen and seen.trace else None
         self._post: Post | None = None  # once it is its turn
+        self._seen = seen
 
     def ready(self, seconds: float = inf, ear: Ear | None = None, /) -> Awaitable[bool]:
         if self._answer and seconds < self._limit - self._clock():
@@ -169,6 +170,8 @@ class Call:
             self._step.status = answer.status
         if answer.status != 200:
             return True
+        if post.repeated and self._seen:
+            self._seen.ledger.note("repaired", "connection")
         self._answer, type = answer, answer.content_type
         if self._line:
             self._line.answered(type)

@@ -7,7 +7,7 @@ from starlette.types import Send
 
 from gateway import config
 from gateway.ledger import Ledger
-from gateway.server import documents, heads, images
+from gateway.server import heads, images
 from gateway.server.preparing import prepare
 from gateway.server.questions import Question
 from gateway.server.rounds import Round
@@ -25,7 +25,7 @@ class Count(Struct, frozen=True):
 
     async def run(self, send: Send) -> bool:
         http, ledger, route = self.http, self.question.ledger, self.ways.first().route
-        request = await documents.read(self.question.request, self.settings.files, ledger)
+        request = await self.question.without_files(self.settings.files, self.ways.asker.tenant)
         request = await images.read(request, route.backend.kind, self.settings.images, ledger)
         round = await prepare(request, route, ledger, self.settings.limits.frame_bytes)
         heads.check(heads.strictly(http, route), ledger.entries())

@@ -4,13 +4,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gateway.errors import Unavailable
+from gateway.server.buffers import Buffers
 
 
 class Crowd:
-    """inside: requests, of all generations of the application, and what is answered without one of its own."""
+    """inside: requests, of all generations of the application, and what is answered without one of its own.
+
+    buffers: the memory that their bodies take.
+    """
 
     def __init__(self) -> None:
-        self.inside = 0
+        self.inside, self.buffers = 0, Buffers()
 
     @contextmanager
     def joined(self, most: float, beside: int = 0) -> Iterator[None]:

@@ -1,35 +1,36 @@
 """The files of a request: fetched if it only names them, and read beside the loop and for so long only."""
 
 import asyncio
-import logging
 from collections.abc import Mapping
-from time import monotonic
 
 from gateway import config, documents
 from gateway.errors import BadRequest
 from gateway.ledger import Ledger
 from gateway.request import Request
 from gateway.server.fetching import Fetched, Fetching, Sort
+from gateway.server.pdfs import Pdfs
 
 FILE = Sort("file", accept="*/*", too_large="file_too_large")
 
 _SECONDS = 10.0  # for all files of a request
-_PATIENCE = 1.2  # that many times it for a page that takes no notice
-
-logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it tells what it finds wrong in a client's file
 
 
-async def read(request: Request, settings: config.Fetching, ledger: Ledger, seconds: float = _SECONDS) -> Request:
+async def read(
+    request: Request,
+    settings: config.Fetching,
+    ledger: Ledger,
+    pdfs: Pdfs,
+    tenant: str = "",
+    seconds: float = _SECONDS,
+) -> Request:
     """The request with the text of its files instead of them; raises BadRequest for one that is none."""
     if not documents.has_files(request):
         return request
     whole = await _fetched(request, settings, ledger)
-    until = monotonic() + seconds
-    try:
-        async with asyncio.timeout(seconds * _PATIENCE):
-            said, outcomes = await asyncio.to_thread(documents.read, whole, lambda: monotonic() > until)
-    except TimeoutError:
-        said, outcomes = documents.read(whole, lambda: True)
+    found = await asyncio.to_thread(documents.pdfs, whole)
+    texts = await asyncio.gather(*(pdfs.text(data, tenant, seconds) for data in found))
+    told = dict(zip(found, texts, strict=True))
+    said, outcomes = await asyncio.to_thread(documents.read, whole, told.__getitem__)
     for outcome in sorted(outcomes):
         ledger.note(outcome, "file")
     return said

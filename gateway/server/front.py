@@ -17,6 +17,7 @@ from gateway.server.answer import Answer
 from gateway.server.asking import Ask, Asking, Read
 from gateway.server.auth import Doorkeeper
 from gateway.server.body import read_body
+from gateway.server.buffers import Room
 from gateway.server.counting import Count
 from gateway.server.crowd import Crowd, full
 from gateway.server.paths import corrected, roots
@@ -75,7 +76,7 @@ class Post:
     ) -> None:
         self._app, self._door, self._crowd = app, door, crowd
         self._read, self._reply, self._most = read, reply, config.limits.concurrent or inf
-        self._most_bytes = config.limits.body_bytes
+        self._most_bytes, self._memory = config.limits.body_bytes, config.limits.memory_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._crowd.inside >= self._most:
@@ -85,12 +86,13 @@ class Post:
         try:
             request = Request(scope, receive, send)
             key = await self._door.admit(request)
-            ask = Ask(request, await read_body(request, self._most_bytes), key)
-            asking, read, reply = self._asking, self._read, self._reply
-            if again := idempotency.key_of(request, ask.raw, asking.store, ask.tenant):
-                await idempotency.once(again, partial(asking.answer, ask, read, reply), request, send)
-            else:
-                await asking.answer(ask, read, reply, send)
+            with Room(self._crowd.buffers, self._memory) as room:
+                ask = Ask(request, await read_body(request, self._most_bytes, room), key)
+                asking, read, reply = self._asking, self._read, self._reply
+                if again := idempotency.key_of(request, ask.raw, asking.store, ask.tenant):
+                    await idempotency.once(again, partial(asking.answer, ask, read, reply), request, send)
+                else:
+                    await asking.answer(ask, read, reply, send)
         except GatewayError as error:
             observed(scope).problem = error.problem
             await failures.told(error)(scope, receive, send)

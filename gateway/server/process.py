@@ -13,6 +13,7 @@ from gateway.config import Config
 from gateway.server.app import create_app
 from gateway.server.crowd import Crowd
 from gateway.server.generations import Generations
+from gateway.server.malloc import return_memory
 from gateway.server.protocols import Settings
 from gateway.server.strangers import Strangers
 from gateway.server.telemetry.shared import Shared
@@ -26,6 +27,7 @@ def server_of(config: Config, news: News, shared: Shared | None = None) -> "Serv
     """What begins with this config, as the only one of this process.  shared: what it and others have counted."""
     make = partial(create_app, crowd=Crowd(), strangers=Strangers(), telemetry=Telemetry(shared))
     generations = Generations(make, config)
+    return_memory()
     # What exists now stays: a collection that walks through it again stalls a thousand streams for 0.2 s.
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)

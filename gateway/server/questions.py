@@ -12,15 +12,18 @@ from msgspec.structs import replace
 from gateway import config
 from gateway.compaction import summarised
 from gateway.endpoints import chat, completions, responses
+from gateway.endpoints.counts import Counts
 from gateway.errors import Problem, StoreFailed
 from gateway.events import Usage
 from gateway.ledger import Ledger
 from gateway.request import Request
-from gateway.server import preparing, texts, token_limit
+from gateway.server import documents, preparing, texts, token_limit
+from gateway.server.apart import MANY, apart, parsed
 from gateway.server.directory import Route
 from gateway.server.held import Held
 from gateway.server.ids import new_id, padding
 from gateway.server.memory import Forgetful
+from gateway.server.pdfs import Pdfs
 from gateway.server.rounds import Round
 from gateway.server.sealing import Sealer
 from gateway.server.state import Origin, Record, State
@@ -54,6 +57,7 @@ class Beside(Struct, frozen=True):
     memory: Forgetful
     workshop: Workshop | None
     held: Held
+    pdfs: Pdfs
 
 
 class Lasting(Struct, frozen=True):
@@ -96,6 +100,7 @@ class Question(Struct, frozen=True):
     accept: is offered, when all that can be refused has been, the head of the answer; True if that is out with it.
     turns: those of its answer, as they come.
     tools: that run at the gateway, for the model that gives the answer; None: none do.
+    pdfs: reads those among the request's files.
     act: is told before any of them does; raises StoreFailed where that has to be known and cannot be.
     """
 
@@ -113,6 +118,7 @@ class Question(Struct, frozen=True):
     turns: list[Turn] = field(default_factory=list)
     tools: Callable[[config.Model], Toolbox | None] = no_tools
     act: Callable[[], Awaitable[None]] = nobody_minds
+    pdfs: Pdfs | None = None
 
     def used(self) -> int:
         """Tokens, by now."""
@@ -121,6 +127,12 @@ class Question(Struct, frozen=True):
 
     def spent(self) -> Usage:
         return sum([turn.spent for turn in self.turns], _NOTHING)
+
+    async def without_files(self, settings: config.Fetching, tenant: str) -> Request:
+        """Return the request with the text of its files; raise BadRequest."""
+        if not self.pdfs:
+            return self.request
+        return await documents.read(self.request, settings, self.ledger, self.pdfs, tenant)
 
     async def kept(self, record: Record) -> bool:
         """Store the answer; False, and the ledger knows, if that cannot be done: the client gets it all the same."""
@@ -140,8 +152,8 @@ class Question(Struct, frozen=True):
         return replace(problem, param=self.conversation) if astray else problem
 
 
-async def chat_completion(raw: bytes, state: State, memory: Forgetful, workshop: Workshop) -> Question:
-    asked, ledger, created = chat.parse(raw), Ledger(), int(time.time())
+async def chat_completion(raw: bytes, counts: Counts, state: State, memory: Forgetful, workshop: Workshop) -> Question:
+    asked, ledger, created = await parsed(chat.parse, raw, counts), Ledger(), int(time.time())
 
     def encoder(model: config.Model) -> Endpoint:
         head = chat.Head(new_id("chatcmpl-"), created, asked.request.model, _fields(model))
@@ -152,12 +164,12 @@ async def chat_completion(raw: bytes, state: State, memory: Forgetful, workshop:
 
     request = await memory.recalled(asked.request, ledger)
     key, tools = request.rest.get("prompt_cache_key"), partial(workshop.standing, request, ledger)
-    return Question(request, ledger, encoder, keep, memory, key, tools=tools)
+    return Question(request, ledger, encoder, keep, memory, key, tools=tools, pdfs=workshop.pdfs)
 
 
-async def completion(raw: bytes) -> Question:
+async def completion(raw: bytes, counts: Counts) -> Question:
     """A text to be completed, of which nothing is stored."""
-    asked, ledger, created = completions.parse(raw), Ledger(), int(time.time())
+    asked, ledger, created = await parsed(completions.parse, raw, counts), Ledger(), int(time.time())
 
     def encoder(_: config.Model) -> Endpoint:
         return completions.encoder(completions.Head(new_id("cmpl-"), created, asked.request.model), asked, ledger)
@@ -188,7 +200,7 @@ async def response(
         return responses.encoder(head, asked, ledger, edge)
 
     origin = await state.origin(draft, named.id, held)
-    asked = responses.parse(draft, origin.context, rules, ledger)
+    asked = await _read(draft, origin.context, rules, ledger)
     asked = replace(asked, kept=asked.kept or state.remembers)
     all_turns = asked.echo["reasoning"].get("context") != "current_turn"
     request = await memory.recalled(asked.request, ledger, all_turns=all_turns)
@@ -202,7 +214,7 @@ async def response(
     if box:
         await held.stack.enter_async_context(box)
     question = Question(request, ledger, encoder, keep, memory, sticky, "input", compaction, lasting)
-    return replace(question, tools=lambda _: box)
+    return replace(question, tools=lambda _: box, pdfs=beside.pdfs)
 
 
 def _lasting(
@@ -220,7 +232,7 @@ def _lasting(
 
 
 async def compaction(
-    body: dict[str, Any], settings: config.Responses, state: State, sealer: Sealer, held: Held
+    body: dict[str, Any], settings: config.Responses, state: State, sealer: Sealer, held: Held, pdfs: Pdfs
 ) -> Question:
     """The question for a summary alone, of which nothing is stored; `held` takes what it holds."""
     ledger, created, edge = Ledger(), int(time.time()), _edge(sealer)
@@ -231,10 +243,20 @@ async def compaction(
         return responses.Compaction(responses.Head(id, created, request.model), edge, ledger, users)
 
     origin = await state.origin(draft, id, held)
-    request = summarised(responses.parse(draft, origin.context, rules, ledger).request)
+    request = summarised((await _read(draft, origin.context, rules, ledger)).request)
     users = responses.by_users([*origin.context.before, *draft.input(origin.context.items)], new_id)
     keep = partial(state.keep_response, draft, origin, ledger)
-    return Question(request, ledger, encoder, keep, Forgetful(), draft.conversation, "input")
+    return Question(request, ledger, encoder, keep, Forgetful(), draft.conversation, "input", pdfs=pdfs)
+
+
+async def _read(
+    draft: responses.Draft, context: responses.Context, rules: responses.Settings, ledger: Ledger
+) -> responses.Asked:
+    """Return what was asked; many items are read apart."""
+    items = len(draft.body.get("input", "")) if isinstance(draft.body.get("input"), list) else 0
+    if items + len(context.before) < MANY:
+        return responses.parse(draft, context, rules, ledger)
+    return await apart(responses.parse, draft, context, rules, ledger)
 
 
 def _rules(settings: config.Responses, sealer: Sealer, runs: responses.Runs | None) -> responses.Settings:

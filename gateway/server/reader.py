@@ -6,7 +6,9 @@ from msgspec import Struct
 
 from gateway.config import Config
 from gateway.endpoints.body import decoded
+from gateway.endpoints.counts import Counts
 from gateway.server import questions
+from gateway.server.apart import parsed
 from gateway.server.held import Held
 from gateway.server.memory import Forgetful, Memory
 from gateway.server.questions import Beside, Named, Question
@@ -28,31 +30,39 @@ class Reader(Struct, frozen=True):
     keyring: Keyring
     config: Config
     workshop: Workshop
+    counts: Counts
 
     def chat_completion(self, raw: bytes, tenant: str, _: Held) -> Asked:
-        return questions.chat_completion(raw, State(self.store, tenant), self._memory(tenant), self.workshop)
+        return questions.chat_completion(
+            raw, self.counts, State(self.store, tenant), self._memory(tenant), self.workshop
+        )
 
     def completion(self, raw: bytes, _: str, __: Held) -> Asked:
-        return questions.completion(raw)
+        return questions.completion(raw, self.counts)
 
     def response(self, raw: bytes, tenant: str, held: Held) -> Asked:
         return self.response_in(State(self.store, tenant), raw, held)
 
     def response_in(self, state: State, raw: bytes, held: Held, named: Named | None = None) -> Asked:
         """A response that finds what it goes on from in this state; `named`: if it is asked again."""
-        return self._response(state, raw, Beside(self._memory(state.tenant), self.workshop, held), named)
+        return self._response(state, raw, self._beside(state.tenant, self.workshop, held), named)
 
     def prompt(self, raw: bytes, tenant: str, held: Held) -> Asked:
         """A response that is not going to be answered."""
-        return self._response(Reading(self.store, tenant), raw, Beside(self._memory(tenant), None, held))
+        return self._response(Reading(self.store, tenant), raw, self._beside(tenant, None, held))
 
-    def compaction(self, raw: bytes, tenant: str, held: Held) -> Asked:
+    async def compaction(self, raw: bytes, tenant: str, held: Held) -> Question:
         state, sealer = Reading(self.store, tenant), self.keyring.sealer(tenant)
-        return questions.compaction(decoded(raw), self.config.responses, state, sealer, held)
+        body = await parsed(decoded, raw, self.counts)
+        return await questions.compaction(body, self.config.responses, state, sealer, held, self.workshop.pdfs)
 
-    def _response(self, state: State, raw: bytes, beside: Beside, named: Named | None = None) -> Asked:
+    async def _response(self, state: State, raw: bytes, beside: Beside, named: Named | None = None) -> Question:
         sealer = self.keyring.sealer(state.tenant)
-        return questions.response(decoded(raw), self.config.responses, state, sealer, beside, named)
+        body = await parsed(decoded, raw, self.counts)
+        return await questions.response(body, self.config.responses, state, sealer, beside, named)
+
+    def _beside(self, tenant: str, workshop: Workshop | None, held: Held) -> Beside:
+        return Beside(self._memory(tenant), workshop, held, self.workshop.pdfs)
 
     def _memory(self, tenant: str) -> Forgetful:
         return Memory(self.store, tenant) if self.config.responses.reasoning_memory else Forgetful()

@@ -13,7 +13,8 @@ from starlette.responses import Response
 
 from gateway.backends.openai.failures import stated_problem
 from gateway.backends.services import Services
-from gateway.config import Config
+from gateway.config import Config, Key
+from gateway.endpoints.counts import Counts
 from gateway.errors import BadRequest, GatewayError, UpstreamFailed, UpstreamInvalid
 from gateway.events import Usage
 from gateway.formats.chosen import Chosen
@@ -21,9 +22,10 @@ from gateway.framing import Whole
 from gateway.ledger import Ledger
 from gateway.server import heads
 from gateway.server.admission import Asker
+from gateway.server.apart import parsed
 from gateway.server.auth import Doorkeeper, allow_model
 from gateway.server.backend import Backend
-from gateway.server.body import read_body
+from gateway.server.body import counts_of, read_body, room_of
 from gateway.server.call import Call
 from gateway.server.directory import Directory, Route
 from gateway.server.json import Json
@@ -61,13 +63,16 @@ class Put(Protocol):
 class Service:
     """Answers POST requests; `parse` makes a question of a body."""
 
-    def __init__(self, app: FastAPI, config: Config, door: Doorkeeper, parse: Callable[[bytes], Put]) -> None:
+    def __init__(self, app: FastAPI, config: Config, door: Doorkeeper, parse: Callable[[bytes, Counts], Put]) -> None:
         self._app, self._config, self._door, self._parse = app, config, door, parse
 
     async def answer(self, http: Request) -> Response:
         key = await self._door.admit(http)
-        body = await read_body(http, self._config.limits.body_bytes)
-        put = self._parse(body)
+        with room_of(http, self._config) as room:
+            return await self._put(http, key, await read_body(http, self._config.limits.body_bytes, room))
+
+    async def _put(self, http: Request, key: Key | None, body: bytes) -> Response:
+        put = await parsed(self._parse, body, counts_of(self._config))
         directory: Directory = self._app.state.directory
         served = await directory.find(put.model)
         observed(http.scope).model = served.model

@@ -10,6 +10,7 @@ from msgspec import DecodeError, Raw, Struct, json
 from gateway.backends.services import Services
 from gateway.endpoints.body import decoded
 from gateway.endpoints.checks import fields, integer, one_of, string
+from gateway.endpoints.counts import COUNTS, Counts
 from gateway.endpoints.texts import Text, listed, said, size
 from gateway.errors import UpstreamInvalid
 from gateway.ledger import Ledger
@@ -89,8 +90,8 @@ class Embeddings(Struct, frozen=True):
             raise UpstreamInvalid(message) from None
 
 
-def parse(raw: bytes) -> Embeddings:
-    body = decoded(raw)
+def parse(raw: bytes, counts: Counts = COUNTS) -> Embeddings:
+    body = decoded(raw, counts)
     _check(body, "")
     return Embeddings(body["model"], listed(body["input"]), {name: body[name] for name in body if name != "model"})
 

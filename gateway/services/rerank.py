@@ -8,6 +8,7 @@ from msgspec import Struct, json
 from gateway.backends.services import Services
 from gateway.endpoints.body import decoded
 from gateway.endpoints.checks import boolean, fields, integer, list_of, object_, string
+from gateway.endpoints.counts import COUNTS, Counts
 from gateway.errors import UpstreamInvalid
 from gateway.ledger import Ledger
 from gateway.services.shape import entries, usage
@@ -74,8 +75,8 @@ class Ranking(Struct, frozen=True):
         return {"index": index, "relevance_score": score, **shown}
 
 
-def parse(raw: bytes) -> Ranking:
-    body = decoded(raw)
+def parse(raw: bytes, counts: Counts = COUNTS) -> Ranking:
+    body = decoded(raw, counts)
     _check(body, "")
     rest = {name: value for name, value in body.items() if name not in _REQUIRED and name not in _OPTIONAL}
     shown = body.get("return_documents", False)

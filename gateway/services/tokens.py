@@ -7,6 +7,7 @@ from msgspec import Struct, json
 from gateway.backends.services import Services
 from gateway.endpoints.body import decoded
 from gateway.endpoints.checks import boolean, fields, integer, list_of, missing, object_, string
+from gateway.endpoints.counts import COUNTS, Counts
 from gateway.errors import BadRequest, UpstreamInvalid
 from gateway.ledger import Ledger
 
@@ -70,8 +71,8 @@ class Decoding(Struct, frozen=True):
         return {"prompt": text}
 
 
-def encoding(raw: bytes) -> Encoding:
-    body = decoded(raw)
+def encoding(raw: bytes, counts: Counts = COUNTS) -> Encoding:
+    body = decoded(raw, counts)
     _encodes(body, "")
     if "prompt" not in body and "messages" not in body:
         raise missing("prompt")
@@ -80,7 +81,7 @@ def encoding(raw: bytes) -> Encoding:
     return Encoding(body.pop("model"), body)
 
 
-def decoding(raw: bytes) -> Decoding:
-    body = decoded(raw)
+def decoding(raw: bytes, counts: Counts = COUNTS) -> Decoding:
+    body = decoded(raw, counts)
     _decodes(body, "")
     return Decoding(body["model"], body["tokens"])

@@ -65,7 +65,7 @@ def test_config_defaults_are_the_documented_ones():
     assert not (config.images.fetch or config.metrics.open or config.inspector.enabled or config.auth.open)
     backend = load(BACKEND).backends["gpu0"]
     assert (backend.kind, backend.api_key, backend.idle_connections) == ("openai", None, 32)
-    assert backend.timeouts.model_dump() == {"connect": 5, "first_byte": 600, "idle": 120, "total": 0}
+    assert backend.timeouts.model_dump() == {"connect": 5, "reused": 0.2, "first_byte": 600, "idle": 120, "total": 0}
 
 
 def test_config_accepts_every_section():

@@ -124,7 +124,7 @@ def check_items(given):
 
 def _put(asked, given, ledger):
     """What becomes of a request on its way to a backend of some kind."""
-    asked, _ = documents.read(asked, lambda: True)
+    asked, _ = documents.read(asked, lambda _: ("", True))
     request, _ = translate(asked, ledger)
     target = _target(given)
     request = call_ids.translate(request, given.choose(2, (None, "nine")), ledger)

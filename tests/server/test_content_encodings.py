@@ -12,6 +12,7 @@ from fastapi import Request
 
 from gateway.errors import BadRequest
 from gateway.server.body import read_body
+from gateway.server.buffers import Buffers, Room
 from gateway.server.encodings import ENCODINGS, STEP, Decoding
 from support.app import HELLO_MESSAGES, gateway, problem
 from support.upstream import HELLO
@@ -211,7 +212,7 @@ async def test_decoding_lets_other_tasks_run_between_steps():
             await asyncio.sleep(0)
 
     task = asyncio.create_task(others())
-    assert await read_body(request, 32 << 20) == body
+    assert await read_body(request, 32 << 20, Room(Buffers(), 1)) == body
     over = True
     await task
     assert turns >= len(body) // STEP

@@ -1,13 +1,13 @@
 """Test files in requests: the gateway gives the model their text, page by page for a PDF, or a note."""
 
+import asyncio
 import base64
 import json
-import logging
+import sys
 import time
 import zlib
-from functools import partial
 from io import BytesIO
-from itertools import count
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -18,11 +18,14 @@ from gateway import config, documents
 from gateway.errors import BadRequest
 from gateway.ledger import Ledger
 from gateway.request import Request
+from gateway.server import pdf_pages, pdfs
 from gateway.server.documents import read as read_beside
+from gateway.server.pdfs import Pdfs, joined
 from support.app import gateway, problem
 from support.sampling import examples
 from support.upstream import HELLO, whole
 from support.upstream import said as body
+from support.wait import until
 from support.web import HERE, hanging, page, web
 
 NOTHING = "[no text could be read from this file]"
@@ -30,8 +33,10 @@ NOWHERE = config.Fetching()
 CUT = "\n[the rest of this file was left out]"
 
 
-def never():
-    return False
+def pdf_text(data):
+    """Read a PDF as the program does, in this process."""
+    *pages, whole = pdf_pages.pages(data)
+    return joined(pages, whole=whole)
 
 
 def encoded(data):
@@ -50,9 +55,9 @@ def request_with(*parts, role="user"):
     return Request(model="m", messages=({"role": role, "content": [*parts]},))
 
 
-def read(part, expired=never):
+def read(part):
     """Return the text of a file part without the tags around it, and the outcome for the file."""
-    request, outcomes = documents.read(request_with(part), expired)
+    request, outcomes = documents.read(request_with(part), pdf_text)
     ((said,),) = (message["content"] for message in request.messages)
     assert said["type"] == "text"
     inner = said["text"].removeprefix(f'<file name="{part["file"]["filename"]}">').removesuffix("</file>")
@@ -124,7 +129,7 @@ def test_file_name_is_escaped_and_shortened():
         None: "file",
         "n" * 300: "n" * 255,
     }.items():
-        request, _ = documents.read(request_with(file(uri(b"Hello"), name)), never)
+        request, _ = documents.read(request_with(file(uri(b"Hello"), name)), pdf_text)
         assert request.messages[0]["content"][0]["text"] == f'<file name="{written}">Hello</file>'
 
 
@@ -139,7 +144,7 @@ def test_file_parts_are_replaced_and_other_parts_stay():
     )
     request = Request(model="m", messages=messages, stream=True)
     assert documents.has_files(request)
-    got, outcomes = documents.read(request, never)
+    got, outcomes = documents.read(request, pdf_text)
     note = {"type": "text", "text": f'<file name="p">{NOTHING}</file>'}
     assert got.messages == (
         *messages[:2],
@@ -174,7 +179,7 @@ def test_file_part_with_an_error_is_refused_with_its_path(case):
         *request_with({"type": "text", "text": "q"}, {"type": "file", "file": said}).messages,
     )
     with pytest.raises(BadRequest) as caught:
-        documents.read(Request(model="m", messages=messages), never)
+        documents.read(Request(model="m", messages=messages), pdf_text)
     found = caught.value.problem
     assert (found.status, found.code, found.param) == (400, code, f"messages[1].content[1].file.{member}")
     assert "Hello" not in found.message
@@ -270,11 +275,10 @@ def test_pdf_that_is_hostile_is_read_or_dropped_within_seconds(case, caplog):
 def test_pdf_with_too_much_text_is_cut():
     line = b"(" + b"a" * 1000 + b") Tj "
     many = pdf(*[b"BT /F 1 Tf 0 700 Td " + line * 110 + b"ET"] * 12)
-    operations = []
-    text, outcome = read(file(uri(many), "x.pdf"), lambda: operations.append(None))
+    text, outcome = read(file(uri(many), "x.pdf"))
     assert outcome == "truncated" and text.endswith(CUT)
-    assert len(operations) < 11 * 115  # the last page is not looked at
     assert 1_000_000 < len(text) <= (1 << 20) + len(CUT)
+    assert len([*pdf_pages.pages(many)]) < 13, "the last page is not looked at"
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -284,24 +288,43 @@ def test_pdf_that_is_damaged_is_read_or_dropped(place, patch, gone):
     assert (outcome == "dropped") == (text == NOTHING)
 
 
-def test_pdf_deadline_is_checked_between_operations_of_a_page():
-    asked = []
-
-    def expired():
-        asked.append(None)
-        return len(asked) > 10
-
-    pages = [words("a"), words("b") * 100]
-    assert read(file(uri(pdf(*pages)), "x.pdf"), expired) == ("a" + CUT, "truncated")
-    assert len(asked) == 11
-    assert read(file(uri(pdf(*pages)), "x.pdf"), lambda: True) == (NOTHING, "dropped")
-    assert read(file(uri(b"Hello")), lambda: True) == ("Hello", "translated")
+def test_pdf_program_bounds_its_time_and_memory(monkeypatch):
+    bounds = {}
+    fake = SimpleNamespace(RLIMIT_CPU="cpu", RLIMIT_AS="memory", setrlimit=bounds.__setitem__)
+    monkeypatch.setitem(sys.modules, "resource", fake)
+    pdf_pages.limit()
+    assert bounds == {"cpu": (20, 20), "memory": (1 << 30, 1 << 30)}
+    monkeypatch.setitem(sys.modules, "resource", None)  # as on Windows
+    pdf_pages.limit()
 
 
-def test_pdf_is_not_opened_after_the_deadline():
-    asked = []
-    assert read(file(uri(pdf(b"")), "x.pdf"), lambda: not asked.append(None)) == (NOTHING, "dropped")
-    assert len(asked) == 1
+async def test_pdf_process_reads_what_the_program_reads():
+    for data, *_ in HOSTILE.values():
+        assert await Pdfs().text(data, "", 60) == pdf_text(data)
+
+
+@pytest.mark.parametrize("end", ["", '"b', "{}\n"], ids=["nothing", "half a line", "no page"])
+async def test_pdf_process_that_crashes_leaves_the_pages_before(monkeypatch, end):
+    said = json.dumps("a") + "\n" + end
+    program = f"import sys; sys.stdout.write({said!r}); sys.exit(1)"
+    monkeypatch.setattr(pdfs, "_COMMAND", (sys.executable, "-I", "-c", program))
+    assert await Pdfs().text(TWO_PAGES * 100, "", 60) == ("a", False)
+
+
+async def test_pdfs_are_read_a_few_at_a_time_and_fewer_of_a_client():
+    some, begun, go = Pdfs(3), [], asyncio.Event()
+
+    async def read_for(tenant):
+        async with some._turn(tenant):
+            begun.append(tenant)
+            await go.wait()
+
+    tasks = [asyncio.create_task(read_for(tenant)) for tenant in ("a", "a", "a", "b", "c")]
+    await until(lambda: len(begun), 3)
+    assert begun == ["a", "a", "b"]
+    go.set()
+    await asyncio.gather(*tasks)
+    assert sorted(begun) == ["a", "a", "a", "b", "c"] and not some._running
 
 
 # Gateway
@@ -314,14 +337,14 @@ def test_request_without_files_is_recognized(content):
 
 async def test_request_without_files_is_returned_unchanged():
     request, ledger = request_with({"type": "text", "text": "q"}), Ledger()
-    assert await read_beside(request, NOWHERE, ledger) is request
+    assert await read_beside(request, NOWHERE, ledger, Pdfs()) is request
     assert ledger.entries() == []
 
 
 async def test_warning_of_each_file_outcome_is_listed_once():
     ledger = Ledger()
     parts = [file(uri(data)) for data in (b"Hello", b"World", PNG, PNG, HOSTILE["a bomb"][0])]
-    request = await read_beside(request_with(*parts), NOWHERE, ledger)
+    request = await read_beside(request_with(*parts), NOWHERE, ledger, Pdfs())
     assert [part["text"][15:20] for part in request.messages[0]["content"]] == [
         "Hello",
         "World",
@@ -334,26 +357,14 @@ async def test_warning_of_each_file_outcome_is_listed_once():
 
 async def test_pdf_that_takes_too_long_is_dropped_and_other_files_are_read():
     ledger = Ledger()
-    request = await read_beside(request_with(file(uri(TWO_PAGES)), file(uri(b"Hello"))), NOWHERE, ledger, seconds=0)
+    request = await read_beside(
+        request_with(file(uri(TWO_PAGES)), file(uri(b"Hello"))), NOWHERE, ledger, Pdfs(), seconds=0
+    )
     assert [part["text"] for part in request.messages[0]["content"]] == [
         f'<file name="x">{NOTHING}</file>',
         '<file name="x">Hello</file>',
     ]
     assert ledger.entries() == ["dropped:file", "translated:file"]
-
-
-async def test_pdf_text_that_was_read_in_time_is_kept(monkeypatch):
-    """The fake clock goes on by a second at each look."""
-    monkeypatch.setattr("gateway.server.documents.monotonic", partial(next, count()))
-    ledger = Ledger()
-    pages = [words("a"), *[b"BT /F 12 Tf " + b"(a) Tj " * 300] * 10]  # each takes more looks than there are seconds
-    request = await read_beside(request_with(file(uri(pdf(*pages)))), NOWHERE, ledger, seconds=100)
-    assert request.messages[0]["content"][0]["text"].startswith('<file name="x">a')
-    assert ledger.entries() == ["truncated:file"]
-
-
-def test_pdf_library_does_not_log_the_content_of_files():
-    assert logging.getLogger("pypdf._reader").getEffectiveLevel() == logging.CRITICAL
 
 
 KINDS = ["openai", "vllm", "llamacpp", "ollama", "lmstudio", "sglang", "transformers"]

@@ -707,19 +707,30 @@ async def stale(peer, first=b"", end=hang_up):
 @pytest.mark.parametrize("end", [hang_up, reset], ids=["close", "reset"])
 @on_both_loops
 async def test_upstream_request_on_a_stale_connection_is_retried_on_a_new_one(end):
-    async with backend(lambda peer: stale(peer, end=end)) as (pool, peers):
+    async with backend(lambda peer: stale(peer, end=end), reused=20) as (pool, peers):
         assert await ask(pool, b"1") == (200, b"ok")
         assert await ask(pool, b"2") == (200, b"ok")
         assert [[body for _, body in peer.requests] for peer in peers] == [[b"1", b"2"], [b"2"]]
 
 
+@pytest.mark.parametrize("first", [b"H", b"HTTP/1.1 100 Continue\r\n\r\n"], ids=["a byte", "100"])
 @on_both_loops
-async def test_upstream_request_is_not_retried_after_the_first_byte():
-    async with backend(lambda peer: stale(peer, first=b"H")) as (pool, peers):
+async def test_upstream_request_is_not_retried_after_the_first_byte(first):
+    async with backend(lambda peer: stale(peer, first=first), reused=20) as (pool, peers):
         await ask(pool)
         with pytest.raises(Lost):
             await ask(pool)
         assert len(peers) == 1
+
+
+@pytest.mark.parametrize("end", [hang_up, reset], ids=["close", "reset"])
+@on_both_loops
+async def test_upstream_request_that_a_model_may_have_worked_on_is_not_retried(end):
+    async with backend(lambda peer: stale(peer, end=end), reused=0) as (pool, peers):
+        await ask(pool)
+        with pytest.raises(Lost):
+            await ask(pool)
+        assert [len(peer.requests) for peer in peers] == [2]
 
 
 @pytest.mark.parametrize("end", [hang_up, reset], ids=["close", "reset"])
@@ -749,7 +760,7 @@ async def test_upstream_request_is_retried_only_once():
             await peer.send(OK)
             await peer.request()
 
-    async with backend(script) as (pool, peers):
+    async with backend(script, reused=20) as (pool, peers):
         answers = [await post(pool, "/", b""), await post(pool, "/", b"")]
         for answer in answers:
             await whole(answer)

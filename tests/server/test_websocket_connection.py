@@ -11,6 +11,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from gateway.endpoints.counts import COUNTS
 from gateway.server.telemetry.telemetry import Telemetry
 from gateway.server.websocket import connection
 from support.app import gateway, listening
@@ -279,7 +280,7 @@ class FakeAsking:
     """A stand-in for the gateway's `asking` with another `answer`."""
 
     def __init__(self, answer):
-        self.answer, self.joined, self.telemetry = answer, nullcontext, Telemetry()
+        self.answer, self.joined, self.telemetry, self.counts = answer, nullcontext, Telemetry(), COUNTS
 
 
 async def test_websocket_internal_error_is_sent_and_logged(caplog):

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from gateway.endpoints.counts import Counts
 from gateway.server.websocket.incoming import Create, Refused, Steer, read
 from support.jobs import BAD
 
@@ -94,3 +95,11 @@ def test_websocket_steer_keeps_the_whole_event():
 
 def test_websocket_processed_event_is_ignored():
     assert read(encoded(type="response.processed", response_id="resp_1")) is None
+
+
+@pytest.mark.parametrize("data", [str, str.encode])
+def test_websocket_message_of_too_many_values_is_refused(data):
+    message = '{"type":"response.create","input":[' + ",".join(['"a"'] * 30) + "]}"
+    assert isinstance(read(data(message)), Create)
+    refused = read(data(message), Counts(items=2))
+    assert isinstance(refused, Refused) and refused.problem.status == 413

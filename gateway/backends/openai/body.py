@@ -8,6 +8,7 @@ from msgspec import Struct, json
 from gateway.backends import Kind, parts
 from gateway.backends.fields import fields
 from gateway.backends.openai.messages import Policy, ordered, sayable
+from gateway.backends.openai.steps import encoded
 from gateway.backends.verdicts import PASSED, Emulated
 from gateway.ledger import Ledger
 from gateway.request import Message, Named, Request, Tool
@@ -61,7 +62,7 @@ def body(request: Request, target: Target, known: Set[str], ledger: Ledger) -> b
         said |= _tools(request, target)
     if kind.counts_one and request.n > 1 and not request.stream:
         ledger.note("estimated", "usage")
-    return _encode(said)
+    return encoded(said) if request.large else _encode(said)
 
 
 def wanted(request: Request) -> frozenset[str]:

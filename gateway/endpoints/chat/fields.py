@@ -5,6 +5,7 @@ from typing import Any
 from gateway.endpoints.body import metadata, moderation, stop
 from gateway.endpoints.checks import (
     Check,
+    array,
     boolean,
     check_exclusive,
     decimal,
@@ -15,10 +16,13 @@ from gateway.endpoints.checks import (
     one_of,
     short,
     string,
+    too_many_members,
     wrong_type,
 )
 from gateway.errors import BadRequest
 from gateway.request import plain
+
+_BIASES = 1024  # tokens that a model can be steered to or away from
 
 ROLES = ("developer", "system", "user", "assistant", "tool", "function")
 
@@ -121,6 +125,12 @@ def _function_call(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JS
         fields({"name": string})(value, param)
 
 
+def _logit_bias(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
+    object_(value, param)
+    if len(value) > _BIASES:
+        raise too_many_members(value, param, _BIASES)
+
+
 _FORMATS = one_of("text", "json_object", "json_schema", "structural_tag")  # the last one is of vLLM and SGLang
 
 
@@ -136,7 +146,7 @@ OPTIONAL: dict[str, Check] = {
     "frequency_penalty": decimal(-2, 2),
     "function_call": _function_call,
     "functions": list_of(_FUNCTION, least=1, most=128),
-    "logit_bias": object_,
+    "logit_bias": _logit_bias,
     "logprobs": boolean,
     "max_completion_tokens": integer(1),
     "max_tokens": integer(1),
@@ -170,5 +180,5 @@ OPTIONAL: dict[str, Check] = {
 }
 
 body = fields(REQUIRED, OPTIONAL)
-besides_messages = fields({"model": string}, OPTIONAL)
+besides_messages = fields({"model": string, "messages": array}, OPTIONAL)
 KNOWN = frozenset(REQUIRED) | frozenset(OPTIONAL)

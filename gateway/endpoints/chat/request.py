@@ -10,6 +10,7 @@ from gateway.endpoints.chat import legacy
 from gateway.endpoints.chat.fields import besides_messages as check_besides
 from gateway.endpoints.chat.fields import body as check_body
 from gateway.endpoints.choice import Chosen, not_offered, settled
+from gateway.endpoints.counts import COUNTS, Counts
 from gateway.errors import BadRequest
 from gateway.request import Message, Named, Request, Tool, plain
 
@@ -54,9 +55,9 @@ class Asked(Struct, frozen=True, kw_only=True):
         return (self.request.rest.get("stream_options") or {}).get(name) is True
 
 
-def parse(raw: bytes) -> Asked:
+def parse(raw: bytes, counts: Counts = COUNTS) -> Asked:
     """Raise BadRequest, in OpenAI's words, for what the API does not allow."""
-    body = decoded(raw)
+    body = decoded(raw, counts)
     said = body.get("messages")
     simple = type(said) is list and len(said) > 0 and plain(said)  # then there is nothing more to look for in them
     (check_besides if simple else check_body)(body, "")

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from gateway.endpoints.body import check_stream_options, decoded
 from gateway.endpoints.completions.fields import body as check_body
+from gateway.endpoints.counts import COUNTS, Counts
 from gateway.endpoints.texts import listed
 from gateway.errors import BadRequest
 from gateway.request import Request
@@ -28,9 +29,9 @@ class Asked(Struct, frozen=True, kw_only=True):
     logprobs: int | None = None
 
 
-def parse(raw: bytes) -> Asked:
+def parse(raw: bytes, counts: Counts = COUNTS) -> Asked:
     """Raise BadRequest, in OpenAI's words, for what the API does not allow."""
-    body = decoded(raw)
+    body = decoded(raw, counts)
     check_body(body, "")
     _check_together(body)
     options = body.get("stream_options") or {}

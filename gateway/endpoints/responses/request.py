@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.endpoints.body import check_stream_options, decoded
+from gateway.endpoints.body import check_stream_options, known
 from gateway.endpoints.responses.asked import Asked, Hosted
 from gateway.endpoints.responses.echo import echo
 from gateway.endpoints.responses.fields import KNOWN, REASONING, TEXT, check
@@ -115,7 +115,7 @@ def parse(draft: Draft, context: Context, settings: Settings, ledger: Ledger) ->
 
 def lasting(raw: bytes) -> bytes:
     """A body as it may be stored: without the secrets of its tools."""
-    body = decoded(raw)
+    body = known(raw)
     kept = {**body, "tools": echoed(body["tools"])} if body.get("tools") else body
     if isinstance(items := body.get("input"), list):
         kept = {**kept, "input": [_without_secrets(item) for item in items]}

@@ -34,6 +34,7 @@ class Answer:
         self.status = 0  # until the head is there
         self.unread = 0  # bytes off the socket since the reader last took what was there
         self.error: UpstreamError | None = None  # why there is no more of it
+        self.broken_at = inf  # on the loop's clock
         self._fields: dict[bytes, bytes] = {}  # names in lower case; values of one name are joined by ", "
         self._connection = connection
         self._parts: list[bytes] = []
@@ -131,6 +132,7 @@ class Answer:
 
     def broken(self) -> None:
         """The connection is gone."""
+        self.broken_at = self._connection.loop.time()
         lost = Lost if self.status or self.unread else Silent
         self.end(lost("the connection to the backend broke before the answer was whole"))
 

@@ -5,6 +5,7 @@ import re
 import ssl as tls
 from collections.abc import Mapping
 from functools import lru_cache, partial
+from math import inf
 from urllib.parse import urlsplit
 
 from gateway.errors import Unreachable, UpstreamError, UpstreamTimeout
@@ -29,10 +30,13 @@ class Pool:
         *,
         connect: float = 5,
         idle_connections: int = 32,
+        reused: float = 0.2,
         headers: Mapping[str, str] = {},
         ssl: tls.SSLContext | None = None,
     ) -> None:
         """`url` is the root of the server and may have a path; `connect` is seconds, TLS included (0: no limit).
+
+        `reused`: so many seconds later a request is sent again if its kept connection turns out to be closed; 0: never.
 
         `headers` go with every request, unless a request has its own of that name.
         """
@@ -44,7 +48,7 @@ class Pool:
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._prefix = parts.path.rstrip("/")
         self._tls = (ssl or tls.create_default_context()) if parts.scheme == "https" else None
-        self._connect = connect
+        self._connect, self._reused = connect, reused
         self._idle = Idle(idle_connections)
         common = {"accept-encoding": "identity", "content-type": "application/json", **headers}
         self._lines = {"host": f"host: {parts.netloc}", **_lines(common)}
@@ -56,8 +60,10 @@ class Pool:
         Where there is no connection, its answer is Unreachable, or UpstreamTimeout if it took too long.
         """
         head = self._head(path, len(body), headers)
-        idle = self._idle.pop()
-        return Post(self, head, body, idle.ask(head, body) if idle else None)
+        if idle := self._idle.pop():
+            until = idle.loop.time() + self._reused if self._reused else -inf
+            return Post(self, head, body, idle.ask(head, body), until)
+        return Post(self, head, body)
 
     def anew(self, head: bytes, body: bytes) -> Answer:
         """Send on a connection of its own."""

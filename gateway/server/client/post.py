@@ -1,6 +1,7 @@
 """One request on its way: on a connection that stood idle if there was one, and then perhaps once more on a new one."""
 
 from copy import copy
+from math import inf
 from typing import TYPE_CHECKING
 
 from gateway.server.client.answer import Answer, Silent
@@ -12,13 +13,15 @@ if TYPE_CHECKING:
 class Post:
     """answer: what it gets, from the moment in which it was sent; whoever has a post has to close that.
 
-    kept: the answer on a connection that was kept, if there is one; where there is none, or nothing comes of it, the
-    pool sends the same on a connection of its own.
+    kept: the answer on a connection that was kept; without one the pool sends the request on a new connection.
+    until: on the loop's clock.  A kept connection that closes by then without a byte was given up before the request
+    came, so the pool sends it again.  Later than that a model may have worked on it.
+    repeated: it was sent again.
     """
 
-    def __init__(self, pool: "Pool", head: bytes, body: bytes, kept: Answer | None) -> None:
-        self._pool, self._head, self._body, self._again = pool, head, body, kept is not None
-        self.answer = kept or pool.anew(head, body)
+    def __init__(self, pool: "Pool", head: bytes, body: bytes, kept: Answer | None = None, until: float = -inf) -> None:
+        self._pool, self._head, self._body, self._until = pool, head, body, until
+        self.answer, self.repeated = kept or pool.anew(head, body), False
 
     def headed(self) -> bool:
         """Whether status and headers are known; where they are not, `answer.ready` tells when to look again.
@@ -28,10 +31,10 @@ class Post:
         answer = self.answer
         if answer.status or not answer.error:
             return answer.status > 0
-        if not (self._again and isinstance(answer.error, Silent)):
+        if not (isinstance(answer.error, Silent) and answer.broken_at <= self._until):
             raise copy(answer.error)  # as what is raised knows this frame, they would be a cycle
         answer.close()
-        self.answer, self._again = self._pool.anew(self._head, self._body), False
+        self.answer, self._until, self.repeated = self._pool.anew(self._head, self._body), -inf, True
         return False
 
     def close(self) -> None:

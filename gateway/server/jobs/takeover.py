@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from gateway.endpoints.body import decoded
+from gateway.endpoints.body import known
 from gateway.endpoints.responses import log
 from gateway.endpoints.responses.fold import Fold
 from gateway.endpoints.responses.lifecycle import ending
@@ -127,6 +127,6 @@ async def _end(desk: Desk, job: Job, tail: Tail, kept: Kept, first: int, said: b
 
 def _row(job: Job, first: int, said: bytes) -> Row | None:
     """Nobody follows what was not asked for as a stream."""
-    if not said or not decoded(job.request).get("stream"):
+    if not said or not known(job.request).get("stream"):
         return None
     return Row(first, first + log.count(said) - 1, said)

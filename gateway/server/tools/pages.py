@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from gateway import config
-from gateway.documents import text_of
+from gateway.documents import is_pdf, text_of
 from gateway.hosted import web
 from gateway.hosted.search import is_page
 from gateway.server import httpx
@@ -15,6 +15,7 @@ from gateway.server.addresses import allowed
 from gateway.server.child import child
 from gateway.server.fetching import Fetched, Fetching, Sort, TooLarge
 from gateway.server.guard import Guard, Unreachable, Within, anywhere, untold
+from gateway.server.pdfs import Pdfs
 from gateway.server.tools.target import ServerFailed
 
 PACKAGE = "html_to_markdown"
@@ -25,8 +26,8 @@ _GONE = "The page cannot be had."
 
 
 class Pages:
-    def __init__(self, settings: config.Fetching) -> None:
-        self._settings = settings
+    def __init__(self, settings: config.Fetching, pdfs: Pdfs) -> None:
+        self._settings, self._pdfs = settings, pdfs
         self._guard = Guard(allowed(settings.networks, settings.ports))
 
     async def page(self, url: str, within: Within = anywhere) -> web.Page:
@@ -45,7 +46,7 @@ class Pages:
         with untold():
             request = httpx.Request("GET", url, headers={"accept": _SORT.accept})
             fetched = await Fetching(self._settings, _SORT, self._guard).get(request, within)
-        text = await asyncio.to_thread(self._text, fetched)
+        text = await self._text(fetched)
         title = ""
         if fetched.type.partition(";")[0].strip().lower() in _HTML:
             title, _, text = (await _read(text, url)).partition("\n")
@@ -53,9 +54,13 @@ class Pages:
             raise ServerFailed("No text could be read from the page.")
         return web.page(url, title, text)
 
-    def _text(self, fetched: Fetched) -> str:
+    async def _text(self, fetched: Fetched) -> str:
         """What is packed all the same stays so: nobody knows how much it would become."""
-        return "" if fetched.packed else text_of(fetched.type, fetched.data)
+        if fetched.packed:
+            return ""
+        if is_pdf(fetched.data):
+            return (await self._pdfs.text(fetched.data, "", self._settings.seconds))[0]
+        return await asyncio.to_thread(text_of, fetched.type, fetched.data)
 
 
 def readable() -> bool:

@@ -11,6 +11,7 @@ from gateway.hosted import Result, Run, Sources, web
 from gateway.hosted.untrusted import cut_within
 from gateway.ledger import Ledger
 from gateway.request import Message
+from gateway.server.pdfs import Pdfs
 from gateway.server.tools.pages import Pages, readable
 from gateway.server.tools.searching import Search, search
 from gateway.server.tools.target import ServerFailed
@@ -43,14 +44,14 @@ class Beside(Struct, frozen=True):
 Services = tuple[Search, Pages | None]
 
 
-def services(settings: config.WebSearch) -> Services | None:
+def services(settings: config.WebSearch, pdfs: Pdfs) -> Services | None:
     """Who searches, and what opens pages; None where the operator has named nobody."""
     if not (who := search(settings)):
         return None
     wanted = settings.pages.fetch
     if wanted and not readable():
         _log.warning("tools.web_search.pages needs the package 'html-to-markdown': pip install 'gateway[web]'")
-    return who, Pages(settings.pages) if wanted and readable() else None
+    return who, Pages(settings.pages, pdfs) if wanted and readable() else None
 
 
 class WebProvider:

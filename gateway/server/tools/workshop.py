@@ -15,6 +15,7 @@ from gateway.hosted import Sources, Unseen, files, web
 from gateway.hosted.mcp import Server
 from gateway.ledger import Ledger
 from gateway.request import Request
+from gateway.server.pdfs import Pdfs
 from gateway.server.tools.files import FilesProvider
 from gateway.server.tools.files import service as files_of
 from gateway.server.tools.mcp import McpProvider
@@ -32,10 +33,10 @@ Definition = dict[str, Any]
 
 
 class Workshop:
-    """package: the one that speaks with servers."""
+    """pdfs: reads those of clients and of the web; package: the one that speaks with servers of tools."""
 
     def __init__(self, settings: config.Tools, package: str = _PACKAGE) -> None:
-        self._settings, mcp = settings, settings.mcp
+        self._settings, mcp, self.pdfs = settings, settings.mcp, Pdfs()
         wanted = bool(mcp.servers or mcp.hosts)
         there = wanted and find_spec(package) is not None
         if wanted and not there:
@@ -46,7 +47,7 @@ class Workshop:
             else {}
         )
         self._hosts = [host.lower() for host in mcp.hosts] if there else []
-        self._web, self._files = web_of(settings.web_search), files_of(settings.file_search)
+        self._web, self._files = web_of(settings.web_search, self.pdfs), files_of(settings.file_search)
         self._there = bool(there or self._web or self._files)
 
     @property

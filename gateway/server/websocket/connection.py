@@ -11,10 +11,11 @@ from starlette.types import Message, Receive, Scope, Send
 from gateway.config import Key
 from gateway.endpoints.responses import error_message, steer_failed
 from gateway.errors import Problem
+from gateway.server.apart import parsed
 from gateway.server.asking import Asking
 from gateway.server.presence import Presence
 from gateway.server.websocket.answering import Answering, Client
-from gateway.server.websocket.incoming import Refused, Steer, read
+from gateway.server.websocket.incoming import Create, Refused, Steer, read
 from gateway.server.websocket.lanes import Entry, Lanes
 from gateway.server.websocket.recent import Recent
 
@@ -85,11 +86,10 @@ class Connection:
     async def _read(self) -> None:
         while (message := await self._receive())["type"] != "websocket.disconnect":
             text = message.get("text")
-            self._take(message["bytes"] if text is None else text)
+            self._take(await parsed(read, message["bytes"] if text is None else text, self._asking.counts))
             await asyncio.sleep(0)  # where many messages came at once, the answers to them are to get away
 
-    def _take(self, data: str | bytes) -> None:
-        said = read(data)
+    def _take(self, said: Create | Refused | Steer | None) -> None:
         if isinstance(said, Steer):
             self._tell_aside(steer_failed(said.event, said.lane))
         elif said:

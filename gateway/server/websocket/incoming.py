@@ -7,7 +7,8 @@ from msgspec import DecodeError, Raw, Struct, json
 
 from gateway.endpoints.body import decoded, fault
 from gateway.endpoints.checks import fields, one_of
-from gateway.errors import BadRequest, Problem
+from gateway.endpoints.counts import COUNTS, Counts
+from gateway.errors import BadRequest, ClientError, Problem
 
 Lane = str | None  # None: the one without a name
 _Members = dict[str, Raw]
@@ -47,22 +48,22 @@ class Steer(Struct, frozen=True):
     event: dict[str, Any]
 
 
-def read(data: str | bytes) -> Create | Refused | Steer | None:
+def read(data: str | bytes, counts: Counts = COUNTS) -> Create | Refused | Steer | None:
     """What a message means; None if nothing has to be done."""
-    lane = None
+    lane, raw = None, data if isinstance(data, bytes) else data.encode()
     try:
-        members = _decode(data)
+        counts.check_raw(raw)
+        members = _decode(raw)
         lane = _lane(members)
         kind = _value(members, "type")
         _check({"type": kind}, "")
         if kind == _CREATE:
             return _create(members, lane)
-        return Steer(lane, decoded(data if isinstance(data, bytes) else data.encode())) if kind == _STEER else None
+        return Steer(lane, decoded(raw, counts)) if kind == _STEER else None
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raw = data if isinstance(data, bytes) else data.encode()
         message = f"We could not parse the JSON object of your message. ({fault(raw, error)})"
         return Refused(lane, BadRequest(message).problem)
-    except BadRequest as error:
+    except ClientError as error:
         return Refused(lane, error.problem)
 
 

@@ -1,0 +1,25 @@
+"""Work that takes long, in a thread of its own: the event loop has its turn every few milliseconds meanwhile.
+
+There is one such thread, since two would take turns with each other as well.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+_LARGE = 256 << 10  # bytes of a body that takes some 20 ms to read at worst
+MANY = 200  # items of an input that take some 10 ms to read
+
+_T = TypeVar("_T")
+_thread = ThreadPoolExecutor(1, "apart")
+
+
+async def apart(work: Callable[..., _T], *args: object) -> _T:
+    """Return what the work returns, and raise what it raises."""
+    return await asyncio.get_running_loop().run_in_executor(_thread, work, *args)
+
+
+async def parsed(parse: Callable[..., _T], raw: str | bytes, *args: object) -> _T:
+    """Return what a parser makes of a body, and raise what it raises; a large one is parsed apart."""
+    return parse(raw, *args) if len(raw) < _LARGE else await apart(parse, raw, *args)

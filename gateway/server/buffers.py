@@ -1,0 +1,84 @@
+"""The memory that bodies of requests may take in one process, until their requests are over."""
+
+import asyncio
+from collections import deque
+from types import TracebackType
+from typing import Self
+
+from gateway.errors import Unavailable
+
+FREE = 16 << 10  # bytes of a body that are not counted: as many requests as there may be take little with them
+_COPIES = 3  # as it came, decoded, and as the backend gets it
+_PATIENCE = 5.0  # seconds that a body waits for room, unread
+_FULL = "The requests that are being answered take all the memory of 'limits.memory_bytes': try again soon."
+
+
+class Buffers:
+    """taken: bytes, of all requests."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self._waiting: deque[tuple[int, int, int, asyncio.Future[None]]] = deque()
+
+    async def take(self, size: int, limit: int, own: int = 0) -> None:
+        """Wait until there is room for so many bytes; raise Unavailable if that takes too long.
+
+        What is more than the limit by itself has room where nothing else is.  own: what the request has already.
+        """
+        if not self._waiting and self._fits(size, limit, own):
+            self.taken += size
+            return
+        turn = asyncio.get_running_loop().create_future()
+        entry = size, limit, own, turn
+        self._waiting.append(entry)
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await turn
+        except BaseException as error:
+            if turn.cancelled():
+                self._waiting.remove(entry)
+                self._go_on()
+            else:
+                self.give(size)  # its turn came in the last moment
+            if isinstance(error, TimeoutError):
+                raise Unavailable(_FULL, retry_after="1") from None
+            raise
+
+    def give(self, size: int) -> None:
+        """Give bytes back."""
+        self.taken -= size
+        self._go_on()
+
+    def _go_on(self) -> None:
+        while self._waiting and self._fits(*self._waiting[0][:3]):
+            size, _, _, turn = self._waiting.popleft()
+            self.taken += size
+            turn.set_result(None)
+
+    def _fits(self, size: int, limit: int, own: int) -> bool:
+        return self.taken == own or self.taken + size <= limit
+
+
+class Room:
+    """What one request has taken, which it gives back at the end of the block."""
+
+    def __init__(self, buffers: Buffers, limit: int) -> None:
+        self._buffers, self._limit = buffers, limit
+        self._taken = 0
+
+    async def grow(self, size: int) -> None:
+        """Take the room of a body of so many bytes, of which some may have been taken."""
+        more = _COPIES * size - self._taken
+        if size > FREE and more > 0:
+            await self._buffers.take(more, self._limit, self._taken)
+            self._taken += more
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._taken:
+            self._buffers.give(self._taken)
+            self._taken = 0

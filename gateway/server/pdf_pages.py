@@ -1,0 +1,66 @@
+"""A program: a PDF on its standard input, and on its standard output the text of each page as a line of JSON.
+
+The last line is true if these are all pages, else false.  It is a process of its own, as whoever wrote the file may
+want it to take long, to take memory or to crash; it has `pypdf`, and nothing of the gateway.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from io import BytesIO
+from itertools import islice
+from typing import Any
+
+MOST_PAGES = 500
+MOST_CHARACTERS = 1 << 20  # which a PDF may hold far more of than its size tells
+_CPU_SECONDS = 20
+_MEMORY = 1 << 30  # bytes, also of addresses
+_LIMITS: dict[str, Any] = {
+    "zlib_maximum_output_length": 16 << 20,
+    "lzw_maximum_output_length": 16 << 20,
+    "run_length_maximum_output_length": 16 << 20,
+    "array_based_stream_maximum_output_length": 16 << 20,
+    "stream_decoding_work_maximum_length": 64 << 20,
+    "stream_parsing_work_maximum_count": 500_000,
+    "xform_maximum_invocations_per_extraction": 500,
+    "jbig2dec_binary": None,  # a program that would be started for an image
+}
+
+
+def pages(data: bytes) -> Iterator[str | bool]:
+    """Yield the text of each page as far as one can get, then whether that is all."""
+    from pypdf import PdfReader, apply_configuration  # noqa: PLC0415 - within the limits
+
+    size, whole = 0, False
+    try:
+        with apply_configuration(**_LIMITS):
+            reader = PdfReader(BytesIO(data))  # tries the empty password, which most encrypted files have
+            told = 0
+            for page in islice(reader.pages, MOST_PAGES):
+                text = page.extract_text()
+                told += 1
+                size += len(text)
+                yield text[:MOST_CHARACTERS]
+                if size > MOST_CHARACTERS:
+                    break
+            whole = told == len(reader.pages)
+    except Exception:  # noqa: BLE001 - a broken file may break its parser anywhere
+        whole = False
+    yield whole
+
+
+def limit() -> None:
+    """Bound what this process may take, where the system can do that."""
+    with suppress(ImportError, ValueError, OSError):
+        import resource  # noqa: PLC0415 - not on Windows
+
+        resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
+        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+
+
+if __name__ == "__main__":
+    limit()
+    for said in pages(sys.stdin.buffer.read()):
+        sys.stdout.write(json.dumps(said) + "\n")
+        sys.stdout.flush()  # whoever waits may stop this at any time

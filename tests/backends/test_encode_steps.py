@@ -1,0 +1,25 @@
+"""Test that a large body is encoded in steps to the same bytes."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import json
+
+from gateway.backends.openai import steps
+
+TEXTS = st.text(st.sampled_from('a"\\\n\x00é😀\u2028'), max_size=30)
+VALUES = st.recursive(
+    TEXTS | st.integers() | st.booleans() | st.none() | st.floats(allow_nan=False, allow_infinity=False),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+)
+
+
+@given(st.dictionaries(TEXTS, VALUES, max_size=4), st.integers(1, 9), st.integers(0, 3))
+def test_steps_encode_a_body_to_the_same_bytes(body, step, levels):
+    assert steps.encoded(body, step, levels) == json.encode(body)
+
+
+def test_steps_encode_what_is_nested_deeply():
+    value = "x"
+    for _ in range(590):
+        value = [value]
+    assert steps.encoded({"a": value}) == json.encode({"a": value})

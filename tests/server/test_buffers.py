@@ -1,0 +1,115 @@
+"""Test that bodies of requests take no more memory than they may, and wait for it in their order."""
+
+import asyncio
+import json
+
+import pytest
+
+from gateway.errors import Unavailable
+from gateway.server import buffers
+from gateway.server.buffers import Buffers, Room
+from support.app import HELLO_MESSAGES, gateway, problem
+from support.upstream import HELLO, paused
+from support.wait import until
+
+LIMIT = 300_000
+BODY = json.dumps({"model": "m", "stream": True, "messages": HELLO_MESSAGES, "user": "a" * 60_000}).encode()
+
+
+async def test_buffers_give_room_in_the_order_of_the_requests():
+    store, order = Buffers(), []
+
+    async def body(name, size):
+        with Room(store, 100) as room:
+            await room.grow(size)
+            order.append(name)
+            await asyncio.sleep(0)
+
+    store.taken = 60
+    size = buffers.FREE + 1
+    first = asyncio.create_task(body("first", size))
+    second = asyncio.create_task(body("second", size))
+    await asyncio.sleep(0)
+    assert order == []
+    store.give(60)
+    await asyncio.gather(first, second)
+    assert (order, store.taken) == (["first", "second"], 0)
+
+
+async def test_buffers_do_not_count_small_bodies():
+    store = Buffers()
+    with Room(store, 1) as room:
+        await room.grow(buffers.FREE)
+        assert store.taken == 0
+
+
+async def test_buffers_have_room_for_what_is_too_large_if_it_is_alone():
+    store = Buffers()
+    with Room(store, 1) as room:
+        await room.grow(buffers.FREE + 1)
+        assert store.taken == 3 * (buffers.FREE + 1)
+        await room.grow(buffers.FREE)
+        await room.grow(9 * buffers.FREE)
+        assert store.taken == 27 * buffers.FREE
+    assert store.taken == 0
+
+
+async def test_buffers_refuse_what_waits_too_long(monkeypatch):
+    monkeypatch.setattr(buffers, "_PATIENCE", 0.01)
+    store = Buffers()
+    store.taken = 60
+    with Room(store, 60) as room, pytest.raises(Unavailable, match=r"limits\.memory_bytes"):
+        await room.grow(buffers.FREE + 1)
+    assert (store.taken, len(store._waiting)) == (60, 0)
+
+
+@pytest.mark.parametrize("granted", [False, True])
+async def test_buffers_forget_a_request_that_is_given_up(granted):
+    store = Buffers()
+    store.taken = 60
+    waiting = asyncio.create_task(store.take(50, 100))
+    behind = asyncio.create_task(store.take(20, 100))
+    await asyncio.sleep(0)
+    if granted:
+        store.give(60)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    store.give(0 if granted else 60)
+    await behind
+    assert store.taken == 20 and not store._waiting
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "embeddings", "conversations"])
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_body_without_room_is_refused_while_others_are_answered(monkeypatch, path, chunked):
+    monkeypatch.setattr(buffers, "_PATIENCE", 0.05)
+    go = asyncio.Event()
+    async with gateway(paused(go), HELLO, limits={"memory_bytes": LIMIT}) as site:
+        first = asyncio.create_task(site.chat(BODY))
+        await site.upstream.arrived.wait()
+
+        async def pieces():
+            for start in range(0, len(BODY), 10_000):
+                yield BODY[start : start + 10_000]
+
+        content = pieces() if chunked else BODY
+        refused = await site.client.post(f"/v1/{path}", content=content, headers={"content-type": "application/json"})
+        assert problem(refused)[:3] == (503, "server_error", "server_is_overloaded")
+        assert refused.headers["retry-after"] == "1"
+        assert (await site.chat()).status_code == 200, "a small body has room"
+        go.set()
+        assert (await first).status_code == 200
+        assert (await site.chat(BODY)).status_code == 200
+
+
+async def test_body_waits_until_there_is_room():
+    go = asyncio.Event()
+    async with gateway(paused(go), HELLO, limits={"memory_bytes": LIMIT}) as site:
+        first = asyncio.create_task(site.chat(BODY))
+        await site.upstream.arrived.wait()
+        second = asyncio.create_task(site.chat(BODY))
+        waiting = site.app.state.buffers._waiting
+        await until(lambda: len(waiting), 1)
+        assert len(site.upstream.posts) == 1
+        go.set()
+        assert [(await one).status_code for one in (first, second)] == [200, 200]
