@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.errors import BadRequest
-from gateway.request import Message, Request
+from gateway.request import Message, Request, are_large
 
 Outcome = Literal["translated", "truncated", "dropped"]
 Pdf = Callable[[bytes], tuple[str, bool]]  # the text of one, "" for none, and whether that is all
@@ -89,7 +89,8 @@ def inlined(request: Request, fetched: Mapping[str, str]) -> Request:
         parts = _parts(message)
         return {**message, "content": [*map(inline, parts)]} if any(map(_is_file, parts)) else message
 
-    return replace(request, messages=tuple(map(inline_all, request.messages)))
+    messages = tuple(map(inline_all, request.messages))
+    return replace(request, messages=messages, large=are_large(messages))
 
 
 def data_uri(content_type: str, data: bytes) -> str:
@@ -145,7 +146,7 @@ def read(request: Request, pdf: Pdf) -> tuple[Request, frozenset[Outcome]]:
         return {"type": "text", "text": f'<file name="{escape(file.name)}">{body}</file>'}
 
     messages = tuple(read_message(message, f"messages[{i}]") for i, message in enumerate(request.messages))
-    return replace(request, messages=messages), frozenset(outcomes)
+    return replace(request, messages=messages, large=are_large(messages)), frozenset(outcomes)
 
 
 def _parts(message: Message) -> list[Any]:

@@ -36,6 +36,14 @@ def plain(messages: Iterable[Any]) -> bool:
     return True
 
 
+def are_large(messages: Sequence[Message], size: int | None = None) -> bool:
+    """Return True if it takes tens of milliseconds to make a body of the messages.
+
+    size: of all their texts, in characters or bytes; None if it is to be counted.
+    """
+    return len(messages) > _MANY or (sum(map(_characters, messages)) if size is None else size) > _LARGE
+
+
 def _characters(message: Message) -> int:
     """Return how many there are in its texts."""
     content, calls = message.get("content"), message.get("tool_calls")
@@ -110,6 +118,7 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
     shorten: where the prompt does not fit, its oldest messages may be left out.
     guided: a call is forced, and `response_format` is the form of one.
     generates: False where the model is to read all this, and to say nothing.
+    large: it takes tens of milliseconds to make a body of it.
     rest: every other field, known or not, as it came; null was left out.
     """
 
@@ -125,17 +134,13 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
     shorten: bool = False
     guided: bool = False
     generates: bool = True
+    large: bool = False
     rest: dict[str, Any] = {}
 
     @cached_property
     def plain(self) -> bool:
         """True if there is nothing but texts in its messages, as of most."""
         return plain(self.messages)
-
-    @cached_property
-    def large(self) -> bool:
-        """True if it takes tens of milliseconds to make a body of it."""
-        return len(self.messages) > _MANY or sum(map(_characters, self.messages)) > _LARGE
 
     @property
     def callable_tools(self) -> tuple[Tool, ...]:

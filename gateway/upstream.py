@@ -15,6 +15,7 @@ from gateway.translate import Filter
 _LOST = Problem(502, "The backend closed the connection before its answer ended.", "upstream_lost")
 _NO_CHOICE = Problem(502, "The backend's answer is no chat completion: it has no choices.", "upstream_error")
 CHARACTERS_PER_TOKEN = 4
+_LONE = 4 << 10  # bytes of data that goes the short way
 _STREAMS: dict[str, Callable[[int], Framing]] = {"text/event-stream": SSE, "application/x-ndjson": Lines}
 
 
@@ -73,7 +74,7 @@ class Upstream:
         known = self._decoder.known
         if not known:
             return None
-        read = self._decoder.alone(self._limit)
+        read = self._decoder.alone(min(self._limit, _LONE))
         if self._plain and self._normaliser.passes(known):
             return read
 

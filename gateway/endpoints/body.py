@@ -9,6 +9,7 @@ from gateway.endpoints.checks import list_of, object_, short, string, too_many_m
 from gateway.endpoints.counts import COUNTS, Counts
 from gateway.errors import BadRequest
 
+_SLICE = 1 << 20  # bytes that are looked at in one step
 _DEEPEST = 600  # lists and objects in each other: what else is done with a body goes a little deeper than reading it
 _decode = json.Decoder().decode
 _ESCAPES = re.compile(
@@ -21,9 +22,12 @@ def decoded(raw: bytes, counts: Counts = COUNTS) -> dict[str, Any]:
 
     Raise BadRequest for what is no object, and TooLarge for too many values.
     """
+    size = len(raw)
+    if size <= counts.items and size <= counts.parts:
+        return known(raw)
     counts.check_raw(raw)
     body = known(raw)
-    counts.check_lists(body, len(raw))
+    counts.check_lists(body)
     return body
 
 
@@ -33,7 +37,7 @@ def known(raw: bytes) -> dict[str, Any]:
         body = _decode(raw)
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequest(f"We could not parse the JSON body of your request. ({fault(raw, error)})") from None
-    if _opens_often(raw) and _is_deep([body]):
+    if len(raw) > _DEEPEST and _opens_often(raw) and _is_deep([body]):
         raise BadRequest(f"The JSON body of your request is nested more than {_DEEPEST} levels deep.")
     if not isinstance(body, dict):
         raise wrong_type(body, "body", "an object")
@@ -50,15 +54,16 @@ def fault(raw: bytes, error: Exception) -> str:
 
 
 def _opens_often(raw: bytes) -> bool:
-    """Return whether so many lists and objects may begin in it that they may be too deep in each other."""
-    left = _DEEPEST
-    for mark in (b"[", b"{"):
-        place = raw.find(mark)
-        while place >= 0:
-            left -= 1
-            if left < 0:
-                return True
-            place = raw.find(mark, place + 1)
+    """Return whether so many lists and objects may begin in it that they may be too deep in each other.
+
+    They are counted by what is left without them, which takes a fifth of what `count` does.
+    """
+    opened = 0
+    for start in range(0, len(raw), _SLICE):
+        piece = raw[start : start + _SLICE]
+        opened += 2 * len(piece) - len(piece.replace(b"[", b"")) - len(piece.replace(b"{", b""))
+        if opened > _DEEPEST:
+            return True
     return False
 
 

@@ -6,6 +6,7 @@ There is one such thread, since two would take turns with each other as well.
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TypeVar
 
 _LARGE = 256 << 10  # bytes of a body that takes some 20 ms to read at worst
@@ -16,8 +17,19 @@ _thread = ThreadPoolExecutor(1, "apart")
 
 
 async def apart(work: Callable[..., _T], *args: object) -> _T:
-    """Return what the work returns, and raise what it raises."""
-    return await asyncio.get_running_loop().run_in_executor(_thread, work, *args)
+    """Return what the work returns, and raise what it raises.
+
+    Work that has begun is waited for, also by a task that is cancelled: nothing changes behind its back.
+    """
+    begun = _thread.submit(work, *args)
+    result = asyncio.wrap_future(begun)
+    try:
+        return await asyncio.shield(result)
+    except asyncio.CancelledError:
+        while not (begun.cancel() or begun.done()):
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([result])
+        raise
 
 
 async def parsed(parse: Callable[..., _T], raw: str | bytes, *args: object) -> _T:

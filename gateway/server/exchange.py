@@ -9,11 +9,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from math import inf
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from gateway.config.schema import Stream
 from gateway.errors import GatewayError, Problem, Unavailable, UpstreamFailed
 from gateway.server import logs
+from gateway.server.apart import apart
 from gateway.server.backend import Backend
 from gateway.server.call import AnyCall
 from gateway.server.client import Ear
@@ -24,6 +25,9 @@ from gateway.turn import Action, End, Failed, Keep, Send, Turn
 _log = logging.getLogger("gateway")
 Kept = Callable[[dict[str, Any]], Awaitable[bool]]  # stores an answer; False if that cannot be done
 _EXCERPT = 300  # bytes of an answer that is none, for the log
+_T = TypeVar("_T")
+_LARGE = 4 << 10  # bytes that take tens of milliseconds to read at worst
+_LONG = 512  # bytes of their lines, on average: many short chunks take less
 _LAST_WAIT = 0.5  # seconds for the end of a body in which all has been said: with it the connection can be kept
 
 
@@ -58,6 +62,7 @@ class Exchange:
         self._quiet = False  # the log knows, or has nothing to be told
         self._unjudged = True  # it has not shown yet whether the backend answers
         self._excerpt = b""
+        self._bytes = self._lines = 0  # that have come since the client was told something
         self._heard: bytes | None = None  # said by who could not give it to the client
         self._last = b""  # what is left to be told at the end
         self._call = attempts.call()
@@ -135,19 +140,19 @@ class Exchange:
             there = await self._call.ready(min(seconds, _LAST_WAIT) if self._turn.done else seconds, ear)
             if not (there or self._turn.done):
                 return otherwise()
-            said, more = self._read() if there else (b"", False)
+            said, more = await self._read() if there else (b"", False)
         except GatewayError as error:
             self._retry_after, self._quiet = error.retry_after, isinstance(error, UpstreamFailed | Unavailable)
-            return self._end(self._turn.fail(error.problem))
+            return self._end(await self._apart(self._turn.fail, error.problem))
         if more and not self._turn.problem:
             if self._unjudged and self._turn.spoken:
                 self._judge()
             return said
-        actions = self._turn.close()
+        actions = await self._apart(self._turn.close)
         self._judge()
         return said + self._end(actions)
 
-    def _read(self) -> tuple[bytes, bool]:
+    async def _read(self) -> tuple[bytes, bool]:
         """What the client gets for what came, and whether more may come."""
         said, self._heard = self._heard, None
         if said is None:
@@ -155,10 +160,18 @@ class Exchange:
                 return b"", False
             if not self._excerpt:
                 self._excerpt = data[:_EXCERPT]
-            said = self._turn.feed(data)
+            self._bytes, self._lines = self._bytes + len(data), self._lines + data.count(b"\n")
+            said = await self._apart(self._turn.feed, data)
+            if said:
+                self._bytes, self._lines = len(data) - data.rfind(b"\n") - 1, 0
         if not self._turn.problem:
             self._seen.pace.heard(self._turn.begun)
         return said, not self._call.over
+
+    async def _apart(self, work: Callable[..., _T], *args: object) -> _T:
+        """Return what the turn makes of what has come; what is large, and in few pieces, is read apart."""
+        large = self._bytes > _LARGE and self._bytes > _LONG * self._lines
+        return await apart(work, *args) if large else work(*args)
 
     def _judge(self) -> None:
         self._unjudged = False

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import cached_property, partial
-from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,25 +28,21 @@ from gateway.translate.held_calls import HeldCalls
 from gateway.translate.promises import Attempt, Promise, Terms, promised
 from gateway.translate.texts import stops
 
-_T = TypeVar("_T")
 _NONE: frozenset[str] = frozenset()
 _OF_CONTINUED = ("add_generation_prompt", "continue_final_message")
 
 
 async def prepare(asked: Request, route: Route, ledger: Ledger, frame_bytes: int) -> Round:
     """May ask the backend what it has, once for a model."""
-    request, filters = await _beside(asked, translate, asked, ledger)
+    large = asked.large
+    request, filters = await apart(translate, asked, ledger) if large else translate(asked, ledger)
     chosen = await choose(route, request)
     goes_on = not continued(request, route.backend.kind) or await route.backend.learner.continues(route.upstream_model)
     thinks = route.backend.dialect.thinking.isdisjoint(request.rest) or await _thinks(route)
     known = _known(route, chosen, goes_on, thinks, frame_bytes)
-    round = await _beside(asked, _round, known, asked, (request, filters), ledger)
+    parts = known, asked, (request, filters), ledger
+    round = await apart(_round, *parts) if large else _round(*parts)
     return round if asked.n == 1 else round.fanned(asked, partial(_anew, known, ledger))
-
-
-async def _beside(request: Request, work: Callable[..., _T], *args: object) -> _T:
-    """Return what the work returns; that for a large request is done apart."""
-    return await apart(work, *args) if request.large else work(*args)
 
 
 class Known(Struct, frozen=True, dict=True):

@@ -13,6 +13,7 @@ from gateway.endpoints.responses.stored import told_apart
 from gateway.errors import BadRequest, NotFound, StoreFailed
 from gateway.ledger import Ledger
 from gateway.server import heads
+from gateway.server.apart import MANY, apart
 from gateway.server.held import Held
 from gateway.server.ids import new_id
 from gateway.store import completions, conversations, jobs, responses, threads
@@ -63,7 +64,7 @@ class State:
     async def keep_response(self, draft: Draft, origin: Origin, ledger: Ledger, record: Record) -> None:
         """Store the answer with its question and its warnings; all of it, or raise StoreFailed."""
         record = responses.warned(record, heads.stored(ledger))
-        items, now = [*origin.unstored, *asked_items(draft, origin)], int(time.time())
+        items, now = [*origin.unstored, *await asked_items(draft, origin)], int(time.time())
         if record["store"] and not origin.behind:
             await self._store.together(responses.begin, Response(self.tenant, record, items, now))
             return
@@ -82,7 +83,7 @@ class State:
 
     async def open_response(self, draft: Draft, origin: Origin, body: Record, db: "AsyncConnection") -> None:
         """Store a response that is in progress with its question."""
-        items = [*origin.unstored, *asked_items(draft, origin)]
+        items = [*origin.unstored, *await asked_items(draft, origin)]
         await responses.open(db, self.tenant, body, items, origin.behind, int(time.time()))
 
     async def finish_response(self, origin: Origin, ledger: Ledger, db: "AsyncConnection", record: Record) -> bool:
@@ -168,10 +169,13 @@ class Reading(State):
         return False
 
 
-def asked_items(draft: Draft, origin: Origin) -> list[Item]:
-    """The items of the question, as they are stored."""
-    known = origin.context
-    return told_apart(draft.input(known.items), known.before, new_id)
+async def asked_items(draft: Draft, origin: Origin) -> list[Item]:
+    """The items of the question, as they are stored; many are made apart."""
+    before = origin.context.before
+    asked = draft.input(origin.context.items)
+    if len(asked) + len(before) < MANY:
+        return told_apart(asked, before, new_id)
+    return await apart(told_apart, asked, before, new_id)
 
 
 async def _left(db: "AsyncConnection", origin: Origin, record: Record) -> Conversation | None:

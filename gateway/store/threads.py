@@ -1,6 +1,7 @@
 """Lists of items that grow at their end and branch: reading and extending them (`tables.py` says what they are)."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from itertools import chain, islice
 from typing import Any
 
 from sqlalchemy import Integer, Select, bindparam, delete, exists, func, insert, literal, select, update
@@ -21,11 +22,11 @@ async def begin(db: AsyncConnection, *new: Thread) -> None:
     for thread in new:
         bodies = [*map(encode, thread.added)]
         rows.append(_row(thread, bodies))
-        of_items += _rows(thread.tenant, Place(thread.id, 0), thread.added, bodies)
+        of_items.append(_rows(thread.tenant, Place(thread.id, 0), thread.added, bodies))
     await db.execute(_BEGIN, rows)
     if used := [{"this": thread.parent.thread, "now": thread.now} for thread in new if thread.parent]:
         await db.execute(_USE, used)
-    await _put(db, of_items)
+    await _put(db, chain.from_iterable(of_items))
 
 
 def _row(thread: Thread, bodies: Sequence[bytes]) -> dict[str, Any]:
@@ -88,18 +89,16 @@ _PUT = insert(items)
 _ROWS = 500  # in one statement, so that others have their turn behind it
 
 
-async def _put(db: AsyncConnection, rows: Sequence[dict[str, Any]]) -> None:
+async def _put(db: AsyncConnection, rows: Iterator[dict[str, Any]]) -> None:
     """Items that their threads count already."""
-    for start in range(0, len(rows), _ROWS):
-        await db.execute(_PUT, rows[start : start + _ROWS])
+    while some := [*islice(rows, _ROWS)]:
+        await db.execute(_PUT, some)
 
 
-def _rows(tenant: str, at: Place, added: Sequence[Item], bodies: Sequence[bytes]) -> list[dict[str, Any]]:
+def _rows(tenant: str, at: Place, added: Sequence[Item], bodies: Sequence[bytes]) -> Iterator[dict[str, Any]]:
     """Those of items behind this place."""
-    return [
-        {"thread": at.thread, "place": place, "tenant": tenant, "id": item.get("id"), "body": body}
-        for place, (item, body) in enumerate(zip(added, bodies, strict=True), at.end)
-    ]
+    for place, (item, body) in enumerate(zip(added, bodies, strict=True), at.end):
+        yield {"thread": at.thread, "place": place, "tenant": tenant, "id": item.get("id"), "body": body}
 
 
 _PARENT = select(threads.c.parent, threads.c.parent_end).where(threads.c.id == bindparam("this"))

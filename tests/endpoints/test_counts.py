@@ -74,6 +74,13 @@ def test_counts_refuse_a_million_numbers():
         Counts().check_raw(elements(1_000_001, b"1"))
 
 
+def test_counts_refuse_more_backslashes_than_can_be_read_quickly():
+    most = 8 << 20
+    Counts().check_raw(b'"' + b"\\" * most + b'"')
+    with pytest.raises(TooLarge, match=f"more than {most} backslashes"):
+        Counts().check_raw(b'"' + b"\\" * (most + 2) + b'"')
+
+
 REFUSED = [
     (
         {"messages": [*HIS, HI]},

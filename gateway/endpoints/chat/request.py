@@ -12,7 +12,7 @@ from gateway.endpoints.chat.fields import body as check_body
 from gateway.endpoints.choice import Chosen, not_offered, settled
 from gateway.endpoints.counts import COUNTS, Counts
 from gateway.errors import BadRequest
-from gateway.request import Message, Named, Request, Tool, plain
+from gateway.request import Message, Named, Request, Tool, are_large, plain
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -75,6 +75,7 @@ def parse(raw: bytes, counts: Counts = COUNTS) -> Asked:
         max_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
         n=body.pop("n", 1),
         stream=body.pop("stream", False),
+        large=are_large(messages, len(raw)),
         rest=body,
     )
     return Asked(

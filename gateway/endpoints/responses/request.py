@@ -23,7 +23,7 @@ from gateway.endpoints.responses.stored import OFFERING
 from gateway.endpoints.responses.tool_choice import chosen
 from gateway.endpoints.responses.tools import Runs, echoed, nothing_runs, offered
 from gateway.ledger import Ledger
-from gateway.request import Request, Thought
+from gateway.request import Request, Thought, are_large
 
 _SAME = frozenset(
     (
@@ -158,6 +158,7 @@ def _request(body: dict[str, Any], context: Context, settings: Settings, ledger:
         fresh=True,
         shorten=body.get("truncation") == "auto",
         generates=generates,
+        large=are_large(said.messages),
         rest=_rest(body, said.settings, ledger),
     )
     return request, hosted

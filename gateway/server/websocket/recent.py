@@ -70,12 +70,12 @@ class Nearby(State):
 
     async def keep_response(self, draft: Draft, origin: Origin, ledger: Ledger, record: Record) -> None:
         if not (record["store"] or origin.conversation):
-            self._remember(draft, origin, record)
+            await self._remember(draft, origin, record)
             return
         try:
             await super().keep_response(draft, origin, ledger, record)
         except StoreFailed:
-            self._remember(draft, origin, record)
+            await self._remember(draft, origin, record)
             raise
 
     async def _found(self, draft: Draft) -> Origin:
@@ -85,8 +85,8 @@ class Nearby(State):
         context = replace(stored.context, before=[*stored.context.before, *items])
         return replace(stored, context=context, unstored=items)
 
-    def _remember(self, draft: Draft, origin: Origin, record: Record) -> None:
+    async def _remember(self, draft: Draft, origin: Origin, record: Record) -> None:
         """A response of a conversation is gone on from in that."""
         if record["status"] in _WELL and not origin.conversation:
-            turn = json.encode([*asked_items(draft, origin), *record["output"]])
+            turn = json.encode([*await asked_items(draft, origin), *record["output"]])
             self._recent.keep(self._lane, record["id"], replace(self._chain, turns=(*self._chain.turns, turn)))
