@@ -147,14 +147,17 @@ def _without(names: frozenset[str], members: dict[str, Any]) -> dict[str, Any]:
 
 
 def _call(call: dict[str, Any], ledger: Ledger) -> dict[str, Any]:
-    function = _without(_OF_THE_SDK, call["function"])
-    arguments = function["arguments"]
+    """Return the call itself where nothing of it has to change: a copy of each of thousands takes megabytes."""
+    function = call["function"]
+    arguments = said = function["arguments"]
     if not arguments.strip():
-        function["arguments"] = "{}"
+        said = "{}"
     elif not _is_object(arguments):
         ledger.note("repaired", "messages.tool_calls.function.arguments")
-        function["arguments"] = json.encode({"__raw": arguments}).decode()
-    return {**_without(_OF_THE_SDK, call), "function": function}
+        said = json.encode({"__raw": arguments}).decode()
+    if said is arguments and _OF_THE_SDK.isdisjoint(function) and _OF_THE_SDK.isdisjoint(call):
+        return call
+    return {**_without(_OF_THE_SDK, call), "function": {**_without(_OF_THE_SDK, function), "arguments": said}}
 
 
 def _is_object(text: str) -> bool:

@@ -13,7 +13,10 @@ _encode = json.Encoder().encode
 
 def encoded(body: dict[str, Any], step: int = _STEP, levels: int = _DEEPEST) -> bytes:
     """Return what the encoder returns.  Each element of a list is a step, and so is so much of a text."""
-    return b"".join(_object(body, step, levels))
+    whole = bytearray()  # of which no piece is kept, as a list would keep them
+    for piece in _object(body, step, levels):
+        whole += piece
+    return bytes(whole)
 
 
 def _pieces(value: Any, step: int, levels: int) -> Iterator[bytes]:  # noqa: ANN401 - decoded JSON

@@ -3,6 +3,7 @@
 The rules are T1–T4, T7 of `spec.md` B3.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -157,11 +158,18 @@ class Past:
         self.add(summary(text))
 
     def messages(self) -> list[Message]:
-        """All of it; raise BadRequest for a call that was never answered."""
+        """Return all of it, which is not kept: thousands of calls take megabytes.
+
+        Raise BadRequest for a call that was never answered.
+        """
         users = (i for i, one in enumerate(self._said) if isinstance(one, dict) and one["role"] == "user")
         last = -1 if self.rules.all_turns else max(users, default=-1)
+        self._calls.clear()
+        self._open.clear()
+        said, self._said = deque(self._said), []
         messages: list[Message] = []
-        for i, one in enumerate(self._said):
+        for i in range(len(said)):
+            one = said.popleft()
             messages += self._turn(one, thoughts=i > last) if isinstance(one, _Group) else [one]
         return messages
 
@@ -196,8 +204,7 @@ class Past:
         if call.output is not None:
             return True
         if call.type == "mcp_approval_request":
-            self._answered(call.id, _UNDECIDED)
-            return True
+            return self._closed(group, call, _UNDECIDED)
         if call.cut:
             self.rules.ledger.note("dropped", f"input.{call.type}")
             return False
@@ -205,7 +212,10 @@ class Past:
             message = f"No tool output found for {call.type.replace('_', ' ')} {call.id}."
             raise BadRequest(message, param="input")
         self.rules.ledger.note("repaired", f"input.{call.type}")
-        call.output = _NO_OUTPUT
+        return self._closed(group, call, _NO_OUTPUT)
+
+    def _closed(self, group: _Group, call: Call, output: str) -> bool:
+        call.output = output
         group.answered.append(call)
         return True
 
