@@ -174,10 +174,11 @@ async def completion(raw: bytes, counts: Counts) -> Question:
     def encoder(_: config.Model) -> Endpoint:
         return completions.encoder(completions.Head(new_id("cmpl-"), created, asked.request.model), asked, ledger)
 
-    async def keep(_: Record) -> None:
-        """It never comes to that."""
+    return Question(asked.request, ledger, encoder, _never, Forgetful(), conversation="prompt", prepare=texts.prepare)
 
-    return Question(asked.request, ledger, encoder, keep, Forgetful(), conversation="prompt", prepare=texts.prepare)
+
+async def _never(_: Record) -> None:
+    """Nothing of the answer is stored, so it does not come to that; what would be stored is not held meanwhile."""
 
 
 async def response(
@@ -204,7 +205,7 @@ async def response(
     asked = replace(asked, kept=asked.kept or state.remembers)
     all_turns = asked.echo["reasoning"].get("context") != "current_turn"
     request = await memory.recalled(asked.request, ledger, all_turns=all_turns)
-    above, keep = asked.compact_above, partial(state.keep_response, draft, origin, ledger)
+    above, keep = asked.compact_above, partial(state.keep_response, draft, origin, ledger) if asked.kept else _never
     compaction = None if above is None else Compaction(above, partial(responses.Summary, edge, ledger))
     lasts = state.lasts(asked, settings.resume_seconds)
     lasting = _lasting(named, asked, state, (draft, origin, ledger), encoder) if lasts else None
@@ -245,8 +246,7 @@ async def compaction(
     origin = await state.origin(draft, id, held)
     request = summarised((await _read(draft, origin.context, rules, ledger)).request)
     users = responses.by_users([*origin.context.before, *draft.input(origin.context.items)], new_id)
-    keep = partial(state.keep_response, draft, origin, ledger)
-    return Question(request, ledger, encoder, keep, Forgetful(), draft.conversation, "input", pdfs=pdfs)
+    return Question(request, ledger, encoder, _never, Forgetful(), draft.conversation, "input", pdfs=pdfs)
 
 
 async def _read(
