@@ -51,7 +51,8 @@ def _characters(message: Message) -> int:
     if type(content) is list:
         size = sum(len(text) for part in content for text in part.values() if type(text) is str)
     if calls:
-        size += sum(len(text) for call in calls for text in call[call["type"]].values() if type(text) is str)
+        said = [inner for call in calls for inner in call.values() if type(inner) is dict]
+        size += sum(len(text) for inner in said for text in inner.values() if type(text) is str)
     return size
 
 

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -101,6 +101,7 @@ class Question(Struct, frozen=True):
     turns: those of its answer, as they come.
     tools: that run at the gateway, for the model that gives the answer; None: none do.
     pdfs: reads those among the request's files.
+    body: that it was read from, if an error may be about a part of a message, which stands elsewhere in it.
     act: is told before any of them does; raises StoreFailed where that has to be known and cannot be.
     """
 
@@ -119,6 +120,7 @@ class Question(Struct, frozen=True):
     tools: Callable[[config.Model], Toolbox | None] = no_tools
     act: Callable[[], Awaitable[None]] = nobody_minds
     pdfs: Pdfs | None = None
+    body: Mapping[str, Any] = {}
 
     def used(self) -> int:
         """Tokens, by now."""
@@ -148,8 +150,11 @@ class Question(Struct, frozen=True):
         """The problem, with its place as the client knows it."""
         if problem.param in ("max_tokens", "max_completion_tokens"):
             return replace(problem, param=token_limit.name(self.request, self.conversation))
-        astray = (problem.param or "").startswith("messages") and self.conversation != "messages"
-        return replace(problem, param=self.conversation) if astray else problem
+        param = problem.param or ""
+        if not param.startswith("messages") or self.conversation == "messages":
+            return problem
+        place = responses.place(self.body, self.request.messages, param) or self.conversation
+        return replace(problem, param=place, message=problem.message.replace(param, place))
 
 
 async def chat_completion(raw: bytes, counts: Counts, state: State, memory: Forgetful, workshop: Workshop) -> Question:
@@ -215,7 +220,12 @@ async def response(
     if box:
         await held.stack.enter_async_context(box)
     question = Question(request, ledger, encoder, keep, memory, sticky, "input", compaction, lasting)
-    return replace(question, tools=lambda _: box, pdfs=beside.pdfs)
+    return replace(question, tools=lambda _: box, pdfs=beside.pdfs, body=_told_of(body, request))
+
+
+def _told_of(body: dict[str, Any], request: Request) -> Mapping[str, Any]:
+    """Return a body whose parts an error may be about; without such, it is not held while the answer goes on."""
+    return body if not request.plain and responses.has_parts(request.messages) else {}
 
 
 def _lasting(
@@ -246,7 +256,8 @@ async def compaction(
     origin = await state.origin(draft, id, held)
     request = summarised((await _read(draft, origin.context, rules, ledger)).request)
     users = responses.by_users([*origin.context.before, *draft.input(origin.context.items)], new_id)
-    return Question(request, ledger, encoder, _never, Forgetful(), draft.conversation, "input", pdfs=pdfs)
+    told_of, sticky = _told_of(body, request), draft.conversation
+    return Question(request, ledger, encoder, _never, Forgetful(), sticky, "input", pdfs=pdfs, body=told_of)
 
 
 async def _read(

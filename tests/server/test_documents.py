@@ -502,7 +502,7 @@ async def test_file_url_without_fetching_enabled_is_refused_with_advice():
         gateway(HELLO, files={"networks": [HERE]}, images={"fetch": True}) as site,
     ):
         answer = await site.respond(input=[by_url(f"{there.url}/a")])
-        assert problem(answer) == (400, "invalid_request_error", "unsupported_value", "input")
+        assert problem(answer) == (400, "invalid_request_error", "unsupported_value", "input[0].content[0].file_url")
         assert (
             "'files.fetch'" in answer.json()["error"]["message"] and "'file_data'" in answer.json()["error"]["message"]
         )
@@ -538,7 +538,8 @@ async def test_file_url_is_fetched_within_limits_and_from_public_addresses():
             (site, "http://169.254.169.254/latest/meta-data", "failed_to_download_file"),
         ):
             answer = await asked.respond(input=[by_url(url)])
-            assert problem(answer) == (400, "invalid_request_error", code, "input")
+            path = "input[0].content[0].file_url"
+            assert problem(answer) == (400, "invalid_request_error", code, path)
         assert site.upstream.posts == hasty.upstream.posts == []
 
 

@@ -217,7 +217,7 @@ async def test_image_url_of_the_responses_api_is_fetched_once():
         shown["image_url"] = f"{there.url}/b"
         there.pages["/b"] = page(b"", 404)
         answer = await site.respond(input=[{"role": "user", "content": [shown]}])
-        assert problem(answer) == (400, "invalid_request_error", FAILED, "input")
+        assert problem(answer) == (400, "invalid_request_error", FAILED, "input[0].content[0].image_url")
 
 
 async def test_image_url_is_sent_inline_to_count_input_tokens():

@@ -1,0 +1,38 @@
+"""Where a member of a message stands in the body that the message was read from."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from gateway.request import Message
+
+_STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
+_READ = ("input", "instructions")  # what messages are read from
+
+
+def has_parts(messages: Iterable[Message]) -> bool:
+    """Return whether a message has images, files or the like, which errors may be about."""
+    return any(type(message.get("content")) is list for message in messages)
+
+
+def place(body: Mapping[str, Any], messages: Sequence[Message], param: str) -> str | None:
+    """Return the path of the value that stands at this path of the messages; None if the body does not have it."""
+    value: Any = {"messages": messages}
+    for index, name in _STEP.findall(param):
+        try:
+            value = value[int(index) if index else name]
+        except (KeyError, IndexError, TypeError):
+            return None
+    found = (path for name in _READ for path in _paths(body.get(name), name, value))
+    return next(found, None) if isinstance(value, str) else None
+
+
+def _paths(inside: Any, path: str, value: str) -> Iterator[str]:  # noqa: ANN401 - decoded JSON
+    if isinstance(inside, dict):
+        for name, member in inside.items():
+            yield from _paths(member, f"{path}.{name}", value)
+    elif isinstance(inside, list):
+        for i, element in enumerate(inside):
+            yield from _paths(element, f"{path}[{i}]", value)
+    elif inside == value:
+        yield path

@@ -1,0 +1,55 @@
+"""Test that an error about a part of a message names the path at which the client sent it."""
+
+import pytest
+
+from gateway.endpoints.responses import has_parts, place
+from support.app import gateway, problem
+from support.upstream import HELLO
+
+URL, FILE = "http://example.com/a", {"type": "input_file", "file_data": "?"}
+BODY = {
+    "instructions": [{"role": "system", "content": [{"type": "input_image", "image_url": "ftp://first"}]}],
+    "input": [
+        "text",
+        {"role": "user", "content": [{"type": "input_text", "text": "a"}, {"type": "input_image", "image_url": URL}]},
+        {"type": "function_call_output", "call_id": "c", "output": [FILE]},
+    ],
+}
+MESSAGES = (
+    {"role": "system", "content": [{"type": "image_url", "image_url": {"url": "ftp://first"}}]},
+    {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": URL}}]},
+    {"role": "tool", "tool_call_id": "c", "content": [{"type": "file", "file": {"file_data": "?"}}]},
+)
+PLACES = {
+    "messages[0].content[0].image_url.url": "instructions[0].content[0].image_url",
+    "messages[1].content[1].image_url.url": "input[1].content[1].image_url",
+    "messages[2].content[0].file.file_data": "input[2].output[0].file_data",
+    "messages[2].content[0].file.file_id": None,
+    "messages[3].content[0]": None,
+    "messages[1].content[0].text.none": None,
+    "messages[1].content[0]": None,
+    "messages": None,
+}
+
+
+@pytest.mark.parametrize("param", PLACES)
+def test_place_is_that_of_the_same_value(param):
+    assert place(BODY, MESSAGES, param) == PLACES[param]
+
+
+def test_place_of_what_came_from_the_store_is_unknown():
+    assert place({"input": "b"}, MESSAGES, "messages[1].content[1].image_url.url") is None
+
+
+def test_messages_of_text_alone_have_no_parts():
+    assert has_parts(MESSAGES) and not has_parts([{"role": "user", "content": "a"}, {"role": "assistant"}])
+
+
+@pytest.mark.parametrize("instructions", [None, "Be brief."])
+async def test_file_error_of_a_response_names_the_path_in_its_input(instructions):
+    items = [{"role": "user", "content": "Hi"}, {"role": "user", "content": [FILE]}]
+    async with gateway(HELLO) as site:
+        answer = await site.respond(input=items, instructions=instructions)
+        path = "input[1].content[0].file_data"
+        assert problem(answer) == (400, "invalid_request_error", "invalid_value", path)
+        assert f"Invalid '{path}'" in answer.json()["error"]["message"]
