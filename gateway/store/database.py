@@ -71,6 +71,11 @@ class Database:
             self._failed()
             raise
 
+    @property
+    def lost(self) -> bool:
+        """Return True if its file was deleted or replaced while it was in use."""
+        return self._engines is not None and self._engines.lost
+
     def exists(self) -> bool:
         """Whether there may be anything in it: a file is made when something is stored first."""
         return self._file in _NO_FILE or Path(self._file).exists()

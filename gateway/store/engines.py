@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -27,6 +28,7 @@ _WRITERS = 10  # at a time, where the database can do more than one
 _ANSWER = 30  # seconds that a server may take for one statement
 _AGAIN = 1.0  # seconds until a connection that listens is tried, or made, again
 _LOCK = text("SELECT pg_advisory_xact_lock(7104181208)")  # any number that is always the same
+_LOST = "The gateway's database file was deleted or replaced while it was in use: restart the gateway."
 _NO_FILE = (None, "", ":memory:")  # PostgreSQL, and SQLite in memory
 _PRIVATE = True  # an error goes to the log, and what clients and models say does not
 _MOST = 500  # values in a statement; SQLite takes 32766
@@ -72,7 +74,13 @@ class Engines:
         self._connect = _driver(rest)
         self._migrating = asyncio.Lock()
         self._ready = False
+        self._identity: tuple[int, int] | None = None  # of the file that was opened
         self._writers = Writers(1 if scheme.startswith("sqlite") else _WRITERS)
+
+    @property
+    def lost(self) -> bool:
+        """Return True if the file that was opened is no longer in its place, which nothing must be written to then."""
+        return self._identity is not None and _identity(self.writes.url.database) != self._identity
 
     @asynccontextmanager
     async def transaction(self, engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
@@ -80,6 +88,8 @@ class Engines:
         try:
             if not self._ready:
                 await self._migrate()
+            elif self.lost:
+                raise StoreFailed(_LOST) from FileNotFoundError(self.writes.url.database)
             if engine is not self.writes:
                 async with engine.begin() as db:
                     yield db
@@ -124,7 +134,7 @@ class Engines:
                 if db.dialect.name == "postgresql":
                     await db.execute(_LOCK)
                 await db.run_sync(upgrade)
-            self._ready = True
+            self._ready, self._identity = True, _identity(file)
 
 
 _Engines = tuple[AsyncEngine, AsyncEngine]  # for reading, for writing
@@ -180,6 +190,15 @@ def _write_ahead(file: str) -> None:
                 if not busy or time.monotonic() > until:
                     raise
             time.sleep(0.01)
+
+
+def _identity(file: str | None) -> tuple[int, int] | None:
+    """Return what tells a file from another one of its name; None if there is none."""
+    try:
+        found = Path(file).stat() if file and file not in _NO_FILE else None
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino) if found else None
 
 
 def _prepare(connection: Any, _: object) -> None:  # noqa: ANN401 - of the driver

@@ -106,6 +106,27 @@ async def test_store_recovers_from_a_full_disk(tmp_path):
         await client.is_well()
 
 
+@pytest.mark.parametrize("replaced", [False, True], ids=["deleted", "replaced"])
+async def test_store_notices_that_its_file_is_gone(tmp_path, replaced, caplog):
+    file, aside = tmp_path / "gateway.db", tmp_path / "aside.db"
+    async with gateway(ANSWER, store={"url": f"sqlite:///{file}"}) as site:
+        assert (await site.client.get("/ready")).status_code == 200
+        client = Client(site.client)
+        await client.begin()
+        file.rename(aside)
+        if replaced:
+            file.write_bytes(b"")
+        await client.responds_with_a_warning()
+        await client.cannot_write()
+        await client.cannot_read()
+        ready = await site.client.get("/ready")
+        assert (ready.status_code, ready.json()) == (503, {"backends": {"up": "ok"}, "store": "lost"})
+        assert str(file) in caplog.text and "restart" in (await client.get("chat/completions")).text
+        aside.rename(file)
+        await client.is_well()
+        assert (await site.client.get("/ready")).status_code == 200
+
+
 async def test_store_recovers_after_a_lock_by_another_process(tmp_path, monkeypatch):
     """Each request has its own gateway, so that no request also waits for the connection of another one."""
     monkeypatch.setattr("gateway.store.engines._WAIT", 1)

@@ -21,12 +21,14 @@ def add(app: FastAPI, _: Config, __: Doorkeeper) -> None:
 
     @app.get("/ready")
     async def ready() -> JSONResponse:
-        """The gateway has a backend that answers; 503 while it has none, or is about to stop."""
+        """The gateway has a backend that answers; 503 while it has none, has lost its store, or is about to stop."""
         if app.state.leaving or app.state.stopping.is_set():
             return JSONResponse({"status": "draining"}, 503, {"connection": "close"})
         backends = app.state.directory.backends
         states = dict(zip(backends, await asyncio.gather(*map(_state, backends.values())), strict=True))
-        return JSONResponse({"backends": states}, 200 if "ok" in states.values() else 503)
+        lost = app.state.store.lost
+        well = "ok" in states.values() and not lost
+        return JSONResponse({"backends": states} | ({"store": "lost"} if lost else {}), 200 if well else 503)
 
 
 async def _state(backend: Backend) -> str:
