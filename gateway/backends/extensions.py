@@ -86,7 +86,8 @@ _IN_OTHER_WORDS: Mapping[str, tuple[Into, tuple[str, ...]]] = MappingProxyType(
     }
 )
 _FORMED = {name.partition(".")[0] for name, (_, others) in _IN_OTHER_WORDS.items() if others == ("response_format",)}
-FORMS = frozenset(("response_format", *_FORMED))
+_PATTERNS, _CHOICES = ("regex", "guided_regex"), ("guided_choice",)
+FORMS = frozenset(("response_format", *_FORMED, *_PATTERNS, *_CHOICES))
 EXTENSIONS: frozenset[str] = frozenset().union(
     *(kind.extensions for kind in KINDS.values()), _OTHER_NAMES, _IN_OTHER_WORDS, _OBJECTS
 ) - frozenset(KINDS["openai"].fields)
@@ -98,6 +99,19 @@ def response_format(request: Request) -> Mapping[str, Any] | None:
         return None
     forms = (_form(name, value, request) for name, value in request.rest.items())
     return next((form for form in forms if form is not None), None)
+
+
+def text_form(request: Request) -> tuple[str, dict[str, Any]] | None:
+    """Return the field that says what text an answer has to be, and that as a schema of the text."""
+    for name, value in request.rest.items():
+        opened = value if name == "structured_outputs" and isinstance(value, dict) else {}
+        texts = value if name in _CHOICES else opened.get("choice")
+        pattern = value if name in _PATTERNS else opened.get("regex")
+        if isinstance(texts, list):
+            return name, {"enum": [text.strip() for text in texts if isinstance(text, str)]}
+        if isinstance(pattern, str):
+            return name, {"type": "string", "pattern": f"^(?:{pattern})$"}
+    return None
 
 
 def without_form(request: Request) -> dict[str, Any]:

@@ -1,11 +1,10 @@
-"""Whether a text is what a `response_format` wants it to be."""
+"""Whether a text is what a `response_format`, or another field of that sort, wants it to be."""
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import DecodeError, json
 
-from gateway.backends.extensions import response_format
+from gateway.backends.extensions import FORMS, response_format, text_form
 from gateway.request import Request
 from gateway.translate.effort import bearable, room
 
@@ -19,12 +18,13 @@ _MOST_STEPS = 2_000  # back in a text, for a pattern that cannot do without
 
 
 class Form:
-    """Of one `response_format`.  `judged`: its schema is one; else a text has to be JSON, and that is all."""
+    """What a field of a request wants a text to be: JSON with this schema, or a text with it.
 
-    def __init__(self, form: Mapping[str, Any]) -> None:
-        schema = (form.get("json_schema") or {}).get("schema") or {}
-        if form["type"] == "json_object":
-            schema = {"type": "object"}
+    judged: the schema is one; else every JSON fits, or every text.
+    """
+
+    def __init__(self, schema: dict[str, Any], field: str = "response_format", *, is_json: bool = True) -> None:
+        self.field, self.is_json = field, is_json
         self._is_object = schema.get("type") == "object"
         self._schema: dict[str, Any] = schema
         self.judged = True
@@ -36,7 +36,7 @@ class Form:
     def misfit(self, text: str) -> str | None:
         """Why it does not fit; None if it does."""
         try:
-            value = json.decode(text)
+            value = json.decode(text) if self.is_json else text
             if not bearable(self._schema, value, _MOST):
                 return "it takes too long to be judged"
             if self._validator.is_valid(value):
@@ -55,8 +55,17 @@ class Form:
 
 def form(request: Request) -> Form | None:
     """That of the answer to a request; None if it may have any."""
+    if FORMS.isdisjoint(request.rest):
+        return None
     wanted = response_format(request) or {}
-    return Form(wanted) if wanted.get("type") in ("json_object", "json_schema") else None
+    if wanted.get("type") == "json_object":
+        return Form({"type": "object"})
+    if wanted.get("type") == "json_schema":
+        return Form((wanted.get("json_schema") or {}).get("schema") or {})
+    if found := text_form(request):
+        field, schema = found
+        return Form(schema, field, is_json=False)
+    return None
 
 
 def _validator(schema: dict[str, Any], room: int) -> "Validator":

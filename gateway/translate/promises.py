@@ -40,7 +40,7 @@ class Terms(Struct, frozen=True):
 class Broken(Struct, frozen=True):
     """What an answer is not, for the client; `words`: for its model."""
 
-    field: Literal["tool_choice", "response_format"]
+    field: str
     message: str
     words: str
 
@@ -70,7 +70,7 @@ def promised(
     if not request.generates or not (request.forced or wanted):
         return None
     if wanted and not wanted.judged:
-        ledger.note("unenforced", "response_format")
+        ledger.note("unenforced", wanted.field)
     return Promise(request, wanted, terms(), ledger, before)
 
 
@@ -177,9 +177,10 @@ class Promise:
             words = f"That was no call. {demand(self._request)}"
             broken.append(Broken("tool_choice", "The model did not call a tool, as 'tool_choice' demands.", words))
         if self._form and (why := self._misfit(self._form, text, cut=cut)):
-            message = f"The model's answer does not fit 'response_format': {why}"
-            words = f"That does not fit: {why}\nAnswer again, with nothing but the JSON."
-            broken.append(Broken("response_format", message, words))
+            field, nothing_but = self._form.field, "the JSON" if self._form.is_json else "that text"
+            message = f"The model's answer does not fit '{field}': {why}"
+            words = f"That does not fit: {why}\nAnswer again, with nothing but {nothing_but}."
+            broken.append(Broken(field, message, words))
         return tuple(broken)
 
     def _misfit(self, form: Form, text: str, *, cut: bool) -> str | None:

@@ -66,7 +66,7 @@ TOO_MUCH = {
 
 
 def form_of(schema):
-    return Form({"type": "json_schema", "json_schema": {"schema": schema}})
+    return Form(schema)
 
 
 def check_of(schema, text):

@@ -37,6 +37,7 @@ NUMBER, LIST = schema_format(SCHEMA), schema_format({"type": "array"})
 WITHOUT_SCHEMA = {"response_format": {"type": "json_schema", "json_schema": {"name": "n"}}}
 CALL: list[Event] = [ToolStart(0, 0, "call_1", "f"), ToolArgs(0, 0, "{}"), ToolEnd(0, 0), Finish(0, "tool_calls")]
 NO_CALL, NO_FORM = ["unenforced:tool_choice"], ["unenforced:response_format"]
+CHOICE, NO_TEXT = {"structured_outputs": {"choice": ["yes", "no "]}}, ["unenforced:structured_outputs"]
 LOST = Failure(Problem(502, "Lost.", "upstream_lost"))
 FORCED = {"tools": TOOLS, "tool_choice": "required"}
 
@@ -105,6 +106,16 @@ def events_after(promise, events):
         ({"rest": {"guided_json": SCHEMA}}, text_events('{"m": 3}'), NO_FORM),
         ({"rest": {"guided_json": json.dumps(SCHEMA)}}, text_events('{"n": 3}'), []),
         ({"rest": {"format": "json"}}, text_events("Three"), NO_FORM),
+        ({"rest": {"structured_outputs": {"json": SCHEMA}}}, text_events('{"m": 3}'), NO_FORM),
+        ({"rest": CHOICE}, text_events("yes", "\n"), []),
+        ({"rest": CHOICE}, text_events("Yes, it is."), NO_TEXT),
+        ({"rest": CHOICE}, text_events("ye", reason="length"), []),
+        ({"rest": {"structured_outputs": {"regex": "[0-9]+"}}}, text_events("17"), []),
+        ({"rest": {"structured_outputs": {"regex": "[0-9]+|none"}}}, text_events("17 of them"), NO_TEXT),
+        ({"rest": {"structured_outputs": {"regex": "("}}}, text_events("17"), NO_TEXT),
+        ({"rest": {"guided_choice": ["a", 1]}}, text_events("b"), ["unenforced:guided_choice"]),
+        ({"rest": {"guided_regex": "a+"}}, text_events("aab"), ["unenforced:guided_regex"]),
+        ({"rest": {"regex": "a+"}}, text_events("aa"), []),
     ],
 )
 def test_promise_that_is_not_kept_is_a_warning(fields, events, entries):
@@ -295,3 +306,9 @@ def test_promise_passes_all_events_in_order_or_only_usage(before, end, terms, st
         assert told == [event for event in events if event != USED]
     if promise.failed:
         assert told == [] and [*promise.failed.events] == [event for event in events if event != USED]
+
+
+@pytest.mark.parametrize("said", [{"grammar": "root ::= x"}, {"choice": "yes"}, 7])
+def test_structured_outputs_that_cannot_be_judged_promise_nothing(said):
+    promise, ledger = promise_with(Terms(), rest={"structured_outputs": said})
+    assert promise is None and ledger.entries() == []
