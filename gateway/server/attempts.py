@@ -29,7 +29,7 @@ from gateway.server.questions import Question, no_tools
 from gateway.server.recording.tape import opening
 from gateway.server.rounds import Round, Rounds
 from gateway.server.telemetry.observation import Pace, observed
-from gateway.server.tools import Running, Toolbox
+from gateway.server.tools import Running, Toolbox, Used
 from gateway.server.ways import Way, Ways
 from gateway.shortening import versions
 from gateway.turn import Turn
@@ -189,13 +189,14 @@ class Attempts:
         self._toolbox = toolbox
         return toolbox.offered(request, self._ledger)
 
-    async def _run_tools(self, loop: Loop, tell: Callable[[Result], None]) -> None:
+    async def _run_tools(self, loop: Loop, tell: Callable[[Result], None], used: Used) -> None:
         """Run what is due, and put what the model is asked next."""
         if loop.due:
             await self._question.act()
         if self.seen.trace:
             tell = self.seen.trace.running(loop.due, tell)
         await self._toolbox.run(loop.due, tell)
+        await used()
         if loop.goes_on:
             self._versions = versions(loop.next(self._versions[0]))
             self._mark = self._ledger.mark()

@@ -72,7 +72,7 @@ async def test_toolbox_limit_can_only_be_lowered_by_the_client(wanted, most):
 async def test_running_tools_send_each_result_as_it_comes():
     more = asyncio.Event()
 
-    async def work(tell):
+    async def work(tell, _):
         await more.wait()
         tell(Result("1", "a"))
         tell(Result("2", "b"))
@@ -88,8 +88,25 @@ async def test_running_tools_send_each_result_as_it_comes():
     running.close()
 
 
+async def test_running_tools_wait_until_their_results_are_used():
+    done = []
+
+    async def work(tell, used):
+        tell(Result("1", "a"))
+        await used()
+        done.append("used")
+
+    running = Running(work)
+    assert await running.ready() and running.read() == b"[]"
+    assert await running.ready() and running.read() != b"[]"
+    for _ in range(9):
+        await asyncio.sleep(0)
+    assert done == []
+    assert await running.ready() and done == ["used"] and running.read() == b""
+
+
 async def test_running_tools_raise_an_error_where_it_is_read():
-    async def work(tell):
+    async def work(tell, _):
         tell(Result("1", "a"))
         raise StoreFailed("The store is gone.")
 

@@ -4,8 +4,8 @@ A Provider has tools for one answer and runs their calls; `Toolbox` has those of
 them to the limits.  `Workshop` makes toolboxes, and keeps what lasts longer than an answer.
 """
 
-from gateway.server.tools.running import Running
+from gateway.server.tools.running import Running, Used
 from gateway.server.tools.toolbox import Offer, Provider, Terms, Toolbox
 from gateway.server.tools.workshop import Workshop
 
-__all__ = ["Offer", "Provider", "Running", "Terms", "Toolbox", "Workshop"]
+__all__ = ["Offer", "Provider", "Running", "Terms", "Toolbox", "Used", "Workshop"]

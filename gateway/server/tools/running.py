@@ -1,7 +1,7 @@
 """A round of tools, to be used as a call to a backend is."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from math import inf
 from typing import Any
@@ -12,7 +12,8 @@ from gateway.errors import Problem
 from gateway.hosted import Result
 from gateway.server.client import Ear
 
-Work = Callable[[Callable[[Result], None]], Coroutine[Any, Any, None]]
+Used = Callable[[], Awaitable[object]]
+Work = Callable[[Callable[[Result], None], Used], Coroutine[Any, Any, None]]
 
 _encode = json.Encoder().encode
 
@@ -20,7 +21,8 @@ _encode = json.Encoder().encode
 class Running:
     """What it says are lists of Results as JSON, the first one empty: it has begun.
 
-    work: is begun at once, and tells each result as soon as there is one; what it raises, `read` does.
+    work: is begun at once, and tells each result as soon as there is one; what it raises, `read` does.  It may wait
+    until what it has told is used, which is so when more is waited for.
     """
 
     def __init__(self, work: Work) -> None:
@@ -28,10 +30,14 @@ class Running:
         self._begun = False
         self._news = asyncio.Event()
         self._news.set()
-        self._task = asyncio.create_task(work(self._take))
+        self._used = asyncio.Event()
+        self._used.set()
+        self._task = asyncio.create_task(work(self._take, self._used.wait))
         self._task.add_done_callback(self._end)
 
     async def ready(self, seconds: float = inf, _ear: Ear | None = None, /) -> bool:
+        if not self._results:
+            self._used.set()
         with suppress(TimeoutError):
             async with asyncio.timeout(None if seconds == inf else max(seconds, 0)):
                 await self._news.wait()
@@ -61,6 +67,7 @@ class Running:
 
     def _take(self, result: Result) -> None:
         self._results.append(result)
+        self._used.clear()
         self._news.set()
 
     def _end(self, task: asyncio.Task[None]) -> None:
