@@ -219,6 +219,8 @@ class Http(Patience, HttpToolsProtocol):  # type: ignore[misc] # its config is o
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
             return
+        if self._complete:  # nothing of it is held while the client is idle
+            self.cycle = self.scope = self.headers = None  # type: ignore[assignment] # as before the first request
         self._idle.set(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def handle_websocket_upgrade(self) -> None:

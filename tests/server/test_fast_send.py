@@ -1,6 +1,7 @@
 """Test the direct way to a connection past ASGI messages: same bytes as uvicorn, and disconnects without a task."""
 
 import asyncio
+import gc
 import json
 import logging
 import re
@@ -22,7 +23,7 @@ from gateway.server.writing import Joining
 from support.app import listening, settings
 from support.raw_requests import request_bytes
 from support.upstream import HANG, said, whole
-from support.wait import DEADLINE, idle
+from support.wait import DEADLINE, idle, until
 
 FIELDS = [(b"content-length", b"2"), (b"content-type", b"application/json")]
 ANSWER = whole(said("Hi"))
@@ -330,3 +331,21 @@ async def test_response_to_connection_close_closes_the_connection():
         writer.close()
     head, _, body = response.partition(b"\r\n\r\n")
     assert b"\r\nconnection: close" in head and json.loads(body)["choices"][0]["message"]["content"] == "Hi"
+
+
+async def test_idle_connection_holds_nothing_of_its_last_request():
+    async with listening(ANSWER) as site:
+        port = site.client.base_url.port
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for _ in range(2):
+            writer.write(request_bytes())
+            async with asyncio.timeout(DEADLINE):
+                await next_body(reader)
+            await until(lambda: held_requests(port), 0)
+        writer.close()
+
+
+def held_requests(port):
+    """Return how many requests to this port are held in memory."""
+    gc.collect()
+    return sum(isinstance(one, Cycle) and one.scope["server"][1] == port for one in gc.get_objects())
