@@ -46,12 +46,12 @@ def are_large(messages: Sequence[Message], size: int | None = None) -> bool:
 
 def _characters(message: Message) -> int:
     """Return how many there are in its texts."""
-    content, calls = message.get("content"), message.get("tool_calls")
+    content = message.get("content")
     size = len(content) if type(content) is str else 0
     if type(content) is list:
         size = sum(len(text) for part in content for text in part.values() if type(text) is str)
-    if calls:
-        said = [inner for call in calls for inner in call.values() if type(inner) is dict]
+    if "tool_calls" in message:
+        said = [inner for call in message["tool_calls"] or () for inner in call.values() if type(inner) is dict]
         size += sum(len(text) for inner in said for text in inner.values() if type(text) is str)
     return size
 

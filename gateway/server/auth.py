@@ -76,7 +76,10 @@ def _allow_endpoint(key: Key, path: str) -> None:
 
 def _shown(scope: MutableMapping[str, Any]) -> str:
     """The key in the headers; raises Unauthorized where there is none, and BadRequest where there are two."""
-    if [name for name, _ in scope["headers"]].count(b"authorization") > 1:
+    keys = 0
+    for name, _ in scope["headers"]:
+        keys += name == b"authorization"
+    if keys > 1:
         raise BadRequest("There is more than one 'Authorization' header: send one.", code="invalid_value")
     scheme, _, shown = (header(scope, b"authorization") or "").partition(" ")
     shown = shown.strip() if scheme.lower() == "bearer" else header(scope, b"api-key") or ""

@@ -264,7 +264,8 @@ async def _read(
     draft: responses.Draft, context: responses.Context, rules: responses.Settings, ledger: Ledger
 ) -> responses.Asked:
     """Return what was asked; many items are read apart."""
-    items = len(draft.body.get("input", "")) if isinstance(draft.body.get("input"), list) else 0
+    asked = draft.body.get("input")
+    items = len(asked) if type(asked) is list else 0
     if items + len(context.before) < MANY:
         return responses.parse(draft, context, rules, ledger)
     return await apart(responses.parse, draft, context, rules, ledger)

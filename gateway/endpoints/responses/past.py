@@ -164,13 +164,13 @@ class Past:
         """
         users = (i for i, one in enumerate(self._said) if isinstance(one, dict) and one["role"] == "user")
         last = -1 if self.rules.all_turns else max(users, default=-1)
-        self._calls.clear()
-        self._open.clear()
-        said, self._said = deque(self._said), []
+        said, self._said, self._calls, self._open = deque(self._said), [], {}, {}
         messages: list[Message] = []
-        for i in range(len(said)):
+        i = 0
+        while said:
             one = said.popleft()
             messages += self._turn(one, thoughts=i > last) if isinstance(one, _Group) else [one]
+            i += 1
         return messages
 
     def _group(self) -> _Group:
