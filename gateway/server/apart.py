@@ -32,6 +32,11 @@ async def apart(work: Callable[..., _T], *args: object) -> _T:
         raise
 
 
+def later(work: Callable[[], object]) -> None:
+    """Do it some time, without anybody who waits for it."""
+    _thread.submit(work)
+
+
 async def parsed(parse: Callable[..., _T], raw: str | bytes, *args: object) -> _T:
     """Return what a parser makes of a body, and raise what it raises; a large one is parsed apart."""
     return parse(raw, *args) if len(raw) < _LARGE else await apart(parse, raw, *args)

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -9,15 +11,20 @@ from gateway.errors import Unavailable
 
 FREE = 16 << 10  # bytes of a body that are not counted: as many requests as there may be take little with them
 _COPIES = 3  # as it came, decoded, and as the backend gets it
+_MUCH = 32 << 20  # bytes
 _PATIENCE = 5.0  # seconds that a body waits for room, unread
 _FULL = "The requests that are being answered take all the memory of 'limits.memory_bytes': try again soon."
 
 
 class Buffers:
-    """taken: bytes, of all requests."""
+    """taken: bytes, of all requests.
 
-    def __init__(self) -> None:
-        self.taken = 0
+    emptied: is called when nothing is taken any more after it was much.
+    """
+
+    def __init__(self, emptied: Callable[[], object] = lambda: None) -> None:
+        self.taken = self._peak = 0
+        self._emptied = emptied
         self._waiting: deque[tuple[int, int, int, asyncio.Future[None]]] = deque()
 
     async def take(self, size: int, limit: int, own: int = 0) -> None:
@@ -36,7 +43,8 @@ class Buffers:
                 await turn
         except BaseException as error:
             if turn.cancelled():
-                self._waiting.remove(entry)
+                with suppress(ValueError):  # it may have been passed over already
+                    self._waiting.remove(entry)
                 self._go_on()
             else:
                 self.give(size)  # its turn came in the last moment
@@ -46,14 +54,22 @@ class Buffers:
 
     def give(self, size: int) -> None:
         """Give bytes back."""
+        self._peak = max(self._peak, self.taken)
         self.taken -= size
         self._go_on()
+        if not self.taken and self._peak > _MUCH:
+            self._peak = 0
+            self._emptied()
 
     def _go_on(self) -> None:
-        while self._waiting and self._fits(*self._waiting[0][:3]):
-            size, _, _, turn = self._waiting.popleft()
-            self.taken += size
-            turn.set_result(None)
+        while self._waiting:
+            size, limit, own, turn = self._waiting[0]
+            if not turn.done():  # nobody has given it up a moment ago
+                if not self._fits(size, limit, own):
+                    return
+                self.taken += size
+                turn.set_result(None)
+            self._waiting.popleft()
 
     def _fits(self, size: int, limit: int, own: int) -> bool:
         return self.taken == own or self.taken + size <= limit

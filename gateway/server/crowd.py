@@ -2,9 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from gateway.errors import Unavailable
+from gateway.server.apart import later
 from gateway.server.buffers import Buffers
+from gateway.server.malloc import trim
 
 
 class Crowd:
@@ -14,7 +17,7 @@ class Crowd:
     """
 
     def __init__(self) -> None:
-        self.inside, self.buffers = 0, Buffers()
+        self.inside, self.buffers = 0, Buffers(partial(later, trim))
 
     @contextmanager
     def joined(self, most: float, beside: int = 0) -> Iterator[None]:

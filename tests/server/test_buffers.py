@@ -63,18 +63,21 @@ async def test_buffers_refuse_what_waits_too_long(monkeypatch):
     assert (store.taken, len(store._waiting)) == (60, 0)
 
 
-@pytest.mark.parametrize("granted", [False, True])
-async def test_buffers_forget_a_request_that_is_given_up(granted):
+@pytest.mark.parametrize("room", ["before", "after", "meanwhile"])
+async def test_buffers_forget_a_request_that_is_given_up(room):
     store = Buffers()
     store.taken = 60
     waiting = asyncio.create_task(store.take(50, 100))
     behind = asyncio.create_task(store.take(20, 100))
     await asyncio.sleep(0)
-    if granted:
+    if room == "before":
         store.give(60)
     waiting.cancel()
+    if room == "meanwhile":
+        store.give(60)
     await asyncio.gather(waiting, return_exceptions=True)
-    store.give(0 if granted else 60)
+    if room == "after":
+        store.give(60)
     await behind
     assert store.taken == 20 and not store._waiting
 
@@ -113,3 +116,13 @@ async def test_body_waits_until_there_is_room():
         assert len(site.upstream.posts) == 1
         go.set()
         assert [(await one).status_code for one in (first, second)] == [200, 200]
+
+
+def test_buffers_tell_once_when_much_is_given_back():
+    told = []
+    store = Buffers(lambda: told.append(store.taken))
+    for sizes in ((40 << 20, 8 << 20), (1 << 20,)):
+        store.taken = sum(sizes)
+        for size in sizes:
+            store.give(size)
+    assert told == [0]
