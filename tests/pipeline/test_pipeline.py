@@ -247,6 +247,21 @@ def test_chunk_with_nan_surrogates_or_invalid_utf8_does_not_end_the_stream():
     assert text == Text(0, "a\ufffd 😀 NaN \ufffd \n")
 
 
+@pytest.mark.parametrize("number", ["1e309", "-2.5E+400", "1" + "0" * 309 + ".5", "9" * 308 + "e1", "12345e305"])
+def test_number_that_no_double_can_be_is_sent_as_one_that_is(number):
+    beside = f'[1e3,"1e999",{number},1.5E2]'.encode()
+    payload = b'data: {"choices":[{"delta":{"content":"a"},"stop_reason":%b}],"x":%b}\n\n' % (beside, beside)
+    for pieces in ([payload], [payload[i : i + 1] for i in range(len(payload))]):
+        found = [event for event in events_of([*pieces, chunk("stop")]) if isinstance(event, Extra)]
+        assert {bytes(event.json) for event in found} == {b'[1e3,"1e999",-9999,1.5E2]'}
+
+
+def test_number_within_the_doubles_is_sent_as_it_came():
+    said = b"[1.7976931348623157e308,-1E-400," + b"9" * 300 + b"]"
+    (extra, *_) = events_of([b'data: {"choices":[{"delta":{"content":"a"}}],"x":%b}\n\n' % said, chunk("stop")])
+    assert bytes(extra.json) == said
+
+
 def test_extra_fields_are_marked_where_the_client_asked_for_them():
     body = json.loads(chunk("stop", content="a")[6:]) | {
         "prompt_logprobs": [None, {"1": -0.5}],

@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.errors import Problem
-from gateway.events import Failure, Finish, Text, Usage
+from gateway.events import Extra, Failure, Finish, Text, Usage
 from support.pipeline import DONE, chunk, events_of, setting, sse, upstream
 
 LATE = Problem(504, "The backend was silent for too long.", "upstream_timeout")
@@ -51,6 +51,16 @@ def test_usage_that_is_no_count_is_left_out(huge):
     usage = {"choices": [], "usage": {"prompt_tokens": huge, "completion_tokens": 3}}
     found = events_of([chunk("stop", content="hi"), sse(usage), DONE], setting("native"))
     assert [event for event in found if isinstance(event, Usage)] == [Usage(0, 3)]
+
+
+def test_payload_of_large_numbers_alone_is_no_answer():
+    for payload in (
+        b'{"a": 1e309, "message": "m"}',
+        b'{"a": {"usage": ' + b"1" * 5000 + b"}}",
+        b"[" * 2000 + b"]" * 2000,
+    ):
+        found = events_of([b"data: " + payload + b"\n\n"], setting("native"))
+        assert [type(event) for event in found if type(event) is not Extra] == [Failure]
 
 
 def test_large_payload_that_is_unreadable_is_not_mended():

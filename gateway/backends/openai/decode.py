@@ -41,6 +41,7 @@ _decode_plain = json.Decoder(wire.PlainChunk).decode
 _part = json.Decoder(wire.Part | str).decode
 _string = json.Decoder(str).decode
 _DONE = b"[DONE]"
+_LONGEST_DOUBLE = 308  # digits before its point
 _NO_MEMBERS: Iterable[tuple[Members, Members]] = repeat(({}, {}))  # of each choice
 NO_MESSAGE = Problem(502, "The backend's answer is no chat completion: a choice has no message.", "upstream_error")
 _TEXTS = frozenset((None, "text", "output_text", "refusal", "thinking", "reasoning"))  # types of parts
@@ -430,7 +431,10 @@ def _is_text(details: object) -> bool:
 
 def _bare_error(payload: bytes) -> object:
     """Return a payload that is an error without saying so; None if it is none."""
-    said = json.decode(mended(payload))
+    try:
+        said = json.decode(mended(payload))
+    except (DecodeError, RecursionError):
+        return None
     known = isinstance(said, dict) and isinstance(said.get("message"), str) and said.keys().isdisjoint(members.OF_CHUNK)
     return said if known else None
 
@@ -469,11 +473,13 @@ def _arguments(raw: bytes) -> str:
 
 
 def _raw(value: Raw) -> Raw:
-    """Return what is passed on as it came, if it is text."""
+    """Return what is passed on as it came, if it is text and has no number that is infinite."""
     raw = bytes(value)
     try:
         raw.decode()
-    except UnicodeDecodeError:
+        if b"e" in raw or b"E" in raw or len(raw) > _LONGEST_DOUBLE:
+            json.decode(raw)
+    except (DecodeError, UnicodeDecodeError, RecursionError):
         return Raw(mended(raw))
     return Raw(raw)
 

@@ -1,4 +1,4 @@
-"""What JSON does not allow, put right: NaN and Infinity, bytes that are no UTF-8, halves of surrogate pairs.
+"""What JSON does not allow, put right: NaN, what is infinite, bytes that are no UTF-8, halves of surrogate pairs.
 
 A server may cut the two escapes of one character over two deltas, and no text has a half of it. So a private
 character stands in for a half in the fields that come in pieces, until the other half arrives.
@@ -6,6 +6,7 @@ character stands in for a half in the fields that come in pieces, until the othe
 
 import re
 from collections.abc import Iterable, Iterator
+from math import isfinite
 from typing import Any
 
 from msgspec import Raw, Struct
@@ -17,7 +18,8 @@ from gateway.ledger import Ledger
 _Piece = Text | Reasoning | Refusal | ToolArgs
 _Key = tuple[type[_Piece], int, int | None]  # of what comes in pieces: its type, its choice, and its call if it has one
 _IN_PIECES = "content|reasoning_content|reasoning|reasoning_text|thinking|text|summary|refusal|arguments|input"
-_TOKENS = re.compile(rf'(?:"({_IN_PIECES})"\s*:\s*)?"(?:[^"\\]|\\.)*"|-?\b(?:NaN|Infinity)\b', re.DOTALL)
+_LARGE = r"-?\d+(?:\.\d+)?[eE]\+?\d+|-?\d{300,}(?:\.\d+)?"  # numbers that may be beyond what a double can be
+_TOKENS = re.compile(rf'(?:"({_IN_PIECES})"\s*:\s*)?"(?:[^"\\]|\\.)*"|-?\b(?:NaN|Infinity)\b|{_LARGE}', re.DOTALL)
 _SURROGATES = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u([dD][89a-fA-F][0-9a-fA-F]{2})|\\."
 )
@@ -109,7 +111,7 @@ class Halves(Struct, eq=False):
 
 def _token(token: re.Match[str], *, stand_in: bool) -> str:
     if not token[0].endswith('"'):
-        return "-9999"
+        return token[0] if token[0][-1].isdigit() and isfinite(float(token[0])) else "-9999"
     return _SURROGATES.sub(lambda escape: _half(escape, stand_in=stand_in), token[0])
 
 
