@@ -117,11 +117,11 @@ async def test_input_tokens_of_an_invalid_request_are_refused(fields, expected):
         assert problem(await count(site, **fields, headers={"x-gateway-strict": "1"})) == expected
 
 
-async def test_input_tokens_error_has_input_as_its_param():
+async def test_input_tokens_error_names_the_path_in_its_input():
     part = {"type": "input_file", "filename": "a.txt", "file_data": "data:text/plain;base64,###"}
     async with gateway(HELLO) as site:
         status, _, _, param = problem(await count(site, input=[{"role": "user", "content": [part]}]))
-    assert status == 400 and param == "input"
+    assert status == 400 and param == "input[0].content[0].file_data"
 
 
 async def test_input_tokens_require_an_api_key():

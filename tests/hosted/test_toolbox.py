@@ -98,7 +98,8 @@ async def test_running_tools_wait_until_their_results_are_used():
 
     running = Running(work)
     assert await running.ready() and running.read() == b"[]"
-    assert await running.ready() and running.read() != b"[]"
+    assert await running.ready() and await running.ready()
+    assert running.read() != b"[]"
     for _ in range(9):
         await asyncio.sleep(0)
     assert done == []

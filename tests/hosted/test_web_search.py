@@ -6,6 +6,7 @@ import pytest
 
 from support.app import gateway, problem
 from support.mcp_requests import calling
+from support.pdf import pdf, words
 from support.responses_events import checked, checked_whole
 from support.search_services import KEY, OSLO, ROME, says, searching
 from support.sse import payloads, text_of
@@ -163,6 +164,13 @@ async def test_web_page_that_is_long_is_opened_in_parts():
             first, second, last, again = told(site)
             assert "Long (part 1 of 4)" in first and "Line 0 of" in first and first == again
             assert "Long (part 2 of 4)" in second and "Line 1999 of" in last
+
+
+async def test_web_page_may_be_a_pdf():
+    said = says(pdf(words("Oslo")), content_type="application/pdf")
+    async with searching(page=said) as web, gateway(calling(opening(web)), HELLO, tools=web.tools()) as site:
+        await site.respond(input=asking(web), tools=[SEARCH])
+        assert "Oslo" in told(site)[0]
 
 
 async def test_web_page_is_opened_only_if_its_url_was_named():

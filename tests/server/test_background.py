@@ -153,7 +153,10 @@ async def test_background_request_with_an_error_is_refused_and_leaves_no_rows(st
             ({"conversation": "conv_x"}, (404, BAD, None, "conversation")),
             ({"top_k": 1, **strict}, (400, BAD, "unknown_parameter", "top_k")),
             ({"top_k": 1, "conversation": lists, **strict}, (400, BAD, "unknown_parameter", "top_k")),
-            ({"input": [{"role": "user", "content": [FILE]}]}, (400, BAD, "invalid_value", "input")),
+            (
+                {"input": [{"role": "user", "content": [FILE]}]},
+                (400, BAD, "invalid_value", "input[0].content[0].file_data"),
+            ),
         ):
             for _ in range(2):  # a conversation can be gone on from at once
                 answer = await site.respond(**{"background": True, "stream": streamed, **asked})

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import runpy
 import sys
 import time
 import zlib
@@ -22,6 +23,7 @@ from gateway.server import pdf_pages, pdfs
 from gateway.server.documents import read as read_beside
 from gateway.server.pdfs import Pdfs, joined
 from support.app import gateway, problem
+from support.pdf import pdf, stream, words
 from support.sampling import examples
 from support.upstream import HELLO, whole
 from support.upstream import said as body
@@ -192,40 +194,6 @@ def test_file_with_data_and_an_id_is_read():
 # PDF
 
 
-def pdf(*pages, more=b"", count=None, kids=None):
-    """Return a PDF with these content streams, one per page."""
-    font = b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica/Encoding/WinAnsiEncoding>>"
-    places = kids or b" ".join(b"%d 0 R" % (4 + 2 * i) for i in range(len(pages)))
-    objects = [
-        b"<</Type/Catalog/Pages 2 0 R>>",
-        b"<</Type/Pages/Kids[%b]/Count %d>>" % (places, len(pages) if count is None else count),
-        font,
-    ]
-    for i, content in enumerate(pages):
-        objects.append(
-            b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 600 800]/Resources<</Font<</F 3 0 R>>%b>>/Contents %d 0 R>>"
-            % (more, 5 + 2 * i)
-        )
-        objects.append(content if content.startswith(b"<<") else stream(content))
-    out, places = b"%PDF-1.7\n", []
-    for number, one in enumerate(objects, 1):
-        places.append(len(out))
-        out += b"%d 0 obj\n%b\nendobj\n" % (number, one)
-    table = b"".join(b"%010d 00000 n \n" % place for place in places)
-    return out + (
-        b"xref\n0 %d\n0000000000 65535 f \n%btrailer\n<</Size %d/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF"
-        % (len(objects) + 1, table, len(objects) + 1, len(out))
-    )
-
-
-def stream(content, extra=b""):
-    return b"<</Length %d%b>>\nstream\n%b\nendstream" % (len(content), extra, content)
-
-
-def words(text):
-    return b"BT /F 12 Tf 50 700 Td (%b) Tj ET" % text.encode("windows-1252")
-
-
 def locked(data, password, algorithm="AES-256"):
     writer = PdfWriter(clone_from=PdfReader(BytesIO(data)))
     writer.encrypt(password, "owner", algorithm=algorithm)
@@ -301,6 +269,13 @@ def test_pdf_program_bounds_its_time_and_memory(monkeypatch):
 async def test_pdf_process_reads_what_the_program_reads():
     for data, *_ in HOSTILE.values():
         assert await Pdfs().text(data, "", 60) == pdf_text(data)
+
+
+def test_pdf_program_prints_a_line_for_each_page(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "resource", None)  # this process is not to be bounded
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=BytesIO(TWO_PAGES)))
+    runpy.run_path(pdf_pages.__file__, run_name="__main__")
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == ["Hellö", "World", True]
 
 
 @pytest.mark.parametrize("end", ["", '"b', "{}\n"], ids=["nothing", "half a line", "no page"])
