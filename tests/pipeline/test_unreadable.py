@@ -54,7 +54,9 @@ def test_usage_that_is_no_count_is_left_out(huge):
 
 
 def test_payload_of_large_numbers_alone_is_no_answer():
+    large = b'{"pad": "' + b"a" * (513 << 10) + b'", "a": 1e309}'
     for payload in (
+        large,
         b'{"a": 1e309, "message": "m"}',
         b'{"a": {"usage": ' + b"1" * 5000 + b"}}",
         b"[" * 2000 + b"]" * 2000,

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from gateway.server.apart import apart
+from gateway.server.apart import apart, later
 from support.app import gateway
 from support.sse import text_of
 from support.upstream import chunk, stream
@@ -47,6 +47,12 @@ async def test_cancelled_task_leaves_work_that_has_not_begun():
     await first
     await apart(done.append, "third")
     assert done == ["third"]
+
+
+async def test_work_for_later_is_done_without_anybody_who_waits():
+    threads = []
+    later(lambda: threads.append(threading.current_thread()))
+    assert [await apart(threading.current_thread)] == threads
 
 
 async def test_cancelled_task_hides_the_error_of_its_work():
