@@ -256,6 +256,15 @@ def test_number_that_no_double_can_be_is_sent_as_one_that_is(number):
         assert {bytes(event.json) for event in found} == {b'[1e3,"1e999",-9999,1.5E2]'}
 
 
+@pytest.mark.parametrize("end", [b"\n", b"\n\n", b"\r\n", b"\r"])
+def test_member_of_several_lines_is_sent_in_one(end):
+    body = b'{"choices":[{"message":{"content":"a"},"finish_reason":"stop"}],"x":{"y":%b[1,%b2]}}' % (end, end)
+    up = upstream(setting())
+    up.answered("application/json")
+    (extra,) = [event for event in [*up.feed(body), *up.close()] if isinstance(event, Extra)]
+    assert json.loads(bytes(extra.json)) == {"y": [1, 2]} and len(bytes(extra.json).splitlines()) == 1
+
+
 def test_number_within_the_doubles_is_sent_as_it_came():
     said = b"[1.7976931348623157e308,-1E-400," + b"9" * 300 + b"]"
     (extra, *_) = events_of([b'data: {"choices":[{"delta":{"content":"a"}}],"x":%b}\n\n' % said, chunk("stop")])

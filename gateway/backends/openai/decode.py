@@ -41,6 +41,7 @@ _decode_plain = json.Decoder(wire.PlainChunk).decode
 _part = json.Decoder(wire.Part | str).decode
 _string = json.Decoder(str).decode
 _DONE = b"[DONE]"
+_IN_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 _LONGEST_DOUBLE = 308  # digits before its point
 _NO_MEMBERS: Iterable[tuple[Members, Members]] = repeat(({}, {}))  # of each choice
 NO_MESSAGE = Problem(502, "The backend's answer is no chat completion: a choice has no message.", "upstream_error")
@@ -473,8 +474,10 @@ def _arguments(raw: bytes) -> str:
 
 
 def _raw(value: Raw) -> Raw:
-    """Return what is passed on as it came, if it is text and has no number that is infinite."""
+    """Return what is passed on as it came, if it is text in one line and has no number that is infinite."""
     raw = bytes(value)
+    if b"\n" in raw or b"\r" in raw:  # between values; an empty line would be the end of a client's event
+        raw = raw.translate(_IN_ONE_LINE)
     try:
         raw.decode()
         if b"e" in raw or b"E" in raw or len(raw) > _LONGEST_DOUBLE:
