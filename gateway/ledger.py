@@ -18,7 +18,7 @@ Code = Literal[
 _UNFIT = re.compile(r"[^!-+\--~]+")  # for a list in a header or a comment: all but visible ASCII without the comma
 _LONGEST = 64  # characters of a subject
 _FEW, _NAMED = 48, 16  # entries of a code that are all told by name, and those that are where there are more
-_MOST = 1024  # entries that are kept
+_MOST = 1024  # entries that are kept, beside the first one of each further code
 
 
 def subject(name: str) -> str:
@@ -31,11 +31,19 @@ class Ledger(Struct, eq=False):
 
     _entries: dict[str, None] = {}
     _told: int = 0
+    _late: set[Code] = set()  # codes that came when there were too many entries
 
     def note(self, code: Code, name: str) -> None:
-        """name: of a field, whoever has made it up."""
-        if len(self._entries) < _MOST:
+        """Add an entry; of what is too many, only the first one of a code.  name: of a field, whoever made it up."""
+        if len(self._entries) < _MOST or self._is_new(code):
             self._entries[f"{code}:{subject(name)}"] = None
+
+    def _is_new(self, code: Code) -> bool:
+        """Return True if no entry has this code; asked once for each code."""
+        if code in self._late:
+            return False
+        self._late.add(code)
+        return code not in map(_code, self._entries)
 
     def mark(self) -> int:
         """This point, for `back`."""

@@ -39,3 +39,14 @@ def test_ledger_keeps_a_thousand_entries():
     for number in range(5000):
         ledger.note("forwarded", f"u{number}")
     assert len(ledger.entries()) == 1024 and ledger.listed()[-1] == "forwarded:+1008"
+
+
+def test_ledger_tells_each_code_however_many_entries_there_are():
+    """A warning that strict mode refuses for is not lost behind a thousand others."""
+    ledger = Ledger()
+    for number in range(1100):
+        ledger.note("forwarded", f"u{number}")
+    for name in ("top_k", "min_p"):
+        ledger.note("dropped", name)
+    assert [entry for entry in ledger.entries() if entry.startswith("dropped:")] == ["dropped:top_k"]
+    assert ledger.codes() == {"forwarded": 1024, "dropped": 1}
