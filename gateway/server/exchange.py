@@ -207,7 +207,7 @@ class Exchange:
     def _go_on(self, call: AnyCall) -> None:
         self._call.close()
         self._call, self._excerpt, self._retry_after, self._quiet = call, b"", None, False
-        self._unjudged = True
+        self._unjudged, self._bytes, self._lines = True, 0, 0
 
     async def _kept(self, answer: Keep) -> bytes:
         self._over, self._unkept = True, None
