@@ -71,7 +71,7 @@ async def test_cancelled_task_hides_the_error_of_its_work():
         await task
 
 
-PARTS = [chunk(BRACES[:3000]), chunk(BRACES[3000:])]
+PARTS = [chunk(BRACES[:5000]), chunk(BRACES[5000:])]
 ANSWERS = {
     "a long chunk": stream(chunk(BRACES), chunk(finish="stop")),
     "a long chunk in pieces": stream(
