@@ -113,7 +113,7 @@ class SSE(_Held):
         if self._begun or not event:
             return event
         self._begun = True
-        return event.removeprefix(_BOM)
+        return event.lstrip(b"\n").removeprefix(_BOM)
 
 
 class Lines(_Held):

@@ -22,6 +22,7 @@ _PLAIN = {"type", "index"}
 _BARE = re.compile(r"[^,{}\[\]<]*")
 _KNOWN = {*_NAME, *_ID, *_ARGUMENTS, *_PLAIN}
 FENCE = "```"
+_EMPTY = "{} \n\t"
 
 
 def tagged(read: Reader, emit: Emit, context: Context) -> Step:
@@ -187,19 +188,19 @@ class JsonCall:
         self._mute = name in self._pseudo
         if self._mute:
             self.read.recorded()
-            return
-        start(self.read, self.emit, name, self._id)
-        self._shape = self._context.shape(name)
+        else:
+            start(self.read, self.emit, name, self._id)
+            self._shape = self._context.shape(name)
         for key in self._strange:
             self.emit.dropped(key)
         if early := "".join(self._early):
-            self.emit.tool_args(fitted(early, self._shape) or early)
+            self._put(early if self._mute else fitted(early, self._shape) or early)
 
     def _drop(self, what: str) -> None:
         """As soon as it is a call, however that ends."""
         if not self._started:
             self._strange.append(what)
-        elif not self._mute:
+        else:
             self.emit.dropped(what)
 
     @property
@@ -207,7 +208,12 @@ class JsonCall:
         """Where arguments go that come now."""
         if not self._started:
             return self._early.append
-        return _ignore if self._mute else self.emit.tool_args
+        return self._unused if self._mute else self.emit.tool_args
+
+    def _unused(self, arguments: str) -> None:
+        """Drop the arguments of what is no call, and report any other than an empty object."""
+        if arguments.strip(_EMPTY):
+            self.emit.dropped("tool_calls.function.arguments")
 
 
 class KeyedCall(JsonCall):

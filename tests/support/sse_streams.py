@@ -14,6 +14,7 @@ CASES = [
     (b"data: a\n: in the middle\ndata: b\n\n", [b"a\nb"]),
     (b"\xef\xbb\xbfdata: a\n\n", [b"a"]),
     (b"\xef\xbb\xbf\n\ndata: a\n\n", [b"a"]),
+    (b"\n\xef\xbb\xbfdata: a\n\n", [b"a"]),
     (b"\n\n\n\ndata: a\n\n\n\n", [b"a"]),
     (b"data\n\ndata:\n\ndata: a\n\n", [b"a"]),
     (b"data: a", [b"a"]),
