@@ -154,10 +154,10 @@ async def read(db: AsyncConnection, of: Sequence[Range]) -> list[Item]:
     """Their items; raises Broken where one of them is gone."""
     found: list[Item] = []
     for one in of:
-        for body in (await db.execute(_READ, _within(one))).scalars():
-            if body is None:
-                raise Broken
-            found.append(decode(body))
+        bodies = (await db.execute(_READ, _within(one))).scalars().all()
+        if None in bodies:
+            raise Broken
+        found += map(decode, bodies)
     return found
 
 

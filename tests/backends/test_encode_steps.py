@@ -23,3 +23,8 @@ def test_steps_encode_what_is_nested_deeply():
     for _ in range(590):
         value = [value]
     assert steps.encoded({"a": value}) == json.encode({"a": value})
+
+
+def test_steps_encode_many_small_elements():
+    messages = [{"role": "user", "content": f"{number}"} for number in range(250)]
+    assert steps.encoded({"messages": messages}) == json.encode({"messages": messages})

@@ -118,7 +118,7 @@ CASES = {
     "message without a type": ([{"role": "user", "content": "x"}], [{"role": "user", "content": "x"}], []),
     "message of each role": (
         [{"type": "message", "role": role, "content": [{"type": "input_text", "text": "x"}], "status": "completed"} for role in ("system", "developer", "user")],
-        [{"role": role, "content": [text("x")]} for role in ("system", "developer", "user")],
+        [{"role": role, "content": "x"} for role in ("system", "developer", "user")],
         [],
     ),
     "message of the assistant": (
@@ -153,7 +153,7 @@ CASES = {
             {"type": "custom_tool_call", "call_id": "c1", "name": "exec", "input": "x\n", "namespace": "js"},
             {"type": "custom_tool_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "y"}]},
         ],
-        [assistant(None, call("c1", "custom", "exec", namespace="js", input="x\n")), tool("c1", [text("y")])],
+        [assistant(None, call("c1", "custom", "exec", namespace="js", input="x\n")), tool("c1", "y")],
         [],
     ),
     "local_shell_call answered by its call_id": (

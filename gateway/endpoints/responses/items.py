@@ -50,7 +50,7 @@ def read(
     told, said = Past(rules), Past(rules)
     _read(told, instructions or [], "instructions", role="system")
     for item in before:
-        _read_item(said, item, "input")
+        _read_known(said, item)
     said.settle()
     _read(said, input, "input", role="user")
     messages = said.messages()
@@ -104,6 +104,12 @@ def _read_item(past: Past, item: Item, param: str) -> None:
         calls.dropped(past, item, param)
     else:
         raise wrong_value(type, param, ITEMS)
+
+
+def _read_known(past: Past, item: Item) -> None:
+    """Read an item that the gateway had before: it was checked when it came."""
+    row = ITEMS.get(item.get("type", "message"))
+    (row.read if row else calls.dropped)(past, item, "input")
 
 
 def _type(item: Item, param: str) -> str:

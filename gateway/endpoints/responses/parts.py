@@ -20,7 +20,9 @@ Part = dict[str, Any]
 Content = str | list[Part]
 Read = Callable[[Part, str], Part]
 
-long = short(10_485_760)  # the limits of the Open Responses specification
+_LONGEST = 10_485_760  # characters: the limits of the Open Responses specification
+_FEW = 16  # members, of which none can be too many
+long = short(_LONGEST)
 _url = short(20_971_520)
 _ANY_PART = fields({"type": string})
 _IMAGE = fields({}, {"detail": one_of("low", "high", "auto", "original")})
@@ -29,7 +31,7 @@ _FILE: Mapping[str, Check] = {"file_data": short(33_554_432), "file_url": _url}
 
 
 def content(value: object, param: str, among: Mapping[str, Read]) -> Content:
-    """A text, or parts of these types, as a chat message has them."""
+    """Return a text, or parts of these types as a chat message has them; a text part that is alone is its text."""
     if value is None:
         raise missing(param)
     if isinstance(value, str):
@@ -37,7 +39,8 @@ def content(value: object, param: str, among: Mapping[str, Read]) -> Content:
         return value
     if not isinstance(value, list):
         raise wrong_type(value, param, "one of a string or array of objects")
-    return [_part(one, f"{param}[{i}]", among) for i, one in enumerate(value)]
+    read = [_part(one, f"{param}[{i}]", among) for i, one in enumerate(value)]
+    return read[0]["text"] if len(read) == 1 and read[0]["type"] == "text" else read
 
 
 def text(value: object, param: str) -> str:
@@ -51,7 +54,8 @@ def text_part(text: str) -> Part:
 
 
 def _part(value: Any, param: str, among: Mapping[str, Read]) -> Part:  # noqa: ANN401 - decoded JSON
-    _ANY_PART(value, param)
+    if type(value) is not dict or type(value.get("type")) is not str:
+        _ANY_PART(value, param)
     read = among.get(value["type"])
     if not read:
         raise wrong_value(value["type"], param, among)
@@ -62,7 +66,9 @@ def _text(name: str) -> Read:
     check = fields({name: long})
 
     def read(part: Part, param: str) -> Part:
-        check(part, param)
+        text = part.get(name)
+        if type(text) is not str or len(text) > _LONGEST or len(part) > _FEW:
+            check(part, param)
         return text_part(part[name])
 
     return read
