@@ -21,7 +21,8 @@ from gateway.errors import StoreFailed
 from gateway.store.driver import connect
 from gateway.store.migrations import upgrade
 
-_WAIT = 5  # seconds, for another process's transaction, for a connection, for a server to accept one
+_WAIT = 5  # seconds, for a connection, for a server to accept one
+_LOCKED = 30  # seconds for another process's transaction, as SQLite lets those who wait try at random
 _QUEUE = 30  # seconds that a transaction may wait for others of this process
 _MOST_WAITING = 2000  # of these
 _WRITERS = 10  # at a time, where the database can do more than one
@@ -179,7 +180,7 @@ def _write_ahead(file: str) -> None:
     """
     with suppress(OSError):  # where it cannot be made, SQLite says why
         os.close(os.open(file, os.O_CREAT | os.O_EXCL, 0o600))  # SQLite gives its other files the same mode
-    until = time.monotonic() + _WAIT
+    until = time.monotonic() + _LOCKED
     with closing(sqlite3.connect(file, timeout=0)) as connection:
         while True:
             try:
@@ -205,7 +206,7 @@ def _prepare(connection: Any, _: object) -> None:  # noqa: ANN401 - of the drive
     connection.isolation_level = None  # transactions are begun by `_file`
     cursor = connection.cursor()
     try:
-        for pragma in (f"busy_timeout={_WAIT * 1000}", "synchronous=NORMAL", "foreign_keys=ON"):
+        for pragma in (f"busy_timeout={int(_LOCKED * 1000)}", "synchronous=NORMAL", "foreign_keys=ON"):
             cursor.execute(f"PRAGMA {pragma}")
     except BaseException:  # a request that is cancelled among them
         connection.terminate()  # it has a thread, and nobody else knows it

@@ -129,7 +129,7 @@ async def test_store_notices_that_its_file_is_gone(tmp_path, replaced, caplog):
 
 async def test_store_recovers_after_a_lock_by_another_process(tmp_path, monkeypatch):
     """Each request has its own gateway, so that no request also waits for the connection of another one."""
-    monkeypatch.setattr("gateway.store.engines._WAIT", 1)
+    monkeypatch.setattr("gateway.store.engines._LOCKED", 1)
     file = tmp_path / "gateway.db"
     async with AsyncExitStack() as stack:
         sites = [await stack.enter_async_context(gateway(ANSWER, store={"url": f"sqlite:///{file}"})) for _ in range(4)]

@@ -215,7 +215,7 @@ async def test_store_reads_a_read_only_file_and_fails_to_write(tmp_path):
 
 
 async def test_store_fails_to_write_while_the_file_is_locked(tmp_path, monkeypatch):
-    monkeypatch.setattr("gateway.store.engines._WAIT", 0.1)
+    monkeypatch.setattr("gateway.store.engines._LOCKED", 0.1)
     database = Database(f"sqlite:///{tmp_path}/a.db")
     assert await count(database) == 0
     other = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
@@ -242,7 +242,7 @@ async def test_store_file_can_be_opened_by_several_at_once(tmp_path):
 
 
 async def test_store_fails_with_503_if_a_new_file_stays_locked(tmp_path, monkeypatch):
-    monkeypatch.setattr("gateway.store.engines._WAIT", 0.1)
+    monkeypatch.setattr("gateway.store.engines._LOCKED", 0.1)
     database = Database(f"sqlite:///{tmp_path}/a.db")
     with closing(sqlite3.connect(tmp_path / "a.db")) as other:
         other.execute("BEGIN EXCLUSIVE")
