@@ -8,6 +8,7 @@ from msgspec import Struct
 from gateway.errors import UpstreamInvalid
 
 _BOM = b"\xef\xbb\xbf"
+_LF = ord("\n")
 
 
 class FrameTooLong(UpstreamInvalid):
@@ -113,7 +114,7 @@ class SSE(_Held):
         if self._begun or not event:
             return event
         self._begun = True
-        return event.lstrip(b"\n").removeprefix(_BOM)
+        return (event.lstrip(b"\n") if event[0] == _LF else event).removeprefix(_BOM)
 
 
 class Lines(_Held):

@@ -7,6 +7,7 @@ import pytest
 from support.routing_simulation import BACKENDS, PHASES, RATE, REQUESTS, SERVICE, Simulation
 
 STEADY, DYING, BACK = PHASES
+pytestmark = pytest.mark.timeout(600)  # the simulation is 10 s of one core, and a machine may have more to do
 
 
 @pytest.fixture(scope="module")
