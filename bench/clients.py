@@ -22,7 +22,7 @@ import uvloop
 
 from bench import compiled
 from bench.processes import free_port, running, wait_until_ready
-from gateway.server.client import Lost, Pool
+from gateway.server.client import ConnectionLost, ConnectionPool
 
 ROUNDS = 5
 LINES = 200
@@ -45,7 +45,7 @@ def _body(chunks: int, *, stream: bool) -> bytes:
 
 @asynccontextmanager
 async def _ours(url: str) -> AsyncIterator[Post]:
-    pool = Pool(url)
+    pool = ConnectionPool(url)
 
     async def post(body: bytes) -> Parts:
         with closing(pool.post(PATH, body)) as sent:
@@ -132,7 +132,7 @@ async def _rescued(client: Client) -> float:
     server = await asyncio.start_server(_die, "127.0.0.1", 0)
     data = b""
     async with client(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}") as post:
-        with suppress(Lost, aiohttp.ClientError, httpx.HTTPError):
+        with suppress(ConnectionLost, aiohttp.ClientError, httpx.HTTPError):
             async for part in post(b"{}"):
                 data += part
                 await asyncio.sleep(0.2)

@@ -16,18 +16,18 @@ from msgspec.structs import replace
 
 from bench.figures import Figure
 from bench.traffic import Traffic, body
-from gateway.backends.openai.decode import Decoder
-from gateway.calls import Setting
+from gateway.backends.openai.decode import ChatDecoder
+from gateway.calls import ParserSettings
 from gateway.endpoints import chat, responses
-from gateway.events import Event, Reasoning, Text, ToolArgs, ToolStart
+from gateway.events import Event, ReasoningDelta, TextDelta, ToolArgsDelta, ToolCallStart
 from gateway.formats import FORMATS
-from gateway.formats.format import Context
-from gateway.ledger import Ledger
-from gateway.normaliser import Normaliser
+from gateway.formats.format import ParseContext
+from gateway.ledger import Warnings
+from gateway.normaliser import Normalizer
 from gateway.request import Request
-from gateway.server.recording.tape import Tape, opening
-from gateway.turn import Endpoint, Turn
-from gateway.upstream import Upstream
+from gateway.server.recording.tape import RequestRecorder, opening
+from gateway.turn import Pipeline, ResponseEncoder
+from gateway.upstream import UpstreamReader
 
 Feed = Callable[[bytes], object]
 
@@ -45,31 +45,33 @@ def offering(tools: int) -> Request:
     return replace(_ASKED.request, tools=(*others, called))
 
 
-def _setting(format: str, request: Request = _ASKED.request) -> Setting:
-    context = Context({tool.name: tool.definition["parameters"] for tool in request.tools})
-    return Setting(FORMATS[format].parse, context, map("call_{}".format, count()).__next__, Ledger())
+def _setting(format: str, request: Request = _ASKED.request) -> ParserSettings:
+    context = ParseContext({tool.name: tool.definition["parameters"] for tool in request.tools})
+    return ParserSettings(FORMATS[format].parse, context, map("call_{}".format, count()).__next__, Warnings())
 
 
-def _chat_encoder(ledger: Ledger) -> Endpoint:
-    return chat.encoder(chat.Head("chatcmpl-1", 1700000000, "mock"), _ASKED, ledger, str)
+def _chat_encoder(ledger: Warnings) -> ResponseEncoder:
+    return chat.encoder(chat.CompletionHead("chatcmpl-1", 1700000000, "mock"), _ASKED, ledger, str)
 
 
-def _responses_encoder(ledger: Ledger) -> Endpoint:
-    asked = responses.Asked(request=_ASKED.request, echo={"background": False})
-    edge = responses.Edge(lambda prefix: f"{prefix}1", lambda: 0, lambda _: "", str)
-    return responses.encoder(responses.Head("resp_1", 1700000000, "mock"), asked, ledger, edge)
+def _responses_encoder(ledger: Warnings) -> ResponseEncoder:
+    asked = responses.ResponseParams(request=_ASKED.request, echo={"background": False})
+    edge = responses.EncoderInputs(lambda prefix: f"{prefix}1", lambda: 0, lambda _: "", str)
+    return responses.encoder(responses.ResponseHead("resp_1", 1700000000, "mock"), asked, ledger, edge)
 
 
-def _encode(new: Callable[[Ledger], Endpoint]) -> Callable[[Event], bytes]:
-    return new(Ledger()).encode
+def _encode(new: Callable[[Warnings], ResponseEncoder]) -> Callable[[Event], bytes]:
+    return new(Warnings()).encode
 
 
-def new_turn(format: str, endpoint: str = "chat", request: Request = _ASKED.request, tape: Tape | None = None) -> Feed:
+def new_turn(
+    format: str, endpoint: str = "chat", request: Request = _ASKED.request, tape: RequestRecorder | None = None
+) -> Feed:
     """A fresh turn of a streamed answer, by default with one tool offered: what takes the upstream's bytes."""
     setting = _setting(format, request)
     encoder = _ENCODERS[endpoint](setting.ledger)
-    rounds = opening(lambda _: Upstream(Decoder(setting.ledger), setting, lambda: 0), tape)
-    turn = Turn(request, rounds, encoder)
+    rounds = opening(lambda _: UpstreamReader(ChatDecoder(setting.ledger), setting, lambda: 0), tape)
+    turn = Pipeline(request, rounds, encoder)
     turn.start()
     turn.answered("text/event-stream")
     return turn.feed
@@ -176,9 +178,9 @@ STRETCHES = {
 }
 _ENCODERS = {"chat": _chat_encoder, "responses": _responses_encoder}
 _DELTAS: dict[str, tuple[list[Event], Event]] = {
-    "text": ([], Text(0, " the")),
-    "thought": ([], Reasoning(0, " the")),
-    "call": ([ToolStart(0, 0, "call_1", "get_weather")], ToolArgs(0, 0, " the")),
+    "text": ([], TextDelta(0, " the")),
+    "thought": ([], ReasoningDelta(0, " the")),
+    "call": ([ToolCallStart(0, 0, "call_1", "get_weather")], ToolArgsDelta(0, 0, " the")),
 }
 
 
@@ -240,8 +242,8 @@ def _long_call(stream: Stream, quick: bool) -> Iterator[Figure]:
     size, deltas, wanted = ("100 kB", 25_000, 0.05) if quick else ("1 MB", 250_000, 0.5)
     chunks = stream.chunks(deltas)
     name = f"core, {stream.format}: call of {size}"
-    events = [event for chunk in chunks[:-1] for event in Decoder(Ledger()).decode(chunk[6:-2])]
-    best = _best(lambda: Normaliser(_setting(stream.format)).feed, events)
+    events = [event for chunk in chunks[:-1] for event in ChatDecoder(Warnings()).decode(chunk[6:-2])]
+    best = _best(lambda: Normalizer(_setting(stream.format)).feed, events)
     yield Figure("core", f"{name}, parsing: CPU", "s", (sum(best),), wanted=wanted)
     yield Figure("core", f"{name}, parsing: last quarter to first", "ratio", (best[3] / best[0],), wanted=_FLAT)
     for way, reads in (("a delta per read", chunks), ("64 kB per read", _in_reads(chunks))):

@@ -11,14 +11,14 @@ from statistics import median
 
 from bench.figures import Figure
 from gateway.formats import FORMATS
-from gateway.formats.format import Context, Emit, Parse
+from gateway.formats.format import FormatParser, ParseContext, ParserOutput
 from gateway.formats.markup import Markup
-from gateway.formats.reader import Reader
+from gateway.formats.reader import TextReader
 
 _DELTA = 4  # characters, a token's
 _CITY = "Paris"
 _CODE = 'for (i = 0; i < n; i++) {\n  a[i] = "x" + b;\n}, '
-_OFFERED = Context({"get_weather": {"properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}})
+_OFFERED = ParseContext({"get_weather": {"properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}})
 _SIZES = {"4 kB": 4 << 10, "64 kB": 64 << 10, "1 MB": 1 << 20}
 _PLAIN = ("think", "hermes_json", "qwen_xml", "harmony", "gemma4")  # shown with texts and thoughts too
 _PASSES = 3  # over all formats, so that a moment in which the machine is busy is not that of one of them
@@ -116,14 +116,14 @@ def _cost(name: str, text: str, times: int) -> float:
     return best / len(deltas) * 1e6
 
 
-def _run(name: str, deltas: Sequence[str], emit: Emit) -> float:
+def _run(name: str, deltas: Sequence[str], emit: ParserOutput) -> float:
     """CPU seconds for a text in these pieces."""
     format = FORMATS[name].parse
     assert format
     gc.collect()
     begin = time.thread_time()
-    read = Reader()
-    parse = Parse(read, format(read, emit, _OFFERED))
+    read = TextReader()
+    parse = FormatParser(read, format(read, emit, _OFFERED))
     for delta in deltas:
         parse.feed(delta)
     parse.close()

@@ -10,14 +10,14 @@ from starlette.types import Message
 
 from bench.core import NATIVE_TEXT, new_turn
 from bench.figures import Figure
-from gateway.server.recording.order import Folder, Order, packed
-from gateway.server.recording.tape import Tape, overheard
+from gateway.server.recording.order import RecordingFolder, WriteOrder, packed
+from gateway.server.recording.tape import RequestRecorder, overheard
 
 _MOST = 0.4  # of a decoding: 1 µs where that takes 2.5
 _NAME = "core, a recorded chunk: more by"
 _DECODED = 1000
 _BYTES = 64 << 20
-_FOLDER = Folder("recordings", 1, 1, content=True)
+_FOLDER = RecordingFolder("recordings", 1, 1, content=True)
 
 
 def figures(quick: bool) -> Iterator[Figure]:
@@ -34,7 +34,7 @@ def figures(quick: bool) -> Iterator[Figure]:
 
 def _seconds(chunks: Sequence[bytes], *, recorded: bool) -> float:
     """CPU of an answer."""
-    tape = Tape("req_1", _BYTES, chosen=True) if recorded else None
+    tape = RequestRecorder("req_1", _BYTES, chosen=True) if recorded else None
     line = tape.put("mock", "/v1/chat/completions", b"{}") if tape else None
     feed, send = new_turn("native", tape=tape), overheard(_send, tape)
     gc.collect()
@@ -46,7 +46,7 @@ def _seconds(chunks: Sequence[bytes], *, recorded: bool) -> float:
         if said := feed(chunk):
             send({"type": "http.response.body", "body": said, "more_body": True}).close()
     if tape:
-        packed(Order("req_1", "", tape.recording.entries, _FOLDER, ()))
+        packed(WriteOrder("req_1", "", tape.recording.entries, _FOLDER, ()))
     seconds = time.thread_time() - begin
     gc.enable()
     return seconds

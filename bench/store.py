@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from bench.figures import Figure
 from gateway.store import Database, responses, threads
-from gateway.store.records import Kept, Place
+from gateway.store.records import ListPosition, StoredResponse
 
 _TIMES = 50  # each thing is done so often, and the median shown
 _SIZES = (10, 100, 1000, 10_000)  # items of a chain
@@ -93,7 +93,7 @@ async def _chain(database: Database, size: int) -> str:
     return await _save(database, size - _ITEMS, None)
 
 
-async def _save(database: Database, given: int, behind: Place | None) -> str:
+async def _save(database: Database, given: int, behind: ListPosition | None) -> str:
     """Store a response with so many items of input, and return its id."""
     id, now = f"resp_{next(_NUMBERS):048}", int(time.time())
     items = [{"id": f"msg_{next(_NUMBERS):048}", "type": "message", "content": _TEXT} for _ in range(given + _ITEMS)]
@@ -103,7 +103,7 @@ async def _save(database: Database, given: int, behind: Place | None) -> str:
     return id
 
 
-async def _found(db: AsyncConnection, id: str) -> Kept:
+async def _found(db: AsyncConnection, id: str) -> StoredResponse:
     found = await responses.find(db, "t", id)
     assert found
     return found

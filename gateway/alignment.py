@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from gateway.events import Logprob
 
 
-class Alignment:
+class LogprobAligner:
     """`feed` says what came, `take` gives the entries of what is said; those of markers and arguments fall away."""
 
     def __init__(self, fed: int) -> None:

@@ -12,17 +12,17 @@ from msgspec.structs import replace
 from partial_json_parser import ensure_json
 
 from gateway.errors import Problem
-from gateway.events import Event, ToolArgs, ToolEnd, ToolStart
+from gateway.events import Event, ToolArgsDelta, ToolCallEnd, ToolCallStart
 from gateway.formats import tool_names
-from gateway.formats.format import Context, Format
+from gateway.formats.format import Format, ParseContext
 from gateway.formats.shape import ANYTHING
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 
 _BRACKETS = "]}"
 _VALUE_ENDS = ('"', "]", "}", "true", "false", "null")  # a number may go on
 
 
-class Setting(Struct, frozen=True):
+class ParserSettings(Struct, frozen=True):
     """What all choices of a round share.
 
     format: None where text is just text.
@@ -35,9 +35,9 @@ class Setting(Struct, frozen=True):
     """
 
     format: Format | None
-    context: Context
+    context: ParseContext
     new_id: Callable[[], str]
-    ledger: Ledger
+    ledger: Warnings
     taken: frozenset[str] = frozenset()
     limit: int = 8 << 20
     discreet: Callable[[Problem], Problem] = lambda problem: problem
@@ -45,14 +45,14 @@ class Setting(Struct, frozen=True):
     auto: bool = False
 
 
-class Calls:
+class ToolCallTracker:
     """Tool calls in; events for the client go to the end of `out`.
 
     ids: the ids given so far in the whole response.
     count: the number of calls so far.
     """
 
-    def __init__(self, choice: int, setting: Setting, ids: set[str], out: list[Event]) -> None:
+    def __init__(self, choice: int, setting: ParserSettings, ids: set[str], out: list[Event]) -> None:
         self._choice, self._setting, self._ids, self._out = choice, setting, ids, out
         self._args: list[str] | None = None  # of the open call
         self._shape = ANYTHING  # of them
@@ -63,7 +63,7 @@ class Calls:
     def open(self) -> bool:
         return self._args is not None
 
-    def start(self, head: ToolStart) -> list[str]:
+    def start(self, head: ToolCallStart) -> list[str]:
         """Begin a call, and end the one before; return where the pieces of its arguments are kept."""
         self.end()
         name = tool_names.resolve(head.name, self._setting.context.tools)
@@ -81,7 +81,7 @@ class Calls:
         assert self._args is not None
         if json:
             self._args.append(json)
-            self._out.append(ToolArgs(self._choice, self.count - 1, json))
+            self._out.append(ToolArgsDelta(self._choice, self.count - 1, json))
 
     def end(self, cut: bool = False) -> None:
         """End the open call, if there is one.  cut: the answer ended before the model did."""
@@ -98,7 +98,7 @@ class Calls:
         if text and not cut:
             self._report(bool(tail), fits and value is not None)
         complete = value is not None and not (tail and cut)
-        self._out.append(ToolEnd(self._choice, self.count - 1, complete, fits))
+        self._out.append(ToolCallEnd(self._choice, self.count - 1, complete, fits))
 
     def _report(self, repaired: bool, valid: bool) -> None:
         ledger, subject = self._setting.ledger, "tool_calls.function.arguments"

@@ -6,14 +6,14 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from gateway import unread
-from gateway.alignment import Alignment
-from gateway.calls import Calls, Setting
-from gateway.events import Event, Finish, Reasoning, Spoken, Text, ToolArgs, ToolStart
+from gateway.alignment import LogprobAligner
+from gateway.calls import ParserSettings, ToolCallTracker
+from gateway.events import ContentEvent, Event, Finish, ReasoningDelta, TextDelta, ToolArgsDelta, ToolCallStart
 from gateway.formats import FORMATS
-from gateway.formats.format import Format, Parse
+from gateway.formats.format import Format, FormatParser
 from gateway.formats.markup import apart
-from gateway.formats.reader import Reader
-from gateway.formats.resumed import Resumed
+from gateway.formats.reader import TextReader
+from gateway.formats.resumed import PrefillOutput
 from gateway.pieces import join
 from gateway.structured_calls import StructuredCalls
 
@@ -21,28 +21,28 @@ _SEEN = 64 << 10  # characters at the end of a text in which calls of other form
 _MOST = 8  # events of one delta that leave as they are
 _PIECES = 256  # that the end of a text is kept in, at most
 
-_Words = TypeVar("_Words", Text, Reasoning)
+_Words = TypeVar("_Words", TextDelta, ReasoningDelta)
 
 
-class Choice:
+class ChoiceNormalizer:
     """Takes raw events and gives promised ones.  It is also the Emit that its text's format puts things into.
 
     reason: the last one that the backend gave for the end; "" before that.
     """
 
-    def __init__(self, index: int, setting: Setting, ids: set[str]) -> None:
+    def __init__(self, index: int, setting: ParserSettings, ids: set[str]) -> None:
         self._index, self._setting, self._context = index, setting, setting.context
         self._out: list[Event] = []
-        self._calls = Calls(index, setting, ids, self._out)
+        self._calls = ToolCallTracker(index, setting, ids, self._out)
         self.tool_args = self._calls.args
         self._structured: StructuredCalls | None = None  # None until the backend sends a call
         self._passing: int | None = None  # the backend's index of the call whose next piece may go on as it is
         self._passes: Callable[[str], bool]  # takes that piece, or returns False
-        self._parse: Parse | None = None  # None while the backend's own events come
+        self._parse: FormatParser | None = None  # None while the backend's own events come
         self._apart = False  # what is parsed is the backend's own reasoning
-        self._gap: list[Text] = []  # white space after that, before any text
-        self._alignment: Alignment | None = None  # None unless the text brings log-probabilities
-        self._mute: list[Text] = []  # log-probabilities that came without text
+        self._gap: list[TextDelta] = []  # white space after that, before any text
+        self._alignment: LogprobAligner | None = None  # None unless the text brings log-probabilities
+        self._mute: list[TextDelta] = []  # log-probabilities that came without text
         self._limited = False  # the token limit cut the answer
         self._echo = self._context.prefill if self._context.echoed else ""  # what the backend will repeat
         self._said = False  # there was text
@@ -59,22 +59,22 @@ class Choice:
 
     def feed(self, event: Event) -> list[Event]:
         """What the client may know now; after the end nothing more."""
-        if self.straight and type(event) is Text and event.text and not event.logprobs:
+        if self.straight and type(event) is TextDelta and event.text and not event.logprobs:
             return self.read((event,))
-        if type(event) is ToolArgs and event.call == self._passing and self._passes(event.json):
+        if type(event) is ToolArgsDelta and event.call == self._passing and self._passes(event.json):
             return [event]
         self.plain = self.straight = False
         self._passing = None
         if self._ended:
             return []
-        if type(event) is Text and not event.text:
+        if type(event) is TextDelta and not event.text:
             self._mute.append(event)
             return []
         if self._mute:
-            self._place_mute(shown=type(event) is Text)
-        if type(event) is ToolArgs:
+            self._place_mute(shown=type(event) is TextDelta)
+        if type(event) is ToolArgsDelta:
             self._take_args(event)
-        elif type(event) is ToolStart:
+        elif type(event) is ToolCallStart:
             self._calls.native = True
             self._of_backend().start(event, self)
         else:
@@ -82,7 +82,7 @@ class Choice:
             self._follow(spoken)
         return self._taken()
 
-    def _take_args(self, event: ToolArgs) -> None:
+    def _take_args(self, event: ToolArgsDelta) -> None:
         calls = self._of_backend()
         calls.args(event, self)
         if not self._waits and (passes := calls.passes(event.call)):
@@ -98,7 +98,7 @@ class Choice:
         """Return the number of tool calls so far."""
         return self._calls.count
 
-    def read(self, texts: Sequence[Text]) -> list[Event]:
+    def read(self, texts: Sequence[TextDelta]) -> list[Event]:
         """`feed` of each, which have nothing but text, where they are to go straight."""
         parse, out = self._parse, self._out
         assert parse
@@ -113,7 +113,7 @@ class Choice:
         out.clear()
         return events
 
-    def _read_run(self, texts: Sequence[Text], parse: Parse) -> None:
+    def _read_run(self, texts: Sequence[TextDelta], parse: FormatParser) -> None:
         """Read several; only where there are calls is it worth to know where the pieces of each begin."""
         calls, out, place, straight = self._calls, self._out, 0, True
         for event in texts:
@@ -156,7 +156,7 @@ class Choice:
 
     def _look(self) -> None:
         """Look for calls in another format: read them in text that has not been sent, else report them."""
-        unsent = "".join([event.text for event in self._out if type(event) is Text])
+        unsent = "".join([event.text for event in self._out if type(event) is TextDelta])
         text = "".join(self._seen)[-_SEEN:]
         if not (name := unread.format_of(text, self._setting.format, self._context)):
             return
@@ -168,8 +168,8 @@ class Choice:
 
     def _reread(self, format: Format, text: str) -> None:
         """Read the text that has not been sent in another format."""
-        first = next(place for place, event in enumerate(self._out) if type(event) is Text)
-        after = [event for event in self._out[first:] if type(event) is not Text]
+        first = next(place for place, event in enumerate(self._out) if type(event) is TextDelta)
+        after = [event for event in self._out[first:] if type(event) is not TextDelta]
         self._drop_logprobs()
         del self._out[first:]
         self._shown = ""
@@ -207,9 +207,9 @@ class Choice:
                 self._pieces, self._seen = 0, ["".join(self._seen)[-_SEEN:]]
         if self._alignment and self._parse:
             taken = self._alignment.take(self._parse.read.offset, len(text))
-            self._out.append(Text(self._index, shown, taken))
+            self._out.append(TextDelta(self._index, shown, taken))
         else:
-            self._out.append(Text(self._index, shown))
+            self._out.append(TextDelta(self._index, shown))
 
     def _parted(self, text: str) -> str:
         """Return the text behind a call, apart from the text before it."""
@@ -218,11 +218,11 @@ class Choice:
 
     def reasoning(self, text: str) -> None:
         self.thought += len(text)
-        self._out.append(Reasoning(self._index, text))
+        self._out.append(ReasoningDelta(self._index, text))
 
     def tool_start(self, name: str, id: str = "") -> None:
         self._parts = not self._shown[-1:].isspace() and bool(self._shown)
-        self._calls.start(ToolStart(self._index, 0, id, name))
+        self._calls.start(ToolCallStart(self._index, 0, id, name))
 
     def tool_end(self) -> None:
         self._calls.end()
@@ -244,14 +244,14 @@ class Choice:
             self._parts = not self._shown[-1:].isspace()
             return
         self._drop_logprobs()
-        self._out[:] = [Reasoning(e.choice, e.text) if type(e) is Text else e for e in self._out]
-        self.thought += sum([len(event.text) for event in self._out if type(event) is Reasoning])
+        self._out[:] = [ReasoningDelta(e.choice, e.text) if type(e) is TextDelta else e for e in self._out]
+        self.thought += sum([len(event.text) for event in self._out if type(event) is ReasoningDelta])
         self._shown = ""
         self._seen.clear()
 
     def _drop_logprobs(self) -> None:
         """Report those of the text that has not been sent."""
-        if any(event.logprobs for event in self._out if type(event) is Text):
+        if any(event.logprobs for event in self._out if type(event) is TextDelta):
             self._setting.ledger.note("dropped", "logprobs")
 
     def unread(self, format: str) -> None:
@@ -259,7 +259,7 @@ class Choice:
 
     # what the backend says
 
-    def _follow(self, event: Spoken) -> None:
+    def _follow(self, event: ContentEvent) -> None:
         """Take what is not of a structured call: it follows the one that is open."""
         calls = self._structured
         if calls and calls.queue:
@@ -269,13 +269,13 @@ class Choice:
             calls.close(self)
         self.say(event)
 
-    def say(self, event: Spoken) -> None:
-        if type(event) is Text:
+    def say(self, event: ContentEvent) -> None:
+        if type(event) is TextDelta:
             self._text(event)
         else:
             self._spoken(event)
 
-    def _text(self, event: Text) -> None:
+    def _text(self, event: TextDelta) -> None:
         format = self._setting.format
         if self._echo:
             event = self._unechoed(event)
@@ -288,53 +288,53 @@ class Choice:
             return
         parse = self._parser(format)
         if event.logprobs and not self._alignment:
-            self._alignment = Alignment(parse.read.fed)
+            self._alignment = LogprobAligner(parse.read.fed)
         if self._alignment:
             self._alignment.feed(event.text, event.logprobs)
         self.straight = not self._alignment
         parse.feed(event.text)
 
-    def _unparsed(self, event: Text) -> None:
+    def _unparsed(self, event: TextDelta) -> None:
         """Pass on text that no format reads; that of a whole answer is looked at in its end."""
         self._out.append(event)
         self.plain = not (self._setting.whole and self._context.tools)
         if not self.plain:
             self._seen.append(event.text)
 
-    def _parser(self, format: Format) -> Parse:
+    def _parser(self, format: Format) -> FormatParser:
         """Return what reads the text, which ends the backend's own reasoning."""
         if self._apart:
             self._end_text(followed=True)
         return self._parse or self._begin(format)
 
-    def _begin(self, format: Format) -> Parse:
+    def _begin(self, format: Format) -> FormatParser:
         """Text begins: a parser of its own takes it."""
-        read = Reader(self._setting.limit)
+        read = TextReader(self._setting.limit)
         if not self._context.prefill:
-            self._parse = Parse(read, format(read, self, self._context))
+            self._parse = FormatParser(read, format(read, self, self._context))
             return self._parse
-        resumed = Resumed(self, read, self._context.prefill)
-        self._parse = Parse(read, format(read, resumed, self._context))
+        resumed = PrefillOutput(self, read, self._context.prefill)
+        self._parse = FormatParser(read, format(read, resumed, self._context))
         self._parse.feed(self._context.prefill)
         resumed.resume()
         return self._parse
 
-    def _spoken(self, event: Spoken) -> None:
+    def _spoken(self, event: ContentEvent) -> None:
         """The backend's own reasoning, refusal, …: first goes what the text parser holds back."""
         if self._setting.format and self._thinks(event):
             return
         self._end_text(followed=True)
-        if self._echo and isinstance(event, Reasoning) and event.text:
+        if self._echo and isinstance(event, ReasoningDelta) and event.text:
             event = self._unechoed(event)
-        if type(event) is Reasoning:
+        if type(event) is ReasoningDelta:
             if self._context.unopened:
                 self._context = replace(self._context, unopened=False)
             self.thought += len(event.text)
         self._out.append(event)
 
-    def _thinks(self, event: Spoken) -> bool:
+    def _thinks(self, event: ContentEvent) -> bool:
         """Look for a call in reasoning as in a thought of the text; False where none can be."""
-        if type(event) is not Reasoning or event.signature or (self._parse and not self._apart):
+        if type(event) is not ReasoningDelta or event.signature or (self._parse and not self._apart):
             return False
         format = apart(self._setting.format, self._context)
         if self._said or self._calls.count or not format:
@@ -405,9 +405,9 @@ class Choice:
     def end_before_call(self) -> None:
         self._end_text(followed=True)
 
-    def _align_rest(self, alignment: Alignment, read: Reader) -> None:
+    def _align_rest(self, alignment: LogprobAligner, read: TextReader) -> None:
         rest, inside = alignment.rest(read.offset), self._calls.open
         if rest and not inside:
-            self._out.append(Text(self._index, "", rest))
+            self._out.append(TextDelta(self._index, "", rest))
         if alignment.dropped or (rest and inside):
             self._setting.ledger.note("dropped", "logprobs")

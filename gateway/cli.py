@@ -75,10 +75,10 @@ def serve(
     gc.set_threshold(200_000)  # what is imported stays: to walk through it meanwhile took 0.05 s
 
     from gateway.server.run import run
-    from gateway.server.source import Source, settle
+    from gateway.server.source import ConfigSource, settle
 
     flags = {"host": host, "port": port, "workers": workers}
-    source = Source(config, flags) if config else None
+    source = ConfigSource(config, flags) if config else None
     with refusals(), settle(source, flags, sys.stderr, demo_wanted=demo) as (settings, greeting):
         run(settings, greeting=greeting, source=source)
 
@@ -164,12 +164,12 @@ def doctor(  # noqa: PLR0913, PLR0917 - its options
     is 1 if anything was found wanting.
     """
     from gateway.doctor.probes import PROBES
-    from gateway.server.doctor import Wanted, conclude, consult
+    from gateway.server.doctor import DoctorOptions, conclude, consult
 
     if strange := [name for name in only or () if name not in PROBES]:
         raise typer.BadParameter(f"there is no verdict {strange[0]!r}; there are {', '.join(PROBES)}.")
     file = config or (Path("gateway.yaml") if write else None)
-    wanted = Wanted(
+    wanted = DoctorOptions(
         url=url, kind=kind, models=tuple(model or ()), key=key_env, file=file, write=write, seconds=seconds,
         only=tuple(only or ()),
     )  # fmt: skip
@@ -257,9 +257,9 @@ def top(
     `q` or Ctrl-C ends it.  Where the output is no terminal it is printed once.  The key is better in the environment:
     others can see command lines.  The exit code is 1 if no gateway answers, 2 if it refuses the key.
     """
-    from gateway.server.console.top import Gateway, Unseen, keyboard, show, terminal, watch
+    from gateway.server.console.top import OverviewClient, OverviewUnavailable, keyboard, show, terminal, watch
 
-    gateway, console = Gateway(url, key), terminal()
+    gateway, console = OverviewClient(url, key), terminal()
     try:
         if once or not console.is_terminal:
             show(gateway, console)
@@ -268,7 +268,7 @@ def top(
                 watch(gateway, console, press, seconds)
     except KeyboardInterrupt:
         raise typer.Exit from None
-    except Unseen as error:
+    except OverviewUnavailable as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(2 if error.mine else 1) from None
     finally:
@@ -318,14 +318,14 @@ def _sound() -> Iterator[None]:
 def refusals(interrupted: int = 0) -> Iterator[None]:
     """Turns what can go wrong into a message on standard error and an exit code; Ctrl-C has one, too."""
     from gateway.config import ConfigError
-    from gateway.demo import DemoError, DemoMissing
-    from gateway.server.source import NoServer
+    from gateway.demo import DemoError, DemoNotInstalled
+    from gateway.server.source import NoServerFound
 
     try:
         yield
     except KeyboardInterrupt:
         raise typer.Exit(interrupted) from None
-    except (ConfigError, NoServer, DemoMissing) as error:
+    except (ConfigError, NoServerFound, DemoNotInstalled) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from None
     except DemoError as error:

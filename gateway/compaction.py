@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from msgspec import Raw
 from msgspec.structs import replace
 
-from gateway.events import Event, Extra, Failure, HostedTool, Usage
+from gateway.events import BuiltinItem, Event, ExtraField, Failure, Usage
 from gateway.request import Request, led, summary
 from gateway.shortening import versions
 
@@ -15,7 +15,7 @@ _PROMPT = (
     "again; what tools have shown; and what is still to be done, the last request above all. Write only the summary."
 )
 _OF_THE_ANSWER = ("response_format", "logprobs", "top_logprobs")  # what is asked of it, and not of a summary
-_NO_CONTENT = Usage | Extra | Failure
+_NO_CONTENT = Usage | ExtraField | Failure
 
 
 def summarised(request: Request) -> Request:
@@ -39,7 +39,7 @@ def resumed(request: Request, text: str) -> Request:
     return replace(request, messages=led(kept.messages, summary(text)))
 
 
-class Told:
+class CompactionItemFilter:
     """A filter by which an answer begins with the item of the compaction before it."""
 
     def __init__(self, item: Raw) -> None:
@@ -47,7 +47,7 @@ class Told:
 
     def feed(self, event: Event) -> Iterable[Event]:
         if self._item and not isinstance(event, _NO_CONTENT):
-            yield HostedTool(0, self._item)
+            yield BuiltinItem(0, self._item)
             self._item = None
         yield event
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from gateway.errors import BadRequest
 from gateway.request import Message, Request, are_large
 
-Outcome = Literal["translated", "truncated", "dropped"]
+FileOutcome = Literal["translated", "truncated", "dropped"]
 Pdf = Callable[[bytes], tuple[str, bool]]  # the text of one, "" for none, and whether that is all
 
 _NOTHING = "[no text could be read from this file]"
@@ -43,7 +43,7 @@ _TEXT_NAME = re.compile(
 _BINARY = re.compile(r"[\x00-\x06\x0e-\x1a\x1c-\x1f]")  # control characters that no text has
 
 
-class _File(Struct, frozen=True):
+class _AttachedFile(Struct, frozen=True):
     """`type` as the client says, "" if it does not; `charset` as well."""
 
     name: str
@@ -104,7 +104,7 @@ def text_of(content_type: str, data: bytes) -> str:
     """Of a file of the web that is no PDF; "" if there is none in it."""
     said = "".join(content_type.split())
     type, charset = _MEDIA_TYPE.match(said), _CHARSET.search(said)
-    return _plain(_File("", type[0] if type else "", charset[1] if charset else "", data))
+    return _plain(_AttachedFile("", type[0] if type else "", charset[1] if charset else "", data))
 
 
 def is_pdf(data: bytes) -> bool:
@@ -122,12 +122,12 @@ def pdfs(request: Request) -> list[bytes]:
     return [*filter(is_pdf, files)]
 
 
-def read(request: Request, pdf: Pdf) -> tuple[Request, frozenset[Outcome]]:
+def read(request: Request, pdf: Pdf) -> tuple[Request, frozenset[FileOutcome]]:
     """The request without files, and what became of them.
 
     Raises BadRequest, with the path of the member that is wrong: `messages[i].content[j].file.file_data`.
     """
-    outcomes: set[Outcome] = set()
+    outcomes: set[FileOutcome] = set()
 
     def read_message(message: Message, param: str) -> Message:
         if not any(map(_is_file, _parts(message))):
@@ -163,7 +163,7 @@ def _elsewhere(said: dict[str, Any]) -> str | None:
     return said.get("file_url") if said.get("file_data") is None else None
 
 
-def _file(said: dict[str, Any], param: str) -> _File:
+def _file(said: dict[str, Any], param: str) -> _AttachedFile:
     encoded = said.get("file_data")
     if encoded is None and said.get("file_id") is not None:
         message = "Files are not stored here: send the file itself, as 'file_data', instead of a 'file_id'."
@@ -177,15 +177,15 @@ def _file(said: dict[str, Any], param: str) -> _File:
     data = encoded[uri.end() :] if uri else encoded
     charset = _CHARSET.search(more)
     if not more.lower().endswith(";base64"):
-        return _File(name, type, charset[1] if charset else "", unquote_to_bytes(data))
+        return _AttachedFile(name, type, charset[1] if charset else "", unquote_to_bytes(data))
     try:
-        return _File(name, type, charset[1] if charset else "", b64decode("".join(data.split()), validate=True))
+        return _AttachedFile(name, type, charset[1] if charset else "", b64decode("".join(data.split()), validate=True))
     except ValueError:
         message = f"Invalid '{param}.file_data': expected a data URI or base64."
         raise BadRequest(message, code="invalid_value", param=f"{param}.file_data") from None
 
 
-def _plain(file: _File) -> str:
+def _plain(file: _AttachedFile) -> str:
     """All text that there is, "" for none."""
     for encoding in _encodings(file):
         try:
@@ -197,7 +197,7 @@ def _plain(file: _File) -> str:
     return ""
 
 
-def _encodings(file: _File) -> Iterator[str]:
+def _encodings(file: _AttachedFile) -> Iterator[str]:
     """The likely first.  Only what is said to be a text may be in an encoding that fits every file."""
     if _KNOWN_CHARSET.fullmatch(file.charset):
         yield file.charset

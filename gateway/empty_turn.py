@@ -11,11 +11,21 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from gateway.errors import ENDS, Problem
-from gateway.events import Event, Extra, Failure, Finish, Hosted, HostedTool, Reasoning, Text, Usage
-from gateway.ledger import Ledger
+from gateway.events import (
+    BuiltinEvent,
+    BuiltinItem,
+    Event,
+    ExtraField,
+    Failure,
+    Finish,
+    ReasoningDelta,
+    TextDelta,
+    Usage,
+)
+from gateway.ledger import Warnings
 from gateway.request import Request
-from gateway.translate.promises import Attempt
-from gateway.turn import Lone, Source
+from gateway.translate.promises import FailedOutput
+from gateway.turn import Lone, RoundSource
 
 SUBJECT = "empty"
 _LONGEST = 256  # characters of markup with nothing in it
@@ -24,11 +34,11 @@ _PART = r"(?:<[^\s<>]{0,96}|\[[/A-Z_]{0,12})"  # of a tag
 _INSIDE = rf"(?:\s|{_TAG}|\{{\s*\}}|\[\s*\])*"
 _NOTHING = re.compile(rf"\s*(?:{_TAG}{_INSIDE})?")
 _PERHAPS_NOTHING = re.compile(rf"\s*(?:{_PART}|{_TAG}{_INSIDE}(?:{_PART}|\{{\s*|\[\s*)?)?")
-_ASIDE = Usage | Extra
-_HOSTED = HostedTool | Hosted
+_ASIDE = Usage | ExtraField
+_HOSTED = BuiltinItem | BuiltinEvent
 
 
-class Counted(Source, Protocol):
+class Counted(RoundSource, Protocol):
     """A source that counts the tool calls of its round, those that run at the gateway included."""
 
     @property
@@ -46,7 +56,14 @@ class EmptyTurn:
     """
 
     def __init__(
-        self, request: Request, ledger: Ledger, before: Attempt | None, *, retries: bool, prefills: bool, limit: int
+        self,
+        request: Request,
+        ledger: Warnings,
+        before: FailedOutput | None,
+        *,
+        retries: bool,
+        prefills: bool,
+        limit: int,
     ) -> None:
         self._request, self._ledger, self._before = request, ledger, before
         self._retries, self._prefills, self._room = retries and not before, prefills, limit
@@ -56,19 +73,19 @@ class EmptyTurn:
         self._held: list[Event] = []
         self._spoken = False  # the client has reasoning of this turn
         self.settled = self.useless = False
-        self.failed: Attempt | None = None
+        self.failed: FailedOutput | None = None
 
     def feed(self, event: Event, source: Counted) -> Iterable[Event]:
         """Return what the client may know now.  source: of the event."""
         if self.settled or isinstance(event, _ASIDE):
             return (event,)
-        if isinstance(event, Text):
+        if isinstance(event, TextDelta):
             return self._say(event)
         if isinstance(event, Finish):
             return self._finish(event, source.calls)
         if isinstance(event, Failure):
             return self._fail(event)
-        if isinstance(event, Reasoning):
+        if isinstance(event, ReasoningDelta):
             self._think(event)
         elif not isinstance(event, _HOSTED):
             self._settle()
@@ -82,13 +99,13 @@ class EmptyTurn:
         begun = {"role": "assistant", "content": "", "reasoning_content": thought}
         return replace(self._request, messages=(*self._request.messages, begun), fresh=False)
 
-    def _think(self, thought: Reasoning) -> None:
+    def _think(self, thought: ReasoningDelta) -> None:
         self._spoken = True
         self._room -= len(thought.text)
         if self._prefills and self._retries and self._room >= 0:
             self._thoughts.append(thought.text)
 
-    def _say(self, text: Text) -> Iterable[Event]:
+    def _say(self, text: TextDelta) -> Iterable[Event]:
         self._text += text.text
         if len(self._text) > _LONGEST or not _PERHAPS_NOTHING.fullmatch(self._text):
             self._settle()
@@ -106,7 +123,7 @@ class EmptyTurn:
         elif finish.reason == "stop":
             if self._retries:
                 entries = self._ledger.take(self._mark, "unenforced:")
-                self.failed = Attempt((*self._held, finish), subject=SUBJECT, entries=entries)
+                self.failed = FailedOutput((*self._held, finish), subject=SUBJECT, entries=entries)
                 return ()
             self._ledger.note("unenforced", SUBJECT)
         return self._released(finish)
@@ -117,7 +134,7 @@ class EmptyTurn:
         self.useless = not self._spoken
         return self._first(self._before)
 
-    def _first(self, before: Attempt) -> Iterable[Event]:
+    def _first(self, before: FailedOutput) -> Iterable[Event]:
         """End the response as the empty turn did."""
         self.settled = True
         self._ledger.note("unenforced", SUBJECT)

@@ -107,7 +107,7 @@ class TooLarge(ClientError):
     code = "request_too_large"
 
 
-class Unsupported(ClientError):
+class UnsupportedMediaType(ClientError):
     status = 415
 
 
@@ -148,11 +148,11 @@ class UpstreamInvalid(UpstreamError):
     pass
 
 
-class Unreachable(UpstreamError):
+class UpstreamUnreachable(UpstreamError):
     code = "upstream_unreachable"
 
 
-class Unavailable(UpstreamError):
+class UpstreamUnavailable(UpstreamError):
     status = 503
     code = "server_is_overloaded"
 

@@ -19,7 +19,7 @@ from gateway.errors import Problem
 ToolKind = Literal["function", "custom", "local_shell", "shell", "apply_patch", "tool_search"]
 
 
-class Candidate(Struct, frozen=True, gc=False):
+class TopLogprob(Struct, frozen=True, gc=False):
     """A token and how likely it was; −9999 stands for what JSON cannot say."""
 
     token: str
@@ -27,23 +27,23 @@ class Candidate(Struct, frozen=True, gc=False):
     bytes: tuple[int, ...] | None
 
 
-class Logprob(Candidate, frozen=True, gc=False):
+class Logprob(TopLogprob, frozen=True, gc=False):
     """A token that was said, with the candidates it was chosen from."""
 
-    top_logprobs: tuple[Candidate, ...] = ()
+    top_logprobs: tuple[TopLogprob, ...] = ()
 
 
-class _Said(Struct, frozen=True, gc=False, tag=True, tag_field="event", omit_defaults=True):
-    """As data it is its members, and its name as `event`."""
+class _Event(Struct, frozen=True, gc=False, tag=True, tag_field="event", omit_defaults=True):
+    """As data it is its members, and its tag as `event`; recordings hold these tags."""
 
 
-class Text(_Said, frozen=True):
+class TextDelta(_Event, frozen=True, tag="Text"):
     choice: int
     text: str
     logprobs: tuple[Logprob, ...] = ()
 
 
-class Reasoning(_Said, frozen=True):
+class ReasoningDelta(_Event, frozen=True, tag="Reasoning"):
     """A thought.  `signature` is what the upstream signed it with, to be given back on replay: a JSON object.
 
     It covers the text since the signature before it: `{"type": "thinking", "signature": "…"}`, or
@@ -55,20 +55,20 @@ class Reasoning(_Said, frozen=True):
     signature: str = ""
 
 
-class Refusal(_Said, frozen=True):
+class RefusalDelta(_Event, frozen=True, tag="Refusal"):
     choice: int
     text: str
     logprobs: tuple[Logprob, ...] = ()
 
 
-class Annotation(_Said, frozen=True):
+class Annotation(_Event, frozen=True):
     """A remark on the text just said, as the upstream wrote it."""
 
     choice: int
     json: Raw
 
 
-class Media(_Said, frozen=True):
+class Media(_Event, frozen=True):
     """A part of a message that is no text, as the upstream wrote it: an image, mostly.
 
     member: of the message, a list, in which it stands.
@@ -79,41 +79,41 @@ class Media(_Said, frozen=True):
     member: Literal["content", "images"] = "content"
 
 
-class HostedTool(_Said, frozen=True):
+class BuiltinItem(_Event, frozen=True, tag="HostedTool"):
     """What was done on our side of the client, a call or a compaction: its whole output item."""
 
     choice: int
     item: Raw
 
 
-class HostedStart(_Said, frozen=True):
+class BuiltinItemStart(_Event, frozen=True, tag="HostedStart"):
     """Something begins that is done on our side of the client: its output item, as far as it is known."""
 
     choice: int
     item: Raw
 
 
-class HostedArgs(_Said, frozen=True):
+class BuiltinArgsDelta(_Event, frozen=True, tag="HostedArgs"):
     """The next piece of the JSON that it is called with."""
 
     choice: int
     json: str
 
 
-class HostedRun(_Said, frozen=True):
+class BuiltinRunStart(_Event, frozen=True, tag="HostedRun"):
     """It is called with all that, and runs."""
 
     choice: int
 
 
-class HostedEnd(_Said, frozen=True):
+class BuiltinItemEnd(_Event, frozen=True, tag="HostedEnd"):
     """The members of its item that tell how it ended; a `status` is one of them, "completed" if it is not there."""
 
     choice: int
     item: Raw
 
 
-class ToolStart(_Said, frozen=True):
+class ToolCallStart(_Event, frozen=True, tag="ToolStart"):
     """A call begins.  `call` counts the calls of a choice from 0, without gaps.
 
     kind: what is called; for all but functions and custom tools one ToolArgs follows, with the fields of the call's
@@ -130,7 +130,7 @@ class ToolStart(_Said, frozen=True):
     signature: str = ""
 
 
-class ToolArgs(_Said, frozen=True):
+class ToolArgsDelta(_Event, frozen=True, tag="ToolArgs"):
     """The next piece of a call's JSON."""
 
     choice: int
@@ -138,7 +138,7 @@ class ToolArgs(_Said, frozen=True):
     json: str
 
 
-class ToolInput(_Said, frozen=True):
+class ToolInputDelta(_Event, frozen=True, tag="ToolInput"):
     """The next piece of a custom call's plain text."""
 
     choice: int
@@ -146,21 +146,21 @@ class ToolInput(_Said, frozen=True):
     text: str
 
 
-class ToolEnd(_Said, frozen=True):
+class ToolCallEnd(_Event, frozen=True, tag="ToolEnd"):
     choice: int
     call: int
     complete: bool = True  # False: the call was cut, or its arguments are no JSON and cannot be made JSON
     fits: bool = True  # False: a value has a type that the tool's schema excludes
 
 
-class Finish(_Said, frozen=True):
+class Finish(_Event, frozen=True):
     """Before the normaliser the reason is the backend's own word, after it one of the API's."""
 
     choice: int
     reason: str
 
 
-class Usage(_Said, frozen=True):
+class Usage(_Event, frozen=True):
     """Tokens, cumulative within a round.  `prompt` includes the cached ones, `completion` the reasoning.
 
     kept: those of the prompt that went to the cache.
@@ -186,7 +186,7 @@ class Usage(_Said, frozen=True):
         )
 
 
-class Extra(_Said, frozen=True):
+class ExtraField(_Event, frozen=True, tag="Extra"):
     """A member of a response that has no event of its own, as it came; a list is to be continued.
 
     It stands before the event that it is about.
@@ -202,15 +202,26 @@ class Extra(_Said, frozen=True):
 
 
 @final
-class Failure(_Said, frozen=True):
+class Failure(_Event, frozen=True):
     problem: Problem
 
 
-Spoken = Text | Reasoning | Refusal | Annotation | Media | HostedTool
-Hosted = HostedStart | HostedArgs | HostedRun | HostedEnd
-Event = Spoken | Hosted | ToolStart | ToolArgs | ToolInput | ToolEnd | Finish | Usage | Extra | Failure
+ContentEvent = TextDelta | ReasoningDelta | RefusalDelta | Annotation | Media | BuiltinItem
+BuiltinEvent = BuiltinItemStart | BuiltinArgsDelta | BuiltinRunStart | BuiltinItemEnd
+Event = (
+    ContentEvent
+    | BuiltinEvent
+    | ToolCallStart
+    | ToolArgsDelta
+    | ToolInputDelta
+    | ToolCallEnd
+    | Finish
+    | Usage
+    | ExtraField
+    | Failure
+)
 
 
-def texts(alike: Sequence[Event]) -> TypeGuard[Sequence[Text]]:
+def texts(alike: Sequence[Event]) -> TypeGuard[Sequence[TextDelta]]:
     """Of events of one type, at least one: whether it is that of text."""
-    return type(alike[0]) is Text
+    return type(alike[0]) is TextDelta

@@ -10,18 +10,18 @@ from msgspec.structs import replace
 
 from gateway import translate
 from gateway.errors import Problem
-from gateway.events import Event, Extra, Failure, Usage
-from gateway.translate import Filter
-from gateway.upstream import Upstream
+from gateway.events import Event, ExtraField, Failure, Usage
+from gateway.translate import EventFilter
+from gateway.upstream import UpstreamReader
 
 
-class Fan:
+class FanOut:
     """filters: see all choices, so that they are one answer; the members have none."""
 
     lone = None
     done = False  # as far as is known before all of their bodies have ended
 
-    def __init__(self, members: Sequence[Upstream], filters: Sequence[Filter] = ()) -> None:
+    def __init__(self, members: Sequence[UpstreamReader], filters: Sequence[EventFilter] = ()) -> None:
         self._members, self._filters = members, filters
         self._counted: dict[int, Usage] = {}  # by member
         self._ended: list[Event] = []  # what ends have brought, and nobody was told yet
@@ -52,7 +52,7 @@ class Fan:
         return _sum(member.used for member in self._members)
 
     @property
-    def _member(self) -> Upstream:
+    def _member(self) -> UpstreamReader:
         return self._members[self.current]
 
     def _told(self, events: Iterable[Event]) -> list[Event]:
@@ -79,7 +79,7 @@ class Fan:
         if isinstance(event, Usage):
             self._counted[place] = event
             return _sum(self._counted.values())
-        if isinstance(event, Extra) and event.choice is None:
+        if isinstance(event, ExtraField) and event.choice is None:
             return event
         placed: Event = replace(event, choice=place) if place else event
         return placed

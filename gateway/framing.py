@@ -20,7 +20,7 @@ class FrameTooLong(UpstreamInvalid):
         super().__init__(f"The backend sent {what} of more than {limit} bytes.")
 
 
-class Framing(Protocol):
+class FrameDecoder(Protocol):
     """Cuts a byte stream into payloads, however the bytes are split; `close` leaves nothing behind.
 
     aligned: what comes next begins a payload.  opening, ending: what is around most of them.
@@ -36,7 +36,7 @@ class Framing(Protocol):
     def close(self) -> Iterator[bytes]: ...
 
 
-class _Held:
+class _FrameBuffer:
     """The parts of a payload that is not whole yet, up to the limit.  `_what`: what is limited."""
 
     __slots__ = ("_limit", "_parts", "_size", "aligned")
@@ -68,7 +68,7 @@ class _Held:
         return whole
 
 
-class SSE(_Held):
+class SSE(_FrameBuffer):
     """The `data:` lines of each event, joined.
 
     Lines may end in LF, CRLF or CR.  Every byte is looked at a fixed number of times.
@@ -117,7 +117,7 @@ class SSE(_Held):
         return (event.lstrip(b"\n") if event[0] == _LF else event).removeprefix(_BOM)
 
 
-class Lines(_Held):
+class NDJSONDecoder(_FrameBuffer):
     """Each line that is not empty: newline-delimited JSON.  Lines may end in LF or CRLF."""
 
     __slots__ = ()
@@ -138,7 +138,7 @@ class Lines(_Held):
             yield line
 
 
-class Whole(Struct, eq=False):
+class BodyBuffer(Struct, eq=False):
     """One body, which is one payload, and comes in one piece almost always."""
 
     _limit: int

@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-Code = Literal[
+WarningCode = Literal[
     "forwarded", "renamed", "translated", "emulated", "synthesised", "repaired", "estimated", "truncated",
     "unenforced", "dropped", "unread", "invalid",
 ]  # fmt: skip
@@ -26,19 +26,19 @@ def subject(name: str) -> str:
     return _UNFIT.sub("?", name)[:_LONGEST]
 
 
-class Ledger(Struct, eq=False):
+class Warnings(Struct, eq=False):
     """Entries in the order in which they were first made."""
 
     _entries: dict[str, None] = {}
     _told: int = 0
-    _late: set[Code] = set()  # codes that came when there were too many entries
+    _late: set[WarningCode] = set()  # codes that came when there were too many entries
 
-    def note(self, code: Code, name: str) -> None:
+    def note(self, code: WarningCode, name: str) -> None:
         """Add an entry; of what is too many, only the first one of a code.  name: of a field, whoever made it up."""
         if len(self._entries) < _MOST or self._is_new(code):
             self._entries[f"{code}:{subject(name)}"] = None
 
-    def _is_new(self, code: Code) -> bool:
+    def _is_new(self, code: WarningCode) -> bool:
         """Return True if no entry has this code; asked once for each code."""
         if code in self._late:
             return False

@@ -5,10 +5,10 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from gateway.calls import Setting
-from gateway.choice import Choice
+from gateway.calls import ParserSettings
+from gateway.choice import ChoiceNormalizer
 from gateway.errors import Problem
-from gateway.events import Event, Extra, Failure, Finish, Text, Usage, texts
+from gateway.events import Event, ExtraField, Failure, Finish, TextDelta, Usage, texts
 from gateway.unread import may_call
 
 _REASONS = {
@@ -32,11 +32,11 @@ _FITTING = ("stop", "length")  # reasons to end a text
 _FAILED = frozenset(("abort", "cancelled", "connection_closed", "error", "insufficient_system_resource"))
 
 
-class Normaliser(Struct, eq=False):
+class Normalizer(Struct, eq=False):
     """Raw events in, promised events out."""
 
-    _setting: Setting
-    _choices: dict[int, Choice] = {}
+    _setting: ParserSettings
+    _choices: dict[int, ChoiceNormalizer] = {}
     _ids: set[str] = set()  # of calls
     _closed: bool = False  # all choices have ended
     failed: bool = False
@@ -62,7 +62,7 @@ class Normaliser(Struct, eq=False):
 
     def passes(self, event: Event) -> bool:
         """True if it is all that comes of it, and nothing else is changed by it."""
-        if type(event) is not Text:
+        if type(event) is not TextDelta:
             return False
         choice = self._choices.get(event.choice)
         return choice is not None and choice.plain
@@ -72,7 +72,7 @@ class Normaliser(Struct, eq=False):
         if len(answer) != _PARTS or self._setting.format or self._setting.context.echoed:
             return False
         usage, text, end = answer
-        if type(usage) is not Usage or type(text) is not Text or type(end) is not Finish:
+        if type(usage) is not Usage or type(text) is not TextDelta or type(end) is not Finish:
             return False
         said = bool(text.text) and not text.logprobs and end.reason in _FITTING
         if not (said and text.choice == end.choice == 0):
@@ -124,9 +124,9 @@ class Normaliser(Struct, eq=False):
         (self._choices.get(event.choice) or self._open(event.choice)).finish(reason or "stop")
         return ()
 
-    def _open(self, index: int) -> Choice:
+    def _open(self, index: int) -> ChoiceNormalizer:
         self._closed = False
-        choice = self._choices[index] = Choice(index, self._setting, self._ids)
+        choice = self._choices[index] = ChoiceNormalizer(index, self._setting, self._ids)
         return choice
 
     def _passed(self, event: Event) -> Iterable[Event]:
@@ -138,6 +138,6 @@ class Normaliser(Struct, eq=False):
     _arms: ClassVar[dict[type[Any], Callable[[Any, Any], Iterable[Event]]]] = {
         Finish: _finish,
         Usage: _passed,
-        Extra: _passed,
+        ExtraField: _passed,
         Failure: _failure,
     }

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gateway.events import Event, Reasoning, Text, ToolArgs
+from gateway.events import Event, ReasoningDelta, TextDelta, ToolArgsDelta
 
 
 def join(events: list[Event], place: int = 0, *, calls_only: bool = False) -> None:
@@ -19,24 +19,24 @@ def join(events: list[Event], place: int = 0, *, calls_only: bool = False) -> No
 
 
 def _call(event: Event) -> int | None:
-    return event.call if isinstance(event, ToolArgs) else None
+    return event.call if isinstance(event, ToolArgsDelta) else None
 
 
 def _key(event: Event) -> tuple[type[Event], int] | None:
     """Return what pieces that belong together have in common; None for what is no piece."""
-    if isinstance(event, ToolArgs):
-        return ToolArgs, event.call
-    if isinstance(event, Text):
-        return None if event.logprobs else (Text, event.choice)
-    if isinstance(event, Reasoning):
-        return None if event.signature else (Reasoning, event.choice)
+    if isinstance(event, ToolArgsDelta):
+        return ToolArgsDelta, event.call
+    if isinstance(event, TextDelta):
+        return None if event.logprobs else (TextDelta, event.choice)
+    if isinstance(event, ReasoningDelta):
+        return None if event.signature else (ReasoningDelta, event.choice)
     return None
 
 
 def _one(run: list[Any]) -> Event:
     first: Any = run[0]
     whole: Event = first
-    if len(run) > 1 and isinstance(first, ToolArgs):
+    if len(run) > 1 and isinstance(first, ToolArgsDelta):
         whole = replace(first, json="".join([piece.json for piece in run]))
     elif len(run) > 1:
         whole = replace(first, text="".join([piece.text for piece in run]))

@@ -13,8 +13,8 @@ from hashlib import sha256
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.events import Event, Failure, Finish, Reasoning, Text, ToolStart
-from gateway.ledger import Ledger
+from gateway.events import Event, Failure, Finish, ReasoningDelta, TextDelta, ToolCallStart
+from gateway.ledger import Warnings
 from gateway.request import Message, Request
 
 _FIELDS = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
@@ -22,16 +22,16 @@ _BETWEEN_WORDS = re.compile(r"[^A-Za-z0-9]")
 _RANDOM = 8  # characters of a word that nobody else has drawn, at least
 
 
-class Lacking(Struct, frozen=True):
+class MissingReasoning(Struct, frozen=True):
     """A message of the assistant without its reasoning: its place, and what that may have been kept under."""
 
     place: int
     keys: Sequence[str]
 
 
-def lacking(messages: Sequence[Message], *, all_turns: bool = True) -> list[Lacking]:
+def lacking(messages: Sequence[Message], *, all_turns: bool = True) -> list[MissingReasoning]:
     """The messages whose reasoning has to be looked for; else than in all turns, only behind the user's last one."""
-    lacks: list[Lacking] = []
+    lacks: list[MissingReasoning] = []
     said = ""
     for place, message in enumerate(messages):
         if message["role"] == "user":
@@ -40,11 +40,13 @@ def lacking(messages: Sequence[Message], *, all_turns: bool = True) -> list[Lack
         elif message["role"] == "assistant" and not any(message.get(field) for field in _FIELDS):
             ids = [call["id"] for call in message.get("tool_calls") or ()]
             if keys := _keys(ids, _text(message), said):
-                lacks.append(Lacking(place, keys))
+                lacks.append(MissingReasoning(place, keys))
     return lacks
 
 
-def recalled(request: Request, lacks: Iterable[Lacking], found: Mapping[str, str], ledger: Ledger) -> Request:
+def recalled(
+    request: Request, lacks: Iterable[MissingReasoning], found: Mapping[str, str], ledger: Warnings
+) -> Request:
     """The request with the thoughts that were found by these keys."""
     messages = [*request.messages]
     for one in lacks:
@@ -54,13 +56,13 @@ def recalled(request: Request, lacks: Iterable[Lacking], found: Mapping[str, str
     return replace(request, messages=tuple(messages))
 
 
-class _Choice(Struct):
+class _CapturedChoice(Struct):
     thoughts: list[str] = []
     texts: list[str] = []
     ids: list[str] = []
 
 
-class Listener:
+class ReasoningCapture:
     """Hears an answer as its client gets it, and passes everything on.
 
     heard: what each choice that has ended thought, by the keys that its message will be looked for with.
@@ -71,18 +73,18 @@ class Listener:
         for message in asked:
             if message["role"] == "user":
                 self._said = _and(self._said, message)
-        self._choices: defaultdict[int, _Choice] = defaultdict(_Choice)
+        self._choices: defaultdict[int, _CapturedChoice] = defaultdict(_CapturedChoice)
         self.heard: list[tuple[str, str]] = []
 
     def feed(self, event: Event) -> Iterable[Event]:
-        if type(event) is Reasoning:
+        if type(event) is ReasoningDelta:
             self._choices[event.choice].thoughts.append(event.text)
-        elif type(event) is Text:
+        elif type(event) is TextDelta:
             self._choices[event.choice].texts.append(event.text)
-        elif type(event) is ToolStart:
+        elif type(event) is ToolCallStart:
             self._choices[event.choice].ids.append(event.id)
         elif type(event) is Finish:
-            self._end(self._choices.pop(event.choice, _Choice()))
+            self._end(self._choices.pop(event.choice, _CapturedChoice()))
         elif type(event) is Failure:
             self._fail()
         return (event,)
@@ -96,7 +98,7 @@ class Listener:
             self._end(choice)
         self._choices.clear()
 
-    def _end(self, choice: _Choice) -> None:
+    def _end(self, choice: _CapturedChoice) -> None:
         if thought := "".join(choice.thoughts):
             self.heard += [(key, thought) for key in _keys(choice.ids, "".join(choice.texts), self._said)]
 

@@ -75,7 +75,7 @@ class Tool(Struct, frozen=True):
     hosted: bool = False
 
 
-class Named(Struct, frozen=True):
+class ToolName(Struct, frozen=True):
     """A tool that a tool_choice forces or allows; without a name, all of a namespace that are yet to be found."""
 
     name: str
@@ -87,15 +87,15 @@ class Named(Struct, frozen=True):
         return f"{self.namespace}__{self.name}" if self.namespace else self.name
 
 
-class Approved(Struct, frozen=True):
+class ApprovedToolCall(Struct, frozen=True):
     """A call of the past that may be made now; the id is that of the item which asked for approval, and of the call."""
 
     id: str
-    named: Named
+    named: ToolName
     arguments: str
 
 
-class Thought(Struct, frozen=True):
+class StoredReasoning(Struct, frozen=True):
     """What a model thought, as it can be given back to it.
 
     blocks: the signed parts of it, as the upstream of `model` wants them back in `thinking_blocks`.
@@ -106,7 +106,7 @@ class Thought(Struct, frozen=True):
     model: str = ""
 
 
-ToolChoice = Literal["none", "auto", "required"] | Named
+ToolChoice = Literal["none", "auto", "required"] | ToolName
 
 
 class Request(Struct, frozen=True, kw_only=True, dict=True):
@@ -127,7 +127,7 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice | None = None
-    allowed: frozenset[Named] | None = None
+    allowed: frozenset[ToolName] | None = None
     max_tokens: int | None = None
     n: int = 1
     stream: bool = False
@@ -150,7 +150,7 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
             return ()
         if self.allowed is None:
             return self.tools
-        return tuple(tool for tool in self.tools if Named(tool.name, tool.namespace) in self.allowed)
+        return tuple(tool for tool in self.tools if ToolName(tool.name, tool.namespace) in self.allowed)
 
     @property
     def forced(self) -> bool:

@@ -6,10 +6,10 @@ arguments so far, the arguments once more after their end, and a second call tha
 
 from msgspec import DecodeError, json
 
-from gateway.events import ToolStart
+from gateway.events import ToolCallStart
 from gateway.formats import tool_names
 from gateway.formats.arguments import TRAILING, Arguments
-from gateway.formats.format import Context
+from gateway.formats.format import ParseContext
 from gateway.formats.shape import of_tool
 
 _LONGEST_EMPTY = 8  # characters of `{}` with white space
@@ -25,7 +25,7 @@ class StructuredCall:
     repaired: the arguments are not passed on as they came; surplus: something that came after them is not passed on.
     """
 
-    def __init__(self, head: ToolStart, context: Context, twin: "StructuredCall | None" = None) -> None:
+    def __init__(self, head: ToolCallStart, context: ParseContext, twin: "StructuredCall | None" = None) -> None:
         self.head, self.name, self.id = head, head.name, head.id
         self.started = self.closed = self.ended = self.repaired = self.surplus = False
         self._tools, self._twin = context.tools, twin
@@ -64,7 +64,7 @@ class StructuredCall:
         empty = self.size < _LONGEST_EMPTY and self.raw.strip() == "{}"
         return empty and self.name in self._tools and not self._tools[self.name].get("properties")
 
-    def repeats(self, head: ToolStart) -> bool:
+    def repeats(self, head: ToolCallStart) -> bool:
         """Take a further head with the same index, and return whether it is one of this call."""
         if head.id and self.id and head.id != self.id:
             return False

@@ -11,15 +11,15 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from gateway.calls import Calls, Setting
-from gateway.events import Spoken, Text, ToolArgs, ToolStart
+from gateway.calls import ParserSettings, ToolCallTracker
+from gateway.events import ContentEvent, TextDelta, ToolArgsDelta, ToolCallStart
 from gateway.structured_call import StructuredCall
 
 
 class Owner(Protocol):
     """The choice that owns the calls.  They are lent it for each event, as they would be a cycle with it."""
 
-    def say(self, event: Spoken) -> None:
+    def say(self, event: ContentEvent) -> None:
         """Take text, reasoning and the like that had to wait."""
 
     def end_before_call(self) -> None:
@@ -32,11 +32,11 @@ class StructuredCalls:
     queue: what has not been delivered in full; the first one is the open call.
     """
 
-    def __init__(self, choice: int, setting: Setting, calls: Calls) -> None:
+    def __init__(self, choice: int, setting: ParserSettings, calls: ToolCallTracker) -> None:
         self._choice, self._setting, self._calls = choice, setting, calls
         self._known: dict[int, StructuredCall] = {}  # by the backend's index, the last one of each
         self._ids: dict[str, StructuredCall] = {}  # by the backend's id, the first one of each
-        self.queue: deque[StructuredCall | Spoken] = deque()
+        self.queue: deque[StructuredCall | ContentEvent] = deque()
         self._held = 0  # characters that wait
 
     @property
@@ -46,7 +46,7 @@ class StructuredCalls:
             return not first.complete
         return bool(self.queue)
 
-    def start(self, head: ToolStart, owner: Owner) -> None:
+    def start(self, head: ToolCallStart, owner: Owner) -> None:
         """Take the head of a call: a new one, or one that is known again."""
         known = self._known.get(head.call)
         if known and not known.ended:
@@ -60,9 +60,9 @@ class StructuredCalls:
         self._add(head)
         self._go_on(owner)
 
-    def args(self, event: ToolArgs, owner: Owner) -> None:
+    def args(self, event: ToolArgsDelta, owner: Owner) -> None:
         """Take the next arguments of a call, which may come before its head."""
-        call = self._known.get(event.call) or self._add(ToolStart(self._choice, event.call, "", ""))
+        call = self._known.get(event.call) or self._add(ToolCallStart(self._choice, event.call, "", ""))
         call.feed(event.json)
         if self._alone(call):
             self._calls.args(call.json())
@@ -82,7 +82,7 @@ class StructuredCalls:
         """Return whether it is the open call, and nothing waits."""
         return call.started and len(self.queue) == 1 and self.queue[0] is call
 
-    def wait(self, event: Spoken, owner: Owner) -> None:
+    def wait(self, event: ContentEvent, owner: Owner) -> None:
         """Keep what follows the open call."""
         self.queue.append(event)
         self._hold(_size(event), owner)
@@ -100,7 +100,7 @@ class StructuredCalls:
         if call.surplus or call.repaired:
             self._setting.ledger.note("invalid" if call.surplus else "repaired", "tool_calls.function.arguments")
 
-    def _add(self, head: ToolStart) -> StructuredCall:
+    def _add(self, head: ToolCallStart) -> StructuredCall:
         twin = self._ids.get(head.id)
         call = StructuredCall(head, self._setting.context, twin if twin and twin.name == head.name else None)
         self._known[head.call] = call
@@ -154,11 +154,11 @@ class StructuredCalls:
             ledger.note("repaired", "tool_calls")
         elif not call.started:
             if call.raw:
-                owner.say(Text(self._choice, call.raw))  # arguments of no call are not lost
+                owner.say(TextDelta(self._choice, call.raw))  # arguments of no call are not lost
         else:
             self._report(call)
             self._calls.end(cut)
 
 
-def _size(item: StructuredCall | Spoken) -> int:
+def _size(item: StructuredCall | ContentEvent) -> int:
     return item.size if isinstance(item, StructuredCall) else len(getattr(item, "text", ""))

@@ -20,7 +20,7 @@ _SILENCE = 60.0  # seconds between two words about a client
 _ADDRESS = 64  # characters of an address that is none
 
 
-class _Record(Struct):
+class _FailureRecord(Struct):
     """failures: those that are not forgotten at the time of the last one; untold: those since the last word."""
 
     failures: float = 0.0
@@ -34,7 +34,7 @@ class Tarpit:
 
     def __init__(self, clients: int = _CLIENTS) -> None:
         self._clients = clients
-        self._records: dict[str, _Record] = {}  # the one that failed last is the last
+        self._records: dict[str, _FailureRecord] = {}  # the one that failed last is the last
         self._waiting: Counter[str] = Counter()
 
     def full(self, client: str) -> bool:
@@ -48,7 +48,7 @@ class Tarpit:
 
     def enter(self, client: str, now: float) -> float:
         """It has failed; gives the seconds that its answer waits.  `leave` when it is over."""
-        record = self._records.pop(client, None) or _Record(last=now)
+        record = self._records.pop(client, None) or _FailureRecord(last=now)
         left = max(record.failures - (now - record.last) / _FORGIVEN, 0.0)
         record.failures, record.last = min(left + 1, _WORST), now
         record.untold += 1

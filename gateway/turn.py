@@ -11,43 +11,43 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from gateway.errors import Problem
-from gateway.events import Event, Extra, Failure, Usage
+from gateway.events import Event, ExtraField, Failure, Usage
 from gateway.request import Request
 
 
-class Send(Struct, frozen=True):
+class SendBytes(Struct, frozen=True):
     data: bytes
 
 
-class CallUpstream(Struct, frozen=True):
+class StartCall(Struct, frozen=True):
     request: Request
 
 
-class Failed(Struct, frozen=True):
+class RoundFailed(Struct, frozen=True):
     """The round came to nothing, and nothing was told of it: `start` another, or `give_up`."""
 
     problem: Problem
 
 
-class Keep(Struct, frozen=True):
+class StoreResponse(Struct, frozen=True):
     """The whole answer, to be stored before the client hears that it is over; then `kept` goes on."""
 
     record: dict[str, Any]
 
 
-class End(Struct, frozen=True):
+class EndResponse(Struct, frozen=True):
     pass
 
 
-_APART = frozenset((Usage, Extra, Failure))
+_APART = frozenset((Usage, ExtraField, Failure))
 _NOTHING = Usage(0, 0)
 _FEW = 3  # events, of which it would cost more to see which are of one type
 
-Action = Send | CallUpstream | Failed | Keep | End
+PipelineAction = SendBytes | StartCall | RoundFailed | StoreResponse | EndResponse
 Lone = Callable[[bytes], Sequence[Event] | None]  # what data means; None where it has to be fed
 
 
-class Endpoint(Protocol):
+class ResponseEncoder(Protocol):
     """A dialect out: how a client is told what happens.  Usage is the sum of all rounds, the last one holds.
 
     encode: takes events that follow one another and are of one type, at least one; how many at a time makes no
@@ -62,7 +62,7 @@ class Endpoint(Protocol):
     def close(self, *, kept: bool) -> bytes: ...
 
 
-class Source(Protocol):
+class RoundSource(Protocol):
     """Where a round's events come from: an Upstream, a Fan of them, or the tools that run at the gateway.
 
     lone: a short way for data that is one payload more like the last, if there is such a way until the next `feed`.
@@ -81,7 +81,7 @@ class Source(Protocol):
     def done(self) -> bool: ...
 
 
-class Turn:
+class Pipeline:
     """start, then per round answered, feed* and close or fail; kept.
 
     again: what to ask after a round that came to its end, if that was not the last; asked once for each round.
@@ -92,8 +92,8 @@ class Turn:
     def __init__(
         self,
         request: Request,
-        open_round: Callable[[Request], Source],
-        endpoint: Endpoint,
+        open_round: Callable[[Request], RoundSource],
+        endpoint: ResponseEncoder,
         again: Callable[[], Request | None] = lambda: None,
     ) -> None:
         self._request, self._open_round, self._endpoint, self._again = request, open_round, endpoint, again
@@ -106,10 +106,10 @@ class Turn:
         self.spoken = False
         self.problem: Problem | None = None
 
-    def start(self) -> list[Action]:
+    def start(self) -> list[PipelineAction]:
         self.problem, self._counted, self._running, self.spoken = None, None, True, False
         self._upstream, self._lone = self._open_round(self._request), None
-        return [CallUpstream(self._request)]
+        return [StartCall(self._request)]
 
     def spend(self, usage: Usage) -> None:
         """Count what was used on the way to the first round."""
@@ -153,48 +153,48 @@ class Turn:
         events = self._lone(data) if self._lone else None
         return None if events is None else self._encoded(events)
 
-    def fail(self, problem: Problem) -> list[Action]:
+    def fail(self, problem: Problem) -> list[PipelineAction]:
         """The round broke off; what it had sent is delivered first."""
         return self._end(self._encoded(self._upstream.fail(problem)))
 
-    def close(self) -> list[Action]:
+    def close(self) -> list[PipelineAction]:
         """The round is over: end the turn, or go on with another."""
         return self._end(self._encoded(self._upstream.close()))
 
-    def end(self, problem: Problem) -> list[Action]:
+    def end(self, problem: Problem) -> list[PipelineAction]:
         """It is over, for this reason, whatever could still be tried; what had come is delivered."""
         if self.problem:  # one round has failed, and the other has not begun
             self.problem = problem
             return self._over(b"")
         return self._over(self._encoded(self._upstream.fail(problem)))
 
-    def give_up(self) -> list[Action]:
+    def give_up(self) -> list[PipelineAction]:
         """Nothing else is tried after a round that Failed."""
         return self._over(b"")
 
-    def kept(self, *, well: bool) -> list[Action]:
+    def kept(self, *, well: bool) -> list[PipelineAction]:
         """The answer has been stored, or could not be."""
-        return [Send(self._endpoint.close(kept=well)), End()]
+        return [SendBytes(self._endpoint.close(kept=well)), EndResponse()]
 
-    def _end(self, last: bytes) -> list[Action]:
+    def _end(self, last: bytes) -> list[PipelineAction]:
         failed_at_once = self.problem and not self.spoken  # then the backend has done nothing that was of use
         if used := self._counted if failed_at_once else self._so_far:
             self._spent += used
         self._counted, self._running = None, False
         if not self.problem and (request := self._again()):
             self._request = request
-            return [Send(last), *self.start()]
+            return [SendBytes(last), *self.start()]
         if self.problem and not self.spoken:
-            return [Send(last), Failed(self.problem)]
+            return [SendBytes(last), RoundFailed(self.problem)]
         return self._over(last)
 
-    def _over(self, last: bytes) -> list[Action]:
+    def _over(self, last: bytes) -> list[PipelineAction]:
         if self.problem:
             last += self._endpoint.encode(Failure(self.problem))
         record = self._endpoint.record()
         if record is None:
-            return [Send(last + self._endpoint.close(kept=False)), End()]
-        return [Send(last), Keep(record)]
+            return [SendBytes(last + self._endpoint.close(kept=False)), EndResponse()]
+        return [SendBytes(last), StoreResponse(record)]
 
     def _encoded(self, events: Sequence[Event]) -> bytes:
         if len(events) == 1 and self.spoken and type(events[0]) not in _APART:  # almost always where chunks come alone

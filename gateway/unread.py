@@ -5,18 +5,18 @@ from functools import cache
 from msgspec.structs import replace
 
 from gateway.formats import FORMATS
-from gateway.formats.format import Context, Format, Parse
+from gateway.formats.format import Format, FormatParser, ParseContext
 from gateway.formats.markers import Markers
 from gateway.formats.markup import Markup
-from gateway.formats.reader import Reader
-from gateway.formats.row import Row
+from gateway.formats.reader import TextReader
+from gateway.formats.row import FormatSpec
 from gateway.formats.tool_names import resolve
 
 _NO_CALLS = ("auto", "native", "think", "response_template")
 _SHORTEST = 4  # characters of a tag that means a call wherever it stands
 
 
-def format_of(text: str, read_in: Format | None, context: Context) -> str:
+def format_of(text: str, read_in: Format | None, context: ParseContext) -> str:
     """Return the name of the format in which a text calls an offered tool; "" if it calls none.
 
     read_in: the format that has found no call.
@@ -38,21 +38,21 @@ def may_call(text: str) -> bool:
     return bool(_all_tags().search(text)) or text.lstrip().startswith(_all_first())
 
 
-def calls(text: str, format: Format, context: Context) -> bool:
+def calls(text: str, format: Format, context: ParseContext) -> bool:
     """Return whether a text calls an offered tool in a format."""
-    read, emit = Reader(), _Calls(context)
-    parse = Parse(read, format(read, emit, alone(context)))
+    read, emit = TextReader(), _Calls(context)
+    parse = FormatParser(read, format(read, emit, alone(context)))
     parse.feed(text)
     parse.close(cut=True)
     return emit.found
 
 
-def alone(context: Context) -> Context:
+def alone(context: ParseContext) -> ParseContext:
     """Return what is known of a text that stands for itself."""
     return replace(context, thought_open=False, in_thought=None, forced=None, prefill="", echoed=False)
 
 
-def _tags(row: Row) -> tuple[str, ...]:
+def _tags(row: FormatSpec) -> tuple[str, ...]:
     tags = row.parse.openings if isinstance(row.parse, Markup) else row.first
     return tuple(tag for tag in tags if len(tag) >= _SHORTEST and tag[0] in "<[]")
 
@@ -70,7 +70,7 @@ def _all_first() -> tuple[str, ...]:
 class _Calls:
     """An Emit that remembers one thing: an offered tool is called."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ParseContext) -> None:
         self._tools, self.found = context.tools, False
 
     def tool_start(self, name: str, id: str = "") -> None:

@@ -3,23 +3,23 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from gateway import translate
-from gateway.backends.openai.decode import Decoder, readable
+from gateway.backends.openai.decode import ChatDecoder, readable
 from gateway.backends.openai.usage import shared
-from gateway.calls import Setting
+from gateway.calls import ParserSettings
 from gateway.errors import Problem
-from gateway.events import Event, Extra, Usage
-from gateway.framing import SSE, FrameTooLong, Framing, Lines, Whole
-from gateway.normaliser import Normaliser
-from gateway.translate import Filter
+from gateway.events import Event, ExtraField, Usage
+from gateway.framing import SSE, BodyBuffer, FrameDecoder, FrameTooLong, NDJSONDecoder
+from gateway.normaliser import Normalizer
+from gateway.translate import EventFilter
 
 _LOST = Problem(502, "The backend closed the connection before its answer ended.", "upstream_lost")
 _NO_CHOICE = Problem(502, "The backend's answer is no chat completion: it has no choices.", "upstream_error")
 CHARACTERS_PER_TOKEN = 4
 _LONE = 4 << 10  # bytes of data that goes the short way
-_STREAMS: dict[str, Callable[[int], Framing]] = {"text/event-stream": SSE, "application/x-ndjson": Lines}
+_STREAMS: dict[str, Callable[[int], FrameDecoder]] = {"text/event-stream": SSE, "application/x-ndjson": NDJSONDecoder}
 
 
-class Upstream:
+class UpstreamReader:
     """answered, then feed* and one of close (the body came to its end) or fail (it did not).
 
     prompt_size: characters of the prompt, asked for only where the backend does not count tokens.
@@ -28,16 +28,16 @@ class Upstream:
 
     def __init__(
         self,
-        decoder: Decoder,
-        setting: Setting,
+        decoder: ChatDecoder,
+        setting: ParserSettings,
         prompt_size: Callable[[], int],
-        filters: Sequence[Filter] = (),
+        filters: Sequence[EventFilter] = (),
         limit: int = 8 << 20,
     ) -> None:
-        self._decoder, self._normaliser, self._ledger = decoder, Normaliser(setting), setting.ledger
+        self._decoder, self._normaliser, self._ledger = decoder, Normalizer(setting), setting.ledger
         self._prompt_size, self._filters, self._limit = prompt_size, filters, limit
-        self._frames: Framing | None = None  # None unless it is a stream
-        self._body: Whole  # that
+        self._frames: FrameDecoder | None = None  # None unless it is a stream
+        self._body: BodyBuffer  # that
         self._plain = not filters and not setting.format  # text is text, and nobody else wants it
 
     def answered(self, content_type: str) -> None:
@@ -45,7 +45,7 @@ class Upstream:
         if frames := _STREAMS.get(content_type.partition(";")[0].strip().lower()):
             self._frames = frames(self._limit)
         else:
-            self._frames, self._body = None, Whole(self._limit)
+            self._frames, self._body = None, BodyBuffer(self._limit)
 
     def feed(self, data: bytes) -> list[Event]:
         """Payloads that are alike are taken together, as soon as one of them is known; the others by themselves."""
@@ -136,7 +136,7 @@ class Upstream:
         """One whole body: almost always a text with its end, of which nothing has to be put right."""
         said = [] if self._normaliser.failed else self._decoder.decode(body) + self._decoder.rest()
         if self._plain and self._decoder.n == 1:
-            spoken = [event for event in said if type(event) is not Extra]  # an Extra passes in any case
+            spoken = [event for event in said if type(event) is not ExtraField]  # an Extra passes in any case
             if self._normaliser.keeps(spoken):
                 return said
         events = [event for one in said for event in self._normalised(one)]
@@ -148,7 +148,7 @@ class Upstream:
         """Return what the decoder held back."""
         return [event for raw in self._decoder.rest() for event in self._normalised(raw)]
 
-    def _left(self, frames: Framing) -> Iterator[bytes]:
+    def _left(self, frames: FrameDecoder) -> Iterator[bytes]:
         """The last event, if its empty line never came; one that the end cut in two must not hide why it ended."""
         return filter(readable, frames.close())
 

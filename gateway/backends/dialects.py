@@ -6,11 +6,11 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from gateway.backends.ollama.body import body as native_body
-from gateway.backends.ollama.decode import Decoder as NativeDecoder
+from gateway.backends.ollama.decode import OllamaDecoder as NativeDecoder
 from gateway.backends.ollama.think import FIELDS
-from gateway.backends.openai.body import Target, body, tops, wanted
-from gateway.backends.openai.decode import Decoder
-from gateway.ledger import Ledger
+from gateway.backends.openai.body import BodyTarget, body, tops, wanted
+from gateway.backends.openai.decode import ChatDecoder
+from gateway.ledger import Warnings
 from gateway.request import Request
 
 
@@ -21,8 +21,8 @@ class Dialect(Struct, frozen=True):
     """
 
     path: str
-    body: Callable[[Request, Target, Set[str], Ledger], bytes]
-    decoder: Callable[[Request, Ledger], Decoder]
+    body: Callable[[Request, BodyTarget, Set[str], Warnings], bytes]
+    decoder: Callable[[Request, Warnings], ChatDecoder]
     thinking: frozenset[str] = frozenset()
 
 
@@ -31,7 +31,7 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
         "openai": Dialect(
             "/v1/chat/completions",
             body,
-            lambda request, ledger: Decoder(ledger, request.n, wanted(request), tops(request)),
+            lambda request, ledger: ChatDecoder(ledger, request.n, wanted(request), tops(request)),
         ),
         "ollama": Dialect("/api/chat", native_body, lambda _, ledger: NativeDecoder(ledger), FIELDS),
     }

@@ -7,7 +7,16 @@ from typing import Any
 from msgspec import DecodeError, json
 
 from gateway.backends import KINDS, Kind
-from gateway.backends.verdicts import DROPPED, OPENED, PASSED, Into, Passed, Renamed, Translated, Verdict
+from gateway.backends.verdicts import (
+    DROPPED,
+    OPENED,
+    PASSED,
+    FieldRule,
+    FieldTranslator,
+    PassedRule,
+    RenamedRule,
+    TranslatedRule,
+)
 from gateway.request import Request
 
 # One meaning, many names; of those that a kind takes, the first is the one to use.
@@ -27,7 +36,7 @@ _OTHER_NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {name: tuple(other for other in names if other != name) for names in _MEANINGS for name in names}
 )
 _OBJECTS = ("chat_template_kwargs", "structured_outputs")
-_TOLD = Passed | Renamed | Translated
+_TOLD = PassedRule | RenamedRule | TranslatedRule
 _SWITCH = "chat_template_kwargs.enable_thinking"  # as most templates have it
 
 
@@ -75,7 +84,7 @@ def _thinking(value: object, _: Request) -> Mapping[str, Any]:
 
 
 # What means the same in other fields, of which a kind may know some.
-_IN_OTHER_WORDS: Mapping[str, tuple[Into, tuple[str, ...]]] = MappingProxyType(
+_IN_OTHER_WORDS: Mapping[str, tuple[FieldTranslator, tuple[str, ...]]] = MappingProxyType(
     {
         **dict.fromkeys(
             ("format", "guided_json", "json_schema", "structured_outputs.json"), (_schema, ("response_format",))
@@ -127,7 +136,7 @@ def _form(name: str, value: object, request: Request) -> Mapping[str, Any] | Non
     return value if name == "response_format" and isinstance(value, dict) else found
 
 
-def verdict(name: str, kind: Kind) -> Verdict:
+def verdict(name: str, kind: Kind) -> FieldRule:
     """Of any field, known or not."""
     if found := kind.fields.get(name):
         return found
@@ -136,19 +145,19 @@ def verdict(name: str, kind: Kind) -> Verdict:
     if name in _IN_OTHER_WORDS:
         return _in_other_words(*_IN_OTHER_WORDS[name], kind)
     if other := next((other for other in _OTHER_NAMES.get(name, ()) if _takes(kind, other)), None):
-        return Renamed(other)
+        return RenamedRule(other)
     if name in _OBJECTS:
         return OPENED
     known = name in EXTENSIONS or name.partition(".")[0] in EXTENSIONS
     return DROPPED if known or kind.forwards == "none" else PASSED
 
 
-def _in_other_words(into: Into, others: tuple[str, ...], kind: Kind) -> Verdict:
+def _in_other_words(into: FieldTranslator, others: tuple[str, ...], kind: Kind) -> FieldRule:
     """A translation into those that the kind can be told; if there is none, it fares as the first of them."""
     found = {other: verdict(other, kind) for other in others}
-    told = [one.to if isinstance(one, Renamed) else other for other, one in found.items() if isinstance(one, _TOLD)]
-    return Translated(", ".join(f"`{name}`" for name in told), into) if told else found[others[0]]
+    told = [one.to if isinstance(one, RenamedRule) else other for other, one in found.items() if isinstance(one, _TOLD)]
+    return TranslatedRule(", ".join(f"`{name}`" for name in told), into) if told else found[others[0]]
 
 
 def _takes(kind: Kind, name: str) -> bool:
-    return name.partition(".")[0] in kind.extensions or isinstance(kind.fields.get(name), Passed)
+    return name.partition(".")[0] in kind.extensions or isinstance(kind.fields.get(name), PassedRule)

@@ -7,18 +7,18 @@ from typing import Any, Literal
 from gateway.backends import Kind
 from gateway.backends.extensions import verdict
 from gateway.backends.verdicts import (
-    Dropped,
-    Emulated,
-    Into,
-    Opened,
-    Passed,
-    Renamed,
-    Translated,
-    Unenforced,
-    Verdict,
-    WithoutEffect,
+    DroppedRule,
+    EmulatedRule,
+    ExpandedRule,
+    FieldRule,
+    FieldTranslator,
+    NoEffectRule,
+    PassedRule,
+    RenamedRule,
+    TranslatedRule,
+    UnenforcedRule,
 )
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from gateway.request import Request
 
 # Of what means the same: it is sent; the client has said it itself, in the server's own words; the kind has no word.
@@ -38,12 +38,12 @@ _DEFAULTS = MappingProxyType(
 )
 
 
-def fields(request: Request, kind: Kind, known: Set[str], ledger: Ledger) -> dict[str, Any]:
+def fields(request: Request, kind: Kind, known: Set[str], ledger: Warnings) -> dict[str, Any]:
     """All but the model, the messages, the tools and their choice.  `known` are the fields of the API.
 
     What is not sent as it came is in the ledger.
     """
-    taken = _Taken(request, kind, known, ledger)
+    taken = _BodyFields(request, kind, known, ledger)
     if request.max_tokens is not None:
         taken.limit(request.max_tokens)
     for name, value in request.rest.items():
@@ -58,10 +58,10 @@ def fields(request: Request, kind: Kind, known: Set[str], ledger: Ledger) -> dic
     return taken.said
 
 
-class _Taken:
+class _BodyFields:
     """What is said to the server.  What the client says in the server's own words goes before what means the same."""
 
-    def __init__(self, request: Request, kind: Kind, known: Set[str], ledger: Ledger) -> None:
+    def __init__(self, request: Request, kind: Kind, known: Set[str], ledger: Warnings) -> None:
         self._request, self._kind, self._known, self._ledger = request, kind, known, ledger
         self.said: dict[str, Any] = {}
 
@@ -70,35 +70,35 @@ class _Taken:
         newer, older = _LIMITS
         name = older if older in self._request.rest and newer not in self._request.rest else newer
         found = verdict(name, self._kind)
-        self.said[found.to if isinstance(found, Renamed) else name] = tokens
+        self.said[found.to if isinstance(found, RenamedRule) else name] = tokens
 
     def put(self, name: str, value: Any) -> None:  # noqa: ANN401 - decoded JSON
         match verdict(name, self._kind):
-            case Passed():
+            case PassedRule():
                 if name in self.said:
                     self._direct(name, value)
                 else:
                     self.said[name] = value
                 if name not in self._known or (name == "stop" and isinstance(value, list) and len(value) > _MOST_STOPS):
                     self._ledger.note("forwarded", name)
-            case Renamed(to=to):  # never what the API knows, of which only limits have other names
+            case RenamedRule(to=to):  # never what the API knows, of which only limits have other names
                 self._ledger.note("renamed" if self._derived(to, value) == "said" else "dropped", name)
-            case Translated(into=into):
+            case TranslatedRule(into=into):
                 self._translate(name, value, into)
-            case Opened() if isinstance(value, dict):
+            case ExpandedRule() if isinstance(value, dict):
                 for member, inner in value.items():
                     self.put(f"{name}.{member}", inner)
             case lost:
                 self._lose(name, value, lost)
 
-    def _translate(self, name: str, value: Any, into: Into | None) -> None:  # noqa: ANN401 - decoded JSON
+    def _translate(self, name: str, value: Any, into: FieldTranslator | None) -> None:  # noqa: ANN401 - decoded JSON
         made = into(value, self._request) if into else {name: value}
         if made == {name: value}:
             self._direct(name, made[name])
             return
         outcomes = self._outcomes(name, made)
         if "said" not in outcomes:
-            self._lose(name, value, Dropped())
+            self._lose(name, value, DroppedRule())
             return
         if not (name == "response_format" and self._request.guided):  # which is none of the client's
             self._ledger.note("translated", name)
@@ -114,11 +114,11 @@ class _Taken:
         if self._given(name):
             return "given"
         match verdict(name, self._kind):
-            case Passed():
+            case PassedRule():
                 return self._place(name, value)
-            case Renamed(to=to):
+            case RenamedRule(to=to):
                 return self._derived(to, value)
-            case Translated(into=into):
+            case TranslatedRule(into=into):
                 outcomes = self._outcomes(name, into(value, self._request) if into else {name: value})
                 return "said" if "said" in outcomes else "lost"
         return "lost"
@@ -140,11 +140,11 @@ class _Taken:
         self._direct(name, {member: value} if member else value)
         return "said"
 
-    def _lose(self, name: str, value: Any, found: Verdict) -> None:  # noqa: ANN401 - decoded JSON
+    def _lose(self, name: str, value: Any, found: FieldRule) -> None:  # noqa: ANN401 - decoded JSON
         match found:
-            case WithoutEffect():
+            case NoEffectRule():
                 return
-            case Emulated() if name in self._known:
+            case EmulatedRule() if name in self._known:
                 return
         if name not in _DEFAULTS or value != _DEFAULTS[name]:
-            self._ledger.note("unenforced" if isinstance(found, Unenforced) else "dropped", name)
+            self._ledger.note("unenforced" if isinstance(found, UnenforcedRule) else "dropped", name)

@@ -27,10 +27,10 @@ _TYPES = frozenset(("object", "array", "string", "number", "integer", "boolean",
 
 def grammar(schema: Mapping[str, Any]) -> str:
     """What an answer may be, from its first character to its last."""
-    return "\n".join(_Rules(schema).all()) + _JSON
+    return "\n".join(_GrammarRules(schema).all()) + _JSON
 
 
-class _Rules:
+class _GrammarRules:
     """What would be said twice has a rule of its own, so that the whole is about as long as the schema."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:

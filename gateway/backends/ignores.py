@@ -7,11 +7,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from gateway.backends.kind import Kind
-from gateway.backends.services import Services
-from gateway.backends.verdicts import AS_A_FORM, CUT_HERE, CUT_OFF, DROPPED, IN_WORDS, ONE_CHOICE, Verdict
+from gateway.backends.services import BackendServices
+from gateway.backends.verdicts import AS_A_FORM, CUT_HERE, CUT_OFF, DROPPED, IN_WORDS, ONE_CHOICE, FieldRule
 
 # A field → what becomes of it, and of those that mean nothing without it …
-IGNORED: Mapping[str, Mapping[str, Verdict]] = MappingProxyType(
+IGNORED: Mapping[str, Mapping[str, FieldRule]] = MappingProxyType(
     {
         "frequency_penalty": {"frequency_penalty": DROPPED},
         "logit_bias": {"logit_bias": DROPPED},
@@ -46,7 +46,7 @@ def knows(kind: Kind, name: str) -> bool:
     return all(kind.fields[field] == verdict for field, verdict in IGNORED[name].items())
 
 
-def services(does: Services, names: Collection[str]) -> Services:
+def services(does: BackendServices, names: Collection[str]) -> BackendServices:
     """The same of what a server does besides chat; who gives one choice at a time is asked about one text at a time."""
     completions = does.completions
     several, kind = completions.several and "n" not in names, ignoring(completions.kind, names)

@@ -7,11 +7,11 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.backends.verdicts import PASSED, Translated, Verdict
+from gateway.backends.verdicts import PASSED, FieldRule, TranslatedRule
 from gateway.request import Request
 
 
-def parts(*names: str, **others: Verdict) -> Mapping[str, Verdict]:
+def parts(*names: str, **others: FieldRule) -> Mapping[str, FieldRule]:
     """Texts, and parts of messages of these types as they come."""
     return MappingProxyType({**dict.fromkeys(("text", *names), PASSED), **others})
 
@@ -19,7 +19,7 @@ def parts(*names: str, **others: Verdict) -> Mapping[str, Verdict]:
 _AS_THE_API = parts("image_url", "input_audio")
 
 
-class Counter(Struct, frozen=True):
+class TokenCounter(Struct, frozen=True):
     """Where a server takes the body of a chat completion and says, in this field, how many tokens its prompt has."""
 
     path: str
@@ -51,7 +51,7 @@ class Kind(Struct, frozen=True, kw_only=True):
     fetches: it may be given the URL of an image, and not only the image itself.
     """
 
-    fields: Mapping[str, Verdict]
+    fields: Mapping[str, FieldRule]
     extensions: frozenset[str] = frozenset()
     forwards: Literal["all", "unheard", "none"] = "unheard"
     dialect: Literal["openai", "ollama"] = "openai"
@@ -60,16 +60,16 @@ class Kind(Struct, frozen=True, kw_only=True):
     names: bool = True
     refuses_tools: bool = False
     parses: bool = False
-    unparsed: Mapping[str, Verdict] = MappingProxyType({})
+    unparsed: Mapping[str, FieldRule] = MappingProxyType({})
     raw: Mapping[str, bool] = MappingProxyType({})
     continues: bool = False
     echoes: bool = False
     keeps_stops: bool = False
-    counter: Counter | None = None
+    counter: TokenCounter | None = None
     counts_one: bool = False
     takes_openings: bool = False
     chances_whole: bool = False
-    parts: Mapping[str, Verdict] = _AS_THE_API
+    parts: Mapping[str, FieldRule] = _AS_THE_API
     fetches: bool = False
 
     def parsing_nothing(self) -> "Kind":
@@ -84,4 +84,4 @@ def unless_a_call_is_forced(format: object, request: Request) -> Mapping[str, An
 
 
 LEFT_OUT = "left out where a call is forced"
-FORMAT = Translated(LEFT_OUT, unless_a_call_is_forced)
+FORMAT = TranslatedRule(LEFT_OUT, unless_a_call_is_forced)

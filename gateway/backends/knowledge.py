@@ -20,11 +20,11 @@ _QUESTION = [{"role": "user", "content": "Hello!"}]
 _BEGINNING = "Hello to you"
 _MARKS = str.maketrans({"Ċ": "\n", "Ġ": " ", "▁": " "})  # line ends and spaces in the names of tokens
 
-Settings = Mapping[str, Any]  # of a chat template
+TemplateSettings = Mapping[str, Any]  # of a chat template
 _Found = TypeVar("_Found")
 
 
-class Known(Struct, frozen=True):
+class ModelMetadata(Struct, frozen=True):
     """window: tokens, None where nobody says.
 
     abilities: of vision, audio, tools, reasoning and embeddings; None where nothing is said of any.
@@ -35,29 +35,29 @@ class Known(Struct, frozen=True):
     abilities: frozenset[str] | None = None
     template: str | None = None
 
-    def __or__(self, other: "Known") -> "Known":
+    def __or__(self, other: "ModelMetadata") -> "ModelMetadata":
         """What either knows; of two windows, or templates, the first."""
         said = [one.abilities for one in (self, other) if one.abilities is not None]
         abilities = frozenset().union(*said) if said else None
-        return Known(self.window or other.window, abilities, self.template or other.template)
+        return ModelMetadata(self.window or other.window, abilities, self.template or other.template)
 
-    def __and__(self, other: "Known") -> "Known":
+    def __and__(self, other: "ModelMetadata") -> "ModelMetadata":
         """What holds with either: the shorter window, and what both can do, as far as they say."""
         windows = [one.window for one in (self, other) if one.window]
         said = [one.abilities for one in (self, other) if one.abilities is not None]
         abilities = frozenset.intersection(*said) if said else None
-        return Known(min(windows, default=None), abilities, self.template)
+        return ModelMetadata(min(windows, default=None), abilities, self.template)
 
 
-def _of_all(_: str, __: Settings) -> Mapping[str, Any]:
+def _of_all(_: str, __: TemplateSettings) -> Mapping[str, Any]:
     return {}
 
 
-def _of_one(model: str, _: Settings) -> Mapping[str, Any]:
+def _of_one(model: str, _: TemplateSettings) -> Mapping[str, Any]:
     return {"model": model}
 
 
-class Ask(Struct, Generic[_Found], frozen=True):
+class MetadataQuery(Struct, Generic[_Found], frozen=True):
     """A question, and how to find in the answer what is wanted.
 
     fields: what goes with it, of a model and the settings of its template.
@@ -67,12 +67,12 @@ class Ask(Struct, Generic[_Found], frozen=True):
     method: str
     path: str
     found: Callable[[Any], _Found]
-    fields: Callable[[str, Settings], Mapping[str, Any]] = _of_all
+    fields: Callable[[str, TemplateSettings], Mapping[str, Any]] = _of_all
     seconds: float = 300.0
 
 
 # By the names of models; "" is the one that was asked about.
-Models = Mapping[str, Known]
+MetadataByModel = Mapping[str, ModelMetadata]
 
 
 def listed_window(entry: Mapping[str, Any]) -> int | None:
@@ -80,39 +80,39 @@ def listed_window(entry: Mapping[str, Any]) -> int | None:
     return next(filter(None, (_count(entry.get(name)) for name in _LISTED)), None)
 
 
-def _props(said: Any) -> Models:  # noqa: ANN401 - decoded JSON
+def _props(said: Any) -> MetadataByModel:  # noqa: ANN401 - decoded JSON
     template = said.get("chat_template_caps") or {}
     can = {name for name, does in (said.get("modalities") or {}).items() if does is True and name != "video"}
     can |= {"tools"} if template.get("supports_tools") is True else set()
     settings = said.get("default_generation_settings") or {}
     abilities = frozenset(can) if "modalities" in said else None
-    return {"": Known(_count(settings.get("n_ctx")), abilities, _text(said.get("chat_template")))}
+    return {"": ModelMetadata(_count(settings.get("n_ctx")), abilities, _text(said.get("chat_template")))}
 
 
-def _show(said: Any) -> Models:  # noqa: ANN401 - decoded JSON
+def _show(said: Any) -> MetadataByModel:  # noqa: ANN401 - decoded JSON
     configured = _NUM_CTX.search(said.get("parameters") or "")
     words = said.get("capabilities")
     can = None if words is None else frozenset(_OLLAMAS[word] for word in words if word in _OLLAMAS)
     template = f"{said.get('template')}{said.get('model_info', {}).get('tokenizer.chat_template', '')}"
-    return {"": Known(int(configured[1]) if configured else None, can, template)}
+    return {"": ModelMetadata(int(configured[1]) if configured else None, can, template)}
 
 
-def _tokenizer(said: Any) -> Models:  # noqa: ANN401 - decoded JSON
-    return {"": Known(template=_text(said["chat_template"]))}
+def _tokenizer(said: Any) -> MetadataByModel:  # noqa: ANN401 - decoded JSON
+    return {"": ModelMetadata(template=_text(said["chat_template"]))}
 
 
-def _running(said: Any) -> Models:  # noqa: ANN401 - decoded JSON
+def _running(said: Any) -> MetadataByModel:  # noqa: ANN401 - decoded JSON
     """By the full names, and by those without the tag that goes without saying."""
-    known = {entry["name"]: Known(_count(entry.get("context_length"))) for entry in _entries(said, "models")}
+    known = {entry["name"]: ModelMetadata(_count(entry.get("context_length"))) for entry in _entries(said, "models")}
     return known | {name.removesuffix(":latest"): one for name, one in known.items()}
 
 
-def _list(said: Any) -> Models:  # noqa: ANN401 - decoded JSON
-    return {entry["id"]: Known(listed_window(entry)) for entry in _entries(said, "data")}
+def _list(said: Any) -> MetadataByModel:  # noqa: ANN401 - decoded JSON
+    return {entry["id"]: ModelMetadata(listed_window(entry)) for entry in _entries(said, "data")}
 
 
-def _lm_studio(said: Any) -> Models:  # noqa: ANN401 - decoded JSON
-    return {entry["id"]: Known(listed_window(entry), _words(entry)) for entry in _entries(said, "data")}
+def _lm_studio(said: Any) -> MetadataByModel:  # noqa: ANN401 - decoded JSON
+    return {entry["id"]: ModelMetadata(listed_window(entry), _words(entry)) for entry in _entries(said, "data")}
 
 
 def _words(entry: Mapping[str, Any]) -> frozenset[str]:
@@ -133,12 +133,12 @@ def _text(said: object) -> str | None:
     return said if isinstance(said, str) else None
 
 
-def _opened(model: str, settings: Settings) -> Mapping[str, Any]:
+def _opened(model: str, settings: TemplateSettings) -> Mapping[str, Any]:
     """A question to see how a template goes on behind it."""
     return {"model": model, "messages": _QUESTION, "chat_template_kwargs": settings}
 
 
-def _opened_in_tokens(model: str, settings: Settings) -> Mapping[str, Any]:
+def _opened_in_tokens(model: str, settings: TemplateSettings) -> Mapping[str, Any]:
     return {**_opened(model, settings), "add_generation_prompt": True, "return_token_strs": True}
 
 
@@ -146,37 +146,37 @@ def _joined(said: Any) -> str | None:  # noqa: ANN401 - decoded JSON
     return "".join(said["token_strs"]).translate(_MARKS)
 
 
-def _begun(model: str, _: Settings) -> Mapping[str, Any]:
+def _begun(model: str, _: TemplateSettings) -> Mapping[str, Any]:
     """An answer that has begun, to see if the template leaves it open."""
     return {"model": model, "messages": [*_QUESTION, {"role": "assistant", "content": _BEGINNING}]}
 
 
-_MODELS = Ask("GET", "/v1/models", _list)
-_PROPS = Ask("GET", "/props", _props, _of_one)
-_SHOW = Ask("POST", "/api/show", _show, _of_one)
+_MODELS = MetadataQuery("GET", "/v1/models", _list)
+_PROPS = MetadataQuery("GET", "/props", _props, _of_one)
+_SHOW = MetadataQuery("POST", "/api/show", _show, _of_one)
 
 # By kind; what comes first counts.
-ASKS: Mapping[str, tuple[Ask[Models], ...]] = MappingProxyType(
+ASKS: Mapping[str, tuple[MetadataQuery[MetadataByModel], ...]] = MappingProxyType(
     {
         "vllm": (_MODELS,),
         "sglang": (_MODELS,),
         "llamacpp": (_PROPS,),
-        "ollama": (Ask("GET", "/api/ps", _running, seconds=_LOADED_SECONDS), _SHOW),
-        "lmstudio": (Ask("GET", "/api/v0/models", _lm_studio, seconds=_LOADED_SECONDS),),
+        "ollama": (MetadataQuery("GET", "/api/ps", _running, seconds=_LOADED_SECONDS), _SHOW),
+        "lmstudio": (MetadataQuery("GET", "/api/v0/models", _lm_studio, seconds=_LOADED_SECONDS),),
     }
 )
 # Where the chat template is shown,
-TEMPLATES: Mapping[str, Ask[Models]] = MappingProxyType(
-    {"llamacpp": _PROPS, "ollama": _SHOW, "vllm": Ask("GET", "/tokenizer_info", _tokenizer)}
+TEMPLATES: Mapping[str, MetadataQuery[MetadataByModel]] = MappingProxyType(
+    {"llamacpp": _PROPS, "ollama": _SHOW, "vllm": MetadataQuery("GET", "/tokenizer_info", _tokenizer)}
 )
 # and what it makes of a question, up to where the answer begins.
-PROMPTS: Mapping[str, Ask[str | None]] = MappingProxyType(
+PROMPTS: Mapping[str, MetadataQuery[str | None]] = MappingProxyType(
     {
-        "llamacpp": Ask("POST", "/apply-template", lambda said: _text(said["prompt"]), _opened),
-        "vllm": Ask("POST", "/tokenize", _joined, _opened_in_tokens),
+        "llamacpp": MetadataQuery("POST", "/apply-template", lambda said: _text(said["prompt"]), _opened),
+        "vllm": MetadataQuery("POST", "/tokenize", _joined, _opened_in_tokens),
     }
 )
 # Whether it goes on from a last message of the assistant: a llama.cpp without Jinja, or without its parser, does not.
-CONTINUES: Mapping[str, Ask[bool]] = MappingProxyType(
-    {"llamacpp": Ask("POST", "/apply-template", lambda said: said["prompt"].endswith(_BEGINNING), _begun)}
+CONTINUES: Mapping[str, MetadataQuery[bool]] = MappingProxyType(
+    {"llamacpp": MetadataQuery("POST", "/apply-template", lambda said: said["prompt"].endswith(_BEGINNING), _begun)}
 )

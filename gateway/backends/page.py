@@ -7,24 +7,24 @@ from gateway.backends.extensions import EXTENSIONS
 from gateway.backends.parts import PARTS
 from gateway.backends.verdicts import (
     OPENAI,
-    Dropped,
-    Emulated,
-    Opened,
-    Passed,
-    Refused,
-    Renamed,
-    Translated,
-    Unenforced,
-    Verdict,
-    WithoutEffect,
+    DroppedRule,
+    EmulatedRule,
+    ExpandedRule,
+    FieldRule,
+    NoEffectRule,
+    PassedRule,
+    RejectedRule,
+    RenamedRule,
+    TranslatedRule,
+    UnenforcedRule,
 )
 
 _WORDS = {
-    Passed: "passed",
-    Opened: "translated: member by member",
-    Dropped: "dropped",
-    Unenforced: "unenforced",
-    WithoutEffect: "without effect",
+    PassedRule: "passed",
+    ExpandedRule: "translated: member by member",
+    DroppedRule: "dropped",
+    UnenforcedRule: "unenforced",
+    NoEffectRule: "without effect",
 }
 
 _HEAD = """\
@@ -99,7 +99,7 @@ def page() -> str:
     )
 
 
-def _table(what: str, names: Iterable[str], verdict: Callable[[str, Kind], Verdict]) -> Iterator[str]:
+def _table(what: str, names: Iterable[str], verdict: Callable[[str, Kind], FieldRule]) -> Iterator[str]:
     yield f"| {what} | {' | '.join(KINDS)} |"
     yield "|---" * (len(KINDS) + 1) + "|"
     for name in names:
@@ -119,17 +119,17 @@ def _takers(name: str) -> list[str]:
 def _elsewhere(name: str) -> bool:
     """True for what has another word at some kind that does not take it."""
     others = [extensions.verdict(name, kind) for kind in KINDS.values() if name not in kind.extensions]
-    return any(not isinstance(other, Passed | Dropped) for other in others)
+    return any(not isinstance(other, PassedRule | DroppedRule) for other in others)
 
 
-def _cell(found: Verdict) -> str:
+def _cell(found: FieldRule) -> str:
     match found:
-        case Renamed(to=to):
+        case RenamedRule(to=to):
             return f"renamed: `{to}`"
-        case Translated(how=how):
+        case TranslatedRule(how=how):
             return f"translated: {how}"
-        case Emulated(how=how):
+        case EmulatedRule(how=how):
             return f"emulated: {how}"
-        case Refused(what=what):
+        case RejectedRule(what=what):
             return f"refused: {what}" if what else "refused"
     return _WORDS[type(found)]

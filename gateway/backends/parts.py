@@ -4,33 +4,33 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.backends import KINDS, Kind
-from gateway.backends.verdicts import PASSED, REFUSED, Refused, Translated, Verdict
+from gateway.backends.verdicts import PASSED, REFUSED, FieldRule, RejectedRule, TranslatedRule
 from gateway.errors import BadRequest
-from gateway.ledger import Ledger, subject
+from gateway.ledger import Warnings, subject
 from gateway.request import Message, Request
 
 # Those of the API.  Of files there is only their text when a request gets here, and refused text is text.
-API: Mapping[str, Verdict] = {
+API: Mapping[str, FieldRule] = {
     "text": PASSED,
-    "refusal": Translated("`text`"),
+    "refusal": TranslatedRule("`text`"),
     "image_url": PASSED,
     "input_audio": PASSED,
-    "file": Translated("its text"),
+    "file": TranslatedRule("its text"),
 }
 PARTS = frozenset(API).union(*(kind.parts for kind in KINDS.values()))
 
 
-def verdict(type: str, kind: Kind) -> Verdict:
+def verdict(type: str, kind: Kind) -> FieldRule:
     """Of any type, known or not."""
     if type in kind.parts:
         return kind.parts[type]
-    if isinstance(API.get(type), Translated):
+    if isinstance(API.get(type), TranslatedRule):
         return API[type]
     heard_of = type in PARTS or kind.forwards == "none"
     return REFUSED if heard_of and kind.forwards != "all" else PASSED
 
 
-def fitting(request: Request, kind: Kind, ledger: Ledger) -> list[Message]:
+def fitting(request: Request, kind: Kind, ledger: Warnings) -> list[Message]:
     """The messages, with parts that the kind takes.  BadRequest for others: `messages[i].content[j].type`."""
     messages = [*request.messages]
     for i, message in enumerate(messages):
@@ -41,13 +41,13 @@ def fitting(request: Request, kind: Kind, ledger: Ledger) -> list[Message]:
     return messages
 
 
-def _fit(part: dict[str, Any], param: str, request: Request, kind: Kind, ledger: Ledger) -> Mapping[str, Any]:
+def _fit(part: dict[str, Any], param: str, request: Request, kind: Kind, ledger: Warnings) -> Mapping[str, Any]:
     type = part["type"]
     match verdict(type, kind):
-        case Refused():
+        case RejectedRule():
             message = f"This model's backend takes no parts of type '{subject(type)}'."
             raise BadRequest(message, code="unsupported_value", param=f"{param}.type")
-        case Translated(into=into) if into and (made := into(part, request)) != part:
+        case TranslatedRule(into=into) if into and (made := into(part, request)) != part:
             ledger.note("translated", type)
             return made
     if type not in API:

@@ -16,16 +16,16 @@ from gateway.backends.verdicts import (
     ONE_CHOICE,
     PASSED,
     UNENFORCED,
-    Emulated,
-    Renamed,
-    Verdict,
+    EmulatedRule,
+    FieldRule,
+    RenamedRule,
 )
 
 # A client's word for a field → the server's; what is not here is not sent.
-Names = Mapping[str, str]
+FieldNames = Mapping[str, str]
 
 
-class Completions(Struct, frozen=True):
+class CompletionsSupport(Struct, frozen=True):
     """Legacy completions, at the path of OpenAI's API.
 
     kind: as it is with these, which have fields that chat has not, or has in another form.
@@ -38,7 +38,7 @@ class Completions(Struct, frozen=True):
     templated: bool = False
 
 
-class Services(Struct, frozen=True, kw_only=True):
+class BackendServices(Struct, frozen=True, kw_only=True):
     """What one kind does.
 
     embeddings, rerank: paths.
@@ -46,25 +46,25 @@ class Services(Struct, frozen=True, kw_only=True):
     unheard: fields that only OpenAI's own service acts upon, left out without a word.
     """
 
-    completions: Completions
+    completions: CompletionsSupport
     embeddings: str | None = "/v1/embeddings"
     rerank: str | None = None
-    tokenize: Names | None = None
+    tokenize: FieldNames | None = None
     unheard: frozenset[str] = frozenset(("user",))
 
 
-def _of_texts(kind: Kind, **verdicts: Verdict) -> Kind:
+def _of_texts(kind: Kind, **verdicts: FieldRule) -> Kind:
     """A kind as it is with completions."""
     passed = dict.fromkeys(("best_of", "echo", "logprobs", "max_tokens", "suffix"), PASSED)
-    own = {**passed, "max_completion_tokens": Renamed("max_tokens")}
+    own = {**passed, "max_completion_tokens": RenamedRule("max_tokens")}
     return replace(kind, fields=MappingProxyType({**kind.fields, **own, **verdicts}))
 
 
-def _same(*names: str) -> Names:
+def _same(*names: str) -> FieldNames:
     return MappingProxyType(dict(zip(names, names, strict=True)))
 
 
-_SAID_HERE = Emulated("the gateway says the prompt itself")
+_SAID_HERE = EmulatedRule("the gateway says the prompt itself")
 # Ollama 0.31, openai/openai.go: CompletionRequest
 _OLLAMA = Kind(fields=MappingProxyType({**LOCAL, "logit_bias": DROPPED, "n": ONE_CHOICE}), forwards="none", parses=True)
 # transformers 5.19, cli/serving/completion.py: it has no template here, and puts the suffix behind what it writes.
@@ -74,43 +74,47 @@ _RERANK = "/v1/rerank"
 _PROMPT = ("model", "prompt", "add_special_tokens")
 _CHAT = ("messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template_kwargs")
 
-SERVICES: Mapping[str, Services] = MappingProxyType(
+SERVICES: Mapping[str, BackendServices] = MappingProxyType(
     {
-        "openai": Services(
-            completions=Completions(_of_texts(KINDS["openai"], metadata=PASSED)),  # which is stored with chat only
+        "openai": BackendServices(
+            completions=CompletionsSupport(
+                _of_texts(KINDS["openai"], metadata=PASSED)
+            ),  # which is stored with chat only
             rerank=_RERANK,
             unheard=frozenset(),
         ),
-        "vllm": Services(
-            completions=Completions(_of_texts(KINDS["vllm"], best_of=UNENFORCED)),
+        "vllm": BackendServices(
+            completions=CompletionsSupport(_of_texts(KINDS["vllm"], best_of=UNENFORCED)),
             rerank=_RERANK,
             tokenize=_same(*_PROMPT, *_CHAT),
         ),
-        "llamacpp": Services(
-            completions=Completions(_of_texts(KINDS["llamacpp"], best_of=UNENFORCED, echo=_SAID_HERE, suffix=DROPPED)),
+        "llamacpp": BackendServices(
+            completions=CompletionsSupport(
+                _of_texts(KINDS["llamacpp"], best_of=UNENFORCED, echo=_SAID_HERE, suffix=DROPPED)
+            ),
             rerank=_RERANK,
             tokenize=MappingProxyType({"model": "model", "prompt": "content", "add_special_tokens": "add_special"}),
         ),
-        "ollama": Services(
-            completions=Completions(
+        "ollama": BackendServices(
+            completions=CompletionsSupport(
                 _of_texts(_OLLAMA, best_of=UNENFORCED, echo=_SAID_HERE, logprobs=DROPPED),
                 several=False,
                 templated=True,
             )
         ),
-        "lmstudio": Services(
-            completions=Completions(
+        "lmstudio": BackendServices(
+            completions=CompletionsSupport(
                 _of_texts(KINDS["lmstudio"], best_of=UNENFORCED, echo=_SAID_HERE, logprobs=DROPPED, suffix=DROPPED),
                 several=False,
             )
         ),
-        "sglang": Services(
-            completions=Completions(_of_texts(KINDS["sglang"], best_of=UNENFORCED)),
+        "sglang": BackendServices(
+            completions=CompletionsSupport(_of_texts(KINDS["sglang"], best_of=UNENFORCED)),
             rerank=_RERANK,
             tokenize=_same(*_PROMPT),
         ),
-        "transformers": Services(
-            completions=Completions(
+        "transformers": BackendServices(
+            completions=CompletionsSupport(
                 _of_texts(_TRANSFORMERS, echo=_SAID_HERE, **dict.fromkeys(_SILENT, DROPPED), best_of=UNENFORCED),
                 several=False,
             ),

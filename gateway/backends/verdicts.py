@@ -10,64 +10,80 @@ from gateway.request import Request
 
 # A value and the request it stands in → fields, by names that any server may have; a dot leads into an object.  Of a
 # part of a message: the part → another.
-Into = Callable[[Any, Request], Mapping[str, Any]]
+FieldTranslator = Callable[[Any, Request], Mapping[str, Any]]
 
 
-class Passed(Struct, frozen=True):
+class PassedRule(Struct, frozen=True):
     """It is sent as it came."""
 
 
-class Renamed(Struct, frozen=True):
+class RenamedRule(Struct, frozen=True):
     """The server has another name for the same."""
 
     to: str
 
 
-class Translated(Struct, frozen=True):
+class TranslatedRule(Struct, frozen=True):
     """The same is said in another way.  `into`: None where that is not the business of a table."""
 
     how: str
-    into: Into | None = None
+    into: FieldTranslator | None = None
 
 
-class Opened(Struct, frozen=True):
+class ExpandedRule(Struct, frozen=True):
     """An object that the server does not know: its members are looked at one by one."""
 
 
-class Emulated(Struct, frozen=True):
+class EmulatedRule(Struct, frozen=True):
     """The gateway does it; it is not sent."""
 
     how: str
 
 
-class Dropped(Struct, frozen=True):
+class DroppedRule(Struct, frozen=True):
     """It is not sent, and listed."""
 
 
-class Unenforced(Struct, frozen=True):
+class UnenforcedRule(Struct, frozen=True):
     """It is not sent, and listed as what nobody enforces."""
 
 
-class WithoutEffect(Struct, frozen=True):
+class NoEffectRule(Struct, frozen=True):
     """It is not sent, and nobody has to hear of it: the answer is the same."""
 
 
-class Refused(Struct, frozen=True):
+class RejectedRule(Struct, frozen=True):
     """The request is, before it comes to this.  `what`: the values of which this holds, if not of all."""
 
     what: str = ""
 
 
-Verdict = Passed | Renamed | Translated | Opened | Emulated | Dropped | Unenforced | WithoutEffect | Refused
+FieldRule = (
+    PassedRule
+    | RenamedRule
+    | TranslatedRule
+    | ExpandedRule
+    | EmulatedRule
+    | DroppedRule
+    | UnenforcedRule
+    | NoEffectRule
+    | RejectedRule
+)
 
-PASSED, OPENED, DROPPED, UNENFORCED, WITHOUT_EFFECT = Passed(), Opened(), Dropped(), Unenforced(), WithoutEffect()
-ALONE = Translated("a named tool as `required` and the only one")
-AS_A_FORM = Emulated("a form of the answer, or words where it has none")
-CUT_HERE = Emulated("further calls are cut off")
-CUT_OFF = Translated("what is left of it in the text is cut off")
-IN_WORDS = Emulated("words, and a look at the answer")
-ONE_CHOICE = Emulated("a request for each choice")
-REFUSED = Refused()
+PASSED, OPENED, DROPPED, UNENFORCED, WITHOUT_EFFECT = (
+    PassedRule(),
+    ExpandedRule(),
+    DroppedRule(),
+    UnenforcedRule(),
+    NoEffectRule(),
+)
+ALONE = TranslatedRule("a named tool as `required` and the only one")
+AS_A_FORM = EmulatedRule("a form of the answer, or words where it has none")
+CUT_HERE = EmulatedRule("further calls are cut off")
+CUT_OFF = TranslatedRule("what is left of it in the text is cut off")
+IN_WORDS = EmulatedRule("words, and a look at the answer")
+ONE_CHOICE = EmulatedRule("a request for each choice")
+REFUSED = RejectedRule()
 
 
 def _unless_medium(value: object, _: Request) -> Mapping[str, Any]:
@@ -76,20 +92,20 @@ def _unless_medium(value: object, _: Request) -> Mapping[str, Any]:
 
 
 # OpenAI's own service takes all there is, and so may a server that is only known to be like it.
-OPENAI: Mapping[str, Verdict] = MappingProxyType(
+OPENAI: Mapping[str, FieldRule] = MappingProxyType(
     {
         "audio": PASSED,
         "frequency_penalty": PASSED,
-        "function_call": Translated("`tool_choice`"),
-        "functions": Translated("`tools`"),
+        "function_call": TranslatedRule("`tool_choice`"),
+        "functions": TranslatedRule("`tools`"),
         "logit_bias": PASSED,
         "logprobs": PASSED,
         "max_completion_tokens": PASSED,
         "max_tokens": PASSED,
-        "messages": Translated("roles, parts, past reasoning"),
-        "metadata": Emulated("the gateway's store"),
-        "modalities": Refused("with audio"),
-        "model": Translated("the server's name"),
+        "messages": TranslatedRule("roles, parts, past reasoning"),
+        "metadata": EmulatedRule("the gateway's store"),
+        "modalities": RejectedRule("with audio"),
+        "model": TranslatedRule("the server's name"),
         "moderation": PASSED,
         "n": PASSED,
         "parallel_tool_calls": PASSED,
@@ -104,22 +120,22 @@ OPENAI: Mapping[str, Verdict] = MappingProxyType(
         "seed": PASSED,
         "service_tier": PASSED,
         "stop": PASSED,
-        "store": Emulated("the gateway's store"),
+        "store": EmulatedRule("the gateway's store"),
         "stream": PASSED,
-        "stream_options": Translated("usage is always asked for"),
+        "stream_options": TranslatedRule("usage is always asked for"),
         "temperature": PASSED,
         "tool_choice": PASSED,
-        "tools": Translated("custom tools as functions"),
+        "tools": TranslatedRule("custom tools as functions"),
         "top_logprobs": PASSED,
         "top_p": PASSED,
         "user": PASSED,
-        "verbosity": Translated("`medium` is left out", _unless_medium),
+        "verbosity": TranslatedRule("`medium` is left out", _unless_medium),
         "web_search_options": PASSED,
     }
 )
 
 # What only means something to the API's own service, and what nobody else does.
-LOCAL: Mapping[str, Verdict] = MappingProxyType(
+LOCAL: Mapping[str, FieldRule] = MappingProxyType(
     {
         **OPENAI,
         **dict.fromkeys(

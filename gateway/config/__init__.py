@@ -11,40 +11,81 @@ from io import StringIO
 
 from ruamel.yaml import YAML
 
-from gateway.config.check import Faulty, build, exposed, is_loopback
-from gateway.config.document import Document, read
-from gateway.config.faults import ConfigError, Fault, Unreadable
-from gateway.config.fetching import Fetching
-from gateway.config.recording import Recording
+from gateway.config.check import CheckedValue, build, exposed, is_loopback
+from gateway.config.document import ConfigDocument, read
+from gateway.config.faults import ConfigError, ConfigFault, UnreadableFile
+from gateway.config.fetching import FetchSettings
+from gateway.config.recording import RecordingSettings
 from gateway.config.scalars import as_digest, digest
 from gateway.config.schema import (
-    Auth,
-    Backend,
+    ApiKey,
+    AuthSettings,
+    BackendSettings,
     Config,
-    Key,
-    Kind,
-    Logs,
-    Model,
-    Queue,
-    Reasoning,
-    Responses,
-    Roles,
+    KindName,
+    LogSettings,
+    ModelSettings,
+    QueueSettings,
+    ReasoningSettings,
+    ResponsesSettings,
+    RoleSettings,
     Scope,
-    Server,
-    Store,
-    Target,
-    Timeouts,
-    Tls,
+    ServerSettings,
+    StoreSettings,
+    TargetSettings,
+    TimeoutSettings,
+    TlsSettings,
 )
-from gateway.config.tools import FileSearch, Found, Mcp, McpServer, Tools, WebSearch
-from gateway.config.tracing import Tracing
+from gateway.config.tools import (
+    FileSearchSettings,
+    McpServerSettings,
+    McpSettings,
+    StaticSearchResult,
+    ToolSettings,
+    WebSearchSettings,
+)
+from gateway.config.tracing import TracingSettings
 
 __all__ = [
-    "Auth", "Backend", "Config", "ConfigError", "Document", "Fault", "Faulty", "Fetching", "FileSearch", "Found", "Key",
-    "Kind", "Logs", "Mcp", "McpServer", "Model", "Queue", "Reasoning", "Recording", "Responses", "Roles", "Scope",
-    "Server", "Store", "Target", "Timeouts", "Tls", "Tools", "Tracing", "Unreadable", "WebSearch", "as_digest", "build",
-    "digest", "effective",
-    "exposed", "is_loopback", "parse", "read",
+    "ApiKey",
+    "AuthSettings",
+    "BackendSettings",
+    "CheckedValue",
+    "Config",
+    "ConfigDocument",
+    "ConfigError",
+    "ConfigFault",
+    "FetchSettings",
+    "FileSearchSettings",
+    "KindName",
+    "LogSettings",
+    "McpServerSettings",
+    "McpSettings",
+    "ModelSettings",
+    "QueueSettings",
+    "ReasoningSettings",
+    "RecordingSettings",
+    "ResponsesSettings",
+    "RoleSettings",
+    "Scope",
+    "ServerSettings",
+    "StaticSearchResult",
+    "StoreSettings",
+    "TargetSettings",
+    "TimeoutSettings",
+    "TlsSettings",
+    "ToolSettings",
+    "TracingSettings",
+    "UnreadableFile",
+    "WebSearchSettings",
+    "as_digest",
+    "build",
+    "digest",
+    "effective",
+    "exposed",
+    "is_loopback",
+    "parse",
+    "read",
 ]  # fmt: skip
 
 

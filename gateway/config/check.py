@@ -6,44 +6,44 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 
-from gateway.config.document import Document
-from gateway.config.faults import ConfigError, Path
-from gateway.config.schema import Auth, Config, Server
+from gateway.config.document import ConfigDocument
+from gateway.config.faults import ConfigError, KeyPath
+from gateway.config.schema import AuthSettings, Config, ServerSettings
 from gateway.config.words import choice, explain
 
 BROUGHT = ("response_template", "hf", "beam")  # the names of the format that a template describes
 # What stands for a value that names files, and what is wrong in it, by the path below its key.
-Faulty = tuple[object, Sequence[tuple[Path, str]]]
+CheckedValue = tuple[object, Sequence[tuple[KeyPath, str]]]
 
 
-class Files(Protocol):
+class ConfigFiles(Protocol):
     """What the files hold that a configuration names.
 
     template: of a model's `response_template`, which may be a path; tls: of the section in `server`, with its paths.
     """
 
-    def template(self, given: object) -> Faulty: ...
-    def tls(self, given: Mapping[str, Any]) -> Faulty: ...
+    def template(self, given: object) -> CheckedValue: ...
+    def tls(self, given: Mapping[str, Any]) -> CheckedValue: ...
 
 
-class _AsWritten:
+class _UncheckedFiles:
     """Files of which nothing is known."""
 
-    def template(self, given: object) -> Faulty:
+    def template(self, given: object) -> CheckedValue:
         return given, ()
 
-    def tls(self, given: Mapping[str, Any]) -> Faulty:
+    def tls(self, given: Mapping[str, Any]) -> CheckedValue:
         return given, ()
 
 
-AS_WRITTEN = _AsWritten()
+AS_WRITTEN = _UncheckedFiles()
 
 
 def build(
-    document: Document,
+    document: ConfigDocument,
     formats: Collection[str],
     flags: Mapping[str, object] | None = None,
-    files: Files = AS_WRITTEN,
+    files: ConfigFiles = AS_WRITTEN,
 ) -> Config:
     """The config of a document, where `formats` are the names that a model's `format` may have.
 
@@ -66,7 +66,7 @@ def build(
     return config
 
 
-def exposed(server: Server, auth: Auth) -> bool:
+def exposed(server: ServerSettings, auth: AuthSettings) -> bool:
     """Whether others than this machine could come in without a key, and nobody said that they may."""
     return not (auth.keys or auth.open or is_loopback(server.host))
 
@@ -79,7 +79,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _with_flags(document: Document, flags: Mapping[str, object]) -> dict[str, Any]:
+def _with_flags(document: ConfigDocument, flags: Mapping[str, object]) -> dict[str, Any]:
     data = document.data
     if not isinstance(data, dict):
         document.fault((), "should be a mapping, one `key: value` a line")
@@ -92,7 +92,7 @@ def _with_flags(document: Document, flags: Mapping[str, object]) -> dict[str, An
     return {**data, "server": {**server, **given}}
 
 
-def _with_templates(document: Document, data: dict[str, Any], files: Files) -> dict[str, Any]:
+def _with_templates(document: ConfigDocument, data: dict[str, Any], files: ConfigFiles) -> dict[str, Any]:
     found = {}
     for name, model in _mapping(data, "models").items():
         if isinstance(model, dict) and model.get("response_template") is not None:
@@ -103,7 +103,7 @@ def _with_templates(document: Document, data: dict[str, Any], files: Files) -> d
     return {**data, "models": {**data["models"], **found}} if found else data
 
 
-def _with_tls(document: Document, data: dict[str, Any], files: Files) -> dict[str, Any]:
+def _with_tls(document: ConfigDocument, data: dict[str, Any], files: ConfigFiles) -> dict[str, Any]:
     server = _mapping(data, "server")
     if not isinstance(server.get("tls"), dict):
         return data
@@ -123,7 +123,7 @@ def _completed(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "models": filled}
 
 
-def _links(data: dict[str, Any]) -> Iterator[tuple[Path, str]]:
+def _links(data: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
     """What is wrong between the sections.  The data may be of any shape: the schema has not seen it."""
     models = _mapping(data, "models")
     backends = _mapping(data, "backends")
@@ -139,7 +139,7 @@ def _links(data: dict[str, Any]) -> Iterator[tuple[Path, str]]:
     yield from _exposure(data)
 
 
-def _targets(model: object, path: Path, backends: Collection[str]) -> Iterator[tuple[Path, str]]:
+def _targets(model: object, path: KeyPath, backends: Collection[str]) -> Iterator[tuple[KeyPath, str]]:
     seen: set[str] = set()
     for index, entry in enumerate(_list(model, "backends")):
         name = entry.get("name") if isinstance(entry, dict) else entry
@@ -152,7 +152,7 @@ def _targets(model: object, path: Path, backends: Collection[str]) -> Iterator[t
         seen.add(name)
 
 
-def _fallbacks(name: str, model: object, models: Collection[str]) -> Iterator[tuple[Path, str]]:
+def _fallbacks(name: str, model: object, models: Collection[str]) -> Iterator[tuple[KeyPath, str]]:
     others = [other for other in models if other != name]
     for index, entry in enumerate(_list(model, "fallback")):
         other = entry.get("model") if isinstance(entry, dict) else entry
@@ -160,13 +160,13 @@ def _fallbacks(name: str, model: object, models: Collection[str]) -> Iterator[tu
             yield ("models", name, "fallback", index), f"no other model {other!r}; {choice(other, others)}"
 
 
-def _servers(name: str, model: object, servers: Collection[str]) -> Iterator[tuple[Path, str]]:
+def _servers(name: str, model: object, servers: Collection[str]) -> Iterator[tuple[KeyPath, str]]:
     for index, label in enumerate(_list(model, "mcp")):
         if isinstance(label, str) and label not in servers:
             yield ("models", name, "mcp", index), f"no server {label!r} in tools.mcp; {choice(label, servers)}"
 
 
-def _template(model: object, path: Path) -> Iterator[tuple[Path, str]]:
+def _template(model: object, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
     given = model if isinstance(model, dict) else {}
     wanted, there = given.get("format") in BROUGHT, given.get("response_template") is not None
     if wanted and not there:
@@ -175,7 +175,7 @@ def _template(model: object, path: Path) -> Iterator[tuple[Path, str]]:
         yield (*path, "response_template"), "has no meaning without format: response_template"
 
 
-def _aliases(models: Mapping[str, object]) -> Iterator[tuple[Path, str]]:
+def _aliases(models: Mapping[str, object]) -> Iterator[tuple[KeyPath, str]]:
     owners = {name: name for name in models}
     for name, model in models.items():
         for index, alias in enumerate(entry for entry in _list(model, "aliases") if isinstance(entry, str)):
@@ -184,10 +184,10 @@ def _aliases(models: Mapping[str, object]) -> Iterator[tuple[Path, str]]:
             owners.setdefault(alias, name)
 
 
-def _exposure(data: dict[str, Any]) -> Iterator[tuple[Path, str]]:
+def _exposure(data: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
     try:
-        server = Server.model_validate({"host": _mapping(data, "server").get("host")})
-        auth = Auth.model_validate(data.get("auth"))
+        server = ServerSettings.model_validate({"host": _mapping(data, "server").get("host")})
+        auth = AuthSettings.model_validate(data.get("auth"))
     except ValidationError:
         return  # what is wrong in them is told with the rest
     if exposed(server, auth):

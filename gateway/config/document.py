@@ -13,7 +13,7 @@ from ruamel.yaml import YAML, MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.reader import ReaderError
 
-from gateway.config.faults import Fault, Path, Unreadable, dotted
+from gateway.config.faults import ConfigFault, KeyPath, UnreadableFile, dotted
 
 _TAG = "tag:yaml.org,2002:"
 _TYPED = {_TAG + name for name in ("bool", "float", "int", "null")}
@@ -23,36 +23,38 @@ _MOST = 100_000  # values; aliases of aliases can stand for any number
 _DIRECTIVE = re.compile(r"^\ufeff?%YAML(?! 1\.2\s)", re.M)
 _WRONG = "a variable is ${NAME} or ${NAME:-default}, a file ${file:PATH}; $${ is a plain ${"
 
-Files = Callable[[str], str]  # what `${file:PATH}` stands for; raises Unreadable
+FileReader = Callable[[str], str]  # what `${file:PATH}` stands for; raises Unreadable
 
 
-class Document(Struct):
+class ConfigDocument(Struct):
     """What was read, where each path stands, and what was wrong so far."""
 
     file: str
     data: object = field(default_factory=dict)
-    lines: dict[Path, int] = field(default_factory=dict)
-    written: dict[Path, str] = field(default_factory=dict)  # texts that held a variable or a file, as they stand there
-    flags: dict[Path, str] = field(default_factory=dict)  # paths that the command line set, and by which flag
-    faults: list[Fault] = field(default_factory=list)
+    lines: dict[KeyPath, int] = field(default_factory=dict)
+    written: dict[KeyPath, str] = field(
+        default_factory=dict
+    )  # texts that held a variable or a file, as they stand there
+    flags: dict[KeyPath, str] = field(default_factory=dict)  # paths that the command line set, and by which flag
+    faults: list[ConfigFault] = field(default_factory=list)
 
-    def fault(self, path: Path, text: str, line: int | None = None) -> None:
+    def fault(self, path: KeyPath, text: str, line: int | None = None) -> None:
         """Notes what is wrong at a path; its line is that of the nearest part of the path that was written."""
         if path in self.flags:
-            self.faults.append(Fault(self.flags[path], None, dotted(path), text))
+            self.faults.append(ConfigFault(self.flags[path], None, dotted(path), text))
             return
         lines = (self.lines[path[:size]] for size in range(len(path), -1, -1) if path[:size] in self.lines)
-        self.faults.append(Fault(self.file, line or next(lines, None), dotted(path), text))
+        self.faults.append(ConfigFault(self.file, line or next(lines, None), dotted(path), text))
 
 
 def no_files(path: str) -> str:
     """For texts that are from nowhere."""
-    raise Unreadable(f"{path} cannot be read: there are no files here")
+    raise UnreadableFile(f"{path} cannot be read: there are no files here")
 
 
-def read(text: str, file: str, env: Mapping[str, str], files: Files = no_files) -> Document:
+def read(text: str, file: str, env: Mapping[str, str], files: FileReader = no_files) -> ConfigDocument:
     """The document of a text; syntax errors, duplicate keys, unset variables and lost files are among its faults."""
-    document = Document(file)
+    document = ConfigDocument(file)
     if _DIRECTIVE.search(text):
         document.fault((), "this is read as YAML 1.2; leave the %YAML line out")
         return document
@@ -60,7 +62,7 @@ def read(text: str, file: str, env: Mapping[str, str], files: Files = no_files) 
     yaml.composer.warn_double_anchors = False  # the last one counts, as YAML has it
     try:
         root = yaml.compose(text)
-        value = _Walk(document, yaml, env, files).value(root, ()) if root else None
+        value = _NodeReader(document, yaml, env, files).value(root, ()) if root else None
     except ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         document.fault((), f"not YAML: the character {error.character:#x} is not allowed", line)
@@ -71,21 +73,21 @@ def read(text: str, file: str, env: Mapping[str, str], files: Files = no_files) 
         document.fault((), f"not YAML: {said}{hint}", mark and mark.line + 1)
     except RecursionError:
         document.fault((), "nested too deeply")
-    except _TooMany:
+    except _TooManyValues:
         document.fault((), f"stands for more than {_MOST} values")
     else:
         document.data = {} if value is None else value
     return document
 
 
-class _TooMany(Exception):
+class _TooManyValues(Exception):
     """The values that a text stands for."""
 
 
-class _Walk:
+class _NodeReader:
     """Turns nodes into data, depth first, and fills the document's lines and faults on its way."""
 
-    def __init__(self, document: Document, yaml: YAML, env: Mapping[str, str], files: Files) -> None:
+    def __init__(self, document: ConfigDocument, yaml: YAML, env: Mapping[str, str], files: FileReader) -> None:
         self._document = document
         self._yaml = yaml
         self._env = env
@@ -93,10 +95,10 @@ class _Walk:
         self._open: list[Node] = []
         self._seen = 0
 
-    def value(self, node: Node, path: Path) -> object:
+    def value(self, node: Node, path: KeyPath) -> object:
         self._seen += 1
         if self._seen > _MOST:
-            raise _TooMany
+            raise _TooManyValues
         self._document.lines.setdefault(path, node.start_mark.line + 1)
         if node in self._open:
             self._document.fault(path, "an alias of something that it is a part of")
@@ -111,7 +113,7 @@ class _Walk:
         finally:
             self._open.pop()
 
-    def _mapping(self, node: MappingNode, path: Path) -> dict[str, object]:
+    def _mapping(self, node: MappingNode, path: KeyPath) -> dict[str, object]:
         """Own keys first, so that they win over those that are merged in."""
         found: dict[str, object] = {}
         merged: list[tuple[Node, int]] = []
@@ -131,7 +133,7 @@ class _Walk:
             self._merge(source, path, line, found)
         return found
 
-    def _merge(self, source: Node, path: Path, line: int, found: dict[str, object]) -> None:
+    def _merge(self, source: Node, path: KeyPath, line: int, found: dict[str, object]) -> None:
         for node in source.value if isinstance(source, SequenceNode) else [source]:
             value = self.value(node, path)
             if not isinstance(value, dict):
@@ -140,7 +142,7 @@ class _Walk:
             for key, item in value.items():
                 found.setdefault(key, item)
 
-    def _scalar(self, node: Node, path: Path) -> object:
+    def _scalar(self, node: Node, path: KeyPath) -> object:
         if node.tag in _TYPED:
             try:
                 value = self._yaml.constructor.construct_object(node)
@@ -154,13 +156,13 @@ class _Walk:
             return None
         return self._replaced(node.value, path)
 
-    def _replaced(self, text: str, path: Path) -> str:
+    def _replaced(self, text: str, path: KeyPath) -> str:
         pieces = list(self._pieces(text, path))
         if len(pieces) > 1:
             self._document.written[path] = text
         return "".join(pieces)
 
-    def _pieces(self, text: str, path: Path) -> Iterator[str]:
+    def _pieces(self, text: str, path: KeyPath) -> Iterator[str]:
         end = 0
         for match in _VARIABLE.finditer(text):
             yield text[end : match.start()]
@@ -168,7 +170,7 @@ class _Walk:
             end = match.end()
         yield text[end:]
 
-    def _variable(self, match: re.Match[str], path: Path) -> str:
+    def _variable(self, match: re.Match[str], path: KeyPath) -> str:
         name, default, _ = match.groups()
         if name is None:
             if match[0] == "${":
@@ -180,9 +182,9 @@ class _Walk:
             self._document.fault(path, f"the variable {name} is not set; set it, or write ${{{name}:-default}}")
         return self._env.get(name, "")
 
-    def _read(self, file: str, path: Path) -> str:
+    def _read(self, file: str, path: KeyPath) -> str:
         try:
             return self._files(file)
-        except Unreadable as error:
+        except UnreadableFile as error:
             self._document.fault(path, f"the file {error}")
             return ""

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 
 
-class Fault(Struct, frozen=True):
+class ConfigFault(Struct, frozen=True):
     """One thing that is wrong: where it stands, and what would be right."""
 
     file: str
@@ -20,18 +20,18 @@ class Fault(Struct, frozen=True):
         return ": ".join(part for part in (place, self.key, self.text) if part)
 
 
-class Unreadable(Exception):
+class UnreadableFile(Exception):
     """A file that cannot be read; the text says why."""
 
 
 class ConfigError(Exception):
     """A configuration that cannot be used; its text has one line per fault."""
 
-    def __init__(self, faults: Sequence[Fault]) -> None:
+    def __init__(self, faults: Sequence[ConfigFault]) -> None:
         super().__init__("\n".join(map(str, faults)))
         self.faults = tuple(faults)
 
 
-def dotted(path: Path) -> str:
+def dotted(path: KeyPath) -> str:
     """`("models", "qwen", "backends", 0)` as `models.qwen.backends[0]`."""
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")

@@ -134,8 +134,8 @@ def _format(value: str, info: ValidationInfo) -> str:
     return value
 
 
-Whole = Annotated[int, BeforeValidator(_number)]
-Port = Annotated[Whole, Field(ge=0, le=65535)]
+WholeNumber = Annotated[int, BeforeValidator(_number)]
+Port = Annotated[WholeNumber, Field(ge=0, le=65535)]
 Seconds = Annotated[
     float,
     BeforeValidator(_number),

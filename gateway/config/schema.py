@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from gateway.config.fetching import Fetching
-from gateway.config.recording import Recording
+from gateway.config.fetching import FetchSettings
+from gateway.config.recording import RecordingSettings
 from gateway.config.scalars import (
     CounterUrl,
     Digests,
@@ -26,22 +26,22 @@ from gateway.config.scalars import (
     Seconds,
     Secret,
     StoreUrl,
-    Whole,
+    WholeNumber,
     wrong,
 )
-from gateway.config.section import Section
-from gateway.config.tools import Tools
-from gateway.config.tracing import Tracing
+from gateway.config.section import SettingsSection
+from gateway.config.tools import ToolSettings
+from gateway.config.tracing import TracingSettings
 
-Kind = Literal["openai", "vllm", "llamacpp", "ollama", "lmstudio", "sglang", "transformers"]
+KindName = Literal["openai", "vllm", "llamacpp", "ollama", "lmstudio", "sglang", "transformers"]
 Scope = Literal["inference", "admin"]
-Ignorable = Literal[
+IgnorableField = Literal[
     "frequency_penalty", "logit_bias", "logprobs", "n", "parallel_tool_calls", "presence_penalty", "reasoning_effort",
     "response_format", "seed", "stop", "tool_choice", "top_logprobs",
 ]  # fmt: skip
 
 
-class Tls(Section):
+class TlsSettings(SettingsSection):
     """PEM files; paths are relative to the configuration's.  certificate: with its chain; password: of the key."""
 
     certificate: Annotated[str, Field(min_length=1)]
@@ -49,7 +49,7 @@ class Tls(Section):
     password: SecretStr | None = None
 
 
-class Server(Section):
+class ServerSettings(SettingsSection):
     """drain_delay_seconds: how long it goes on as before once it is told to stop, but for `/ready`, which says so.
 
     forwarded_allow_ips: proxies that are believed whom they ask for, and how they were asked.
@@ -57,16 +57,16 @@ class Server(Section):
 
     host: Host = "127.0.0.1"
     port: Port = 8900  # 0: any free one
-    workers: Annotated[Whole, Field(ge=1)] = 1
+    workers: Annotated[WholeNumber, Field(ge=1)] = 1
     drain_seconds: Seconds = 30
     drain_delay_seconds: Seconds = 0
     watch_seconds: Seconds = 2  # between two looks at whether the file has changed; 0: SIGHUP alone makes it read again
     cors: tuple[Origin, ...] = ()
-    tls: Tls | None = None
+    tls: TlsSettings | None = None
     forwarded_allow_ips: tuple[Network, ...] = ()
 
 
-class Timeouts(Section):
+class TimeoutSettings(SettingsSection):
     """Seconds; 0 is none.
 
     reused: how soon a kept connection has to turn out to be closed for its request to be sent again; 0: never.
@@ -79,40 +79,40 @@ class Timeouts(Section):
     total: Seconds = 0
 
 
-class Queue(Section):
+class QueueSettings(SettingsSection):
     """Who waits for a turn at a backend: so many at most, for so long at most."""
 
-    length: Annotated[Whole, Field(ge=0)] = 100
+    length: Annotated[WholeNumber, Field(ge=0)] = 100
     seconds: Seconds = 30
 
 
-class Backend(Section):
+class BackendSettings(SettingsSection):
     """ignores: fields that this server takes without a word and does nothing about, whatever is known of its kind.
 
     concurrent: requests at a time, of all workers together; 0: no limit.
     probe_seconds: how often it is asked whether it is well, while it is not or where there are others in its place.
     """
 
-    kind: Kind = "openai"
-    ignores: tuple[Ignorable, ...] = ()
+    kind: KindName = "openai"
+    ignores: tuple[IgnorableField, ...] = ()
     url: Root
     api_key: OptionalSecret = None
-    timeouts: Timeouts = Timeouts()
-    idle_connections: Annotated[Whole, Field(ge=0)] = 32
-    concurrent: Annotated[Whole, Field(ge=0)] = 0
-    queue: Queue = Queue()
+    timeouts: TimeoutSettings = TimeoutSettings()
+    idle_connections: Annotated[WholeNumber, Field(ge=0)] = 32
+    concurrent: Annotated[WholeNumber, Field(ge=0)] = 0
+    queue: QueueSettings = QueueSettings()
     probe_seconds: Seconds = 10
 
 
-class Target(Section):
+class TargetSettings(SettingsSection):
     """A backend that serves a model; the bare name of one is short for it.
 
     upstream_model: what the model is called there; None: as the model's own key of that name says.
     """
 
     name: Name
-    weight: Annotated[Whole, Field(ge=1)] = 1
-    priority: Annotated[Whole, Field(ge=0)] = 0
+    weight: Annotated[WholeNumber, Field(ge=1)] = 1
+    priority: Annotated[WholeNumber, Field(ge=0)] = 0
     upstream_model: Annotated[str, Field(min_length=1)] | None = None
 
     @model_validator(mode="before")
@@ -121,20 +121,20 @@ class Target(Section):
         return {"name": data} if isinstance(data, str) else data
 
 
-class Reasoning(Section):
+class ReasoningSettings(SettingsSection):
     field: Literal["reasoning_content", "reasoning", "both"] = "reasoning_content"
     carrier: Literal["summary", "text", "both", "hidden"] = Field(
         default="summary", validation_alias="as", serialization_alias="as"
     )
 
 
-class Roles(Section):
+class RoleSettings(SettingsSection):
     developer: Literal["system", "native"] = "system"
     late_system: Literal["keep", "user", "merge"] = "user"
     alternate: bool = False
 
 
-class Enforce(Section):
+class EnforceSettings(SettingsSection):
     """What is done where an answer is not what it had to be: it is listed, asked for once more, or refused after that.
 
     tool_choice: of a call that is forced; response_format: of JSON.  empty: of a turn without text and calls, where
@@ -147,16 +147,16 @@ class Enforce(Section):
     arguments: Literal["warn", "retry"] = "warn"
 
 
-class UseLimits(Section):
+class RateLimitSettings(SettingsSection):
     """What may be used of something; 0 is no limit.  A day is one of UTC."""
 
-    requests_per_minute: Annotated[Whole, Field(ge=0)] = 0
-    tokens_per_minute: Annotated[Whole, Field(ge=0)] = 0
-    tokens_per_day: Annotated[Whole, Field(ge=0)] = 0
-    concurrent: Annotated[Whole, Field(ge=0)] = 0
+    requests_per_minute: Annotated[WholeNumber, Field(ge=0)] = 0
+    tokens_per_minute: Annotated[WholeNumber, Field(ge=0)] = 0
+    tokens_per_day: Annotated[WholeNumber, Field(ge=0)] = 0
+    concurrent: Annotated[WholeNumber, Field(ge=0)] = 0
 
 
-class Fallback(Section):
+class FallbackSettings(SettingsSection):
     """A model that answers in another's place; the bare name of one is short for it.
 
     when: no backend of that one can answer, or its context is too short for the request.
@@ -171,7 +171,7 @@ class Fallback(Section):
         return {"model": data} if isinstance(data, str) else data
 
 
-class Model(Section):
+class ModelSettings(SettingsSection):
     """sticky: what makes requests go to the same backend: a key that the client names, the beginning of the prompt.
 
     retries: further attempts, at other backends as long as there are any, until there is content for the client.
@@ -180,27 +180,27 @@ class Model(Section):
     web_search: chat completions with `web_search_options` are answered with a search that runs here.
     """
 
-    backends: tuple[Target, ...] = ()
+    backends: tuple[TargetSettings, ...] = ()
     upstream_model: Annotated[str, Field(min_length=1)] | None = None  # None: the model's own name
     format: Format = "auto"
     response_template: dict[str, Any] | None = None  # what the format of that name is
     thought: Literal["auto", "open", "closed"] = "auto"
     tools: Literal["native", "prompt"] = "native"
-    enforce: Enforce = Enforce()
-    reasoning: Reasoning = Reasoning()
-    roles: Roles = Roles()
+    enforce: EnforceSettings = EnforceSettings()
+    reasoning: ReasoningSettings = ReasoningSettings()
+    roles: RoleSettings = RoleSettings()
     strict: bool = False
     aliases: tuple[ModelName, ...] = ()
     sticky: Literal["key", "prefix", "none"] = "key"
-    retries: Annotated[Whole, Field(ge=0)] = 2
+    retries: Annotated[WholeNumber, Field(ge=0)] = 2
     hedge_seconds: Seconds = 0
-    fallback: tuple[Fallback, ...] = ()
+    fallback: tuple[FallbackSettings, ...] = ()
     mcp: tuple[Name, ...] = ()
     web_search: bool = False
-    limits: UseLimits = UseLimits()
+    limits: RateLimitSettings = RateLimitSettings()
 
 
-class Key(Section):
+class ApiKey(SettingsSection):
     """Who may come in.  The tenant is the name; `models` and `endpoints` None mean all of them.
 
     key: the digests of all that are accepted, whether they were written as such or not.
@@ -213,17 +213,17 @@ class Key(Section):
     models: Annotated[tuple[ModelName, ...], Field(min_length=1)] | None = None
     endpoints: Annotated[tuple[Endpoint, ...], Field(min_length=1)] | None = None
     scopes: Annotated[tuple[Scope, ...], Field(min_length=1)] = ("inference",)
-    limits: UseLimits = UseLimits()
+    limits: RateLimitSettings = RateLimitSettings()
     priority: Literal["high", "normal", "low"] = "normal"
 
 
-class Auth(Section):
+class AuthSettings(SettingsSection):
     """Without keys everybody may come in, and then only on a loopback address unless `open`.
 
     A bare string is a key of both scopes; its name is that of its place, `key1` for the first.
     """
 
-    keys: tuple[Key, ...] = ()
+    keys: tuple[ApiKey, ...] = ()
     open: bool = False
 
     @field_validator("keys", mode="before")
@@ -238,7 +238,7 @@ class Auth(Section):
 
     @field_validator("keys")
     @classmethod
-    def _once(cls, keys: tuple[Key, ...]) -> tuple[Key, ...]:
+    def _once(cls, keys: tuple[ApiKey, ...]) -> tuple[ApiKey, ...]:
         names = [key.name for key in keys]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -255,14 +255,14 @@ class Auth(Section):
         return self
 
 
-class Store(Section):
+class StoreSettings(SettingsSection):
     url: StoreUrl = SecretStr("sqlite:///./gateway.db")
-    ttl_days: Annotated[Whole, Field(ge=0)] = 30
-    max_bytes: Annotated[Whole, Field(ge=0)] = 10 << 30
+    ttl_days: Annotated[WholeNumber, Field(ge=0)] = 30
+    max_bytes: Annotated[WholeNumber, Field(ge=0)] = 10 << 30
     sealing_keys: tuple[Secret, ...] = ()
 
 
-class Responses(Section):
+class ResponsesSettings(SettingsSection):
     """min_output_tokens: the least that `max_output_tokens` may be.
 
     repair_dangling_calls: a call whose output is missing gets one that says so, instead of an error.
@@ -272,15 +272,15 @@ class Responses(Section):
     websocket: clients may ask over a WebSocket as well.
     """
 
-    min_output_tokens: Annotated[Whole, Field(ge=1)] = 16
+    min_output_tokens: Annotated[WholeNumber, Field(ge=1)] = 16
     repair_dangling_calls: bool = False
     reasoning_memory: bool = False
-    resume_seconds: Annotated[Whole, Field(ge=0)] = 0
-    log_bytes: Annotated[Whole, Field(ge=1)] = 64 << 20
+    resume_seconds: Annotated[WholeNumber, Field(ge=0)] = 0
+    log_bytes: Annotated[WholeNumber, Field(ge=1)] = 64 << 20
     websocket: bool = True
 
 
-class Limits(Section):
+class LimitSettings(SettingsSection):
     """memory_bytes: that all bodies in one process may take; what is beyond waits, or is refused.
 
     items: messages or items of a request, and an eighth of all values in it; parts: of one of them.
@@ -290,16 +290,16 @@ class Limits(Section):
     url: of the Redis that counts what keys and models use; None: the store does.
     """
 
-    body_bytes: Annotated[Whole, Field(ge=1)] = 32 << 20
-    frame_bytes: Annotated[Whole, Field(ge=1)] = 8 << 20
-    items: Annotated[Whole, Field(ge=1)] = 20_000
-    parts: Annotated[Whole, Field(ge=1)] = 2_000
-    memory_bytes: Annotated[Whole, Field(ge=1)] = 256 << 20
-    concurrent: Annotated[Whole, Field(ge=0)] = 10_000
+    body_bytes: Annotated[WholeNumber, Field(ge=1)] = 32 << 20
+    frame_bytes: Annotated[WholeNumber, Field(ge=1)] = 8 << 20
+    items: Annotated[WholeNumber, Field(ge=1)] = 20_000
+    parts: Annotated[WholeNumber, Field(ge=1)] = 2_000
+    memory_bytes: Annotated[WholeNumber, Field(ge=1)] = 256 << 20
+    concurrent: Annotated[WholeNumber, Field(ge=0)] = 10_000
     url: CounterUrl | None = None
 
 
-class Stream(Section):
+class StreamSettings(SettingsSection):
     """client_seconds: how long a client may leave unread what it was sent, before it is cut off; 0: for ever."""
 
     grace_seconds: Seconds = 10
@@ -307,7 +307,7 @@ class Stream(Section):
     client_seconds: Seconds = 60
 
 
-class Logs(Section):
+class LogSettings(SettingsSection):
     """content: what clients, models and backends say is shown where it tells what went wrong.
 
     requests: there is a line for each.
@@ -317,32 +317,32 @@ class Logs(Section):
     requests: bool = False
 
 
-class Metrics(Section):
+class MetricsSettings(SettingsSection):
     """open: whoever can ask for them may."""
 
     open: bool = False
 
 
-class Inspector(Section):
+class InspectorSettings(SettingsSection):
     enabled: bool = False
 
 
-class Config(Section):
+class Config(SettingsSection):
     """One gateway.  An empty document is one, too."""
 
-    server: Server = Server()
-    backends: dict[Name, Backend] = Field(default_factory=dict)
-    models: dict[ModelName, Model] = Field(default_factory=dict)
-    auth: Auth = Auth()
-    store: Store = Store()
-    responses: Responses = Responses()
-    limits: Limits = Limits()
-    stream: Stream = Stream()
-    images: Fetching = Fetching()
-    files: Fetching = Fetching()
-    tools: Tools = Tools()
-    logs: Logs = Logs()
-    metrics: Metrics = Metrics()
-    inspector: Inspector = Inspector()
-    recording: Recording = Recording()
-    tracing: Tracing = Tracing()
+    server: ServerSettings = ServerSettings()
+    backends: dict[Name, BackendSettings] = Field(default_factory=dict)
+    models: dict[ModelName, ModelSettings] = Field(default_factory=dict)
+    auth: AuthSettings = AuthSettings()
+    store: StoreSettings = StoreSettings()
+    responses: ResponsesSettings = ResponsesSettings()
+    limits: LimitSettings = LimitSettings()
+    stream: StreamSettings = StreamSettings()
+    images: FetchSettings = FetchSettings()
+    files: FetchSettings = FetchSettings()
+    tools: ToolSettings = ToolSettings()
+    logs: LogSettings = LogSettings()
+    metrics: MetricsSettings = MetricsSettings()
+    inspector: InspectorSettings = InspectorSettings()
+    recording: RecordingSettings = RecordingSettings()
+    tracing: TracingSettings = TracingSettings()

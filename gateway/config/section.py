@@ -3,7 +3,7 @@
 from pydantic import BaseModel, ConfigDict, model_validator
 
 
-class Section(BaseModel):
+class SettingsSection(BaseModel):
     """A mapping of the file; a key that it does not have is refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True, hide_input_in_errors=True)

@@ -4,12 +4,23 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
 
-from gateway.config.fetching import Fetching
-from gateway.config.scalars import Name, Network, OptionalSecret, Port, Root, Seconds, ServerHost, Url, Whole, wrong
-from gateway.config.section import Section
+from gateway.config.fetching import FetchSettings
+from gateway.config.scalars import (
+    Name,
+    Network,
+    OptionalSecret,
+    Port,
+    Root,
+    Seconds,
+    ServerHost,
+    Url,
+    WholeNumber,
+    wrong,
+)
+from gateway.config.section import SettingsSection
 
 
-class McpServer(Section):
+class McpServerSettings(SettingsSection):
     """One by its url, or a program that speaks over its own standard input and output.
 
     headers, env: what it is sent, or started with; they may be secrets.
@@ -31,7 +42,7 @@ class McpServer(Section):
         return self
 
 
-class Mcp(Section):
+class McpSettings(SettingsSection):
     """servers: by the label that clients name them by; hosts: of servers that clients may name by a `server_url`.
 
     per_request: servers, at most.
@@ -39,16 +50,16 @@ class Mcp(Section):
     connect_seconds: to connect and to list; list_seconds: a list is as good as new.
     """
 
-    servers: dict[Name, McpServer] = Field(default_factory=dict)
+    servers: dict[Name, McpServerSettings] = Field(default_factory=dict)
     hosts: tuple[ServerHost, ...] = ()
-    per_request: Annotated[Whole, Field(ge=1)] = 16
+    per_request: Annotated[WholeNumber, Field(ge=1)] = 16
     ports: tuple[Annotated[Port, Field(ge=1)], ...] = (80, 443)
     networks: tuple[Network, ...] = ()
     connect_seconds: Annotated[Seconds, Field(gt=0)] = 10
     list_seconds: Seconds = 300
 
 
-class Found(Section):
+class StaticSearchResult(SettingsSection):
     """What the service `static` finds: pages that have a word of what is searched for."""
 
     url: Url
@@ -56,13 +67,13 @@ class Found(Section):
     text: str = ""
 
 
-class Pages(Fetching):
+class PageSettings(FetchSettings):
     """Each of them within these limits."""
 
-    max_bytes: Annotated[Whole, Field(ge=1)] = 2 << 20
+    max_bytes: Annotated[WholeNumber, Field(ge=1)] = 2 << 20
 
 
-class WebSearch(Section):
+class WebSearchSettings(SettingsSection):
     """service: what is asked; None: there is no search.  url: None: the service's own.  found: by `static`.
 
     pages: that may be opened.
@@ -71,8 +82,8 @@ class WebSearch(Section):
     service: Literal["searxng", "brave", "tavily", "static"] | None = None
     url: Root | None = None
     api_key: OptionalSecret = None
-    found: tuple[Found, ...] = ()
-    pages: Pages = Pages()
+    found: tuple[StaticSearchResult, ...] = ()
+    pages: PageSettings = PageSettings()
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -83,20 +94,20 @@ class WebSearch(Section):
         return self
 
 
-class FileSearch(Section):
+class FileSearchSettings(SettingsSection):
     """url: of a server that has `/v1/vector_stores/ID/search`; None: there is no search."""
 
     url: Root | None = None
     api_key: OptionalSecret = None
 
 
-class Tools(Section):
+class ToolSettings(SettingsSection):
     """seconds: of a call; calls, rounds: of an answer; result_bytes: of what the model is told of a call."""
 
     seconds: Annotated[Seconds, Field(gt=0)] = 60
-    calls: Annotated[Whole, Field(ge=1)] = 64
-    rounds: Annotated[Whole, Field(ge=1)] = 16
-    result_bytes: Annotated[Whole, Field(ge=1)] = 256 << 10
-    mcp: Mcp = Mcp()
-    web_search: WebSearch = WebSearch()
-    file_search: FileSearch = FileSearch()
+    calls: Annotated[WholeNumber, Field(ge=1)] = 64
+    rounds: Annotated[WholeNumber, Field(ge=1)] = 16
+    result_bytes: Annotated[WholeNumber, Field(ge=1)] = 256 << 10
+    mcp: McpSettings = McpSettings()
+    web_search: WebSearchSettings = WebSearchSettings()
+    file_search: FileSearchSettings = FileSearchSettings()

@@ -3,10 +3,10 @@
 from pydantic import Field, SecretStr
 
 from gateway.config.scalars import Share, Url
-from gateway.config.section import Section
+from gateway.config.section import SettingsSection
 
 
-class Tracing(Section):
+class TracingSettings(SettingsSection):
     """url: where spans are sent, as OTLP over HTTP; None: as the environment says, else this machine's port 4318.
 
     headers: that go with them; they may be secrets.  share: of the requests whose client does not say.

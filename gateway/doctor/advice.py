@@ -6,7 +6,7 @@ from typing import Literal
 
 from gateway.formats import FORMATS
 
-Topic = Literal["calls", "thoughts", "no_thoughts", "no_tools", "schema", "images", "window"]
+AdviceTopic = Literal["calls", "thoughts", "no_thoughts", "no_tools", "schema", "images", "window"]
 
 # vLLM 0.32: vllm/tool_parsers, vllm/reasoning
 _TOOL_PARSERS = frozenset(
@@ -43,7 +43,7 @@ _SGLANG = MappingProxyType(
     }
 )
 
-ADVICE: Mapping[Topic, Mapping[str, str]] = MappingProxyType(
+ADVICE: Mapping[AdviceTopic, Mapping[str, str]] = MappingProxyType(
     {
         "calls": {
             "vllm": "--enable-auto-tool-choice --tool-call-parser {tools}",
@@ -81,7 +81,7 @@ ADVICE: Mapping[Topic, Mapping[str, str]] = MappingProxyType(
 )
 
 
-def advice(topic: Topic, kind: str, format: str = "") -> str:
+def advice(topic: AdviceTopic, kind: str, format: str = "") -> str:
     """For a server of this kind; `format`: the family that its model's text is of, if that is known."""
     row = FORMATS.get(format)
     names = (format, *row.aliases) if row else ()

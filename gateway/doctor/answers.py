@@ -3,7 +3,7 @@
 from msgspec import DecodeError, json
 
 from gateway.doctor.findings import Findings, Verdict
-from gateway.doctor.heard import Heard
+from gateway.doctor.heard import ProbeResponse
 from gateway.doctor.judging import good, taken_for_thought, to_do, told, unheeded, unknown, wanting
 from gateway.doctor.questions import fits
 
@@ -12,7 +12,7 @@ _GRACE = 1.0  # seconds that an answer may begin later than its like
 _TIMES = 2.0  # and how many times later
 
 
-def chat(findings: Findings, heard: Heard) -> Verdict:
+def chat(findings: Findings, heard: ProbeResponse) -> Verdict:
     if heard.said.text:
         return good("answers")
     if heard.all_thought:
@@ -20,19 +20,19 @@ def chat(findings: Findings, heard: Heard) -> Verdict:
     return unknown("the model says nothing" if not heard.cut else "the model had not answered when it was cut off")
 
 
-def streaming(_: Findings, heard: Heard) -> Verdict:
+def streaming(_: Findings, heard: ProbeResponse) -> Verdict:
     if heard.pieces > 1:
         return good(f"came in {heard.pieces} pieces")
     return wanting("came in one piece") if heard.pieces else unknown("the model says nothing")
 
 
-def usage(_: Findings, heard: Heard) -> Verdict:
+def usage(_: Findings, heard: ProbeResponse) -> Verdict:
     if heard.usage:
         return good(f"{heard.usage.prompt} tokens of prompt, {heard.usage.completion} of answer")
     return wanting("streams bring no counts", "the gateway estimates them")
 
 
-def thoughts(findings: Findings, heard: Heard) -> Verdict:
+def thoughts(findings: Findings, heard: ProbeResponse) -> Verdict:
     if heard.all_thought:
         return taken_for_thought(findings)
     if findings.said("thinking").thought != heard.said.thought:
@@ -42,7 +42,7 @@ def thoughts(findings: Findings, heard: Heard) -> Verdict:
     return unknown("the model did not think")
 
 
-def thought_open(findings: Findings, heard: Heard) -> Verdict:
+def thought_open(findings: Findings, heard: ProbeResponse) -> Verdict:
     if findings.reading.thought_open:
         known = findings.chosen.thought_open
         words = "the prompt opens a thought, and its end comes as text"
@@ -54,7 +54,7 @@ def thought_open(findings: Findings, heard: Heard) -> Verdict:
     return unknown("the answer was cut off") if heard.cut else good("the prompt opens no thought")
 
 
-def schema(findings: Findings, heard: Heard) -> Verdict:
+def schema(findings: Findings, heard: ProbeResponse) -> Verdict:
     if heard.all_thought:
         return taken_for_thought(findings)
     try:
@@ -68,7 +68,7 @@ def schema(findings: Findings, heard: Heard) -> Verdict:
     return unheeded("the answer is not of the schema", to_do("schema", findings))
 
 
-def stop(findings: Findings, heard: Heard) -> Verdict:
+def stop(findings: Findings, heard: ProbeResponse) -> Verdict:
     plain = findings.heard["plain"]
     if "=" not in plain.said.text:
         return unknown("the model did not say what it was to stop at")
@@ -78,11 +78,11 @@ def stop(findings: Findings, heard: Heard) -> Verdict:
     return unheeded("is not heeded") if found else good("the answer ends there")
 
 
-def several(_: Findings, heard: Heard) -> Verdict:
+def several(_: Findings, heard: ProbeResponse) -> Verdict:
     return good("2 answers to one question") if heard.choices == 2 else unheeded("1 answer where 2 were asked for")
 
 
-def logprobs(_: Findings, heard: Heard) -> Verdict:
+def logprobs(_: Findings, heard: ProbeResponse) -> Verdict:
     if not heard.said.text:
         return unknown("the model says nothing")
     return good("come with the text") if heard.chances else unheeded("do not come")
@@ -108,7 +108,7 @@ def window(findings: Findings) -> Verdict:
     return good(words) if tokens >= _WINDOW else wanting(f"{words}, too few for agents", to_do("window", findings))
 
 
-def cancellation(findings: Findings, heard: Heard) -> Verdict:
+def cancellation(findings: Findings, heard: ProbeResponse) -> Verdict:
     """As far as that shows from outside: the next question is answered as soon as ever."""
     endless, before = findings.heard["endless"], findings.heard["streamed"]
     if not endless.left or before.begun is None or heard.begun is None:

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from msgspec import DecodeError, json
 
 from gateway.backends import KINDS
-from gateway.backends.verdicts import Translated
+from gateway.backends.verdicts import TranslatedRule
 from gateway.doctor.findings import Findings, Verdict
-from gateway.doctor.heard import Called, Heard
+from gateway.doctor.heard import ObservedToolCall, ProbeResponse
 from gateway.doctor.judging import good, taken_for_thought, to_do, unheeded, unknown, wanting
 
 _REPAIRS = {
@@ -18,10 +18,10 @@ _REPAIRS = {
 _FINISH = {"repaired:finish_reason": "`finish_reason` is not `tool_calls`"}
 
 
-def called(question: str, least: int = 1) -> Callable[[Findings, Heard], Verdict]:
+def called(question: str, least: int = 1) -> Callable[[Findings, ProbeResponse], Verdict]:
     """The judge of an answer in which so many calls are due."""
 
-    def judge(findings: Findings, heard: Heard) -> Verdict:
+    def judge(findings: Findings, heard: ProbeResponse) -> Verdict:
         found = findings.said(question).calls
         if len(found) < least:
             return unknown(_missing(len(found), heard))
@@ -36,7 +36,7 @@ def called(question: str, least: int = 1) -> Callable[[Findings, Heard], Verdict
     return judge
 
 
-def one_call(findings: Findings, _: Heard) -> Verdict:
+def one_call(findings: Findings, _: ProbeResponse) -> Verdict:
     """Where two calls come if nobody minds."""
     both = findings.heard.get("parallel")
     if both is None or len(findings.said("parallel").calls) < 2:
@@ -45,7 +45,7 @@ def one_call(findings: Findings, _: Heard) -> Verdict:
     return unheeded("is not heeded: 2 calls") if count > 1 else good("at most one call")
 
 
-def required(findings: Findings, heard: Heard) -> Verdict:
+def required(findings: Findings, heard: ProbeResponse) -> Verdict:
     if findings.said("required").calls:
         return good("a call was made")
     if heard.all_thought:
@@ -57,19 +57,19 @@ def required(findings: Findings, heard: Heard) -> Verdict:
     return unheeded("is not heeded: no call")
 
 
-def named(findings: Findings, heard: Heard) -> Verdict:
+def named(findings: Findings, heard: ProbeResponse) -> Verdict:
     """A server that heeds no name may still heed `required`, which counts."""
     names = [one.name for one in findings.said("named").calls]
     if names == ["get_time"]:
         return good("that tool was called")
     if heard.cut and not (names or heard.said.text):
         return unknown(_missing(0, heard))
-    other = isinstance(findings.configured.fields["tool_choice"], Translated)
+    other = isinstance(findings.configured.fields["tool_choice"], TranslatedRule)
     words = f"is not heeded: {f'called {names[0]}' if names else 'no call'}"
     return wanting(words, "the gateway offers that tool alone" if other else "")
 
 
-def none(findings: Findings, heard: Heard) -> Verdict:
+def none(findings: Findings, heard: ProbeResponse) -> Verdict:
     if heard.said.calls:
         return wanting("is not heeded: a call", "the gateway sends no tools then")
     if findings.said("none").calls:
@@ -82,13 +82,13 @@ def _repairs(kind: str) -> dict[str, str]:
     return _REPAIRS if KINDS[kind].dialect == "ollama" else _REPAIRS | _FINISH
 
 
-def _missing(count: int, heard: Heard) -> str:
+def _missing(count: int, heard: ProbeResponse) -> str:
     if heard.cut:
         return "the model had not called when it was cut off"
     return "the model made one call" if count else "the model did not call"
 
 
-def _sound(call: Called) -> bool:
+def _sound(call: ObservedToolCall) -> bool:
     try:
         return call.complete and isinstance(json.decode(call.arguments), dict)
     except (DecodeError, RecursionError):

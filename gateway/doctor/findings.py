@@ -8,14 +8,14 @@ from msgspec import Struct
 
 from gateway.backends import KINDS, Kind
 from gateway.backends.ignores import ignoring, knows
-from gateway.backends.knowledge import Known
-from gateway.doctor.heard import Heard, Said
+from gateway.backends.knowledge import ModelMetadata
+from gateway.doctor.heard import ObservedMessage, ProbeResponse
 from gateway.doctor.questions import QUESTIONS
-from gateway.doctor.reading import Reading, Words, as_read, read
+from gateway.doctor.reading import DetectedFormat, ObservedText, as_read, read
 from gateway.formats import FORMATS
-from gateway.formats.chosen import Chosen
+from gateway.formats.chosen import FormatChoice
 
-State = Literal["good", "wanting", "unknown"]
+VerdictState = Literal["good", "wanting", "unknown"]
 
 
 class Verdict(Struct, frozen=True):
@@ -24,7 +24,7 @@ class Verdict(Struct, frozen=True):
     ignored: the field that was asked about was taken, and nothing was done about it.
     """
 
-    state: State
+    state: VerdictState
     words: str
     advice: str = ""
     ignored: bool = False
@@ -40,9 +40,9 @@ class Findings(Struct, frozen=True, kw_only=True, dict=True):
     """
 
     kind: str
-    heard: Mapping[str, Heard]
-    chosen: Chosen
-    known: Known
+    heard: Mapping[str, ProbeResponse]
+    chosen: FormatChoice
+    known: ModelMetadata
     responses: bool | None
     ignores: Collection[str] = ()
 
@@ -58,17 +58,17 @@ class Findings(Struct, frozen=True, kw_only=True, dict=True):
         return knows(kind, field) or kind.fields[field] == kind.unparsed.get(field)
 
     @cached_property
-    def reading(self) -> Reading:
+    def reading(self) -> DetectedFormat:
         """What there is of thoughts and calls in the text."""
         return read([self._words(question) for question in self.heard], FORMATS, self.chosen.format)
 
-    def said(self, question: str) -> Said:
+    def said(self, question: str) -> ObservedMessage:
         """What the model has said, its markup read."""
         said = self.heard[question].said
         if not self.reading.format:
             return said
         found, _ = as_read(self._words(question), FORMATS[self.reading.format])
-        return Said(found.text, said.thought or found.thought, said.calls + found.calls, said.finish)
+        return ObservedMessage(found.text, said.thought or found.thought, said.calls + found.calls, said.finish)
 
     @property
     def format(self) -> str | None:
@@ -89,10 +89,10 @@ class Findings(Struct, frozen=True, kw_only=True, dict=True):
         known, seen = self.chosen.thought_open, self.reading.thought_open
         if known == seen or self.format == "native":
             return None
-        plain = self.heard["plain"].said if "plain" in self.heard else Said()
+        plain = self.heard["plain"].said if "plain" in self.heard else ObservedMessage()
         if seen:
             return "open"
         return "closed" if plain.text and plain.finish == "stop" and not plain.thought else None
 
-    def _words(self, question: str) -> Words:
-        return Words(self.heard[question].said.text, bool(QUESTIONS[question].request.tools))
+    def _words(self, question: str) -> ObservedText:
+        return ObservedText(self.heard[question].said.text, bool(QUESTIONS[question].request.tools))

@@ -7,14 +7,24 @@ from msgspec import Struct
 
 from gateway.backends import Kind
 from gateway.backends.dialects import DIALECTS
-from gateway.calls import Setting
-from gateway.doctor.questions import Question
+from gateway.calls import ParserSettings
+from gateway.doctor.questions import ProbeRequest
 from gateway.errors import Problem
-from gateway.events import Event, Failure, Finish, Reasoning, Text, ToolArgs, ToolEnd, ToolStart, Usage
-from gateway.formats.format import Context
-from gateway.ledger import Ledger
+from gateway.events import (
+    Event,
+    Failure,
+    Finish,
+    ReasoningDelta,
+    TextDelta,
+    ToolArgsDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    Usage,
+)
+from gateway.formats.format import ParseContext
+from gateway.ledger import Warnings
 from gateway.request import Request, Tool
-from gateway.upstream import Upstream
+from gateway.upstream import UpstreamReader
 
 _LIMIT = 4 << 20  # bytes of an answer
 _TOO_LONG = Problem(502, f"The answer has more than {_LIMIT} bytes.")
@@ -22,7 +32,7 @@ _TOO_LONG = Problem(502, f"The answer has more than {_LIMIT} bytes.")
 _FIELDS = re.compile(rb'"(reasoning_content|reasoning|reasoning_text|thinking|thinking_blocks)"\s*:\s*(?:"[^"]|\[)')
 
 
-class Called(Struct, frozen=True):
+class ObservedToolCall(Struct, frozen=True):
     """A call; `complete`: its arguments are JSON."""
 
     name: str
@@ -30,16 +40,16 @@ class Called(Struct, frozen=True):
     complete: bool
 
 
-class Said(Struct, frozen=True):
+class ObservedMessage(Struct, frozen=True):
     """One choice, as a whole.  `finish`: why it ended, "" if it did not."""
 
     text: str = ""
     thought: str = ""
-    calls: tuple[Called, ...] = ()
+    calls: tuple[ObservedToolCall, ...] = ()
     finish: str = ""
 
 
-class Heard(Struct, frozen=True, kw_only=True):
+class ProbeResponse(Struct, frozen=True, kw_only=True):
     """said: the first choice; problem: what went wrong, before or after what was said.
 
     choices: how many there are; pieces: those that its text and thought came in.
@@ -50,7 +60,7 @@ class Heard(Struct, frozen=True, kw_only=True):
     begun: seconds until the first word, None if there was none; left: nobody waited for the end.
     """
 
-    said: Said = Said()
+    said: ObservedMessage = ObservedMessage()
     problem: Problem | None = None
     choices: int = 0
     pieces: int = 0
@@ -73,14 +83,14 @@ class Heard(Struct, frozen=True, kw_only=True):
         return bool(self.said.thought) and not (self.said.text or self.said.calls or self.cut)
 
 
-class Listener:
+class ProbeResponseReader:
     """Is told of an answer as an Upstream is, and when its words came; then it gives what was `heard`."""
 
-    def __init__(self, question: Question, request: Request, kind: Kind) -> None:
-        self._ledger = Ledger()
-        setting = Setting(None, Context(schemas(request.tools)), str, self._ledger)
+    def __init__(self, question: ProbeRequest, request: Request, kind: Kind) -> None:
+        self._ledger = Warnings()
+        setting = ParserSettings(None, ParseContext(schemas(request.tools)), str, self._ledger)
         decoder = DIALECTS[kind.dialect].decoder(request, self._ledger)
-        self._upstream = Upstream(decoder, setting, lambda: 0, (), _LIMIT)
+        self._upstream = UpstreamReader(decoder, setting, lambda: 0, (), _LIMIT)
         self._question = question
         self._events: list[Event] = []
         self._raw = bytearray()
@@ -109,17 +119,17 @@ class Listener:
     def fail(self, problem: Problem) -> None:
         self._events += self._upstream.fail(problem)
 
-    def heard(self) -> Heard:
+    def heard(self) -> ProbeResponse:
         events, noted = self._events, frozenset(self._ledger.entries())
-        words = [event for event in events if isinstance(event, Text | Reasoning) and event.text]
+        words = [event for event in events if isinstance(event, TextDelta | ReasoningDelta) and event.text]
         counts = [event for event in events if isinstance(event, Usage)]
         found = _FIELDS.search(self._raw)
-        return Heard(
+        return ProbeResponse(
             said=fold(events),
             problem=next((event.problem for event in events if isinstance(event, Failure)), None),
             choices=len({event.choice for event in events if isinstance(event, Finish)}),
             pieces=len(words),
-            chances=any(isinstance(event, Text) and event.logprobs for event in events),
+            chances=any(isinstance(event, TextDelta) and event.logprobs for event in events),
             usage=counts[-1] if counts and "estimated:usage" not in noted else None,
             field=found[1].decode() if found else "",
             noted=noted,
@@ -130,31 +140,31 @@ class Listener:
     def _take(self, events: Iterable[Event], seconds: float) -> None:
         for event in events:
             self._events.append(event)
-            if self._begun is None and isinstance(event, Text | Reasoning | ToolStart):
+            if self._begun is None and isinstance(event, TextDelta | ReasoningDelta | ToolCallStart):
                 self._begun = seconds
 
 
-def fold(events: Iterable[Event]) -> Said:
+def fold(events: Iterable[Event]) -> ObservedMessage:
     """The first choice of promised events."""
     texts: list[str] = []
     thoughts: list[str] = []
-    calls: list[Called] = []
+    calls: list[ObservedToolCall] = []
     finish = ""
     for event in events:
         match event:
-            case Text(choice=0):
+            case TextDelta(choice=0):
                 texts.append(event.text)
-            case Reasoning(choice=0):
+            case ReasoningDelta(choice=0):
                 thoughts.append(event.text)
-            case ToolStart(choice=0):
-                calls.append(Called(event.name, "", complete=False))
-            case ToolArgs(choice=0):
-                calls[-1] = Called(calls[-1].name, calls[-1].arguments + event.json, complete=False)
-            case ToolEnd(choice=0):
-                calls[-1] = Called(calls[-1].name, calls[-1].arguments, event.complete)
+            case ToolCallStart(choice=0):
+                calls.append(ObservedToolCall(event.name, "", complete=False))
+            case ToolArgsDelta(choice=0):
+                calls[-1] = ObservedToolCall(calls[-1].name, calls[-1].arguments + event.json, complete=False)
+            case ToolCallEnd(choice=0):
+                calls[-1] = ObservedToolCall(calls[-1].name, calls[-1].arguments, event.complete)
             case Finish(choice=0):
                 finish = event.reason
-    return Said("".join(texts), "".join(thoughts).strip(), tuple(calls), finish)
+    return ObservedMessage("".join(texts), "".join(thoughts).strip(), tuple(calls), finish)
 
 
 def schemas(tools: Iterable[Tool]) -> dict[str, dict[str, object]]:

@@ -8,21 +8,21 @@ from msgspec.structs import replace
 
 from gateway.backends import Kind
 from gateway.backends.ignores import ignoring
-from gateway.backends.verdicts import CUT_OFF, Dropped, Emulated
-from gateway.doctor.advice import Topic, advice
+from gateway.backends.verdicts import CUT_OFF, DroppedRule, EmulatedRule
+from gateway.doctor.advice import AdviceTopic, advice
 from gateway.doctor.findings import Findings, Verdict
-from gateway.doctor.heard import Heard
+from gateway.doctor.heard import ProbeResponse
 from gateway.errors import Problem
 
-Judge = Callable[[Findings], Verdict]
-JudgeHeard = Callable[[Findings, Heard], Verdict]
+FindingsCheck = Callable[[Findings], Verdict]
+ResponseCheck = Callable[[Findings, ProbeResponse], Verdict]
 _LONGEST = 160  # characters of a server's own words
 
 
-class Probe(Struct, frozen=True):
+class Check(Struct, frozen=True):
     """What is found out, and by whom; `field`: of the API, if it is whether that is heeded."""
 
-    judge: Judge
+    judge: FindingsCheck
     field: str = ""
 
 
@@ -43,7 +43,7 @@ def unheeded(words: str, advice: str = "") -> Verdict:
     return Verdict("wanting", words, advice, ignored=True)
 
 
-def of(question: str, judge: JudgeHeard, topic: Topic | None = None) -> Probe:
+def of(question: str, judge: ResponseCheck, topic: AdviceTopic | None = None) -> Check:
     """The judge of one question's answer, where there is one.  `topic`: of the advice if it was refused."""
 
     def judged(findings: Findings) -> Verdict:
@@ -54,13 +54,13 @@ def of(question: str, judge: JudgeHeard, topic: Topic | None = None) -> Probe:
             return wanting(told(heard.problem), to_do(topic, findings) if topic else "")
         return judge(findings, heard)
 
-    return Probe(judged)
+    return Check(judged)
 
 
-def heeding(question: str, field: str, judge: JudgeHeard, topic: Topic | None = None) -> Probe:
+def heeding(question: str, field: str, judge: ResponseCheck, topic: AdviceTopic | None = None) -> Check:
     """The same for whether a field of the API is heeded."""
 
-    def heard(findings: Findings, heard: Heard) -> Verdict:
+    def heard(findings: Findings, heard: ProbeResponse) -> Verdict:
         if field in heard.unasked:
             return wanting(f"the server's API has no `{field}`")
         return judge(findings, heard)
@@ -76,10 +76,10 @@ def heeding(question: str, field: str, judge: JudgeHeard, topic: Topic | None = 
             return replace(found, advice=_by_the_gateway(field, kind))
         return found
 
-    return Probe(judged, field)
+    return Check(judged, field)
 
 
-def to_do(topic: Topic, findings: Findings) -> str:
+def to_do(topic: AdviceTopic, findings: Findings) -> str:
     """The advice; what is in the text may be left to the gateway as well."""
     flag, format = advice(topic, findings.kind, findings.reading.format), findings.reading.format
     if topic not in ("calls", "thoughts") or not format:
@@ -100,9 +100,9 @@ def told(problem: Problem) -> str:
 def _by_the_gateway(field: str, kind: Kind) -> str:
     """What it does about a field that this kind of server is known not to heed."""
     match kind.fields[field]:
-        case Emulated(how=how):
+        case EmulatedRule(how=how):
             return f"the gateway sees to it: {how}"
-        case Dropped():
+        case DroppedRule():
             return "the gateway leaves it out, and says so in x-gateway-warnings"
         case found if found == CUT_OFF:
             return f"the gateway sees to it: {CUT_OFF.how}"

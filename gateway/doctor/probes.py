@@ -5,9 +5,9 @@ from types import MappingProxyType
 
 from gateway.doctor import answers, calls
 from gateway.doctor.findings import Findings, Verdict
-from gateway.doctor.judging import Probe, heeding, of
+from gateway.doctor.judging import Check, heeding, of
 
-PROBES: Mapping[str, Probe] = MappingProxyType(
+PROBES: Mapping[str, Check] = MappingProxyType(
     {
         "chat": of("plain", answers.chat),
         "streaming": of("streamed", answers.streaming),
@@ -25,10 +25,10 @@ PROBES: Mapping[str, Probe] = MappingProxyType(
         "stop": heeding("stopped", "stop", answers.stop),
         "n": heeding("twice", "n", answers.several),
         "logprobs": heeding("chances", "logprobs", answers.logprobs),
-        "images": Probe(answers.images),
-        "context_window": Probe(answers.window),
+        "images": Check(answers.images),
+        "context_window": Check(answers.window),
         "cancellation": of("after", answers.cancellation),
-        "responses": Probe(answers.responses),
+        "responses": Check(answers.responses),
     }
 )
 

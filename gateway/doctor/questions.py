@@ -13,13 +13,13 @@ from msgspec.structs import replace
 
 from gateway.backends import Kind
 from gateway.backends.dialects import DIALECTS
-from gateway.backends.openai.body import Target
-from gateway.backends.openai.messages import Policy
-from gateway.backends.verdicts import PASSED, Emulated
+from gateway.backends.openai.body import BodyTarget
+from gateway.backends.openai.messages import MessagePolicy
+from gateway.backends.verdicts import PASSED, EmulatedRule
 from gateway.doctor import lessons
 from gateway.endpoints.chat.fields import KNOWN
-from gateway.ledger import Ledger
-from gateway.request import Message, Named, Request, Tool, ToolChoice
+from gateway.ledger import Warnings
+from gateway.request import Message, Request, Tool, ToolChoice, ToolName
 
 _TOKENS = 512  # of an answer, thoughts included
 _FEW_TOKENS = 256  # of one that has to end in a call: a server may let a model talk on until it does
@@ -33,7 +33,7 @@ _SCHEMA = {
 }
 
 
-class Question(Struct, frozen=True):
+class ProbeRequest(Struct, frozen=True):
     """request: without the name of a model.
 
     shown: the tools are to be seen, and none may be called.
@@ -77,25 +77,27 @@ _NO_NEED = _ask(lessons.addition(thinking=False), tools=lessons.TOOLS, choice="r
 _STREAMED = replace(_PLAIN, stream=True)
 
 # In the order in which they are asked; if the first gets no answer, no other is.
-QUESTIONS: Mapping[str, Question] = MappingProxyType(
+QUESTIONS: Mapping[str, ProbeRequest] = MappingProxyType(
     {
-        "plain": Question(_PLAIN),
-        "streamed": Question(_STREAMED),
-        "endless": Question(_ask((lessons.user("Count from 1 to 1000, one number a line."),), stream=True), left=True),
-        "after": Question(_STREAMED),
-        "thinking": Question(_ask(lessons.addition(thinking=True), stream=True)),
-        "tools": Question(_WEATHER),
-        "tools_streamed": Question(replace(_WEATHER, stream=True)),
-        "parallel": Question(replace(_WEATHERS, stream=True)),
-        "one_call": Question(replace(_WEATHERS, rest={**_WEATHERS.rest, "parallel_tool_calls": False})),
-        "required": Question(replace(_NO_NEED, max_tokens=_FEW_TOKENS)),
-        "named": Question(replace(_WEATHER, tool_choice=Named("get_time"))),
-        "none": Question(_WEATHER, shown=True),
-        "schema": Question(replace(_PLAIN, rest={**_PLAIN.rest, "response_format": _format(_SCHEMA)})),
-        "stopped": Question(replace(_PLAIN, rest={**_PLAIN.rest, "stop": ["="]})),
-        "twice": Question(replace(_PLAIN, n=2, rest={"temperature": 1})),
-        "chances": Question(replace(_PLAIN, rest={**_PLAIN.rest, "logprobs": True, "top_logprobs": 2})),
-        "image": Question(_ask(lessons.red())),
+        "plain": ProbeRequest(_PLAIN),
+        "streamed": ProbeRequest(_STREAMED),
+        "endless": ProbeRequest(
+            _ask((lessons.user("Count from 1 to 1000, one number a line."),), stream=True), left=True
+        ),
+        "after": ProbeRequest(_STREAMED),
+        "thinking": ProbeRequest(_ask(lessons.addition(thinking=True), stream=True)),
+        "tools": ProbeRequest(_WEATHER),
+        "tools_streamed": ProbeRequest(replace(_WEATHER, stream=True)),
+        "parallel": ProbeRequest(replace(_WEATHERS, stream=True)),
+        "one_call": ProbeRequest(replace(_WEATHERS, rest={**_WEATHERS.rest, "parallel_tool_calls": False})),
+        "required": ProbeRequest(replace(_NO_NEED, max_tokens=_FEW_TOKENS)),
+        "named": ProbeRequest(replace(_WEATHER, tool_choice=ToolName("get_time"))),
+        "none": ProbeRequest(_WEATHER, shown=True),
+        "schema": ProbeRequest(replace(_PLAIN, rest={**_PLAIN.rest, "response_format": _format(_SCHEMA)})),
+        "stopped": ProbeRequest(replace(_PLAIN, rest={**_PLAIN.rest, "stop": ["="]})),
+        "twice": ProbeRequest(replace(_PLAIN, n=2, rest={"temperature": 1})),
+        "chances": ProbeRequest(replace(_PLAIN, rest={**_PLAIN.rest, "logprobs": True, "top_logprobs": 2})),
+        "image": ProbeRequest(_ask(lessons.red())),
     }
 )
 
@@ -108,7 +110,7 @@ def fits(value: object) -> bool:
     return False
 
 
-def put(question: Question, model: str, kind: Kind, special: bool, ledger: Ledger) -> tuple[Request, bytes]:
+def put(question: ProbeRequest, model: str, kind: Kind, special: bool, ledger: Warnings) -> tuple[Request, bytes]:
     """The request, and the body for it.
 
     special: the tags of the model's calls are special tokens, as far as is known.
@@ -118,14 +120,14 @@ def put(question: Question, model: str, kind: Kind, special: bool, ledger: Ledge
     if question.shown:  # tools that nobody may call are sent where they would be refused else
         kind = replace(kind, refuses_tools=True)
     request = replace(question.request, model=model)
-    if request.forced and isinstance(kind.fields["tool_choice"], Emulated):
+    if request.forced and isinstance(kind.fields["tool_choice"], EmulatedRule):
         ledger.note("unenforced", "tool_choice")
-    policy = Policy(reasoning=kind.reasoning, continues=kind.continues)
-    target = Target(model, kind, policy, parsed_here=question.shown, special=special)
+    policy = MessagePolicy(reasoning=kind.reasoning, continues=kind.continues)
+    target = BodyTarget(model, kind, policy, parsed_here=question.shown, special=special)
     return request, DIALECTS[kind.dialect].body(request, target, KNOWN, ledger)
 
 
-def left_out(ledger: Ledger) -> frozenset[str]:
+def left_out(ledger: Warnings) -> frozenset[str]:
     """The fields that the body for a question does not have."""
     told = (entry.partition(":") for entry in ledger.entries())
     return frozenset(field for code, _, field in told if code in ("dropped", "unenforced"))

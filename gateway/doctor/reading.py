@@ -4,26 +4,26 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from gateway.calls import Setting
-from gateway.doctor.heard import Said, fold, schemas
+from gateway.calls import ParserSettings
+from gateway.doctor.heard import ObservedMessage, fold, schemas
 from gateway.doctor.lessons import TOOLS
-from gateway.events import Finish, Text
+from gateway.events import Finish, TextDelta
 from gateway.formats.chosen import by_template
-from gateway.formats.format import Context
+from gateway.formats.format import ParseContext
 from gateway.formats.markup import Markup
-from gateway.formats.row import Row
-from gateway.ledger import Ledger
-from gateway.normaliser import Normaliser
+from gateway.formats.row import FormatSpec
+from gateway.ledger import Warnings
+from gateway.normaliser import Normalizer
 
 
-class Words(Struct, frozen=True):
+class ObservedText(Struct, frozen=True):
     """A text as it came.  `tools`: the lessons' were offered."""
 
     text: str
     tools: bool
 
 
-class Reading(Struct, frozen=True):
+class DetectedFormat(Struct, frozen=True):
     """How texts are to be read: `format` is "" where there is no thought and no call in any of them.
 
     thought_open: one begins inside a thought; calls: there is a call in one, which tells more than a thought.
@@ -34,23 +34,23 @@ class Reading(Struct, frozen=True):
     calls: bool = False
 
 
-def read(texts: Sequence[Words], rows: Mapping[str, Row], likely: str) -> Reading:
+def read(texts: Sequence[ObservedText], rows: Mapping[str, FormatSpec], likely: str) -> DetectedFormat:
     """The format that leaves the least of all texts as plain text.
 
     Of several it is the `likely` one, or else the one that their tags are signs of.
     """
-    best, least = Reading(), sum(len(one.text.strip()) for one in texts)
+    best, least = DetectedFormat(), sum(len(one.text.strip()) for one in texts)
     signed = by_template("".join(one.text for one in texts), rows)
     for name in sorted(rows, key=lambda name: (name != likely, not signed or name != signed.format)):
         read = [as_read(one, rows[name]) for one in texts] if rows[name].parse and name != "auto" else []
         left = sum(len(said.text.strip()) for said, _ in read)
         if left < least and any(said.thought or said.calls for said, _ in read):
             calls, thought_open = any(said.calls for said, _ in read), any(opened for _, opened in read)
-            best, least = Reading(name, thought_open, calls), left
+            best, least = DetectedFormat(name, thought_open, calls), left
     return best
 
 
-def as_read(words: Words, row: Row) -> tuple[Said, bool]:
+def as_read(words: ObservedText, row: FormatSpec) -> tuple[ObservedMessage, bool]:
     """The same in a format, and whether it begins inside a thought, as there is an end of one that never began."""
     said = _parsed(words, row, thought_open=False)
     thoughts = [*row.parse.thoughts.values()] if isinstance(row.parse, Markup) else []
@@ -59,8 +59,8 @@ def as_read(words: Words, row: Row) -> tuple[Said, bool]:
     return _parsed(words, row, thought_open=True), True
 
 
-def _parsed(words: Words, row: Row, *, thought_open: bool) -> Said:
-    context = Context(schemas(TOOLS) if words.tools else {}, thought_open)
-    normaliser = Normaliser(Setting(row.parse, context, str, Ledger()))
+def _parsed(words: ObservedText, row: FormatSpec, *, thought_open: bool) -> ObservedMessage:
+    context = ParseContext(schemas(TOOLS) if words.tools else {}, thought_open)
+    normaliser = Normalizer(ParserSettings(row.parse, context, str, Warnings()))
     normaliser.feed(Finish(0, "stop"))
-    return fold([*normaliser.feed(Text(0, words.text)), *normaliser.close()])
+    return fold([*normaliser.feed(TextDelta(0, words.text)), *normaliser.close()])

@@ -13,7 +13,7 @@ from gateway.doctor.probes import ignored
 _WIDTH = 100  # characters of a line
 
 
-class Examined(Struct, frozen=True):
+class ExaminedModel(Struct, frozen=True):
     """A model, by the server's name for it."""
 
     model: str
@@ -21,7 +21,7 @@ class Examined(Struct, frozen=True):
     verdicts: Mapping[str, Verdict]
 
 
-class Server(Struct, frozen=True, kw_only=True):
+class ExaminedServer(Struct, frozen=True, kw_only=True):
     """A server, its name in the configuration, and those of its models that were examined.
 
     key: what stands for its key there; listed: all of its models; names: of those that have another name there.
@@ -34,7 +34,7 @@ class Server(Struct, frozen=True, kw_only=True):
     key: str = ""
     listed: tuple[str, ...] = ()
     names: Mapping[str, str] = MappingProxyType({})
-    models: tuple[Examined, ...] = ()
+    models: tuple[ExaminedModel, ...] = ()
     problem: str = ""
 
     @property
@@ -49,11 +49,11 @@ class Server(Struct, frozen=True, kw_only=True):
         return not self.problem and all(verdict.state != "wanting" for verdict in verdicts)
 
 
-def table(servers: Sequence[Server]) -> str:
+def table(servers: Sequence[ExaminedServer]) -> str:
     return "\n\n".join("\n".join(_paragraph(server)) for server in servers)
 
 
-def data(servers: Sequence[Server]) -> list[dict[str, Any]]:
+def data(servers: Sequence[ExaminedServer]) -> list[dict[str, Any]]:
     """The same for programs."""
     return [
         {
@@ -68,7 +68,7 @@ def data(servers: Sequence[Server]) -> list[dict[str, Any]]:
     ]
 
 
-def _model(one: Examined) -> dict[str, Any]:
+def _model(one: ExaminedModel) -> dict[str, Any]:
     findings = one.findings
     verdicts = {
         name: {"verdict": verdict.state, "words": verdict.words, "advice": verdict.advice or None}
@@ -78,7 +78,7 @@ def _model(one: Examined) -> dict[str, Any]:
     return {"model": one.model, "context_length": findings.known.window, **settings, "verdicts": verdicts}
 
 
-def _paragraph(server: Server) -> Iterator[str]:
+def _paragraph(server: ExaminedServer) -> Iterator[str]:
     head = f"{server.name}: {server.kind} at {server.url}"
     if server.problem:
         yield head

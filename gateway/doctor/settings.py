@@ -7,14 +7,14 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from gateway.config import ConfigError, Fault
-from gateway.doctor.report import Server
+from gateway.config import ConfigError, ConfigFault
+from gateway.doctor.report import ExaminedServer
 from gateway.formats import canonical
 
 _WIDTH = 1 << 16  # no line is broken that was none
 
 
-def merged(text: str, servers: Sequence[Server], file: str = "") -> str:
+def merged(text: str, servers: Sequence[ExaminedServer], file: str = "") -> str:
     """The text, a sound configuration, with the servers and models that it does not have, and what it leaves open.
 
     Where it has another value, that stays: a ConfigError has a fault for each of them.
@@ -28,16 +28,16 @@ def merged(text: str, servers: Sequence[Server], file: str = "") -> str:
     document = yaml.load(text)
     kept = "" if document else text  # which has no more than comments
     document = document or CommentedMap()
-    backends, models = _Section(document, "backends"), _Section(document, "models")
+    backends, models = _YamlMapping(document, "backends"), _YamlMapping(document, "models")
     conflicts = [one for server in servers if server.models for one in _add(server, backends, models)]
     if conflicts:
-        raise ConfigError([Fault(file, None, key, text) for key, text in conflicts])
+        raise ConfigError([ConfigFault(file, None, key, text) for key, text in conflicts])
     out = StringIO()
     yaml.dump(document, out)
     return kept + out.getvalue()
 
 
-class _Section:
+class _YamlMapping:
     """A mapping of the document.  New entries come first: a comment behind its last one may belong to what follows."""
 
     def __init__(self, document: CommentedMap, name: str) -> None:
@@ -51,7 +51,7 @@ class _Section:
         self._added += 1
 
 
-def _add(server: Server, backends: _Section, models: _Section) -> Iterator[tuple[str, str]]:
+def _add(server: ExaminedServer, backends: _YamlMapping, models: _YamlMapping) -> Iterator[tuple[str, str]]:
     """Gives the conflicts: a key, and what is there."""
     if server.name in backends.entries:
         _ignore(backends.entries[server.name], server.ignores)
@@ -93,7 +93,7 @@ def _is(key: str, said: Mapping[str, Any], model: str, backend: str) -> bool:
     return (said.get("upstream_model") or key) == model and backend in names
 
 
-def _new(models: _Section, model: str, server: Server) -> str:
+def _new(models: _YamlMapping, model: str, server: ExaminedServer) -> str:
     """The key of a new entry: the model's name, if that is free."""
     name = server.names.get(model, model)
     key = name if name not in models.entries else f"{server.name}/{name}"

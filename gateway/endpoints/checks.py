@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.errors import BadRequest
 
-Check = Callable[[Any, str], None]
+ParamCheck = Callable[[Any, str], None]
 
 _ARTICLES = {
     bool: "a boolean", int: "an integer", float: "a decimal", str: "a string", list: "an array", dict: "an object",
@@ -54,7 +54,7 @@ def too_many_members(value: Mapping[str, Any], param: str, most: int, what: str 
     return BadRequest(message, code="object_above_max_properties", param=param or None)
 
 
-def _typed(expected: str, *types: type) -> Check:
+def _typed(expected: str, *types: type) -> ParamCheck:
     def check(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
         if type(value) not in types:
             raise wrong_type(value, param, expected)
@@ -66,20 +66,20 @@ boolean = _typed("a boolean", bool)
 string = _typed("a string", str)
 array = _typed("an array", list)
 object_ = _typed("an object", dict)
-_TYPES: dict[Check, type] = {boolean: bool, string: str, array: list, object_: dict}
+_TYPES: dict[ParamCheck, type] = {boolean: bool, string: str, array: list, object_: dict}
 _integer = _typed("an integer", int)
 _decimal = _typed("a decimal", int, float)
 
 
-def integer(least: int | None = None, most: int | None = None) -> Check:
+def integer(least: int | None = None, most: int | None = None) -> ParamCheck:
     return _bounded(_integer, "integer", least, most)
 
 
-def decimal(least: float, most: float) -> Check:
+def decimal(least: float, most: float) -> ParamCheck:
     return _bounded(_decimal, "decimal", least, most)
 
 
-def one_of(*supported: str) -> Check:
+def one_of(*supported: str) -> ParamCheck:
     def check(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
         string(value, param)
         if value not in supported:
@@ -88,7 +88,7 @@ def one_of(*supported: str) -> Check:
     return check
 
 
-def short(most: int, least: int = 0) -> Check:
+def short(most: int, least: int = 0) -> ParamCheck:
     """A string of at most so many characters; with `least`, one that is not empty."""
 
     def check(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
@@ -107,7 +107,7 @@ def short(most: int, least: int = 0) -> Check:
     return check
 
 
-def list_of(each: Check, least: int = 0, most: int | None = None) -> Check:
+def list_of(each: ParamCheck, least: int = 0, most: int | None = None) -> ParamCheck:
     def check(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
         array(value, param)
         if len(value) < least:
@@ -121,7 +121,7 @@ def list_of(each: Check, least: int = 0, most: int | None = None) -> Check:
     return check
 
 
-def fields(required: Mapping[str, Check], optional: Mapping[str, Check] | None = None) -> Check:
+def fields(required: Mapping[str, ParamCheck], optional: Mapping[str, ParamCheck] | None = None) -> ParamCheck:
     """An object with these members; others may be there too, and null counts as absent."""
 
     known = {**required, **(optional or {})}
@@ -142,7 +142,7 @@ def fields(required: Mapping[str, Check], optional: Mapping[str, Check] | None =
     return check
 
 
-def _bounded(typed: Check, kind: str, least: float | None, most: float | None) -> Check:
+def _bounded(typed: ParamCheck, kind: str, least: float | None, most: float | None) -> ParamCheck:
     def check(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
         typed(value, param)
         if least is not None and value < least:

@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gateway.errors import BadRequest
-from gateway.request import Named, ToolChoice
+from gateway.request import ToolChoice, ToolName
 
-Chosen = tuple[ToolChoice | None, frozenset[Named] | None]
-Find = Callable[[dict[str, Any]], Named | None]
+ResolvedToolChoice = tuple[ToolChoice | None, frozenset[ToolName] | None]
+ToolFinder = Callable[[dict[str, Any]], ToolName | None]
 
 
-def settled(choice: Any, tools: Sequence[object], find: Find) -> Chosen:  # noqa: ANN401 - decoded JSON
+def settled(choice: Any, tools: Sequence[object], find: ToolFinder) -> ResolvedToolChoice:  # noqa: ANN401 - decoded JSON
     """The choice and the allowed tools, None for all; a choice without tools to choose from is no choice.
 
     tools: whatever could be chosen; find: the tool that an object names; None if it is none that could be called.

@@ -4,8 +4,8 @@ from typing import Any
 
 from msgspec import Raw, json
 
-from gateway.events import Extra
-from gateway.ledger import Ledger
+from gateway.events import ExtraField
+from gateway.ledger import Warnings
 
 # Members of every chunk of a stream, as clients keep them of the last one.
 IN_EACH = frozenset(("provider", "service_tier", "system_fingerprint"))
@@ -21,7 +21,7 @@ _USUAL = IN_EACH | frozenset(
 )  # fmt: skip
 
 
-def forward(extra: Extra, ledger: Ledger) -> None:
+def forward(extra: ExtraField, ledger: Warnings) -> None:
     """Report a member that is passed on as it came, unless servers are known to send it."""
     if extra.name not in _USUAL and not extra.asked:
         ledger.note("forwarded", extra.name)

@@ -6,30 +6,30 @@ from typing import Any, Generic, Protocol, TypeVar
 from msgspec import Raw
 
 from gateway import events as ev
-from gateway.endpoints.chat.shape import Head, encode
+from gateway.endpoints.chat.shape import CompletionHead, encode
 from gateway.endpoints.extras import forward
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from gateway.request import Request
 
 _NOTHING = ev.Usage(0, 0)
 
 
-class Choice(Protocol):
+class BodyChoice(Protocol):
     def add(self, event: Any) -> None:  # noqa: ANN401 - any event of a choice
         ...
 
 
-class Asked(Protocol):
+class HasRequest(Protocol):
     @property
     def request(self) -> Request: ...
 
 
-_Asked = TypeVar("_Asked", bound=Asked)
-_Choice = TypeVar("_Choice", bound=Choice)
+_Asked = TypeVar("_Asked", bound=HasRequest)
+_Choice = TypeVar("_Choice", bound=BodyChoice)
 
 
-class Folded(ABC, Generic[_Asked, _Choice]):
-    def __init__(self, head: Head, asked: _Asked, ledger: Ledger) -> None:
+class BodyEncoder(ABC, Generic[_Asked, _Choice]):
+    def __init__(self, head: CompletionHead, asked: _Asked, ledger: Warnings) -> None:
         self._head, self._asked, self._ledger = head, asked, ledger
         self._choices: dict[int, _Choice] = {}
         self._usage = _NOTHING
@@ -53,7 +53,7 @@ class Folded(ABC, Generic[_Asked, _Choice]):
         return b""
 
     def _take(self, event: Any) -> None:  # noqa: ANN401 - any other event
-        if type(event) is ev.Extra:
+        if type(event) is ev.ExtraField:
             forward(event, self._ledger)
         if event.choice is None:
             self._extras[event.name] = event.json

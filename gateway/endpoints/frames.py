@@ -9,18 +9,20 @@ from msgspec import Raw
 from gateway import events as ev
 from gateway.endpoints.chat.shape import encode, usage
 from gateway.endpoints.extras import IN_EACH, continued, forward, joined
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 
 _Place = tuple[int | None, bool]  # of a member: its choice, and True within the choice's message
 
 
-class Frames(ABC):
+class StreamEncoder(ABC):
     """head: the members of each frame, but for its choices.
 
     include_usage, continuous_usage: a count at the end, with each chunk.
     """
 
-    def __init__(self, head: Mapping[str, Any], ledger: Ledger, *, include_usage: bool, continuous_usage: bool) -> None:
+    def __init__(
+        self, head: Mapping[str, Any], ledger: Warnings, *, include_usage: bool, continuous_usage: bool
+    ) -> None:
         self._members = {**head}
         self._head = self._opening()
         self._tail = b'],"usage":null}\n\n' if include_usage else b"]}\n\n"
@@ -83,7 +85,7 @@ class Frames(ABC):
             self._tail = b'],"usage":%b}\n\n' % encode(usage(e))
         return b""
 
-    def _extra(self, e: ev.Extra) -> bytes:
+    def _extra(self, e: ev.ExtraField) -> bytes:
         forward(e, self._ledger)
         if e.choice is None and e.asked:  # at once: it may be all that comes for long, like the progress of a prompt
             return b"%b],%b%b" % (self._head, encode({e.name: e.json})[1:-1], self._tail[1:])
@@ -104,6 +106,6 @@ class Frames(ABC):
         return b""
 
     _arms: ClassVar[dict[type[Any], Callable[[Any, Any], bytes]]] = {
-        ev.Usage: _counted, ev.Extra: _extra, ev.Failure: _failure,
+        ev.Usage: _counted, ev.ExtraField: _extra, ev.Failure: _failure,
     }  # fmt: skip
     _runs: ClassVar[dict[type[Any], Callable[[Any, Any], bytes]]] = {}  # what takes several at once

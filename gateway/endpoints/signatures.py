@@ -4,23 +4,23 @@ from typing import Any
 
 from msgspec import Struct, json
 
-from gateway.events import Reasoning, ToolStart
+from gateway.events import ReasoningDelta, ToolCallStart
 
 _decode = json.Decoder(dict[str, Any]).decode
 
 
-def of_call(start: ToolStart) -> dict[str, Any]:
+def of_call(start: ToolCallStart) -> dict[str, Any]:
     """The members of a call that carry its signature; none if it has none."""
     return {"provider_specific_fields": {"thought_signature": start.signature}} if start.signature else {}
 
 
-class Blocks(Struct, eq=False):
+class ThinkingBlocks(Struct, eq=False):
     """The `thinking_blocks` of one choice.  Each begins where the last one ended; text that nobody signs is in none."""
 
     _texts: list[str] = []
     count: int = 0
 
-    def add(self, thought: Reasoning) -> dict[str, Any] | None:
+    def add(self, thought: ReasoningDelta) -> dict[str, Any] | None:
         """The block that ends with this piece, if one does."""
         self._texts.append(thought.text)
         if not thought.signature:

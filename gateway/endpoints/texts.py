@@ -5,7 +5,7 @@ from typing import Any
 
 from gateway.endpoints.checks import integer, list_of, short, string, wrong_type
 
-Text = str | list[int]
+TextInput = str | list[int]
 
 _MOST = 2048  # texts of one request
 _tokens = list_of(integer(0), least=1)
@@ -33,12 +33,12 @@ def said(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
         short(len(value), least=1)(value, param)
 
 
-def listed(value: Any) -> list[Text]:  # noqa: ANN401 - decoded JSON
+def listed(value: Any) -> list[TextInput]:  # noqa: ANN401 - decoded JSON
     """Each text of a value that has passed a check."""
     return [value] if isinstance(value, str) or _is_id(value[0]) else value
 
 
-def size(all: Sequence[Text]) -> int:
+def size(all: Sequence[TextInput]) -> int:
     """Characters, where a token counts as four."""
     return sum(len(text) if isinstance(text, str) else 4 * len(text) for text in all)
 

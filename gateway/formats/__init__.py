@@ -15,7 +15,7 @@ from gateway.formats.families import (
     solar,
 )
 from gateway.formats.markup import Markup
-from gateway.formats.row import Row
+from gateway.formats.row import FormatSpec
 
 _FAMILIES = {
     **objects.ROWS,
@@ -27,18 +27,18 @@ _FAMILIES = {
     **expressions.ROWS,
     **channels.ROWS,
 }
-FORMATS: Mapping[str, Row] = {
-    "auto": Row(
+FORMATS: Mapping[str, FormatSpec] = {
+    "auto": FormatSpec(
         parse=auto.format(_FAMILIES),
         families="decided by the name of the model, its chat template, or what it writes",
         example="It is sunny.",
     ),
-    "native": Row(
+    "native": FormatSpec(
         parse=None,
         families="any: the backend parses; its result is repaired where it is wrong",
         example="It is sunny.",
     ),
-    "think": Row(
+    "think": FormatSpec(
         parse=Markup(),
         families="any model that thinks between <think> tags and calls no tools",
         example="<think>\nLet me see.\n</think>\n\nIt is sunny.",

@@ -14,9 +14,9 @@ import re
 from json import loads
 
 from gateway.formats import dialect
-from gateway.formats.format import Parse
+from gateway.formats.format import FormatParser
 from gateway.formats.markers import Markers
-from gateway.formats.reader import SPACE, Malformed, Reader, Sink, Step
+from gateway.formats.reader import SPACE, Malformed, ReadStep, TextReader, TextSink
 from gateway.formats.schema import STRING, quoted, typed
 from gateway.formats.shape import Shape
 
@@ -44,7 +44,7 @@ _WORDS = {
 }
 
 
-def whole(read: Reader, put: Sink, shape: Shape) -> Step:
+def whole(read: TextReader, put: TextSink, shape: Shape) -> ReadStep:
     """Pass on all arguments as one object; return "" if the text ended first."""
     gap: list[str] = []
     read.nesting = 0
@@ -72,7 +72,7 @@ def whole(read: Reader, put: Sink, shape: Shape) -> Step:
     return (yield from writer.members(shape, _DEPTH, begun) if begun else writer.value(shape, _DEPTH))
 
 
-def encoded(read: Reader, put: Sink, shape: Shape) -> Step:
+def encoded(read: TextReader, put: TextSink, shape: Shape) -> ReadStep:
     """Pass on the object that a string holds; return "" if the text ended first."""
     inner = Arguments(put, shape)
     if (yield from read.literal('"')):
@@ -94,9 +94,9 @@ class Arguments:
     rest: what stands behind it.
     """
 
-    def __init__(self, put: Sink, shape: Shape) -> None:
-        self._put, self._read = put, Reader()
-        self._parse = Parse(self._read, whole(self._read, put, shape))
+    def __init__(self, put: TextSink, shape: Shape) -> None:
+        self._put, self._read = put, TextReader()
+        self._parse = FormatParser(self._read, whole(self._read, put, shape))
         self._malformed = self.over = False
         self.rest = ""
 
@@ -151,13 +151,13 @@ def fitted(text: str, shape: Shape, depth: int = _DEPTH) -> str:
     """Return one value as JSON that fits; "" if the text is not one value."""
     pieces: list[str] = []
     ends: list[str] = []
-    read = Reader()
+    read = TextReader()
 
-    def value() -> Step:
+    def value() -> ReadStep:
         ends.append((yield from _Writer(read, pieces.append).value(shape, depth)))
         return ""
 
-    parse = Parse(read, value())
+    parse = FormatParser(read, value())
     try:
         parse.feed(text)
         parse.close(cut=True)  # nothing is added to it
@@ -175,11 +175,11 @@ def from_text(text: str, wanted: frozenset[str], shape: Shape) -> str:
 class _Writer:
     """The values that one text holds."""
 
-    def __init__(self, read: Reader, put: Sink) -> None:
+    def __init__(self, read: TextReader, put: TextSink) -> None:
         self._read, self._put = read, put
         self._key: str | None = None  # of the member that is being read; None: there is none, or the text ended first
 
-    def value(self, shape: Shape, depth: int) -> Step:
+    def value(self, shape: Shape, depth: int) -> ReadStep:
         """Pass on one value; return "" if the text ended first."""
         first = (yield from self._read.space(self._put)) if depth else _malformed()
         if first == '"':
@@ -193,7 +193,7 @@ class _Writer:
         listed = shape.only("array") and shape.item.only("object")
         return (yield from self._listed(shape.item, depth) if listed else self.members(shape, depth))
 
-    def _listed(self, shape: Shape, depth: int) -> Step:
+    def _listed(self, shape: Shape, depth: int) -> ReadStep:
         """Pass on one object as an array that holds it."""
         self._repair("[")
         if not (yield from self.members(shape, depth)):
@@ -201,7 +201,7 @@ class _Writer:
         self._put("]")
         return "whole"
 
-    def opening(self) -> Step:
+    def opening(self) -> ReadStep:
         """Take the beginning of the object that all arguments are, without an empty one before it.
 
         Return it if members follow; pass on an empty object, and return "".
@@ -217,11 +217,11 @@ class _Writer:
                 return ""
             read.mended = True
 
-    def members(self, shape: Shape, depth: int, begun: str = "") -> Step:
+    def members(self, shape: Shape, depth: int, begun: str = "") -> ReadStep:
         """Pass on an object, of which some was taken; return "" if the text ended first."""
         return self._elements("}", shape, depth, begun)
 
-    def _elements(self, close: str, shape: Shape, depth: int, begun: str = "") -> Step:
+    def _elements(self, close: str, shape: Shape, depth: int, begun: str = "") -> ReadStep:
         """Pass on an object, an array, or a tuple of Python; return "" if the text ended first."""
         doubled = yield from self._opened(close, begun)
         read, comma, item = self._read, "", shape if close == "}" else shape.item
@@ -245,7 +245,7 @@ class _Writer:
                 break
         return (yield from self._closed(comma, doubled))
 
-    def _opened(self, close: str, begun: str) -> Step:
+    def _opened(self, close: str, begun: str) -> ReadStep:
         """Pass on an opening bracket, or what was taken of it; return a second brace, which is dropped."""
         read = self._read
         read.nesting += 1
@@ -260,7 +260,7 @@ class _Writer:
         read.mended |= bool(doubled)
         return doubled
 
-    def _closed(self, bracket: str, doubled: str) -> Step:
+    def _closed(self, bracket: str, doubled: str) -> ReadStep:
         """Pass on a closing bracket; return "" if the text ended before it."""
         self._put("]" if bracket == ")" else bracket)
         self._read.nesting -= 1
@@ -268,7 +268,7 @@ class _Writer:
             yield from self._read.accept("}")
         return bracket
 
-    def _separator(self, close: str) -> Step:
+    def _separator(self, close: str) -> ReadStep:
         """Take the comma or the bracket after an element; a bracket may be missing before a tag, a fence or the end."""
         gap: list[str] = []
         first = yield from self._read.space(gap.append)
@@ -278,7 +278,7 @@ class _Writer:
         self._put("".join(gap))
         return (yield from self._read.literal(",", close)) or (_malformed() if first else "")
 
-    def _name(self) -> Step:
+    def _name(self) -> ReadStep:
         """Pass on the key of a member and its colon; return "" if the text ended first."""
         read = self._read
         yield from self._take_key()
@@ -292,7 +292,7 @@ class _Writer:
         self._put(":")
         return sign
 
-    def _take_key(self) -> Step:
+    def _take_key(self) -> ReadStep:
         """Take a key, in any quotes or none."""
         read, self._key = self._read, None
         pieces: list[str] = []
@@ -311,7 +311,7 @@ class _Writer:
             self._put(word)
         return ""
 
-    def _string(self, shape: Shape, depth: int) -> Step:
+    def _string(self, shape: Shape, depth: int) -> ReadStep:
         """Hold back a string where the schema wants none, and pass on what it is meant as."""
         pieces: list[str] = []
         end = yield from self._read.clean(pieces.append)
@@ -323,14 +323,14 @@ class _Writer:
             self._put(text)
         return end
 
-    def _python_string(self) -> Step:
+    def _python_string(self) -> ReadStep:
         self._repair('"')
         if not (yield from dialect.decoded(self._read, lambda text: self._put(quoted(text)))):
             return ""
         self._put('"')
         return "whole"
 
-    def _word(self, shape: Shape) -> Step:
+    def _word(self, shape: Shape) -> ReadStep:
         """A value without quotes: of JSON, of another language, or text where a string may stand."""
         read = self._read
         word = yield from read.run(_WORD)
@@ -355,7 +355,7 @@ class _Writer:
         self._put(json)
 
 
-def _tags(read: Reader, put: Sink, shape: Shape) -> Step:
+def _tags(read: TextReader, put: TextSink, shape: Shape) -> ReadStep:
     """Pass on arguments that stand between tags, one for each parameter; the last value of a parameter counts."""
     members: dict[str, str] = {}
     came: list[str] = []
@@ -415,7 +415,7 @@ def _plain(word: str) -> str:
     return sign.strip("+") + (digits or "0") + (f".{fraction or 0}" if point else "") + exponent
 
 
-def _both(first: Sink, second: Sink) -> Sink:
+def _both(first: TextSink, second: TextSink) -> TextSink:
     def put(text: str) -> None:
         first(text)
         second(text)

@@ -9,11 +9,11 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from gateway.formats.format import Call, Format, by_next
-from gateway.formats.headed import Headed
+from gateway.formats.format import CallParser, Format, by_next
+from gateway.formats.headed import HeadedCall
 from gateway.formats.json_call import tagged
 from gateway.formats.markup import THINK, Markup
-from gateway.formats.row import Row
+from gateway.formats.row import FormatSpec
 
 _Value = TypeVar("_Value")
 
@@ -21,7 +21,7 @@ _Value = TypeVar("_Value")
 _FUNCTION_CALL = "function call<|role_sep|>"  # GigaChat's tag, whose second half no text has
 
 
-def format(rows: Mapping[str, Row]) -> Format:
+def format(rows: Mapping[str, FormatSpec]) -> Format:
     """Return the format of what any of the rows may have written.
 
     A row whose `first` text hands an answer to it has no end tokens of its own.
@@ -30,7 +30,7 @@ def format(rows: Mapping[str, Row]) -> Format:
     return replace(_net(rows), first=first)
 
 
-def _net(rows: Mapping[str, Row]) -> Markup:
+def _net(rows: Mapping[str, FormatSpec]) -> Markup:
     """Put all tags in one Markup; where two families share one, what comes next decides, else the first of them."""
     markups = [row.parse for row in rows.values() if isinstance(row.parse, Markup)]
     calls = _first((tag, call) for markup in markups for tag, call in markup.calls.items())
@@ -46,7 +46,7 @@ def _net(rows: Mapping[str, Row]) -> Markup:
     )
 
 
-def _shared(rows: Mapping[str, Row], elements: Mapping[str, Call]) -> dict[str, Call]:
+def _shared(rows: Mapping[str, FormatSpec], elements: Mapping[str, CallParser]) -> dict[str, CallParser]:
     """Read the tags that several families have, as each of them would."""
     kimi, solar = "<|tool_call_begin|>", "<|tool_call:begin|>"
     either = _either(_call(rows["kimi_k2"], kimi), _call(rows["deepseek_v3"], kimi))
@@ -61,9 +61,9 @@ def _shared(rows: Mapping[str, Row], elements: Mapping[str, Call]) -> dict[str, 
     }
 
 
-def _either(kimi: Call, deepseek: Call) -> Headed:
+def _either(kimi: CallParser, deepseek: CallParser) -> HeadedCall:
     """Read a call as Kimi or DeepSeek writes it, whose tags are alike."""
-    assert isinstance(kimi, Headed) and isinstance(deepseek, Headed)
+    assert isinstance(kimi, HeadedCall) and isinstance(deepseek, HeadedCall)
     return replace(
         kimi,
         begins=kimi.begins + deepseek.begins,
@@ -73,7 +73,7 @@ def _either(kimi: Call, deepseek: Call) -> Headed:
     )
 
 
-def _call(row: Row, tag: str) -> Call:
+def _call(row: FormatSpec, tag: str) -> CallParser:
     assert isinstance(row.parse, Markup)
     return row.parse.calls[tag]
 

@@ -7,9 +7,9 @@ text.  So a call is passed on when its arguments have shown by their first membe
 import re
 from collections.abc import Mapping
 
-from gateway.formats.format import Call, Context, Emit
+from gateway.formats.format import CallParser, ParseContext, ParserOutput
 from gateway.formats.json_call import FENCE, JsonCall, several
-from gateway.formats.reader import Malformed, Reader, Sink, Step
+from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
 
 _SCHEMA = {"type": '"object"', "properties": "{", "required": "[", "$schema": '"http', "$defs": "{"}  # and its value
 _SCHEMAS = {"input_schema", "inputSchema", "schema"}  # members that only a definition has
@@ -18,10 +18,10 @@ _VALUE = re.compile(r'\s*:\s*("(?:[^"\\]|\\.)*"|[^\s"])')
 _FAR = 200  # characters, in which the first member has to begin
 
 
-def named(bracket: str) -> Call:
+def named(bracket: str) -> CallParser:
     """Return a Call that reads JSON which names one of the tools.  `bracket`: what was taken of it."""
 
-    def calls(read: Reader, emit: Emit, context: Context) -> Step:
+    def calls(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
         if bracket == "[":
             yield from read.expect("{")
         return (yield from several(read, BareCall(read, emit, context), listed=bracket == "["))
@@ -29,7 +29,7 @@ def named(bracket: str) -> Call:
     return calls
 
 
-def fenced(read: Reader, emit: Emit, context: Context) -> Step:
+def fenced(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
     """Like `named`, after a fence, and with the fence that closes it."""
     yield from read.literal("json")
     yield from named((yield from read.expect("{", "[")))(read, emit, context)
@@ -39,19 +39,19 @@ def fenced(read: Reader, emit: Emit, context: Context) -> Step:
 class BareCall(JsonCall):
     """Reads objects, each of which is told as a call when it is known to define no tool."""
 
-    def __init__(self, read: Reader, emit: Emit, context: Context) -> None:
+    def __init__(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> None:
         super().__init__(read, emit, context, context.tools)
 
-    def run(self) -> Step:
+    def run(self) -> ReadStep:
         self._name, self._doubted, self._described, self._recited = "", "", False, False
         return (yield from super().run())
 
-    def _member(self, key: str) -> Step:
+    def _member(self, key: str) -> ReadStep:
         self._described |= key == "description"
         self._recited |= key in _SCHEMAS
         return (yield from super()._member(key))
 
-    def _members(self) -> Step:
+    def _members(self) -> ReadStep:
         yield from super()._members()
         if self._name and self.depth == 1:
             self._decide()
@@ -71,7 +71,7 @@ class BareCall(JsonCall):
             super()._drop(what)
 
     @property
-    def _put(self) -> Sink:
+    def _put(self) -> TextSink:
         return self._more if self._name else super()._put
 
     def _more(self, json: str) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from gateway.formats.markup import Markup
-from gateway.formats.row import Row
+from gateway.formats.row import FormatSpec
 
 _HEAD = """\
 # Formats
@@ -51,12 +51,12 @@ _IDS = {
 }
 
 
-def page(rows: Mapping[str, Row]) -> str:
+def page(rows: Mapping[str, FormatSpec]) -> str:
     """All of it, in Markdown."""
     return "\n".join([_HEAD, *(f"## {name}\n\n{section(row)}\n" for name, row in rows.items())])
 
 
-def section(row: Row) -> str:
+def section(row: FormatSpec) -> str:
     """What is known of one format: its models, how they write, and what is worth a sentence."""
     fence = "````" if "```" in row.example else "```"
     lines = [f"{row.families[:1].upper()}{row.families[1:]}.", "", f"{fence}text", row.example, fence]
@@ -65,7 +65,7 @@ def section(row: Row) -> str:
     return "\n".join(lines)
 
 
-def table(rows: Mapping[str, Row]) -> str:
+def table(rows: Mapping[str, FormatSpec]) -> str:
     """One line each, in columns."""
     lines = [("NAME", "FAMILIES", "ALIASES")]
     lines += [(name, row.families, ", ".join(row.aliases)) for name, row in rows.items()]
@@ -73,7 +73,7 @@ def table(rows: Mapping[str, Row]) -> str:
     return "\n".join(f"{a:{name_width}}  {b:{families_width}}  {c}".rstrip() for a, b, c in lines)
 
 
-def _facts(row: Row) -> Iterator[str]:
+def _facts(row: FormatSpec) -> Iterator[str]:
     if row.aliases:
         yield f"Also called {', '.join(row.aliases)}."
     if isinstance(row.parse, Markup) and row.parse.thoughts:

@@ -5,47 +5,47 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from gateway.formats.format import InThought
+from gateway.formats.format import CallInReasoning
 from gateway.formats.markup import Markup
 from gateway.formats.profiles import known
-from gateway.formats.row import Row
+from gateway.formats.row import FormatSpec
 
 _MODELS = 1024  # of which the result is remembered
 
 
-class Chosen(Struct, frozen=True):
+class FormatChoice(Struct, frozen=True):
     """A format by its name.  `thought_open`: the prompt is known to open a thought."""
 
     format: str
     reason: str
     thought_open: bool = False
-    in_thought: InThought | None = None
+    in_thought: CallInReasoning | None = None
 
 
 @lru_cache(_MODELS)
-def by_name(names: tuple[str, ...], word: str = "auto") -> Chosen:
+def by_name(names: tuple[str, ...], word: str = "auto") -> FormatChoice:
     """What the operator's word, a format's name, and the names of a model say."""
     found = known(names)
     if not found:
         reason = "its name is unknown, so what it writes decides" if word == "auto" else "configured"
-        return Chosen(word, reason)
+        return FormatChoice(word, reason)
     profile, pattern = found
     thought_open = profile.thought == "open"
     if word == "auto":
-        return Chosen(profile.format, f"its name matches {pattern}", thought_open, profile.in_thought)
-    return Chosen(word, "configured", thought_open, profile.in_thought if word == profile.format else None)
+        return FormatChoice(profile.format, f"its name matches {pattern}", thought_open, profile.in_thought)
+    return FormatChoice(word, "configured", thought_open, profile.in_thought if word == profile.format else None)
 
 
-def by_template(template: str, rows: Mapping[str, Row]) -> Chosen | None:
+def by_template(template: str, rows: Mapping[str, FormatSpec]) -> FormatChoice | None:
     """What a chat template gives away: the format of which it has all signs, and of several the one with most."""
     fitting = [name for name, row in rows.items() if row.signs and all(sign in template for sign in row.signs)]
     if not fitting:
         return None
     name = max(fitting, key=lambda name: len("".join(rows[name].signs)))
-    return Chosen(name, f"its chat template has {' and '.join(rows[name].signs)}")
+    return FormatChoice(name, f"its chat template has {' and '.join(rows[name].signs)}")
 
 
-def opens(prompt: str, row: Row) -> bool:
+def opens(prompt: str, row: FormatSpec) -> bool:
     """True if a rendered prompt ends inside a thought of this format."""
     tags = row.parse.thoughts if isinstance(row.parse, Markup) else ()
     return prompt.rstrip().endswith(tuple(tag.rstrip() for tag in tags))

@@ -10,7 +10,7 @@ from typing import Any
 
 from gateway.formats import schema
 from gateway.formats.markers import Markers
-from gateway.formats.reader import Malformed, Reader, Sink, Step
+from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
 from gateway.formats.schema import ANY, kinds, quoted, typed
 
 MARKS = ('<|"|>', "<escape>")  # around a string in which nothing is escaped
@@ -35,7 +35,7 @@ def bare_kinds(tool: Mapping[str, Any], parameter: str) -> frozenset[str]:
     return wanted if "string" in wanted else ANY
 
 
-def value(read: Reader, put: Sink, wanted: frozenset[str] = ANY, depth: int = _DEPTH) -> Step:
+def value(read: TextReader, put: TextSink, wanted: frozenset[str] = ANY, depth: int = _DEPTH) -> ReadStep:
     """One value, as JSON for `put`; return "" if the text ended first.
 
     wanted: the JSON types that text without quotes may have.
@@ -52,7 +52,7 @@ def value(read: Reader, put: Sink, wanted: frozenset[str] = ANY, depth: int = _D
     return (yield from bare(read, put, wanted))
 
 
-def bare(read: Reader, put: Sink, wanted: frozenset[str]) -> Step:
+def bare(read: TextReader, put: TextSink, wanted: frozenset[str]) -> ReadStep:
     """A value without quotes, or a string of Python's with a prefix."""
     text = yield from read.run(_BARE)
     if text in _PREFIXES and (quote := (yield from read.literal(*QUOTES))):
@@ -71,7 +71,7 @@ def literal(text: str, wanted: frozenset[str]) -> str:
     return "null" if text.strip() in ("None", "null") else typed(text.strip(), wanted)
 
 
-def members(read: Reader, put: Sink, depth: int = _DEPTH) -> Step:
+def members(read: TextReader, put: TextSink, depth: int = _DEPTH) -> ReadStep:
     """An object, its braces perhaps doubled, or Malformed; return "" if the text ended first."""
     if not depth:
         raise Malformed
@@ -96,7 +96,7 @@ def members(read: Reader, put: Sink, depth: int = _DEPTH) -> Step:
     return "whole"
 
 
-def key(read: Reader) -> Step:
+def key(read: TextReader) -> ReadStep:
     """A key: a string in any quotes, or a word."""
     yield from read.peek()
     if (yield from read.ahead(*QUOTES, *MARKS)):
@@ -104,7 +104,7 @@ def key(read: Reader) -> Step:
     return (yield from read.word(_KEY))
 
 
-def string(read: Reader) -> Step:
+def string(read: TextReader) -> ReadStep:
     """Take one string in any quotes and return its value, or Malformed."""
     pieces: list[str] = []
     if not (yield from decoded(read, pieces.append)):
@@ -112,7 +112,7 @@ def string(read: Reader) -> Step:
     return "".join(pieces)
 
 
-def decoded(read: Reader, put: Sink) -> Step:
+def decoded(read: TextReader, put: TextSink) -> ReadStep:
     """Decode one string in any quotes, as it comes; return its end quote, "" if the text ended first."""
     quote = yield from read.expect(*QUOTES, *MARKS)
     return (yield from _inside(read, put, ENDS[quote]))
@@ -121,14 +121,14 @@ def decoded(read: Reader, put: Sink) -> Step:
 def unescaped(text: str, *, cut: bool) -> str:
     """Decode the inside of a string.  `cut`: its last escape sequence may be incomplete, and falls away then."""
     pieces: list[str] = []
-    read = Reader()
+    read = TextReader()
     read.feed(text)
     read.close(cut)
     next(_inside(read, pieces.append, _BACKSLASH), None)
     return "".join(pieces)
 
 
-def _array(read: Reader, put: Sink, depth: int) -> Step:
+def _array(read: TextReader, put: TextSink, depth: int) -> ReadStep:
     if not depth:
         raise Malformed
     close = _CLOSE[(yield from read.expect("[", "("))]
@@ -147,7 +147,7 @@ def _array(read: Reader, put: Sink, depth: int) -> Step:
     return "whole"
 
 
-def _quoted(read: Reader, put: Sink, ends: Markers) -> Step:
+def _quoted(read: TextReader, put: TextSink, ends: Markers) -> ReadStep:
     """A string whose quote was taken, as JSON; return "" if the text ended first."""
     put('"')
     if not (yield from _inside(read, lambda text: put(quoted(text)), ends)):
@@ -156,14 +156,14 @@ def _quoted(read: Reader, put: Sink, ends: Markers) -> Step:
     return "whole"
 
 
-def _inside(read: Reader, put: Sink, ends: Markers) -> Step:
+def _inside(read: TextReader, put: TextSink, ends: Markers) -> ReadStep:
     """Decode a string whose quote was taken, as it comes; return its end quote, or "" at the end."""
     while (mark := (yield from read.until(ends, put))) == "\\":
         yield from _escape(read, put)
     return mark
 
 
-def _escape(read: Reader, put: Sink) -> Step:
+def _escape(read: TextReader, put: TextSink) -> ReadStep:
     """One escape sequence after its backslash, JSON's or Python's; one that neither knows stays as it is."""
     letter = yield from read.some(1)
     if letter in _HEX:
@@ -181,7 +181,7 @@ def _escape(read: Reader, put: Sink) -> Step:
     return ""
 
 
-def _coded(read: Reader, put: Sink, letter: str, digits: str) -> Step:
+def _coded(read: TextReader, put: TextSink, letter: str, digits: str) -> ReadStep:
     """The character of a code, which may be half of a pair; halves that stand alone before it are put."""
     while 0xD800 <= (code := _code(letter, digits)) < 0xDC00 and (yield from read.literal("\\u")):
         digits = yield from read.some(4)

@@ -3,9 +3,9 @@
 import re
 
 from gateway.formats.bare_json import named
-from gateway.formats.format import Context, Emit
+from gateway.formats.format import ParseContext, ParserOutput
 from gateway.formats.json_call import FENCE
-from gateway.formats.reader import Malformed, Reader, Step
+from gateway.formats.reader import Malformed, ReadStep, TextReader
 
 _LANGUAGE = re.compile(r"\w*")
 _LANGUAGES = {"", "json", "JSON", "tool_call", "tool_calls"}
@@ -15,11 +15,11 @@ _LIMIT = 64 << 10  # characters that are held until the block has ended
 class _Block:
     """An Emit that keeps what is found in a block until it has ended; Malformed if that takes too long."""
 
-    def __init__(self, read: Reader) -> None:
+    def __init__(self, read: TextReader) -> None:
         self._read, self.long = read, False
         self._found: list[tuple[str, tuple[str, ...]]] = []
 
-    def replay(self, emit: Emit) -> None:
+    def replay(self, emit: ParserOutput) -> None:
         for method, arguments in self._found:
             getattr(emit, method)(*arguments)
 
@@ -47,7 +47,7 @@ class _Block:
             raise Malformed
 
 
-def opening(read: Reader) -> Step:
+def opening(read: TextReader) -> ReadStep:
     """Take a fence, its language and the white space after it."""
     read.record()
     yield from read.literal(FENCE)
@@ -56,7 +56,7 @@ def opening(read: Reader) -> Step:
     return read.recorded()
 
 
-def block(read: Reader, emit: Emit, context: Context, opening: str) -> Step:
+def block(read: TextReader, emit: ParserOutput, context: ParseContext, opening: str) -> ReadStep:
     """Read a block whose opening was taken; return "" if it was text."""
     read.keep(opening)
     found = _Block(read)
@@ -75,7 +75,7 @@ def block(read: Reader, emit: Emit, context: Context, opening: str) -> Step:
     return whole
 
 
-def _calls(read: Reader, emit: Emit, context: Context) -> Step:
+def _calls(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
     read.record()
     yield from named((yield from read.expect("{", "[")))(read, emit, context)
     closed = yield from read.accept(FENCE)

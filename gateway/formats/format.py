@@ -5,14 +5,14 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
-from gateway.formats.reader import Malformed, Reader, Sink, Step
+from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
 from gateway.formats.shape import Shape, of_tool
 from gateway.formats.tool_names import resolve
 
-InThought = Literal["end", "text", "last"]
+CallInReasoning = Literal["end", "text", "last"]
 
 
-class Context(Struct, frozen=True):
+class ParseContext(Struct, frozen=True):
     """What a format may know of the request.
 
     tools: name → JSON Schema of its parameters; empty: none were offered.
@@ -27,7 +27,7 @@ class Context(Struct, frozen=True):
 
     tools: Mapping[str, Mapping[str, Any]]
     thought_open: bool = False
-    in_thought: InThought | None = None
+    in_thought: CallInReasoning | None = None
     forced: str | None = None
     prefill: str = ""
     echoed: bool = False
@@ -38,7 +38,7 @@ class Context(Struct, frozen=True):
         return of_tool(self.tools.get(resolve(name, self.tools)))
 
 
-class Emit(Protocol):
+class ParserOutput(Protocol):
     """Where a format puts what it has found.  Calls are numbered, and ids made, by whoever listens.
 
     fragment: takes the beginning of a call that the end of the text cut before it had a name.
@@ -58,13 +58,13 @@ class Emit(Protocol):
     def unread(self, format: str) -> None: ...
 
 
-Format = Callable[[Reader, Emit, Context], Step]
+Format = Callable[[TextReader, ParserOutput, ParseContext], ReadStep]
 # Reads on after a tag that announced a call and that the Reader has recorded.  It calls `start` once it is certain,
 # and raises Malformed where the text goes wrong: before that all of it was text, after that the call ends there.
-Call = Callable[[Reader, Emit, Context], Step]
+CallParser = Callable[[TextReader, ParserOutput, ParseContext], ReadStep]
 
 
-def start(read: Reader, emit: Emit, name: str, id: str = "") -> None:
+def start(read: TextReader, emit: ParserOutput, name: str, id: str = "") -> None:
     """It is a call: nothing of it will be given back as text; Malformed if its name is empty."""
     if not name:
         raise Malformed
@@ -72,13 +72,13 @@ def start(read: Reader, emit: Emit, name: str, id: str = "") -> None:
     emit.tool_start(name, id)
 
 
-def give_back(read: Reader, emit: Emit, put: Sink) -> None:
+def give_back(read: TextReader, emit: ParserOutput, put: TextSink) -> None:
     """What seemed to be a call is none: it was text for `put`, unless the text only ended too early to tell."""
     if text := read.recorded():
         (emit.fragment if read.ended else put)(text)
 
 
-def recover(read: Reader, emit: Emit, put: Sink) -> bool:
+def recover(read: TextReader, emit: ParserOutput, put: TextSink) -> bool:
     """After a Malformed: what has begun as a call ends, what has not was text for `put`; True if it had begun."""
     if read.recording:
         give_back(read, emit, put)
@@ -88,7 +88,7 @@ def recover(read: Reader, emit: Emit, put: Sink) -> bool:
     return True
 
 
-def attempt(call: Step, read: Reader, emit: Emit, put: Sink) -> Step:
+def attempt(call: ReadStep, read: TextReader, emit: ParserOutput, put: TextSink) -> ReadStep:
     """Read a call, whose beginning is recorded, to its end, good or bad; what is none was text for `put`."""
     try:
         return (yield from call)
@@ -97,14 +97,14 @@ def attempt(call: Step, read: Reader, emit: Emit, put: Sink) -> Step:
     return ""
 
 
-def by_next(options: Mapping[str, Call], otherwise: Call) -> Call:
+def by_next(options: Mapping[str, CallParser], otherwise: CallParser) -> CallParser:
     """What comes next, after white space, decides who reads on.  A tag is taken then, a bracket is not.
 
     The result may be one of the options itself: a tag that is written twice.
     """
 
-    def call(read: Reader, emit: Emit, context: Context) -> Step:
-        reads_on: Call = call
+    def call(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
+        reads_on: CallParser = call
         while reads_on is call:
             yield from read.peek()
             found = yield from read.ahead(*options)
@@ -116,7 +116,7 @@ def by_next(options: Mapping[str, Call], otherwise: Call) -> Call:
     return call
 
 
-class Parse:
+class FormatParser:
     """One generator at work on one text.
 
     passage: what may go on without it; None for nothing.
@@ -125,7 +125,7 @@ class Parse:
 
     __slots__ = ("_run", "done", "passage", "read")
 
-    def __init__(self, read: Reader, run: Step) -> None:
+    def __init__(self, read: TextReader, run: ReadStep) -> None:
         self.read, self._run, self.done = read, run, False
         self._go_on()
 

@@ -5,18 +5,18 @@ The prompt ends with the mark before the first name.
 
 import re
 
-from gateway.formats.format import Context, Emit, attempt, start
+from gateway.formats.format import ParseContext, ParserOutput, attempt, start
 from gateway.formats.harmony_code import code
 from gateway.formats.json_call import arguments
 from gateway.formats.markers import ENDS, Markers
 from gateway.formats.markup import Markup
-from gateway.formats.reader import Malformed, Reader, Step
+from gateway.formats.reader import Malformed, ReadStep, TextReader
 
 _NAME, _MORE = re.compile(r"[\w.:/-]*"), re.compile(r">*")
 _CODE = ("python", "code_interpreter")  # known to the model by themselves
 
 
-def parse(read: Reader, emit: Emit, context: Context) -> Step:
+def parse(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
     """The Format: a first message without its mark, then all others."""
     read.ends = ENDS
     if not context.thought_open:
@@ -24,7 +24,7 @@ def parse(read: Reader, emit: Emit, context: Context) -> Step:
     return (yield from _MARKED(read, emit, context))
 
 
-def _first(read: Reader, emit: Emit, context: Context) -> Step:
+def _first(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
     read.record()
     name = yield from read.run(_NAME)
     line = yield from read.literal("\n", "\r\n")
@@ -37,7 +37,7 @@ def _first(read: Reader, emit: Emit, context: Context) -> Step:
     return (yield from attempt(_messages(read, emit, context, name), read, emit, emit.text))
 
 
-def _call(read: Reader, emit: Emit, context: Context) -> Step:
+def _call(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
     """A message behind a mark: its name is a line."""
     if text := (yield from read.run(_MORE)):
         emit.text(text)
@@ -48,7 +48,7 @@ def _call(read: Reader, emit: Emit, context: Context) -> Step:
     return (yield from _messages(read, emit, context, name))
 
 
-def _messages(read: Reader, emit: Emit, context: Context, name: str) -> Step:
+def _messages(read: TextReader, emit: ParserOutput, context: ParseContext, name: str) -> ReadStep:
     """One of this name, and those that its code ends with, up to a message to all."""
     if name != "all" and (yield from read.peek()) != "{" and name not in _CODE:
         raise Malformed

@@ -11,10 +11,10 @@ from typing import Any
 from msgspec import Struct
 
 from gateway.formats import dialect
-from gateway.formats.format import Context, Emit, start
+from gateway.formats.format import ParseContext, ParserOutput, start
 from gateway.formats.json_call import surplus
 from gateway.formats.markers import Markers
-from gateway.formats.reader import Reader, Sink, Step
+from gateway.formats.reader import ReadStep, TextReader, TextSink
 from gateway.formats.schema import quoted
 
 _STRUCTURED = ("{", "[", '"', "'")  # what values begin with that are no plain text
@@ -22,13 +22,13 @@ _TEXT = frozenset({"string", "null"})
 _MORE, _MAYBE = ("{", ","), ("}", ",")
 
 
-class Gemma(Struct, frozen=True, kw_only=True):
+class GemmaCall(Struct, frozen=True, kw_only=True):
     """What stands around a string, and after a call.  An object of this class is a Call."""
 
     mark: str
     end: str
 
-    def __call__(self, read: Reader, emit: Emit, context: Context) -> Step:
+    def __call__(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
         yield from read.accept("call:")
         yield from read.accept(":")
         name = yield from read.word()
@@ -51,7 +51,7 @@ class Gemma(Struct, frozen=True, kw_only=True):
         yield from surplus(read)
         return "whole"
 
-    def _value(self, read: Reader, put: Sink, tool: Mapping[str, Any], key: str) -> Step:
+    def _value(self, read: TextReader, put: TextSink, tool: Mapping[str, Any], key: str) -> ReadStep:
         """One value; return what follows it, "" if the text ended first."""
         wanted = dialect.bare_kinds(tool, key)
         if (yield from read.accept(self.mark)):
@@ -66,7 +66,7 @@ class Gemma(Struct, frozen=True, kw_only=True):
             return ""
         return (yield from read.expect(",", "}", self.end)) if mark == self.mark else mark
 
-    def _string(self, read: Reader, put: Sink, *stops: str, follow: tuple[str, ...] = ()) -> Step:
+    def _string(self, read: TextReader, put: TextSink, *stops: str, follow: tuple[str, ...] = ()) -> ReadStep:
         """The inside of a string; return what ended it, "" if the text ended first.
 
         A brace does where the call ends behind it, a comma where one of `follow` comes next.

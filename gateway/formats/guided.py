@@ -6,12 +6,12 @@ An object with a name and arguments, a list of such, or, where one tool was name
 from collections.abc import Mapping
 
 from gateway.formats.bare_json import named
-from gateway.formats.format import Call, Context, Emit, start
+from gateway.formats.format import CallParser, ParseContext, ParserOutput, start
 from gateway.formats.json_call import JsonCall
-from gateway.formats.reader import Malformed, Reader, Step
+from gateway.formats.reader import Malformed, ReadStep, TextReader
 
 
-def announced(read: Reader, emit: Emit) -> Step:
+def announced(read: TextReader, emit: ParserOutput) -> ReadStep:
     """Take the bracket that comes next, with the white space before it; "" where text comes."""
     read.record()
     yield from read.peek()
@@ -22,7 +22,7 @@ def announced(read: Reader, emit: Emit) -> Step:
     return mark
 
 
-def _object(read: Reader, emit: Emit, context: Context) -> Step:
+def _object(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
     """After the brace: a named call if it is one of the tool that has to be called, else that tool's arguments."""
     forced = context.forced
     if not forced:
@@ -41,4 +41,4 @@ def _object(read: Reader, emit: Emit, context: Context) -> Step:
     return ""
 
 
-CALLS: Mapping[str, Call] = {"{": _object, "[": named("[")}
+CALLS: Mapping[str, CallParser] = {"{": _object, "[": named("[")}

@@ -1,20 +1,20 @@
 """Messages in channels, as gpt-oss writes them: JSON, or code, for the tool that a header names."""
 
 from gateway.formats import untagged
-from gateway.formats.format import Context, Emit, start
+from gateway.formats.format import ParseContext, ParserOutput, start
 from gateway.formats.harmony_code import code
 from gateway.formats.json_call import arguments
 from gateway.formats.markers import Markers
-from gateway.formats.messages import CHANNEL, START, Messages
-from gateway.formats.reader import Malformed, Reader, Step
+from gateway.formats.messages import CHANNEL, START, ChannelFormat
+from gateway.formats.reader import Malformed, ReadStep, TextReader
 
 _BEGINS, _ENDS = (START, CHANNEL), ("<|end|>", "<|call|>", "<|return|>")
 _IN_CODE = Markers(*_BEGINS, *_ENDS)
 
 
-def harmony(*, spaced: bool = False) -> Messages:
+def harmony(*, spaced: bool = False) -> ChannelFormat:
     """spaced: a space stands after each tag."""
-    return Messages(
+    return ChannelFormat(
         begins=_BEGINS,
         ends=_ENDS,
         body=_body,
@@ -25,7 +25,7 @@ def harmony(*, spaced: bool = False) -> Messages:
     )
 
 
-def _body(read: Reader, emit: Emit, context: Context, name: str) -> Step:
+def _body(read: TextReader, emit: ParserOutput, context: ParseContext, name: str) -> ReadStep:
     if not name:
         raise Malformed
     start(read, emit, name)

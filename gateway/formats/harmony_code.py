@@ -1,12 +1,14 @@
 """Code for a tool, as text that is no JSON: the tool's first argument."""
 
-from gateway.formats.format import Context, Emit
+from gateway.formats.format import ParseContext, ParserOutput
 from gateway.formats.markers import Markers
-from gateway.formats.reader import Reader, Step
+from gateway.formats.reader import ReadStep, TextReader
 from gateway.formats.schema import quoted
 
 
-def code(read: Reader, emit: Emit, context: Context, name: str, stops: Markers, unknown: str = "code") -> Step:
+def code(
+    read: TextReader, emit: ParserOutput, context: ParseContext, name: str, stops: Markers, unknown: str = "code"
+) -> ReadStep:
     """Read text that is no JSON: all of it is the first argument.  Return the tag after it.
 
     unknown: the argument's name, where the tool has no schema.

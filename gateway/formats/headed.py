@@ -8,10 +8,10 @@ from collections.abc import Callable, Generator
 
 from msgspec import Struct
 
-from gateway.formats.format import Context, Emit, start
+from gateway.formats.format import ParseContext, ParserOutput, start
 from gateway.formats.json_call import arguments, surplus
-from gateway.formats.passage import Passage
-from gateway.formats.reader import Malformed, Reader, Step
+from gateway.formats.passage import PassThrough
+from gateway.formats.reader import Malformed, ReadStep, TextReader
 
 _FENCE, _KIND = "```", re.compile(r"\w*")
 _FIRST = ("{", '"', "'", "null", "None")  # what arguments begin with
@@ -21,7 +21,7 @@ def _as_it_is(header: str) -> tuple[str, str]:
     return header, ""
 
 
-class Headed(Struct, frozen=True, kw_only=True):
+class HeadedCall(Struct, frozen=True, kw_only=True):
     """The tags of such a call, whose first one was taken.  An object of this class is a Call.
 
     begins: may stand before the header, several of them, and each of them again.
@@ -42,7 +42,7 @@ class Headed(Struct, frozen=True, kw_only=True):
     ends: tuple[str, ...] = ()
     parts: Callable[[str], tuple[str, str]] = _as_it_is
 
-    def __call__(self, read: Reader, emit: Emit, context: Context) -> Step:
+    def __call__(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
         yield from _skip(read, self.begins)
         if (yield from _skip(read, self.ends)):
             return read.recorded()
@@ -69,7 +69,7 @@ class Headed(Struct, frozen=True, kw_only=True):
             yield from read.accept(_FENCE)
         return "whole"
 
-    def _header(self, read: Reader) -> Generator[Passage | None, None, tuple[str, str, str]]:
+    def _header(self, read: TextReader) -> Generator[PassThrough | None, None, tuple[str, str, str]]:
         """The name, the id, and the closing tag that stands in place of a separator."""
         yield from read.peek()
         header = yield from read.word()
@@ -89,7 +89,7 @@ class Headed(Struct, frozen=True, kw_only=True):
         return name, id, mark if mark in self.ends else ""
 
 
-def _skip(read: Reader, tags: tuple[str, ...]) -> Step:
+def _skip(read: TextReader, tags: tuple[str, ...]) -> ReadStep:
     """Take all of these tags that come next; return the last."""
     last = ""
     while tags and (found := (yield from read.accept(*tags))):

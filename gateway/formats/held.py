@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from gateway.formats.format import Context, Emit
-from gateway.formats.reader import Reader
+from gateway.formats.format import ParseContext, ParserOutput
+from gateway.formats.reader import TextReader
 from gateway.formats.tool_names import resolve
 
 
@@ -17,7 +17,9 @@ class Held:
     offered: the call is one of a tool that was offered.
     """
 
-    def __init__(self, emit: Emit, read: Reader, context: Context, closes: tuple[str, ...], *, apart: bool) -> None:
+    def __init__(
+        self, emit: ParserOutput, read: TextReader, context: ParseContext, closes: tuple[str, ...], *, apart: bool
+    ) -> None:
         self.emit, self.closes, self.offered = emit, closes, False
         self._apart = apart
         self._read, self._tools, self._known = read, context.tools, len(context.prefill)

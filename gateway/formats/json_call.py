@@ -10,8 +10,8 @@ from collections.abc import Collection
 
 from gateway.formats import dialect
 from gateway.formats.arguments import encoded, fitted, whole
-from gateway.formats.format import Context, Emit, give_back, start
-from gateway.formats.reader import Malformed, Reader, Sink, Step
+from gateway.formats.format import ParseContext, ParserOutput, give_back, start
+from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
 from gateway.formats.shape import ANYTHING, Shape
 from gateway.formats.tails import Nesting
 
@@ -25,17 +25,17 @@ FENCE = "```"
 _EMPTY = "{} \n\t"
 
 
-def tagged(read: Reader, emit: Emit, context: Context) -> Step:
+def tagged(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
     """What stands between tags is calls, whatever their names; an empty list is none."""
     return (yield from listed(read, JsonCall(read, emit, context)))
 
 
-def keyed(read: Reader, emit: Emit, context: Context) -> Step:
+def keyed(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
     """Like `tagged`, where the name is the key of the arguments:  [{"f": {…}}]"""
     return (yield from listed(read, KeyedCall(read, emit, context)))
 
 
-def listed(read: Reader, call: "JsonCall") -> Step:
+def listed(read: TextReader, call: "JsonCall") -> ReadStep:
     """One object, several or a list of them, maybe between fences."""
     fence = yield from read.accept(FENCE)
     if fence:
@@ -49,7 +49,7 @@ def listed(read: Reader, call: "JsonCall") -> Step:
     return (yield from read.accept(fence)) if fence else ""
 
 
-def arguments(read: Reader, put: Sink, shape: Shape) -> Step:
+def arguments(read: TextReader, put: TextSink, shape: Shape) -> ReadStep:
     """Pass on arguments in any of their spellings as a JSON object; return "" if the text ended first."""
     first = yield from read.peek()
     try:
@@ -58,12 +58,12 @@ def arguments(read: Reader, put: Sink, shape: Shape) -> Step:
         return (yield from _as_they_came(read, put))
 
 
-def _spelled(first: str, read: Reader, put: Sink, shape: Shape) -> Step:
+def _spelled(first: str, read: TextReader, put: TextSink, shape: Shape) -> ReadStep:
     """Return what passes on arguments that begin with a character."""
     return encoded(read, put, shape) if first in ('"', "'") else whole(read, put, shape)
 
 
-def _as_they_came(read: Reader, put: Sink) -> Step:
+def _as_they_came(read: TextReader, put: TextSink) -> ReadStep:
     """Pass on the rest of arguments that cannot be repaired, to the bracket that closes them; return "" at the end."""
     if read.nesting:
         return (yield from Nesting("{" * read.nesting).leave(read, put))
@@ -71,7 +71,7 @@ def _as_they_came(read: Reader, put: Sink) -> Step:
     return "" if read.ended else "whole"
 
 
-def surplus(read: Reader) -> Step:
+def surplus(read: TextReader) -> ReadStep:
     """Drop a brace too many behind a call."""
     found = yield from read.accept("}")
     read.mended |= bool(found)
@@ -87,9 +87,9 @@ class JsonCall:
 
     def __init__(
         self,
-        read: Reader,
-        emit: Emit,
-        context: Context,
+        read: TextReader,
+        emit: ParserOutput,
+        context: ParseContext,
         names: Collection[str] | None = None,
         pseudo: Collection[str] = (),
     ) -> None:
@@ -99,7 +99,7 @@ class JsonCall:
         """Take a list without calls: the markup falls away."""
         self.read.recorded()
 
-    def run(self) -> Step:
+    def run(self) -> ReadStep:
         """Read on after the opening brace; return "" if the text ended before the object did."""
         self._started = self._argued = self._mute = False
         self._shape = ANYTHING
@@ -121,7 +121,7 @@ class JsonCall:
         yield from surplus(self.read)
         return "whole"
 
-    def _members(self) -> Step:
+    def _members(self) -> ReadStep:
         more = ","
         while more and (yield from self.read.peek()) != "}":
             key = yield from self._string(_KNOWN)
@@ -130,7 +130,7 @@ class JsonCall:
             more = yield from self.read.accept(",")
         return ""
 
-    def _member(self, key: str) -> Step:
+    def _member(self, key: str) -> ReadStep:
         first = yield from self.read.peek()
         if key == "function" and first == "{" and self.depth == 1:
             yield from self._inside()
@@ -144,7 +144,7 @@ class JsonCall:
             yield from self._other(key)
         return ""
 
-    def _argue(self, first: str) -> Step:
+    def _argue(self, first: str) -> ReadStep:
         """Pass on the arguments; in an object that Python wrote, Python's notation is no damage."""
         self._argued, mended = True, self.read.mended
         try:
@@ -157,7 +157,7 @@ class JsonCall:
             self.read.mended = mended
         return end
 
-    def _inside(self) -> Step:
+    def _inside(self) -> ReadStep:
         """The members of an object inside this one."""
         yield from self.read.literal("{")
         self.depth += 1
@@ -166,14 +166,14 @@ class JsonCall:
         self.depth -= 1
         return ""
 
-    def _other(self, key: str) -> Step:
+    def _other(self, key: str) -> ReadStep:
         if key not in _PLAIN:
             self._drop(f"tool_calls.{key}" if key in _KNOWN else "tool_calls.function")
         if self._python:
             return (yield from dialect.value(self.read, _ignore))
         return (yield from self.read.json(_ignore))
 
-    def _string(self, options: Collection[str] | None) -> Step:
+    def _string(self, options: Collection[str] | None) -> ReadStep:
         """A string in any quotes; as long as it may be text, one of the options or Malformed."""
         quote = yield from self.read.peek()
         self._python = quote == "'"
@@ -204,7 +204,7 @@ class JsonCall:
             self.emit.dropped(what)
 
     @property
-    def _put(self) -> Sink:
+    def _put(self) -> TextSink:
         """Where arguments go that come now."""
         if not self._started:
             return self._early.append
@@ -219,14 +219,14 @@ class JsonCall:
 class KeyedCall(JsonCall):
     """Reads objects whose key is the call's name; one that names it as others do is read as theirs."""
 
-    def _member(self, key: str) -> Step:
+    def _member(self, key: str) -> ReadStep:
         if self._started or key in _KNOWN:
             return (yield from super()._member(key))
         self._start(key)
         return (yield from self._argue((yield from self.read.peek())))
 
 
-def several(read: Reader, call: JsonCall, *, listed: bool) -> Step:
+def several(read: TextReader, call: JsonCall, *, listed: bool) -> ReadStep:
     """The first, whose brace was taken, and those that follow."""
     yield from call.run()
     if listed:
@@ -245,7 +245,7 @@ def several(read: Reader, call: JsonCall, *, listed: bool) -> Step:
     return ""
 
 
-def _another(read: Reader, call: JsonCall, *, listed: bool) -> Step:
+def _another(read: TextReader, call: JsonCall, *, listed: bool) -> ReadStep:
     """One that follows; what is none is text, and only a list goes on behind it."""
     try:
         yield from call.run()
@@ -261,7 +261,7 @@ def _another(read: Reader, call: JsonCall, *, listed: bool) -> Step:
     return "whole"
 
 
-def _rest(read: Reader, call: JsonCall) -> Step:
+def _rest(read: TextReader, call: JsonCall) -> ReadStep:
     """Take the rest of an object that is no call, which may be over."""
     return (yield from read.json(_ignore, call.depth)) if call.depth else "whole"
 

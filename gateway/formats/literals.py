@@ -10,7 +10,7 @@ from keyword import iskeyword
 from types import MappingProxyType
 
 from gateway.formats import dialect
-from gateway.formats.reader import Malformed, Reader, Sink, Step
+from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
 from gateway.formats.schema import ANY, STRING, quoted
 from gateway.formats.tails import PREFIXES, Tail
 
@@ -22,7 +22,9 @@ _DECIMAL = re.compile(r"([+-]?)\s*([0-9][0-9_]*|(?=\.[0-9]))(?:\.([0-9_]*))?([eE
 _BASED = re.compile(r"[+-]?0[xXoObB]\w{1,64}")
 
 
-def value(read: Reader, put: Sink, wanted: frozenset[str], ends: str, depth: int = _DEPTH, begun: str = "") -> Step:
+def value(
+    read: TextReader, put: TextSink, wanted: frozenset[str], ends: str, depth: int = _DEPTH, begun: str = ""
+) -> ReadStep:
     """Put one literal; return which of `ends` was taken behind it, "" if the text ended first.
 
     wanted: the JSON types that the schema allows; text without quotes is a string only where it allows one.
@@ -44,7 +46,7 @@ def value(read: Reader, put: Sink, wanted: frozenset[str], ends: str, depth: int
     return (yield from _after(read, ends))
 
 
-def _after(read: Reader, ends: str) -> Step:
+def _after(read: TextReader, ends: str) -> ReadStep:
     """Take what follows a value; anything else makes it a part of an expression."""
     end = yield from read.accept(*ends)
     if not end and not read.ended:
@@ -77,7 +79,7 @@ def _number(text: str) -> str:
     return f"{sign.strip('+')}{whole.replace('_', '').lstrip('0') or '0'}{fraction}{power or ''}"
 
 
-def _string(read: Reader, put: Sink, prefix: str, quote: str, ends: str) -> Step:
+def _string(read: TextReader, put: TextSink, prefix: str, quote: str, ends: str) -> ReadStep:
     """A string whose quote was taken, and those that are joined to it."""
     stops = (dialect.RAW if "r" in prefix else dialect.ENDS)[quote]
     text: list[str] = []
@@ -114,7 +116,7 @@ def _decoded(prefix: str, text: str, *, cut: bool = False) -> str:
     return text if "r" in prefix else dialect.unescaped(text, cut=cut)
 
 
-def _list(read: Reader, put: Sink, depth: int) -> Step:
+def _list(read: TextReader, put: TextSink, depth: int) -> ReadStep:
     yield from read.literal("[")
     if (yield from read.accept("]")):
         put("[]")
@@ -126,7 +128,7 @@ def _list(read: Reader, put: Sink, depth: int) -> Step:
     return (yield from _items(read, put, end, "]", depth))
 
 
-def _items(read: Reader, put: Sink, end: str, close: str, depth: int) -> Step:
+def _items(read: TextReader, put: TextSink, end: str, close: str, depth: int) -> ReadStep:
     """The other items of a list; `end` was taken behind the one before."""
     while end == "," and not (yield from read.accept(close)):
         if read.ended:
@@ -138,7 +140,7 @@ def _items(read: Reader, put: Sink, end: str, close: str, depth: int) -> Step:
     return end
 
 
-def _parentheses(read: Reader, put: Sink, depth: int) -> Step:
+def _parentheses(read: TextReader, put: TextSink, depth: int) -> ReadStep:
     """A tuple as a list; a value alone is itself."""
     yield from read.literal("(")
     if (yield from read.accept(")")):
@@ -154,7 +156,7 @@ def _parentheses(read: Reader, put: Sink, depth: int) -> Step:
     return end
 
 
-def _braces(read: Reader, put: Sink, depth: int) -> Step:
+def _braces(read: TextReader, put: TextSink, depth: int) -> ReadStep:
     """A dict, its braces perhaps doubled, or a set as a list."""
     yield from read.literal("{")
     doubled = yield from read.accept("{")
@@ -174,7 +176,7 @@ def _braces(read: Reader, put: Sink, depth: int) -> Step:
     return end
 
 
-def _members(read: Reader, put: Sink, key: str, depth: int) -> Step:
+def _members(read: TextReader, put: TextSink, key: str, depth: int) -> ReadStep:
     """All members of a dict; the first key and its colon were taken."""
     before = "{"
     while True:
@@ -194,6 +196,6 @@ def _members(read: Reader, put: Sink, key: str, depth: int) -> Step:
         return end
 
 
-_CONTAINERS: Mapping[str, Callable[[Reader, Sink, int], Step]] = MappingProxyType(
+_CONTAINERS: Mapping[str, Callable[[TextReader, TextSink, int], ReadStep]] = MappingProxyType(
     {"[": _list, "(": _parentheses, "{": _braces}
 )

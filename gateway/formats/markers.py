@@ -32,7 +32,7 @@ class Markers:
         return 0
 
 
-class Ends:
+class EndTokens:
     """Tokens that are no part of an answer where nothing but such tokens follows."""
 
     def __init__(self, *tokens: str) -> None:
@@ -60,4 +60,4 @@ class Ends:
         return begin
 
 
-ENDS = Ends(*END_TOKENS)
+ENDS = EndTokens(*END_TOKENS)

@@ -22,11 +22,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.formats import fenced, guided
-from gateway.formats.format import Call, Context, Emit, Format, InThought, recover
+from gateway.formats.format import CallInReasoning, CallParser, Format, ParseContext, ParserOutput, recover
 from gateway.formats.held import Held
 from gateway.formats.json_call import FENCE
-from gateway.formats.markers import ENDS, Ends, Markers
-from gateway.formats.reader import Malformed, Reader, Sink, Step
+from gateway.formats.markers import ENDS, EndTokens, Markers
+from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
 
 _BLANKS = re.compile(r"[ \t]*")
 _INFO = re.compile(r"\w*")
@@ -57,15 +57,15 @@ class Markup(Struct, frozen=True, kw_only=True, dict=True):
     """
 
     thoughts: Mapping[str, tuple[str, ...]] = THINK
-    calls: Mapping[str, Call] = MappingProxyType({})
+    calls: Mapping[str, CallParser] = MappingProxyType({})
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     silent: tuple[str, ...] = ()
     answer: Mapping[str, str] = MappingProxyType({})
     citations: tuple[str, ...] = ()
     first: Mapping[str, Format] = MappingProxyType({})
-    in_thought: InThought = "end"
-    ends: Ends = ENDS
+    in_thought: CallInReasoning = "end"
+    ends: EndTokens = ENDS
 
     @cached_property
     def openings(self) -> tuple[str, ...]:
@@ -123,9 +123,9 @@ class Markup(Struct, frozen=True, kw_only=True, dict=True):
         """The tags that are in the text of an answer."""
         return (*self.silent, *self.answer, *self.answer.values(), *self.citations)
 
-    def __call__(self, read: Reader, emit: Emit, context: Context) -> Step:
+    def __call__(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
         read.ends = self.ends
-        return _Answer(self, read, emit, context).run()
+        return _MarkupParser(self, read, emit, context).run()
 
 
 def _calls(tag: str, format: Format) -> bool:
@@ -133,17 +133,17 @@ def _calls(tag: str, format: Format) -> bool:
     return isinstance(format, Markup) and tag.strip().startswith(tuple(format.calls))
 
 
-def apart(format: Format | None, context: Context) -> Markup | None:
+def apart(format: Format | None, context: ParseContext) -> Markup | None:
     """Return the format of a thought that the backend passes apart, if it may hold a call."""
     if not (isinstance(format, Markup) and context.tools) or context.prefill:
         return None
     return None if (context.in_thought or format.in_thought) == "text" else format.apart
 
 
-class _Answer:
+class _MarkupParser:
     """One text on its way through a Markup."""
 
-    def __init__(self, markup: Markup, read: Reader, emit: Emit, context: Context) -> None:
+    def __init__(self, markup: Markup, read: TextReader, emit: ParserOutput, context: ParseContext) -> None:
         self._markup, self._read, self._emit, self._context = markup, read, emit, context
         self._mode = (context.in_thought or markup.in_thought) if context.tools else "text"
         self._seeks = bool(context.tools and markup.calls)  # calls are looked for
@@ -156,7 +156,7 @@ class _Answer:
         self._kept: list[str] = []  # of the thoughts, from the first tag of a call on
         self._room = read.limit  # for what is kept, in characters; negative: it was too much, and nothing is kept
 
-    def run(self) -> Step:
+    def run(self) -> ReadStep:
         read, markup = self._read, self._markup
         stops = markup.with_calls if self._context.tools else markup.without_calls
         if self._context.unopened and not self._seeks:
@@ -178,7 +178,7 @@ class _Answer:
         self._end()
         return ""
 
-    def _opening(self) -> Step:
+    def _opening(self) -> ReadStep:
         """Read the rest of a thought that is open; return what that begins with, if another format reads it."""
         yield from self._thought(next(iter(self._markup.thoughts)))
         return (yield from self._begin())
@@ -193,13 +193,13 @@ class _Answer:
             if not followed:
                 self._promote()
 
-    def _begin(self) -> Step:
+    def _begin(self) -> ReadStep:
         """Text begins, after white space; return what it begins with that another format reads."""
         yield from self._read.peek()
         self._begun = self._read.offset
         return (yield from self._first())
 
-    def _first(self) -> Step:
+    def _first(self) -> ReadStep:
         """Look for what an answer begins with, and for a call that has to come."""
         fresh, tools, markup = not (self._spoken or self._called), self._context.tools, self._markup
         options = markup.first if tools else markup.first_without_calls
@@ -213,7 +213,7 @@ class _Answer:
             yield from self._block()
         return ""
 
-    def _block(self) -> Step:
+    def _block(self) -> ReadStep:
         """A fence stands first: of a block of JSON that is a call, around a call, or in the text."""
         read, opening = self._read, (yield from fenced.opening(self._read))
         own = (yield from read.ahead(*self._markup.openings)) if self._markup.openings else ""
@@ -227,14 +227,14 @@ class _Answer:
             yield from self._begin()
         return ""
 
-    def _guided(self) -> Step:
+    def _guided(self) -> ReadStep:
         """A call has to come: JSON right here is one, whatever the family's tags are."""
         mark = "" if self._called else (yield from guided.announced(self._read, self._emit))
         if mark and (yield from self._call(mark, self._emit.text, guided.CALLS)):
             yield from self._begin()
         return ""
 
-    def _marked(self, mark: str, fresh: bool) -> Step:
+    def _marked(self, mark: str, fresh: bool) -> ReadStep:
         """Act on a tag; return "" if it was text after all.  `fresh`: no text stands before it."""
         markup, held = self._markup, self._held
         if held and held.open and mark in held.closes:
@@ -250,7 +250,7 @@ class _Answer:
             return (yield from self._citation(mark, self._emit.text))
         return (yield from self._around(mark, fresh))
 
-    def _around(self, mark: str, fresh: bool) -> Step:
+    def _around(self, mark: str, fresh: bool) -> ReadStep:
         """Act on a tag that opens no thought and no call."""
         answer = self._markup.answer
         self._answer |= mark in answer and not fresh
@@ -269,7 +269,7 @@ class _Answer:
         """True if a closing tag cannot end a thought."""
         return self._in_block or self._called or self._thought_through
 
-    def _unopened(self, mark: str) -> Step:
+    def _unopened(self, mark: str) -> ReadStep:
         """The closing tag of a thought without its opening tag, if a line end or the end follows."""
         read, gap = self._read, self._read.marker.removesuffix(mark)
         read.record(read.marker)
@@ -285,7 +285,7 @@ class _Answer:
         self._emit.thought_end(mark)
         return mark
 
-    def _last(self, mark: str) -> Step:
+    def _last(self, mark: str) -> ReadStep:
         """The closing tag of an answer that the server has opened: it falls away at the end of the text."""
         read = self._read
         read.record(read.marker)
@@ -296,7 +296,7 @@ class _Answer:
         self._emit.text(text)
         return ""
 
-    def _fence(self, mark: str, fresh: bool) -> Step:
+    def _fence(self, mark: str, fresh: bool) -> ReadStep:
         """A code fence: text, unless it stands around a call."""
         if self._fenced and fresh:
             self._fenced = False
@@ -316,7 +316,7 @@ class _Answer:
             return self._called
         return mark in markup.silent or (fresh and mark not in markup.answer.values())
 
-    def _citation(self, mark: str, put: Sink) -> Step:
+    def _citation(self, mark: str, put: TextSink) -> ReadStep:
         """A tag of a citation falls away; the white space before it is not its own."""
         read = self._read
         read.record(mark)
@@ -329,10 +329,10 @@ class _Answer:
             put(text)
         return ""
 
-    def _thought(self, tag: str) -> Step:
+    def _thought(self, tag: str) -> ReadStep:
         """A thought whose tag was taken, up to whatever ends it."""
         stops = (self._markup.thought if self._mode == "text" else self._markup.thought_or_call)[tag]
-        put: Sink = self._emit.reasoning
+        put: TextSink = self._emit.reasoning
         self._thought_through = True
         if tag != _APART:
             yield from self._read.peek()
@@ -352,7 +352,7 @@ class _Answer:
                 break
         return tag
 
-    def _called_in_thought(self, mark: str, closes: tuple[str, ...]) -> Step:
+    def _called_in_thought(self, mark: str, closes: tuple[str, ...]) -> ReadStep:
         """Hold a call until the text shows what it is; return "" if it is a part of the thought.
 
         A call whose tool was offered ends the thought, unless a closing tag and more follow.
@@ -374,7 +374,7 @@ class _Answer:
         self._called = False
         return mark if ends else ""
 
-    def _call(self, mark: str, put: Sink, calls: Mapping[str, Call] | None = None) -> Step:
+    def _call(self, mark: str, put: TextSink, calls: Mapping[str, CallParser] | None = None) -> ReadStep:
         """The call, or calls, that a tag has announced; return "" if it was text, for `put`."""
         read, markup = self._read, self._markup
         read.record(read.marker)
@@ -406,17 +406,17 @@ class _Answer:
 
     def _promote(self) -> None:
         """The turn brought nothing but a thought with calls in it: they were meant."""
-        read = Reader()
+        read = TextReader()
         read.feed("".join(self._kept))
         read.close()
         context = replace(self._context, thought_open=False, in_thought="text")
-        next(_Answer(self._markup, read, _CallsOnly(self._emit), context).run(), None)
+        next(_MarkupParser(self._markup, read, _CallsOnlyOutput(self._emit), context).run(), None)
 
 
-class _CallsOnly:
+class _CallsOnlyOutput:
     """An Emit for what was a thought and is known as that already: only its calls are new."""
 
-    def __init__(self, emit: Emit) -> None:
+    def __init__(self, emit: ParserOutput) -> None:
         self.tool_start, self.tool_args, self.tool_end = emit.tool_start, emit.tool_args, emit.tool_end
         self.unread = emit.unread
         self.text = self.thought_end = self.reasoning = self.fragment = self.dropped = _ignore

@@ -15,9 +15,9 @@ from functools import cached_property
 from msgspec import Struct
 
 from gateway.formats import guided
-from gateway.formats.format import Context, Emit, attempt
+from gateway.formats.format import ParseContext, ParserOutput, attempt
 from gateway.formats.markers import ENDS, Markers
-from gateway.formats.reader import Reader, Sink, Step
+from gateway.formats.reader import ReadStep, TextReader, TextSink
 
 START, CHANNEL, CONSTRAIN, MESSAGE = "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"
 TO = "to="
@@ -33,10 +33,10 @@ _UNTAGGED = re.compile(r"assistant|to=[\w.:/-]+")  # the words of a header that 
 _LONGEST = 512  # characters of a header
 
 # Reads the body of a message to a tool of this name, "" to none, as a Call does; returns a closing tag if it took one.
-Body = Callable[[Reader, Emit, Context, str], Step]
+BodyParser = Callable[[TextReader, ParserOutput, ParseContext, str], ReadStep]
 
 
-class Messages(Struct, frozen=True, kw_only=True, dict=True):
+class ChannelFormat(Struct, frozen=True, kw_only=True, dict=True):
     """The tags of a family; an object of this class is its Format.
 
     begins: a header begins with any of these, wherever it stands.
@@ -50,36 +50,39 @@ class Messages(Struct, frozen=True, kw_only=True, dict=True):
 
     begins: tuple[str, ...]
     ends: tuple[str, ...]
-    body: Body
+    body: BodyParser
     thoughts: frozenset[str]
     nobody: frozenset[str]
     spaced: bool = False
-    untagged: tuple[Callable[[Reader], Step], Callable[[Reader, Emit, Context, str], Step]] | None = None
+    untagged: (
+        tuple[Callable[[TextReader], ReadStep], Callable[[TextReader, ParserOutput, ParseContext, str], ReadStep]]
+        | None
+    ) = None
 
     @cached_property
     def in_body(self) -> Markers:
         return Markers(*self.begins, MESSAGE, *self.ends)
 
-    def __call__(self, read: Reader, emit: Emit, context: Context) -> Step:
+    def __call__(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
         read.ends = ENDS
-        return _Turn(self, read, emit, context).run()
+        return _ChannelParser(self, read, emit, context).run()
 
 
-class _Turn:
+class _ChannelParser:
     """One turn on its way."""
 
-    def __init__(self, messages: Messages, read: Reader, emit: Emit, context: Context) -> None:
+    def __init__(self, messages: ChannelFormat, read: TextReader, emit: ParserOutput, context: ParseContext) -> None:
         self._messages, self._read, self._emit, self._context = messages, read, emit, context
         self._thinking = context.thought_open
-        self._put: Sink = emit.reasoning if self._thinking else emit.text
+        self._put: TextSink = emit.reasoning if self._thinking else emit.text
 
-    def run(self) -> Step:
+    def run(self) -> ReadStep:
         mark = "" if self._context.thought_open else (yield from self._first())
         while mark or (mark := (yield from self._read.until(self._messages.in_body, self._put))):
             mark = yield from self._at(mark)
         return ""
 
-    def _first(self) -> Step:
+    def _first(self) -> ReadStep:
         """The first message; JSON right here is a call if one has to come."""
         read, emit, context = self._read, self._emit, self._context
         if self._messages.untagged:
@@ -96,7 +99,7 @@ class _Turn:
             return (yield from attempt(guided.CALLS[mark](read, emit, context), read, emit, emit.text))
         return (yield from self._untagged(read.recorded()))
 
-    def _at(self, mark: str) -> Step:
+    def _at(self, mark: str) -> ReadStep:
         """Act on a tag in a body; return a closing tag if one was met behind it."""
         if mark == TO:
             return (yield from self._untagged(mark))
@@ -107,7 +110,7 @@ class _Turn:
             return (yield from self._untagged())
         return ""
 
-    def _untagged(self, begun: str = "") -> Step:
+    def _untagged(self, begun: str = "") -> ReadStep:
         """A header that lacks its first tag, or has none missing, else text; some of it was taken."""
         read = self._read
         read.record(begun)
@@ -130,7 +133,7 @@ class _Turn:
                 self._put(words)
         return ""
 
-    def _message(self, header: str, mark: str = "") -> Step:
+    def _message(self, header: str, mark: str = "") -> ReadStep:
         """A header of which some was taken, and what its body begins with."""
         read = self._read
         while mark != MESSAGE and len(header) < _LONGEST:
@@ -145,7 +148,7 @@ class _Turn:
             return ""
         return (yield from self._headed(header, mark))
 
-    def _headed(self, header: str, mark: str) -> Step:
+    def _headed(self, header: str, mark: str) -> ReadStep:
         """What comes after a header, whose last tag may be missing."""
         name = self._addressed(header)
         if name and not self._context.tools:

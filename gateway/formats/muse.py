@@ -2,16 +2,16 @@
 
 from collections.abc import Container
 
-from gateway.formats.format import Context, Emit, start
+from gateway.formats.format import ParseContext, ParserOutput, start
 from gateway.formats.json_call import arguments
-from gateway.formats.messages import MESSAGE, START, TO, Messages
-from gateway.formats.reader import Malformed, Reader, Step
-from gateway.formats.tagged import Tagged
+from gateway.formats.messages import MESSAGE, START, TO, ChannelFormat
+from gateway.formats.reader import Malformed, ReadStep, TextReader
+from gateway.formats.tagged import TaggedCall
 
 _OPEN, _CLOSE = "<atem:function_calls>", "</atem:function_calls>"
 _INVOKE = "<atem:invoke name="
 _ENDS = ("<|eom|>", "<|eot|>")
-_ARGUMENTS = Tagged(
+_ARGUMENTS = TaggedCall(
     key="<atem:parameter name=",
     value_ends=("</atem:parameter>",),
     call_ends=("</atem:invoke>",),
@@ -20,7 +20,7 @@ _ARGUMENTS = Tagged(
 )
 
 
-def _body(read: Reader, emit: Emit, context: Context, name: str) -> Step:
+def _body(read: TextReader, emit: ParserOutput, context: ParseContext, name: str) -> ReadStep:
     """A body that begins with calls is calls, whoever it is for; one for a tool may be its arguments as JSON."""
     if name and (yield from read.peek()) == "{":
         called = _declared(name, context.tools)
@@ -43,7 +43,7 @@ def _body(read: Reader, emit: Emit, context: Context, name: str) -> Step:
     return ""
 
 
-def _name(read: Reader) -> Step:
+def _name(read: TextReader) -> ReadStep:
     """The name of a call, up to the end of its tag; the end of a header may have got into it."""
     quote = yield from read.accept('"', "'")
     name = yield from read.word()
@@ -59,7 +59,7 @@ def _declared(name: str, tools: Container[str]) -> str:
     return tail if name not in tools and head == tail.partition(".")[0] and tail in tools else name
 
 
-MUSE = Messages(
+MUSE = ChannelFormat(
     begins=(START, TO),
     ends=_ENDS,
     body=_body,

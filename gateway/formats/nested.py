@@ -15,10 +15,10 @@ from typing import Any
 from msgspec import Struct
 
 from gateway.formats import schema
-from gateway.formats.format import Context, Emit, start
+from gateway.formats.format import ParseContext, ParserOutput, start
 from gateway.formats.markers import Markers
 from gateway.formats.parameters import Parameters
-from gateway.formats.reader import Malformed, Reader, Sink, Step
+from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
 from gateway.formats.schema import ANY, STRING, inside, kinds, quoted, typed
 
 _SPACE, _INSIDE_TAG = re.compile(r"\s*"), re.compile(r"[^<>\n]*")
@@ -29,12 +29,12 @@ _EMPTY = {"array": "[]", "object": "{}"}
 _DEPTH = 64  # of elements inside elements
 
 
-class Nested(Struct, frozen=True, kw_only=True):
+class NestedCall(Struct, frozen=True, kw_only=True):
     """What stands before each tag.  An object of this class is a Call, read on from behind the tag before the name."""
 
     mark: str
 
-    def __call__(self, read: Reader, emit: Emit, context: Context) -> Step:
+    def __call__(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
         tag = _INVOKE
         while tag == _INVOKE:
             quote = yield from read.accept('"', "'")
@@ -42,26 +42,26 @@ class Nested(Struct, frozen=True, kw_only=True):
             yield from read.literal(quote)
             yield from read.expect(">")
             start(read, emit, name)
-            tag = yield from _Nested(self.mark, read, emit.tool_args).run(context.tools.get(name, {}))
+            tag = yield from _NestedParser(self.mark, read, emit.tool_args).run(context.tools.get(name, {}))
             if tag:
                 emit.tool_end()
                 read.record(self.mark + tag)
         return read.recorded()
 
 
-class _Nested:
+class _NestedParser:
     """The arguments of one call.
 
     A tag is known by its name, with a slash if it closes; one that no argument has is known whole.
     """
 
-    def __init__(self, mark: str, read: Reader, put: Sink) -> None:
+    def __init__(self, mark: str, read: TextReader, put: TextSink) -> None:
         self._mark, self._read = mark, read
         self._parameters = Parameters(put, read)
-        self._put: Sink = self._parameters.put
+        self._put: TextSink = self._parameters.put
         self._tail = ""  # text between elements that the end of the text may have cut
 
-    def run(self, tool: Mapping[str, Any]) -> Step:
+    def run(self, tool: Mapping[str, Any]) -> ReadStep:
         """Read them; return the tag that ended them, "" if the text ended first."""
         try:
             tag = yield from self._members(tool)
@@ -73,7 +73,7 @@ class _Nested:
         self._parameters.flush()
         return tag
 
-    def _members(self, tool: Mapping[str, Any]) -> Step:
+    def _members(self, tool: Mapping[str, Any]) -> ReadStep:
         tag = yield from self._next()
         while tag and tag not in _OUTER:
             if tag.startswith("/"):
@@ -83,7 +83,7 @@ class _Nested:
             tag = yield from self._value(tool, tag, tag, _DEPTH)
         return tag
 
-    def _list(self, tool: Mapping[str, Any], tag: str, depth: int) -> Step:
+    def _list(self, tool: Mapping[str, Any], tag: str, depth: int) -> ReadStep:
         """All items of a list from this tag on; return the tag that ended it."""
         before = "["
         while tag and tag not in _OUTER and not tag.startswith("/"):
@@ -100,7 +100,7 @@ class _Nested:
             self._put("]")
         return tag
 
-    def _object(self, tool: Mapping[str, Any], tag: str, depth: int) -> Step:
+    def _object(self, tool: Mapping[str, Any], tag: str, depth: int) -> ReadStep:
         """All members of an object from this tag on, held to its end; return the tag that ended it."""
         put, members, texts = self._put, _Members(), list[str]()
         try:
@@ -121,7 +121,9 @@ class _Nested:
             put(members.json() + ("}" if tag else ""))
         return tag
 
-    def _value(self, tool: Mapping[str, Any], tag: str, key: str, depth: int, texts: list[str] | None = None) -> Step:
+    def _value(
+        self, tool: Mapping[str, Any], tag: str, key: str, depth: int, texts: list[str] | None = None
+    ) -> ReadStep:
         """One value, behind its tag; return the tag that follows its closing one, or that stands in place of that.
 
         texts: takes the text before that tag; None: there is to be none.
@@ -144,7 +146,7 @@ class _Nested:
             end = yield from self._leaf(tag, begun, following, wanted)
         return (yield from self._next(texts)) if end == f"/{tag}" else end
 
-    def _leaf(self, tag: str, begun: str, end: str, wanted: frozenset[str]) -> Step:
+    def _leaf(self, tag: str, begun: str, end: str, wanted: frozenset[str]) -> ReadStep:
         """Text that began so, and perhaps has ended with a tag; return the tag that ended it."""
         put = self._put
         begun = begun.partition(self._mark)[0] if end else begun
@@ -164,7 +166,7 @@ class _Nested:
             put(empty if len(empty) == len("[]") else typed(text, wanted))
         return end
 
-    def _text(self, tag: str, put: Sink) -> Step:
+    def _text(self, tag: str, put: TextSink) -> ReadStep:
         """The text of a value; return the tag that ended it, "" if the text ended first."""
         read = self._read
         stops = Markers(self._mark, f"</{tag}>")
@@ -181,7 +183,7 @@ class _Nested:
             put(text)
         return ""
 
-    def _next(self, texts: list[str] | None = None) -> Step:
+    def _next(self, texts: list[str] | None = None) -> ReadStep:
         """The tag that comes next, "" if the text ended first; Malformed if text comes that `texts` cannot take."""
         read, text = self._read, list[str]()
         if texts is None:
@@ -202,7 +204,7 @@ class _Nested:
             self._tail = kept
         return tag
 
-    def _tag(self) -> Step:
+    def _tag(self) -> ReadStep:
         """The tag behind a mark, "" if there is none."""
         if outer := (yield from self._read.accept(*_OUTER)):
             return outer
@@ -218,7 +220,7 @@ class _Members:
     def __init__(self) -> None:
         self._values: dict[str, list[list[str]]] = {}
 
-    def put(self, key: str, *, many: bool, first: bool = False) -> Sink:
+    def put(self, key: str, *, many: bool, first: bool = False) -> TextSink:
         """Begin a value, and return what takes it.
 
         many: values of one key are a list, else the last one counts.

@@ -1,6 +1,6 @@
 """The parameters of a call that are written between tags, as the members of one JSON object."""
 
-from gateway.formats.reader import Reader, Sink
+from gateway.formats.reader import TextReader, TextSink
 from gateway.formats.schema import quoted
 
 _LONGEST = 256  # characters of a member that waits
@@ -13,7 +13,7 @@ class Parameters:
     `_LONGEST` goes out as it comes.  A key that comes again after that is written again: JSON parsers take the last.
     """
 
-    def __init__(self, put: Sink, read: Reader) -> None:
+    def __init__(self, put: TextSink, read: TextReader) -> None:
         self._put, self._read = put, read
         self._before = "{"  # what stands before the next key; "": the object is complete
         self._key = ""

@@ -7,7 +7,7 @@ from functools import cache
 from msgspec import Struct
 
 
-class Passage(Struct, frozen=True):
+class PassThrough(Struct, frozen=True):
     """Where a format that waits would put all of a text at once, and wait on, if the text `fits`."""
 
     fits: Callable[[str], object]

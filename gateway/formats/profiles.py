@@ -10,27 +10,27 @@ from typing import Literal
 
 from msgspec import Struct, convert
 
-from gateway.formats.format import InThought
+from gateway.formats.format import CallInReasoning
 
 _WORD = re.compile(r"\*([^*?[]+)")
 
 
-class Profile(Struct, frozen=True, forbid_unknown_fields=True):
+class ModelProfile(Struct, frozen=True, forbid_unknown_fields=True):
     """See profiles.toml."""
 
     match: tuple[str, ...]
     format: str
     thought: Literal["open"] | None = None
-    in_thought: InThought | None = None
+    in_thought: CallInReasoning | None = None
 
 
 @cache
-def profiles() -> tuple[Profile, ...]:
+def profiles() -> tuple[ModelProfile, ...]:
     rows = tomllib.loads(Path(__file__).with_name("profiles.toml").read_text("utf-8"))
-    return convert(rows["profile"], tuple[Profile, ...])
+    return convert(rows["profile"], tuple[ModelProfile, ...])
 
 
-def known(names: Iterable[str]) -> tuple[Profile, str] | None:
+def known(names: Iterable[str]) -> tuple[ModelProfile, str] | None:
     """The profile of a model and the pattern that fits, by the first of its names that any fits."""
     for name in names:
         plain = name.rpartition("/")[2].lower().replace("_", "-")

@@ -4,9 +4,9 @@
 """
 
 from gateway.formats import json_call
-from gateway.formats.format import Call, Context, Emit, start
+from gateway.formats.format import CallParser, ParseContext, ParserOutput, start
 from gateway.formats.pythonic import Pythonic
-from gateway.formats.reader import Malformed, Reader, Step
+from gateway.formats.reader import Malformed, ReadStep, TextReader
 from gateway.formats.schema import quoted
 
 TAG = "<|python_tag|>"
@@ -14,17 +14,17 @@ _OWN = ("brave_search", "wolfram_alpha")
 _CODE = ("code_interpreter", "python")
 
 
-def calls(format: str) -> Call:
+def calls(format: str) -> CallParser:
     """JSON is a call of whatever name; the rest only where such a tool was offered.  `format`: as in `Pythonic`."""
     expressions = Pythonic(format)
 
-    def call(read: Reader, emit: Emit, context: Context) -> Step:
+    def call(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
         return (yield from _call(read, emit, context, expressions))
 
     return call
 
 
-def _call(read: Reader, emit: Emit, context: Context, expressions: Pythonic) -> Step:
+def _call(read: TextReader, emit: ParserOutput, context: ParseContext, expressions: Pythonic) -> ReadStep:
     if (yield from read.peek()) == "{":
         try:
             return (yield from json_call.tagged(read, emit, context))
@@ -39,7 +39,7 @@ def _call(read: Reader, emit: Emit, context: Context, expressions: Pythonic) -> 
     return (yield from _code(read, emit, context))
 
 
-def _code(read: Reader, emit: Emit, context: Context) -> Step:
+def _code(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
     """All that follows, to the end of the turn, is for an interpreter."""
     tool = next((name for name in _CODE if name in context.tools), "")
     if not tool or read.ended:

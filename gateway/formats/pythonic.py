@@ -13,8 +13,8 @@ from typing import Any
 from msgspec import Struct
 
 from gateway.formats import literals
-from gateway.formats.format import Context, Emit, give_back, start
-from gateway.formats.reader import Malformed, Reader, Sink, Step
+from gateway.formats.format import ParseContext, ParserOutput, give_back, start
+from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
 from gateway.formats.schema import ANY, kinds, quoted
 from gateway.formats.tails import Nesting
 
@@ -30,7 +30,7 @@ class Pythonic(Struct, frozen=True):
 
     format: str
 
-    def tagged(self, read: Reader, emit: Emit, context: Context) -> Step:
+    def tagged(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
         """What stands between tags is calls, whatever their names."""
         fence = yield from read.accept(_FENCE)
         if fence:
@@ -39,14 +39,14 @@ class Pythonic(Struct, frozen=True):
         yield from self._several(read, emit, context, listed=bool(listed))
         return (yield from read.accept(fence)) if fence else ""
 
-    def named(self, read: Reader, emit: Emit, context: Context) -> Step:
+    def named(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
         """A list, whose bracket was taken, is one of calls if the first of them names a tool."""
         yield from read.peek()
         if not (yield from read.ahead(*map("{}(".format, context.tools))):
             raise Malformed
         return (yield from self._several(read, emit, context, listed=True))
 
-    def arguments(self, read: Reader, emit: Emit, context: Context, name: str) -> Step:
+    def arguments(self, read: TextReader, emit: ParserOutput, context: ParseContext, name: str) -> ReadStep:
         """The call of a name, after its bracket; return "" if the text ended before it did."""
         pieces: list[str] = []
         try:
@@ -66,7 +66,7 @@ class Pythonic(Struct, frozen=True):
             emit.tool_end()
         return whole
 
-    def _several(self, read: Reader, emit: Emit, context: Context, *, listed: bool) -> Step:
+    def _several(self, read: TextReader, emit: ParserOutput, context: ParseContext, *, listed: bool) -> ReadStep:
         yield from self._one(read, emit, context)
         try:
             while not read.ended:
@@ -87,7 +87,7 @@ class Pythonic(Struct, frozen=True):
                 emit.text(space)  # it belongs to that text, not to a tag
         return ""
 
-    def _one(self, read: Reader, emit: Emit, context: Context) -> Step:
+    def _one(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
         """One call; return "" if the text ended before it did."""
         yield from read.peek()
         name = yield from read.word()
@@ -96,7 +96,7 @@ class Pythonic(Struct, frozen=True):
         return (yield from self.arguments(read, emit, context, name))
 
 
-def _arguments(read: Reader, put: Sink, tool: Mapping[str, Any]) -> Step:
+def _arguments(read: TextReader, put: TextSink, tool: Mapping[str, Any]) -> ReadStep:
     """All arguments, as an object; return "" if the text ended first, or Malformed."""
     properties = tool.get("properties")
     places = chain(properties if isinstance(properties, Mapping) else (), map("argument_{}".format, count(1)))
@@ -111,7 +111,7 @@ def _arguments(read: Reader, put: Sink, tool: Mapping[str, Any]) -> Step:
     return more
 
 
-def _argument(read: Reader, put: Sink, before: str, tool: Mapping[str, Any], places: Iterator[str]) -> Step:
+def _argument(read: TextReader, put: TextSink, before: str, tool: Mapping[str, Any], places: Iterator[str]) -> ReadStep:
     """One argument; return what followed it, "" if the text ended first."""
     key = begun = ""
     first = yield from read.peek()

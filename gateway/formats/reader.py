@@ -9,11 +9,11 @@ import re
 from collections.abc import Callable, Collection, Generator
 from operator import itemgetter
 
-from gateway.formats.markers import Ends, Markers
-from gateway.formats.passage import Passage, without
+from gateway.formats.markers import EndTokens, Markers
+from gateway.formats.passage import PassThrough, without
 
-Step = Generator[Passage | None, None, str]
-Sink = Callable[[str], None]
+ReadStep = Generator[PassThrough | None, None, str]
+TextSink = Callable[[str], None]
 
 SPACE = re.compile(r"\s*")
 _WORD = re.compile(r"[\w.:/-]*")
@@ -45,7 +45,7 @@ class Malformed(Exception):
     """The text is not what it seemed to be."""
 
 
-class Reader:
+class TextReader:
     """Verbs to read text with; each takes what is certain and suspends for the rest.
 
     `limit` bounds what `record` may remember, in characters; more is Malformed.
@@ -64,7 +64,7 @@ class Reader:
         self.keeping = 0  # characters of it
         self.followed = False  # the turn goes on outside of this text
         self._held = ""  # what may be the end of the turn
-        self.ends: Ends | None = None  # what falls away there
+        self.ends: EndTokens | None = None  # what falls away there
         self.marker = ""  # the one found last, with the gap before it
         self.dropped = False  # the beginning of a marker fell away at the end
         self.mended = False  # JSON was not passed on as it came
@@ -134,7 +134,7 @@ class Reader:
         log, self._log, self.keeping = self._log or [], None, 0
         return "".join(log)
 
-    def until(self, markers: Markers, emit: Sink) -> Step:
+    def until(self, markers: Markers, emit: TextSink) -> ReadStep:
         """Emit text as soon as it is certain; return the marker, or "" at the end."""
         passage = self._past(markers.first, emit)
         while True:
@@ -148,7 +148,7 @@ class Reader:
                 return self._drop()
             yield passage if self._waits else None
 
-    def trimmed_until(self, markers: Markers, emit: Sink, bare: Collection[str] = ()) -> Step:
+    def trimmed_until(self, markers: Markers, emit: TextSink, bare: Collection[str] = ()) -> ReadStep:
         """`until`, where up to 16 characters of white space right before a marker belong to it, if it is not bare."""
         passage = self._past(markers.first, emit, trimmed=True)
         while True:
@@ -163,7 +163,7 @@ class Reader:
                 return self._drop()
             yield passage if self._waits else None
 
-    def rest(self, emit: Sink) -> Step:
+    def rest(self, emit: TextSink) -> ReadStep:
         """Emit everything up to the end."""
         passage = self._past(_NONE, emit)
         while not self._eof:
@@ -172,7 +172,7 @@ class Reader:
         self._emit(len(self._buffer), emit)
         return ""
 
-    def ahead(self, *options: str, text: bool = False) -> Step:
+    def ahead(self, *options: str, text: bool = False) -> ReadStep:
         """Return the longest option that comes next, without taking it; "" if none does.  text: text may come next."""
         while True:
             here = self._buffer[self._pos : self._pos + max(map(len, options))]
@@ -187,7 +187,7 @@ class Reader:
                 self._drop()
             return found
 
-    def literal(self, *options: str) -> Step:
+    def literal(self, *options: str) -> ReadStep:
         """Take the longest option that comes next and return it; "" if none does."""
         found = yield from self.ahead(*options)
         return self._take(self._pos + len(found)) if found else ""
@@ -198,43 +198,43 @@ class Reader:
         torn = bool(rest) and self._eof and any(option.startswith(rest) for option in options)
         return self._take(len(self._buffer)) if torn else ""
 
-    def some(self, count: int) -> Step:
+    def some(self, count: int) -> ReadStep:
         """Take so many characters, or as many as there are."""
         while len(self._buffer) - self._pos < count and not self._eof:
             yield None
         return self._take(min(self._pos + count, len(self._buffer)))
 
-    def accept(self, *options: str) -> Step:
+    def accept(self, *options: str) -> ReadStep:
         """Skip white space, then `literal`."""
         yield from self.peek()
         return (yield from self.literal(*options))
 
-    def expect(self, *options: str) -> Step:
+    def expect(self, *options: str) -> ReadStep:
         """`accept`, or Malformed."""
         return (yield from self.accept(*options)) or self._malformed()
 
-    def peek(self) -> Step:
+    def peek(self) -> ReadStep:
         """Skip white space; return the next character without taking it, "" at the end."""
         yield from self._run(SPACE, _ignore)
         return self._buffer[self._pos : self._pos + 1]
 
-    def word(self, characters: re.Pattern[str] = _WORD) -> Step:
+    def word(self, characters: re.Pattern[str] = _WORD) -> ReadStep:
         """Take a name: all that there is of these characters, and at least one."""
         return (yield from self.run(characters)) or self._malformed()
 
-    def run(self, characters: re.Pattern[str]) -> Step:
+    def run(self, characters: re.Pattern[str]) -> ReadStep:
         """Take all that there is of these characters."""
         pieces: list[str] = []
         yield from self._run(characters, pieces.append)
         return "".join(pieces)
 
-    def string(self) -> Step:
+    def string(self) -> ReadStep:
         """Take one JSON string and return its value, or Malformed."""
         pieces: list[str] = []
         yield from self.expect('"')
         return "".join(pieces) if (yield from self.characters(pieces.append)) else self._malformed()
 
-    def characters(self, emit: Sink) -> Step:
+    def characters(self, emit: TextSink) -> ReadStep:
         """Decode a JSON string whose quote was taken, as it comes; return its end quote, or "" at the end."""
         passage = self._past(_IN_STRING, emit)
         while True:
@@ -251,7 +251,7 @@ class Reader:
             else:
                 yield passage if self._waits else None
 
-    def clean(self, emit: Sink) -> Step:
+    def clean(self, emit: TextSink) -> ReadStep:
         """Pass on a string that begins here, as JSON; return its end quote, or "" at the end of the text.
 
         Control characters and backslashes that JSON does not allow are escaped, and `mended` is set.
@@ -283,12 +283,12 @@ class Reader:
         short = len(self._buffer) - self._pos < _LONGEST_ESCAPE and not self._eof
         return short and self._buffer[self._pos + 1 :][:1] in ("", "u")
 
-    def space(self, emit: Sink) -> Step:
+    def space(self, emit: TextSink) -> ReadStep:
         """Pass on JSON's white space; return the next character without taking it, "" at the end."""
         yield from self._run(_JSON_SPACE, emit)
         return self._buffer[self._pos : self._pos + 1]
 
-    def json(self, emit: Sink, depth: int = 0) -> Step:
+    def json(self, emit: TextSink, depth: int = 0) -> ReadStep:
         """Pass one JSON value through, verbatim, as it comes; return "" if the text ended first.
 
         A comma that nothing follows falls away, which `mended` tells; a tag between its values is Malformed.
@@ -302,7 +302,7 @@ class Reader:
         yield from self._run(_SCALAR, emit)
         return "whole"
 
-    def _nested(self, emit: Sink, depth: int) -> Step:
+    def _nested(self, emit: TextSink, depth: int) -> ReadStep:
         quoted, pos = False, self._pos
         outside, inside = self._past(_IN_JSON, emit), self._past(_IN_STRING, emit)
         while True:
@@ -328,14 +328,14 @@ class Reader:
                 self._emit(pos, emit)
                 return "whole"
 
-    def _amiss(self, stop: re.Match[str], emit: Sink) -> None:
+    def _amiss(self, stop: re.Match[str], emit: TextSink) -> None:
         self._emit(stop.start(), emit)
         if stop[0] == "<":
             self._malformed()
         self._take(stop.end())
         self.mended = True
 
-    def _run(self, characters: re.Pattern[str], emit: Sink) -> Step:
+    def _run(self, characters: re.Pattern[str], emit: TextSink) -> ReadStep:
         while True:
             found = characters.match(self._buffer, self._pos)
             end = found.end() if found else self._pos
@@ -344,9 +344,9 @@ class Reader:
                 return ""
             yield None
 
-    def _past(self, stops: frozenset[str], emit: Sink, *, trimmed: bool = False) -> Passage:
+    def _past(self, stops: frozenset[str], emit: TextSink, *, trimmed: bool = False) -> PassThrough:
         """The way of a text that has none of these characters."""
-        return Passage(without(stops, self.ends.begun if self.ends else _NONE, trimmed=trimmed), emit)
+        return PassThrough(without(stops, self.ends.begun if self.ends else _NONE, trimmed=trimmed), emit)
 
     @property
     def _waits(self) -> bool:
@@ -378,7 +378,7 @@ class Reader:
             end -= 1
         return end
 
-    def _odd_escape(self, emit: Sink) -> None:
+    def _odd_escape(self, emit: TextSink) -> None:
         """A surrogate without its half becomes U+FFFD; an escape that JSON does not know stays as it is."""
         if lone := _LONE_SURROGATE.match(self._buffer, self._pos):
             self._take(lone.end())
@@ -386,7 +386,7 @@ class Reader:
         else:
             emit(self._take(self._pos + 2))
 
-    def _bad_escape(self, emit: Sink) -> None:
+    def _bad_escape(self, emit: TextSink) -> None:
         """Make JSON of a backslash that begins no escape of JSON; one that the end of the text cut stays."""
         if self._eof and (begun := _BEGUN_ESCAPE.fullmatch(self._buffer, self._pos)):
             emit(self._take(begun.end()))
@@ -402,7 +402,7 @@ class Reader:
             emit("\\\\")
         self.mended = True
 
-    def _emit(self, end: int, emit: Sink) -> None:
+    def _emit(self, end: int, emit: TextSink) -> None:
         if end > self._pos:
             emit(self._take(end))
 

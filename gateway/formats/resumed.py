@@ -1,16 +1,16 @@
 """An answer that goes on where a prefilled message ended: the client has the beginning already."""
 
-from gateway.formats.format import Emit
-from gateway.formats.reader import Reader
+from gateway.formats.format import ParserOutput
+from gateway.formats.reader import TextReader
 
 
-class Resumed:
+class PrefillOutput:
     """An Emit that keeps back what the prefill brings, but for a call that it leaves open: that one is told whole.
 
     `resume` says that the prefill has been read.
     """
 
-    def __init__(self, emit: Emit, read: Reader, prefill: str) -> None:
+    def __init__(self, emit: ParserOutput, read: TextReader, prefill: str) -> None:
         self._emit, self._read, self._known = emit, read, len(prefill)
         self._name = self._id = ""
         self._args: list[str] = []  # of the call that is open

@@ -8,10 +8,10 @@ from gateway.formats.format import Format
 from gateway.formats.markup import Markup
 
 # What the id of a call looks like: call_ and random characters, nine letters and digits, or functions.NAME:n.
-Ids = Literal["call", "nine", "counted"]
+IdForm = Literal["call", "nine", "counted"]
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class FormatSpec(Struct, frozen=True, kw_only=True):
     """A format.  Its name is its key in a table; what stands here is all that anybody has to know of it.
 
     parse: None where text is just text.
@@ -33,7 +33,7 @@ class Row(Struct, frozen=True, kw_only=True):
     special: bool = False
     signs: tuple[str, ...] = ()
     differs: str = ""
-    ids: Ids = "call"
+    ids: IdForm = "call"
 
     @property
     def thinks(self) -> bool:

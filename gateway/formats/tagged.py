@@ -18,12 +18,12 @@ from typing import Any
 from msgspec import Struct
 
 from gateway.formats.arguments import from_text
-from gateway.formats.format import Context, Emit, start
+from gateway.formats.format import ParseContext, ParserOutput, start
 from gateway.formats.json_call import arguments, surplus
 from gateway.formats.markers import Markers
 from gateway.formats.parameters import Parameters
-from gateway.formats.passage import Passage
-from gateway.formats.reader import Malformed, Reader, Sink, Step
+from gateway.formats.passage import PassThrough
+from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
 from gateway.formats.schema import ANY, JSON, STRING, begun, has, kinds, named, quoted, typed
 from gateway.formats.shape import of_tool
 
@@ -39,7 +39,7 @@ _CDATA, _CDATA_END = "<![CDATA[", "]]>"
 _IN_CDATA = Markers(_CDATA_END)
 
 
-class Tagged(Struct, frozen=True, kw_only=True, dict=True):
+class TaggedCall(Struct, frozen=True, kw_only=True, dict=True):
     """The tags of a call, whose first one, up to the name, was taken.  An object of this class is a Call.
 
     next: what may follow a call, the tag before a name first; so an end before these is one, though others be missing.
@@ -86,33 +86,33 @@ class Tagged(Struct, frozen=True, kw_only=True, dict=True):
         """What may end a value."""
         return Markers(*self.keys, *self.value_ends, *self.call_ends)
 
-    def __call__(self, read: Reader, emit: Emit, context: Context) -> Step:
-        return _Tagged(self, read, emit, context).run()
+    def __call__(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
+        return _TaggedParser(self, read, emit, context).run()
 
-    def named(self, read: Reader, emit: Emit, context: Context, name: str) -> Step:
+    def named(self, read: TextReader, emit: ParserOutput, context: ParseContext, name: str) -> ReadStep:
         """Read on in a call of this name, which was started."""
-        return _Tagged(self, read, emit, context).named(name)
+        return _TaggedParser(self, read, emit, context).named(name)
 
 
-class _Tagged:
+class _TaggedParser:
     """One call on its way."""
 
-    def __init__(self, tags: Tagged, read: Reader, emit: Emit, context: Context) -> None:
+    def __init__(self, tags: TaggedCall, read: TextReader, emit: ParserOutput, context: ParseContext) -> None:
         self._tags, self._read, self._emit, self._tools = tags, read, emit, context.tools
         self._tool: Mapping[str, Any] = {}
         self._parameters = Parameters(emit.tool_args, read)
         self._key = ""  # the next one, if it was read to know that the value before it has ended
 
-    def run(self) -> Step:
+    def run(self) -> ReadStep:
         """Read it all; return "" if the text ended first."""
         return (yield from self._arguments((yield from self._head())))
 
-    def named(self, name: str) -> Step:
+    def named(self, name: str) -> ReadStep:
         self._tool = self._tools.get(name, {})
         tag = yield from self._read.accept(*self._tags.keys, *self._tags.call_ends)
         return (yield from self._arguments(tag or (yield from self._read.ahead("{"))))
 
-    def _arguments(self, tag: str) -> Step:
+    def _arguments(self, tag: str) -> ReadStep:
         """All that stands behind the first tag or bracket."""
         if tag == "{" or tag in (self._tags.json or ()):
             return (yield from self._json())
@@ -128,7 +128,7 @@ class _Tagged:
         self._parameters.flush()
         return tag
 
-    def _head(self) -> Step:
+    def _head(self) -> ReadStep:
         """The name, and the tag or bracket after it."""
         read, tags = self._read, self._tags
         name = yield from self._name()
@@ -146,13 +146,13 @@ class _Tagged:
         self._tool = self._tools.get(name, {})
         return tag
 
-    def _name(self) -> Step:
+    def _name(self) -> ReadStep:
         quote = yield from self._read.accept('"', "'")
         name = yield from self._read.word()
         yield from self._read.literal(quote)
         return name
 
-    def _json(self) -> Step:
+    def _json(self) -> ReadStep:
         """Arguments as JSON; a closing tag after them is left to others."""
         if not (yield from arguments(self._read, self._emit.tool_args, of_tool(self._tool))):
             return ""
@@ -160,7 +160,7 @@ class _Tagged:
         yield from surplus(self._read)
         return (yield from self._read.accept(self._tags.json[1])) if self._tags.json else "whole"
 
-    def _pair(self) -> Step:
+    def _pair(self) -> ReadStep:
         """One key and its value; return the tag that follows, "" if the text ended first."""
         key, self._key = self._key or (yield from self._next_key()), ""
         if not key:
@@ -175,14 +175,14 @@ class _Tagged:
         self._parameters.begin(key)
         return (yield from self._string() if wanted == STRING else self._other(key, wanted))
 
-    def _next_key(self) -> Step:
+    def _next_key(self) -> ReadStep:
         read = self._read
         quote = yield from read.accept('"', "'")
         key = (yield from read.run(_ASSIGNED if self._tags.assign and not quote else _KEYS[quote])).strip()
         yield from read.literal(quote)
         return key.replace("&quot;", '"').replace("&amp;", "&") if self._tags.escaped else key
 
-    def _wanted(self, key: str) -> Generator[Passage | None, None, frozenset[str]]:
+    def _wanted(self, key: str) -> Generator[PassThrough | None, None, frozenset[str]]:
         """The types that the value of a key may have, as its tag says, or else the schema."""
         read, tags = self._read, self._tags
         if tags.assign and (yield from read.literal(tags.assign)):
@@ -197,7 +197,7 @@ class _Tagged:
             return _meant(stated[1], kinds(self._tool, key, ANY))
         return kinds(self._tool, key, tags.unknown)
 
-    def _string(self) -> Step:
+    def _string(self) -> ReadStep:
         put = self._parameters.put
         put('"')
         tag = yield from self._text(lambda text: put(quoted(text)))
@@ -205,7 +205,7 @@ class _Tagged:
             put('"')
         return tag
 
-    def _other(self, key: str, wanted: frozenset[str]) -> Step:
+    def _other(self, key: str, wanted: frozenset[str]) -> ReadStep:
         pieces: list[str] = []
         tag = yield from self._text(pieces.append)
         text = "".join(pieces)
@@ -217,7 +217,7 @@ class _Tagged:
     def _json_of(self, key: str, text: str, wanted: frozenset[str]) -> str:
         return from_text(text, wanted, of_tool(self._tool).member(key))
 
-    def _wrapper(self, key: str, wanted: frozenset[str]) -> Step:
+    def _wrapper(self, key: str, wanted: frozenset[str]) -> ReadStep:
         """A key that the tool does not have: if its value is an object and nothing follows, that is all arguments."""
         pieces: list[str] = []
         tag = yield from self._text(pieces.append)
@@ -237,7 +237,7 @@ class _Tagged:
         self._emit.fragment(text)
         return ""
 
-    def _text(self, put: Sink) -> Step:
+    def _text(self, put: TextSink) -> ReadStep:
         """The text of a value; return the tag that follows it, "" if the text ended first."""
         read, tags = self._read, self._tags
         begun = (yield from read.literal("\r\n", "\n")) if tags.trim else ""
@@ -245,12 +245,12 @@ class _Tagged:
             return (yield from self._until(_IN_CDATA, put))
         if not tags.trim or (tags.framed and not begun):
             return (yield from self._until(tags.stops, put))
-        trimmed = _Trimmed(put, begun)
+        trimmed = _TrimmedOutput(put, begun)
         tag = yield from self._until(tags.stops, trimmed.put)
         trimmed.close()
         return tag
 
-    def _until(self, stops: Markers, put: Sink) -> Step:
+    def _until(self, stops: Markers, put: TextSink) -> ReadStep:
         read = self._read
         while mark := (yield from read.until(stops, put)):
             read.record(mark)
@@ -263,7 +263,7 @@ class _Tagged:
             put(text)
         return ""
 
-    def _following(self, mark: str) -> Step:
+    def _following(self, mark: str) -> ReadStep:
         """The tag that comes after the end of a value; "" if the text goes on in a way that makes it none."""
         read, tags = self._read, self._tags
         if mark in tags.keys:
@@ -286,10 +286,10 @@ class _Tagged:
         return tags.call_ends[0] if (yield from read.ahead(*tags.next)) else ""
 
 
-class _Trimmed:
+class _TrimmedOutput:
     """A sink without the line end that stands last, of the sort that stood first."""
 
-    def __init__(self, put: Sink, begun: str) -> None:
+    def __init__(self, put: TextSink, begun: str) -> None:
         self._put, self._held = put, ""
         self._ends = ("\n",) if begun == "\n" else ("\r\n", "\n", "\r")
 

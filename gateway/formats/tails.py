@@ -8,7 +8,7 @@ import re
 
 from gateway.formats import dialect
 from gateway.formats.markers import Markers
-from gateway.formats.reader import Malformed, Reader, Sink, Step
+from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
 
 PREFIXES = {"r", "f", "b", "u", "rb", "br", "rf", "fr"}  # of a string, in small letters
 _SPACE, _WORD, _SIGNS = re.compile(r"\s*"), re.compile(r"\w*"), re.compile(r"[-+*/%@&|^<>=!~]*")
@@ -31,14 +31,14 @@ class Tail:
     open: the text ended before it was clear if the quote ends its string.
     """
 
-    def __init__(self, read: Reader, ends: str) -> None:
+    def __init__(self, read: TextReader, ends: str) -> None:
         self._read, self._ends = read, ends
         self.text: list[str] = []
         self.strings: list[tuple[str, str]] = []
         self.open = False
         self._literal = self._strung = True  # all operands so far were strings; the last one was
 
-    def run(self) -> Step:
+    def run(self) -> ReadStep:
         """Return which of `ends` was taken, "" if the quote ends no string, or Malformed if an expression ends."""
         read = self._read
         while True:
@@ -52,7 +52,7 @@ class Tail:
         self.open |= read.ended and (read.cut or not "".join(self.text).strip())
         return ""
 
-    def _ended(self, end: str) -> Step:
+    def _ended(self, end: str) -> ReadStep:
         """What may follow the value came; a bracket with a quote right behind it is inside the string."""
         if end in _CLOSE and (yield from self._read.ahead(*_QUOTE)):
             self.text.append(end)
@@ -61,7 +61,7 @@ class Tail:
             raise Malformed
         return end
 
-    def _part(self) -> Step:
+    def _part(self) -> ReadStep:
         """An operator and its operand, a further string, or what stands behind an operand; "" if none comes."""
         apart = bool(self.text[-1])
         word = yield from self._run(_WORD)
@@ -81,7 +81,7 @@ class Tail:
             return (yield from self._run(_WORD))
         return (yield from self._group("(", "["))
 
-    def _operand(self) -> Step:
+    def _operand(self) -> ReadStep:
         """What stands behind an operator; "" if no operand comes."""
         yield from self._run(_SPACE)
         word = yield from self._run(_WORD)
@@ -95,7 +95,7 @@ class Tail:
             return "" if word in _BETWEEN else word
         return (yield from self._group(*_OPEN)) or (yield from self._take("."))
 
-    def _string(self, prefix: str) -> Step:
+    def _string(self, prefix: str) -> ReadStep:
         """A string, up to the first quote that may end it; "" if none comes."""
         read = self._read
         text: list[str] = []
@@ -109,23 +109,23 @@ class Tail:
             self.strings.append((prefix, "".join(text)))
         return quote
 
-    def _closing(self) -> Step:
+    def _closing(self) -> ReadStep:
         """The quote that comes next if a bracket right behind it closes what the string is in, else ""."""
         found = yield from self._read.ahead(*_CLOSINGS, *_INSIDE)
         return "" if found in _INSIDE else found
 
-    def _group(self, *brackets: str) -> Step:
+    def _group(self, *brackets: str) -> ReadStep:
         """All that stands in brackets; "" if none come."""
         if bracket := (yield from self._take(*brackets)):
             return (yield from Nesting(bracket).leave(self._read, self.text.append))
         return ""
 
-    def _take(self, *options: str) -> Step:
+    def _take(self, *options: str) -> ReadStep:
         taken = yield from self._read.literal(*options)
         self.text.append(taken)
         return taken
 
-    def _run(self, characters: re.Pattern[str]) -> Step:
+    def _run(self, characters: re.Pattern[str]) -> ReadStep:
         taken = yield from self._read.run(characters)
         self.text.append(taken)
         return taken
@@ -139,7 +139,7 @@ class Nesting:
         for mark in _MARK.findall(text):
             self._see(mark)
 
-    def leave(self, read: Reader, put: Sink) -> Step:
+    def leave(self, read: TextReader, put: TextSink) -> ReadStep:
         """Put what comes up to the last bracket that closes one, and return that; "" if the text ends first."""
         mark = ""
         while self._depth > 0 and (mark := (yield from read.until(_MARKS, put))):

@@ -8,11 +8,11 @@ Only models of that family write so, and only a text that begins so is such a tu
 import re
 from collections.abc import Collection
 
-from gateway.formats.format import Context, Emit, start
+from gateway.formats.format import ParseContext, ParserOutput, start
 from gateway.formats.harmony_code import code
 from gateway.formats.json_call import arguments
 from gateway.formats.markers import Markers
-from gateway.formats.reader import Reader, Sink, Step
+from gateway.formats.reader import ReadStep, TextReader, TextSink
 
 _CHANNELS, _TO = ("analysis", "commentary", "final"), " to="
 _HEADERS = tuple(f"assistant{word}" for word in (*_CHANNELS, _TO))
@@ -24,7 +24,7 @@ _NAME = re.compile(r"[\w.:/-]*")
 _GLUED = ("", *_CHANNELS, "json", "code")  # what may follow a name without a space
 
 
-def begins(read: Reader) -> Step:
+def begins(read: TextReader) -> ReadStep:
     """Take the header that a turn begins with; return "" if there is none, and what was taken is recorded."""
     read.record()
     header = yield from read.literal(*_CHANNELS, *_HEADERS)
@@ -33,17 +33,17 @@ def begins(read: Reader) -> Step:
     return "" if (yield from read.run(_PROSE.get(header, _MARKS))) or read.ended else header
 
 
-def turn(read: Reader, emit: Emit, context: Context, header: str) -> Step:
+def turn(read: TextReader, emit: ParserOutput, context: ParseContext, header: str) -> ReadStep:
     """Read all messages of a turn whose first header was taken."""
     while header:
         header = yield from _message(read, emit, context, header)
     return ""
 
 
-def _message(read: Reader, emit: Emit, context: Context, header: str) -> Step:
+def _message(read: TextReader, emit: ParserOutput, context: ParseContext, header: str) -> ReadStep:
     """Read one message; return the header of the next."""
     read.record(header)
-    put: Sink = emit.reasoning if header.endswith("analysis") else emit.text
+    put: TextSink = emit.reasoning if header.endswith("analysis") else emit.text
     if not header.endswith(_TO) and not (yield from read.literal(_TO)):
         read.recorded()
         return (yield from read.until(_NEXT, put))
@@ -57,7 +57,7 @@ def _message(read: Reader, emit: Emit, context: Context, header: str) -> Step:
     return (yield from _call(read, emit, context, name))
 
 
-def _call(read: Reader, emit: Emit, context: Context, name: str) -> Step:
+def _call(read: TextReader, emit: ParserOutput, context: ParseContext, name: str) -> ReadStep:
     start(read, emit, name)
     if not (yield from read.ahead("{", '"{')):
         return (yield from code(read, emit, context, name, _NEXT))

@@ -4,9 +4,19 @@ Pure.  `Loop` hears the rounds with a backend, as the last of their filters, and
 between them, in which tools run.  It knows nothing of what a tool is, nor of who runs it.
 """
 
-from gateway.hosted.calls import Ours, Result, Run
-from gateway.hosted.loop import Between, Limits, Loop, Unseen
+from gateway.hosted.calls import BuiltinTool, BuiltinToolResult, BuiltinToolRun
+from gateway.hosted.loop import HiddenToolLoop, ToolLoop, ToolLoopLimits, ToolRoundSource
 from gateway.hosted.offering import offered
 from gateway.hosted.sources import Sources
 
-__all__ = ["Between", "Limits", "Loop", "Ours", "Result", "Run", "Sources", "Unseen", "offered"]
+__all__ = [
+    "BuiltinTool",
+    "BuiltinToolResult",
+    "BuiltinToolRun",
+    "HiddenToolLoop",
+    "Sources",
+    "ToolLoop",
+    "ToolLoopLimits",
+    "ToolRoundSource",
+    "offered",
+]

@@ -7,16 +7,25 @@ from msgspec import Raw, Struct, json
 from msgspec.structs import replace
 
 from gateway.endpoints.signatures import of_call
-from gateway.events import Event, HostedArgs, HostedEnd, HostedRun, HostedStart, HostedTool, ToolEnd, ToolStart
+from gateway.events import (
+    BuiltinArgsDelta,
+    BuiltinItem,
+    BuiltinItemEnd,
+    BuiltinItemStart,
+    BuiltinRunStart,
+    Event,
+    ToolCallEnd,
+    ToolCallStart,
+)
 from gateway.request import Message, Tool
 
-Item = dict[str, Any]
+OutputItemDict = dict[str, Any]
 Content = str | list[dict[str, Any]]
 
 _NO_MORE = "This tool was not called: no more calls are allowed. Answer with what is known."
 
 
-class Ours(Struct, frozen=True):
+class BuiltinTool(Struct, frozen=True):
     """A tool that runs at the gateway.
 
     item: of a call, as it begins, but for its id; prefix: what the id begins with.
@@ -25,34 +34,34 @@ class Ours(Struct, frozen=True):
     """
 
     tool: Tool
-    item: Item
+    item: OutputItemDict
     prefix: str
-    failed: Callable[[str], Item]
-    request: Item | None = None
+    failed: Callable[[str], OutputItemDict]
+    request: OutputItemDict | None = None
 
 
-class Run(Struct, frozen=True):
+class BuiltinToolRun(Struct, frozen=True):
     """A call that has to be made; the id is that of the model's call."""
 
     id: str
-    ours: Ours
+    ours: BuiltinTool
     arguments: str
 
 
-class Result(Struct, frozen=True):
+class BuiltinToolResult(Struct, frozen=True):
     """What came of a call.  content: for the model; item: the members of its item that tell of it."""
 
     id: str
     content: Content
-    item: Item = {}
+    item: OutputItemDict = {}
 
 
-class Call:
+class ClientToolCall:
     """A call that the client has to answer; `number`: as the client counts them."""
 
     goes_on = False  # somebody else has to go on
 
-    def __init__(self, start: ToolStart, number: int) -> None:
+    def __init__(self, start: ToolCallStart, number: int) -> None:
         self.start, self._number = start, number
         self.pieces: list[str] = []
         self.complete: bool | None = None  # None: it has not come to its end
@@ -67,16 +76,16 @@ class Call:
     def piece(self, event: Any) -> Iterable[Event]:  # noqa: ANN401 - ToolArgs or ToolInput
         return (replace(event, call=self._number),)
 
-    def end(self, event: ToolEnd) -> Iterable[Event]:
+    def end(self, event: ToolCallEnd) -> Iterable[Event]:
         return (replace(event, call=self._number),)
 
 
-class Skipped(Call):
+class SkippedToolCall(ClientToolCall):
     """One too many: nobody is told, but the model."""
 
     goes_on = True
 
-    def __init__(self, start: ToolStart, content: Content = _NO_MORE) -> None:
+    def __init__(self, start: ToolCallStart, content: Content = _NO_MORE) -> None:
         super().__init__(start, -1)
         self.content: Content = content
 
@@ -86,32 +95,32 @@ class Skipped(Call):
     def piece(self, event: Any) -> Iterable[Event]:  # noqa: ANN401 - as above
         return ()
 
-    def end(self, event: ToolEnd) -> Iterable[Event]:
+    def end(self, event: ToolCallEnd) -> Iterable[Event]:
         return ()
 
 
-class Asking(Skipped):
+class ApprovalToolCall(SkippedToolCall):
     """One that the client has to approve first."""
 
     goes_on = False
 
-    def __init__(self, start: ToolStart, item: Item) -> None:
+    def __init__(self, start: ToolCallStart, item: OutputItemDict) -> None:
         super().__init__(start)
         self._item = item
 
-    def end(self, event: ToolEnd) -> Iterable[Event]:
-        return (HostedTool(0, raw({**self._item, "arguments": self.arguments})),)
+    def end(self, event: ToolCallEnd) -> Iterable[Event]:
+        return (BuiltinItem(0, raw({**self._item, "arguments": self.arguments})),)
 
 
-class Running(Call):
+class BuiltinToolCall(ClientToolCall):
     """One that is run here: its item is open until there is a result."""
 
     goes_on = True
 
-    def __init__(self, start: ToolStart, ours: Ours, item: Item) -> None:
+    def __init__(self, start: ToolCallStart, ours: BuiltinTool, item: OutputItemDict) -> None:
         super().__init__(start, -1)
         self._ours, self._item = ours, item
-        self.result: Result | None = None
+        self.result: BuiltinToolResult | None = None
 
     @property
     def content(self) -> Content:
@@ -119,27 +128,27 @@ class Running(Call):
         return self.result.content
 
     @property
-    def run(self) -> Run:
-        return Run(self.start.id, self._ours, self.arguments)
+    def run(self) -> BuiltinToolRun:
+        return BuiltinToolRun(self.start.id, self._ours, self.arguments)
 
     def fail(self, why: str) -> None:
-        self.result = Result(self.start.id, why, self._ours.failed(why))
+        self.result = BuiltinToolResult(self.start.id, why, self._ours.failed(why))
 
     def begin(self) -> Iterable[Event]:
-        return (HostedStart(0, raw(self._item)),)
+        return (BuiltinItemStart(0, raw(self._item)),)
 
     def piece(self, event: Any) -> Iterable[Event]:  # noqa: ANN401 - as above
-        return (HostedArgs(0, event.json),)
+        return (BuiltinArgsDelta(0, event.json),)
 
-    def end(self, event: ToolEnd) -> Iterable[Event]:
-        return (HostedRun(0),) if event.complete else ()
+    def end(self, event: ToolCallEnd) -> Iterable[Event]:
+        return (BuiltinRunStart(0),) if event.complete else ()
 
     def close(self) -> Event:
         assert self.result
-        return HostedEnd(0, raw(self.result.item))
+        return BuiltinItemEnd(0, raw(self.result.item))
 
 
-def as_said(call: Call) -> Message:
+def as_said(call: ClientToolCall) -> Message:
     """The call in the message that made it."""
     start = call.start
     namespace = {"namespace": start.namespace} if start.namespace else {}
@@ -147,6 +156,6 @@ def as_said(call: Call) -> Message:
     return {"id": start.id, "type": "function", "function": function, **of_call(start)}
 
 
-def raw(item: Item) -> Raw:
+def raw(item: OutputItemDict) -> Raw:
     """As events carry it."""
     return Raw(json.encode(item))

@@ -5,9 +5,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.hosted.calls import Item, Ours
-from gateway.hosted.search import Ask
-from gateway.hosted.sources import Source, Sources
+from gateway.hosted.calls import BuiltinTool, OutputItemDict
+from gateway.hosted.search import SearchRequest
+from gateway.hosted.sources import CitedSource, Sources
 from gateway.hosted.untrusted import plain
 from gateway.hosted.web import cited, failed
 from gateway.request import Tool
@@ -27,7 +27,7 @@ _DEFINITION = {
 }
 
 
-class Passage(Struct, frozen=True):
+class FilePassage(Struct, frozen=True):
     """Of a file; attributes: that were given to the file."""
 
     file_id: str
@@ -37,16 +37,18 @@ class Passage(Struct, frozen=True):
     attributes: dict[str, str | float | bool]
 
 
-def ours() -> Ours:
-    item: Item = {"type": "file_search_call", "status": "in_progress", "queries": [], "results": None}
-    return Ours(Tool("search", _DEFINITION, namespace=NAMESPACE, hosted=True), item, _PREFIX, failed)
+def ours() -> BuiltinTool:
+    item: OutputItemDict = {"type": "file_search_call", "status": "in_progress", "queries": [], "results": None}
+    return BuiltinTool(Tool("search", _DEFINITION, namespace=NAMESPACE, hosted=True), item, _PREFIX, failed)
 
 
-def asks(definition: Mapping[str, Any], query: str) -> Iterator[Ask]:
+def asks(definition: Mapping[str, Any], query: str) -> Iterator[SearchRequest]:
     """One for each store."""
     given = {name: definition[name] for name in _PASSED if definition.get(name) is not None}
     for id in definition["vector_store_ids"]:
-        yield Ask(f"/v1/vector_stores/{id}/search", json={"query": query, "max_num_results": most(definition), **given})
+        yield SearchRequest(
+            f"/v1/vector_stores/{id}/search", json={"query": query, "max_num_results": most(definition), **given}
+        )
 
 
 def most(definition: Mapping[str, Any]) -> int:
@@ -54,13 +56,13 @@ def most(definition: Mapping[str, Any]) -> int:
     return number
 
 
-def passages(said: Any) -> Iterator[Passage]:  # noqa: ANN401 - decoded JSON
+def passages(said: Any) -> Iterator[FilePassage]:  # noqa: ANN401 - decoded JSON
     """Of one store; what does not fit is none."""
     listed = said.get("data") if isinstance(said, dict) else None
     for one in listed if isinstance(listed, list) else ():
         if isinstance(one, dict) and isinstance(id := one.get("file_id"), str):
             name, score = one.get("filename"), one.get("score")
-            yield Passage(
+            yield FilePassage(
                 id,
                 " ".join(plain(name).split()) if isinstance(name, str) else id,
                 float(score) if isinstance(score, int | float) else 0.0,
@@ -69,17 +71,17 @@ def passages(said: Any) -> Iterator[Passage]:  # noqa: ANN401 - decoded JSON
             )
 
 
-def told(found: Iterable[Passage], number: int, sources: Sources) -> tuple[str, list[Item]]:
+def told(found: Iterable[FilePassage], number: int, sources: Sources) -> tuple[str, list[OutputItemDict]]:
     """The best of them: for the model, and the results of the item."""
-    best: Sequence[Passage] = sorted(found, key=lambda one: -one.score)[:number]
+    best: Sequence[FilePassage] = sorted(found, key=lambda one: -one.score)[:number]
     parts = []
     for one in best:
-        its = sources.number(Source(one.filename, file_id=one.file_id))
+        its = sources.number(CitedSource(one.filename, file_id=one.file_id))
         parts.append(f"[{its}] {one.filename}\n{one.text}")
     return cited(parts), [_result(one) for one in best]
 
 
-def _result(one: Passage) -> Item:
+def _result(one: FilePassage) -> OutputItemDict:
     said = {"file_id": one.file_id, "filename": one.filename, "score": one.score}
     return {**said, "attributes": one.attributes, "text": one.text}
 

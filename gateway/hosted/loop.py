@@ -8,69 +8,77 @@ from msgspec.structs import replace
 
 from gateway.errors import Problem
 from gateway.events import (
+    BuiltinEvent,
+    BuiltinItem,
     Event,
-    Extra,
+    ExtraField,
     Failure,
     Finish,
-    Hosted,
-    HostedTool,
-    Text,
-    ToolArgs,
-    ToolEnd,
-    ToolInput,
-    ToolStart,
+    TextDelta,
+    ToolArgsDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    ToolInputDelta,
     Usage,
 )
-from gateway.hosted.calls import Asking, Call, Ours, Result, Run, Running, Skipped
-from gateway.hosted.round import Resumed, Round
-from gateway.hosted.sources import ChatCitations, Citations, Sources
-from gateway.request import Approved, Named, Request
+from gateway.hosted.calls import (
+    ApprovalToolCall,
+    BuiltinTool,
+    BuiltinToolCall,
+    BuiltinToolResult,
+    BuiltinToolRun,
+    ClientToolCall,
+    SkippedToolCall,
+)
+from gateway.hosted.round import ApprovedToolRound, ToolRound
+from gateway.hosted.sources import ChatCitationMarker, CitationMarker, Sources
+from gateway.request import ApprovedToolCall, Request, ToolName
 
 _GONE = "This tool was not called: it is not available any more."
-_GAP = Text(0, "\n\n")
-_APART = Usage | Extra
+_GAP = TextDelta(0, "\n\n")
+_APART = Usage | ExtraField
 
 
-class Limits(Struct, frozen=True):
+class ToolLoopLimits(Struct, frozen=True):
     """calls: of the tools in an answer, at most; rounds: that may call them."""
 
     calls: int
     rounds: int
 
 
-class Loop:
+class ToolLoop:
     """A filter, the last one of each round; between the rounds its `Between` is the source of what is told.
 
     new_id: a prefix → an id.  told: what the answer begins with.  sources: that it may cite; None: it is given none.
     running: tools are to run next, or do; due: these calls; goes_on: the model is to be asked again after that.
     """
 
-    citations: ClassVar[type[Citations]] = Citations
+    citations: ClassVar[type[CitationMarker]] = CitationMarker
 
     def __init__(
         self,
-        tools: Iterable[Ours],
-        limits: Limits,
+        tools: Iterable[BuiltinTool],
+        limits: ToolLoopLimits,
         new_id: Callable[[str], str],
         told: Sequence[Event] = (),
-        approved: Sequence[Approved] = (),
+        approved: Sequence[ApprovedToolCall] = (),
         sources: Sources | None = None,
     ) -> None:
         self._citations = self.citations(sources) if sources is not None else None
-        self._tools = {Named(ours.tool.name, ours.tool.namespace): ours for ours in tools}
+        self._tools = {ToolName(ours.tool.name, ours.tool.namespace): ours for ours in tools}
         self._new_id, self._prelude = new_id, told
         self._calls, self._rounds = limits.calls, limits.rounds
         self._theirs = 0  # calls of the client's
-        self._open: Running | None = None
+        self._open: BuiltinToolCall | None = None
         self._held: list[Event] = []
         self._ends_in_text = self._apart = False  # what was told; what is said next is of another round
-        self._round = Round()
+        self._round = ToolRound()
         self.running = bool(approved)
         if approved:
             self._resume(approved)
 
     @property
-    def due(self) -> list[Run]:
+    def due(self) -> list[BuiltinToolRun]:
         return self._round.due
 
     @property
@@ -80,7 +88,7 @@ class Loop:
     # a round with a backend
 
     def begin(self) -> None:
-        self._round, self._open, self._held = Round(), None, []
+        self._round, self._open, self._held = ToolRound(), None, []
         self._apart = self._ends_in_text
 
     def feed(self, event: Event) -> Iterable[Event]:
@@ -89,7 +97,7 @@ class Loop:
             return (event,)
         if type(event) is Failure:
             return self._broken(event)
-        if type(event) is ToolStart:
+        if type(event) is ToolCallStart:
             self._round.calls[event.call] = self._call(event)
         self._round.hear(event)
         if type(event) is Finish:
@@ -105,18 +113,18 @@ class Loop:
         self._round.break_off()
         return [*self._shown([*self._released()]), failure]
 
-    def _call(self, start: ToolStart) -> Call:
-        ours = self._tools.get(Named(start.name, start.namespace))
+    def _call(self, start: ToolCallStart) -> ClientToolCall:
+        ours = self._tools.get(ToolName(start.name, start.namespace))
         if not ours:
             self._theirs += 1
-            return Call(start, self._theirs - 1)
+            return ClientToolCall(start, self._theirs - 1)
         if ours.request is not None:
-            return Asking(start, {"id": self._new_id("mcpr_"), **ours.request})
+            return ApprovalToolCall(start, {"id": self._new_id("mcpr_"), **ours.request})
         self._calls -= 1
-        return self._running(start, ours) if self._calls >= 0 else Skipped(start)
+        return self._running(start, ours) if self._calls >= 0 else SkippedToolCall(start)
 
-    def _running(self, start: ToolStart, ours: Ours) -> Running:
-        return Running(start, ours, {"id": self._new_id(ours.prefix), **ours.item})
+    def _running(self, start: ToolCallStart, ours: BuiltinTool) -> BuiltinToolCall:
+        return BuiltinToolCall(start, ours, {"id": self._new_id(ours.prefix), **ours.item})
 
     # what is told
 
@@ -124,9 +132,9 @@ class Loop:
         """With a gap between the texts of two rounds, if there is nothing else between them."""
         shown: list[Event] = []
         for event in events:
-            if type(event) is Text and self._apart:
+            if type(event) is TextDelta and self._apart:
                 shown.append(_GAP)
-            self._ends_in_text, self._apart = type(event) is Text, False
+            self._ends_in_text, self._apart = type(event) is TextDelta, False
             shown.append(event)
         return [*self._citations.among(shown)] if self._citations else shown
 
@@ -143,13 +151,13 @@ class Loop:
                 yield from self._tell(event)
 
     def _tell(self, event: Event) -> Iterable[Event]:
-        if isinstance(event, ToolStart):
+        if isinstance(event, ToolCallStart):
             call = self._round.calls[event.call]
-            self._open = call if isinstance(call, Running) else None
+            self._open = call if isinstance(call, BuiltinToolCall) else None
             return call.begin()
-        if isinstance(event, ToolArgs | ToolInput):
+        if isinstance(event, ToolArgsDelta | ToolInputDelta):
             return self._round.calls[event.call].piece(event)
-        if isinstance(event, ToolEnd):
+        if isinstance(event, ToolCallEnd):
             return self._round.calls[event.call].end(event)
         return () if type(event) is Finish and self.goes_on else (event,)
 
@@ -163,7 +171,7 @@ class Loop:
 
     # a round of tools
 
-    def answered(self, results: Iterable[Result]) -> list[Event]:
+    def answered(self, results: Iterable[BuiltinToolResult]) -> list[Event]:
         found = {result.id: result for result in results}
         for call in self._round.running:
             call.result = call.result or found.get(call.start.id)
@@ -181,44 +189,46 @@ class Loop:
         request = replace(request, messages=messages, tool_choice=choice, max_tokens=left)
         if self._rounds > 0 and self._calls > 0:
             return request
-        allowed = {Named(tool.name, tool.namespace) for tool in request.callable_tools} - self._tools.keys()
+        allowed = {ToolName(tool.name, tool.namespace) for tool in request.callable_tools} - self._tools.keys()
         return replace(request, allowed=frozenset(allowed))
 
-    def _resume(self, approved: Sequence[Approved]) -> None:
+    def _resume(self, approved: Sequence[ApprovedToolCall]) -> None:
         """Calls that were approved, as if a round had made them."""
-        self._round = Resumed()
+        self._round = ApprovedToolRound()
         for number, one in enumerate(approved):
-            start = ToolStart(0, number, one.id, one.named.name, namespace=one.named.namespace)
+            start = ToolCallStart(0, number, one.id, one.named.name, namespace=one.named.namespace)
             ours = self._tools.get(one.named)
             item = {"approval_request_id": one.id}
             self._round.calls[number] = (
-                self._running(start, replace(ours, item={**ours.item, **item})) if ours else Skipped(start, _GONE)
+                self._running(start, replace(ours, item={**ours.item, **item}))
+                if ours
+                else SkippedToolCall(start, _GONE)
             )
-            self._held += [start, ToolArgs(0, number, one.arguments), ToolEnd(0, number)]
+            self._held += [start, ToolArgsDelta(0, number, one.arguments), ToolCallEnd(0, number)]
         for event in self._held:
-            if not isinstance(event, ToolStart):
+            if not isinstance(event, ToolCallStart):
                 self._round.hear(event)
         self._round.hear(Finish(0, "tool_calls"))
         self._calls -= len(approved)
 
 
-class Unseen(Loop):
+class HiddenToolLoop(ToolLoop):
     """Whose client has no place for what is run here."""
 
-    citations: ClassVar[type[Citations]] = ChatCitations
+    citations: ClassVar[type[CitationMarker]] = ChatCitationMarker
 
     def _shown(self, events: list[Event]) -> list[Event]:
-        return super()._shown([event for event in events if not isinstance(event, Hosted | HostedTool)])
+        return super()._shown([event for event in events if not isinstance(event, BuiltinEvent | BuiltinItem)])
 
 
-class Between:
+class ToolRoundSource:
     """A round of tools: results in, events out.  `feed` takes lists of Results as JSON."""
 
     used = Usage(0, 0)
     lone = None
     done = False
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: ToolLoop) -> None:
         self._loop = loop
 
     def answered(self, content_type: str) -> None:
@@ -235,4 +245,4 @@ class Between:
         return self._loop.broken(problem)
 
 
-_decode = json.Decoder(list[Result]).decode
+_decode = json.Decoder(list[BuiltinToolResult]).decode

@@ -5,9 +5,9 @@ from typing import Any
 
 from msgspec import Struct, json
 
-from gateway.events import Event, HostedEnd, HostedStart
+from gateway.events import BuiltinItemEnd, BuiltinItemStart, Event
 from gateway.hosted import untrusted
-from gateway.hosted.calls import Content, Item, Ours, raw
+from gateway.hosted.calls import BuiltinTool, Content, OutputItemDict, raw
 from gateway.request import Tool
 
 Definition = Mapping[str, Any]
@@ -18,7 +18,7 @@ _NOTHING = {"type": "object", "properties": {}}
 _OF_A_TOOL = ("name", "description", "input_schema", "annotations")
 
 
-class Server(Struct, frozen=True):
+class McpServerDefinition(Struct, frozen=True):
     """What a request says of a server, and an operator.
 
     allowed: names of tools that the operator allows; None: all.  approval: where the request says nothing of that.
@@ -33,23 +33,23 @@ class Server(Struct, frozen=True):
         label: str = self.definition["server_label"]
         return label
 
-    def tools(self, listed: Iterable[Item]) -> list[Item]:
+    def tools(self, listed: Iterable[OutputItemDict]) -> list[OutputItemDict]:
         """Those of a list that may be called."""
         return [tool for tool in listed if self._allows(tool)]
 
-    def ours(self, tool: Item) -> Ours:
+    def ours(self, tool: OutputItemDict) -> BuiltinTool:
         named = {"server_label": self.label, "name": tool["name"]}
         call = {"type": "mcp_call", "status": "in_progress", "approval_request_id": None, **named, "arguments": ""}
         request = {"type": "mcp_approval_request", **named} if self._asks(tool) else None
         offered = Tool(tool["name"], _function(tool), namespace=self.label, hosted=True)
-        return Ours(offered, {**call, "output": None, "error": None}, _PREFIX, failed, request)
+        return BuiltinTool(offered, {**call, "output": None, "error": None}, _PREFIX, failed, request)
 
-    def _allows(self, tool: Item) -> bool:
+    def _allows(self, tool: OutputItemDict) -> bool:
         given = self.definition.get("allowed_tools")
         wanted = {"tool_names": given} if isinstance(given, list) else given
         return (wanted is None or _fits(wanted, tool)) and (self.allowed is None or tool["name"] in self.allowed)
 
-    def _asks(self, tool: Item) -> bool:
+    def _asks(self, tool: OutputItemDict) -> bool:
         """A filter says of the tools that fit it; of the others the opposite, where there is only that one."""
         said = self.definition.get("require_approval") or self.approval
         if isinstance(said, str):
@@ -60,13 +60,13 @@ class Server(Struct, frozen=True):
         return not (never and _fits(never, tool)) and (never is not None or always is None)
 
 
-def _fits(wanted: Mapping[str, Any], tool: Item) -> bool:
+def _fits(wanted: Mapping[str, Any], tool: OutputItemDict) -> bool:
     names, read_only = wanted.get("tool_names"), wanted.get("read_only")
     hinted = (tool.get("annotations") or {}).get("readOnlyHint") is True
     return (names is None or tool["name"] in names) and (read_only is None or hinted is read_only)
 
 
-def _function(tool: Item) -> dict[str, Any]:
+def _function(tool: OutputItemDict) -> dict[str, Any]:
     """A server may say anything of its tool; what is no schema of an object is none."""
     schema = tool.get("input_schema")
     fit = isinstance(schema, dict) and schema.get("type") == "object"
@@ -85,18 +85,18 @@ def _unmarked(said: dict[str, Any]) -> dict[str, Any]:
 # Lists
 
 
-def told(id: str, label: str, tools: Sequence[Item], error: str | None = None) -> list[Event]:
+def told(id: str, label: str, tools: Sequence[OutputItemDict], error: str | None = None) -> list[Event]:
     """The item of a list, or of why there is none."""
-    item: Item = {"id": id, "type": "mcp_list_tools", "server_label": label, "tools": [], "error": None}
+    item: OutputItemDict = {"id": id, "type": "mcp_list_tools", "server_label": label, "tools": [], "error": None}
     said = [{name: tool.get(name) for name in _OF_A_TOOL} for tool in tools]
     end = {"tools": said, "error": error, "status": "failed" if error else "completed"}
-    return [HostedStart(0, raw(item)), HostedEnd(0, raw(end))]
+    return [BuiltinItemStart(0, raw(item)), BuiltinItemEnd(0, raw(end))]
 
 
 # Results
 
 
-def result(said: Mapping[str, Any], most: int) -> tuple[Content, Item, bool]:
+def result(said: Mapping[str, Any], most: int) -> tuple[Content, OutputItemDict, bool]:
     """For the model, and for the item; True if it was cut to so many bytes."""
     blocks: list[dict[str, Any]] = said.get("content") or []
     if not blocks and said.get("structuredContent") is not None:
@@ -110,7 +110,7 @@ def result(said: Mapping[str, Any], most: int) -> tuple[Content, Item, bool]:
     return content, {"output": text}, cut
 
 
-def failed(why: str, code: int = _INTERNAL) -> Item:
+def failed(why: str, code: int = _INTERNAL) -> OutputItemDict:
     return {"status": "failed", "error": {"type": "mcp_protocol_error", "code": code, "message": why}}
 
 

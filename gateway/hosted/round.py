@@ -3,9 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gateway.endpoints.signatures import Blocks
-from gateway.events import Event, Finish, Reasoning, Text, ToolArgs, ToolEnd, Usage
-from gateway.hosted.calls import Call, Result, Run, Running, Skipped, as_said
+from gateway.endpoints.signatures import ThinkingBlocks
+from gateway.events import Event, Finish, ReasoningDelta, TextDelta, ToolArgsDelta, ToolCallEnd, Usage
+from gateway.hosted.calls import (
+    BuiltinToolCall,
+    BuiltinToolResult,
+    BuiltinToolRun,
+    ClientToolCall,
+    SkippedToolCall,
+    as_said,
+)
 from gateway.request import Message
 
 _WELL = ("stop", "tool_calls")
@@ -13,7 +20,7 @@ _BROKE_OFF = "The answer broke off before this call was made."
 _NO_JSON = "This call was not made: its arguments are no JSON object."
 
 
-class Round:
+class ToolRound:
     """calls: those that have begun, to be put in by who knows their kind; finish: how the round ended, once it has.
 
     written: tokens of what was said.
@@ -22,26 +29,26 @@ class Round:
     def __init__(self) -> None:
         self._texts: list[str] = []
         self._thoughts: list[str] = []
-        self._blocks, self._signed = Blocks(), list[dict[str, Any]]()
-        self.calls: dict[int, Call] = {}
+        self._blocks, self._signed = ThinkingBlocks(), list[dict[str, Any]]()
+        self.calls: dict[int, ClientToolCall] = {}
         self.finish: Finish | None = None
         self.written = 0
 
     def hear(self, event: Event) -> None:
-        if type(event) is Text:
+        if type(event) is TextDelta:
             self._texts.append(event.text)
-        elif type(event) is Reasoning:
+        elif type(event) is ReasoningDelta:
             self._think(event)
-        elif type(event) is ToolEnd:
+        elif type(event) is ToolCallEnd:
             self.calls[event.call].complete = event.complete
         elif type(event) is Finish:
             self._end(event)
-        elif type(event) is ToolArgs:
+        elif type(event) is ToolArgsDelta:
             self.calls[event.call].pieces.append(event.json)
         elif type(event) is Usage:
             self.written = event.completion
 
-    def _think(self, thought: Reasoning) -> None:
+    def _think(self, thought: ReasoningDelta) -> None:
         self._thoughts.append(thought.text)
         if block := self._blocks.add(thought):
             self._signed.append(block)
@@ -56,18 +63,18 @@ class Round:
                 call.fail(_NO_JSON)
 
     @staticmethod
-    def _cut(call: Running) -> None:
+    def _cut(call: BuiltinToolCall) -> None:
         if call.complete:
             call.fail(_BROKE_OFF)
         else:
-            call.result = Result(call.start.id, "", {"status": "incomplete"})
+            call.result = BuiltinToolResult(call.start.id, "", {"status": "incomplete"})
 
     @property
-    def running(self) -> list[Running]:
-        return [call for call in self.calls.values() if isinstance(call, Running)]
+    def running(self) -> list[BuiltinToolCall]:
+        return [call for call in self.calls.values() if isinstance(call, BuiltinToolCall)]
 
     @property
-    def due(self) -> list[Run]:
+    def due(self) -> list[BuiltinToolRun]:
         """The calls that have to be made now."""
         return [call.run for call in self.running if not call.result] if self.finish else []
 
@@ -96,7 +103,7 @@ class Round:
         return (*messages, said, *_outputs(self.calls))
 
 
-class Resumed(Round):
+class ApprovedToolRound(ToolRound):
     """The calls that were approved: the messages have them, and want their outputs."""
 
     def after(self, messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -104,9 +111,9 @@ class Resumed(Round):
         return tuple(outputs.get(message.get("tool_call_id", ""), message) for message in messages)
 
 
-def _outputs(calls: Mapping[int, Call]) -> list[Message]:
+def _outputs(calls: Mapping[int, ClientToolCall]) -> list[Message]:
     return [
         {"role": "tool", "tool_call_id": call.start.id, "content": call.content}
         for call in calls.values()
-        if isinstance(call, Running | Skipped)
+        if isinstance(call, BuiltinToolCall | SkippedToolCall)
     ]

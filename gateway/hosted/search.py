@@ -11,7 +11,7 @@ from gateway.hosted.untrusted import plain
 _MOST_TITLE = 300  # characters
 
 
-class Query(Struct, frozen=True):
+class SearchQuery(Struct, frozen=True):
     """most: results; domains: that they may be of, with all below them; () for all.  country: as ISO 3166 has it."""
 
     text: str
@@ -26,13 +26,13 @@ class Query(Struct, frozen=True):
         return f"{self.text} ({sites})" if sites else self.text
 
 
-class Hit(Struct, frozen=True):
+class SearchHit(Struct, frozen=True):
     url: str
     title: str
     text: str
 
 
-class Ask(Struct, frozen=True):
+class SearchRequest(Struct, frozen=True):
     """A request.  json: the body of a POST; None: it is a GET."""
 
     path: str
@@ -40,7 +40,7 @@ class Ask(Struct, frozen=True):
     json: Mapping[str, Any] | None = None
 
 
-class Engine(Struct, frozen=True):
+class SearchEngine(Struct, frozen=True):
     """root: where it is, unless the operator says; head: the header that its key goes into, and what is before it.
 
     ask: what it is asked; within: where the list of its results is; text: the member of each that has its text.
@@ -48,27 +48,27 @@ class Engine(Struct, frozen=True):
 
     root: str
     head: tuple[str, str]
-    ask: Callable[[Query], Ask]
+    ask: Callable[[SearchQuery], SearchRequest]
     within: tuple[str, ...]
     text: str
 
-    def hits(self, said: Any, query: Query) -> list[Hit]:  # noqa: ANN401 - decoded JSON
+    def hits(self, said: Any, query: SearchQuery) -> list[SearchHit]:  # noqa: ANN401 - decoded JSON
         """Those that fit; whatever else it says is no hit."""
         for name in self.within:
             said = said.get(name) if isinstance(said, dict) else None
         found = self._hits(said if isinstance(said, list) else ())
         return [hit for hit in found if is_within(hit.url, query.domains)][: query.most]
 
-    def _hits(self, listed: Iterable[Any]) -> Iterator[Hit]:
+    def _hits(self, listed: Iterable[Any]) -> Iterator[SearchHit]:
         for one in listed:
             if isinstance(one, dict) and isinstance(url := one.get("url"), str) and is_page(url):
                 yield hit(url, one.get("title"), one.get(self.text))
 
 
-def hit(url: str, title: object, text: object) -> Hit:
+def hit(url: str, title: object, text: object) -> SearchHit:
     """Whatever a service says of it."""
     said = plain(title) if isinstance(title, str) else ""
-    return Hit(url, " ".join(said.split())[:_MOST_TITLE], plain(text) if isinstance(text, str) else "")
+    return SearchHit(url, " ".join(said.split())[:_MOST_TITLE], plain(text) if isinstance(text, str) else "")
 
 
 def is_page(url: str) -> bool:
@@ -90,23 +90,27 @@ def _host(url: str) -> str:
         return ""
 
 
-def _searxng(query: Query) -> Ask:
-    return Ask("/search", {"q": query.narrowed, "format": "json"})
+def _searxng(query: SearchQuery) -> SearchRequest:
+    return SearchRequest("/search", {"q": query.narrowed, "format": "json"})
 
 
-def _brave(query: Query) -> Ask:
+def _brave(query: SearchQuery) -> SearchRequest:
     where = {"country": query.country} if query.country else {}
-    return Ask("/v1/web/search", {"q": query.narrowed, "count": query.most, "text_decorations": "false", **where})
+    return SearchRequest(
+        "/v1/web/search", {"q": query.narrowed, "count": query.most, "text_decorations": "false", **where}
+    )
 
 
-def _tavily(query: Query) -> Ask:
-    return Ask("/search", json={"query": query.text, "max_results": query.most, "include_domains": [*query.domains]})
+def _tavily(query: SearchQuery) -> SearchRequest:
+    return SearchRequest(
+        "/search", json={"query": query.text, "max_results": query.most, "include_domains": [*query.domains]}
+    )
 
 
-ENGINES: Mapping[str, Engine] = {
-    "searxng": Engine("", ("authorization", "Bearer "), _searxng, ("results",), "content"),
-    "brave": Engine(
+ENGINES: Mapping[str, SearchEngine] = {
+    "searxng": SearchEngine("", ("authorization", "Bearer "), _searxng, ("results",), "content"),
+    "brave": SearchEngine(
         "https://api.search.brave.com/res", ("x-subscription-token", ""), _brave, ("web", "results"), "description"
     ),
-    "tavily": Engine("https://api.tavily.com", ("authorization", "Bearer "), _tavily, ("results",), "content"),
+    "tavily": SearchEngine("https://api.tavily.com", ("authorization", "Bearer "), _tavily, ("results",), "content"),
 }

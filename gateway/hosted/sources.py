@@ -6,10 +6,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.events import Annotation, Event, Extra, Text, Usage
+from gateway.events import Annotation, Event, ExtraField, TextDelta, Usage
 from gateway.hosted.calls import raw
 
-_BESIDE = (Annotation, Usage, Extra)  # between two of these and a text the text goes on
+_BESIDE = (Annotation, Usage, ExtraField)  # between two of these and a text the text goes on
 _LONGEST = 2400  # characters of one citation
 # A number in brackets, in those that some models were taught as well; a link; and where code begins or ends.
 _MARKS = re.compile(
@@ -17,7 +17,7 @@ _MARKS = re.compile(
 )
 
 
-class Source(Struct, frozen=True):
+class CitedSource(Struct, frozen=True):
     """A page, or a file if it has an id as such."""
 
     title: str
@@ -29,22 +29,22 @@ class Sources:
     """Those of one answer."""
 
     def __init__(self) -> None:
-        self._numbers: dict[Source, int] = {}
-        self._pages: dict[str, Source] = {}
+        self._numbers: dict[CitedSource, int] = {}
+        self._pages: dict[str, CitedSource] = {}
 
-    def number(self, source: Source) -> int:
+    def number(self, source: CitedSource) -> int:
         """From 1; a page and a file have one only, whatever it is called the next time."""
         known = self._pages.setdefault(source.file_id or source.url, source)
         return self._numbers.setdefault(known, len(self._numbers) + 1)
 
-    def numbered(self, number: int) -> Source | None:
+    def numbered(self, number: int) -> CitedSource | None:
         return next((source for source, its in self._numbers.items() if its == number), None)
 
-    def at(self, url: str) -> Source | None:
+    def at(self, url: str) -> CitedSource | None:
         return self._pages.get(url)
 
 
-class Citations:
+class CitationMarker:
     """Hears what a client is told, and adds where a source is cited: however the text came, the same.
 
     Places are counted in the part of an item that the text is in; a text in code is no citation.
@@ -59,7 +59,7 @@ class Citations:
     def among(self, events: Iterable[Event]) -> Iterator[Event]:
         for event in events:
             yield event
-            if type(event) is Text:
+            if type(event) is TextDelta:
                 yield from self._cited(event.text)
             elif not isinstance(event, _BESIDE):
                 self._apart()
@@ -84,25 +84,25 @@ class Citations:
         self._tail = rest[opened:] if opened >= 0 and len(rest) - opened < _LONGEST else ""
         return cited
 
-    def _meant(self, mark: re.Match[str]) -> Source | None:
+    def _meant(self, mark: re.Match[str]) -> CitedSource | None:
         number = mark[1] or mark[2]
         return self._sources.numbered(int(number)) if number else self._sources.at(mark[3])
 
-    def _remark(self, source: Source, start: int, end: int) -> dict[str, Any]:
+    def _remark(self, source: CitedSource, start: int, end: int) -> dict[str, Any]:
         if source.file_id:
             return {"type": "file_citation", "index": start, "file_id": source.file_id, "filename": source.title}
         return {"type": "url_citation", **_place(source, start, end)}
 
 
-class ChatCitations(Citations):
+class ChatCitationMarker(CitationMarker):
     """Of an answer that is one text, as a chat completion has them."""
 
     def _apart(self) -> None:
         pass
 
-    def _remark(self, source: Source, start: int, end: int) -> dict[str, Any]:
+    def _remark(self, source: CitedSource, start: int, end: int) -> dict[str, Any]:
         return {"type": "url_citation", "url_citation": _place(source, start, end)}
 
 
-def _place(source: Source, start: int, end: int) -> dict[str, Any]:
+def _place(source: CitedSource, start: int, end: int) -> dict[str, Any]:
     return {"start_index": start, "end_index": end, "title": source.title, "url": source.url}

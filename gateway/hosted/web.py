@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.hosted.calls import Item, Ours
-from gateway.hosted.search import Hit, Query, is_within
-from gateway.hosted.sources import Source, Sources
+from gateway.hosted.calls import BuiltinTool, OutputItemDict
+from gateway.hosted.search import SearchHit, SearchQuery, is_within
+from gateway.hosted.sources import CitedSource, Sources
 from gateway.hosted.untrusted import fenced, plain
 from gateway.request import Tool
 
@@ -23,13 +23,13 @@ _MOST_PLACES = 10
 _MOST_EXCERPT = 1_500  # characters
 
 
-class Page(Struct, frozen=True):
+class WebPage(Struct, frozen=True):
     url: str
     title: str
     text: str
 
 
-class Scope(Struct, frozen=True):
+class SearchScope(Struct, frozen=True):
     """What a client says of its search: the definition of the tool, or the `web_search_options` of a chat."""
 
     said: Mapping[str, Any]
@@ -47,8 +47,8 @@ class Scope(Struct, frozen=True):
     def most(self) -> tuple[int, int]:
         return _SIZES[self.said.get("search_context_size") or "medium"]
 
-    def query(self, text: str) -> Query:
-        return Query(text, self.most[0], self.domains, self._where.get("country"))
+    def query(self, text: str) -> SearchQuery:
+        return SearchQuery(text, self.most[0], self.domains, self._where.get("country"))
 
     def allows(self, url: str) -> bool:
         return is_within(url, self.domains)
@@ -72,13 +72,13 @@ class Scope(Struct, frozen=True):
 # What a model can do
 
 
-class Action(Struct, frozen=True):
+class SearchAction(Struct, frozen=True):
     """needs: what it is called with, and has to be; `item`: what it is called with → the action of the item."""
 
     description: str
     parameters: Mapping[str, Any]
     needs: tuple[str, ...]
-    item: Callable[[Mapping[str, Any]], Item]
+    item: Callable[[Mapping[str, Any]], OutputItemDict]
 
     def lacks(self, arguments: Mapping[str, Any]) -> str | None:
         """A text that it needs and has not."""
@@ -93,20 +93,20 @@ def _text(description: str) -> dict[str, Any]:
 
 _URL = _text("The address of the page.")
 _PART = {"type": "integer", "minimum": 1, "description": "Which part of a long page; the first, unless it is said."}
-ACTIONS: Mapping[str, Action] = {
-    "search": Action(
+ACTIONS: Mapping[str, SearchAction] = {
+    "search": SearchAction(
         "Searches the web: gives addresses of pages and what they say, each with a number.",
         {"query": _text("What to search for.")},
         ("query",),
         lambda said: {"type": "search", "query": said.get("query", ""), "queries": [said.get("query", "")]},
     ),
-    "open_page": Action(
+    "open_page": SearchAction(
         "Opens a page of the web and gives its text.",
         {"url": _URL, "part": _PART},
         ("url",),
         lambda said: {"type": "open_page", "url": said.get("url")},
     ),
-    "find_in_page": Action(
+    "find_in_page": SearchAction(
         "Finds words in a page of the web: gives the places with what stands around them.",
         {"url": _URL, "pattern": _text("The words, as they stand in the page.")},
         ("url", "pattern"),
@@ -115,19 +115,19 @@ ACTIONS: Mapping[str, Action] = {
 }
 
 
-def tools(scope: Scope, *, pages: bool) -> list[Ours]:
+def tools(scope: SearchScope, *, pages: bool) -> list[BuiltinTool]:
     return [_ours(name, scope) for name in ACTIONS if name == "search" or (pages and scope.lives)]
 
 
-def _ours(name: str, scope: Scope) -> Ours:
+def _ours(name: str, scope: SearchScope) -> BuiltinTool:
     action = ACTIONS[name]
     schema = {"type": "object", "properties": action.parameters, "required": [*action.needs]}
     definition = {"name": name, "description": action.description + scope.note(), "parameters": schema}
     item = {"type": "web_search_call", "status": "in_progress", "action": action.item({}), "results": None}
-    return Ours(Tool(name, definition, namespace=NAMESPACE, hosted=True), item, _PREFIX, failed)
+    return BuiltinTool(Tool(name, definition, namespace=NAMESPACE, hosted=True), item, _PREFIX, failed)
 
 
-def failed(_: str) -> Item:
+def failed(_: str) -> OutputItemDict:
     """The API has no place for why."""
     return {"status": "failed"}
 
@@ -135,43 +135,43 @@ def failed(_: str) -> Item:
 # What comes of it
 
 
-class Told(Struct, frozen=True):
+class SearchActionResult(Struct, frozen=True):
     """text: for the model; action, results: of the item."""
 
     text: str
-    action: Item
-    results: list[Item]
+    action: OutputItemDict
+    results: list[OutputItemDict]
 
 
-def searched(hits: Sequence[Hit], said: Mapping[str, Any], sources: Sources) -> Told:
+def searched(hits: Sequence[SearchHit], said: Mapping[str, Any], sources: Sources) -> SearchActionResult:
     action = ACTIONS["search"].item(said) | {"sources": [{"type": "url", "url": hit.url} for hit in hits]}
-    parts = [Page(hit.url, hit.title, hit.text[:_MOST_EXCERPT]) for hit in hits]
-    return Told(_numbered(parts, sources), action, _results(parts))
+    parts = [WebPage(hit.url, hit.title, hit.text[:_MOST_EXCERPT]) for hit in hits]
+    return SearchActionResult(_numbered(parts, sources), action, _results(parts))
 
 
-def opened(page: Page, said: Mapping[str, Any], scope: Scope, sources: Sources) -> Told:
+def opened(page: WebPage, said: Mapping[str, Any], scope: SearchScope, sources: Sources) -> SearchActionResult:
     """One part of it; what is behind the last one is that."""
     size = scope.most[1]
     last = max(-(-len(page.text) // size), 1)
     wanted = said.get("part")
     part = min(wanted if type(wanted) is int and wanted > 0 else 1, last)
     title = f"{page.title} (part {part} of {last})" if last > 1 else page.title
-    shown = Page(page.url, title, page.text[(part - 1) * size : part * size])
-    sources.number(Source(page.title or page.url, page.url))
-    return Told(_numbered([shown], sources), ACTIONS["open_page"].item(said), _results([shown]))
+    shown = WebPage(page.url, title, page.text[(part - 1) * size : part * size])
+    sources.number(CitedSource(page.title or page.url, page.url))
+    return SearchActionResult(_numbered([shown], sources), ACTIONS["open_page"].item(said), _results([shown]))
 
 
-def found(page: Page, said: Mapping[str, Any], sources: Sources) -> Told:
+def found(page: WebPage, said: Mapping[str, Any], sources: Sources) -> SearchActionResult:
     around = re.compile(f"(?s).{{0,{_AROUND}}}{re.escape(said['pattern'])}.{{0,{_AROUND}}}", re.IGNORECASE)
     places = [place[0].strip() for place in islice(around.finditer(page.text), _MOST_PLACES)]
-    parts = [Page(page.url, page.title, "\n…\n".join(places))] if places else []
-    return Told(_numbered(parts, sources), ACTIONS["find_in_page"].item(said), _results(parts))
+    parts = [WebPage(page.url, page.title, "\n…\n".join(places))] if places else []
+    return SearchActionResult(_numbered(parts, sources), ACTIONS["find_in_page"].item(said), _results(parts))
 
 
-def _numbered(parts: Iterable[Page], sources: Sources) -> str:
+def _numbered(parts: Iterable[WebPage], sources: Sources) -> str:
     said = []
     for part in parts:
-        number = sources.number(Source(part.title or part.url, part.url))
+        number = sources.number(CitedSource(part.title or part.url, part.url))
         said.append(f"[{number}] {part.title}\n{part.url}\n{part.text}".strip())
     return cited(said)
 
@@ -182,10 +182,10 @@ def cited(parts: Iterable[str]) -> str:
     return f"{fenced(text)}\n{_CITE}" if text else _NOTHING
 
 
-def _results(parts: Iterable[Page]) -> list[Item]:
+def _results(parts: Iterable[WebPage]) -> list[OutputItemDict]:
     return [{"url": part.url, "title": part.title, "text": part.text} for part in parts]
 
 
-def page(url: str, title: str, text: str) -> Page:
+def page(url: str, title: str, text: str) -> WebPage:
     """Whatever a page says of itself."""
-    return Page(url, " ".join(plain(title).split()), plain(text).strip())
+    return WebPage(url, " ".join(plain(title).split()), plain(text).strip())

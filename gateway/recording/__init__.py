@@ -9,23 +9,38 @@ redaction    secrets and contents taken out, so that everything is still where i
 """
 
 from gateway.recording.entries import (
-    Answered,
-    Asked,
-    Began,
-    Ended,
-    Entry,
-    Over,
-    Prepared,
-    Put,
-    Read,
+    EndEntry,
+    PreparedEntry,
     Recording,
-    Refused,
-    Wrote,
+    RecordingEntry,
+    RequestEntry,
+    ResponseDataEntry,
+    ResponseHeadersEntry,
+    RoundEndEntry,
+    UpstreamDataEntry,
+    UpstreamErrorEntry,
+    UpstreamHeadersEntry,
+    UpstreamRequestEntry,
 )
-from gateway.recording.lines import Unplayable, line, read, written
+from gateway.recording.lines import UnreadableRecording, line, read, written
 from gateway.recording.redaction import redacted
 
 __all__ = [
-    "Answered", "Asked", "Began", "Ended", "Entry", "Over", "Prepared", "Put", "Read", "Recording", "Refused",
-    "Unplayable", "Wrote", "line", "read", "redacted", "written",
+    "EndEntry",
+    "PreparedEntry",
+    "Recording",
+    "RecordingEntry",
+    "RequestEntry",
+    "ResponseDataEntry",
+    "ResponseHeadersEntry",
+    "RoundEndEntry",
+    "UnreadableRecording",
+    "UpstreamDataEntry",
+    "UpstreamErrorEntry",
+    "UpstreamHeadersEntry",
+    "UpstreamRequestEntry",
+    "line",
+    "read",
+    "redacted",
+    "written",
 ]  # fmt: skip

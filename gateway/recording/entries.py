@@ -13,13 +13,13 @@ from gateway.errors import Problem
 ENTRY = 200  # bytes that one takes, besides what it says
 
 
-class _Timed(Struct, array_like=True, gc=False):
+class _TimedEntry(Struct, array_like=True, gc=False):
     """t: seconds since the request arrived."""
 
     t: float
 
 
-class Asked(_Timed, tag="asked"):
+class RequestEntry(_TimedEntry, tag="asked"):
     """What the client wants.  headers: those that say nothing of who it is; body: decoded."""
 
     path: str
@@ -27,7 +27,7 @@ class Asked(_Timed, tag="asked"):
     headers: dict[str, str] = {}
 
 
-class Prepared(_Timed, tag="prepared"):
+class PreparedEntry(_TimedEntry, tag="prepared"):
     """It is going to be put to a backend.
 
     backend: its name; server: what it is and does (`kind`, `ignores`); settings: the model's.
@@ -44,7 +44,7 @@ class Prepared(_Timed, tag="prepared"):
     learned: list[Any] = []
 
 
-class Put(_Timed, tag="put"):
+class UpstreamRequestEntry(_TimedEntry, tag="put"):
     """A question to a backend, which is number `call`."""
 
     call: int
@@ -53,14 +53,14 @@ class Put(_Timed, tag="put"):
     body: bytes
 
 
-class Answered(_Timed, tag="answered"):
+class UpstreamHeadersEntry(_TimedEntry, tag="answered"):
     """A call has an answer that is none of an error."""
 
     call: int
     content_type: str
 
 
-class Refused(_Timed, tag="refused"):
+class UpstreamErrorEntry(_TimedEntry, tag="refused"):
     """A call has an answer that is one."""
 
     call: int
@@ -70,7 +70,7 @@ class Refused(_Timed, tag="refused"):
     retry_after: str | None = None
 
 
-class Read(_Timed, tag="read"):
+class UpstreamDataEntry(_TimedEntry, tag="read"):
     """What came in one read of the network, and what it says: a JSON array of events, b"" for none."""
 
     call: int
@@ -78,27 +78,27 @@ class Read(_Timed, tag="read"):
     events: bytes = b""
 
 
-class Ended(_Timed, tag="ended"):
+class RoundEndEntry(_TimedEntry, tag="ended"):
     """A round is over: well, or for this reason.  events: what that says, likewise."""
 
     problem: Problem | None = None
     events: bytes = b""
 
 
-class Began(_Timed, tag="began"):
+class ResponseHeadersEntry(_TimedEntry, tag="began"):
     """The head of the answer."""
 
     status: int
     headers: dict[str, str] = {}
 
 
-class Wrote(_Timed, tag="wrote"):
+class ResponseDataEntry(_TimedEntry, tag="wrote"):
     """What the client was sent.  It came of what had been read since the piece before; see `came_of`."""
 
     data: bytes
 
 
-class Over(_Timed, tag="over"):
+class EndEntry(_TimedEntry, tag="over"):
     """The end.  status: what it came to; cut: not all is here, as it was too long; line: what the log has of it."""
 
     status: int
@@ -108,16 +108,27 @@ class Over(_Timed, tag="over"):
     line: dict[str, Any] = {}
 
 
-Entry = Asked | Prepared | Put | Answered | Refused | Read | Ended | Began | Wrote | Over
+RecordingEntry = (
+    RequestEntry
+    | PreparedEntry
+    | UpstreamRequestEntry
+    | UpstreamHeadersEntry
+    | UpstreamErrorEntry
+    | UpstreamDataEntry
+    | RoundEndEntry
+    | ResponseHeadersEntry
+    | ResponseDataEntry
+    | EndEntry
+)
 
 
-def came_of(entries: Sequence[Entry], n: int) -> int | None:
+def came_of(entries: Sequence[RecordingEntry], n: int) -> int | None:
     """The last entry that what the client was sent in this one came of; None: of nothing that was read."""
     for place in range(n - 1, -1, -1):
         match entries[place]:
-            case Wrote():
+            case ResponseDataEntry():
                 return None
-            case Read() | Ended():
+            case UpstreamDataEntry() | RoundEndEntry():
                 return place
     return None
 
@@ -131,11 +142,11 @@ class Recording:
 
     def __init__(self, id: str, started: str, most: int) -> None:
         self.id, self.started = id, started
-        self.entries: list[Entry] = []
+        self.entries: list[RecordingEntry] = []
         self.most, self.size = most, 0
         self.over = False
 
-    def add(self, entry: Entry, size: int = 0) -> None:
+    def add(self, entry: RecordingEntry, size: int = 0) -> None:
         """size: bytes of what it says.  It is left out where that is too much."""
         self.size += size + ENTRY
         if self.size <= self.most:
@@ -146,13 +157,13 @@ class Recording:
         """There was more."""
         return self.size > self.most
 
-    def end(self, entry: Over) -> None:
+    def end(self, entry: EndEntry) -> None:
         """Always added."""
         self.entries.append(entry)
         self.over = True
 
     @property
-    def asked(self) -> Asked | None:
+    def asked(self) -> RequestEntry | None:
         """What the client wants, if that is known."""
         first = self.entries[0] if self.entries else None
-        return first if isinstance(first, Asked) else None
+        return first if isinstance(first, RequestEntry) else None

@@ -10,17 +10,17 @@ from typing import Any, get_args
 from msgspec import DecodeError, Struct, ValidationError, convert, json
 from msgspec.structs import astuple
 
-from gateway.recording.entries import Asked, Entry, Over, Recording, Wrote, came_of
+from gateway.recording.entries import EndEntry, Recording, RecordingEntry, RequestEntry, ResponseDataEntry, came_of
 
 VERSION = 1
-_KINDS: dict[str, type[Entry]] = {kind.__struct_config__.tag: kind for kind in get_args(Entry)}
+_KINDS: dict[str, type[RecordingEntry]] = {kind.__struct_config__.tag: kind for kind in get_args(RecordingEntry)}
 
 
-class Unplayable(ValueError):
+class UnreadableRecording(ValueError):
     """A file that is no recording, or none that can be read here."""
 
 
-class _Head(Struct, kw_only=True, tag_field="schema", tag="gateway.recording"):
+class _FileHeader(Struct, kw_only=True, tag_field="schema", tag="gateway.recording"):
     """The first line.  gateway: the version that wrote it; redacted: the contents have been taken out."""
 
     version: int
@@ -32,7 +32,7 @@ class _Head(Struct, kw_only=True, tag_field="schema", tag="gateway.recording"):
 
 def written(recording: Recording, gateway: str, *, redacted: bool) -> Iterator[bytes]:
     """gateway: the version that writes it; redacted: the contents have been taken out."""
-    head = _Head(version=VERSION, gateway=gateway, id=recording.id, started=recording.started, redacted=redacted)
+    head = _FileHeader(version=VERSION, gateway=gateway, id=recording.id, started=recording.started, redacted=redacted)
     yield json.encode(head) + b"\n"
     for n, entry in enumerate(recording.entries):
         yield json.encode(line(n, entry, recording.entries)) + b"\n"
@@ -42,28 +42,28 @@ def read(data: bytes) -> Recording:
     """Raises Unplayable."""
     try:
         first, *lines = data.splitlines() or [b""]
-        head = json.decode(first, type=_Head)
+        head = json.decode(first, type=_FileHeader)
         if head.version > VERSION:
-            raise Unplayable(f"it is of version {head.version}, and this gateway reads none beyond {VERSION}")
+            raise UnreadableRecording(f"it is of version {head.version}, and this gateway reads none beyond {VERSION}")
         recording = Recording(head.id, head.started, len(data))
         for one in lines:
             recording.entries.append(_entry(json.decode(one, type=dict[str, Any])))
     except (DecodeError, ValidationError, UnicodeDecodeError, TypeError) as error:
-        raise Unplayable(f"it is no recording: {error}") from None
+        raise UnreadableRecording(f"it is no recording: {error}") from None
     _complete(recording)
     return recording
 
 
 def _complete(recording: Recording) -> None:
-    if not (recording.entries and isinstance(recording.entries[0], Asked)):
-        raise Unplayable("it does not say what was asked")
+    if not (recording.entries and isinstance(recording.entries[0], RequestEntry)):
+        raise UnreadableRecording("it does not say what was asked")
     last = recording.entries[-1]
-    if not isinstance(last, Over):
-        raise Unplayable("its end is missing")
+    if not isinstance(last, EndEntry):
+        raise UnreadableRecording("its end is missing")
     recording.size, recording.over = recording.most + last.cut, True
 
 
-def line(n: int, entry: Entry, entries: Sequence[Entry]) -> dict[str, Any]:
+def line(n: int, entry: RecordingEntry, entries: Sequence[RecordingEntry]) -> dict[str, Any]:
     """An entry as data.  n: its number, among these."""
     said: dict[str, Any] = {"n": n, "t": round(entry.t, 6), "kind": entry.__struct_config__.tag}
     for name in entry.__struct_fields__[1:]:  # behind the time
@@ -72,7 +72,7 @@ def line(n: int, entry: Entry, entries: Sequence[Entry]) -> dict[str, Any]:
             value = json.decode(value or b"[]")
         if value not in (None, [], {}):
             said[name] = _said(value) if isinstance(value, bytes) else value
-    if isinstance(entry, Wrote) and (of := came_of(entries, n)) is not None:
+    if isinstance(entry, ResponseDataEntry) and (of := came_of(entries, n)) is not None:
         said["of"] = of
     return said
 
@@ -84,7 +84,7 @@ def _said(data: bytes) -> dict[str, str]:
         return {"base64": b64encode(data).decode()}
 
 
-def _entry(line: dict[str, Any]) -> Entry:
+def _entry(line: dict[str, Any]) -> RecordingEntry:
     said = line | {name: _data(line[name]) for name in ("body", "data") if name in line}
     if "events" in line:
         said["events"] = json.encode(line["events"])
@@ -92,7 +92,7 @@ def _entry(line: dict[str, Any]) -> Entry:
     if not kind:
         raise ValidationError(f"there is no entry of the kind '{tag}'")
     entry = kind(**{name: said[name] for name in kind.__struct_fields__ if name in said})
-    checked: Entry = convert([tag, *astuple(entry)], type=Entry)
+    checked: RecordingEntry = convert([tag, *astuple(entry)], type=RecordingEntry)
     return checked
 
 

@@ -13,8 +13,18 @@ from msgspec import DecodeError, json
 from msgspec.structs import replace
 
 from gateway.events import Event
-from gateway.recording.entries import Asked, Ended, Entry, Over, Put, Read, Recording, Refused, Wrote
-from gateway.recording.scan import Found, found
+from gateway.recording.entries import (
+    EndEntry,
+    Recording,
+    RecordingEntry,
+    RequestEntry,
+    ResponseDataEntry,
+    RoundEndEntry,
+    UpstreamDataEntry,
+    UpstreamErrorEntry,
+    UpstreamRequestEntry,
+)
+from gateway.recording.scan import JsonString, found
 from gateway.recording.vocabulary import markup, named
 
 _KEPT = frozenset(  # strings that are no content
@@ -30,7 +40,7 @@ _SECRET = frozenset(("authorization", "headers", "api_key", "password", "secret"
 _NAMES = re.compile(r"\\u00[4-7]|" + "|".join(sorted(_SECRET)))  # or a letter of one, escaped
 _SCHEMAS = frozenset(("parameters", "properties", "schema", "arguments"))  # where these are names of somebody's own
 _NUMBERS = frozenset(("bytes", "token_ids", "prompt_token_ids", "tokens", "embedding"))  # that stand for a text
-_EVENTS = frozenset(kind.__name__ for kind in get_args(Event))
+_EVENTS = frozenset(kind.__struct_config__.tag for kind in get_args(Event))
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s\"\\]+(?=@)")
 _DATA = re.compile(r"data:[^,]{0,100};base64,.{0,24}")  # what tells of which sort it is
 _UNIT = re.compile(r"\\u[0-9a-fA-F]{4}|\\.|.", re.DOTALL)
@@ -56,7 +66,9 @@ def redacted(recording: Recording, secrets: Collection[bytes], *, contents: bool
     result.size, result.over = recording.size, recording.over
     result.entries = [_retold(entry, secrets, mask) for entry in entries]
     telling = [
-        (place, entry) for place, entry in enumerate(result.entries) if isinstance(entry, Read | Ended) and entry.events
+        (place, entry)
+        for place, entry in enumerate(result.entries)
+        if isinstance(entry, UpstreamDataEntry | RoundEndEntry) and entry.events
     ]
     said = [entry.events + b"\n" for _, entry in telling]
     for (place, entry), events in zip(telling, veiled(said, secrets, mask), strict=True):
@@ -77,31 +89,31 @@ def veiled(pieces: Sequence[bytes], secrets: Collection[bytes], mask: Mask | Non
     return [data[a:b] for a, b in pairwise((0, *accumulate(map(len, pieces))))]
 
 
-def _streams(entries: Sequence[Entry]) -> list[list[_Piece]]:
+def _streams(entries: Sequence[RecordingEntry]) -> list[list[_Piece]]:
     """What is one text, cut as it came."""
     streams: dict[object, list[_Piece]] = {}
     for place, entry in enumerate(entries):
         match entry:
-            case Asked() | Put() | Refused():
+            case RequestEntry() | UpstreamRequestEntry() | UpstreamErrorEntry():
                 streams[place] = [(place, "body")]
-            case Read():
+            case UpstreamDataEntry():
                 streams.setdefault(("read", entry.call), []).append((place, "data"))
-            case Wrote():
+            case ResponseDataEntry():
                 streams.setdefault("wrote", []).append((place, "data"))
     return [*streams.values()]
 
 
-def _retold(entry: Entry, secrets: Collection[bytes], mask: Mask | None) -> Entry:
+def _retold(entry: RecordingEntry, secrets: Collection[bytes], mask: Mask | None) -> RecordingEntry:
     """Without what is said of a failure."""
-    if not isinstance(entry, Ended | Over) or not entry.problem:
+    if not isinstance(entry, RoundEndEntry | EndEntry) or not entry.problem:
         return entry
     (message,) = veiled([entry.problem.message.encode()], secrets, mask)
     return replace(entry, problem=replace(entry.problem, message=message.decode()))
 
 
-def _named(entries: Sequence[Entry]) -> Iterator[str]:
+def _named(entries: Sequence[RecordingEntry]) -> Iterator[str]:
     for entry in entries:
-        if isinstance(entry, Asked | Put):
+        if isinstance(entry, RequestEntry | UpstreamRequestEntry):
             try:
                 yield from named(json.decode(entry.body))
             except (DecodeError, UnicodeDecodeError, RecursionError):
@@ -110,7 +122,7 @@ def _named(entries: Sequence[Entry]) -> Iterator[str]:
 
 def _replaced(text: str, mask: Mask | None) -> str:
     changes: list[tuple[int, int, str]] = []
-    channels: dict[object, list[Found]] = {}
+    channels: dict[object, list[JsonString]] = {}
     for one in [*found(text)]:  # all of it: only then they know what belongs together
         path = frozenset(one.path)
         if one.bare:
@@ -126,7 +138,7 @@ def _replaced(text: str, mask: Mask | None) -> str:
     return _changed(text, changes)
 
 
-def _structural(one: Found, text: str) -> bool:
+def _structural(one: JsonString, text: str) -> bool:
     if one.name == "name":
         return not (one.inside and "role" in one.inside[-1].marks)  # that of who speaks is his own
     if one.name == "event":
@@ -134,7 +146,7 @@ def _structural(one: Found, text: str) -> bool:
     return bool(_KEPT.intersection(one.path[-1:]))
 
 
-def _joined(text: str, pieces: Sequence[Found], mask: Mask) -> Iterator[tuple[int, int, str]]:
+def _joined(text: str, pieces: Sequence[JsonString], mask: Mask) -> Iterator[tuple[int, int, str]]:
     """Each piece as it is where all of them together have been masked; escapes stay as long as they are."""
     units = [_UNIT.findall(text[one.start : one.end]) if one.inside else [*text[one.start : one.end]] for one in pieces]
     plain = "".join(_char(unit) for piece in units for unit in piece)

@@ -19,7 +19,7 @@ _TELLING = frozenset(
 )  # fmt: skip
 
 
-class Place(Struct, eq=False):
+class JsonContainer(Struct, eq=False):
     """An object or a list.  path: to it, by names; marks: members of an object that tell it from others beside it."""
 
     path: tuple[str, ...]
@@ -28,7 +28,7 @@ class Place(Struct, eq=False):
     marks: dict[str, str] = field(default_factory=dict)
 
 
-class Found(Struct, eq=False):
+class JsonString(Struct, eq=False):
     """A string, without its quotes; a number or another bare word; or a line that is no JSON, which is nowhere.
 
     name: of the member whose value it is; inside: the places around it, the innermost last.
@@ -37,7 +37,7 @@ class Found(Struct, eq=False):
     start: int
     end: int
     name: str = ""
-    inside: tuple[Place, ...] = ()
+    inside: tuple[JsonContainer, ...] = ()
     bare: bool = False
 
     @property
@@ -52,7 +52,7 @@ class Found(Struct, eq=False):
         return (self.path, *(tuple(sorted(place.marks.items())) for place in self.inside if place.marks))
 
 
-def found(text: str) -> Iterator[Found]:
+def found(text: str) -> Iterator[JsonString]:
     if text.lstrip()[:1] in ("{", "["):
         yield from _json(text, 0, len(text))
         return
@@ -63,16 +63,16 @@ def found(text: str) -> Iterator[Found]:
         if text[said : said + 1] in ("{", "["):
             yield from _json(text, said, line.end())
         elif not prefix or prefix[0].startswith("data"):
-            yield Found(said, line.end())
+            yield JsonString(said, line.end())
 
 
-def _json(text: str, start: int, end: int) -> Iterator[Found]:
-    inside: tuple[Place, ...] = ()
+def _json(text: str, start: int, end: int) -> Iterator[JsonString]:
+    inside: tuple[JsonContainer, ...] = ()
     for token in _TOKEN.finditer(text, start, end):
         string, sign = token[1], token[2]
         here = inside[-1] if inside else None
         if sign in ("{", "["):
-            inside = (*inside, Place(_path(here), sign == "{"))
+            inside = (*inside, JsonContainer(_path(here), sign == "{"))
         elif sign in ("}", "]"):
             inside = inside[:-1]
         elif sign == ",":
@@ -94,16 +94,16 @@ def _plain(name: str) -> str:
         return name
 
 
-def _path(here: Place | None) -> tuple[str, ...]:
+def _path(here: JsonContainer | None) -> tuple[str, ...]:
     """To what begins here."""
     if here is None:
         return ()
     return (*here.path, here.key) if here.key else here.path
 
 
-def _value(token: re.Match[str], here: Place | None, inside: tuple[Place, ...]) -> Found:
+def _value(token: re.Match[str], here: JsonContainer | None, inside: tuple[JsonContainer, ...]) -> JsonString:
     name, bare = here.key or "" if here else "", token[1] is None
     if here and name in _TELLING:
         here.marks[name] = token[0]
     start, end = token.span(0 if bare else 1)
-    return Found(start, end, name, inside, bare)
+    return JsonString(start, end, name, inside, bare)

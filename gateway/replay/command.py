@@ -11,27 +11,27 @@ from typing import TextIO
 from msgspec import json
 
 from gateway.formats import canonical, names
-from gateway.recording import Unplayable, read
+from gateway.recording import UnreadableRecording, read
 from gateway.replay.asking import ENDPOINTS
-from gateway.replay.driving import Ways, replayed
-from gateway.replay.meaning import Meaning, differences, meaning
-from gateway.replay.player import Player, Question
-from gateway.replay.script import Call, Cut, calls, every, whole
+from gateway.replay.driving import ReplayOptions, replayed
+from gateway.replay.meaning import Outcome, differences, meaning
+from gateway.replay.player import MockBackend, MockRequest
+from gateway.replay.script import Rechunk, RecordedCall, calls, every, whole
 
 _ALL = ("status", "problem", "said", "usage", "ledger", "answer")
 _ELSEWHERE = ("problem", "said", "usage")  # what may be compared where another endpoint or format was asked
 
 
-def ways(format: str | None, endpoint: str | None, cut: str | None, *, timed: bool = False) -> Ways:
+def ways(format: str | None, endpoint: str | None, cut: str | None, *, timed: bool = False) -> ReplayOptions:
     """Raises ValueError."""
     if format is not None and format not in names():
         raise ValueError(f"there is no format {format!r}; `gateway formats` lists them")
     if endpoint is not None and endpoint not in ENDPOINTS:
         raise ValueError(f"there is no endpoint {endpoint!r}; one of: {', '.join(ENDPOINTS)}")
-    return Ways(canonical(format) if format else None, endpoint, _cut(cut) if cut else None, timed)
+    return ReplayOptions(canonical(format) if format else None, endpoint, _cut(cut) if cut else None, timed)
 
 
-def compare(paths: Sequence[Path], ways: Ways, out: TextIO) -> bool:
+def compare(paths: Sequence[Path], ways: ReplayOptions, out: TextIO) -> bool:
     """Say of each what it means today; True if all is as it was."""
     return all([_compared(file, ways, out) for file in _files(paths)])
 
@@ -47,7 +47,7 @@ def keep(paths: Sequence[Path], folder: Path, out: TextIO) -> None:
         out.write(f"{folder / file.name}\n")
 
 
-def _cut(word: str) -> Cut:
+def _cut(word: str) -> Rechunk:
     if word == "whole":
         return whole
     size = 1 if word == "bytes" else int(word) if word.isdecimal() else 0
@@ -61,11 +61,11 @@ def _files(paths: Sequence[Path]) -> list[Path]:
     return [file for path in paths for file in (sorted(path.glob("*.jsonl")) if path.is_dir() else [path])]
 
 
-def _compared(file: Path, ways: Ways, out: TextIO) -> bool:
+def _compared(file: Path, ways: ReplayOptions, out: TextIO) -> bool:
     try:
         recording = read(file.read_bytes())
         now = meaning(asyncio.run(replayed(recording, ways)))
-    except Unplayable as error:
+    except UnreadableRecording as error:
         out.write(f"{file}: cannot be replayed: {error}\n")
         return False
     lines = differences(meaning(recording), now, _ELSEWHERE if ways.format or ways.endpoint else _ALL)
@@ -79,46 +79,46 @@ def golden_of(file: Path) -> Path:
     return file.with_suffix(".golden.json")
 
 
-def golden(file: Path) -> Meaning:
-    return json.decode(golden_of(file).read_bytes(), type=Meaning)
+def golden(file: Path) -> Outcome:
+    return json.decode(golden_of(file).read_bytes(), type=Outcome)
 
 
 def serve(paths: Sequence[Path], host: str, port: int, out: TextIO, *, timed: bool) -> None:
     """Until Ctrl-C; raises Unplayable where nothing is to be played, and OSError."""
     tapes = dict(_tapes(_files(paths), out))
     if not tapes:
-        raise Unplayable("there is no recording that can be played")
+        raise UnreadableRecording("there is no recording that can be played")
     with suppress(KeyboardInterrupt):
         asyncio.run(_serve(tapes, host, port, out, timed=timed))
 
 
-def _tapes(files: Sequence[Path], out: TextIO) -> Iterator[tuple[str, list[Call]]]:
+def _tapes(files: Sequence[Path], out: TextIO) -> Iterator[tuple[str, list[RecordedCall]]]:
     """What was said in each, by a name for it."""
     for file in files:
         try:
             if said := calls(read(file.read_bytes())):
                 yield re.sub(r"[^\w.-]", "_", file.stem), said
-        except Unplayable as error:
+        except UnreadableRecording as error:
             out.write(f"{file}: {error}\n")
 
 
-async def _serve(tapes: dict[str, list[Call]], host: str, port: int, out: TextIO, *, timed: bool) -> None:
-    player = Player(Shelf(tapes).choose, tapes, timed=timed)
+async def _serve(tapes: dict[str, list[RecordedCall]], host: str, port: int, out: TextIO, *, timed: bool) -> None:
+    player = MockBackend(RecordingPicker(tapes).choose, tapes, timed=timed)
     async with player.serving(host, port) as url:
         out.write(f"{len(tapes)} recordings are the models of {url}/v1 - Ctrl-C stops it\n")
         out.flush()
         await asyncio.Event().wait()
 
 
-class Shelf:
+class RecordingPicker:
     """Gives a question what the recording of the model's name says next, or, by any other name, the next recording."""
 
-    def __init__(self, tapes: dict[str, list[Call]]) -> None:
+    def __init__(self, tapes: dict[str, list[RecordedCall]]) -> None:
         self._tapes, self._next = tapes, dict.fromkeys(tapes, 0)
         self._names = [*tapes]
         self._others = 0
 
-    def choose(self, asked: Question) -> Call:
+    def choose(self, asked: MockRequest) -> RecordedCall:
         name = asked.model
         if name not in self._tapes:
             name = self._names[self._others % len(self._names)]

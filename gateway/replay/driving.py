@@ -11,36 +11,43 @@ from msgspec import DecodeError, Struct, convert, json
 
 from gateway import formats
 from gateway.config import Config, parse
-from gateway.recording import Over, Prepared, Put, Read, Recording, Unplayable
+from gateway.recording import (
+    EndEntry,
+    PreparedEntry,
+    Recording,
+    UnreadableRecording,
+    UpstreamDataEntry,
+    UpstreamRequestEntry,
+)
 from gateway.replay.asking import ENDPOINTS, at_endpoint, stateless
-from gateway.replay.player import Choose, Player, Question
-from gateway.replay.script import Call, Cut, calls
+from gateway.replay.player import CallChooser, MockBackend, MockRequest
+from gateway.replay.script import Rechunk, RecordedCall, calls
 from gateway.server.app import create_app
-from gateway.server.learning import Learned
+from gateway.server.learning import LearnedMetadata
 
 _SOON = 0.5  # seconds for what was too late then
 _NOWHERE = "http://127.0.0.1:9"  # where nobody listens
 _ENOUGH = 1 << 40  # bytes
 
 
-class Ways(Struct, frozen=True):
+class ReplayOptions(Struct, frozen=True):
     """What is to be other than it was; None: nothing.  cut: of what backends say; timed: at the pace of then."""
 
     format: str | None = None
     endpoint: str | None = None
-    cut: Cut | None = None
+    cut: Rechunk | None = None
     timed: bool = False
 
 
-_AS_IT_WAS = Ways()
+_AS_IT_WAS = ReplayOptions()
 
 
-async def replayed(recording: Recording, ways: Ways = _AS_IT_WAS) -> Recording:
+async def replayed(recording: Recording, ways: ReplayOptions = _AS_IT_WAS) -> Recording:
     """What today's gateway makes of it; raises Unplayable."""
     _check(recording, ways)
     script = [call.cut(ways.cut) if ways.cut else call for call in calls(recording)]
-    prepared = [entry for entry in recording.entries if isinstance(entry, Prepared)]
-    player = Player(_in_order(script), {entry.upstream_model for entry in prepared}, timed=ways.timed)
+    prepared = [entry for entry in recording.entries if isinstance(entry, PreparedEntry)]
+    player = MockBackend(_in_order(script), {entry.upstream_model for entry in prepared}, timed=ways.timed)
     async with AsyncExitStack() as held:
         root = await held.enter_async_context(player.serving())
         folder = held.enter_context(TemporaryDirectory())
@@ -48,32 +55,32 @@ async def replayed(recording: Recording, ways: Ways = _AS_IT_WAS) -> Recording:
         await held.enter_async_context(app.router.lifespan_context(app))
         for entry in prepared:
             backend = app.state.directory.backends[entry.backend]
-            backend.learner.recall(convert(entry.learned, list[Learned]))
+            backend.learner.recall(convert(entry.learned, list[LearnedMetadata]))
         await _ask(app, recording, ways.endpoint)
         again: Recording = app.state.telemetry.recorder.recent[-1]
         return again
 
 
-def _check(recording: Recording, ways: Ways) -> None:
+def _check(recording: Recording, ways: ReplayOptions) -> None:
     *entries, over = recording.entries
     assert recording.asked, "a recording says what was asked"
     if ways.endpoint and recording.asked.path not in ENDPOINTS.values():
-        raise Unplayable(f"what {recording.asked.path} was asked cannot be asked elsewhere")
+        raise UnreadableRecording(f"what {recording.asked.path} was asked cannot be asked elsewhere")
     if recording.cut:
-        raise Unplayable("it is too long to have been written down to its end")
-    if not any(isinstance(entry, Put) for entry in entries):
-        raise Unplayable("no backend was asked")
-    if any(isinstance(entry, Read) and not entry.call for entry in entries):
-        raise Unplayable("tools ran at the gateway, which are not here")
-    if isinstance(over, Over) and over.status == 499:
-        raise Unplayable("its client left")
+        raise UnreadableRecording("it is too long to have been written down to its end")
+    if not any(isinstance(entry, UpstreamRequestEntry) for entry in entries):
+        raise UnreadableRecording("no backend was asked")
+    if any(isinstance(entry, UpstreamDataEntry) and not entry.call for entry in entries):
+        raise UnreadableRecording("tools ran at the gateway, which are not here")
+    if isinstance(over, EndEntry) and over.status == 499:
+        raise UnreadableRecording("its client left")
 
 
-def _in_order(script: Sequence[Call]) -> Choose:
+def _in_order(script: Sequence[RecordedCall]) -> CallChooser:
     """Each backend says one thing after another."""
     left = [*script]
 
-    def choose(asked: Question) -> Call | None:
+    def choose(asked: MockRequest) -> RecordedCall | None:
         found = next((call for call in left if asked.path == f"/{call.backend}{call.path}"), None)
         if found:
             left.remove(found)
@@ -82,7 +89,9 @@ def _in_order(script: Sequence[Call]) -> Choose:
     return choose
 
 
-def _config(prepared: Sequence[Prepared], script: Sequence[Call], root: str, folder: str, format: str | None) -> Config:
+def _config(
+    prepared: Sequence[PreparedEntry], script: Sequence[RecordedCall], root: str, folder: str, format: str | None
+) -> Config:
     """A gateway that has what this request met, and asks in the order in which it was done then."""
     models: dict[str, Any] = {}
     for entry in reversed(prepared):
@@ -110,7 +119,7 @@ def _config(prepared: Sequence[Prepared], script: Sequence[Call], root: str, fol
     return parse(json.encode(said).decode().replace("${", "$${"), "replay", {}, formats.names())
 
 
-def _backend(entry: Prepared, script: Sequence[Call], root: str) -> dict[str, Any]:
+def _backend(entry: PreparedEntry, script: Sequence[RecordedCall], root: str) -> dict[str, Any]:
     calls = [call for call in script if call.backend == entry.backend]
     away = bool(calls) and all(call.end == "away" for call in calls)
     late = any(call.end == "hang" for call in calls)

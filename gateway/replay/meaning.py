@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct, json
 
-from gateway.recording import Ended, Over, Read, Recording, Wrote
+from gateway.recording import EndEntry, Recording, ResponseDataEntry, RoundEndEntry, UpstreamDataEntry
 
 # What another run says otherwise, or another request of the same meaning.
 _OWN = frozenset(
@@ -21,7 +21,7 @@ _PIECES = {"Text": "text", "Reasoning": "text", "Refusal": "text", "ToolInput": 
 _ONCE = frozenset(("finish_reason", "model", "object", "role", "service_tier", "system_fingerprint", "type"))
 
 
-class Meaning(Struct, frozen=True):
+class Outcome(Struct, frozen=True):
     """said: of each choice in order, each text as one; usage: of each round; answer: what the client got, put together.
 
     problem: its code, or its type where it has none.
@@ -35,17 +35,22 @@ class Meaning(Struct, frozen=True):
     answer: Any
 
 
-def meaning(recording: Recording) -> Meaning:
+def meaning(recording: Recording) -> Outcome:
     """Of a recording that is over."""
     over = recording.entries[-1]
-    assert isinstance(over, Over)
-    events = [one for entry in recording.entries if isinstance(entry, Read | Ended) for one in _told(entry)]
+    assert isinstance(over, EndEntry)
+    events = [
+        one
+        for entry in recording.entries
+        if isinstance(entry, UpstreamDataEntry | RoundEndEntry)
+        for one in _told(entry)
+    ]
     problem = (over.problem.code or over.problem.type) if over.problem else None
     usage = [*_usage(recording)]
-    return Meaning(over.status, problem, _said(events), usage, sorted(over.ledger), _answer(recording))
+    return Outcome(over.status, problem, _said(events), usage, sorted(over.ledger), _answer(recording))
 
 
-def differences(before: Meaning, now: Meaning, members: Sequence[str]) -> list[str]:
+def differences(before: Outcome, now: Outcome, members: Sequence[str]) -> list[str]:
     """Lines that show what of these is not what it was; none if all is."""
     lines: list[str] = []
     for name in members:
@@ -64,14 +69,14 @@ def _usage(recording: Recording) -> Iterator[Any]:
     """As it was told last in each round."""
     last = None
     for entry in recording.entries:
-        if isinstance(entry, Read | Ended):
+        if isinstance(entry, UpstreamDataEntry | RoundEndEntry):
             last = next((one for one in reversed(_told(entry)) if one["event"] == "Usage"), last)
-        if isinstance(entry, Ended) and last:
+        if isinstance(entry, RoundEndEntry) and last:
             yield last
             last = None
 
 
-def _told(entry: Read | Ended) -> list[dict[str, Any]]:
+def _told(entry: UpstreamDataEntry | RoundEndEntry) -> list[dict[str, Any]]:
     """Its events, as data."""
     return json.decode(entry.events, type=list[dict[str, Any]]) if entry.events else []
 
@@ -97,7 +102,7 @@ def _add(said: list[Any], new: dict[str, Any]) -> None:
 
 
 def _answer(recording: Recording) -> Any:  # noqa: ANN401 - decoded JSON
-    data = b"".join(entry.data for entry in recording.entries if isinstance(entry, Wrote))
+    data = b"".join(entry.data for entry in recording.entries if isinstance(entry, ResponseDataEntry))
     if data[:1] == b"{":
         return _normal(json.decode(data))
     frames = [json.decode(line[6:]) for line in data.splitlines() if line.startswith(b"data: {")]

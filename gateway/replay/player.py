@@ -6,15 +6,15 @@ from contextlib import asynccontextmanager, suppress
 
 from msgspec import DecodeError, Struct, json
 
-from gateway.replay.script import Call
+from gateway.replay.script import RecordedCall
 
-Choose = Callable[["Question"], Call | None]
+CallChooser = Callable[["MockRequest"], RecordedCall | None]
 _HEAD_LIMIT = 64 << 10
 _GONE = (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError, ValueError)
-_NONE = Call("", "", 404, "application/json", None, (), "end")
+_NONE = RecordedCall("", "", 404, "application/json", None, (), "end")
 
 
-class Question(Struct, frozen=True):
+class MockRequest(Struct, frozen=True):
     method: str
     path: str
     body: bytes
@@ -30,10 +30,10 @@ class Question(Struct, frozen=True):
         return model if isinstance(model, str) else ""
 
 
-class Player:
+class MockBackend:
     """choose: the call whose answer a question gets; None: it is not found.  timed: at the pace of the recording."""
 
-    def __init__(self, choose: Choose, models: Iterable[str], *, timed: bool = False) -> None:
+    def __init__(self, choose: CallChooser, models: Iterable[str], *, timed: bool = False) -> None:
         self._choose, self._timed = choose, timed
         listed = [{"id": one, "object": "model", "created": 0, "owned_by": "replay"} for one in models]
         self._list = json.encode({"object": "list", "data": listed})
@@ -63,7 +63,7 @@ class Player:
             self._talks.discard(talk)
             writer.close()
 
-    async def _answer(self, asked: Question, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def _answer(self, asked: MockRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """True if the connection may be used again."""
         if asked.method == "GET":
             found = asked.path.endswith("/v1/models")
@@ -85,16 +85,16 @@ class Player:
         return call.end == "end"
 
 
-async def _question(reader: asyncio.StreamReader) -> Question:
+async def _question(reader: asyncio.StreamReader) -> MockRequest:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     line, *lines = head.split("\r\n")
     method, path, _ = line.split(" ")
     headers = {name.lower(): value.strip() for name, _, value in (one.partition(":") for one in lines)}
     body = await reader.readexactly(int(headers.get("content-length", "0")))
-    return Question(method, path.partition("?")[0], body)
+    return MockRequest(method, path.partition("?")[0], body)
 
 
-def _head(call: Call) -> bytes:
+def _head(call: RecordedCall) -> bytes:
     after = f"retry-after: {call.retry_after}\r\n" if call.retry_after else ""
     type = f"content-type: {call.content_type}\r\n" if call.content_type else ""
     return f"HTTP/1.1 {call.status} Said\r\n{type}{after}transfer-encoding: chunked\r\n\r\n".encode("latin-1")

@@ -6,21 +6,32 @@ from typing import Literal
 
 from msgspec import Struct
 
-from gateway.recording import Answered, Ended, Entry, Put, Read, Recording, Refused
+from gateway.recording import (
+    Recording,
+    RecordingEntry,
+    RoundEndEntry,
+    UpstreamDataEntry,
+    UpstreamErrorEntry,
+    UpstreamHeadersEntry,
+    UpstreamRequestEntry,
+)
 
-Cut = Callable[[Sequence[bytes]], Sequence[bytes]]
-End = Literal["end", "break", "hang", "away"]
-_ENDS: dict[str | None, End] = {"upstream_timeout": "hang", "upstream_unreachable": "away"}  # by what was said of it
+Rechunk = Callable[[Sequence[bytes]], Sequence[bytes]]
+CallEnd = Literal["end", "break", "hang", "away"]
+_ENDS: dict[str | None, CallEnd] = {
+    "upstream_timeout": "hang",
+    "upstream_unreachable": "away",
+}  # by what was said of it
 
 
-class Piece(Struct, frozen=True):
+class RecordedChunk(Struct, frozen=True):
     """after: seconds, since the piece before it or since the question."""
 
     after: float
     data: bytes
 
 
-class Call(Struct, frozen=True):
+class RecordedCall(Struct, frozen=True):
     """One question to a backend, and its answer.  status: 0 where there was none, not even a head.
 
     end: how it ended: as it should, with a connection that broke or never was, or in silence.
@@ -31,18 +42,18 @@ class Call(Struct, frozen=True):
     status: int
     content_type: str
     retry_after: str | None
-    pieces: Sequence[Piece]
-    end: End
+    pieces: Sequence[RecordedChunk]
+    end: CallEnd
 
-    def cut(self, cut: Cut) -> "Call":
+    def cut(self, cut: Rechunk) -> "RecordedCall":
         """The same in other pieces, without their times."""
-        pieces = [Piece(0, data) for data in cut([piece.data for piece in self.pieces])]
-        return Call(self.backend, self.path, self.status, self.content_type, self.retry_after, pieces, self.end)
+        pieces = [RecordedChunk(0, data) for data in cut([piece.data for piece in self.pieces])]
+        return RecordedCall(self.backend, self.path, self.status, self.content_type, self.retry_after, pieces, self.end)
 
 
-def calls(recording: Recording) -> list[Call]:
+def calls(recording: Recording) -> list[RecordedCall]:
     """Those of the backends, in the order in which they were made."""
-    return [_call(recording.entries, entry) for entry in recording.entries if isinstance(entry, Put)]
+    return [_call(recording.entries, entry) for entry in recording.entries if isinstance(entry, UpstreamRequestEntry)]
 
 
 def whole(pieces: Sequence[bytes]) -> Sequence[bytes]:
@@ -51,7 +62,7 @@ def whole(pieces: Sequence[bytes]) -> Sequence[bytes]:
     return [data] if data else []
 
 
-def every(size: int) -> Cut:
+def every(size: int) -> Rechunk:
     """Pieces of so many bytes."""
 
     def cut(pieces: Sequence[bytes]) -> Sequence[bytes]:
@@ -61,29 +72,35 @@ def every(size: int) -> Cut:
     return cut
 
 
-def _call(entries: Sequence[Entry], put: Put) -> Call:
-    own = [entry for entry in entries if isinstance(entry, Answered | Refused | Read) and entry.call == put.call]
-    reads = [entry for entry in own if isinstance(entry, Read)]
+def _call(entries: Sequence[RecordingEntry], put: UpstreamRequestEntry) -> RecordedCall:
+    own = [
+        entry
+        for entry in entries
+        if isinstance(entry, UpstreamHeadersEntry | UpstreamErrorEntry | UpstreamDataEntry) and entry.call == put.call
+    ]
+    reads = [entry for entry in own if isinstance(entry, UpstreamDataEntry)]
     for entry in own:
-        if isinstance(entry, Refused):
-            piece = Piece(entry.t - put.t, entry.body)
+        if isinstance(entry, UpstreamErrorEntry):
+            piece = RecordedChunk(entry.t - put.t, entry.body)
             status, type, after = entry.status, entry.content_type, entry.retry_after
-            return Call(put.backend, put.path, status, type, after, [piece], "end")
-    head = next((entry for entry in own if isinstance(entry, Answered)), None)
+            return RecordedCall(put.backend, put.path, status, type, after, [piece], "end")
+    head = next((entry for entry in own if isinstance(entry, UpstreamHeadersEntry)), None)
     end = "end" if reads and not reads[-1].data else _broken(entries, put)
     type = head.content_type if head else ""
-    return Call(put.backend, put.path, 200 if head else 0, type, None, [*_pieces(put, reads)], end)
+    return RecordedCall(put.backend, put.path, 200 if head else 0, type, None, [*_pieces(put, reads)], end)
 
 
-def _pieces(put: Put, reads: Sequence[Read]) -> Iterator[Piece]:
+def _pieces(put: UpstreamRequestEntry, reads: Sequence[UpstreamDataEntry]) -> Iterator[RecordedChunk]:
     last = put.t
     for read in reads:
         if read.data:
-            yield Piece(read.t - last, read.data)
+            yield RecordedChunk(read.t - last, read.data)
             last = read.t
 
 
-def _broken(entries: Sequence[Entry], put: Put) -> End:
+def _broken(entries: Sequence[RecordingEntry], put: UpstreamRequestEntry) -> CallEnd:
     """How it was, by what was said of the round."""
-    ended = next((entry for entry in dropwhile(lambda one: one is not put, entries) if isinstance(entry, Ended)), None)
+    ended = next(
+        (entry for entry in dropwhile(lambda one: one is not put, entries) if isinstance(entry, RoundEndEntry)), None
+    )
     return _ENDS.get(ended.problem.code if ended and ended.problem else None, "break")

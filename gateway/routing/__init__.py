@@ -4,9 +4,18 @@ A request's way: `Balancer.choose` names a Member; `Health.begin` notes that it 
 says when; what came of it goes back to its Health, and whether it may be tried again is asked of the Budget.
 """
 
-from gateway.routing.balancer import Balancer, Load, Member
-from gateway.routing.budget import Budget
-from gateway.routing.health import Attempt, Health
-from gateway.routing.turnstile import Ticket, Turnstile
+from gateway.routing.balancer import BackendLoad, Balancer, BalancerMember
+from gateway.routing.budget import RetryBudget
+from gateway.routing.health import AttemptToken, Health
+from gateway.routing.turnstile import FairQueue, QueueEntry
 
-__all__ = ["Attempt", "Balancer", "Budget", "Health", "Load", "Member", "Ticket", "Turnstile"]
+__all__ = [
+    "AttemptToken",
+    "BackendLoad",
+    "Balancer",
+    "BalancerMember",
+    "FairQueue",
+    "Health",
+    "QueueEntry",
+    "RetryBudget",
+]

@@ -13,7 +13,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from gateway.routing.health import Health
-from gateway.routing.ranking import Ranking
+from gateway.routing.ranking import RendezvousRanking
 
 _DRAWN = 8  # members of a large group that are compared: hardly worse than all (Mitzenmacher's two choices)
 _DRAWS = 64  # until that many are found that can be asked
@@ -22,7 +22,7 @@ _SHARE = 0.5  # of failures, that makes an outlier
 _WEIGHT = 10  # outcomes, at least
 
 
-class Load(Protocol):
+class BackendLoad(Protocol):
     """What a member has to do; a Turnstile is one."""
 
     @property
@@ -36,14 +36,14 @@ class Load(Protocol):
         ...
 
 
-class Member(Struct, frozen=True, eq=False):
+class BalancerMember(Struct, frozen=True, eq=False):
     """A backend as one that serves a model.  weight: its share, above 0; priority: of its group, 0 is asked first."""
 
     name: str
     weight: float
     priority: int
     health: Health
-    load: Load
+    load: BackendLoad
 
 
 class Balancer:
@@ -53,13 +53,13 @@ class Balancer:
     and loads, and every key stays where it was unless its member is gone or a new one has taken it.
     """
 
-    def __init__(self, members: Iterable[Member], random: Callable[[], float]) -> None:
-        groups: dict[int, list[Member]] = {}
+    def __init__(self, members: Iterable[BalancerMember], random: Callable[[], float]) -> None:
+        groups: dict[int, list[BalancerMember]] = {}
         for member in members:
             groups.setdefault(member.priority, []).append(member)
-        self._groups = [_Group(groups[priority], random) for priority in sorted(groups)]
+        self._groups = [_PriorityGroup(groups[priority], random) for priority in sorted(groups)]
 
-    def choose(self, now: float, key: str | None, tried: Collection[str]) -> Member | None:
+    def choose(self, now: float, key: str | None, tried: Collection[str]) -> BalancerMember | None:
         """Who is asked next, or None: nobody admits a request who was not tried.
 
         key: makes requests go to the same member.  tried: names that are left out.
@@ -78,26 +78,26 @@ class Balancer:
         """Seconds until one of them admits a request, as far as is known; 0 without members."""
         return min((member.health.back_in(now) for member in self._members()), default=0.0)
 
-    def _last(self, now: float, tried: Collection[str]) -> Member | None:
+    def _last(self, now: float, tried: Collection[str]) -> BalancerMember | None:
         left = (one for one in self._members() if one.name not in tried and one.health.admits(now))
         return min(left, key=lambda one: (one.load.full, one.priority, _cost(one)), default=None)
 
-    def _members(self) -> Iterator[Member]:
+    def _members(self) -> Iterator[BalancerMember]:
         return (member for group in self._groups for member in group.members)
 
 
-class _Group:
+class _PriorityGroup:
     """The members of one priority."""
 
-    def __init__(self, members: Sequence[Member], random: Callable[[], float]) -> None:
+    def __init__(self, members: Sequence[BalancerMember], random: Callable[[], float]) -> None:
         self.members = members
         self._random = random
         self._bounds = [*accumulate(member.weight for member in members)]
-        self._ranking = Ranking([(member.name, member.weight) for member in members])
+        self._ranking = RendezvousRanking([(member.name, member.weight) for member in members])
         self._bearable = 0.0  # running requests for each unit of weight
         self._next_survey: float | None = None
 
-    def choose(self, now: float, key: str | None, tried: Collection[str]) -> Member | None:
+    def choose(self, now: float, key: str | None, tried: Collection[str]) -> BalancerMember | None:
         """One that is full only if nobody who is not was found."""
         if self._next_survey is None or now >= self._next_survey:
             self._survey(now)
@@ -109,7 +109,7 @@ class _Group:
         other = self._least_busy(now, tried)
         return other if other and not other.load.full else preferred
 
-    def _preferred(self, now: float, key: str, tried: Collection[str]) -> Member | None:
+    def _preferred(self, now: float, key: str, tried: Collection[str]) -> BalancerMember | None:
         """The first for the key who bears it lightly, or else the first who admits it."""
         busy = None
         for places in self._ranking.order(key):
@@ -123,11 +123,11 @@ class _Group:
                 break
         return busy
 
-    def _is_light(self, member: Member) -> bool:
+    def _is_light(self, member: BalancerMember) -> bool:
         load = member.load
         return not load.full and load.running <= self._bearable * member.weight
 
-    def _least_busy(self, now: float, tried: Collection[str]) -> Member | None:
+    def _least_busy(self, now: float, tried: Collection[str]) -> BalancerMember | None:
         """Where several are, by chance, in proportion to their weights."""
         if len(self.members) > _DRAWN and (drawn := self._drawn(now, tried)):
             return min(drawn, key=lambda one: (one.load.full, _cost(one)))
@@ -137,9 +137,9 @@ class _Group:
             left, key=lambda one: (one.load.full, _cost(one), -log(1 - self._random()) / one.weight), default=None
         )
 
-    def _drawn(self, now: float, tried: Collection[str]) -> list[Member]:
+    def _drawn(self, now: float, tried: Collection[str]) -> list[BalancerMember]:
         """Some who can be asked, drawn by weight, maybe more than once; none if there are but few of them."""
-        drawn: list[Member] = []
+        drawn: list[BalancerMember] = []
         for _ in range(_DRAWS):
             member = self.members[bisect(self._bounds, self._random() * self._bounds[-1], hi=len(self.members) - 1)]
             if _is_open(member, now, tried):
@@ -161,7 +161,7 @@ class _Group:
         if any(one.health.share >= _SHARE for one in present):
             self._eject(now, present)
 
-    def _eject(self, now: float, present: Sequence[Member]) -> None:
+    def _eject(self, now: float, present: Sequence[BalancerMember]) -> None:
         """The worst first, of those whose share of failures is more than twice that of all others together."""
         room = len(self.members) // 2 - sum(one.health.ejected(now) for one in self.members)
         counted = [(one.health.share, one.health.weight(now), one.health) for one in present]
@@ -176,7 +176,7 @@ class _Group:
                 room -= 1
 
 
-def _is_open(member: Member, now: float, tried: Collection[str]) -> bool:
+def _is_open(member: BalancerMember, now: float, tried: Collection[str]) -> bool:
     """A request that has failed once is nobody's trial."""
     health = member.health
     if member.name in tried or not health.admits(now) or health.ejected(now):
@@ -184,7 +184,7 @@ def _is_open(member: Member, now: float, tried: Collection[str]) -> bool:
     return not tried or health.state(now) == "closed"
 
 
-def _cost(member: Member) -> float:
+def _cost(member: BalancerMember) -> float:
     """What one more means for it.  An idle one is as good as any other, so that shares are right where few ask."""
     running = member.load.running
     return (running + 1) / member.weight if running else 0.0

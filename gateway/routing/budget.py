@@ -4,7 +4,7 @@ _PRICE = 5  # first attempts that pay for a retry
 _MOST = 10 * _PRICE  # what is saved at most, and there from the start
 
 
-class Budget:
+class RetryBudget:
     """Of all requests that it is told of there are never more than 10 retries and one for each 5 first attempts."""
 
     def __init__(self) -> None:

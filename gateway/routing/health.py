@@ -8,10 +8,10 @@ from collections.abc import Callable
 from math import inf
 from typing import Literal, NewType
 
-State = Literal["closed", "open", "half_open"]
-Attempt = NewType("Attempt", int)
+CircuitState = Literal["closed", "open", "half_open"]
+AttemptToken = NewType("AttemptToken", int)
 
-_STRAY = Attempt(0)
+_STRAY = AttemptToken(0)
 _FAILURES = 5  # in a row, that open the circuit
 _LONGEST = 30.0  # seconds of a pause; the first is one
 _TRIAL = 2.0  # seconds until there is another: a whole answer may take minutes, and others shall not wait for it
@@ -30,7 +30,7 @@ class Health:
 
     def __init__(self, random: Callable[[], float]) -> None:
         self._random = random
-        self._generation = Attempt(1)
+        self._generation = AttemptToken(1)
         self._failures = 0  # in a row, while closed
         self._openings = 0  # in a row; 0: closed
         self._open_until = -inf
@@ -42,7 +42,7 @@ class Health:
         self._good = self._bad = 0.0  # outcomes, as they weighed at _counted_at
         self._counted_at = -inf
 
-    def state(self, now: float) -> State:
+    def state(self, now: float) -> CircuitState:
         if not self._openings:
             return "closed"
         return "open" if now < self._open_until else "half_open"
@@ -59,7 +59,7 @@ class Health:
         """Seconds until it admits a request, as far as is known: 0 if it does."""
         return max(self._open_until - now, self._rest_until - now, self._alone_until - now, 0.0)
 
-    def begin(self, now: float) -> Attempt:
+    def begin(self, now: float) -> AttemptToken:
         """A request is put to it: the trial, if the circuit is half open.
 
         Has to follow the choice at once, before anything is awaited, and every attempt needs an outcome: `well`, `ill`,
@@ -76,11 +76,11 @@ class Health:
         self._alone_until = now + _TRIAL
         return self._generation
 
-    def stands(self, attempt: Attempt) -> bool:
+    def stands(self, attempt: AttemptToken) -> bool:
         """False if the circuit has changed since: one that waited for its turn should choose again then."""
         return attempt == self._generation
 
-    def well(self, attempt: Attempt, now: float) -> bool:
+    def well(self, attempt: AttemptToken, now: float) -> bool:
         """It has begun to answer: there is content, or an end without any.  True if that has closed the circuit."""
         if attempt != self._generation:
             return False
@@ -92,7 +92,7 @@ class Health:
         self._close()
         return True
 
-    def ill(self, attempt: Attempt, now: float) -> None:
+    def ill(self, attempt: AttemptToken, now: float) -> None:
         """A failure that speaks of the server: it refused, timed out, was lost, said 502, 503 or 504, or no answer."""
         if not self.stands(attempt):
             return
@@ -102,14 +102,14 @@ class Health:
         if self._openings or self._failures >= _FAILURES:
             self._open(now)
 
-    def poor(self, attempt: Attempt, now: float) -> None:
+    def poor(self, attempt: AttemptToken, now: float) -> None:
         """A failure that may be the request's fault, a 500: it is counted, but breaks no circuit, and mends none."""
         if self.stands(attempt):
             self._age(now)
             self._bad += 1
             self.dropped(attempt)
 
-    def dropped(self, attempt: Attempt) -> None:
+    def dropped(self, attempt: AttemptToken) -> None:
         """There is no outcome, as the client left or the server asked for rest: another may be the trial.
 
         Where others are on their way it is theirs: one that takes its time is not forgotten for that.
@@ -177,7 +177,7 @@ class Health:
 
     def _renew(self) -> None:
         """What has begun by now counts for nothing any more."""
-        self._generation = Attempt(self._generation + 1)
+        self._generation = AttemptToken(self._generation + 1)
 
     def _pause(self, times: int) -> float:
         jitter = 1 + _JITTER * (2 * self._random() - 1)

@@ -15,7 +15,7 @@ _BITS = 64
 _MASK = (1 << _BITS) - 1
 
 
-class Ranking:
+class RendezvousRanking:
     """names: with their weights, above 0."""
 
     def __init__(self, names: Sequence[tuple[str, float]]) -> None:

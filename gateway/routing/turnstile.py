@@ -14,7 +14,7 @@ from msgspec import Struct
 _SPARE = 16  # entries of lines that are gone, that are not worth the clearing
 
 
-class Ticket(Struct, eq=False):
+class QueueEntry(Struct, eq=False):
     """inside: its turn has come, and it has not left; on_turn: may be set as long as it waits."""
 
     tenant: str
@@ -22,14 +22,14 @@ class Ticket(Struct, eq=False):
     inside: bool
 
 
-class _Line(Struct, eq=False):
+class _TenantQueue(Struct, eq=False):
     """A tenant's tickets, in the order in which they came; never empty while it has its place."""
 
     weight: float
-    tickets: OrderedDict[Ticket, None]
+    tickets: OrderedDict[QueueEntry, None]
 
 
-class Turnstile:
+class FairQueue:
     """limit: how many are inside at a time; 0: any number.  length: how many wait at most.  Both may be changed."""
 
     def __init__(self, limit: int, length: int) -> None:
@@ -37,8 +37,8 @@ class Turnstile:
         self.length = length
         self.inside = 0
         self.waiting = 0
-        self._lines: dict[str, _Line] = {}
-        self._order: list[tuple[float, int, _Line]] = []  # a heap; of a line that is gone an entry may be left
+        self._lines: dict[str, _TenantQueue] = {}
+        self._order: list[tuple[float, int, _TenantQueue]] = []  # a heap; of a line that is gone an entry may be left
         self._numbers = count()
         self._tag = 0.0  # of who went in last
 
@@ -62,7 +62,7 @@ class Turnstile:
         """True if the next one would have to wait."""
         return 0 < self._limit <= self.inside
 
-    def enter(self, tenant: str, weight: float, on_turn: Callable[[], object]) -> Ticket | None:
+    def enter(self, tenant: str, weight: float, on_turn: Callable[[], object]) -> QueueEntry | None:
         """A ticket, inside or waiting; None if there is no place to wait, either.
 
         weight: the tenant's share of the turns, above 0; it holds for all that it has waiting.
@@ -70,14 +70,14 @@ class Turnstile:
         """
         if not self.waiting and not self.full:
             self.inside += 1
-            return Ticket(tenant, on_turn, True)
+            return QueueEntry(tenant, on_turn, True)
         if self.waiting >= self.length:
             return None
-        ticket = Ticket(tenant, on_turn, False)
+        ticket = QueueEntry(tenant, on_turn, False)
         self._wait(ticket, weight)
         return ticket
 
-    def leave(self, ticket: Ticket) -> None:
+    def leave(self, ticket: QueueEntry) -> None:
         """From inside, which gives the next its turn, or from the queue.  One that has left may leave again."""
         if ticket.inside:
             ticket.inside = False
@@ -88,15 +88,15 @@ class Turnstile:
             self._take(line, ticket)
             self._clear()
 
-    def _wait(self, ticket: Ticket, weight: float) -> None:
+    def _wait(self, ticket: QueueEntry, weight: float) -> None:
         line = self._lines.get(ticket.tenant)
         if not line:
-            line = self._lines[ticket.tenant] = _Line(weight, OrderedDict())
+            line = self._lines[ticket.tenant] = _TenantQueue(weight, OrderedDict())
             self._place(line)
         line.tickets[ticket] = None
         self.waiting += 1
 
-    def _place(self, line: _Line) -> None:
+    def _place(self, line: _TenantQueue) -> None:
         heappush(self._order, (self._tag + 1 / line.weight, next(self._numbers), line))
 
     def _fill(self) -> None:
@@ -104,7 +104,7 @@ class Turnstile:
         while self.waiting and not self.full:
             self._next().on_turn()
 
-    def _next(self) -> Ticket:
+    def _next(self) -> QueueEntry:
         tag, _, line = heappop(self._order)
         while not line.tickets:
             tag, _, line = heappop(self._order)
@@ -117,7 +117,7 @@ class Turnstile:
         self.inside += 1
         return ticket
 
-    def _take(self, line: _Line, ticket: Ticket) -> None:
+    def _take(self, line: _TenantQueue, ticket: QueueEntry) -> None:
         del line.tickets[ticket]
         self.waiting -= 1
         if not line.tickets:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 __all__ = ["httpx"]
 
 
-class _Later:
+class _LazyModule:
     """A module that is imported when something of it is used, by any thread."""
 
     def __init__(self, name: str) -> None:
@@ -21,4 +21,4 @@ class _Later:
 if TYPE_CHECKING:
     import httpx
 else:
-    httpx = _Later("httpx")
+    httpx = _LazyModule("httpx")

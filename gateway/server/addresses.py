@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
-Allowed = Callable[[str, int], bool]
+AddressFilter = Callable[[str, int], bool]
 
 # Where a cloud tells its machines their secrets: nobody's image is there, whichever network it is in.
 _METADATA = tuple(
@@ -57,7 +57,7 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
     return address in _GLOBAL_6 and not any(address in network for network in _SPECIAL_6)
 
 
-def allowed(networks: Iterable[str], ports: Collection[int]) -> Allowed:
+def allowed(networks: Iterable[str], ports: Collection[int]) -> AddressFilter:
     """Tells whether one may connect to a port of an address: one of these of a public one, or any of these networks."""
     known = [ip_network(network) for network in networks]
 

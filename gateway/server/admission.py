@@ -9,15 +9,15 @@ from math import inf
 
 from msgspec import Struct
 
-from gateway.config import Queue
-from gateway.errors import Unavailable
-from gateway.routing import Health, Turnstile
+from gateway.config import QueueSettings
+from gateway.errors import UpstreamUnavailable
+from gateway.routing import FairQueue, Health
 
 _log = logging.getLogger("gateway")
 _AGAIN = "1"  # seconds after which there may be room
 
 
-class Asker(Struct, frozen=True):
+class QueueIdentity(Struct, frozen=True):
     """Who asks.
 
     weight: how much of the turns is his where others wait as well; alone: no other backend could answer him.
@@ -28,12 +28,12 @@ class Asker(Struct, frozen=True):
     alone: bool = False
 
 
-class Gate:
+class BackendLimiter:
     """Of one backend.  concurrent: requests that it gets at a time; 0: any number."""
 
-    def __init__(self, name: str, concurrent: int, queue: Queue) -> None:
+    def __init__(self, name: str, concurrent: int, queue: QueueSettings) -> None:
         self.name, self.health = name, Health(random.random)
-        self.turns, self.patience = Turnstile(concurrent, queue.length), queue.seconds or inf
+        self.turns, self.patience = FairQueue(concurrent, queue.length), queue.seconds or inf
 
     def probed(self, *, well: bool) -> None:
         """It was asked how it is."""
@@ -49,10 +49,10 @@ class Gate:
             _log.warning("backend %s fails: left alone for %.0f s", self.name, self.health.back_in(now))
 
 
-class Place:
+class Slot:
     """At a gate, from now on.  `taken`, or to be waited for; then `well` or what went wrong; `leave` in any case."""
 
-    def __init__(self, gate: Gate, asker: Asker, now: float) -> None:
+    def __init__(self, gate: BackendLimiter, asker: QueueIdentity, now: float) -> None:
         self._gate, self._alone = gate, asker.alone
         self._attempt = gate.health.begin(now)
         self._open = True  # its outcome is
@@ -63,7 +63,9 @@ class Place:
     async def wait(self, seconds: float) -> bool:
         """Until it is taken; False after so many seconds.  Raises Unavailable if there is no hope for it."""
         if not self._ticket:
-            raise Unavailable(f"Too many requests wait for the backend '{self._gate.name}'.", retry_after=_AGAIN)
+            raise UpstreamUnavailable(
+                f"Too many requests wait for the backend '{self._gate.name}'.", retry_after=_AGAIN
+            )
         if not self._ticket.inside:
             left = min(seconds, self._until - _now())
             turn = asyncio.get_running_loop().create_future()
@@ -71,10 +73,10 @@ class Place:
             await asyncio.wait((turn,), timeout=None if left == inf else max(left, 0))
         self.taken = self._ticket.inside
         if self.taken and not (self._alone or self._gate.health.stands(self._attempt)):
-            raise Unavailable(f"The backend '{self._gate.name}' failed while the request waited for its turn.")
+            raise UpstreamUnavailable(f"The backend '{self._gate.name}' failed while the request waited for its turn.")
         if not self.taken and _now() >= self._until:
             message = f"The request has waited for the backend '{self._gate.name}' for too long."
-            raise Unavailable(message, retry_after=_AGAIN)
+            raise UpstreamUnavailable(message, retry_after=_AGAIN)
         return self.taken
 
     def leave(self) -> None:

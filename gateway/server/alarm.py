@@ -5,7 +5,7 @@ from collections.abc import Callable
 from math import inf
 
 
-class Alarm:
+class DeadlineTimer:
     """A limit that is set for every wait and hardly ever rings: its one loop timer moves only when it comes due."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -11,33 +11,33 @@ from starlette.types import Send
 from gateway import config
 from gateway.errors import CANCELLED, STOPPED
 from gateway.server.attempts import Attempts
-from gateway.server.exchange import Exchange
-from gateway.server.presence import LEFT, Presence
-from gateway.server.questions import Question
-from gateway.server.replies import EventStream, send_whole
-from gateway.server.ways import Ways
+from gateway.server.exchange import Relay
+from gateway.server.presence import LEFT, CancelOnDisconnect
+from gateway.server.questions import ModelRequest
+from gateway.server.replies import EventStreamWriter, send_whole
+from gateway.server.ways import RetryPolicy
 
 
-class Answer(Struct, frozen=True):
+class Responder(Struct, frozen=True):
     """The answer to one question.
 
     run: True if it came to a good end; raises a GatewayError for everything that has a status of its own.
     """
 
     http: HttpRequest
-    question: Question
-    ways: Ways
+    question: ModelRequest
+    ways: RetryPolicy
     settings: config.Config
 
     async def run(self, send: Send) -> bool:
         http, question, memory = self.http, self.question, self.question.memory
-        with Presence(http.receive):
+        with CancelOnDisconnect(http.receive):
             attempts = Attempts(http, question, self.ways, self.settings)
             await attempts.begin(self.ways.first())
             accepted = question.accept and await question.accept(attempts.head)
             turn, streamed = await attempts.turn(), question.request.stream
             attempts.seen.streamed = streamed
-            with closing(Exchange(turn, attempts, self.settings.stream, question.kept)) as exchange:
+            with closing(Relay(turn, attempts, self.settings.stream, question.kept)) as exchange:
                 first = await (exchange.decide() if streamed else exchange.whole())
                 await memory.keep()
                 headers = {} if accepted else attempts.head()
@@ -48,8 +48,8 @@ class Answer(Struct, frozen=True):
             return not turn.problem
         return False  # the client has left
 
-    async def _pour(self, exchange: Exchange, first: bytes, headers: Mapping[str, str], send: Send) -> None:
-        stream = EventStream(send)
+    async def _pour(self, exchange: Relay, first: bytes, headers: Mapping[str, str], send: Send) -> None:
+        stream = EventStreamWriter(send)
         outlet = self.question.memory.ahead_of(stream)
         try:
             await stream.begin(headers)

@@ -15,23 +15,23 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from gateway import __version__
 from gateway.config import Config
 from gateway.server import failures, logs, openapi, routes
-from gateway.server.answer import Answer
-from gateway.server.asking import Asking
-from gateway.server.auth import Doorkeeper
+from gateway.server.answer import Responder
+from gateway.server.asking import ModelRequestHandler
+from gateway.server.auth import Authenticator
 from gateway.server.body import counts_of
-from gateway.server.counting import Count
-from gateway.server.crowd import Crowd
-from gateway.server.directory import Directory
-from gateway.server.front import App, Post
-from gateway.server.labels import Labels
-from gateway.server.limiting import HEADERS, Limits
+from gateway.server.counting import TokenCounting
+from gateway.server.crowd import ConcurrencyLimit
+from gateway.server.directory import ModelRegistry
+from gateway.server.front import GatewayApp, ModelEndpoint
+from gateway.server.labels import RequestContextMiddleware
+from gateway.server.limiting import HEADERS, RateLimiter
 from gateway.server.protocols import STOPPING
-from gateway.server.reader import Reader
-from gateway.server.sealing import Keyring
-from gateway.server.strangers import Strangers
+from gateway.server.reader import RequestParser
+from gateway.server.sealing import EncryptionKeys
+from gateway.server.strangers import AuthThrottle
 from gateway.server.sweeping import sweep_for_ever
 from gateway.server.telemetry.telemetry import Telemetry
-from gateway.server.tools import Workshop
+from gateway.server.tools import ToolRegistry
 from gateway.server.websocket import entrance
 from gateway.store.database import Database
 
@@ -44,21 +44,21 @@ _COUNT_PATH = "/v1/responses/input_tokens"
 
 def create_app(
     config: Config,
-    crowd: Crowd | None = None,
-    strangers: Strangers | None = None,
+    crowd: ConcurrencyLimit | None = None,
+    strangers: AuthThrottle | None = None,
     telemetry: Telemetry | None = None,
-) -> App:
+) -> GatewayApp:
     """The gateway for this config; nothing is connected to before the first request.
 
     crowd: who is in this process already; strangers: who has tried to be; telemetry: what it knows of its requests.
     """
 
     logs.follow(config.logs)
-    crowd = crowd or Crowd()
-    app = App(title="gateway", version=__version__, lifespan=partial(_living, config, crowd), redoc_url=None)
+    crowd = crowd or ConcurrencyLimit()
+    app = GatewayApp(title="gateway", version=__version__, lifespan=partial(_living, config, crowd), redoc_url=None)
     app.router.redirect_slashes = False  # whoever is sent elsewhere takes the key along
-    door = Doorkeeper(config, strangers or Strangers())
-    app.state.keyring, app.state.leaving, app.state.buffers = Keyring(config.store), False, crowd.buffers
+    door = Authenticator(config, strangers or AuthThrottle())
+    app.state.keyring, app.state.leaving, app.state.buffers = EncryptionKeys(config.store), False, crowd.buffers
     app.state.telemetry = telemetry or Telemetry()
     app.state.telemetry.follow(config)
     _add_questions(app)
@@ -71,16 +71,18 @@ def create_app(
 
 
 @asynccontextmanager
-async def _living(config: Config, crowd: Crowd, app: FastAPI) -> AsyncIterator[dict[str, Callable[[], None]]]:
+async def _living(
+    config: Config, crowd: ConcurrencyLimit, app: FastAPI
+) -> AsyncIterator[dict[str, Callable[[], None]]]:
     """What it works with, as long as it lives."""
     state, telemetry = app.state, app.state.telemetry
     store = Database(config.store.url.get_secret_value(), telemetry.store_failed)
-    directory = Directory(config, telemetry.failed)
-    limits = Limits(config, store)
+    directory = ModelRegistry(config, telemetry.failed)
+    limits = RateLimiter(config, store)
     joined = partial(crowd.joined, config.limits.concurrent or inf)
-    workshop = Workshop(config.tools)
-    reader = Reader(store, state.keyring, config, workshop, counts_of(config))
-    asking = Asking(reader, directory, limits, joined, telemetry)
+    workshop = ToolRegistry(config.tools)
+    reader = RequestParser(store, state.keyring, config, workshop, counts_of(config))
+    asking = ModelRequestHandler(reader, directory, limits, joined, telemetry)
     state.store, state.directory, state.limits, state.asking = store, directory, limits, asking
     state.workshop = workshop
     beside = [asyncio.create_task(sweep_for_ever(store, config.store))]
@@ -99,7 +101,7 @@ async def _living(config: Config, crowd: Crowd, app: FastAPI) -> AsyncIterator[d
         await telemetry.flush()
 
 
-def _add_layers(app: App, config: Config, door: Doorkeeper, crowd: Crowd) -> None:
+def _add_layers(app: GatewayApp, config: Config, door: Authenticator, crowd: ConcurrencyLimit) -> None:
     """What requests go through before the routes, and before what asks a model."""
     layers = [*_layers(app, config)]
     for layer in layers:
@@ -108,9 +110,9 @@ def _add_layers(app: App, config: Config, door: Doorkeeper, crowd: Crowd) -> Non
         app.asking[path] = reduce(lambda inner, layer: layer(inner), layers, endpoint)
 
 
-def _layers(app: App, config: Config) -> Iterator[Callable[[ASGIApp], ASGIApp]]:
+def _layers(app: GatewayApp, config: Config) -> Iterator[Callable[[ASGIApp], ASGIApp]]:
     """From the innermost to the outermost."""
-    yield partial(Labels, telemetry=app.state.telemetry)
+    yield partial(RequestContextMiddleware, telemetry=app.state.telemetry)
     if config.server.cors:
         yield partial(
             CORSMiddleware,
@@ -124,15 +126,15 @@ def _layers(app: App, config: Config) -> Iterator[Callable[[ASGIApp], ASGIApp]]:
         yield lambda inner: ProxyHeadersMiddleware(inner, trusted)  # type: ignore[arg-type,return-value,misc] # as uvicorn has it
 
 
-def _endpoints(app: App, config: Config, door: Doorkeeper, crowd: Crowd) -> dict[str, ASGIApp]:
+def _endpoints(app: GatewayApp, config: Config, door: Authenticator, crowd: ConcurrencyLimit) -> dict[str, ASGIApp]:
     """The paths that ask a model."""
-    post = partial(Post, app, config, door, crowd)
+    post = partial(ModelEndpoint, app, config, door, crowd)
     return {
-        _CHAT_PATH: post(Reader.chat_completion, Answer),
-        _TEXT_PATH: post(Reader.completion, Answer),
-        _RESPONSES_PATH: post(Reader.response, Answer),
-        _COMPACT_PATH: post(Reader.compaction, Answer),
-        _COUNT_PATH: post(Reader.prompt, Count),
+        _CHAT_PATH: post(RequestParser.chat_completion, Responder),
+        _TEXT_PATH: post(RequestParser.completion, Responder),
+        _RESPONSES_PATH: post(RequestParser.response, Responder),
+        _COMPACT_PATH: post(RequestParser.compaction, Responder),
+        _COUNT_PATH: post(RequestParser.prompt, TokenCounting),
     }
 
 

@@ -9,30 +9,30 @@ from msgspec import Raw, json
 from msgspec.structs import replace
 from starlette.requests import Request as HttpRequest
 
-from gateway.compaction import Told, resumed, summarised
+from gateway.compaction import CompactionItemFilter, resumed, summarised
 from gateway.config import Config
-from gateway.endpoints.responses import Summary
+from gateway.endpoints.responses import SummaryEncoder
 from gateway.errors import ClientError, GatewayError, Problem, UpstreamFailed
-from gateway.hosted import Loop, Result
-from gateway.ledger import Code, Ledger
+from gateway.hosted import BuiltinToolResult, ToolLoop
+from gateway.ledger import WarningCode, Warnings
 from gateway.request import Request
 from gateway.server import heads, images, token_limit
 from gateway.server.backend import Backend
-from gateway.server.call import AnyCall, Later
+from gateway.server.call import DeferredCall, UpstreamCall
 from gateway.server.counting import input_tokens
-from gateway.server.directory import Route
-from gateway.server.exchange import Exchange
-from gateway.server.hedging import Hedged, Second
-from gateway.server.memory import Forgetful
+from gateway.server.directory import BackendRoute
+from gateway.server.exchange import Relay
+from gateway.server.hedging import HedgeCall, HedgedCall
+from gateway.server.memory import NoReasoningMemory
 from gateway.server.preparing import prepare
-from gateway.server.questions import Question, no_tools
+from gateway.server.questions import ModelRequest, no_tools
 from gateway.server.recording.tape import opening
-from gateway.server.rounds import Round, Rounds
-from gateway.server.telemetry.observation import Pace, observed
-from gateway.server.tools import Running, Toolbox, Used
-from gateway.server.ways import Way, Ways
+from gateway.server.rounds import RoundLoop, UpstreamRound
+from gateway.server.telemetry.observation import StreamTiming, observed
+from gateway.server.tools import ToolRoundCall, Toolset, Used
+from gateway.server.ways import RetryPolicy, Target
 from gateway.shortening import versions
-from gateway.turn import Turn
+from gateway.turn import Pipeline
 
 _TOO_LONG = "context_length_exceeded"
 
@@ -40,16 +40,16 @@ _TOO_LONG = "context_length_exceeded"
 class Attempts:
     """`begin`, then a `turn`; its Exchange wants a `call` for each round, and another one `after` a failure."""
 
-    def __init__(self, http: HttpRequest, question: Question, ways: Ways, settings: Config) -> None:
+    def __init__(self, http: HttpRequest, question: ModelRequest, ways: RetryPolicy, settings: Config) -> None:
         self._http, self._question, self._ways, self._settings = http, question, ways, settings
         self.seen = observed(http.scope)
-        self._ledger, self._rounds = question.ledger, Rounds(question.memory.listening)
+        self._ledger, self._rounds = question.ledger, RoundLoop(question.memory.listening)
         self._summing = False  # what was said is to be summed up first
         self._judged = False  # the request has passed strict mode once
         self._limited = False  # an error has left a smaller token limit
-        self._toolbox: Toolbox
+        self._toolbox: Toolset
 
-    async def begin(self, way: Way) -> None:
+    async def begin(self, way: Target) -> None:
         """Raises what the request is refused for."""
         request = await self._question.without_files(self._settings.files, self._ways.asker.tenant)
         if toolbox := self._question.tools(way.route.settings):
@@ -59,12 +59,12 @@ class Attempts:
         self._note_model()
         await self._prepare(way.route)
 
-    async def turn(self) -> Turn:
+    async def turn(self) -> Pipeline:
         """One that has started."""
         rounds, endpoint = self._rounds, self._question.encoder(self._ways.served.settings)
         if compaction := self._question.compaction:
             self._summing = compaction.above == 0 or await input_tokens(rounds.now, self._ledger) > compaction.above
-        self._turn = Turn(rounds.now.request, opening(rounds.open, self.seen.tape), endpoint, again=rounds.again)
+        self._turn = Pipeline(rounds.now.request, opening(rounds.open, self.seen.tape), endpoint, again=rounds.again)
         self._turn.start()
         self._question.turns.append(self._turn)
         return self._turn
@@ -74,7 +74,7 @@ class Attempts:
         return heads.told(self._http, self.route, self._rounds.now.chosen, self._ledger)
 
     @property
-    def route(self) -> Route:
+    def route(self) -> BackendRoute:
         """Where the round of now is."""
         return self._rounds.now.route
 
@@ -82,26 +82,26 @@ class Attempts:
     def backend(self) -> Backend:
         return self.route.backend
 
-    def call(self) -> AnyCall:
+    def call(self) -> UpstreamCall:
         if self._summing:
-            return Later(self._summed())
+            return DeferredCall(self._summed())
         if self._rounds.loop and self._rounds.loop.running:
-            return Running(partial(self._run_tools, self._rounds.loop))
+            return ToolRoundCall(partial(self._run_tools, self._rounds.loop))
         round, seconds = self._rounds.now, self._ways.served.settings.hedge_seconds
         call = round.call(self._rounds.source, self._turn.answered, self._ways.asker, self.seen)
         hedged = seconds and len(round.bodies) == 1 and not self._rounds.repeats
-        return Hedged(call, seconds, self._beside) if hedged else call
+        return HedgedCall(call, seconds, self._beside) if hedged else call
 
-    def after(self, problem: Problem, retry_after: str | None) -> AnyCall | None:
+    def after(self, problem: Problem, retry_after: str | None) -> UpstreamCall | None:
         if self._limit(problem):
-            way: Way | None = Way(self.route)
+            way: Target | None = Target(self.route)
         elif way := self._ways.another(problem, retry_after):
             self._note_model()
         elif problem.code == _TOO_LONG and len(self._versions) > 1:
-            way = Way(self.route)
+            way = Target(self.route)
             self._versions = self._versions[1:]
             self._note("truncated", self._question.conversation)
-        return Later(self._anew(way, UpstreamFailed(problem, retry_after))) if way else None
+        return DeferredCall(self._anew(way, UpstreamFailed(problem, retry_after))) if way else None
 
     def _limit(self, problem: Problem) -> bool:
         """Change the token limit if the backend refuses it beside a prompt that fits; True if it can ask again."""
@@ -118,7 +118,7 @@ class Attempts:
     def _limit_name(self) -> str:
         return token_limit.name(self._question.request, self._question.conversation)
 
-    async def _anew(self, way: Way, failed: GatewayError) -> AnyCall:
+    async def _anew(self, way: Target, failed: GatewayError) -> UpstreamCall:
         """Raises why it is tried again where that cannot be done: what one server takes another may refuse.
 
         What was noted of a round that came to nothing is not said of the answer.
@@ -132,7 +132,7 @@ class Attempts:
         self._turn.start()
         return self.call()
 
-    async def _beside(self) -> Second | None:
+    async def _beside(self) -> HedgeCall | None:
         """The same at another backend, of which nothing is noted unless it gives the answer."""
         if not (way := self._ways.beside()):
             return None
@@ -145,12 +145,12 @@ class Attempts:
             self._turn.answered(*types)
 
         try:
-            round = await self._prepared(way.route, Ledger())
+            round = await self._prepared(way.route, Warnings())
         except ClientError:
             return None
-        return Second(round.call(None, types.append, self._ways.asker, self.seen), won)
+        return HedgeCall(round.call(None, types.append, self._ways.asker, self.seen), won)
 
-    async def _prepare(self, route: Route) -> None:
+    async def _prepare(self, route: BackendRoute) -> None:
         """The next round, told to all who look on."""
         round = await self._prepared(route, self._ledger)
         self._rounds.begin(round)
@@ -160,7 +160,7 @@ class Attempts:
         if self.seen.trace:
             self.seen.trace.model = route.upstream_model
 
-    async def _prepared(self, route: Route, ledger: Ledger) -> Round:
+    async def _prepared(self, route: BackendRoute, ledger: Warnings) -> UpstreamRound:
         route, settings = heads.strictly(self._http, route), self._settings
         before = ledger.mark() if self._judged else 0  # what came since then is of responses
         request = self._versions[0]
@@ -176,7 +176,7 @@ class Attempts:
         if self._ways.instead:
             self._note("translated", "model")
 
-    def _note(self, code: Code, subject: str) -> None:
+    def _note(self, code: WarningCode, subject: str) -> None:
         """Of the answer, whatever becomes of the round."""
         self._ledger.back(self._mark)
         self._ledger.note(code, subject)
@@ -184,12 +184,12 @@ class Attempts:
 
     # tools that run here
 
-    async def _with_tools(self, toolbox: Toolbox, request: Request) -> Request:
+    async def _with_tools(self, toolbox: Toolset, request: Request) -> Request:
         self._rounds.run_tools(await toolbox.open())
         self._toolbox = toolbox
         return toolbox.offered(request, self._ledger)
 
-    async def _run_tools(self, loop: Loop, tell: Callable[[Result], None], used: Used) -> None:
+    async def _run_tools(self, loop: ToolLoop, tell: Callable[[BuiltinToolResult], None], used: Used) -> None:
         """Run what is due, and put what the model is asked next."""
         if loop.due:
             await self._question.act()
@@ -204,15 +204,15 @@ class Attempts:
 
     # what comes before
 
-    async def _summed(self) -> AnyCall:
+    async def _summed(self) -> UpstreamCall:
         """The call for the answer, once there is a summary to go on from; raises what went wrong with that."""
         compaction = self._question.compaction
         assert compaction
         summary = compaction.encoder()
         route = await self._summarise(summary)
         self._mark, self._summing = self._ledger.mark(), False
-        self.seen.pace = Pace()
-        told, listening = Told(Raw(json.encode(summary.item()))), self._rounds.listening
+        self.seen.pace = StreamTiming()
+        told, listening = CompactionItemFilter(Raw(json.encode(summary.item()))), self._rounds.listening
         self._rounds.listening = lambda round: listening(round).seen_by(told)
         self._versions = [resumed(self._versions[0], summary.text)]
         self._turn.spend(summary.spent)
@@ -220,20 +220,20 @@ class Attempts:
         self._turn.start()
         return self.call()
 
-    async def _summarise(self, summary: Summary) -> Route:
+    async def _summarise(self, summary: SummaryEncoder) -> BackendRoute:
         """Where it was made."""
         question = replace(
             self._question,
             request=summarised(self._versions[0]),
             encoder=lambda _: summary,
-            memory=Forgetful(),
+            memory=NoReasoningMemory(),
             compaction=None,
             prepare=prepare,
             turns=[],
             tools=no_tools,
         )
         attempts = Attempts(self._http, question, self._ways, self._settings)
-        await attempts.begin(Way(self.route))
-        with closing(Exchange(await attempts.turn(), attempts, self._settings.stream, question.kept)) as exchange:
+        await attempts.begin(Target(self.route))
+        with closing(Relay(await attempts.turn(), attempts, self._settings.stream, question.kept)) as exchange:
             await exchange.whole()
         return attempts.route

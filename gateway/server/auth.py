@@ -5,11 +5,11 @@ from typing import Any
 
 from starlette.requests import HTTPConnection
 
-from gateway.config import Config, Key, Scope, digest
+from gateway.config import ApiKey, Config, Scope, digest
 from gateway.errors import BadRequest, Forbidden, Unauthorized
 from gateway.server.headers import header
-from gateway.server.pages import Pages
-from gateway.server.strangers import Strangers
+from gateway.server.pages import OriginCheck
+from gateway.server.strangers import AuthThrottle
 from gateway.server.telemetry.observation import name_key
 
 _NO_KEY = "You didn't provide an API key. Send it in the header 'Authorization: Bearer YOUR_KEY'."
@@ -18,19 +18,19 @@ _NO_ENDPOINT = "The key '{}' may not use the endpoint '{}'."
 _NO_MODEL = "The key '{}' may not use the model '{}'."
 
 
-class Doorkeeper:
+class Authenticator:
     """Knows the keys only as digests, and finds the one that was shown by its digest, however many there are.
 
     The time that takes says nothing of the keys: a dict compares only texts of the same 64-bit hash, which is made
     with a secret of the process, so that being nearly right is like being quite wrong; and they are digests, not keys.
     """
 
-    def __init__(self, config: Config, strangers: Strangers) -> None:
-        auth, self._pages = config.auth, Pages(config)
+    def __init__(self, config: Config, strangers: AuthThrottle) -> None:
+        auth, self._pages = config.auth, OriginCheck(config)
         self._keys = {known.get_secret_value(): key for key in auth.keys for known in key.key}
         self._strangers = strangers
 
-    async def admit(self, http: HTTPConnection, scope: Scope = "inference") -> Key | None:
+    async def admit(self, http: HTTPConnection, scope: Scope = "inference") -> ApiKey | None:
         """The key the client showed; None where nobody needs one, who then may be no page of strangers.
 
         Raises Unauthorized, after a while if that happens often; or RateLimited or Forbidden.
@@ -57,18 +57,18 @@ class Doorkeeper:
         return key.name if key else ""
 
 
-def may_use(key: Key | None, asked: str, model: str) -> bool:
+def may_use(key: ApiKey | None, asked: str, model: str) -> bool:
     """True if the key is for the name that was asked for or for the model that it means."""
     return key is None or key.models is None or asked in key.models or model in key.models
 
 
-def allow_model(key: Key | None, asked: str, model: str) -> None:
+def allow_model(key: ApiKey | None, asked: str, model: str) -> None:
     """Raise Forbidden if the key is not for this model."""
     if key and not may_use(key, asked, model):
         raise Forbidden(_NO_MODEL.format(key.name, asked), code="model_not_allowed", param="model")
 
 
-def _allow_endpoint(key: Key, path: str) -> None:
+def _allow_endpoint(key: ApiKey, path: str) -> None:
     """Raise Forbidden if the key is not for this path: the one that routes are found by, decoded and nothing more."""
     if key.endpoints is not None and not any(f"{path}/".startswith(f"{one}/") for one in key.endpoints):
         raise Forbidden(_NO_ENDPOINT.format(key.name, path), code="endpoint_not_allowed")

@@ -15,11 +15,11 @@ from gateway.backends.dialects import DIALECTS
 from gateway.backends.ignores import ignoring, services
 from gateway.backends.knowledge import listed_window
 from gateway.backends.services import SERVICES
-from gateway.errors import GatewayError, Problem, Unreachable
+from gateway.errors import GatewayError, Problem, UpstreamUnreachable
 from gateway.server import httpx
-from gateway.server.admission import Gate
-from gateway.server.client import Pool
-from gateway.server.learning import Learner
+from gateway.server.admission import BackendLimiter
+from gateway.server.client import ConnectionPool
+from gateway.server.learning import MetadataCache
 
 _LIST_SECONDS = 5.0  # for the list of models, which is on the way only of a model that nobody has asked for yet
 _FRESH_SECONDS = 10.0  # a list this young is not asked for again
@@ -28,7 +28,7 @@ _OUT_OF_ORDER = (502, 503, 504)
 _JSON = {"content-type": "application/json"}
 
 
-class Listed(Struct, frozen=True):
+class ListedModel(Struct, frozen=True):
     """A model in a backend's own list; `created` in Unix seconds."""
 
     id: str
@@ -37,7 +37,7 @@ class Listed(Struct, frozen=True):
     window: int | None = None  # tokens of its context
 
 
-class Times(Struct, frozen=True):
+class BackendTimeouts(Struct, frozen=True):
     """Seconds for all of an answer, its first byte, and from one byte to the next; infinite where there is no limit."""
 
     total: float
@@ -51,31 +51,31 @@ class Backend:
     def __init__(
         self,
         name: str,
-        said: config.Backend,
+        said: config.BackendSettings,
         workers: int = 1,
         clock: Callable[[], float] = time.monotonic,
         failed: Callable[[Problem], None] = lambda _: None,
     ) -> None:
         self.name, self.settings, self.failed = name, said, failed
         times = said.timeouts
-        self.timeouts = Times(times.total or inf, times.first_byte or inf, times.idle or inf)
+        self.timeouts = BackendTimeouts(times.total or inf, times.first_byte or inf, times.idle or inf)
         concurrent = max(1, said.concurrent // workers) if said.concurrent else 0
-        self.gate, self.probe_seconds = Gate(name, concurrent, said.queue), said.probe_seconds
+        self.gate, self.probe_seconds = BackendLimiter(name, concurrent, said.queue), said.probe_seconds
         self.kind: Kind = ignoring(KINDS[said.kind], said.ignores)
         self.unparsed = self.kind.parsing_nothing()  # where the text is parsed here
         self.dialect, self.services = DIALECTS[self.kind.dialect], services(SERVICES[said.kind], said.ignores)
         key = said.api_key.get_secret_value() if said.api_key else ""
         self._headers = {"authorization": f"Bearer {key}"} if key else {}
         idle = said.idle_connections
-        self._pool = Pool(
+        self._pool = ConnectionPool(
             said.url, connect=times.connect, idle_connections=idle, reused=times.reused, headers=self._headers
         )
         self.post = self._pool.post
         self._http: httpx.AsyncClient | None = None
         self._opening = asyncio.Lock()
-        self.learner = Learner(self._opened, said.kind)
+        self.learner = MetadataCache(self._opened, said.kind)
         self._key, self._clock = key.encode(), clock
-        self._models: dict[str, Listed] | None = None  # what it listed last, by their ids
+        self._models: dict[str, ListedModel] | None = None  # what it listed last, by their ids
         self._problem: GatewayError | None = None
         self._asked = float("-inf")
         self._asking = asyncio.Lock()
@@ -93,7 +93,7 @@ class Backend:
             return None
         return count if isinstance(count, int) else None
 
-    async def models(self) -> list[Listed]:
+    async def models(self) -> list[ListedModel]:
         """What it lists, asked for at most every ten seconds; raises Unreachable where it never could be asked."""
         async with self._asking:
             await self._refresh()
@@ -121,7 +121,7 @@ class Backend:
         listed = self._listed(model)
         return listed.window if listed else None
 
-    def _listed(self, model: str) -> Listed | None:
+    def _listed(self, model: str) -> ListedModel | None:
         return self._models.get(model) if self._models else None
 
     async def alive(self) -> bool:
@@ -161,20 +161,20 @@ class Backend:
             base_url=url, headers=self._headers, timeout=_LIST_SECONDS, trust_env=False, verify=encrypted
         )
 
-    async def _list(self) -> tuple[list[Listed] | None, GatewayError | None]:
+    async def _list(self) -> tuple[list[ListedModel] | None, GatewayError | None]:
         try:
             answer = await (await self._opened()).get("/v1/models")
             answer.raise_for_status()
             return list(_listed(answer.json())), None
         except (httpx.HTTPError, ValueError) as error:
             what = f"HTTP {error.response.status_code}" if isinstance(error, httpx.HTTPStatusError) else repr(error)
-            return None, Unreachable(f"The backend '{self.name}' does not say which models it serves: {what}.")
+            return None, UpstreamUnreachable(f"The backend '{self.name}' does not say which models it serves: {what}.")
 
 
-def _listed(body: Any) -> Iterable[Listed]:  # noqa: ANN401 - decoded JSON
+def _listed(body: Any) -> Iterable[ListedModel]:  # noqa: ANN401 - decoded JSON
     entries = body.get("data") if isinstance(body, dict) else None
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, dict) and isinstance(id := entry.get("id"), str):
             created, root = entry.get("created"), entry.get("root")
             created = created if isinstance(created, int) else 0
-            yield Listed(id, created, root if isinstance(root, str) else "", listed_window(entry))
+            yield ListedModel(id, created, root if isinstance(root, str) else "", listed_window(entry))

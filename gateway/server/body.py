@@ -10,17 +10,17 @@ from starlette.types import Receive
 
 from gateway.config import Config
 from gateway.endpoints.body import decoded
-from gateway.endpoints.checks import Check
+from gateway.endpoints.checks import ParamCheck
 from gateway.endpoints.counts import Counts
-from gateway.errors import TooLarge, Unsupported
+from gateway.errors import TooLarge, UnsupportedMediaType
 from gateway.server.apart import parsed
 from gateway.server.buffers import FREE, Room
-from gateway.server.encodings import ENCODINGS, Decoding
+from gateway.server.encodings import ENCODINGS, ContentDecoder
 from gateway.server.headers import named
 from gateway.server.presence import door
 
 
-async def read_fields(request: Request, config: Config, check: Check) -> dict[str, Any]:
+async def read_fields(request: Request, config: Config, check: ParamCheck) -> dict[str, Any]:
     """The body as an object that passes a check; nothing at all is an empty one."""
     with room_of(request, config) as room:
         raw = await read_body(request, config.limits.body_bytes, room)
@@ -54,8 +54,8 @@ async def read_body(request: Request, limit: int, room: Room) -> bytes:
         return await _received(request.receive, limit, room) if whole is None else _allowed(whole, limit)
     if encoding not in ENCODINGS:
         message = f"The content encoding '{encoding}' is not supported: send one of {', '.join(ENCODINGS)} or identity."
-        raise Unsupported(message, code="unsupported_content_encoding")
-    return await _joined(_decoded(request.stream(), Decoding(ENCODINGS[encoding]), limit), limit, room)
+        raise UnsupportedMediaType(message, code="unsupported_content_encoding")
+    return await _joined(_decoded(request.stream(), ContentDecoder(ENCODINGS[encoding]), limit), limit, room)
 
 
 def _said(request: Request) -> tuple[str, int]:
@@ -90,7 +90,7 @@ async def _received(receive: Receive, limit: int, room: Room) -> bytes:
     return b"".join(pieces)
 
 
-async def _decoded(stream: AsyncIterator[bytes], decoding: Decoding, limit: int) -> AsyncIterator[bytes]:
+async def _decoded(stream: AsyncIterator[bytes], decoding: ContentDecoder, limit: int) -> AsyncIterator[bytes]:
     """After each step others have their turn.  Nothing at all is no body, however that is said to be encoded."""
     came = 0
     async for data in stream:

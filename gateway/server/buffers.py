@@ -7,7 +7,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from gateway.errors import Unavailable
+from gateway.errors import UpstreamUnavailable
 
 FREE = 16 << 10  # bytes of a body that are not counted: as many requests as there may be take little with them
 _COPIES = 3  # as it came, decoded, and as the backend gets it
@@ -49,7 +49,7 @@ class Buffers:
             else:
                 self.give(size)  # its turn came in the last moment
             if isinstance(error, TimeoutError):
-                raise Unavailable(_FULL, retry_after="1") from None
+                raise UpstreamUnavailable(_FULL, retry_after="1") from None
             raise
 
     def give(self, size: int) -> None:

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 from gateway.backends.openai import failures
 from gateway.errors import Problem, UpstreamError, UpstreamFailed, UpstreamTimeout
 from gateway.server import logs
-from gateway.server.admission import Asker, Place
+from gateway.server.admission import QueueIdentity, Slot
 from gateway.server.backend import Backend
-from gateway.server.client import Answer, Ear, Post
-from gateway.server.telemetry.observation import Observation
+from gateway.server.client import DataCallback, PendingPost, UpstreamResponse
+from gateway.server.telemetry.observation import RequestRecord
 
 _log = logging.getLogger("gateway")
 _EXCERPT = 300  # bytes of an answer that the log shows
@@ -21,10 +21,10 @@ _REFUSAL_LIMIT = 1 << 20  # bytes of an error's body that are read
 _REFUSAL_SECONDS = 5.0  # and how long it is waited for
 
 
-_NOBODY = Asker()
+_NOBODY = QueueIdentity()
 
 
-class AnyCall(Protocol):
+class UpstreamCall(Protocol):
     """One question to a backend, or what is to be used as one.
 
     ready: waits until `read` need not, False after so many seconds, and then nothing is given up.  An ear may be given
@@ -35,7 +35,7 @@ class AnyCall(Protocol):
     none.  What `ready` and `read` raise is judged already.
     """
 
-    def ready(self, seconds: float = inf, ear: Ear | None = None, /) -> Awaitable[bool]: ...
+    def ready(self, seconds: float = inf, ear: DataCallback | None = None, /) -> Awaitable[bool]: ...
     def read(self) -> bytes: ...
     @property
     def over(self) -> bool: ...
@@ -43,7 +43,7 @@ class AnyCall(Protocol):
     def close(self) -> None: ...
 
 
-class Call:
+class HttpUpstreamCall:
     """`ready` and `read` raise what went wrong; whoever makes a call has to close it.
 
     answered: is told the content type of an answer that is none of an error, before its first byte.
@@ -56,23 +56,23 @@ class Call:
         body: bytes,
         answered: Callable[[str], None],
         path: str = "",
-        asker: Asker = _NOBODY,
-        seen: Observation | None = None,
+        asker: QueueIdentity = _NOBODY,
+        seen: RequestRecord | None = None,
     ) -> None:
         self._backend, self._times, self._answered = backend, backend.timeouts, answered
         self._clock = asyncio.get_running_loop().time
         now = self._clock()
-        self._place = Place(backend.gate, asker, now)
-        self._answer: Answer | None = None  # one that is no error
-        self._ear: Ear | None = None
+        self._place = Slot(backend.gate, asker, now)
+        self._answer: UpstreamResponse | None = None  # one that is no error
+        self._ear: DataCallback | None = None
         self._begin(now)
         self._path, self._body = path or backend.dialect.path, body
         self._line = seen.tape.put(backend.name, self._path, body) if seen and seen.tape else None
         self._step = seen.trace.attempt(backend.settings, self._path) if seen and seen.trace else None
-        self._post: Post | None = None  # once it is its turn
+        self._post: PendingPost | None = None  # once it is its turn
         self._seen = seen
 
-    def ready(self, seconds: float = inf, ear: Ear | None = None, /) -> Awaitable[bool]:
+    def ready(self, seconds: float = inf, ear: DataCallback | None = None, /) -> Awaitable[bool]:
         if self._answer and seconds < self._limit - self._clock():
             self._ear, self._silence = ear, seconds
             return self._answer.ready(seconds, self._heard if ear else None)
@@ -159,7 +159,7 @@ class Call:
         self._last = now + self._times.total
         self._limit = min(now + self._times.first_byte, self._last)
 
-    def _there(self, post: Post) -> bool:
+    def _there(self, post: PendingPost) -> bool:
         """Whether there is something to read, or an answer of which its head says that it is an error."""
         if self._answer:
             return self._answer.there
@@ -178,10 +178,10 @@ class Call:
         self._answered(type)
         return answer.there
 
-    def _asked(self) -> Post:
+    def _asked(self) -> PendingPost:
         return self._backend.post(self._path, self._body, self._step.headers if self._step else {})
 
-    async def _refused(self, answer: Answer) -> None:
+    async def _refused(self, answer: UpstreamResponse) -> None:
         body, until = b"", self._clock() + _REFUSAL_SECONDS
         with closing(answer), suppress(UpstreamError):  # its status is known; what came has to do
             while len(body) < _REFUSAL_LIMIT and await answer.ready(until - self._clock()) and (data := answer.take()):
@@ -208,17 +208,17 @@ class Call:
         return Problem(400, f"The backend '{self._backend.name}' has no {self._path}.", "unsupported_value", "model")
 
 
-class Later:
+class DeferredCall:
     """A call that something else comes before, which may take its time or go wrong: to be used as a call is.
 
     coming: is begun at once, and gives the call.
     """
 
-    def __init__(self, coming: Coroutine[Any, Any, AnyCall]) -> None:
+    def __init__(self, coming: Coroutine[Any, Any, UpstreamCall]) -> None:
         self._coming = asyncio.create_task(coming)
         self._clock = asyncio.get_running_loop().time
 
-    async def ready(self, seconds: float = inf, ear: Ear | None = None, /) -> bool:
+    async def ready(self, seconds: float = inf, ear: DataCallback | None = None, /) -> bool:
         until = self._clock() + seconds
         await asyncio.wait((self._coming,), timeout=None if seconds == inf else max(seconds, 0))
         if not self._coming.done():

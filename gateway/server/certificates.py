@@ -9,10 +9,10 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509 import Certificate, load_pem_x509_certificates
 
-from gateway.config import Tls
+from gateway.config import TlsSettings
 
 _log = logging.getLogger("gateway")
-Fault = tuple[tuple[str, ...], str]
+CertificateFault = tuple[tuple[str, ...], str]
 
 
 class Certificates:
@@ -21,12 +21,12 @@ class Certificates:
     Raises OSError, and so does `renew`, where the files cannot be used; the one before stays then.
     """
 
-    def __init__(self, tls: Tls) -> None:
+    def __init__(self, tls: TlsSettings) -> None:
         self.renew(tls)
         self.context = self._newest
         self.context.sni_callback = self._choose  # is asked as well where the client names no server
 
-    def renew(self, tls: Tls) -> None:
+    def renew(self, tls: TlsSettings) -> None:
         """What is new holds from the next connection on."""
         self._newest = _context(tls)
         valid, days = validity(tls)
@@ -37,7 +37,7 @@ class Certificates:
         connection.context = self._newest
 
 
-def validity(tls: Tls) -> tuple[bool, str]:
+def validity(tls: TlsSettings) -> tuple[bool, str]:
     """Whether the certificate is valid today, and when it is."""
     leaf = _leaf(tls)
     begin, end = leaf.not_valid_before_utc, leaf.not_valid_after_utc
@@ -45,14 +45,14 @@ def validity(tls: Tls) -> tuple[bool, str]:
     return valid, f"{tls.certificate} is {'' if valid else 'not '}valid: from {begin:%Y-%m-%d} to {end:%Y-%m-%d}"
 
 
-def faults(tls: Tls) -> list[Fault]:
+def faults(tls: TlsSettings) -> list[CertificateFault]:
     """What is wrong with the files, by the key of the section whose fault it is."""
-    found: list[Fault] = []
+    found: list[CertificateFault] = []
     halves: list[object] = []
     for half in _certified, _private:
         try:
             halves.append(half(tls))
-        except _Wrong as wrong:
+        except _CertificateError as wrong:
             found.append(wrong.fault)
     if found:
         return found
@@ -65,51 +65,53 @@ def faults(tls: Tls) -> list[Fault]:
     return []
 
 
-class _Wrong(OSError):
+class _CertificateError(OSError):
     def __init__(self, key: str, text: str) -> None:
         super().__init__(text)
-        self.fault: Fault = ((key,), text)
+        self.fault: CertificateFault = ((key,), text)
 
 
-def _leaf(tls: Tls) -> Certificate:
+def _leaf(tls: TlsSettings) -> Certificate:
     """The certificate of the gateway itself; those that follow are its chain."""
     try:
         leaf = load_pem_x509_certificates(_read(tls.certificate, "certificate"))[0]
         leaf.public_key()
     except (ValueError, UnsupportedAlgorithm):
-        raise _Wrong("certificate", f"{tls.certificate} has no certificate in PEM") from None
+        raise _CertificateError("certificate", f"{tls.certificate} has no certificate in PEM") from None
     return leaf
 
 
-def _certified(tls: Tls) -> object:
+def _certified(tls: TlsSettings) -> object:
     """The public key in the certificate."""
     return _leaf(tls).public_key()
 
 
-def _private(tls: Tls) -> object:
+def _private(tls: TlsSettings) -> object:
     """The public key to the private one."""
     pem = _read(tls.key, "key")
     try:
         return load_pem_private_key(pem, None).public_key()
     except (ValueError, UnsupportedAlgorithm):
-        raise _Wrong("key", f"{tls.key} has no private key in PEM") from None
+        raise _CertificateError("key", f"{tls.key} has no private key in PEM") from None
     except TypeError:
         if not tls.password:
-            raise _Wrong("key", f"{tls.key} is encrypted; give its password in the key password beside") from None
+            raise _CertificateError(
+                "key", f"{tls.key} is encrypted; give its password in the key password beside"
+            ) from None
     try:
         return load_pem_private_key(pem, tls.password.get_secret_value().encode()).public_key()
     except (ValueError, TypeError):
-        raise _Wrong("password", f"it does not open {tls.key}") from None
+        raise _CertificateError("password", f"it does not open {tls.key}") from None
 
 
 def _read(file: str, key: str) -> bytes:
     try:
         return Path(file).read_bytes()
     except OSError as error:
-        raise _Wrong(key, f"{file} cannot be read: {error.strerror}") from None
+        raise _CertificateError(key, f"{file} cannot be read: {error.strerror}") from None
 
 
-def _context(tls: Tls) -> ssl.SSLContext:
+def _context(tls: TlsSettings) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])

@@ -8,17 +8,17 @@ from msgspec.structs import replace
 from gateway.backends.fields import fields
 from gateway.endpoints.chat.fields import KNOWN
 from gateway.formats import FORMATS
-from gateway.formats.chosen import Chosen, by_name, by_template, opens
-from gateway.formats.row import Ids
-from gateway.ledger import Ledger
+from gateway.formats.chosen import FormatChoice, by_name, by_template, opens
+from gateway.formats.row import IdForm
+from gateway.ledger import Warnings
 from gateway.request import Request
-from gateway.server.directory import Route
+from gateway.server.directory import BackendRoute
 from gateway.translate import prompted
 
 _SWITCHES = ("enable_thinking", "thinking")  # settings of templates that close a thought
 
 
-async def choose(route: Route, request: Request) -> Chosen:
+async def choose(route: BackendRoute, request: Request) -> FormatChoice:
     """May ask the backend, and wait for what it says of a model and its template's settings the first time."""
     word, model = _word(route, request), route.upstream_model
     chosen = by_names(route, word)
@@ -29,47 +29,47 @@ async def choose(route: Route, request: Request) -> Chosen:
         return _opening(chosen, opened=thought == "open")
     if chosen.format == "native" or (word == "auto" and route.backend.kind.parses):
         return _opening(chosen, opened=False)
-    said = fields(request, route.backend.kind, KNOWN, Ledger())  # the server goes by what it is told
+    said = fields(request, route.backend.kind, KNOWN, Warnings())  # the server goes by what it is told
     settings = _settings(said)
     prompt = await route.backend.learner.prompt(model, settings)
     opened = chosen.thought_open if prompt is None else opens(prompt, route.row(chosen.format))
     return _opening(chosen, opened=opened and not _closed(request, said))
 
 
-async def standing(route: Route, word: str) -> Chosen:
+async def standing(route: BackendRoute, word: str) -> FormatChoice:
     """What is known before anybody has asked anything; may ask the backend for the chat template, and wait."""
     chosen = by_names(route, word)
     return await _shown(route, chosen) if chosen.format == "auto" else chosen
 
 
-async def _shown(route: Route, chosen: Chosen) -> Chosen:
+async def _shown(route: BackendRoute, chosen: FormatChoice) -> FormatChoice:
     """What the chat template shows, where there is one."""
     template = await route.backend.learner.template(route.upstream_model)
     return (by_template(template, FORMATS) if template else None) or chosen
 
 
-def _opening(chosen: Chosen, *, opened: bool) -> Chosen:
+def _opening(chosen: FormatChoice, *, opened: bool) -> FormatChoice:
     return chosen if chosen.thought_open == opened else replace(chosen, thought_open=opened)
 
 
-def _word(route: Route, request: Request) -> str:
+def _word(route: BackendRoute, request: Request) -> str:
     """The operator's; but who is told of tools by us answers in our format."""
     told = route.settings.tools == "prompt" and request.callable_tools
     return prompted.FORMAT if told else route.format
 
 
-def by_names(route: Route, word: str) -> Chosen:
+def by_names(route: BackendRoute, word: str) -> FormatChoice:
     """What is known without asking the backend."""
     return by_name(_names(route), word)
 
 
-def ids(route: Route, chosen: Chosen) -> Ids:
+def ids(route: BackendRoute, chosen: FormatChoice) -> IdForm:
     """The form of ids that the model's templates take, also where its server parses the calls."""
     format = by_name(_names(route)).format if chosen.format == "native" else chosen.format
     return route.row(format).ids
 
 
-def _names(route: Route) -> tuple[str, ...]:
+def _names(route: BackendRoute) -> tuple[str, ...]:
     return (*route.backend.names(route.upstream_model), route.model)
 
 

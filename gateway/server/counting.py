@@ -6,21 +6,21 @@ from starlette.responses import JSONResponse
 from starlette.types import Send
 
 from gateway import config
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from gateway.server import heads, images
 from gateway.server.preparing import prepare
-from gateway.server.questions import Question
-from gateway.server.rounds import Round
-from gateway.server.ways import Ways
+from gateway.server.questions import ModelRequest
+from gateway.server.rounds import UpstreamRound
+from gateway.server.ways import RetryPolicy
 from gateway.upstream import tokens
 
 
-class Count(Struct, frozen=True):
+class TokenCounting(Struct, frozen=True):
     """What a question would take, without its answer."""
 
     http: HttpRequest
-    question: Question
-    ways: Ways
+    question: ModelRequest
+    ways: RetryPolicy
     settings: config.Config
 
     async def run(self, send: Send) -> bool:
@@ -35,7 +35,7 @@ class Count(Struct, frozen=True):
         return True
 
 
-async def input_tokens(round: Round, ledger: Ledger) -> int:
+async def input_tokens(round: UpstreamRound, ledger: Warnings) -> int:
     counted = await round.route.backend.count(round.bodies[0])
     if counted is None:
         ledger.note("estimated", "input_tokens")

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from gateway.errors import Unavailable
+from gateway.errors import UpstreamUnavailable
 from gateway.server.apart import later
 from gateway.server.buffers import Buffers
 from gateway.server.malloc import trim
 
 
-class Crowd:
+class ConcurrencyLimit:
     """inside: requests, of all generations of the application, and what is answered without one of its own.
 
     buffers: the memory that their bodies take.
@@ -31,5 +31,5 @@ class Crowd:
             self.inside -= 1
 
 
-def full() -> Unavailable:
-    return Unavailable("The gateway has too much to do: try again soon.", retry_after="1")
+def full() -> UpstreamUnavailable:
+    return UpstreamUnavailable("The gateway has too much to do: try again soon.", retry_after="1")

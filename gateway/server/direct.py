@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from starlette.types import Send
 from uvicorn.protocols.http.httptools_impl import HEADER_VALUE_RE, STATUS_LINE, RequestResponseCycle
 
-from gateway.server.presence import Door
-from gateway.server.replies import AtOnce, Fields
-from gateway.server.writing import Joining
+from gateway.server.presence import DisconnectSource
+from gateway.server.replies import FastSend, HeaderList
+from gateway.server.writing import CoalescingTransport
 
 if TYPE_CHECKING:
-    from gateway.server.protocols import Http
+    from gateway.server.protocols import HttpProtocol
 
 _OK = STATUS_LINE[200]
 _CLOSE = (b"connection", b"close")
@@ -22,33 +22,33 @@ _value = itemgetter(1)
 _line = b": ".join
 
 
-class Direct(Door, AtOnce):
+class ClientChannel(DisconnectSource, FastSend):
     """The way from and to the client of one request, as one that leads nowhere."""
 
 
-_NOWHERE = Direct()
+_NOWHERE = ClientChannel()
 
 
-def direct(send: Send) -> Direct:
+def direct(send: Send) -> ClientChannel:
     """That of uvicorn's `send` in our own protocol; nothing goes this way for another."""
     cycle = getattr(send, "__self__", None)
-    return cycle if isinstance(cycle, Cycle) else _NOWHERE
+    return cycle if isinstance(cycle, FastRequestCycle) else _NOWHERE
 
 
-class Cycle(RequestResponseCycle, Direct):
+class FastRequestCycle(RequestResponseCycle, ClientChannel):
     """uvicorn's request with its answer: what ASGI's messages do to it can be done without them.
 
     Made without the dozen keywords of uvicorn's own, which cost as much as all that they say.
     """
 
-    transport: Joining  # type: ignore[assignment] # all of one that is used
+    transport: CoalescingTransport  # type: ignore[assignment] # all of one that is used
     disconnected = response_started = response_complete = False
     more_body = True
     chunked_encoding: bool | None = None
     expected_content_length = 0
     _lost: Callable[[], None] | None = None
 
-    def __init__(self, protocol: "Http", keep_alive: bool) -> None:
+    def __init__(self, protocol: "HttpProtocol", keep_alive: bool) -> None:
         self.scope, self.transport, self.flow = protocol.scope, protocol.joining, protocol.flow  # type: ignore[assignment] # see Http
         self.logger, self.access_logger = protocol.logger, protocol.access_logger
         self.access_log, self.default_headers = protocol.access_log, protocol.server_state.default_headers
@@ -56,14 +56,14 @@ class Cycle(RequestResponseCycle, Direct):
         self.waiting_for_100_continue = protocol.expect_100_continue
         self.message_event, self.body = asyncio.Event(), bytearray()
 
-    def whole(self, fields: Fields, body: bytes) -> bool:
+    def whole(self, fields: HeaderList, body: bytes) -> bool:
         if not self._begins(fields):
             return False
         self.transport.alone().write(self._head(fields) + body)
         self._over()
         return True
 
-    def begin(self, fields: Fields) -> bool:
+    def begin(self, fields: HeaderList) -> bool:
         """It goes out with what follows it in the same turn of the loop."""
         if not self._begins(fields):
             return False
@@ -107,7 +107,7 @@ class Cycle(RequestResponseCycle, Direct):
             self.transport.lost = None
         self._lost = None
 
-    def _begins(self, fields: Fields) -> bool:
+    def _begins(self, fields: HeaderList) -> bool:
         """Whether an answer does now."""
         if self.flow.write_paused or self.disconnected or self.response_started or self.scope["method"] == "HEAD":
             return False
@@ -129,6 +129,6 @@ class Cycle(RequestResponseCycle, Direct):
             self.transport.close()
         self.on_response()
 
-    def _head(self, fields: Fields, *more: tuple[bytes, bytes]) -> bytes:
+    def _head(self, fields: HeaderList, *more: tuple[bytes, bytes]) -> bytes:
         close = () if self.keep_alive else (_CLOSE,)
         return b"%b%b\r\n\r\n" % (_OK, b"\r\n".join(map(_line, (*fields, *close, *more))))

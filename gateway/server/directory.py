@@ -11,34 +11,34 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.backends import Kind
-from gateway.backends.openai.messages import Policy
-from gateway.config import Config, Model, Target
+from gateway.backends.openai.messages import MessagePolicy
+from gateway.config import Config, ModelSettings, TargetSettings
 from gateway.errors import GatewayError, NotFound, Problem
 from gateway.formats import FORMATS, canonical
 from gateway.formats.response_template import compile
-from gateway.formats.row import Row
-from gateway.routing import Balancer, Budget, Member
-from gateway.server.backend import Backend, Listed
+from gateway.formats.row import FormatSpec
+from gateway.routing import Balancer, BalancerMember, RetryBudget
+from gateway.server.backend import Backend, ListedModel
 from gateway.server.probing import probe_for_ever
 
-Failed = Callable[[str, Problem], None]
+FailureCallback = Callable[[str, Problem], None]
 
 _UNKNOWN = "The model '{}' does not exist or you do not have access to it."
 
 
-class Route(Struct, frozen=True, dict=True):
+class BackendRoute(Struct, frozen=True, dict=True):
     """Where a model is served: `model` is the name a client has for it, `upstream_model` the backend's.
 
     brought: the format that the operator has brought.
     """
 
     model: str
-    settings: Model
+    settings: ModelSettings
     backend: Backend
     upstream_model: str
-    brought: Row | None = None
+    brought: FormatSpec | None = None
 
-    def row(self, format: str) -> Row:
+    def row(self, format: str) -> FormatSpec:
         """What is known of a format by its name."""
         return self.brought or FORMATS[format]
 
@@ -63,15 +63,15 @@ class Route(Struct, frozen=True, dict=True):
         return {}
 
     @cached_property
-    def strict(self) -> "Route":
+    def strict(self) -> "BackendRoute":
         """The same, where nothing may be lost."""
         return replace(self, settings=self.settings.model_copy(update={"strict": True}))
 
     @cached_property
-    def policy(self) -> Policy:
+    def policy(self) -> MessagePolicy:
         """How its messages are put."""
         roles, kind = self.settings.roles, self.kind
-        return Policy(
+        return MessagePolicy(
             roles.developer,
             roles.late_system,
             kind.reasoning,
@@ -82,21 +82,21 @@ class Route(Struct, frozen=True, dict=True):
         )
 
 
-class Served:
+class ModelEntry:
     """A model, and all that serve it.
 
     routes: by the name of the backend; any: one of them, for what is the same at all.
     fallbacks: models that answer in its place, and when they do.
     """
 
-    def __init__(self, routes: Sequence[Route], targets: Sequence[Target]) -> None:
+    def __init__(self, routes: Sequence[BackendRoute], targets: Sequence[TargetSettings]) -> None:
         self.any = routes[0]
         self.model, self.settings = self.any.model, self.any.settings
         self.routes = {route.backend.name: route for route in routes}
-        self.fallbacks: list[tuple[Served, Collection[str]]] = []
-        self.budget = Budget()
+        self.fallbacks: list[tuple[ModelEntry, Collection[str]]] = []
+        self.budget = RetryBudget()
         members = [
-            Member(
+            BalancerMember(
                 route.backend.name, target.weight, target.priority, route.backend.gate.health, route.backend.gate.turns
             )
             for route, target in zip(routes, targets, strict=True)
@@ -104,10 +104,10 @@ class Served:
         self.balancer = Balancer(members, random.random)
 
 
-class Directory:
+class ModelRegistry:
     """failed: is told of attempts at a backend that have."""
 
-    def __init__(self, config: Config, failed: Failed) -> None:
+    def __init__(self, config: Config, failed: FailureCallback) -> None:
         workers = config.server.workers
         self.backends = {
             name: Backend(name, said, workers, failed=partial(failed, name)) for name, said in config.backends.items()
@@ -117,7 +117,7 @@ class Directory:
             served.fallbacks += [(self._served[one.model], one.when) for one in served.settings.fallback]
         self._aliases = {alias: name for name, model in config.models.items() for alias in model.aliases}
         spoken_for = {target.name for model in config.models.values() for target in model.backends}
-        self._found: dict[tuple[str, str], Served] = {}
+        self._found: dict[tuple[str, str], ModelEntry] = {}
         self._open = [backend for name, backend in self.backends.items() if name not in spoken_for]
 
     @asynccontextmanager
@@ -135,7 +135,7 @@ class Directory:
                 probe.cancel()
             await asyncio.gather(*probes, return_exceptions=True)
 
-    async def find(self, name: str) -> Served:
+    async def find(self, name: str) -> ModelEntry:
         """NotFound for a model nobody serves; Unreachable if a backend that might could not be asked."""
         if served := self._served.get(self._aliases.get(name, name)):
             return served
@@ -154,10 +154,10 @@ class Directory:
         """The model that a name means, which may be an alias."""
         return self._aliases.get(name, name)
 
-    async def list(self) -> list[Listed]:
+    async def list(self) -> list[ListedModel]:
         """All that clients may name, each once; a backend that cannot be asked adds nothing."""
         lists = await asyncio.gather(*(backend.models() for backend in self._open), return_exceptions=True)
-        found = [Listed(name) for name in (*self._served, *self._aliases)]
+        found = [ListedModel(name) for name in (*self._served, *self._aliases)]
         found += [listed for one in lists if not isinstance(one, BaseException) for listed in one]
         return list({listed.id: listed for listed in reversed(found)}.values())[::-1]
 
@@ -165,19 +165,23 @@ class Directory:
         for backend in self.backends.values():
             await backend.close()
 
-    def _listed(self, name: str, backend: Backend) -> Served:
+    def _listed(self, name: str, backend: Backend) -> ModelEntry:
         """A model of which the config says nothing; what a backend lists is not much."""
         known = self._found.get((name, backend.name))
         if not known:
-            known = Served([Route(name, Model(), backend, name)], [Target(name=backend.name)])
+            known = ModelEntry(
+                [BackendRoute(name, ModelSettings(), backend, name)], [TargetSettings(name=backend.name)]
+            )
             self._found[name, backend.name] = known
         return known
 
-    def _serve(self, name: str, model: Model) -> Served:
+    def _serve(self, name: str, model: ModelSettings) -> ModelEntry:
         template = model.response_template
         brought = replace(FORMATS["response_template"], parse=compile(template)) if template else None
         routes = [
-            Route(name, model, self.backends[one.name], one.upstream_model or model.upstream_model or name, brought)
+            BackendRoute(
+                name, model, self.backends[one.name], one.upstream_model or model.upstream_model or name, brought
+            )
             for one in model.backends
         ]
-        return Served(routes, model.backends)
+        return ModelEntry(routes, model.backends)

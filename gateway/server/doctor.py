@@ -14,26 +14,26 @@ import typer
 from msgspec import Struct
 
 from gateway import config, formats
-from gateway.config import Config, ConfigError, Document, Fault, Kind, build
+from gateway.config import Config, ConfigDocument, ConfigError, ConfigFault, KindName, build
 from gateway.doctor.probes import verdicts
 from gateway.doctor.questions import QUESTIONS
-from gateway.doctor.report import Examined, Server, data, table
+from gateway.doctor.report import ExaminedModel, ExaminedServer, data, table
 from gateway.doctor.settings import merged
 from gateway.errors import GatewayError
 from gateway.server import window
 from gateway.server.backend import Backend
-from gateway.server.directory import Route
-from gateway.server.discover import PORTS, Found, as_document, discover, identify
-from gateway.server.examining import Examiner
+from gateway.server.directory import BackendRoute
+from gateway.server.discover import PORTS, DiscoveredServer, as_document, discover, identify
+from gateway.server.examining import ModelExaminer
 from gateway.server.files import read_text
-from gateway.server.source import NoServer, Source, read_config
+from gateway.server.source import ConfigSource, NoServerFound, read_config
 
 _ANSWER_SECONDS = 120.0  # for one answer
 _NO_SUCH = "It lists no such model."
 _ONLY_EMBEDDINGS = frozenset(("embeddings",))
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class DoctorOptions(Struct, frozen=True, kw_only=True):
     """What is asked of the command.
 
     url: of the one server to examine; None: those of the file, or all on this machine.
@@ -52,7 +52,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     only: tuple[str, ...] = ()
 
 
-def consult(wanted: Wanted, out: TextIO, ports: Mapping[int, Kind] = PORTS) -> list[Server]:
+def consult(wanted: DoctorOptions, out: TextIO, ports: Mapping[int, KindName] = PORTS) -> list[ExaminedServer]:
     """All that was found out; `out` is for a progress bar.  Raises ConfigError, or NoServer if there is none to ask."""
     logging.getLogger("gateway").addHandler(logging.NullHandler())  # what fails is told once, among the verdicts
     file = wanted.file
@@ -60,7 +60,7 @@ def consult(wanted: Wanted, out: TextIO, ports: Mapping[int, Kind] = PORTS) -> l
     return asyncio.run(_consult(wanted, known, out, ports))
 
 
-def conclude(servers: Sequence[Server], wanted: Wanted, *, as_json: bool) -> int:
+def conclude(servers: Sequence[ExaminedServer], wanted: DoctorOptions, *, as_json: bool) -> int:
     """Tell what was found, and write it if that is wanted; the exit code.  Raises a ConfigError."""
     typer.echo(_told(servers, as_json=as_json))
     if wanted.file and wanted.write:
@@ -69,7 +69,7 @@ def conclude(servers: Sequence[Server], wanted: Wanted, *, as_json: bool) -> int
     return 0 if all(server.well for server in servers) else 1
 
 
-def _told(servers: Sequence[Server], *, as_json: bool) -> str:
+def _told(servers: Sequence[ExaminedServer], *, as_json: bool) -> str:
     """What was found, and how it is to be configured."""
     block = merged("", servers) if any(server.models for server in servers) else ""
     if as_json:
@@ -78,28 +78,30 @@ def _told(servers: Sequence[Server], *, as_json: bool) -> str:
     return table(servers) + (head + block.rstrip() if block else "")
 
 
-def _write(file: Path, servers: Sequence[Server]) -> None:
+def _write(file: Path, servers: Sequence[ExaminedServer]) -> None:
     """Into the file, of which all else stays, unless the result were no configuration."""
     text = merged(read_text(file) if file.exists() else "", servers, str(file))
-    Source(file).config(text)
+    ConfigSource(file).config(text)
     try:
         file.write_text(text, "utf-8")
     except OSError as error:
-        raise ConfigError([Fault(str(file), None, "", f"cannot be written: {error.strerror}")]) from None
+        raise ConfigError([ConfigFault(str(file), None, "", f"cannot be written: {error.strerror}")]) from None
 
 
-class _Patient(Struct, frozen=True):
+class _ServerToExamine(Struct, frozen=True):
     """A server and the models to be asked about, as in Server; a problem where there are none."""
 
     backend: Backend
-    said: config.Backend
+    said: config.BackendSettings
     models: Sequence[str] = ()
     listed: Sequence[str] = ()
     names: Mapping[str, str] = MappingProxyType({})
     problem: str = ""
 
 
-async def _consult(wanted: Wanted, known: Config, out: TextIO, ports: Mapping[int, Kind]) -> list[Server]:
+async def _consult(
+    wanted: DoctorOptions, known: Config, out: TextIO, ports: Mapping[int, KindName]
+) -> list[ExaminedServer]:
     until = asyncio.get_running_loop().time() + wanted.seconds
     servers = []
     async with _patients(wanted, known, ports) as patients:
@@ -110,14 +112,16 @@ async def _consult(wanted: Wanted, known: Config, out: TextIO, ports: Mapping[in
     return servers
 
 
-async def _examined(patient: _Patient, wanted: Wanted, until: float, tick: Callable[[], None]) -> Server:
+async def _examined(
+    patient: _ServerToExamine, wanted: DoctorOptions, until: float, tick: Callable[[], None]
+) -> ExaminedServer:
     said, backend = patient.said, patient.backend
-    examiner = Examiner(backend, said, until, _ANSWER_SECONDS, tick)
+    examiner = ModelExaminer(backend, said, until, _ANSWER_SECONDS, tick)
     models = []
     for model in patient.models:
         findings = await examiner.examine(model)
-        models.append(Examined(model, findings, verdicts(findings, wanted.only)))
-    return Server(
+        models.append(ExaminedModel(model, findings, verdicts(findings, wanted.only)))
+    return ExaminedServer(
         name=backend.name,
         kind=said.kind,
         url=said.url,
@@ -130,7 +134,9 @@ async def _examined(patient: _Patient, wanted: Wanted, until: float, tick: Calla
 
 
 @asynccontextmanager
-async def _patients(wanted: Wanted, known: Config, ports: Mapping[int, Kind]) -> AsyncIterator[list[_Patient]]:
+async def _patients(
+    wanted: DoctorOptions, known: Config, ports: Mapping[int, KindName]
+) -> AsyncIterator[list[_ServerToExamine]]:
     backends: list[Backend] = []
     try:
         patients = []
@@ -143,7 +149,9 @@ async def _patients(wanted: Wanted, known: Config, ports: Mapping[int, Kind]) ->
             await backend.close()
 
 
-async def _sought(wanted: Wanted, known: Config, ports: Mapping[int, Kind]) -> Mapping[str, config.Backend]:
+async def _sought(
+    wanted: DoctorOptions, known: Config, ports: Mapping[int, KindName]
+) -> Mapping[str, config.BackendSettings]:
     """The servers, by the names that they have or get in a configuration."""
     if wanted.url is None and known.backends:
         return known.backends
@@ -152,25 +160,27 @@ async def _sought(wanted: Wanted, known: Config, ports: Mapping[int, Kind]) -> M
     found = await discover(ports)
     if not found:
         asked = ", ".join(f"{kind} {port}" for port, kind in ports.items())
-        raise NoServer(f"no model server runs on this machine (asked: {asked}); where is it?  gateway doctor URL")
+        raise NoServerFound(f"no model server runs on this machine (asked: {asked}); where is it?  gateway doctor URL")
     return build(as_document(found), formats.names()).backends
 
 
-async def _named(url: str, wanted: Wanted, known: Config) -> Mapping[str, config.Backend]:
+async def _named(url: str, wanted: DoctorOptions, known: Config) -> Mapping[str, config.BackendSettings]:
     """The one server, as it is configured if it is."""
     key = os.environ.get(wanted.key) if wanted.key else None
     if wanted.key and not key:
-        raise ConfigError([Fault("--key-env", None, "", f"the variable {wanted.key} is not set")])
+        raise ConfigError([ConfigFault("--key-env", None, "", f"the variable {wanted.key} is not set")])
     asked = {"url": url, "kind": wanted.kind or "openai", "api_key": key}
-    said = build(Document("command line", {"backends": {"server": asked}}), formats.names()).backends["server"]
+    said = build(ConfigDocument("command line", {"backends": {"server": asked}}), formats.names()).backends["server"]
     if configured := {name: one for name, one in known.backends.items() if one.url == said.url}:
         return configured
     kind = said.kind if wanted.kind else await identify(said.url, {"authorization": f"Bearer {key}"} if key else {})
-    (name,) = build(as_document([Found(kind, said.url, ())], known.backends), formats.names()).backends
+    (name,) = build(as_document([DiscoveredServer(kind, said.url, ())], known.backends), formats.names()).backends
     return {name: said.model_copy(update={"kind": kind})}
 
 
-async def _patient(backend: Backend, said: config.Backend, wanted: Wanted, known: Config) -> _Patient:
+async def _patient(
+    backend: Backend, said: config.BackendSettings, wanted: DoctorOptions, known: Config
+) -> _ServerToExamine:
     """Of the models that are wanted, else configured, else listed."""
     listed: list[str] = []
     name_one = f"Name one: gateway doctor {said.url} --model NAME"
@@ -189,10 +199,12 @@ async def _patient(backend: Backend, said: config.Backend, wanted: Wanted, known
     else:
         models = [*names] or [model for model in listed if not await _embeds(backend, model)]
     if not models:
-        return _Patient(backend, said, problem=problem)
-    return _Patient(backend, said, models, models if names else listed, names)
+        return _ServerToExamine(backend, said, problem=problem)
+    return _ServerToExamine(backend, said, models, models if names else listed, names)
 
 
 async def _embeds(backend: Backend, model: str) -> bool:
     """True for a model that does nothing else."""
-    return (await window.known(Route(model, config.Model(), backend, model))).abilities == _ONLY_EMBEDDINGS
+    return (
+        await window.known(BackendRoute(model, config.ModelSettings(), backend, model))
+    ).abilities == _ONLY_EMBEDDINGS

@@ -5,20 +5,20 @@ from collections.abc import Mapping
 
 from gateway import config, documents
 from gateway.errors import BadRequest
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from gateway.request import Request
-from gateway.server.fetching import Fetched, Fetching, Sort
+from gateway.server.fetching import FetchedContent, Fetcher, FetchKind
 from gateway.server.pdfs import Pdfs
 
-FILE = Sort("file", accept="*/*", too_large="file_too_large")
+FILE = FetchKind("file", accept="*/*", too_large="file_too_large")
 
 _SECONDS = 10.0  # for all files of a request
 
 
 async def read(
     request: Request,
-    settings: config.Fetching,
-    ledger: Ledger,
+    settings: config.FetchSettings,
+    ledger: Warnings,
     pdfs: Pdfs,
     tenant: str = "",
     seconds: float = _SECONDS,
@@ -36,7 +36,7 @@ async def read(
     return said
 
 
-async def _fetched(request: Request, settings: config.Fetching, ledger: Ledger) -> Request:
+async def _fetched(request: Request, settings: config.FetchSettings, ledger: Warnings) -> Request:
     """The request with the files themselves."""
     if not (wanted := documents.addresses(request)):
         return request
@@ -46,10 +46,10 @@ async def _fetched(request: Request, settings: config.Fetching, ledger: Ledger) 
             "the configuration of the gateway."
         )
         raise BadRequest(message, code="unsupported_value", param=next(iter(wanted.values())))
-    fetched = await Fetching(settings, FILE).all(wanted)
+    fetched = await Fetcher(settings, FILE).all(wanted)
     ledger.note("translated", "file_url")
     return await asyncio.to_thread(_inlined, request, fetched)
 
 
-def _inlined(request: Request, fetched: Mapping[str, Fetched]) -> Request:
+def _inlined(request: Request, fetched: Mapping[str, FetchedContent]) -> Request:
     return documents.inlined(request, {url: documents.data_uri(one.type, one.data) for url, one in fetched.items()})

@@ -16,7 +16,7 @@ _ZSTD = "compression.zstd" if version_info >= (3, 14) else "backports.zstd"
 _DAMAGED = "The body is not what its content encoding says, or not all of it."
 
 
-class Part(Protocol):
+class DecompressorPart(Protocol):
     """A member of gzip or a frame of zstd; what it was given and has not decoded yet it keeps."""
 
     @property
@@ -26,7 +26,7 @@ class Part(Protocol):
     def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
 
 
-class _Zlib:
+class _ZlibPart:
     """A Part by zlib, which hands back what it has not decoded yet."""
 
     def __init__(self, wbits: int) -> None:
@@ -46,25 +46,25 @@ class _Zlib:
         return decoded
 
 
-def _zstd() -> Part:
+def _zstd() -> DecompressorPart:
     zstd = import_module(_ZSTD)
-    part: Part = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: _WINDOW})
+    part: DecompressorPart = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: _WINDOW})
     return part
 
 
-_gzip = partial(_Zlib, 16 + zlib.MAX_WBITS)
-ENCODINGS: Mapping[str, Callable[[], Part]] = {
+_gzip = partial(_ZlibPart, 16 + zlib.MAX_WBITS)
+ENCODINGS: Mapping[str, Callable[[], DecompressorPart]] = {
     "gzip": _gzip,
     "x-gzip": _gzip,
-    "deflate": partial(_Zlib, zlib.MAX_WBITS),
+    "deflate": partial(_ZlibPart, zlib.MAX_WBITS),
     "zstd": _zstd,
 }
 
 
-class Decoding:
+class ContentDecoder:
     """An encoded body, as it comes: one part or a few, and nothing else.  Raises BadRequest for what is not that."""
 
-    def __init__(self, new: Callable[[], Part]) -> None:
+    def __init__(self, new: Callable[[], DecompressorPart]) -> None:
         self._new, self._part, self._parts = new, new(), 1
 
     def feed(self, data: bytes) -> Iterator[bytes]:

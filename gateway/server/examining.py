@@ -9,24 +9,24 @@ from msgspec.structs import replace
 from gateway import config
 from gateway.backends import KINDS
 from gateway.doctor.findings import Findings
-from gateway.doctor.heard import Heard, Listener
-from gateway.doctor.questions import QUESTIONS, Question, left_out, put
+from gateway.doctor.heard import ProbeResponse, ProbeResponseReader
+from gateway.doctor.questions import QUESTIONS, ProbeRequest, left_out, put
 from gateway.errors import GatewayError, Problem
 from gateway.formats import FORMATS
-from gateway.formats.chosen import Chosen
-from gateway.ledger import Ledger
+from gateway.formats.chosen import FormatChoice
+from gateway.ledger import Warnings
 from gateway.request import Request
 from gateway.server import window
 from gateway.server.backend import Backend
-from gateway.server.call import Call
+from gateway.server.call import HttpUpstreamCall
 from gateway.server.choosing import choose
-from gateway.server.directory import Route
+from gateway.server.directory import BackendRoute
 
 _RESPONSES = "/v1/responses"
 _LIMIT = 1 << 20  # bytes of an answer there
 
 
-class Examiner:
+class ModelExaminer:
     """Of the models of one server.
 
     until: when there is no more time, by the clock of the loop; seconds: for one answer, at most.
@@ -34,7 +34,7 @@ class Examiner:
     """
 
     def __init__(
-        self, backend: Backend, said: config.Backend, until: float, seconds: float, tick: Callable[[], None]
+        self, backend: Backend, said: config.BackendSettings, until: float, seconds: float, tick: Callable[[], None]
     ) -> None:
         self._backend, self._said, self._until, self._most, self._tick = backend, said, until, seconds, tick
         self._now = asyncio.get_running_loop().time
@@ -42,7 +42,7 @@ class Examiner:
     async def examine(self, model: str) -> Findings:
         """Where the first question gets no answer, no other is asked."""
         chosen = await self._chosen(model)
-        heard: dict[str, Heard] = {}
+        heard: dict[str, ProbeResponse] = {}
         for name, question in QUESTIONS.items():
             if self._seconds() and not ("plain" in heard and heard["plain"].problem):
                 heard[name] = await self._ask(question, model, special=FORMATS[chosen.format].special)
@@ -62,22 +62,22 @@ class Examiner:
         """That an answer may still take."""
         return max(min(self._most, self._until - self._now()), 0)
 
-    def _route(self, model: str, format: str = "auto") -> Route:
-        return Route(model, config.Model(format=format), self._backend, model)
+    def _route(self, model: str, format: str = "auto") -> BackendRoute:
+        return BackendRoute(model, config.ModelSettings(format=format), self._backend, model)
 
-    async def _chosen(self, model: str) -> Chosen:
+    async def _chosen(self, model: str) -> FormatChoice:
         """The format by name or template, and whether the prompt opens a thought, whoever parses it."""
         nothing = Request(model=model, messages=())
         chosen = await choose(self._route(model), nothing)
         named = await choose(self._route(model, "think" if chosen.format == "auto" else chosen.format), nothing)
         return replace(chosen, thought_open=named.thought_open)
 
-    async def _ask(self, question: Question, model: str, *, special: bool) -> Heard:
-        ledger, begun = Ledger(), self._now()
+    async def _ask(self, question: ProbeRequest, model: str, *, special: bool) -> ProbeResponse:
+        ledger, begun = Warnings(), self._now()
         kind = KINDS[self._said.kind]
         request, body = put(question, model, kind, special, ledger)
-        listener = Listener(question, request, kind)
-        call, seconds = Call(self._backend, body, listener.answered), self._seconds()
+        listener = ProbeResponseReader(question, request, kind)
+        call, seconds = HttpUpstreamCall(self._backend, body, listener.answered), self._seconds()
         try:
             async with asyncio.timeout(seconds):
                 await self._listen(call, listener, begun)
@@ -89,7 +89,7 @@ class Examiner:
             call.close()
         return self._masked(replace(listener.heard(), unasked=left_out(ledger)))
 
-    async def _listen(self, call: Call, listener: Listener, begun: float) -> None:
+    async def _listen(self, call: HttpUpstreamCall, listener: ProbeResponseReader, begun: float) -> None:
         while not listener.done:
             await call.ready()
             data = call.read()
@@ -99,14 +99,14 @@ class Examiner:
                 return
             listener.feed(data, self._now() - begun)
 
-    def _masked(self, heard: Heard) -> Heard:
+    def _masked(self, heard: ProbeResponse) -> ProbeResponse:
         """A server may repeat its key in what it says of a failure."""
         return replace(heard, problem=self._backend.discreet(heard.problem)) if heard.problem else heard
 
     async def _responds(self, model: str) -> bool | None:
         """Whether it has the API of responses itself; None if that did not show."""
         body = json.encode({"model": model, "input": "Hello!", "max_output_tokens": 16, "stream": False})
-        call = Call(self._backend, body, lambda _: None, _RESPONSES)
+        call = HttpUpstreamCall(self._backend, body, lambda _: None, _RESPONSES)
         said = b""
         try:
             async with asyncio.timeout(self._seconds()):

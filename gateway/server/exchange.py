@@ -11,19 +11,19 @@ from collections.abc import Awaitable, Callable
 from math import inf
 from typing import Any, Protocol, TypeVar
 
-from gateway.config.schema import Stream
-from gateway.errors import GatewayError, Problem, Unavailable, UpstreamFailed
+from gateway.config.schema import StreamSettings
+from gateway.errors import GatewayError, Problem, UpstreamFailed, UpstreamUnavailable
 from gateway.server import logs
 from gateway.server.apart import apart
 from gateway.server.backend import Backend
-from gateway.server.call import AnyCall
-from gateway.server.client import Ear
-from gateway.server.replies import Now, Outlet
-from gateway.server.telemetry.observation import Observation
-from gateway.turn import Action, End, Failed, Keep, Send, Turn
+from gateway.server.call import UpstreamCall
+from gateway.server.client import DataCallback
+from gateway.server.replies import ResponseWriter, TryWrite
+from gateway.server.telemetry.observation import RequestRecord
+from gateway.turn import EndResponse, Pipeline, PipelineAction, RoundFailed, SendBytes, StoreResponse
 
 _log = logging.getLogger("gateway")
-Kept = Callable[[dict[str, Any]], Awaitable[bool]]  # stores an answer; False if that cannot be done
+StoreCallback = Callable[[dict[str, Any]], Awaitable[bool]]  # stores an answer; False if that cannot be done
 _EXCERPT = 300  # bytes of an answer that is none, for the log
 _T = TypeVar("_T")
 _LARGE = 4 << 10  # bytes that take tens of milliseconds to read at worst
@@ -31,33 +31,33 @@ _LONG = 512  # bytes of their lines, on average: many short chunks take less
 _LAST_WAIT = 0.5  # seconds for the end of a body in which all has been said: with it the connection can be kept
 
 
-class Attempting(Protocol):
+class AttemptSource(Protocol):
     """Puts the rounds of a turn to backends.  backend: the one that has the round of now.
 
     seen: the request.  call: that round, put to it now; after: another attempt, if there is one after such a failure.
     """
 
-    seen: Observation
+    seen: RequestRecord
 
     @property
     def backend(self) -> Backend: ...
-    def call(self) -> AnyCall: ...
-    def after(self, problem: Problem, retry_after: str | None) -> AnyCall | None: ...
+    def call(self) -> UpstreamCall: ...
+    def after(self, problem: Problem, retry_after: str | None) -> UpstreamCall | None: ...
 
 
-class Exchange:
+class Relay:
     """One request on its way: `whole`, or `decide`, `pump` and `end`; whoever makes it has to close it.
 
     turn: one that has started; keep: stores the answer.
     """
 
-    _now: Now  # where it is pumped to
+    _now: TryWrite  # where it is pumped to
 
-    def __init__(self, turn: Turn, attempts: Attempting, times: Stream, keep: Kept) -> None:
+    def __init__(self, turn: Pipeline, attempts: AttemptSource, times: StreamSettings, keep: StoreCallback) -> None:
         self._turn, self._attempts, self._times, self._keep = turn, attempts, times, keep
         self._seen = attempts.seen
         self._over = False
-        self._unkept: Keep | None = None  # all has been sent but that it is over
+        self._unkept: StoreResponse | None = None  # all has been sent but that it is over
         self._retry_after: str | None = None
         self._quiet = False  # the log knows, or has nothing to be told
         self._unjudged = True  # it has not shown yet whether the backend answers
@@ -87,7 +87,7 @@ class Exchange:
             self._raise_problem()
         return said
 
-    async def pump(self, outlet: Outlet) -> None:
+    async def pump(self, outlet: ResponseWriter) -> None:
         """All but the last piece: one per network read, and keep-alives in silence; a failure is the last."""
         silence, keep_alive = self._times.keepalive_seconds or inf, self._turn.keep_alive
         self._now, piece = outlet.now, b""
@@ -97,12 +97,12 @@ class Exchange:
             piece = await self._step(silence, keep_alive, self._hear)
         self._last = piece
 
-    async def end(self, outlet: Outlet) -> None:
+    async def end(self, outlet: ResponseWriter) -> None:
         """With the last piece."""
         said, self._last = self._last, b""
         await outlet.end(said)
 
-    async def give_up(self, problem: Problem, outlet: Outlet) -> None:
+    async def give_up(self, problem: Problem, outlet: ResponseWriter) -> None:
         """End it so: what had come is stored, as far as it is to be.  The last words, as far as they are missing."""
         self._quiet = True
         self._call.close()  # at once, whatever the rest takes
@@ -131,7 +131,7 @@ class Exchange:
         return True
 
     async def _step(
-        self, seconds: float = inf, otherwise: Callable[[], bytes] = bytes, ear: Ear | None = None
+        self, seconds: float = inf, otherwise: Callable[[], bytes] = bytes, ear: DataCallback | None = None
     ) -> bytes:
         """What the client gets for what the backend says next, or `otherwise` if it is silent for so long."""
         if self._unkept:
@@ -142,7 +142,7 @@ class Exchange:
                 return otherwise()
             said, more = await self._read() if there else (b"", False)
         except GatewayError as error:
-            self._retry_after, self._quiet = error.retry_after, isinstance(error, UpstreamFailed | Unavailable)
+            self._retry_after, self._quiet = error.retry_after, isinstance(error, UpstreamFailed | UpstreamUnavailable)
             return self._end(await self._apart(self._turn.fail, error.problem))
         if more and not self._turn.problem:
             if self._unjudged and self._turn.spoken:
@@ -177,19 +177,19 @@ class Exchange:
         self._unjudged = False
         self._call.judge(self._turn.problem)
 
-    def _end(self, actions: list[Action]) -> bytes:
+    def _end(self, actions: list[PipelineAction]) -> bytes:
         """What is sent last of a round, but for the word that it is over where the answer has to be stored before."""
         self._log_problem()
         said = b""
         for action in actions:
             match action:
-                case Send():
+                case SendBytes():
                     said += action.data
-                case End():
+                case EndResponse():
                     self._over = True
-                case Failed():
+                case RoundFailed():
                     said += self._failed()
-                case Keep():
+                case StoreResponse():
                     self._unkept = action
                 case _:  # another round
                     self._go_on(self._attempts.call())
@@ -204,12 +204,12 @@ class Exchange:
             return b""
         return self._end(self._turn.give_up())
 
-    def _go_on(self, call: AnyCall) -> None:
+    def _go_on(self, call: UpstreamCall) -> None:
         self._call.close()
         self._call, self._excerpt, self._retry_after, self._quiet = call, b"", None, False
         self._unjudged, self._bytes, self._lines = True, 0, 0
 
-    async def _kept(self, answer: Keep) -> bytes:
+    async def _kept(self, answer: StoreResponse) -> bytes:
         self._over, self._unkept = True, None
         self._seen.stored = await self._keep(answer.record)
         return self._end(self._turn.kept(well=self._seen.stored))

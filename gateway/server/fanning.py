@@ -5,29 +5,29 @@ from collections.abc import Callable, Iterable
 from math import inf
 
 from gateway.errors import Problem
-from gateway.fan import Fan
-from gateway.server.call import Call
-from gateway.server.client import Ear
+from gateway.fan import FanOut
+from gateway.server.call import HttpUpstreamCall
+from gateway.server.client import DataCallback
 
-Put = Callable[[bytes, Callable[[str], None]], Call]
+CallFactory = Callable[[bytes, Callable[[str], None]], HttpUpstreamCall]
 _AT_ONCE = 4  # as many answers as servers of one machine give at a time
 
 
-class FanCall:
+class FanOutCall:
     """put: makes a call of a body and of what hears its content type; bodies: in the order of their choices."""
 
-    def __init__(self, put: Put, bodies: Iterable[bytes], answered: Callable[[str], None], fan: Fan) -> None:
+    def __init__(self, put: CallFactory, bodies: Iterable[bytes], answered: Callable[[str], None], fan: FanOut) -> None:
         self._put, self._bodies = put, enumerate(bodies)
         self._answered, self._fan = answered, fan
         self._clock = asyncio.get_running_loop().time
-        self._waits: dict[asyncio.Future[bool], tuple[int, Call]] = {}
+        self._waits: dict[asyncio.Future[bool], tuple[int, HttpUpstreamCall]] = {}
         self._data: bytes | None = None  # read, and not asked for yet
-        self._speaker: Call | None = None  # who has said that, unless it came to its end and is judged
+        self._speaker: HttpUpstreamCall | None = None  # who has said that, unless it came to its end and is judged
         self._begun = False  # the answer has
         for _ in range(_AT_ONCE):
             self._begin()
 
-    async def ready(self, seconds: float = inf, _ear: Ear | None = None, /) -> bool:
+    async def ready(self, seconds: float = inf, _ear: DataCallback | None = None, /) -> bool:
         """As of a Call; what goes wrong with one goes wrong with all."""
         until = self._clock() + seconds
         while self._waits and self._data is None:
@@ -73,7 +73,7 @@ class FanCall:
         else:
             self._end(call)
 
-    def _end(self, call: Call) -> None:
+    def _end(self, call: HttpUpstreamCall) -> None:
         """It came to its end; where that is none that an answer has, it is the end of all."""
         problem = self._fan.end()
         self._speaker = None
@@ -95,5 +95,5 @@ class FanCall:
             self._wait(place, self._put(body, answered))
             return
 
-    def _wait(self, place: int, call: Call) -> None:
+    def _wait(self, place: int, call: HttpUpstreamCall) -> None:
         self._waits[asyncio.ensure_future(call.ready())] = place, call

@@ -9,12 +9,12 @@ from gateway import config
 from gateway.errors import BadRequest
 from gateway.server import httpx
 from gateway.server.addresses import allowed
-from gateway.server.guard import Guard, Unreachable, Within, anywhere, untold
+from gateway.server.guard import FetchFailed, SsrfGuard, UrlFilter, anywhere, untold
 
 _AT_ONCE = 4
 
 
-class Sort(Struct, frozen=True):
+class FetchKind(Struct, frozen=True):
     """What is wanted; too_large: the API's code for too much of it."""
 
     name: str
@@ -22,7 +22,7 @@ class Sort(Struct, frozen=True):
     too_large: str
 
 
-class Fetched(Struct, frozen=True):
+class FetchedContent(Struct, frozen=True):
     """type: as the server says, with parameters; "" if it does not.  packed: the data is, in whichever way."""
 
     type: str
@@ -30,18 +30,18 @@ class Fetched(Struct, frozen=True):
     packed: bool = False
 
 
-class Fetching:
+class Fetcher:
     """Fetches what one request names."""
 
-    def __init__(self, settings: config.Fetching, sort: Sort, guard: Guard | None = None) -> None:
-        self._guard = guard or Guard(allowed(settings.networks, settings.ports))
+    def __init__(self, settings: config.FetchSettings, sort: FetchKind, guard: SsrfGuard | None = None) -> None:
+        self._guard = guard or SsrfGuard(allowed(settings.networks, settings.ports))
         self._sort, self._seconds, self._most = sort, settings.seconds, settings.max_bytes
         self._left = settings.max_bytes
 
-    async def all(self, wanted: Mapping[str, str]) -> dict[str, Fetched]:
+    async def all(self, wanted: Mapping[str, str]) -> dict[str, FetchedContent]:
         """What is at each URL; raises BadRequest with the path of the first that there is nothing at."""
         until = asyncio.get_running_loop().time() + self._seconds
-        fetched: dict[str, Fetched] = {}
+        fetched: dict[str, FetchedContent] = {}
         left = iter(wanted.items())
 
         async def fetch() -> None:
@@ -56,33 +56,33 @@ class Fetching:
             raise failed.exceptions[0] from None
         return fetched
 
-    async def _one(self, url: str, param: str, until: float) -> Fetched:
+    async def _one(self, url: str, param: str, until: float) -> FetchedContent:
         name = self._sort.name
         try:
             with untold():
                 async with asyncio.timeout_at(until):
                     return await self.get(httpx.Request("GET", url, headers={"accept": self._sort.accept}))
-        except TooLarge:
+        except FetchTooLarge:
             message = f"Invalid '{param}': the {name}s of a request may have {self._most} bytes in all."
             raise BadRequest(message, code=self._sort.too_large, param=param) from None
-        except Unreachable:
+        except FetchFailed:
             message = f"Invalid '{param}': the {name} could not be downloaded."
             raise BadRequest(message, code=f"failed_to_download_{name}", param=param) from None
 
-    async def get(self, request: "httpx.Request", within: Within = anywhere) -> Fetched:
+    async def get(self, request: "httpx.Request", within: UrlFilter = anywhere) -> FetchedContent:
         """As it came: what is packed all the same stays so, and cannot grow.  Raises Unreachable and TooLarge."""
         async with self._guard.answer(request, within) as answer:
             if answer.status_code != 200:
-                raise Unreachable
+                raise FetchFailed
             data = bytearray()
             async for piece in answer.aiter_raw():
                 self._left -= len(piece)
                 if self._left < 0:
-                    raise TooLarge
+                    raise FetchTooLarge
                 data += piece
             packed = answer.headers.get("content-encoding", "identity") != "identity"
-            return Fetched(answer.headers.get("content-type", ""), bytes(data), packed)
+            return FetchedContent(answer.headers.get("content-type", ""), bytes(data), packed)
 
 
-class TooLarge(Exception):
+class FetchTooLarge(Exception):
     """It has more bytes than it may."""

@@ -9,12 +9,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gateway.config import Faulty, Tls, Unreadable
-from gateway.formats.response_template import WrongTemplate, compile, found_in
+from gateway.config import CheckedValue, TlsSettings, UnreadableFile
+from gateway.formats.response_template import TemplateError, compile, found_in
 
 _MOST = 1 << 20  # bytes of a file that stands for a text
 _OF_TLS = ("certificate", "key")
-Stamp = tuple[int, ...]
+FileStamp = tuple[int, ...]
 
 
 def read_text(file: Path) -> str:
@@ -27,11 +27,11 @@ def read_secret(file: Path) -> str:
     """What a regular file holds that is not large, without the newline at its end; or Unreadable."""
     with _unreadable():
         if not stat.S_ISREG(file.stat().st_mode):  # a pipe could be read once, and perhaps never
-            raise Unreadable("is not a regular file")
+            raise UnreadableFile("is not a regular file")
         with file.open("rb") as opened:
             raw = opened.read(_MOST + 1)
         if len(raw) > _MOST:
-            raise Unreadable(f"has more than {_MOST} bytes")
+            raise UnreadableFile(f"has more than {_MOST} bytes")
         return raw.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
 
 
@@ -41,14 +41,14 @@ def _unreadable() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise Unreadable(f"cannot be read: {error.strerror}") from None
+        raise UnreadableFile(f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise Unreadable(f"is not UTF-8 at byte {error.start}") from None
+        raise UnreadableFile(f"is not UTF-8 at byte {error.start}") from None
     except ValueError as error:  # of a path that no file can have
-        raise Unreadable(f"cannot be read: {error}") from None
+        raise UnreadableFile(f"cannot be read: {error}") from None
 
 
-class Files:
+class ConfigFileReader:
     """Reads those of one folder.
 
     stamps: what each looked like just before it was read first.
@@ -56,7 +56,7 @@ class Files:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.stamps: dict[Path, Stamp | None] = {}
+        self.stamps: dict[Path, FileStamp | None] = {}
 
     def text(self, file: Path) -> str:
         """All of it, or Unreadable."""
@@ -69,19 +69,19 @@ class Files:
         self.stamps.setdefault(file, stamp(file))
         try:
             return read_secret(file)
-        except Unreadable as error:
-            raise Unreadable(f"{file} {error}") from None
+        except UnreadableFile as error:
+            raise UnreadableFile(f"{file} {error}") from None
 
-    def template(self, given: object) -> Faulty:
+    def template(self, given: object) -> CheckedValue:
         """The template that is given, or the one of the file whose path is, and what is wrong in it."""
         if not isinstance(given, Mapping | str):
             return {}, [((), "should be a template, or the path of a file that has one")]
         try:
             template = found_in(self._json(self._folder / given)) if isinstance(given, str) else given
             compile(template)
-        except Unreadable as error:
+        except UnreadableFile as error:
             return {}, [((), f"{self._folder / str(given)} {error}")]
-        except WrongTemplate as error:
+        except TemplateError as error:
             return {}, error.faults
         return template, ()
 
@@ -90,20 +90,20 @@ class Files:
         try:
             return json.loads(text)
         except json.JSONDecodeError as error:
-            raise Unreadable(f"is not JSON: {error.msg} in line {error.lineno}") from None
+            raise UnreadableFile(f"is not JSON: {error.msg} in line {error.lineno}") from None
         except RecursionError:
-            raise Unreadable("is nested too deeply") from None
+            raise UnreadableFile("is nested too deeply") from None
         except ValueError:
-            raise Unreadable("has a number of too many digits") from None
+            raise UnreadableFile("has a number of too many digits") from None
 
-    def tls(self, given: Mapping[str, Any]) -> Faulty:
+    def tls(self, given: Mapping[str, Any]) -> CheckedValue:
         """The section with whole paths, and what is wrong with its files; its shape is for the schema to judge."""
         files = {key: (self._folder / given[key]).absolute() for key in _OF_TLS if isinstance(given.get(key), str)}
         for file in files.values():
             self.stamps.setdefault(file, stamp(file))
         whole = {**given, **{key: str(file) for key, file in files.items()}}
         try:
-            tls = Tls.model_validate(whole)
+            tls = TlsSettings.model_validate(whole)
         except ValidationError:
             return given, ()
         from gateway.server.certificates import faults  # noqa: PLC0415 - most have none
@@ -111,7 +111,7 @@ class Files:
         return whole, faults(tls)
 
 
-def stamp(file: Path) -> Stamp | None:
+def stamp(file: Path) -> FileStamp | None:
     """Something else as soon as what the path leads to is something else; None while there is nothing."""
     try:
         now = file.stat()

@@ -13,20 +13,20 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gateway.config import Config
 from gateway.errors import GatewayError
 from gateway.server import failures, idempotency
-from gateway.server.answer import Answer
-from gateway.server.asking import Ask, Asking, Read
-from gateway.server.auth import Doorkeeper
+from gateway.server.answer import Responder
+from gateway.server.asking import IncomingRequest, ModelRequestHandler, Read
+from gateway.server.auth import Authenticator
 from gateway.server.body import read_body
 from gateway.server.buffers import Room
-from gateway.server.counting import Count
-from gateway.server.crowd import Crowd, full
+from gateway.server.counting import TokenCounting
+from gateway.server.crowd import ConcurrencyLimit, full
 from gateway.server.paths import corrected, roots
 from gateway.server.telemetry.observation import observed
 
 _FULL = failures.told(full())
 
 
-class App(FastAPI):
+class GatewayApp(FastAPI):
     """asking: what answers a POST to these paths; the way through an application's layers costs as much as that."""
 
     def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - FastAPI's
@@ -64,7 +64,7 @@ class App(FastAPI):
                 self.add_api_route(route.path, route.endpoint, methods=["HEAD"], include_in_schema=False)
 
 
-class Post:
+class ModelEndpoint:
     """POST a question to a model, as plain ASGI.
 
     crowd: who is in this process; where that is too much, others are refused before anything of them is read.
@@ -72,7 +72,13 @@ class Post:
     """
 
     def __init__(
-        self, app: App, config: Config, door: Doorkeeper, crowd: Crowd, read: Read, reply: type[Answer | Count]
+        self,
+        app: GatewayApp,
+        config: Config,
+        door: Authenticator,
+        crowd: ConcurrencyLimit,
+        read: Read,
+        reply: type[Responder | TokenCounting],
     ) -> None:
         self._app, self._door, self._crowd = app, door, crowd
         self._read, self._reply, self._most = read, reply, config.limits.concurrent or inf
@@ -87,7 +93,7 @@ class Post:
             request = Request(scope, receive, send)
             key = await self._door.admit(request)
             with Room(self._crowd.buffers, self._memory) as room:
-                ask = Ask(request, await read_body(request, self._most_bytes, room), key)
+                ask = IncomingRequest(request, await read_body(request, self._most_bytes, room), key)
                 asking, read, reply = self._asking, self._read, self._reply
                 if again := idempotency.key_of(request, ask.raw, asking.store, ask.tenant):
                     await idempotency.once(again, partial(asking.answer, ask, read, reply), request, send)
@@ -102,7 +108,7 @@ class Post:
             self._crowd.inside -= 1
 
     @cached_property
-    def _asking(self) -> Asking:
+    def _asking(self) -> ModelRequestHandler:
         """There is one from the application's start on."""
-        asking: Asking = self._app.state.asking
+        asking: ModelRequestHandler = self._app.state.asking
         return asking

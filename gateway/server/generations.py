@@ -20,7 +20,7 @@ from gateway.server.protocols import STOPPING
 _LAST_WORDS = 5.0  # seconds for answers that the server has broken off, which are stored as well
 
 
-class Generation:
+class AppInstance:
     """One application: `begin` it, `stop` it when the gateway stops, and `end` it when it is `deserted`."""
 
     def __init__(self, app: FastAPI) -> None:
@@ -64,7 +64,7 @@ class Generation:
         await self._running.aclose()
 
 
-class Generations:
+class AppReloader:
     """An ASGI application; `renew` it after its start.
 
     make: builds the application of a config, possibly in another thread.
@@ -72,8 +72,8 @@ class Generations:
 
     def __init__(self, make: Callable[[Config], FastAPI], config: Config) -> None:
         self._make = make
-        self._newest = Generation(make(config))
-        self._old: dict[Generation, asyncio.Task[None]] = {}
+        self._newest = AppInstance(make(config))
+        self._old: dict[AppInstance, asyncio.Task[None]] = {}
         self._lifespan: ASGIApp = Router(lifespan=self._lives)
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
@@ -81,7 +81,7 @@ class Generations:
 
     async def renew(self, config: Config) -> None:
         """Requests from now on are answered as this says; raises what kept it from beginning."""
-        new = Generation(await asyncio.to_thread(self._make, config))
+        new = AppInstance(await asyncio.to_thread(self._make, config))
         await new.begin()
         old, self._newest = self._newest, new
         self._retire(old)
@@ -107,10 +107,10 @@ class Generations:
                 generation.give_up()
             await asyncio.gather(*self._old.values())
 
-    def _retire(self, old: Generation) -> None:
+    def _retire(self, old: AppInstance) -> None:
         self._old[old] = asyncio.create_task(self._outlive(old))
 
-    async def _outlive(self, old: Generation) -> None:
+    async def _outlive(self, old: AppInstance) -> None:
         await old.deserted()
         await old.end()
         del self._old[old], old

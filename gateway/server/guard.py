@@ -14,10 +14,10 @@ from socket import SOCK_STREAM
 
 from gateway import __version__
 from gateway.server import httpx
-from gateway.server.addresses import Allowed
+from gateway.server.addresses import AddressFilter
 
-Resolve = Callable[[str, int], Awaitable[list[str]]]
-Within = Callable[[str], bool]  # whether a redirect may lead to this URL
+Resolver = Callable[[str, int], Awaitable[list[str]]]
+UrlFilter = Callable[[str], bool]  # whether a redirect may lead to this URL
 
 _PORTS = {"http": 80, "https": 443}
 _LAST_PORT = 65535
@@ -26,7 +26,7 @@ _TIMEOUT = {"connect": 3.0, "read": None, "write": None, "pool": None}  # to one
 _HEADERS = {"accept-encoding": "identity", "user-agent": f"gateway/{__version__}"}  # what is packed can grow
 
 
-class Unreachable(Exception):
+class FetchFailed(Exception):
     """There is no answer, or none that may be asked for."""
 
 
@@ -35,15 +35,17 @@ def anywhere(_: str) -> bool:
     return True
 
 
-class Guard:
+class SsrfGuard:
     """resolve: the addresses of a name, for a port; tls: what the certificates of servers are checked by."""
 
-    def __init__(self, allowed: Allowed, resolve: Resolve | None = None, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, allowed: AddressFilter, resolve: Resolver | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
         self._allowed, self._resolve, self._tls = allowed, resolve or resolved, tls or _tls()
 
     @asynccontextmanager
     async def answer(
-        self, request: "httpx.Request", within: Within = anywhere, redirects: int = _REDIRECTS
+        self, request: "httpx.Request", within: UrlFilter = anywhere, redirects: int = _REDIRECTS
     ) -> "AsyncIterator[httpx.Response]":
         """The answer to a request, to be read as it comes; time and size are for the caller to limit.
 
@@ -57,7 +59,7 @@ class Guard:
                     return
             request = _redirected(request, answer, redirects)
             if not within(str(request.url)):
-                raise Unreachable
+                raise FetchFailed
             async with self.answer(request, within, redirects - 1) as answer:
                 yield answer
 
@@ -76,11 +78,11 @@ class Guard:
 
     async def _addresses(self, url: "httpx.URL") -> list[str]:
         if url.scheme not in _PORTS or url.userinfo or (url.port or 0) > _LAST_PORT:
-            raise Unreachable
+            raise FetchFailed
         port = _PORTS[url.scheme] if url.port is None else url.port
         found = await self._resolve(url.raw_host.decode(), port)
         if not all(self._allowed(address, port) for address in found):
-            raise Unreachable
+            raise FetchFailed
         return found
 
 
@@ -96,13 +98,13 @@ def untold() -> Iterator[None]:
     try:
         yield
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError):
-        raise Unreachable from None
+        raise FetchFailed from None
 
 
 def _redirected(request: "httpx.Request", answer: "httpx.Response", redirects: int) -> "httpx.Request":
     url = request.url.join(answer.headers["location"])
     if not redirects or (request.url.scheme == "https" and url.scheme != "https"):
-        raise Unreachable
+        raise FetchFailed
     accept = request.headers.get("accept")
     return httpx.Request("GET", url, headers={"accept": accept} if accept else None)
 
@@ -114,7 +116,7 @@ async def _first(
     headers = httpx.Headers(_HEADERS)
     headers.update(request.headers)
     extensions = {"timeout": _TIMEOUT, "sni_hostname": request.url.raw_host.decode()}
-    failure: Exception = Unreachable()
+    failure: Exception = FetchFailed()
     for address in addresses:
         url = request.url.copy_with(host=address)
         there = httpx.Request(request.method, url, headers=headers, stream=request.stream, extensions=extensions)

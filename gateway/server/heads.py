@@ -7,9 +7,9 @@ from urllib.parse import quote
 from starlette.requests import Request as HttpRequest
 
 from gateway.errors import BadRequest
-from gateway.formats.chosen import Chosen
-from gateway.ledger import Ledger
-from gateway.server.directory import Route
+from gateway.formats.chosen import FormatChoice
+from gateway.ledger import Warnings
+from gateway.server.directory import BackendRoute
 from gateway.server.headers import named
 
 WARNINGS = "x-gateway-warnings"
@@ -18,26 +18,26 @@ _EARLIER_REASONING = "input.reasoning"  # templates leave it out as well, and ag
 _MOST_TOLD = 4096  # characters of warnings, so that every client can take them
 
 
-def told(http: HttpRequest, route: Route, chosen: Chosen, ledger: Ledger) -> dict[str, str]:
+def told(http: HttpRequest, route: BackendRoute, chosen: FormatChoice, ledger: Warnings) -> dict[str, str]:
     told = _debug(http, route, chosen)
     if warnings := _bounded(ledger.known()):
         told[WARNINGS] = warnings
     return told
 
 
-def stored(ledger: Ledger) -> str:
+def stored(ledger: Warnings) -> str:
     """Return all warnings of an answer, as the head of a later request for it has them."""
     return _bounded(", ".join(ledger.listed()))
 
 
-def strictly(http: HttpRequest, route: Route) -> Route:
+def strictly(http: HttpRequest, route: BackendRoute) -> BackendRoute:
     """The route, in strict mode if the client wants it so."""
     if route.settings.strict or named(http.scope).get(b"x-gateway-strict") != b"1":
         return route
     return route.strict
 
 
-def check(route: Route, entries: Sequence[str]) -> None:
+def check(route: BackendRoute, entries: Sequence[str]) -> None:
     """Raise BadRequest in strict mode for a part of the request that is dropped, not enforced or unknown."""
     if not route.settings.strict:
         return
@@ -54,7 +54,7 @@ def _bounded(told: str) -> str:
     return told[:_MOST_TOLD].rpartition(", ")[0] + ", ..." if len(told) > _MOST_TOLD else told
 
 
-def _debug(http: HttpRequest, route: Route, chosen: Chosen) -> dict[str, str]:
+def _debug(http: HttpRequest, route: BackendRoute, chosen: FormatChoice) -> dict[str, str]:
     if named(http.scope).get(b"x-gateway-debug") != b"1":
         return {}
     begins = "; answers begin inside a thought" if chosen.thought_open else ""

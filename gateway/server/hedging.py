@@ -7,32 +7,32 @@ from math import inf
 from msgspec import Struct
 
 from gateway.errors import GatewayError, Problem
-from gateway.server.call import AnyCall
-from gateway.server.client import Ear
+from gateway.server.call import UpstreamCall
+from gateway.server.client import DataCallback
 
 
-class Second(Struct, frozen=True):
+class HedgeCall(Struct, frozen=True):
     """The other call.  won: is told, before anything of it is read, that it gives the answer."""
 
-    call: AnyCall
+    call: UpstreamCall
     won: Callable[[], Awaitable[None]]
 
 
-class Hedged:
+class HedgedCall:
     """To be used as a call is.  other: makes the second `seconds` after the first; None if there is nobody to ask.
 
     What goes wrong with one is no matter as long as there is the other.
     """
 
-    def __init__(self, first: AnyCall, seconds: float, other: Callable[[], Awaitable[Second | None]]) -> None:
+    def __init__(self, first: UpstreamCall, seconds: float, other: Callable[[], Awaitable[HedgeCall | None]]) -> None:
         self._clock = asyncio.get_running_loop().time
         self._at, self._other = self._clock() + seconds, other
-        self._second: Second | None = None
-        self._speaker: AnyCall | None = None
-        self._waits: dict[asyncio.Future[bool], AnyCall] = {}
+        self._second: HedgeCall | None = None
+        self._speaker: UpstreamCall | None = None
+        self._waits: dict[asyncio.Future[bool], UpstreamCall] = {}
         self._wait(first)
 
-    async def ready(self, seconds: float = inf, ear: Ear | None = None, /) -> bool:
+    async def ready(self, seconds: float = inf, ear: DataCallback | None = None, /) -> bool:
         until = self._clock() + seconds
         while not self._speaker:
             due = min(until, self._at)
@@ -64,7 +64,7 @@ class Hedged:
         if self._speaker:
             self._speaker.close()
 
-    def _wait(self, call: AnyCall) -> None:
+    def _wait(self, call: UpstreamCall) -> None:
         self._waits[asyncio.ensure_future(call.ready())] = call
 
     async def _begin(self) -> None:

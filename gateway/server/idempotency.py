@@ -22,7 +22,7 @@ from gateway.server.headers import header
 from gateway.server.ids import new_id
 from gateway.store import keys
 from gateway.store.database import Database
-from gateway.store.records import Answer, Begun
+from gateway.store.records import IdempotencyState, StoredAnswer
 
 _log = logging.getLogger("gateway")
 _MOST_KEY = 255  # characters
@@ -37,10 +37,10 @@ _REUSED = (
 )
 _RUNNING = "Another request with the same idempotency key is still being processed. Please retry in a few seconds."
 
-Answers = Callable[[Send], Awaitable[bool]]  # True if it came to a good end
+ResponseHandler = Callable[[Send], Awaitable[bool]]  # True if it came to a good end
 
 
-class Key(Struct, frozen=True):
+class IdempotencyKey(Struct, frozen=True):
     """A tenant's key for one request, and who may be the one to answer it."""
 
     store: Database
@@ -49,7 +49,7 @@ class Key(Struct, frozen=True):
     digest: str
     holder: str
 
-    async def begin(self) -> Begun | Answer:
+    async def begin(self) -> IdempotencyState | StoredAnswer:
         async with self.store.writing() as db:
             return await keys.begin(db, self.tenant, self.key, self.digest, self.holder, _now())
 
@@ -61,7 +61,7 @@ class Key(Struct, frozen=True):
                 async with self.store.writing() as db:
                     await keys.renew(db, self.tenant, self.key, self.holder, _now())
 
-    async def end(self, answer: Answer | None) -> None:
+    async def end(self, answer: StoredAnswer | None) -> None:
         """Keep the answer, or let others try; if not even that can be done, the key is free when it is not held."""
         try:
             async with self.store.writing() as db:
@@ -73,7 +73,7 @@ class Key(Struct, frozen=True):
             _log.warning("an answer could not be kept for its idempotency key: %s", error.__cause__)
 
 
-def key_of(http: HttpRequest, body: bytes, store: Database, tenant: str) -> Key | None:
+def key_of(http: HttpRequest, body: bytes, store: Database, tenant: str) -> IdempotencyKey | None:
     """The request's key; None without one.  Raises BadRequest."""
     key = header(http.scope, b"idempotency-key")
     if not key:
@@ -81,10 +81,10 @@ def key_of(http: HttpRequest, body: bytes, store: Database, tenant: str) -> Key 
     if len(key) > _MOST_KEY:
         raise BadRequest(_TOO_LONG, code="string_above_max_length")
     digest = sha256(http.scope["path"].encode() + b"\0" + body).hexdigest()
-    return Key(store, tenant, key, digest, new_id("hold_"))
+    return IdempotencyKey(store, tenant, key, digest, new_id("hold_"))
 
 
-async def once(key: Key, answer: Answers, http: HttpRequest, send: Send) -> None:
+async def once(key: IdempotencyKey, answer: ResponseHandler, http: HttpRequest, send: Send) -> None:
     """Answer the request, unless it has been or is being answered; without its key where that cannot be stored."""
     try:
         begun = await key.begin()
@@ -92,15 +92,15 @@ async def once(key: Key, answer: Answers, http: HttpRequest, send: Send) -> None
         _log.warning("an idempotency key could not be looked up: %s", error.__cause__)
         await answer(_warning(send))
         return
-    if begun is Begun.NEW:
+    if begun is IdempotencyState.NEW:
         await _first(key, answer, send)
     else:
         await _repeated(key, begun)(http.scope, http.receive, send)
 
 
-async def _first(key: Key, answer: Answers, send: Send) -> None:
+async def _first(key: IdempotencyKey, answer: ResponseHandler, send: Send) -> None:
     """The last word goes out when the answer is kept: who has all of it gets all of it again."""
-    tape, kept = Tape(send), None
+    tape, kept = ResponseCapture(send), None
     holding = asyncio.create_task(key.hold())
     try:
         if await answer(tape.take):
@@ -111,16 +111,16 @@ async def _first(key: Key, answer: Answers, send: Send) -> None:
     await tape.release()
 
 
-def _repeated(key: Key, begun: Begun | Answer) -> Response:
-    if isinstance(begun, Answer):
+def _repeated(key: IdempotencyKey, begun: IdempotencyState | StoredAnswer) -> Response:
+    if isinstance(begun, StoredAnswer):
         headers = {"content-type": begun.type, "idempotent-replayed": "true"}
         return Response(begun.body, begun.status, headers)
-    if begun is Begun.RUNNING:
+    if begun is IdempotencyState.RUNNING:
         return failures.response(Problem(409, _RUNNING, "idempotency_key_in_use"), {"retry-after": "1"})
     return failures.response(Problem(400, _REUSED.format(key.key), "idempotency_key_reused"))
 
 
-class Tape:
+class ResponseCapture:
     """Passes an answer on and takes it down; its last message waits for `release`."""
 
     def __init__(self, send: Send) -> None:
@@ -140,11 +140,11 @@ class Tape:
                 return
         await self._send(message)
 
-    def answer(self) -> Answer | None:
+    def answer(self) -> StoredAnswer | None:
         """All of it; None if it is too much to be kept."""
         if self._size > _MOST_KEPT:
             return None
-        return Answer(self._status, self._type, b"".join(self._pieces))
+        return StoredAnswer(self._status, self._type, b"".join(self._pieces))
 
     async def release(self) -> None:
         if self._last:

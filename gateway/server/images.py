@@ -3,14 +3,14 @@
 from gateway import config, images
 from gateway.backends import Kind
 from gateway.errors import BadRequest
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from gateway.request import Request
-from gateway.server.fetching import Fetching, Sort
+from gateway.server.fetching import Fetcher, FetchKind
 
-IMAGE = Sort("image", accept="image/*", too_large="image_file_too_large")
+IMAGE = FetchKind("image", accept="image/*", too_large="image_file_too_large")
 
 
-async def read(request: Request, kind: Kind, settings: config.Fetching, ledger: Ledger) -> Request:
+async def read(request: Request, kind: Kind, settings: config.FetchSettings, ledger: Warnings) -> Request:
     """The request as a server of this kind can see all of its images; raises BadRequest for one that it could not."""
     if kind.fetches or not (wanted := images.addresses(request)):
         return request
@@ -20,7 +20,7 @@ async def read(request: Request, kind: Kind, settings: config.Fetching, ledger: 
             "'images.fetch' set to true in the configuration of the gateway."
         )
         raise BadRequest(message, code="unsupported_value", param=next(iter(wanted.values())))
-    fetched = {url: one.data for url, one in (await Fetching(settings, IMAGE).all(wanted)).items()}
+    fetched = {url: one.data for url, one in (await Fetcher(settings, IMAGE).all(wanted)).items()}
     for url, data in fetched.items():
         if not images.media_type(data):
             message = f"Invalid '{wanted[url]}': expected an image of the type PNG, JPEG, GIF or WebP."

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from gateway.endpoints.responses.shape import encode
 
 
-class Json(Response):
+class JsonBytesResponse(Response):
     """An object as it is.  The framework's own way of writing one gives up on what is nested deeply."""
 
     media_type = "application/json"

@@ -16,17 +16,17 @@ from gateway.server import failures
 from gateway.server.direct import direct
 from gateway.server.headers import named
 from gateway.server.ids import new_id
-from gateway.server.presence import Door
+from gateway.server.presence import DisconnectSource
 from gateway.server.recording.tape import overheard
-from gateway.server.replies import AtOnce, Fields
+from gateway.server.replies import FastSend, HeaderList
 from gateway.server.telemetry.endpoints import endpoint
-from gateway.server.telemetry.observation import Observation, observe
+from gateway.server.telemetry.observation import RequestRecord, observe
 from gateway.server.telemetry.telemetry import Telemetry
 
 _SOUND = re.compile(rb"[\x21-\x7e]{1,200}").fullmatch
 
 
-class Labels:
+class RequestContextMiddleware:
     """Keeps a client's own `x-request-id` if it is printable, else gives one."""
 
     def __init__(self, app: ASGIApp, telemetry: Telemetry) -> None:
@@ -39,7 +39,7 @@ class Labels:
         kind = endpoint(scope["method"], scope["path"])
         seen = self._telemetry.begin(_given(scope) or new_id("req_"), kind, scope["headers"], scope["method"])
         observe(scope, seen)
-        client = _Client(seen, receive, send)
+        client = _RecordingSend(seen, receive, send)
         try:
             await self._app(scope, client.receive, overheard(client, seen.tape))
         except asyncio.CancelledError:  # by the server, which has no time left; a stream has been told
@@ -54,10 +54,10 @@ class Labels:
             seen.let_go()
 
 
-class _Client(Door, AtOnce):
+class _RecordingSend(DisconnectSource, FastSend):
     """What passes between it and the application, of which it is what sends.  left: before it had all of its answer."""
 
-    def __init__(self, seen: Observation, receive: Receive, send: Send) -> None:
+    def __init__(self, seen: RequestRecord, receive: Receive, send: Send) -> None:
         self._seen, self._receive, self._send, self._direct = seen, receive, send, direct(send)
         self._whole = self.left = False
         self._gone: Callable[[], None] = _nobody_waits
@@ -86,13 +86,13 @@ class _Client(Door, AtOnce):
         self._direct.unwatch()
         self._gone = _nobody_waits
 
-    def whole(self, fields: Fields, body: bytes) -> bool:
+    def whole(self, fields: HeaderList, body: bytes) -> bool:
         given = self._whole = self._direct.whole([*fields, *self._labels()], body)
         if given:
             self._seen.status, self._seen.sent = 200, len(body)
         return given
 
-    def begin(self, fields: Fields) -> bool:
+    def begin(self, fields: HeaderList) -> bool:
         given = self._direct.begin([*fields, *self._labels()])
         if given:
             self._seen.status = 200

@@ -13,7 +13,16 @@ from typing import Any, TypeVar
 
 from msgspec import Struct, json
 
-from gateway.backends.knowledge import ASKS, CONTINUES, PROMPTS, TEMPLATES, Ask, Known, Models, Settings
+from gateway.backends.knowledge import (
+    ASKS,
+    CONTINUES,
+    PROMPTS,
+    TEMPLATES,
+    MetadataByModel,
+    MetadataQuery,
+    ModelMetadata,
+    TemplateSettings,
+)
 from gateway.server import httpx
 
 _PATIENCE = 1.0  # seconds that somebody waits who has no answer …
@@ -22,20 +31,20 @@ _SECONDS = 5.0  # for an answer, which is remembered even if nobody waits for it
 _AGAIN_SECONDS = 30.0  # after which a server that gave none is asked again
 _MOST = 256  # answers that are remembered
 _NONE = float("-inf"), None
-_NO_SETTINGS: Settings = {}
+_NO_SETTINGS: TemplateSettings = {}
 _Found = TypeVar("_Found")
 _Key = tuple[str, bytes]  # path, and what goes with it
 
 
-class Learned(Struct, frozen=True):
+class LearnedMetadata(Struct, frozen=True):
     """An answer, and what it was asked by.  found: of one model."""
 
     path: str
     fields: str
-    found: Known | str | bool
+    found: ModelMetadata | str | bool
 
 
-class Learner:
+class MetadataCache:
     """Of one server."""
 
     def __init__(
@@ -45,11 +54,11 @@ class Learner:
         self._answers: dict[_Key, tuple[float, Any]] = {}  # until when they hold, and what they are
         self._asking: dict[_Key, asyncio.Task[None]] = {}
 
-    async def known(self, model: str) -> Known:
+    async def known(self, model: str) -> ModelMetadata:
         """What the server has told of a model."""
         return _of(model, await self._told(ASKS.get(self._kind, ()), model))
 
-    def told(self, model: str) -> Known:
+    def told(self, model: str) -> ModelMetadata:
         """Return what the server has told of a model by now, without asking it."""
         keys = [_key(ask, model, _NO_SETTINGS) for ask in ASKS.get(self._kind, ())]
         return _of(model, [answer for key in keys if (answer := self._answer(key)) is not None])
@@ -59,7 +68,7 @@ class Learner:
         asks = [TEMPLATES[self._kind]] if self._kind in TEMPLATES else []
         return _of(model, await self._told(asks, model, patience=_LONG_PATIENCE)).template
 
-    async def prompt(self, model: str, settings: Settings) -> str | None:
+    async def prompt(self, model: str, settings: TemplateSettings) -> str | None:
         """What a question becomes, up to where the answer begins; None if the server does not say."""
         asks = [PROMPTS[self._kind]] if self._kind in PROMPTS else []
         return next(iter(await self._told(asks, model, settings, _LONG_PATIENCE)), None)
@@ -70,15 +79,15 @@ class Learner:
         told: list[bool] = await self._told(asks, model, patience=_LONG_PATIENCE)
         return all(told)
 
-    def remembered(self, model: str) -> list[Learned]:
+    def remembered(self, model: str) -> list[LearnedMetadata]:
         """What is known of a model by now, for `recall`."""
         known = ((path, fields, _found(model, fields, found)) for (path, fields), (_, found) in self._answers.items())
-        return [Learned(path, fields.decode(), found) for path, fields, found in known if found is not None]
+        return [LearnedMetadata(path, fields.decode(), found) for path, fields, found in known if found is not None]
 
-    def recall(self, learned: Iterable[Learned]) -> None:
+    def recall(self, learned: Iterable[LearnedMetadata]) -> None:
         """Know this for good, without asking."""
         for one in learned:
-            found = {"": one.found} if isinstance(one.found, Known) else one.found
+            found = {"": one.found} if isinstance(one.found, ModelMetadata) else one.found
             self._answers[one.path, one.fields.encode()] = inf, found
 
     async def close(self) -> None:
@@ -88,7 +97,11 @@ class Learner:
         await asyncio.gather(*asking, return_exceptions=True)
 
     async def _told(
-        self, asks: Sequence[Ask[_Found]], model: str, settings: Settings = _NO_SETTINGS, patience: float = _PATIENCE
+        self,
+        asks: Sequence[MetadataQuery[_Found]],
+        model: str,
+        settings: TemplateSettings = _NO_SETTINGS,
+        patience: float = _PATIENCE,
     ) -> list[_Found]:
         """The answers that there are; `patience` in seconds."""
         keys = [self._refreshed(ask, model, settings) for ask in asks]
@@ -100,7 +113,7 @@ class Learner:
     def _answer(self, key: _Key) -> Any:  # noqa: ANN401 - of the ask's own type
         return self._answers.get(key, _NONE)[1]
 
-    def _refreshed(self, ask: Ask[Any], model: str, settings: Settings) -> _Key:
+    def _refreshed(self, ask: MetadataQuery[Any], model: str, settings: TemplateSettings) -> _Key:
         """Ask, if there is no answer that holds and nobody is asking already."""
         key, fields = _key(ask, model, settings), ask.fields(model, settings)
         if self._clock() >= self._answers.get(key, _NONE)[0] and key not in self._asking:
@@ -108,14 +121,14 @@ class Learner:
             task.add_done_callback(lambda _: self._asking.pop(key))
         return key
 
-    async def _learn(self, ask: Ask[Any], fields: Mapping[str, Any], key: _Key) -> None:
+    async def _learn(self, ask: MetadataQuery[Any], fields: Mapping[str, Any], key: _Key) -> None:
         if len(self._answers) >= _MOST:
             self._answers.clear()
         found = await self._ask(ask, fields)
         seconds = _AGAIN_SECONDS if found is None else ask.seconds
         self._answers[key] = self._clock() + seconds, self._answer(key) if found is None else found
 
-    async def _ask(self, ask: Ask[_Found], fields: Mapping[str, Any]) -> _Found | None:
+    async def _ask(self, ask: MetadataQuery[_Found], fields: Mapping[str, Any]) -> _Found | None:
         """None if there is no answer, or none that can be read."""
         params, body = (fields or None, None) if ask.method == "GET" else (None, fields)
         try:
@@ -127,16 +140,16 @@ class Learner:
             return None
 
 
-def _key(ask: Ask[Any], model: str, settings: Settings) -> _Key:
+def _key(ask: MetadataQuery[Any], model: str, settings: TemplateSettings) -> _Key:
     return ask.path, json.encode(ask.fields(model, settings))
 
 
-def _found(model: str, fields: bytes, answer: Any) -> Known | str | bool | None:  # noqa: ANN401 - of the ask's type
+def _found(model: str, fields: bytes, answer: Any) -> ModelMetadata | str | bool | None:  # noqa: ANN401 - of the ask's type
     if json.decode(fields).get("model", model) != model:
         return None
-    found: Known | str | bool | None = _of(model, [answer]) if isinstance(answer, Mapping) else answer
+    found: ModelMetadata | str | bool | None = _of(model, [answer]) if isinstance(answer, Mapping) else answer
     return found
 
 
-def _of(model: str, told: Sequence[Models]) -> Known:
-    return reduce(or_, (answer.get("") or answer.get(model) or Known() for answer in told), Known())
+def _of(model: str, told: Sequence[MetadataByModel]) -> ModelMetadata:
+    return reduce(or_, (answer.get("") or answer.get(model) or ModelMetadata() for answer in told), ModelMetadata())

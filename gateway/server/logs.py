@@ -8,7 +8,7 @@ import logging
 import traceback
 from types import TracebackType
 
-from gateway.config import Logs
+from gateway.config import LogSettings
 
 content = logging.getLogger("gateway.content")
 content.setLevel(logging.CRITICAL)
@@ -19,19 +19,19 @@ requests.setLevel(logging.CRITICAL)
 def begin() -> None:
     """On standard error: warnings of everybody, and what the gateway itself does."""
     handler = logging.StreamHandler()
-    handler.setFormatter(Discreet("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(RedactingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("gateway").setLevel(logging.INFO)
     requests.addHandler(logging.StreamHandler())  # nothing but the line
     requests.propagate = False
 
 
-def follow(settings: Logs) -> None:
+def follow(settings: LogSettings) -> None:
     content.setLevel(logging.INFO if settings.content else logging.CRITICAL)
     requests.setLevel(logging.INFO if settings.requests else logging.CRITICAL)
 
 
-class Discreet(logging.Formatter):
+class RedactingFormatter(logging.Formatter):
     """Says which exception came from where, but not its message, which may quote a request, unless content is shown."""
 
     def format(self, record: logging.LogRecord) -> str:

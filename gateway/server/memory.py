@@ -9,29 +9,29 @@ from collections.abc import Collection
 
 from gateway import recollection
 from gateway.errors import StoreFailed
-from gateway.ledger import Ledger
-from gateway.recollection import Listener
+from gateway.ledger import Warnings
+from gateway.recollection import ReasoningCapture
 from gateway.request import Request
-from gateway.server.replies import Outlet
-from gateway.server.rounds import Round
+from gateway.server.replies import ResponseWriter
+from gateway.server.rounds import UpstreamRound
 from gateway.store import thoughts
 from gateway.store.database import Database
 
 _log = logging.getLogger("gateway")
 
 
-class Forgetful:
+class NoReasoningMemory:
     """No memory: clients have to send back what they want the model to know."""
 
-    async def recalled(self, request: Request, _: Ledger, *, all_turns: bool = True) -> Request:
+    async def recalled(self, request: Request, _: Warnings, *, all_turns: bool = True) -> Request:
         """The request with the reasoning that its messages had; else than in all turns, only that of the last one."""
         return request
 
-    def listening(self, round: Round) -> Round:
+    def listening(self, round: UpstreamRound) -> UpstreamRound:
         """The round, with an ear for what is answered."""
         return round
 
-    def ahead_of(self, outlet: Outlet) -> Outlet:
+    def ahead_of(self, outlet: ResponseWriter) -> ResponseWriter:
         """Tells a piece of an answer after what was heard in it was kept: clients answer at once.
 
         If that was broken off, and the answer goes on, the piece that was about to be told goes first.
@@ -42,15 +42,15 @@ class Forgetful:
         """Keep what was heard."""
 
 
-class Memory(Forgetful):
+class ReasoningMemory(NoReasoningMemory):
     """Of one question: `recalled` comes first, the answer afterwards."""
 
     def __init__(self, store: Database, tenant: str) -> None:
         self._store, self._tenant = store, tenant
         self._used: Collection[str] = ()
 
-    async def recalled(self, request: Request, ledger: Ledger, *, all_turns: bool = True) -> Request:
-        self._listener = Listener(request.messages)
+    async def recalled(self, request: Request, ledger: Warnings, *, all_turns: bool = True) -> Request:
+        self._listener = ReasoningCapture(request.messages)
         lacks = recollection.lacking(request.messages, all_turns=all_turns)
         if not lacks:
             return request
@@ -63,11 +63,11 @@ class Memory(Forgetful):
         self._used = found.keys()
         return recollection.recalled(request, lacks, found, ledger)
 
-    def listening(self, round: Round) -> Round:
+    def listening(self, round: UpstreamRound) -> UpstreamRound:
         return round.seen_by(self._listener)
 
-    def ahead_of(self, outlet: Outlet) -> Outlet:
-        return _Behind(self, outlet)
+    def ahead_of(self, outlet: ResponseWriter) -> ResponseWriter:
+        return _SavingWriter(self, outlet)
 
     @property
     def behind(self) -> bool:
@@ -88,10 +88,10 @@ class Memory(Forgetful):
         heard.clear()
 
 
-class _Behind:
+class _SavingWriter:
     """An outlet behind a memory."""
 
-    def __init__(self, memory: Memory, outlet: Outlet) -> None:
+    def __init__(self, memory: ReasoningMemory, outlet: ResponseWriter) -> None:
         self._memory, self._outlet = memory, outlet
         self._held = b""  # a piece that nobody has been given
 

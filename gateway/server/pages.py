@@ -29,7 +29,7 @@ _NAME = (
 )
 
 
-class Pages:
+class OriginCheck:
     """Checks the head of a request; what other clients than browsers send passes."""
 
     def __init__(self, config: Config) -> None:

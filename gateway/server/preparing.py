@@ -7,32 +7,32 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway import empty_turn
-from gateway.backends.openai.body import Target
-from gateway.backends.openai.continued import Continued, continued
-from gateway.calls import Setting
+from gateway.backends.openai.body import BodyTarget
+from gateway.backends.openai.continued import Prefill, continued
+from gateway.calls import ParserSettings
 from gateway.empty_turn import EmptyTurn
 from gateway.endpoints.chat.fields import KNOWN
 from gateway.formats import FORMATS
-from gateway.formats.chosen import Chosen
-from gateway.formats.format import Context, Format
-from gateway.ledger import Ledger
-from gateway.request import Named, Request
+from gateway.formats.chosen import FormatChoice
+from gateway.formats.format import Format, ParseContext
+from gateway.ledger import Warnings
+from gateway.request import Request, ToolName
 from gateway.server import window
 from gateway.server.apart import apart
 from gateway.server.choosing import choose, ids
-from gateway.server.directory import Route
+from gateway.server.directory import BackendRoute
 from gateway.server.ids import new_id, short_id
-from gateway.server.rounds import Round
-from gateway.translate import Filter, call_ids, enforced, held_calls, past, prompted, translate
+from gateway.server.rounds import UpstreamRound
+from gateway.translate import EventFilter, call_ids, enforced, held_calls, past, prompted, translate
 from gateway.translate.held_calls import HeldCalls
-from gateway.translate.promises import Attempt, Promise, Terms, promised
+from gateway.translate.promises import EnforcementTerms, FailedOutput, OutputValidationFilter, promised
 from gateway.translate.texts import stops
 
 _NONE: frozenset[str] = frozenset()
 _OF_CONTINUED = ("add_generation_prompt", "continue_final_message")
 
 
-async def prepare(asked: Request, route: Route, ledger: Ledger, frame_bytes: int) -> Round:
+async def prepare(asked: Request, route: BackendRoute, ledger: Warnings, frame_bytes: int) -> UpstreamRound:
     """May ask the backend what it has, once for a model."""
     large = asked.large
     request, filters = await apart(translate, asked, ledger) if large else translate(asked, ledger)
@@ -45,24 +45,24 @@ async def prepare(asked: Request, route: Route, ledger: Ledger, frame_bytes: int
     return round if asked.n == 1 else round.fanned(asked, partial(_anew, known, ledger))
 
 
-class Known(Struct, frozen=True, dict=True):
+class RoundContext(Struct, frozen=True, dict=True):
     """What has to be known to put requests to the backend of a route, and what follows for all of them.
 
     goes_on: it can go on from the beginning of an answer, if there is one.
     thinks: its model can be told how much to think.
     """
 
-    route: Route
-    chosen: Chosen
+    route: BackendRoute
+    chosen: FormatChoice
     goes_on: bool
     thinks: bool
     frame_bytes: int
 
     @cached_property
-    def target(self) -> Target:
+    def target(self) -> BodyTarget:
         route = self.route
         special, told = route.row(self.chosen.format).special, route.settings.tools == "prompt"
-        return Target(route.upstream_model, route.kind, route.policy, route.parsed_here, special, self.thinks, told)
+        return BodyTarget(route.upstream_model, route.kind, route.policy, route.parsed_here, special, self.thinks, told)
 
     @cached_property
     def format(self) -> Format | None:
@@ -74,10 +74,10 @@ class Known(Struct, frozen=True, dict=True):
         return partial(_call_id, self.route, self.chosen)
 
     @cached_property
-    def context(self) -> Context:
+    def context(self) -> ParseContext:
         """Of a request without tools, for an answer from its beginning."""
         how = self.chosen
-        return Context({}, thought_open=how.thought_open, in_thought=how.in_thought, unopened=self.unopened)
+        return ParseContext({}, thought_open=how.thought_open, in_thought=how.in_thought, unopened=self.unopened)
 
     @cached_property
     def unopened(self) -> bool:
@@ -85,19 +85,19 @@ class Known(Struct, frozen=True, dict=True):
         return self.route.backend.kind.takes_openings and self.route.row(self.chosen.format).thinks
 
 
-def _known(route: Route, *how: *tuple[Chosen, bool, bool, int]) -> Known:
+def _known(route: BackendRoute, *how: *tuple[FormatChoice, bool, bool, int]) -> RoundContext:
     """The same for all that is to be put in the same way."""
-    known: Known | None = route.notes.get(how)
-    return known or route.notes.setdefault(how, Known(route, *how))
+    known: RoundContext | None = route.notes.get(how)
+    return known or route.notes.setdefault(how, RoundContext(route, *how))
 
 
 def _round(
-    known: Known,
+    known: RoundContext,
     asked: Request,
-    translated: tuple[Request, list[Filter]],
-    ledger: Ledger,
-    before: Attempt | None = None,
-) -> Round:
+    translated: tuple[Request, list[EventFilter]],
+    ledger: Warnings,
+    before: FailedOutput | None = None,
+) -> UpstreamRound:
     """before: what came of asking once already."""
     route, chosen, target = known.route, known.chosen, known.target
     request, filters = translated
@@ -118,14 +118,19 @@ def _round(
     setting = _setting(request, known, taken, ledger)
     if target.kind.keeps_stops:
         filters = [*stops(request), *filters]
-    round = Round(route, request, [body], chosen, route.backend.dialect, setting, filters)
+    round = UpstreamRound(route, request, [body], chosen, route.backend.dialect, setting, filters)
     promise = how and promised(asked, partial(_terms, known, target, how), ledger, before)
     return _owing(round, known, asked, promise, ledger, before) if promise or asked.tools else round
 
 
 def _owing(
-    round: Round, known: Known, asked: Request, promise: Promise | None, ledger: Ledger, before: Attempt | None
-) -> Round:
+    round: UpstreamRound,
+    known: RoundContext,
+    asked: Request,
+    promise: OutputValidationFilter | None,
+    ledger: Warnings,
+    before: FailedOutput | None,
+) -> UpstreamRound:
     """Return the round with what may have to be done about its answer, which is nothing where nothing is promised."""
     calls = _held_calls(known, asked, ledger, before)
     policies = [one for one in (promise, calls) if one]
@@ -133,19 +138,19 @@ def _owing(
     return round.owing(policies, empty, partial(_anew, known, ledger)) if policies or empty else round
 
 
-def _anew(known: Known, ledger: Ledger, asked: Request, before: Attempt | None = None) -> Round:
+def _anew(known: RoundContext, ledger: Warnings, asked: Request, before: FailedOutput | None = None) -> UpstreamRound:
     """Of another request than the one that was prepared for."""
     return _round(known, asked, translate(asked, ledger), ledger, before)
 
 
-def _held_calls(known: Known, asked: Request, ledger: Ledger, before: Attempt | None) -> HeldCalls | None:
+def _held_calls(known: RoundContext, asked: Request, ledger: Warnings, before: FailedOutput | None) -> HeldCalls | None:
     """Return what repeats calls with invalid arguments; a response is repeated once, for whatever reason."""
     retries = known.route.settings.enforce.arguments == "retry" and asked.n == 1 and asked.callable_tools
     own = not before or before.subject == held_calls.SUBJECT
     return HeldCalls(asked, ledger, known.frame_bytes, before) if retries and own else None
 
 
-def _empty_turn(known: Known, asked: Request, ledger: Ledger, before: Attempt | None) -> EmptyTurn | None:
+def _empty_turn(known: RoundContext, asked: Request, ledger: Warnings, before: FailedOutput | None) -> EmptyTurn | None:
     """Return what looks for an empty turn, where tools are offered."""
     if not asked.tools or asked.tool_choice == "none" or asked.n > 1 or not asked.generates:
         return None
@@ -156,19 +161,19 @@ def _empty_turn(known: Known, asked: Request, ledger: Ledger, before: Attempt | 
     return EmptyTurn(asked, ledger, own, retries=retries, prefills=prefills, limit=known.frame_bytes)
 
 
-def _means(target: Target, before: Attempt | None) -> enforced.Means:
+def _means(target: BodyTarget, before: FailedOutput | None) -> enforced.EnforcementMeans:
     return enforced.means(target.kind, mute=target.mute, again=bool(before and before.broken))
 
 
-def _terms(known: Known, target: Target, how: enforced.Means) -> Terms:
+def _terms(known: RoundContext, target: BodyTarget, how: enforced.EnforcementMeans) -> EnforcementTerms:
     """In strict mode nothing is left to words alone."""
     enforce, strict = known.route.settings.enforce, known.route.settings.strict
     call = "refuse" if strict and how == "words" else enforce.tool_choice
     form = "refuse" if strict and enforced.deaf(target.kind, "response_format") else enforce.response_format
-    return Terms(call, form, how, strict, known.frame_bytes)
+    return EnforcementTerms(call, form, how, strict, known.frame_bytes)
 
 
-def _tellable(request: Request, target: Target, ledger: Ledger) -> Request:
+def _tellable(request: Request, target: BodyTarget, ledger: Warnings) -> Request:
     """Asked for whole if it wants log-probabilities beside tools; the client gets its stream of that."""
     if target.prompted or not (request.callable_tools and request.rest.get("logprobs")):
         return request
@@ -176,7 +181,7 @@ def _tellable(request: Request, target: Target, ledger: Ledger) -> Request:
     return replace(request, stream=False)
 
 
-def _answerable(request: Request, ledger: Ledger) -> Request:
+def _answerable(request: Request, ledger: Warnings) -> Request:
     """With an answer of its own, as the server cannot go on from a beginning."""
     if request.rest.get("continue_final_message"):
         ledger.note("unenforced", "continue_final_message")
@@ -184,46 +189,46 @@ def _answerable(request: Request, ledger: Ledger) -> Request:
     return replace(request, fresh=True, rest=rest)
 
 
-async def _thinks(route: Route) -> bool:
+async def _thinks(route: BackendRoute) -> bool:
     """False if the server says that the model does not; it is asked where a request wants to steer it, if it minds."""
     abilities = (await window.known(route)).abilities
     return abilities is None or "reasoning" in abilities
 
 
-def _setting(request: Request, known: Known, taken: frozenset[str], ledger: Ledger) -> Setting:
+def _setting(request: Request, known: RoundContext, taken: frozenset[str], ledger: Warnings) -> ParserSettings:
     """taken: ids of calls that the client knows."""
     parse, discreet = known.format, known.route.backend.discreet
     if not parse and request.guided:
         parse = FORMATS["think"].parse  # there are no tags, and JSON is the call
     how = parse, _context(request, known), known.new_id, ledger, taken, known.frame_bytes, discreet
-    return Setting(*how, whole=not request.stream, auto=known.route.format == "auto")
+    return ParserSettings(*how, whole=not request.stream, auto=known.route.format == "auto")
 
 
-def _call_id(route: Route, chosen: Chosen) -> str:
+def _call_id(route: BackendRoute, chosen: FormatChoice) -> str:
     """For a call that came without one."""
     return short_id() if ids(route, chosen) == "nine" else new_id("call_")
 
 
-def _parses(route: Route) -> bool:
+def _parses(route: BackendRoute) -> bool:
     """Return whether the server finds thoughts and calls itself."""
     return route.kind.parses and not route.parsed_here
 
 
-def _begins_in_thought(begun: Continued, known: Known) -> bool:
+def _begins_in_thought(begun: Prefill, known: RoundContext) -> bool:
     """Return whether text is a thought at first; a server that parses by itself says so of each text."""
     return begun.in_thought and not _parses(known.route)
 
 
-def _context(request: Request, known: Known) -> Context:
+def _context(request: Request, known: RoundContext) -> ParseContext:
     choice, chosen = request.tool_choice, known.chosen
     begun = continued(request, known.route.backend.kind)
     if not (request.tools or choice or begun):
         return known.context
-    return Context(
+    return ParseContext(
         {tool.name: tool.definition.get("parameters") or {} for tool in request.callable_tools},
         thought_open=_begins_in_thought(begun, known) if begun else chosen.thought_open,
         in_thought=chosen.in_thought,
-        forced=choice.name if isinstance(choice, Named) else "" if choice == "required" else None,
+        forced=choice.name if isinstance(choice, ToolName) else "" if choice == "required" else None,
         prefill=begun.text if begun else "",
         echoed=begun.echoed if begun else False,
         unopened=known.unopened,

@@ -9,7 +9,7 @@ from starlette.types import Receive
 LEFT = "the client has left"  # as the message of a cancellation
 
 
-class Door:
+class DisconnectSource:
     """What a `receive` may be of: it tells at once what others tell by messages."""
 
     def whole_body(self) -> bytes | None:
@@ -24,16 +24,16 @@ class Door:
         """Nobody waits for that any more."""
 
 
-_NONE = Door()
+_NONE = DisconnectSource()
 
 
-def door(receive: Receive) -> Door:
+def door(receive: Receive) -> DisconnectSource:
     """The one that this is of, or one that tells nothing."""
     owner = getattr(receive, "__self__", None)
-    return owner if isinstance(owner, Door) else _NONE
+    return owner if isinstance(owner, DisconnectSource) else _NONE
 
 
-class Presence:
+class CancelOnDisconnect:
     """Ends its block as soon as the client goes, wherever it waits; nobody has to be told.
 
     Where no Door tells that, a task waits for the message that does.

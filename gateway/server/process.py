@@ -11,30 +11,30 @@ import uvicorn
 
 from gateway.config import Config
 from gateway.server.app import create_app
-from gateway.server.crowd import Crowd
-from gateway.server.generations import Generations
+from gateway.server.crowd import ConcurrencyLimit
+from gateway.server.generations import AppReloader
 from gateway.server.malloc import return_memory
-from gateway.server.protocols import Settings
-from gateway.server.strangers import Strangers
-from gateway.server.telemetry.shared import Shared
+from gateway.server.protocols import ServerConfig
+from gateway.server.strangers import AuthThrottle
+from gateway.server.telemetry.shared import SharedFolder
 from gateway.server.telemetry.telemetry import Telemetry
 
 _log = logging.getLogger("gateway")
-News = Callable[[], Awaitable[Config | None]]  # the config that holds from now on, if there is another one
+ConfigPoll = Callable[[], Awaitable[Config | None]]  # the config that holds from now on, if there is another one
 
 
-def server_of(config: Config, news: News, shared: Shared | None = None) -> "Server":
+def server_of(config: Config, news: ConfigPoll, shared: SharedFolder | None = None) -> "WorkerServer":
     """What begins with this config, as the only one of this process.  shared: what it and others have counted."""
-    make = partial(create_app, crowd=Crowd(), strangers=Strangers(), telemetry=Telemetry(shared))
-    generations = Generations(make, config)
+    make = partial(create_app, crowd=ConcurrencyLimit(), strangers=AuthThrottle(), telemetry=Telemetry(shared))
+    generations = AppReloader(make, config)
     return_memory()
     # What exists now stays: a collection that walks through it again stalls a thousand streams for 0.2 s.
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
-    return Server(generations, Settings(generations, config), news)
+    return WorkerServer(generations, ServerConfig(generations, config), news)
 
 
-class Server(uvicorn.Server):
+class WorkerServer(uvicorn.Server):
     """Asks for news some times a second, as long as it is not told to stop; `run` blocks until then.
 
     Then it goes on for `drain_delay_seconds`, so that whoever sends requests here hears that they should not.
@@ -42,7 +42,7 @@ class Server(uvicorn.Server):
 
     _left_at: float | None = None
 
-    def __init__(self, generations: Generations, settings: Settings, news: News) -> None:
+    def __init__(self, generations: AppReloader, settings: ServerConfig, news: ConfigPoll) -> None:
         super().__init__(settings)
         self._generations, self._settings, self._news = generations, settings, news
 

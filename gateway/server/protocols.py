@@ -22,10 +22,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from gateway.config import Config
-from gateway.server.alarm import Alarm
-from gateway.server.direct import Cycle
+from gateway.server.alarm import DeadlineTimer
+from gateway.server.direct import FastRequestCycle
 from gateway.server.headers import named
-from gateway.server.writing import Joining
+from gateway.server.writing import CoalescingTransport
 
 if TYPE_CHECKING:
     from gateway.server.certificates import Certificates
@@ -49,7 +49,7 @@ _LENGTHS = (b"content-length", b"transfer-encoding")
 _LAST_WORDS = 5  # seconds, beyond the drain, for those who are told that it is over
 
 
-class Settings(uvicorn.Config):
+class ServerConfig(uvicorn.Config):
     """How one process serves an application; `follow` takes what may change while it does.
 
     request_seconds: without a byte of a request that has no end yet; client_seconds: see config.Stream;
@@ -67,8 +67,8 @@ class Settings(uvicorn.Config):
             app,
             workers=1,
             loop="uvloop" if sys.platform != "win32" else "asyncio",
-            http=Http,
-            ws=WebSocket,
+            http=HttpProtocol,
+            ws=WebSocketProtocol,
             ws_ping_timeout=_PONG,
             ws_per_message_deflate=False,
             lifespan="on",
@@ -96,13 +96,13 @@ class Settings(uvicorn.Config):
         self.drain_delay_seconds = config.server.drain_delay_seconds
 
 
-class Patience(asyncio.Protocol):
+class SlowClientProtocol(asyncio.Protocol):
     """Cuts off a client that takes nothing of what it was sent for `client_seconds`.
 
     Costs nothing while the transport's buffer is not full.
     """
 
-    config: Settings
+    config: ServerConfig
     transport: asyncio.Transport
     _unread: TimerHandle | None = None
 
@@ -135,7 +135,7 @@ class Patience(asyncio.Protocol):
             self._unread.cancel()
 
 
-class Http(Patience, HttpToolsProtocol):  # type: ignore[misc] # its config is one of ours
+class HttpProtocol(SlowClientProtocol, HttpToolsProtocol):  # type: ignore[misc] # its config is one of ours
     """Closes a connection as well on which a request does not come to its end, or is none that all read alike."""
 
     scope: Scope  # type: ignore[assignment] # uvicorn's, in which others leave what is theirs
@@ -148,7 +148,7 @@ class Http(Patience, HttpToolsProtocol):  # type: ignore[misc] # its config is o
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
         super().connection_made(transport)
-        self.joining, self._idle = Joining(transport, self.loop), Alarm(self.loop)
+        self.joining, self._idle = CoalescingTransport(transport, self.loop), DeadlineTimer(self.loop)
         self.transport = self.joining  # type: ignore[assignment] # all of it that is used
         self._expect()
 
@@ -195,9 +195,9 @@ class Http(Patience, HttpToolsProtocol):  # type: ignore[misc] # its config is o
         scope["query_string"] = url.query or b""
         # Who expects a 100 and is refused will send no body, and who is not has sent a large one.
         stays = version != "1.0" and not (self.expect_100_continue or self.config.leaving)
-        self._enter(Cycle(self, stays and parser.should_keep_alive()))
+        self._enter(FastRequestCycle(self, stays and parser.should_keep_alive()))
 
-    def _enter(self, cycle: Cycle) -> None:
+    def _enter(self, cycle: FastRequestCycle) -> None:
         """Now, or behind those that are to be answered before."""
         before, self.cycle = self.cycle, cycle
         if before is None or before.response_complete:
@@ -297,7 +297,7 @@ class Http(Patience, HttpToolsProtocol):  # type: ignore[misc] # its config is o
             self._unsent = None
 
 
-class WebSocket(Patience, WebSocketsSansIOProtocol):  # type: ignore[misc] # see Http
+class WebSocketProtocol(SlowClientProtocol, WebSocketsSansIOProtocol):  # type: ignore[misc] # see Http
     """The application closes it, after the turns that run in it."""
 
     def shutdown(self) -> None:

@@ -15,20 +15,20 @@ from gateway.endpoints import chat, completions, responses
 from gateway.endpoints.counts import Counts
 from gateway.errors import Problem, StoreFailed
 from gateway.events import Usage
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from gateway.request import Request
 from gateway.server import documents, preparing, texts, token_limit
 from gateway.server.apart import MANY, apart, parsed
-from gateway.server.directory import Route
+from gateway.server.directory import BackendRoute
 from gateway.server.held import Held
 from gateway.server.ids import new_id, padding
-from gateway.server.memory import Forgetful
+from gateway.server.memory import NoReasoningMemory
 from gateway.server.pdfs import Pdfs
-from gateway.server.rounds import Round
-from gateway.server.sealing import Sealer
-from gateway.server.state import Origin, Record, State
-from gateway.server.tools import Toolbox, Workshop
-from gateway.turn import Endpoint, Turn
+from gateway.server.rounds import UpstreamRound
+from gateway.server.sealing import ReasoningEncryptor
+from gateway.server.state import Predecessor, StoredContext, StoredObject
+from gateway.server.tools import ToolRegistry, Toolset
+from gateway.turn import Pipeline, ResponseEncoder
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -37,30 +37,30 @@ _log = logging.getLogger("gateway")
 _NOTHING = Usage(0, 0)
 
 
-class Compaction(Struct, frozen=True):
+class CompactionPlan(Struct, frozen=True):
     """above: how many tokens a prompt may have without one; encoder: makes the endpoint of the summary."""
 
     above: int
-    encoder: Callable[[], responses.Summary]
+    encoder: Callable[[], responses.SummaryEncoder]
 
 
-class Named(Struct, frozen=True):
+class ResponseIdentity(Struct, frozen=True):
     """A response that is asked again: its id, and when it was created in Unix seconds."""
 
     id: str
     created: int
 
 
-class Beside(Struct, frozen=True):
+class RequestServices(Struct, frozen=True):
     """What there is for an answer besides models.  workshop: None where no tool runs; held: takes what it holds."""
 
-    memory: Forgetful
-    workshop: Workshop | None
+    memory: NoReasoningMemory
+    workshop: ToolRegistry | None
     held: Held
     pdfs: Pdfs
 
 
-class Lasting(Struct, frozen=True):
+class JobPlan(Struct, frozen=True):
     """What an answer needs to go on without the client that asked for it.
 
     background: nobody need ever come for it; streamed: it can be followed as it comes.
@@ -72,14 +72,14 @@ class Lasting(Struct, frozen=True):
     id: str
     background: bool
     streamed: bool
-    queued: Record
+    queued: StoredObject
     opening: bytes
-    encoder: Callable[[config.Model, int], Endpoint]
+    encoder: Callable[[config.ModelSettings, int], ResponseEncoder]
     open: Callable[["AsyncConnection"], Awaitable[None]]
-    finish: Callable[["AsyncConnection", Record], Awaitable[bool]]
+    finish: Callable[["AsyncConnection", StoredObject], Awaitable[bool]]
 
 
-def no_tools(_: config.Model) -> Toolbox | None:
+def no_tools(_: config.ModelSettings) -> Toolset | None:
     """Nothing runs at the gateway."""
     return None
 
@@ -88,7 +88,7 @@ async def nobody_minds() -> None:
     """An answer that ends with its client is never begun again."""
 
 
-class Question(Struct, frozen=True):
+class ModelRequest(Struct, frozen=True):
     """encoder: makes the endpoint of an answer, for the model that gives it; keep: stores the answer.
 
     memory: of the reasoning that the client does not send back.
@@ -106,18 +106,18 @@ class Question(Struct, frozen=True):
     """
 
     request: Request
-    ledger: Ledger
-    encoder: Callable[[config.Model], Endpoint]
-    keep: Callable[[Record], Awaitable[None]]
-    memory: Forgetful
+    ledger: Warnings
+    encoder: Callable[[config.ModelSettings], ResponseEncoder]
+    keep: Callable[[StoredObject], Awaitable[None]]
+    memory: NoReasoningMemory
     sticky: str | None = None
     conversation: str = "messages"
-    compaction: Compaction | None = None
-    lasting: Lasting | None = None
-    prepare: Callable[[Request, Route, Ledger, int], Awaitable[Round]] = preparing.prepare
+    compaction: CompactionPlan | None = None
+    lasting: JobPlan | None = None
+    prepare: Callable[[Request, BackendRoute, Warnings, int], Awaitable[UpstreamRound]] = preparing.prepare
     accept: Callable[[Callable[[], dict[str, str]]], Awaitable[bool]] | None = None
-    turns: list[Turn] = field(default_factory=list)
-    tools: Callable[[config.Model], Toolbox | None] = no_tools
+    turns: list[Pipeline] = field(default_factory=list)
+    tools: Callable[[config.ModelSettings], Toolset | None] = no_tools
     act: Callable[[], Awaitable[None]] = nobody_minds
     pdfs: Pdfs | None = None
     body: Mapping[str, Any] = {}
@@ -130,13 +130,13 @@ class Question(Struct, frozen=True):
     def spent(self) -> Usage:
         return sum([turn.spent for turn in self.turns], _NOTHING)
 
-    async def without_files(self, settings: config.Fetching, tenant: str) -> Request:
+    async def without_files(self, settings: config.FetchSettings, tenant: str) -> Request:
         """Return the request with the text of its files; raise BadRequest."""
         if not self.pdfs:
             return self.request
         return await documents.read(self.request, settings, self.ledger, self.pdfs, tenant)
 
-    async def kept(self, record: Record) -> bool:
+    async def kept(self, record: StoredObject) -> bool:
         """Store the answer; False, and the ledger knows, if that cannot be done: the client gets it all the same."""
         try:
             await self.keep(record)
@@ -157,52 +157,58 @@ class Question(Struct, frozen=True):
         return replace(problem, param=place, message=problem.message.replace(param, place))
 
 
-async def chat_completion(raw: bytes, counts: Counts, state: State, memory: Forgetful, workshop: Workshop) -> Question:
-    asked, ledger, created = await parsed(chat.parse, raw, counts), Ledger(), int(time.time())
+async def chat_completion(
+    raw: bytes, counts: Counts, state: StoredContext, memory: NoReasoningMemory, workshop: ToolRegistry
+) -> ModelRequest:
+    asked, ledger, created = await parsed(chat.parse, raw, counts), Warnings(), int(time.time())
 
-    def encoder(model: config.Model) -> Endpoint:
-        head = chat.Head(new_id("chatcmpl-"), created, asked.request.model, _fields(model))
+    def encoder(model: config.ModelSettings) -> ResponseEncoder:
+        head = chat.CompletionHead(new_id("chatcmpl-"), created, asked.request.model, _fields(model))
         return chat.encoder(head, asked, ledger, padding)
 
-    async def keep(record: Record) -> None:
+    async def keep(record: StoredObject) -> None:
         await state.keep_completion({**record, "metadata": asked.metadata}, [*asked.request.messages])
 
     request = await memory.recalled(asked.request, ledger)
     key, tools = request.rest.get("prompt_cache_key"), partial(workshop.standing, request, ledger)
-    return Question(request, ledger, encoder, keep, memory, key, tools=tools, pdfs=workshop.pdfs)
+    return ModelRequest(request, ledger, encoder, keep, memory, key, tools=tools, pdfs=workshop.pdfs)
 
 
-async def completion(raw: bytes, counts: Counts) -> Question:
+async def completion(raw: bytes, counts: Counts) -> ModelRequest:
     """A text to be completed, of which nothing is stored."""
-    asked, ledger, created = await parsed(completions.parse, raw, counts), Ledger(), int(time.time())
+    asked, ledger, created = await parsed(completions.parse, raw, counts), Warnings(), int(time.time())
 
-    def encoder(_: config.Model) -> Endpoint:
-        return completions.encoder(completions.Head(new_id("cmpl-"), created, asked.request.model), asked, ledger)
+    def encoder(_: config.ModelSettings) -> ResponseEncoder:
+        return completions.encoder(
+            completions.CompletionHead(new_id("cmpl-"), created, asked.request.model), asked, ledger
+        )
 
-    return Question(asked.request, ledger, encoder, _never, Forgetful(), conversation="prompt", prepare=texts.prepare)
+    return ModelRequest(
+        asked.request, ledger, encoder, _never, NoReasoningMemory(), conversation="prompt", prepare=texts.prepare
+    )
 
 
-async def _never(_: Record) -> None:
+async def _never(_: StoredObject) -> None:
     """Nothing of the answer is stored, so it does not come to that; what would be stored is not held meanwhile."""
 
 
 async def response(
     body: dict[str, Any],
-    settings: config.Responses,
-    state: State,
-    sealer: Sealer,
-    beside: Beside,
-    named: Named | None = None,
-) -> Question:
+    settings: config.ResponsesSettings,
+    state: StoredContext,
+    sealer: ReasoningEncryptor,
+    beside: RequestServices,
+    named: ResponseIdentity | None = None,
+) -> ModelRequest:
     """named: the response that it is, if it is asked again."""
     memory, workshop, held = beside.memory, beside.workshop, beside.held
-    ledger, edge = Ledger(), _edge(sealer)
+    ledger, edge = Warnings(), _edge(sealer)
     rules = _rules(settings, sealer, workshop.runs if workshop else responses.nothing_runs)
-    named = named or Named(new_id("resp_"), int(time.time()))
+    named = named or ResponseIdentity(new_id("resp_"), int(time.time()))
     draft = responses.draft(body, rules)
 
-    def encoder(model: config.Model, told: int = 0) -> Endpoint:
-        head = responses.Head(named.id, named.created, asked.request.model, model.reasoning.carrier, told)
+    def encoder(model: config.ModelSettings, told: int = 0) -> ResponseEncoder:
+        head = responses.ResponseHead(named.id, named.created, asked.request.model, model.reasoning.carrier, told)
         return responses.encoder(head, asked, ledger, edge)
 
     origin = await state.origin(draft, named.id, held)
@@ -211,7 +217,7 @@ async def response(
     all_turns = asked.echo["reasoning"].get("context") != "current_turn"
     request = await memory.recalled(asked.request, ledger, all_turns=all_turns)
     above, keep = asked.compact_above, partial(state.keep_response, draft, origin, ledger) if asked.kept else _never
-    compaction = None if above is None else Compaction(above, partial(responses.Summary, edge, ledger))
+    compaction = None if above is None else CompactionPlan(above, partial(responses.SummaryEncoder, edge, ledger))
     lasts = state.lasts(asked, settings.resume_seconds)
     lasting = _lasting(named, asked, state, (draft, origin, ledger), encoder) if lasts else None
     thread = origin.behind.thread if origin.behind else None
@@ -219,7 +225,7 @@ async def response(
     box = workshop.box(asked.hosted, request, ledger) if workshop else None
     if box:
         await held.stack.enter_async_context(box)
-    question = Question(request, ledger, encoder, keep, memory, sticky, "input", compaction, lasting)
+    question = ModelRequest(request, ledger, encoder, keep, memory, sticky, "input", compaction, lasting)
     return replace(question, tools=lambda _: box, pdfs=beside.pdfs, body=_told_of(body, request))
 
 
@@ -229,40 +235,45 @@ def _told_of(body: dict[str, Any], request: Request) -> Mapping[str, Any]:
 
 
 def _lasting(
-    named: Named,
-    asked: responses.Asked,
-    state: State,
-    place: tuple[responses.Draft, Origin, Ledger],
-    encoder: Callable[[config.Model, int], Endpoint],
-) -> Lasting:
+    named: ResponseIdentity,
+    asked: responses.ResponseParams,
+    state: StoredContext,
+    place: tuple[responses.ResponseDraft, Predecessor, Warnings],
+    encoder: Callable[[config.ModelSettings, int], ResponseEncoder],
+) -> JobPlan:
     draft, origin, ledger = place
-    queued, opening = responses.opening(responses.Head(named.id, named.created, asked.request.model), asked)
+    queued, opening = responses.opening(responses.ResponseHead(named.id, named.created, asked.request.model), asked)
     stored = partial(state.open_response, draft, origin, {**queued, "status": "in_progress"})
     finish = partial(state.finish_response, origin, ledger)
-    return Lasting(named.id, asked.background, asked.streamed, queued, opening, encoder, stored, finish)
+    return JobPlan(named.id, asked.background, asked.streamed, queued, opening, encoder, stored, finish)
 
 
 async def compaction(
-    body: dict[str, Any], settings: config.Responses, state: State, sealer: Sealer, held: Held, pdfs: Pdfs
-) -> Question:
+    body: dict[str, Any],
+    settings: config.ResponsesSettings,
+    state: StoredContext,
+    sealer: ReasoningEncryptor,
+    held: Held,
+    pdfs: Pdfs,
+) -> ModelRequest:
     """The question for a summary alone, of which nothing is stored; `held` takes what it holds."""
-    ledger, created, edge = Ledger(), int(time.time()), _edge(sealer)
+    ledger, created, edge = Warnings(), int(time.time()), _edge(sealer)
     rules, id = _rules(settings, sealer, responses.nothing_runs), new_id("resp_")
     draft = responses.draft(body, rules)
 
-    def encoder(_: config.Model) -> Endpoint:
-        return responses.Compaction(responses.Head(id, created, request.model), edge, ledger, users)
+    def encoder(_: config.ModelSettings) -> ResponseEncoder:
+        return responses.CompactionEncoder(responses.ResponseHead(id, created, request.model), edge, ledger, users)
 
     origin = await state.origin(draft, id, held)
     request = summarised((await _read(draft, origin.context, rules, ledger)).request)
     users = responses.by_users([*origin.context.before, *draft.input(origin.context.items)], new_id)
     told_of, sticky = _told_of(body, request), draft.conversation
-    return Question(request, ledger, encoder, _never, Forgetful(), sticky, "input", pdfs=pdfs, body=told_of)
+    return ModelRequest(request, ledger, encoder, _never, NoReasoningMemory(), sticky, "input", pdfs=pdfs, body=told_of)
 
 
 async def _read(
-    draft: responses.Draft, context: responses.Context, rules: responses.Settings, ledger: Ledger
-) -> responses.Asked:
+    draft: responses.ResponseDraft, context: responses.InputContext, rules: responses.ParseSettings, ledger: Warnings
+) -> responses.ResponseParams:
     """Return what was asked; many items are read apart."""
     asked = draft.body.get("input")
     items = len(asked) if type(asked) is list else 0
@@ -271,15 +282,17 @@ async def _read(
     return await apart(responses.parse, draft, context, rules, ledger)
 
 
-def _rules(settings: config.Responses, sealer: Sealer, runs: responses.Runs | None) -> responses.Settings:
-    return responses.Settings(sealer.open, settings.min_output_tokens, settings.repair_dangling_calls, runs)
+def _rules(
+    settings: config.ResponsesSettings, sealer: ReasoningEncryptor, runs: responses.BuiltinToolFilter | None
+) -> responses.ParseSettings:
+    return responses.ParseSettings(sealer.open, settings.min_output_tokens, settings.repair_dangling_calls, runs)
 
 
-def _edge(sealer: Sealer) -> responses.Edge:
-    return responses.Edge(new_id, lambda: int(time.time()), sealer.seal, padding)
+def _edge(sealer: ReasoningEncryptor) -> responses.EncoderInputs:
+    return responses.EncoderInputs(new_id, lambda: int(time.time()), sealer.seal, padding)
 
 
-def _fields(model: config.Model) -> tuple[str, ...]:
+def _fields(model: config.ModelSettings) -> tuple[str, ...]:
     """Where a chat completion has the model's reasoning."""
     field = model.reasoning.field
     return ("reasoning_content", "reasoning") if field == "both" else (field,)

@@ -15,21 +15,21 @@ _EVENTS = tuple(EventSourceResponse(iter(()), headers={"cache-control": "no-cach
 _JSON = (b"content-type", b"application/json")
 
 
-Now = Callable[[bytes], bool]  # gives the client a piece of its answer, as an AtOnce does
-Fields = list[tuple[bytes, bytes]]  # of a head, in lower case
+TryWrite = Callable[[bytes], bool]  # gives the client a piece of its answer, as an AtOnce does
+HeaderList = list[tuple[bytes, bytes]]  # of a head, in lower case
 
 
-class AtOnce:
+class FastSend:
     """A way to the client without messages; False where that would have to wait, and then nothing is given.
 
     whole: an answer of status 200, whose fields have the length of its body.
     begin, now and last: a stream of that status, by its head, its pieces, and the last piece with the end.
     """
 
-    def whole(self, fields: Fields, body: bytes) -> bool:
+    def whole(self, fields: HeaderList, body: bytes) -> bool:
         return False
 
-    def begin(self, fields: Fields) -> bool:
+    def begin(self, fields: HeaderList) -> bool:
         return False
 
     def now(self, piece: bytes) -> bool:
@@ -39,24 +39,24 @@ class AtOnce:
         return False
 
 
-_NEVER = AtOnce()
+_NEVER = FastSend()
 
 
-def at_once(send: Send) -> AtOnce:
+def at_once(send: Send) -> FastSend:
     """The shorter way that something knows which sends messages."""
-    return send if isinstance(send, AtOnce) else _NEVER
+    return send if isinstance(send, FastSend) else _NEVER
 
 
-class Outlet(Protocol):
+class ResponseWriter(Protocol):
     """Where the pieces of an answer go.  end: with the last one, which may be empty; to say it again adds nothing."""
 
     @property
-    def now(self) -> Now: ...
+    def now(self) -> TryWrite: ...
     def tell(self, piece: bytes) -> Awaitable[None]: ...
     def end(self, piece: bytes) -> Awaitable[None]: ...
 
 
-class EventStream:
+class EventStreamWriter:
     """begin, (now | tell)*, end."""
 
     def __init__(self, send: Send) -> None:
@@ -80,7 +80,7 @@ class EventStream:
 
 async def send_stream(pieces: AsyncIterator[bytes], headers: Mapping[str, str], send: Send) -> None:
     """Pieces that others have made."""
-    stream = EventStream(send)
+    stream = EventStreamWriter(send)
     await stream.begin(headers)
     async for piece in pieces:
         await stream.tell(piece)
@@ -97,7 +97,7 @@ async def send_whole(body: bytes, headers: Mapping[str, str], send: Send) -> Non
         await send({"type": "http.response.body", "body": body})
 
 
-async def _send_head(fields: Fields, send: Send) -> None:
+async def _send_head(fields: HeaderList, send: Send) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": fields})
 
 

@@ -8,71 +8,75 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.backends.dialects import Dialect
-from gateway.backends.verdicts import Emulated
-from gateway.calls import Setting
+from gateway.backends.verdicts import EmulatedRule
+from gateway.calls import ParserSettings
 from gateway.empty_turn import EmptyTurn, Watched
-from gateway.fan import Fan
-from gateway.formats.chosen import Chosen
-from gateway.hosted import Between, Loop
+from gateway.fan import FanOut
+from gateway.formats.chosen import FormatChoice
+from gateway.hosted import ToolLoop, ToolRoundSource
 from gateway.request import Request
-from gateway.server.admission import Asker
-from gateway.server.call import AnyCall, Call
-from gateway.server.directory import Route
-from gateway.server.fanning import FanCall
-from gateway.server.telemetry.observation import Observation
-from gateway.translate import Filter
+from gateway.server.admission import QueueIdentity
+from gateway.server.call import HttpUpstreamCall, UpstreamCall
+from gateway.server.directory import BackendRoute
+from gateway.server.fanning import FanOutCall
+from gateway.server.telemetry.observation import RequestRecord
+from gateway.translate import EventFilter
 from gateway.translate.continuous_usage import Continuous
-from gateway.translate.promises import Attempt
-from gateway.turn import Source
-from gateway.upstream import Upstream, tokens
+from gateway.translate.promises import FailedOutput
+from gateway.turn import RoundSource
+from gateway.upstream import UpstreamReader, tokens
 
 
-class Round(Struct, frozen=True):
+class UpstreamRound(Struct, frozen=True):
     """One round, ready to be begun: where, and how the format of its answer was chosen.
 
     bodies: one; or one for each choice, where the server gives one at a time.
     """
 
-    route: Route
+    route: BackendRoute
     request: Request  # as the backend gets it
     bodies: Sequence[bytes]
-    chosen: Chosen
+    chosen: FormatChoice
     _dialect: Dialect
-    _setting: Setting
-    _filters: Sequence[Filter]
+    _setting: ParserSettings
+    _filters: Sequence[EventFilter]
 
-    def open(self) -> Source:
+    def open(self) -> RoundSource:
         filters = [*self._filters, *self._counting()] if self.request.stream else self._filters
         if len(self.bodies) == 1:
             return self._upstream(self.request, filters)
         one = replace(self.request, n=1)
-        return Fan([self._upstream(one, ()) for _ in self.bodies], filters)
+        return FanOut([self._upstream(one, ()) for _ in self.bodies], filters)
 
-    def _counting(self) -> Sequence[Filter]:
+    def _counting(self) -> Sequence[EventFilter]:
         """Return what gives each chunk its usage, if the client asks for that."""
         options = self.request.rest.get("stream_options")
         if not options or options.get("continuous_usage_stats") is not True:
             return ()
         return (Continuous(lambda: tokens(self.size), tokens, self._setting.ledger),)
 
-    def _upstream(self, request: Request, filters: Sequence[Filter]) -> Upstream:
+    def _upstream(self, request: Request, filters: Sequence[EventFilter]) -> UpstreamReader:
         setting = self._setting
         decoder = self._dialect.decoder(request, setting.ledger)
-        return Upstream(decoder, setting, lambda: self.size, filters, setting.limit)
+        return UpstreamReader(decoder, setting, lambda: self.size, filters, setting.limit)
 
-    def call(self, source: Source | None, answered: Callable[[str], None], asker: Asker, seen: Observation) -> AnyCall:
+    def call(
+        self, source: RoundSource | None, answered: Callable[[str], None], asker: QueueIdentity, seen: RequestRecord
+    ) -> UpstreamCall:
         """Put it to its backend; `source`: what it has opened; `answered`: is told of what type the answer is."""
         backend, path = self.route.backend, self._dialect.path
-        if isinstance(source, Fan):
-            return FanCall(partial(Call, backend, path=path, asker=asker, seen=seen), self.bodies, answered, source)
-        return Call(backend, self.bodies[0], answered, path, asker, seen)
+        if isinstance(source, FanOut):
+            return FanOutCall(
+                partial(HttpUpstreamCall, backend, path=path, asker=asker, seen=seen), self.bodies, answered, source
+            )
+        return HttpUpstreamCall(backend, self.bodies[0], answered, path, asker, seen)
 
-    def fanned(self, asked: Request, prepared: Callable[[Request], "Round"]) -> "Round":
+    def fanned(self, asked: Request, prepared: Callable[[Request], "UpstreamRound"]) -> "UpstreamRound":
         """With a body for each choice, if the server gives one at a time.
 
         A seed would make them one, so each has its own: `prepared` makes another round of a request.
         """
-        if asked.n == 1 or not isinstance(self.route.backend.kind.fields["n"], Emulated):
+        if asked.n == 1 or not isinstance(self.route.backend.kind.fields["n"], EmulatedRule):
             return self
         self._setting.ledger.note("emulated", "n")
         if not isinstance(seed := asked.rest.get("seed"), int):
@@ -80,21 +84,24 @@ class Round(Struct, frozen=True):
         seeded = (replace(asked, rest={**asked.rest, "seed": seed + i}) for i in range(asked.n))
         return replace(self, bodies=[prepared(one).bodies[0] for one in seeded])
 
-    def another(self) -> "Round | None":
+    def another(self) -> "UpstreamRound | None":
         """The one that has to follow, once this is over: its answer was none that could be given to anybody."""
         return None
 
-    def seen_by(self, filter: Filter) -> "Round":
+    def seen_by(self, filter: EventFilter) -> "UpstreamRound":
         """The same, with another filter that sees last what is answered."""
         return replace(self, _filters=[*self._filters, filter])
 
     def owing(
-        self, policies: "Sequence[Filtering]", empty: EmptyTurn | None, after: "Callable[[Request, Attempt], Round]"
-    ) -> "Owing":
+        self,
+        policies: "Sequence[Filtering]",
+        empty: EmptyTurn | None,
+        after: "Callable[[Request, FailedOutput], UpstreamRound]",
+    ) -> "EnforcedRound":
         """Return the same, whose answer has to be something."""
         filters = [*self._filters, *policies]
         round = self.route, self.request, self.bodies, self.chosen, self._dialect, self._setting, filters
-        return Owing(*round, policies, empty, after)
+        return EnforcedRound(*round, policies, empty, after)
 
     @property
     def size(self) -> int:
@@ -106,16 +113,16 @@ class Round(Struct, frozen=True):
 class Policy(Protocol):
     """What an answer has to be.  failed: this attempt, if it was not that; asking: the request for another one."""
 
-    failed: Attempt | None
+    failed: FailedOutput | None
 
     def asking(self) -> Request: ...
 
 
-class Filtering(Policy, Filter, Protocol):
+class Filtering(Policy, EventFilter, Protocol):
     """One that is a filter on the answer."""
 
 
-class Owing(Round, frozen=True):
+class EnforcedRound(UpstreamRound, frozen=True):
     """A round whose answer has to be something.  `_after`: makes the round of another attempt.
 
     empty: looks for an answer without content, if that is wanted.
@@ -123,18 +130,18 @@ class Owing(Round, frozen=True):
 
     _policies: Sequence[Filtering]
     _empty: EmptyTurn | None
-    _after: Callable[[Request, Attempt], Round]
+    _after: Callable[[Request, FailedOutput], UpstreamRound]
 
-    def open(self) -> Source:
+    def open(self) -> RoundSource:
         source = super().open()
-        return Watched(source, self._empty) if self._empty and isinstance(source, Upstream) else source
+        return Watched(source, self._empty) if self._empty and isinstance(source, UpstreamReader) else source
 
-    def another(self) -> Round | None:
+    def another(self) -> UpstreamRound | None:
         policies: Sequence[Policy] = [*self._policies, self._empty] if self._empty else self._policies
         return next((self._after(one.asking(), one.failed) for one in policies if one.failed), None)
 
 
-class Rounds:
+class RoundLoop:
     """Those of one turn, one at a time.  Knows nothing of its turn, which knows this: together they would be a cycle.
 
     listening: gives each what is to hear its answer; source: what the one of now has opened.
@@ -142,25 +149,25 @@ class Rounds:
     repeats: the one of now is another attempt, and knows the one before it.
     """
 
-    now: Round
-    source: Source
+    now: UpstreamRound
+    source: RoundSource
     repeats: bool
 
-    def __init__(self, listening: Callable[[Round], Round]) -> None:
+    def __init__(self, listening: Callable[[UpstreamRound], UpstreamRound]) -> None:
         self.listening = listening
-        self.loop: Loop | None = None
+        self.loop: ToolLoop | None = None
 
-    def run_tools(self, loop: Loop) -> None:
+    def run_tools(self, loop: ToolLoop) -> None:
         """What is said of them is heard by the loop, as the last of all."""
         listening, self.loop = self.listening, loop
         self.listening = lambda round: listening(round).seen_by(loop)
 
-    def begin(self, round: Round, *, repeats: bool = False) -> None:
+    def begin(self, round: UpstreamRound, *, repeats: bool = False) -> None:
         self.now, self.repeats = self.listening(round), repeats
 
-    def open(self, _: Request) -> Source:
+    def open(self, _: Request) -> RoundSource:
         if self.loop and self.loop.running:
-            self.source = Between(self.loop)
+            self.source = ToolRoundSource(self.loop)
             return self.source
         if self.loop:
             self.loop.begin()

@@ -5,36 +5,36 @@ import signal
 import socket
 import sys
 
-from gateway.config import Config, Server
+from gateway.config import Config, ServerSettings
 from gateway.server import logs
-from gateway.server.source import Source
-from gateway.server.watching import Watch
-from gateway.server.workers import Workers
+from gateway.server.source import ConfigSource
+from gateway.server.watching import ConfigWatcher
+from gateway.server.workers import Supervisor
 
 _AGAIN = [signal.SIGHUP] if sys.platform != "win32" else []  # the signals to read the configuration again
 _WAITING = 2048  # connections that nobody has taken yet
 
 
-def run(config: Config, *, greeting: str = "", source: Source | None = None) -> None:
+def run(config: Config, *, greeting: str = "", source: ConfigSource | None = None) -> None:
     """Block until SIGINT or SIGTERM; streams then have `drain_seconds` to end.  Greets as soon as one can connect.
 
     source: where the config is from; it is read again on SIGHUP, and when it has changed.
     """
     sock = _listening(config.server)  # from now on connections wait to be taken instead of being refused
     host, port = sock.getsockname()[:2]
-    watch = Watch(config, source)
+    watch = ConfigWatcher(config, source)
     for number in _AGAIN:
         signal.signal(number, watch.tell)
     sys.stderr.write((greeting or f"gateway listens on {host} port {port}") + "\n")
     sys.stderr.flush()
     logs.begin()
     if config.server.workers > 1:
-        Workers(sock, watch).run()
+        Supervisor(sock, watch).run()
     else:
         _serve(config, sock, watch)
 
 
-def _serve(config: Config, sock: socket.socket, watch: Watch) -> None:
+def _serve(config: Config, sock: socket.socket, watch: ConfigWatcher) -> None:
     from gateway.server.process import server_of  # noqa: PLC0415 - who keeps workers needs nothing of it
 
     async def news() -> Config | None:
@@ -43,7 +43,7 @@ def _serve(config: Config, sock: socket.socket, watch: Watch) -> None:
     server_of(config, news).run([sock])
 
 
-def _listening(server: Server) -> socket.socket:
+def _listening(server: ServerSettings) -> socket.socket:
     family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
     try:
         return socket.create_server((server.host, server.port), family=family, backlog=_WAITING)

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import DecodeError, json
 
-from gateway.config.schema import Store
-from gateway.request import Thought
+from gateway.config.schema import StoreSettings
+from gateway.request import StoredReasoning
 
 if TYPE_CHECKING:  # 8 MB, that no process needs before its first sealed thought
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -33,40 +33,40 @@ _NOT_KEPT = (
     "the key that seals reasoning cannot be kept in %s (%s): what is sealed now can be opened by this process only, "
     "and until it ends; set store.sealing_keys, or let the gateway write there"
 )
-_decode = json.Decoder(Thought).decode
+_decode = json.Decoder(StoredReasoning).decode
 
-Keys = Mapping[bytes, "AESGCM"]  # by id; the first one seals
+KeysById = Mapping[bytes, "AESGCM"]  # by id; the first one seals
 
 
-class Keyring:
+class EncryptionKeys:
     """The keys of a store: `sealing_keys`, or where there are none one that is made and kept beside the store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: StoreSettings) -> None:
         self._store = store
 
-    def sealer(self, tenant: str) -> "Sealer":
+    def sealer(self, tenant: str) -> "ReasoningEncryptor":
         """`tenant`: the name of the client's key, "" where nobody needs one."""
-        return Sealer(lambda: self._keys, tenant)
+        return ReasoningEncryptor(lambda: self._keys, tenant)
 
     @cached_property
-    def _keys(self) -> Keys:
+    def _keys(self) -> KeysById:
         given = [key.get_secret_value().encode() for key in self._store.sealing_keys]
         return dict(map(_derived, given or [_kept(_file(self._store.url.get_secret_value()))]))
 
 
-class Sealer:
+class ReasoningEncryptor:
     """Seals and opens the thoughts of one tenant; the keys are asked for when they are needed."""
 
-    def __init__(self, keys: Callable[[], Keys], tenant: str) -> None:
+    def __init__(self, keys: Callable[[], KeysById], tenant: str) -> None:
         self._keys = keys
         self._bound = f"{_VERSION}{tenant}".encode()
 
-    def seal(self, thought: Thought) -> str:
+    def seal(self, thought: StoredReasoning) -> str:
         id, key = next(iter(self._keys().items()))
         nonce = secrets.token_bytes(_NONCE)
         return _wrapped(id + nonce + key.encrypt(nonce, json.encode(thought), self._bound))
 
-    def open(self, sealed: str) -> Thought | None:
+    def open(self, sealed: str) -> StoredReasoning | None:
         """None for all that was not sealed here for this tenant, whatever it is."""
         raw = _unwrapped(sealed)
         id, nonce, ciphertext = raw[:_ID], raw[_ID : _ID + _NONCE], raw[_ID + _NONCE :]

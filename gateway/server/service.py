@@ -12,35 +12,35 @@ from msgspec.structs import replace
 from starlette.responses import Response
 
 from gateway.backends.openai.failures import stated_problem
-from gateway.backends.services import Services
-from gateway.config import Config, Key
+from gateway.backends.services import BackendServices
+from gateway.config import ApiKey, Config
 from gateway.endpoints.counts import Counts
 from gateway.errors import BadRequest, GatewayError, UpstreamFailed, UpstreamInvalid
 from gateway.events import Usage
-from gateway.formats.chosen import Chosen
-from gateway.framing import Whole
-from gateway.ledger import Ledger
+from gateway.formats.chosen import FormatChoice
+from gateway.framing import BodyBuffer
+from gateway.ledger import Warnings
 from gateway.server import heads
-from gateway.server.admission import Asker
+from gateway.server.admission import QueueIdentity
 from gateway.server.apart import parsed
-from gateway.server.auth import Doorkeeper, allow_model
+from gateway.server.auth import Authenticator, allow_model
 from gateway.server.backend import Backend
 from gateway.server.body import counts_of, read_body, room_of
-from gateway.server.call import Call
-from gateway.server.directory import Directory, Route
-from gateway.server.json import Json
-from gateway.server.limiting import Grant, Limits
-from gateway.server.presence import Presence
+from gateway.server.call import HttpUpstreamCall
+from gateway.server.directory import BackendRoute, ModelRegistry
+from gateway.server.json import JsonBytesResponse
+from gateway.server.limiting import RateLimiter, RateLimitPermit
+from gateway.server.presence import CancelOnDisconnect
 from gateway.server.telemetry.observation import observed
-from gateway.server.ways import Ways
+from gateway.server.ways import RetryPolicy
 from gateway.upstream import tokens
 
 _MOST = 256 << 20  # bytes of an answer: 2048 vectors of 4096 numbers, written out
 _LARGE = 1 << 20  # bytes of one that keeps everybody waiting for more than a few milliseconds: thousands of vectors
-_CHOSEN = Chosen("native", "there is no text to parse")
+_CHOSEN = FormatChoice("native", "there is no text to parse")
 
 
-class Put(Protocol):
+class ServiceRequest(Protocol):
     """A question for a model that is one request of a backend.
 
     does: what the model would do for it; place: the parameter that the model reads.
@@ -55,15 +55,17 @@ class Put(Protocol):
     def place(self) -> str: ...
     @property
     def model(self) -> str: ...
-    def ask(self, services: Services, model: str, ledger: Ledger) -> tuple[str, bytes] | None: ...
+    def ask(self, services: BackendServices, model: str, ledger: Warnings) -> tuple[str, bytes] | None: ...
     def decode(self, raw: bytes) -> Any: ...  # noqa: ANN401 - decoded JSON
-    def answer(self, said: Any, ledger: Ledger) -> dict[str, Any]: ...  # noqa: ANN401 - decoded JSON
+    def answer(self, said: Any, ledger: Warnings) -> dict[str, Any]: ...  # noqa: ANN401 - decoded JSON
 
 
-class Service:
+class ServiceEndpoint:
     """Answers POST requests; `parse` makes a question of a body."""
 
-    def __init__(self, app: FastAPI, config: Config, door: Doorkeeper, parse: Callable[[bytes, Counts], Put]) -> None:
+    def __init__(
+        self, app: FastAPI, config: Config, door: Authenticator, parse: Callable[[bytes, Counts], ServiceRequest]
+    ) -> None:
         self._app, self._config, self._door, self._parse = app, config, door, parse
 
     async def answer(self, http: Request) -> Response:
@@ -71,20 +73,22 @@ class Service:
         with room_of(http, self._config) as room:
             return await self._put(http, key, await read_body(http, self._config.limits.body_bytes, room))
 
-    async def _put(self, http: Request, key: Key | None, body: bytes) -> Response:
+    async def _put(self, http: Request, key: ApiKey | None, body: bytes) -> Response:
         put = await parsed(self._parse, body, counts_of(self._config))
-        directory: Directory = self._app.state.directory
+        directory: ModelRegistry = self._app.state.directory
         served = await directory.find(put.model)
         observed(http.scope).model = served.model
         allow_model(key, put.model, served.model)
-        limits: Limits = self._app.state.limits
-        grant = await limits.admit(key, served.model, served.settings, partial(tokens, len(body))) or Grant()
+        limits: RateLimiter = self._app.state.limits
+        grant = await limits.admit(key, served.model, served.settings, partial(tokens, len(body))) or RateLimitPermit()
         async with grant:
-            with Presence(http.receive), _placed(put.place):
-                return await self._first_answer(http, put, Ways(served, key, faithful=True), grant)
+            with CancelOnDisconnect(http.receive), _placed(put.place):
+                return await self._first_answer(http, put, RetryPolicy(served, key, faithful=True), grant)
         return Response()  # the client has left
 
-    async def _first_answer(self, http: Request, put: Put, ways: Ways, grant: Grant) -> Response:
+    async def _first_answer(
+        self, http: Request, put: ServiceRequest, ways: RetryPolicy, grant: RateLimitPermit
+    ) -> Response:
         """Of the backends that are asked one after another; raises what the last one failed with."""
         way = ways.first()
         while True:
@@ -97,8 +101,10 @@ class Service:
                 way = another
 
 
-async def _answered(http: Request, put: Put, route: Route, asker: Asker, grant: Grant) -> Response:
-    ledger, seen = Ledger(), observed(http.scope)
+async def _answered(
+    http: Request, put: ServiceRequest, route: BackendRoute, asker: QueueIdentity, grant: RateLimitPermit
+) -> Response:
+    ledger, seen = Warnings(), observed(http.scope)
     ask = put.ask(route.backend.services, route.upstream_model, ledger)
     if not ask:
         raise _unsupported(route, put.does)
@@ -112,10 +118,10 @@ async def _answered(http: Request, put: Put, route: Route, asker: Asker, grant: 
         said = put.answer(_decoded(route.backend, put.decode, raw), ledger)
         used = said.get("usage", {}).get("total_tokens", 0)
         grant.used, seen.spent = (lambda: used), (lambda: Usage(used, 0))
-        return Json(said, headers={**heads.told(http, route, _CHOSEN, ledger), **grant.headers})
+        return JsonBytesResponse(said, headers={**heads.told(http, route, _CHOSEN, ledger), **grant.headers})
 
     path, body = ask
-    with closing(Call(route.backend, body, lambda _: None, path, asker, seen)) as call:
+    with closing(HttpUpstreamCall(route.backend, body, lambda _: None, path, asker, seen)) as call:
         raw = await _read(call)
         try:
             response = respond(raw) if len(raw) < _LARGE else await asyncio.to_thread(respond, raw)
@@ -126,7 +132,7 @@ async def _answered(http: Request, put: Put, route: Route, asker: Asker, grant: 
     return response
 
 
-def _unsupported(route: Route, what: str) -> BadRequest:
+def _unsupported(route: BackendRoute, what: str) -> BadRequest:
     message = f"The model '{route.model}' cannot {what}: its backend '{route.backend.name}' has no endpoint for that."
     return BadRequest(message, code="unsupported_value", param="model")
 
@@ -152,8 +158,8 @@ def _decoded(backend: Backend, decode: Callable[[bytes], Any], raw: bytes) -> An
     return said
 
 
-async def _read(call: Call) -> bytes:
-    whole = Whole(_MOST)
+async def _read(call: HttpUpstreamCall) -> bytes:
+    whole = BodyBuffer(_MOST)
     while await call.ready() and (data := call.read()):
         whole.keep(data)
     return whole.close()

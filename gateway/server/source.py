@@ -11,36 +11,36 @@ from pathlib import Path
 from typing import TextIO
 
 from gateway import demo, formats
-from gateway.config import Config, ConfigError, Document, Fault, Kind, Unreadable, build, read
-from gateway.server.discover import PORTS, Found, as_document, discover
-from gateway.server.files import Files, Stamp, stamp
+from gateway.config import Config, ConfigDocument, ConfigError, ConfigFault, KindName, UnreadableFile, build, read
+from gateway.server.discover import PORTS, DiscoveredServer, as_document, discover
+from gateway.server.files import ConfigFileReader, FileStamp, stamp
 
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # listens everywhere: the nearest way to it
 
 
-class NoServer(Exception):
+class NoServerFound(Exception):
     """There is nothing to serve; the text says what to do."""
 
 
 def read_config(file: Path) -> Config:
     """The config of a file, with this process's environment; raises a ConfigError."""
-    return Source(file).read()
+    return ConfigSource(file).read()
 
 
-class Source:
+class ConfigSource:
     """The file that a config is read from, with the files that it names, and the flags that win over it."""
 
     def __init__(self, file: Path, flags: Mapping[str, object] | None = None) -> None:
         self.file, self._flags = file, flags or {}
-        self._files = Files(file.parent)
+        self._files = ConfigFileReader(file.parent)
 
     def read(self) -> Config:
         """The config as it is now; raises a ConfigError."""
-        self._files = Files(self.file.parent)
+        self._files = ConfigFileReader(self.file.parent)
         try:
             text = self._files.text(self.file)
-        except Unreadable as error:
-            raise ConfigError([Fault(str(self.file), None, "", str(error))]) from None
+        except UnreadableFile as error:
+            raise ConfigError([ConfigFault(str(self.file), None, "", str(error))]) from None
         return self.config(text)
 
     def config(self, text: str) -> Config:
@@ -48,23 +48,23 @@ class Source:
         document = read(text, str(self.file), os.environ, self._files.secret)
         return build(document, formats.names(), self._flags, self._files)
 
-    def known(self) -> Mapping[Path, Stamp | None]:
+    def known(self) -> Mapping[Path, FileStamp | None]:
         """What the files looked like when they were read."""
         return self._files.stamps
 
-    def look(self) -> Mapping[Path, Stamp | None]:
+    def look(self) -> Mapping[Path, FileStamp | None]:
         """What they look like now."""
         return {file: stamp(file) for file in self._files.stamps}
 
 
 @contextmanager
 def settle(
-    source: Source | None,
+    source: ConfigSource | None,
     flags: Mapping[str, object],
     out: TextIO,
     *,
     demo_wanted: bool = False,
-    ports: Mapping[int, Kind] = PORTS,
+    ports: Mapping[int, KindName] = PORTS,
 ) -> Iterator[tuple[Config, str]]:
     """What to serve, and the greeting for it; a demo server runs as long as the block.
 
@@ -75,7 +75,7 @@ def settle(
         config = source.read()
         yield config, _greeting_for(config, next(iter(config.models), None))
         return
-    bare = build(Document("command line"), formats.names(), flags)  # what is wrong with a flag comes first
+    bare = build(ConfigDocument("command line"), formats.names(), flags)  # what is wrong with a flag comes first
     with ThreadPoolExecutor(1) as thread:  # this may be called where a loop runs already
         found = thread.submit(asyncio.run, discover(ports, skip=[bare.server.port])).result()
     for server in found:
@@ -85,9 +85,9 @@ def settle(
         yield _with_servers(serving, flags)
     elif demo_wanted:
         with demo.start(out=out) as url:
-            yield _with_servers([Found("llamacpp", url, (demo.MODEL,))], flags)
+            yield _with_servers([DiscoveredServer("llamacpp", url, (demo.MODEL,))], flags)
     else:
-        raise NoServer(_advice(ports))
+        raise NoServerFound(_advice(ports))
 
 
 def greeting(host: str, port: int, model: str | None, *, key: bool = False, scheme: str = "http") -> str:
@@ -115,17 +115,17 @@ def _greeting_for(config: Config, model: str | None) -> str:
     return greeting(server.host, server.port, model, key=bool(config.auth.keys), scheme=scheme)
 
 
-def _with_servers(servers: list[Found], flags: Mapping[str, object]) -> tuple[Config, str]:
+def _with_servers(servers: list[DiscoveredServer], flags: Mapping[str, object]) -> tuple[Config, str]:
     config = build(as_document(servers), formats.names(), flags)
     return config, _greeting_for(config, servers[0].models[0])
 
 
-def _counted(server: Found) -> str:
+def _counted(server: DiscoveredServer) -> str:
     count = len(server.models)
     return {0: "no model yet", 1: "1 model"}.get(count, f"{count} models")
 
 
-def _advice(ports: Mapping[int, Kind]) -> str:
+def _advice(ports: Mapping[int, KindName]) -> str:
     asked = ", ".join(f"{kind} {port}" for port, kind in ports.items())
     return (
         f"no model server with a model runs on this machine (asked: {asked}); either\n"

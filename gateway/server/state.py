@@ -8,39 +8,39 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct
 
-from gateway.endpoints.responses import Asked, Context, Draft
+from gateway.endpoints.responses import InputContext, ResponseDraft, ResponseParams
 from gateway.endpoints.responses.stored import told_apart
 from gateway.errors import BadRequest, NotFound, StoreFailed
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from gateway.server import heads
 from gateway.server.apart import MANY, apart
 from gateway.server.held import Held
 from gateway.server.ids import new_id
 from gateway.store import completions, conversations, jobs, responses, threads
 from gateway.store.database import Database
-from gateway.store.records import Broken, Conversation, Item, Place, Response
+from gateway.store.records import Item, ItemsMissing, ListPosition, NewResponse, StoredConversation
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
 _LEASE = 30.0  # seconds that a conversation stays locked when its process dies
 
-Record = dict[str, Any]
+StoredObject = dict[str, Any]
 
 
-class Origin(Struct, frozen=True):
+class Predecessor(Struct, frozen=True):
     """What a response goes on from: what was said there, and the place behind it; None if it begins anew.
 
     unstored: the last items of what was said, as far as the store does not have them.
     """
 
-    context: Context
-    behind: Place | None = None
-    conversation: Conversation | None = None
+    context: InputContext
+    behind: ListPosition | None = None
+    conversation: StoredConversation | None = None
     unstored: Sequence[Item] = ()
 
 
-class State:
+class StoredContext:
     """What is stored of one tenant, for one request.
 
     remembers: `keep_response` is given all answers, also those that nobody wants to have stored.
@@ -52,7 +52,7 @@ class State:
         self._store, self.tenant = store, tenant
         self._holds = False  # a conversation
 
-    async def origin(self, draft: Draft, id: str, held: Held) -> Origin:
+    async def origin(self, draft: ResponseDraft, id: str, held: Held) -> Predecessor:
         """Raises BadRequest or NotFound for what is not there.
 
         id: of the response that goes on from it; held: takes the conversation.
@@ -61,12 +61,14 @@ class State:
             await held.stack.enter_async_context(self._held(draft.conversation, id))
         return await self._found(draft)
 
-    async def keep_response(self, draft: Draft, origin: Origin, ledger: Ledger, record: Record) -> None:
+    async def keep_response(
+        self, draft: ResponseDraft, origin: Predecessor, ledger: Warnings, record: StoredObject
+    ) -> None:
         """Store the answer with its question and its warnings; all of it, or raise StoreFailed."""
         record = responses.warned(record, heads.stored(ledger))
         items, now = [*origin.unstored, *await asked_items(draft, origin)], int(time.time())
         if record["store"] and not origin.behind:
-            await self._store.together(responses.begin, Response(self.tenant, record, items, now))
+            await self._store.together(responses.begin, NewResponse(self.tenant, record, items, now))
             return
         async with self._store.writing() as db:
             conversation = await _left(db, origin, record)
@@ -76,42 +78,46 @@ class State:
                 await conversations.append(db, conversation, [*items, *record["output"]], now)
         self._holds = False
 
-    def lasts(self, asked: Asked, resume_seconds: int) -> bool:
+    def lasts(self, asked: ResponseParams, resume_seconds: int) -> bool:
         """Whether the answer may go on without its client."""
         resumed = resume_seconds and asked.streamed and asked.echo["store"]
         return asked.background or bool(resumed)
 
-    async def open_response(self, draft: Draft, origin: Origin, body: Record, db: "AsyncConnection") -> None:
+    async def open_response(
+        self, draft: ResponseDraft, origin: Predecessor, body: StoredObject, db: "AsyncConnection"
+    ) -> None:
         """Store a response that is in progress with its question."""
         items = [*origin.unstored, *await asked_items(draft, origin)]
         await responses.open(db, self.tenant, body, items, origin.behind, int(time.time()))
 
-    async def finish_response(self, origin: Origin, ledger: Ledger, db: "AsyncConnection", record: Record) -> bool:
+    async def finish_response(
+        self, origin: Predecessor, ledger: Warnings, db: "AsyncConnection", record: StoredObject
+    ) -> bool:
         """Store how one ended that was opened, with its warnings; False if it was deleted meanwhile."""
         record = responses.warned(record, heads.stored(ledger))
         conversation = await _left(db, origin, record)
         return await responses.finish(db, self.tenant, record, conversation, int(time.time()))
 
-    async def keep_completion(self, record: Record, messages: list[Item]) -> None:
+    async def keep_completion(self, record: StoredObject, messages: list[Item]) -> None:
         async with self._store.writing() as db:
             await completions.save(db, self.tenant, record, messages, int(time.time()))
 
-    async def _found(self, draft: Draft) -> Origin:
+    async def _found(self, draft: ResponseDraft) -> Predecessor:
         if not (draft.previous or draft.conversation or draft.references):
-            return Origin(Context())
+            return Predecessor(InputContext())
         async with self._store.reading() as db:
             items = await threads.by_id(db, self.tenant, draft.references) if draft.references else {}
             if draft.previous:
                 behind, before = await self._previous(db, draft.previous)
-                return Origin(Context(before, items), behind)
+                return Predecessor(InputContext(before, items), behind)
             if draft.conversation:
                 found = await conversations.find(db, self.tenant, draft.conversation)
                 if not found:
                     raise no_conversation(draft.conversation, "conversation")
-                return Origin(Context(await threads.read(db, [found.items]), items), found.behind, found)
-        return Origin(Context((), items))
+                return Predecessor(InputContext(await threads.read(db, [found.items]), items), found.behind, found)
+        return Predecessor(InputContext((), items))
 
-    async def _previous(self, db: "AsyncConnection", id: str) -> tuple[Place, list[Item]]:
+    async def _previous(self, db: "AsyncConnection", id: str) -> tuple[ListPosition, list[Item]]:
         """The place behind a response, and all that was said up to there.
 
         Where it broke off, its last item is left out: a model is not to go on from half a sentence of a failure.
@@ -123,7 +129,7 @@ class State:
             raise BadRequest(message, param="previous_response_id")
         before = await _said_before(db, kept.behind, id)
         if status in ("failed", "cancelled") and kept.end > kept.output and before[-1].get("status") == "incomplete":
-            return Place(kept.thread, kept.end - 1), before[:-1]
+            return ListPosition(kept.thread, kept.end - 1), before[:-1]
         return kept.behind, before
 
     @asynccontextmanager
@@ -159,17 +165,17 @@ class State:
                     await conversations.renew(db, id, holder, *_lease())
 
 
-class Reading(State):
+class ReadOnlyContext(StoredContext):
     """For those who add nothing: a conversation is not held, and may grow meanwhile."""
 
-    async def origin(self, draft: Draft, _: str, __: Held) -> Origin:
+    async def origin(self, draft: ResponseDraft, _: str, __: Held) -> Predecessor:
         return await self._found(draft)
 
-    def lasts(self, asked: Asked, _: int) -> bool:
+    def lasts(self, asked: ResponseParams, _: int) -> bool:
         return False
 
 
-async def asked_items(draft: Draft, origin: Origin) -> list[Item]:
+async def asked_items(draft: ResponseDraft, origin: Predecessor) -> list[Item]:
     """The items of the question, as they are stored; many are made apart."""
     before = origin.context.before
     asked = draft.input(origin.context.items)
@@ -178,7 +184,7 @@ async def asked_items(draft: Draft, origin: Origin) -> list[Item]:
     return await apart(told_apart, asked, before, new_id)
 
 
-async def _left(db: "AsyncConnection", origin: Origin, record: Record) -> Conversation | None:
+async def _left(db: "AsyncConnection", origin: Predecessor, record: StoredObject) -> StoredConversation | None:
     """Let go of the conversation that was held for a response; None if that is no part of it.
 
     One that failed is none, and as soon as anybody hears the end others may go on from the conversation.
@@ -194,10 +200,10 @@ def _lease() -> tuple[int, int]:
     return int(time.time() * 1000), int(_LEASE * 1000)
 
 
-async def _said_before(db: "AsyncConnection", behind: Place, id: str) -> list[Item]:
+async def _said_before(db: "AsyncConnection", behind: ListPosition, id: str) -> list[Item]:
     try:
         return await threads.read(db, await threads.ranges(db, behind))
-    except Broken:
+    except ItemsMissing:
         message = f"Previous response with id '{id}' goes on from a response that was deleted."
         raise BadRequest(message, code="previous_response_not_found", param="previous_response_id") from None
 

@@ -14,7 +14,7 @@ _log = logging.getLogger("gateway")
 _TOO_MANY = "Too many wrong API keys came from your address, and are yet to be answered: try again later."
 
 
-class Strangers:
+class AuthThrottle:
     """Of one process, whatever its configuration.  `clock` is in seconds, as is what `sleep` is given."""
 
     def __init__(

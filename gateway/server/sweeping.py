@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 
-from gateway.config import Store
+from gateway.config import StoreSettings
 from gateway.errors import StoreFailed
 from gateway.store import sweep
 from gateway.store.database import Database
@@ -14,7 +14,7 @@ _DAY = 86_400
 _EVERY = 600.0  # seconds
 
 
-async def sweep_for_ever(database: Database, settings: Store, seconds: float = _EVERY) -> None:
+async def sweep_for_ever(database: Database, settings: StoreSettings, seconds: float = _EVERY) -> None:
     """Where there is something; a gateway that nobody makes store anything does not make a database."""
     while True:
         await asyncio.sleep(seconds)

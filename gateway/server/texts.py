@@ -6,54 +6,54 @@ from msgspec.structs import replace
 
 from gateway.backends.dialects import DIALECTS
 from gateway.backends.openai import text
-from gateway.backends.openai.body import Target
-from gateway.backends.openai.messages import Policy
-from gateway.calls import Setting
+from gateway.backends.openai.body import BodyTarget
+from gateway.backends.openai.messages import MessagePolicy
+from gateway.calls import ParserSettings
 from gateway.endpoints import texts
 from gateway.endpoints.completions.fields import KNOWN
-from gateway.formats.chosen import Chosen
-from gateway.formats.format import Context
-from gateway.ledger import Ledger
+from gateway.formats.chosen import FormatChoice
+from gateway.formats.format import ParseContext
+from gateway.ledger import Warnings
 from gateway.request import Request
 from gateway.server.choosing import by_names
-from gateway.server.directory import Route
+from gateway.server.directory import BackendRoute
 from gateway.server.ids import new_id
-from gateway.server.rounds import Round
-from gateway.translate import Filter
-from gateway.translate.texts import LLAMA_ENDS, MIDDLE_ENDS, Echo, Ending, Until, stops
+from gateway.server.rounds import UpstreamRound
+from gateway.translate import EventFilter
+from gateway.translate.texts import LLAMA_ENDS, MIDDLE_ENDS, EchoFilter, Ending, StopFilter, stops
 
 _LLAMA = {"llama3_json", "llama4_pythonic", "pythonic", "functionary31"}  # formats of models that write its end tokens
-_CHOSEN = Chosen("native", "a completed text is not parsed")
+_CHOSEN = FormatChoice("native", "a completed text is not parsed")
 
 
-class TextRound(Round, frozen=True):
+class CompletionRound(UpstreamRound, frozen=True):
     @property
     def size(self) -> int:
         return texts.size(text.prompts(self.request))
 
 
-async def prepare(request: Request, route: Route, ledger: Ledger, frame_bytes: int) -> Round:
+async def prepare(request: Request, route: BackendRoute, ledger: Warnings, frame_bytes: int) -> UpstreamRound:
     """Raises BadRequest for what the backend's kind cannot do."""
     round = _round(request, route, ledger, frame_bytes)
     return round.fanned(request, lambda one: _round(one, route, ledger, frame_bytes))
 
 
-def _round(request: Request, route: Route, ledger: Ledger, frame_bytes: int) -> Round:
+def _round(request: Request, route: BackendRoute, ledger: Warnings, frame_bytes: int) -> UpstreamRound:
     does = route.backend.services.completions
     dialect = replace(DIALECTS["openai"], path=text.PATH, body=partial(text.body, does))
-    body = dialect.body(request, Target(route.upstream_model, route.backend.kind, Policy()), KNOWN, ledger)
+    body = dialect.body(request, BodyTarget(route.upstream_model, route.backend.kind, MessagePolicy()), KNOWN, ledger)
     new, discreet = partial(new_id, "call_"), route.backend.discreet
-    setting = Setting(None, Context({}), new, ledger, limit=frame_bytes, discreet=discreet)
-    return TextRound(route, request, [body], _CHOSEN, dialect, setting, _filters(request, route, ledger))
+    setting = ParserSettings(None, ParseContext({}), new, ledger, limit=frame_bytes, discreet=discreet)
+    return CompletionRound(route, request, [body], _CHOSEN, dialect, setting, _filters(request, route, ledger))
 
 
-def _filters(request: Request, route: Route, ledger: Ledger) -> list[Filter]:
+def _filters(request: Request, route: BackendRoute, ledger: Warnings) -> list[EventFilter]:
     does = route.backend.services.completions
-    filters: list[Filter] = [*stops(request)] if does.kind.keeps_stops else []
+    filters: list[EventFilter] = [*stops(request)] if does.kind.keeps_stops else []
     if _LLAMA & {route.format, by_names(route, "auto").format}:
         filters.append(Ending(LLAMA_ENDS))
     if text.fills(request, does):
-        filters.append(Until(MIDDLE_ENDS))
+        filters.append(StopFilter(MIDDLE_ENDS))
     if prompts := text.unsaid(request, does, ledger):
-        filters.append(Echo(prompts, request.rest.get("n", 1)))
+        filters.append(EchoFilter(prompts, request.rest.get("n", 1)))
     return filters

@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from gateway.backends.openai.limits import excess
 from gateway.errors import Problem
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from gateway.request import Request
 from gateway.server import window
-from gateway.server.directory import Route
+from gateway.server.directory import BackendRoute
 from gateway.server.limiting.sizes import estimate
 
 _NAMES = {"input": "max_output_tokens", "prompt": "max_tokens"}  # by what the API calls the conversation
@@ -22,7 +22,7 @@ def name(request: Request, conversation: str) -> str:
     return _NAMES.get(conversation) or ("max_completion_tokens" if newer else "max_tokens")
 
 
-def fitted(request: Request, route: Route, ledger: Ledger, name: str) -> Request:
+def fitted(request: Request, route: BackendRoute, ledger: Warnings, name: str) -> Request:
     """Return the request with a limit within the window, if the window is known without asking.
 
     The prompt is only estimated, so it takes at most a quarter of the window here; the backend knows better.

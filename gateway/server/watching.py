@@ -5,19 +5,19 @@ import time
 from math import inf
 from pathlib import Path
 
-from gateway.config import Config, ConfigError, Fault, exposed
-from gateway.server.files import Stamp
-from gateway.server.source import Source
+from gateway.config import Config, ConfigError, ConfigFault, exposed
+from gateway.server.files import FileStamp
+from gateway.server.source import ConfigSource
 
 _log = logging.getLogger("gateway")
 _HELD = ("host", "port", "workers", "drain_seconds")  # of `server`; they hold as long as the gateway runs
 _EXPOSED = "without keys it would let in others than this machine, as it still listens on {}"
 
 
-class Watch:
+class ConfigWatcher:
     """config: the newest one that was sound.  source: None where no file says what to serve."""
 
-    def __init__(self, config: Config, source: Source | None) -> None:
+    def __init__(self, config: Config, source: ConfigSource | None) -> None:
         self.config, self._source = config, source
         self._told = False
         self._seen = source and source.known()
@@ -43,7 +43,7 @@ class Watch:
         changed = self._changed(self._source)
         return self._read(self._source) if told or changed else None
 
-    def _read(self, source: Source) -> Config | None:
+    def _read(self, source: ConfigSource) -> Config | None:
         try:
             config = self._with_what_holds(source.read(), source)
         except ConfigError as error:
@@ -58,24 +58,24 @@ class Watch:
         _log.info("the configuration has been read again; what is new holds from the next request on")
         return config
 
-    def _changed(self, source: Source) -> bool:
+    def _changed(self, source: ConfigSource) -> bool:
         """Since it was read, and not since the last look: whoever writes it may be in the middle of it."""
         before, self._seen = self._seen, source.look()
         return self._seen == before and self._seen != source.known() and self._seen[source.file] is not None
 
-    def _stamps_of_tls(self, config: Config) -> list[Stamp | None]:
+    def _stamps_of_tls(self, config: Config) -> list[FileStamp | None]:
         """Something else as soon as the certificate, or its key, is something else."""
         tls, known = config.server.tls, self._source.known() if self._source else {}
         return [known.get(Path(file)) for file in (tls.certificate, tls.key)] if tls else []
 
-    def _with_what_holds(self, new: Config, source: Source) -> Config:
+    def _with_what_holds(self, new: Config, source: ConfigSource) -> Config:
         was = self.config.server
         held = _HELD if bool(new.server.tls) == bool(was.tls) else (*_HELD, "tls")
         if late := [f"server.{name}" for name in held if getattr(new.server, name) != getattr(was, name)]:
             _log.warning("%s: what is new holds when the gateway is started again", ", ".join(late))
         server = new.server.model_copy(update={name: getattr(was, name) for name in held})
         if exposed(server, new.auth):
-            raise ConfigError([Fault(str(source.file), None, "auth", _EXPOSED.format(server.host))])
+            raise ConfigError([ConfigFault(str(source.file), None, "auth", _EXPOSED.format(server.host))])
         return new.model_copy(update={"server": server})
 
     def _wait(self) -> None:

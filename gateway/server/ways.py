@@ -7,12 +7,12 @@ from typing import Literal
 
 from msgspec import Struct, json
 
-from gateway.config import Key
-from gateway.errors import Problem, Unavailable
+from gateway.config import ApiKey
+from gateway.errors import Problem, UpstreamUnavailable
 from gateway.request import LEADING, Request
-from gateway.server.admission import Asker
+from gateway.server.admission import QueueIdentity
 from gateway.server.auth import may_use
-from gateway.server.directory import Route, Served
+from gateway.server.directory import BackendRoute, ModelEntry
 
 _PATIENCE = 2  # seconds that a server is waited for which has said when to come back; beyond that its client knows best
 _ELSEWHERE = (404, 429)  # what another backend may have, or have time for, as for all that is no fault of the request
@@ -20,14 +20,14 @@ _TOO_LONG = "context_length_exceeded"
 _WEIGHTS = {"high": 4.0, "normal": 2.0, "low": 1.0}
 
 
-class Way(Struct, frozen=True):
+class Target(Struct, frozen=True):
     """Where to go, after so many seconds."""
 
-    route: Route
+    route: BackendRoute
     pause: float = 0
 
 
-class Ways:
+class RetryPolicy:
     """Those of one request: `first`, then `another` for each that has failed.
 
     sticky: what requests have in common that should meet at the same backend.
@@ -35,11 +35,13 @@ class Ways:
     served: the model that is asked; asker: who asks it.
     """
 
-    def __init__(self, served: Served, key: Key | None, sticky: str | None = None, faithful: bool = False) -> None:
+    def __init__(
+        self, served: ModelEntry, key: ApiKey | None, sticky: str | None = None, faithful: bool = False
+    ) -> None:
         self.served, self._asked, self._key, self._sticky = served, served, key, sticky
         self._fallbacks = [] if faithful else served.fallbacks
         alone = len(served.routes) == 1 and not self._fallbacks
-        self.asker = Asker(key.name, _WEIGHTS[key.priority], alone) if key else Asker(alone=alone)
+        self.asker = QueueIdentity(key.name, _WEIGHTS[key.priority], alone) if key else QueueIdentity(alone=alone)
         self._budget, self._left = served.budget, served.settings.retries
         self._tried: list[str] = []
         self._last = served.any  # who was asked last
@@ -49,7 +51,7 @@ class Ways:
         """Another model is asked than the client has named."""
         return self.served is not self._asked
 
-    def first(self) -> Way:
+    def first(self) -> Target:
         """Raises Unavailable where nobody can be asked; who is alone always can, as its word is better than ours."""
         self._budget.first()
         if self.asker.alone:
@@ -57,9 +59,9 @@ class Ways:
         if way := self._other() or self._instead("unavailable"):
             return way
         message = f"No backend of the model '{self._asked.model}' can be asked at the moment: all have failed lately."
-        raise Unavailable(message, retry_after=str(max(1, ceil(self._asked.balancer.back_in(_now())))))
+        raise UpstreamUnavailable(message, retry_after=str(max(1, ceil(self._asked.balancer.back_in(_now())))))
 
-    def another(self, problem: Problem, retry_after: str | None) -> Way | None:
+    def another(self, problem: Problem, retry_after: str | None) -> Target | None:
         """None if there is none, or none that could do better."""
         if problem.code == _TOO_LONG:
             way = self._instead("too_long")
@@ -69,27 +71,27 @@ class Ways:
             way = self._again(retry_after) or self._instead("unavailable")
         return way if way and self._budget.again() else None
 
-    def beside(self) -> Way | None:
+    def beside(self) -> Target | None:
         """Another backend of the same model, for who does not want to wait for the one that was asked."""
         way = self._other()
         return way if way and self._budget.again() else None
 
-    def _again(self, retry_after: str | None) -> Way | None:
+    def _again(self, retry_after: str | None) -> Target | None:
         """The same model, as often as it may be."""
         self._left -= 1
         return None if self._left < 0 else self._other() or self._same(retry_after)
 
-    def _other(self) -> Way | None:
+    def _other(self) -> Target | None:
         """A backend that was not asked yet."""
         return self._at(self.served, self._tried)
 
-    def _same(self, retry_after: str | None) -> Way | None:
+    def _same(self, retry_after: str | None) -> Target | None:
         """The backend that was asked last, if it has said when it will have time, and that is soon."""
         if not (retry_after and retry_after.isdecimal() and int(retry_after) <= _PATIENCE):
             return None
-        return Way(self._last, int(retry_after))
+        return Target(self._last, int(retry_after))
 
-    def _instead(self, reason: Literal["unavailable", "too_long"]) -> Way | None:
+    def _instead(self, reason: Literal["unavailable", "too_long"]) -> Target | None:
         """A model that answers in the place of the one that was asked."""
         for fallback, when in () if self.instead else self._fallbacks:
             allowed = reason in when and may_use(self._key, fallback.model, fallback.model)
@@ -97,7 +99,7 @@ class Ways:
                 return way
         return None
 
-    def _at(self, served: Served, tried: list[str]) -> Way | None:
+    def _at(self, served: ModelEntry, tried: list[str]) -> Target | None:
         member = served.balancer.choose(_now(), self._sticky, tried)
         if not member:
             return None
@@ -106,13 +108,13 @@ class Ways:
         self._tried = tried
         return self._to(served.routes[member.name])
 
-    def _to(self, route: Route) -> Way:
+    def _to(self, route: BackendRoute) -> Target:
         self._tried.append(route.backend.name)
         self._last = route
-        return Way(route)
+        return Target(route)
 
 
-def sticky(request: Request, named: str | None, served: Served) -> str | None:
+def sticky(request: Request, named: str | None, served: ModelEntry) -> str | None:
     """What the requests have in common that should meet at the same backend; `named`: by the client."""
     policy = served.settings.sticky
     if policy == "none" or len(served.routes) == 1:

@@ -4,27 +4,27 @@ import asyncio
 from functools import reduce
 from operator import and_
 
-from gateway.backends.knowledge import Known
-from gateway.server.directory import Route, Served
+from gateway.backends.knowledge import ModelMetadata
+from gateway.server.directory import BackendRoute, ModelEntry
 
 
-async def anywhere(served: Served) -> Known:
+async def anywhere(served: ModelEntry) -> ModelMetadata:
     """What holds at whichever backend a request for the model is put to."""
     return reduce(and_, await asyncio.gather(*map(known, served.routes.values())))
 
 
-async def known(route: Route) -> Known:
+async def known(route: BackendRoute) -> ModelMetadata:
     """What the server tells if it is asked, else what stands in its list; waits for a second at most."""
     backend, model = route.backend, route.upstream_model
-    return await backend.learner.known(model) | Known(backend.listed_window(model))
+    return await backend.learner.known(model) | ModelMetadata(backend.listed_window(model))
 
 
-def remembered(route: Route) -> int | None:
+def remembered(route: BackendRoute) -> int | None:
     """Return the window in tokens if the gateway knows it by now, without asking the backend."""
     backend, model = route.backend, route.upstream_model
     return backend.listed_window(model) or backend.learner.told(model).window
 
 
-async def of(route: Route) -> int | None:
+async def of(route: BackendRoute) -> int | None:
     """The window in tokens, None where nobody says."""
     return (await known(route)).window

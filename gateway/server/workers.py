@@ -19,17 +19,17 @@ from socket import socket
 from gateway.config import Config
 from gateway.server import logs
 from gateway.server.telemetry.folder import abandon, end, folder
-from gateway.server.watching import Watch
+from gateway.server.watching import ConfigWatcher
 
 _log = logging.getLogger("gateway")
 _spawn = multiprocessing.get_context("spawn")
 _TICK = 0.1  # seconds between two looks at what signals have said
 
 
-class Workers:
+class Supervisor:
     """`run` blocks until it is told to stop, and what runs has ended."""
 
-    def __init__(self, sock: socket, watch: Watch) -> None:
+    def __init__(self, sock: socket, watch: ConfigWatcher) -> None:
         self._sock, self._watch = sock, watch
         self._stops = 0  # how often it was told to
 
@@ -51,8 +51,8 @@ class Workers:
         self._sock.close()  # with those of the workers; else the system would go on to take connections
         self._end()
 
-    def _worker(self) -> "Worker":
-        return Worker(self._watch.config, self._sock, next(self._files))
+    def _worker(self) -> "WorkerProcess":
+        return WorkerProcess(self._watch.config, self._sock, next(self._files))
 
     def _stop(self, *_: object) -> None:
         self._stops += 1
@@ -74,7 +74,7 @@ class Workers:
             _wait_for_end(running)
 
 
-class Worker:
+class WorkerProcess:
     """One process; `tell` it the config that holds from now on.  file: where it says what it has counted, if it can."""
 
     def __init__(self, config: Config, sock: socket, file: Path | None) -> None:
@@ -93,7 +93,7 @@ class Worker:
         (self.process.terminate if times < 3 else self.process.kill)()
 
 
-def _wait_for_end(workers: Iterable[Worker]) -> None:
+def _wait_for_end(workers: Iterable[WorkerProcess]) -> None:
     """Of any of them, and not for long."""
     wait([worker.process.sentinel for worker in workers], _TICK)
 
@@ -104,7 +104,7 @@ def work(config: Config, sock: socket, pipe: Connection, file: Path | None) -> N
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGHUP))
     logs.begin()
     from gateway.server.process import server_of  # noqa: PLC0415 - who keeps the workers needs nothing of it
-    from gateway.server.telemetry.shared import Shared  # noqa: PLC0415
+    from gateway.server.telemetry.shared import SharedFolder  # noqa: PLC0415
 
     queue: SimpleQueue[Config] = SimpleQueue()
 
@@ -113,7 +113,7 @@ def work(config: Config, sock: socket, pipe: Connection, file: Path | None) -> N
             return queue.get_nowait()
         return None
 
-    server = server_of(config, news, Shared(file) if file else None)
+    server = server_of(config, news, SharedFolder(file) if file else None)
 
     def listen() -> None:
         with suppress(EOFError, OSError):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 _HEAD = b"HTTP/1."
 
 
-class Joining:
+class CoalescingTransport:
     """All that is used of a transport, which holds a head back, at most to the end of the loop's turn.
 
     lost: what is to be called when the connection is.

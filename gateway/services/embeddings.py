@@ -7,13 +7,13 @@ from typing import Any, ClassVar, TypedDict
 
 from msgspec import DecodeError, Raw, Struct, json
 
-from gateway.backends.services import Services
+from gateway.backends.services import BackendServices
 from gateway.endpoints.body import decoded
 from gateway.endpoints.checks import fields, integer, one_of, string
 from gateway.endpoints.counts import COUNTS, Counts
-from gateway.endpoints.texts import Text, listed, said, size
+from gateway.endpoints.texts import TextInput, listed, said, size
 from gateway.errors import UpstreamInvalid
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from gateway.services.shape import entries, usage
 
 _check = fields(
@@ -24,32 +24,32 @@ _KNOWN = frozenset(("model", "input", "dimensions", "encoding_format", "user"))
 _vector = json.Decoder(str | list[float]).decode
 
 
-class _Entry(TypedDict, total=False):
+class _EmbeddingEntry(TypedDict, total=False):
     """The vector as it came: of thousands most are passed on so, and no step takes long that cannot be interrupted."""
 
     index: Any
     embedding: Raw
 
 
-class _Answer(TypedDict, total=False):
-    data: list[_Entry]
+class _EmbeddingResponse(TypedDict, total=False):
+    data: list[_EmbeddingEntry]
     usage: Any
     error: Any
 
 
-_decode = json.Decoder(_Answer | list[_Entry]).decode
+_decode = json.Decoder(_EmbeddingResponse | list[_EmbeddingEntry]).decode
 
 
-class Embeddings(Struct, frozen=True):
+class EmbeddingsRequest(Struct, frozen=True):
     """`rest`: all fields but the model; `texts`: each of its input."""
 
     does: ClassVar[str] = "make embeddings"
     place: ClassVar[str] = "input"
     model: str
-    texts: list[Text]
+    texts: list[TextInput]
     rest: dict[str, Any]
 
-    def ask(self, services: Services, model: str, ledger: Ledger) -> tuple[str, bytes] | None:
+    def ask(self, services: BackendServices, model: str, ledger: Warnings) -> tuple[str, bytes] | None:
         if not services.embeddings:
             return None
         passed = {name: value for name, value in self.rest.items() if name not in services.unheard}
@@ -60,7 +60,7 @@ class Embeddings(Struct, frozen=True):
     def decode(self, raw: bytes) -> Any:  # noqa: ANN401 - decoded JSON
         return _decode(raw)
 
-    def answer(self, said: Any, ledger: Ledger) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
+    def answer(self, said: Any, ledger: Warnings) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
         vectors: list[Any] = [None] * len(self.texts)
         for place, entry in enumerate(entries(said, "data")):
             index = entry.get("index", place)
@@ -72,7 +72,7 @@ class Embeddings(Struct, frozen=True):
         data = [{"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(vectors)]
         return {"object": "list", "data": data, "model": self.model, "usage": usage(said, size(self.texts), ledger)}
 
-    def _shown(self, given: Raw, ledger: Ledger) -> Raw:
+    def _shown(self, given: Raw, ledger: Warnings) -> Raw:
         """A vector in the encoding, and with the dimensions, that the client asked for."""
         wanted: int | None = self.rest.get("dimensions")
         encoding = "base64" if self.rest.get("encoding_format") == "base64" else "float"
@@ -90,10 +90,12 @@ class Embeddings(Struct, frozen=True):
             raise UpstreamInvalid(message) from None
 
 
-def parse(raw: bytes, counts: Counts = COUNTS) -> Embeddings:
+def parse(raw: bytes, counts: Counts = COUNTS) -> EmbeddingsRequest:
     body = decoded(raw, counts)
     _check(body, "")
-    return Embeddings(body["model"], listed(body["input"]), {name: body[name] for name in body if name != "model"})
+    return EmbeddingsRequest(
+        body["model"], listed(body["input"]), {name: body[name] for name in body if name != "model"}
+    )
 
 
 def _numbers(said: str | list[float]) -> list[float]:

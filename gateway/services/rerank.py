@@ -5,12 +5,12 @@ from typing import Any, ClassVar, TypeGuard
 
 from msgspec import Struct, json
 
-from gateway.backends.services import Services
+from gateway.backends.services import BackendServices
 from gateway.endpoints.body import decoded
 from gateway.endpoints.checks import boolean, fields, integer, list_of, object_, string
 from gateway.endpoints.counts import COUNTS, Counts
 from gateway.errors import UpstreamInvalid
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from gateway.services.shape import entries, usage
 
 
@@ -24,7 +24,7 @@ _OPTIONAL = {"top_n": integer(1), "return_documents": boolean}
 _check = fields(_REQUIRED, _OPTIONAL)
 
 
-class Ranking(Struct, frozen=True):
+class RerankRequest(Struct, frozen=True):
     """`rest`: all other fields, which a backend may know."""
 
     does: ClassVar[str] = "rank documents"
@@ -36,7 +36,7 @@ class Ranking(Struct, frozen=True):
     shown: bool
     rest: dict[str, Any]
 
-    def ask(self, services: Services, model: str, ledger: Ledger) -> tuple[str, bytes] | None:
+    def ask(self, services: BackendServices, model: str, ledger: Warnings) -> tuple[str, bytes] | None:
         """Documents of text alone are sent as that, which every server takes."""
         if not services.rerank:
             return None
@@ -53,7 +53,7 @@ class Ranking(Struct, frozen=True):
     def decode(self, raw: bytes) -> Any:  # noqa: ANN401 - decoded JSON
         return json.decode(raw)
 
-    def answer(self, said: Any, ledger: Ledger) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
+    def answer(self, said: Any, ledger: Warnings) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
         scores: dict[int, float] = {}
         for entry in entries(said, "results", "data"):
             index, score = entry.get("index"), entry.get("relevance_score", entry.get("score"))
@@ -75,12 +75,12 @@ class Ranking(Struct, frozen=True):
         return {"index": index, "relevance_score": score, **shown}
 
 
-def parse(raw: bytes, counts: Counts = COUNTS) -> Ranking:
+def parse(raw: bytes, counts: Counts = COUNTS) -> RerankRequest:
     body = decoded(raw, counts)
     _check(body, "")
     rest = {name: value for name, value in body.items() if name not in _REQUIRED and name not in _OPTIONAL}
     shown = body.get("return_documents", False)
-    return Ranking(body["model"], body["query"], body["documents"], body.get("top_n"), shown, rest)
+    return RerankRequest(body["model"], body["query"], body["documents"], body.get("top_n"), shown, rest)
 
 
 def _text(document: str | dict[str, Any]) -> str | None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from gateway.backends.openai.usage import number
 from gateway.errors import UpstreamInvalid
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from gateway.upstream import tokens
 
 
@@ -18,7 +18,7 @@ def entries(said: Any, *names: str) -> Iterator[dict[str, Any]]:  # noqa: ANN401
     yield from found
 
 
-def usage(said: Any, characters: int, ledger: Ledger) -> dict[str, int]:  # noqa: ANN401 - decoded JSON
+def usage(said: Any, characters: int, ledger: Warnings) -> dict[str, int]:  # noqa: ANN401 - decoded JSON
     """The tokens that were read: as the backend says, else estimated."""
     counts = said.get("usage") if isinstance(said, dict) else None
     counts = counts if isinstance(counts, dict) else {}

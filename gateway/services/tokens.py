@@ -4,12 +4,12 @@ from typing import Any, ClassVar
 
 from msgspec import Struct, json
 
-from gateway.backends.services import Services
+from gateway.backends.services import BackendServices
 from gateway.endpoints.body import decoded
 from gateway.endpoints.checks import boolean, fields, integer, list_of, missing, object_, string
 from gateway.endpoints.counts import COUNTS, Counts
 from gateway.errors import BadRequest, UpstreamInvalid
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 
 _encodes = fields(
     {"model": string}, {"prompt": string, "messages": list_of(object_, least=1), "add_special_tokens": boolean}
@@ -17,13 +17,13 @@ _encodes = fields(
 _decodes = fields({"model": string, "tokens": list_of(integer(0))})
 
 
-class Encoding(Struct, frozen=True):
+class TokenizeRequest(Struct, frozen=True):
     does: ClassVar[str] = "tokenize texts"
     place: ClassVar[str] = "prompt"
     model: str
     rest: dict[str, Any]
 
-    def ask(self, services: Services, model: str, ledger: Ledger) -> tuple[str, bytes] | None:
+    def ask(self, services: BackendServices, model: str, ledger: Warnings) -> tuple[str, bytes] | None:
         """Servers differ in whether a text gets special tokens if nobody says."""
         names = services.tokenize
         if not names:
@@ -40,7 +40,7 @@ class Encoding(Struct, frozen=True):
     def decode(self, raw: bytes) -> Any:  # noqa: ANN401 - decoded JSON
         return json.decode(raw)
 
-    def answer(self, said: Any, _: Ledger) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
+    def answer(self, said: Any, _: Warnings) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
         found = said.get("tokens") if isinstance(said, dict) else None
         if not isinstance(found, list) or not all(isinstance(token, int) for token in found):
             raise UpstreamInvalid("The backend's answer has no list of tokens.")
@@ -48,13 +48,13 @@ class Encoding(Struct, frozen=True):
         return {"tokens": found, "count": len(found), **({"max_model_len": longest} if longest else {})}
 
 
-class Decoding(Struct, frozen=True):
+class DetokenizeRequest(Struct, frozen=True):
     does: ClassVar[str] = "put tokens into text"
     place: ClassVar[str] = "tokens"
     model: str
     tokens: list[int]
 
-    def ask(self, services: Services, model: str, _: Ledger) -> tuple[str, bytes] | None:
+    def ask(self, services: BackendServices, model: str, _: Warnings) -> tuple[str, bytes] | None:
         if not services.tokenize:
             return None
         return "/detokenize", json.encode({"model": model, "tokens": self.tokens})
@@ -62,7 +62,7 @@ class Decoding(Struct, frozen=True):
     def decode(self, raw: bytes) -> Any:  # noqa: ANN401 - decoded JSON
         return json.decode(raw)
 
-    def answer(self, said: Any, _: Ledger) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
+    def answer(self, said: Any, _: Warnings) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
         """As vLLM has it."""
         texts = [said.get(name) for name in ("prompt", "content", "text")] if isinstance(said, dict) else []
         text = next((text for text in texts if isinstance(text, str)), None)
@@ -71,17 +71,17 @@ class Decoding(Struct, frozen=True):
         return {"prompt": text}
 
 
-def encoding(raw: bytes, counts: Counts = COUNTS) -> Encoding:
+def encoding(raw: bytes, counts: Counts = COUNTS) -> TokenizeRequest:
     body = decoded(raw, counts)
     _encodes(body, "")
     if "prompt" not in body and "messages" not in body:
         raise missing("prompt")
     if "prompt" in body and "messages" in body:
         raise BadRequest("Only one of 'prompt' and 'messages' can be given.", code="invalid_value", param="messages")
-    return Encoding(body.pop("model"), body)
+    return TokenizeRequest(body.pop("model"), body)
 
 
-def decoding(raw: bytes, counts: Counts = COUNTS) -> Decoding:
+def decoding(raw: bytes, counts: Counts = COUNTS) -> DetokenizeRequest:
     body = decoded(raw, counts)
     _decodes(body, "")
-    return Decoding(body["model"], body["tokens"])
+    return DetokenizeRequest(body["model"], body["tokens"])

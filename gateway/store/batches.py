@@ -11,7 +11,7 @@ _Waiting = list[tuple[_One, asyncio.Future[None]]]
 _MOST = 100  # in a transaction: others wait for it, too
 
 
-class Batches(Generic[_One]):
+class GroupCommit(Generic[_One]):
     """Things to be written: those that wait are written together, after those that came before them.
 
     write: all of them or nothing; raises StoreFailed where nothing can be written, anything else for a mistake in one.

@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, bindparam, delete, exists, insert, select,
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store import threads
-from gateway.store.records import Completion, Item, Thread, Wanted
+from gateway.store.records import CompletionFilter, Item, ItemList, StoredCompletion
 from gateway.store.tables import completions, decode, encode, labels
 from gateway.store.tables import threads as all_threads
 
@@ -22,13 +22,13 @@ async def save(db: AsyncConnection, tenant: str, body: dict[str, Any], messages:
     """Keep a completion, with `metadata` in its body, and what it was asked."""
     id, said = body["id"], encode(body)
     identified = [{**message, "id": f"{id}-{place}"} for place, message in enumerate(messages)]
-    await threads.begin(db, Thread(id, tenant, identified, now, beside=len(said)))
+    await threads.begin(db, ItemList(id, tenant, identified, now, beside=len(said)))
     values = {"created_at": body["created"], "model": body["model"], "body": said}
     await db.execute(_SAVE, {"id": id, "tenant": tenant, **values})
     await _label(db, id, body.get("metadata") or {})
 
 
-async def find(db: AsyncConnection, tenant: str, id: str) -> Completion | None:
+async def find(db: AsyncConnection, tenant: str, id: str) -> StoredCompletion | None:
     row = (await db.execute(_FIND, {"this": id, "tenant": tenant})).one_or_none()
     return _completion(row) if row else None
 
@@ -36,12 +36,12 @@ async def find(db: AsyncConnection, tenant: str, id: str) -> Completion | None:
 async def page(
     db: AsyncConnection,
     tenant: str,
-    wanted: Wanted,
+    wanted: CompletionFilter,
     limit: int,
     *,
     newest_first: bool = False,
-    behind: Completion | None = None,
-) -> list[Completion]:
+    behind: StoredCompletion | None = None,
+) -> list[StoredCompletion]:
     """At most so many of those that are wanted, by the time they were made, from behind one of them."""
     age = (completions.c.created_at, completions.c.id)
     said = _FOUND.where(completions.c.tenant == tenant, *_conditions(wanted))
@@ -52,7 +52,7 @@ async def page(
     return [*map(_completion, await db.execute(said.order_by(*order).limit(limit)))]
 
 
-def _conditions(wanted: Wanted) -> list[ColumnElement[bool]]:
+def _conditions(wanted: CompletionFilter) -> list[ColumnElement[bool]]:
     said: list[ColumnElement[bool]] = [
         exists().where(labels.c.completion == completions.c.id, labels.c.key == key, labels.c.value == value)
         for key, value in wanted.metadata.items()
@@ -65,7 +65,7 @@ _UNLABEL = delete(labels).where(labels.c.completion == bindparam("this"))
 _REMOVE = delete(all_threads).where(all_threads.c.id == bindparam("this"))
 
 
-async def describe(db: AsyncConnection, completion: Completion, metadata: dict[str, str]) -> Completion:
+async def describe(db: AsyncConnection, completion: StoredCompletion, metadata: dict[str, str]) -> StoredCompletion:
     """The same with other metadata in place of its own."""
     changed = replace(completion, body={**completion.body, "metadata": metadata})
     await db.execute(_DESCRIBE, {"this": completion.id, "said": encode(changed.body)})
@@ -85,5 +85,5 @@ async def _label(db: AsyncConnection, id: str, metadata: dict[str, str]) -> None
         await db.execute(_LABEL, rows)
 
 
-def _completion(row: Any) -> Completion:  # noqa: ANN401 - of `_FOUND`
-    return Completion(row.id, row.created_at, decode(row.body), row.length)
+def _completion(row: Any) -> StoredCompletion:  # noqa: ANN401 - of `_FOUND`
+    return StoredCompletion(row.id, row.created_at, decode(row.body), row.length)

@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store import threads
 from gateway.store.leases import over
-from gateway.store.records import Conversation, Item, Range, Thread
+from gateway.store.records import Item, ItemList, ItemRange, StoredConversation
 from gateway.store.tables import conversations, decode, encode
 from gateway.store.tables import threads as all_threads
 
@@ -21,9 +21,9 @@ _FIND = (
 )  # fmt: skip
 
 
-async def find(db: AsyncConnection, tenant: str, id: str) -> Conversation | None:
+async def find(db: AsyncConnection, tenant: str, id: str) -> StoredConversation | None:
     row = (await db.execute(_FIND, {"this": id, "tenant": tenant})).one_or_none()
-    return Conversation(row.id, row.thread, row.created_at, decode(row.metadata), row.length) if row else None
+    return StoredConversation(row.id, row.thread, row.created_at, decode(row.metadata), row.length) if row else None
 
 
 _CREATE = insert(conversations)
@@ -32,12 +32,14 @@ _CREATE = insert(conversations)
 async def create(
     db: AsyncConnection, tenant: str, id: str, metadata: dict[str, str], items: Sequence[Item], now: int
 ) -> None:
-    await threads.begin(db, Thread(id, tenant, items, now))
+    await threads.begin(db, ItemList(id, tenant, items, now))
     said = {"created_at": now, "metadata": encode(metadata), "held_until": 0}
     await db.execute(_CREATE, {"id": id, "tenant": tenant, "thread": id, **said})
 
 
-async def append(db: AsyncConnection, conversation: Conversation, items: Sequence[Item], now: int) -> Range | None:
+async def append(
+    db: AsyncConnection, conversation: StoredConversation, items: Sequence[Item], now: int
+) -> ItemRange | None:
     """Their range at its end, wherever that is by now; None if it was deleted for its age meanwhile."""
     return await threads.extend(db, conversation.thread, items, now)
 

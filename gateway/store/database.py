@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gateway.errors import StoreFailed
-from gateway.store.batches import Batches
+from gateway.store.batches import GroupCommit
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -34,7 +34,7 @@ class Database:
         self._file = "" if self.notifies else rest.removeprefix("/").partition("?")[0]
         self._engines: Engines | None = None
         self._opening = asyncio.Lock()
-        self._batches: dict[_Write[Any], Batches[Any]] = {}
+        self._batches: dict[_Write[Any], GroupCommit[Any]] = {}
 
     @asynccontextmanager
     async def reading(self) -> "AsyncIterator[AsyncConnection]":
@@ -56,7 +56,7 @@ class Database:
         It has to be of new rows: two processes that lock the same ones, in another order each, would fail.
         """
         if write not in self._batches:
-            self._batches[write] = Batches(partial(self._write, write))
+            self._batches[write] = GroupCommit(partial(self._write, write))
         await self._batches[write].add(one)
 
     async def _write(self, write: _Write[_One], these: Sequence[_One]) -> None:

@@ -13,13 +13,13 @@ from typing import Any, Self
 import aiosqlite
 
 
-class Connection(aiosqlite.Connection):
+class SqliteConnection(aiosqlite.Connection):
     """One whose cursors are as SQLAlchemy uses them: each for one statement, all of whose rows are wanted."""
 
     _stopped: asyncio.Future[Any] | None = None
 
     def cursor(self) -> Any:  # noqa: ANN401 - of another class than aiosqlite's
-        return _Cursor(self)
+        return _SqliteCursor(self)
 
     def stop(self) -> asyncio.Future[Any] | None:
         """Done when the thread has nothing more to do, however often it is told to stop; aiosqlite's own is, once."""
@@ -27,12 +27,12 @@ class Connection(aiosqlite.Connection):
         return self._stopped
 
 
-class _Cursor:
+class _SqliteCursor:
     description: Any = None
     rowcount = -1
     lastrowid: int | None = None
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: SqliteConnection) -> None:
         self._connection = connection
         self._rows: list[Any] = []
 
@@ -62,7 +62,7 @@ class _Cursor:
         """It is."""
 
 
-def connect(file: str, **options: Any) -> Connection:  # noqa: ANN401 - sqlite3's
-    connection = Connection(partial(sqlite3.connect, file, **options), iter_chunk_size=0)
+def connect(file: str, **options: Any) -> SqliteConnection:  # noqa: ANN401 - sqlite3's
+    connection = SqliteConnection(partial(sqlite3.connect, file, **options), iter_chunk_size=0)
     connection._thread.daemon = True  # nobody waits for it when the process ends
     return connection

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from gateway.store.leases import LONGEST_MS
-from gateway.store.records import Held, Job, State
+from gateway.store.records import JobLeaseState, JobState, StoredJob
 from gateway.store.tables import jobs, requests
 
 LAST = 1 << 15  # an attempt that none follows
@@ -62,14 +62,14 @@ _HOLD_ALL, _HOLD = _renewal(_MINE), _renewal(_SOME)
 
 async def hold(
     db: AsyncConnection, holder: str, now_ms: int, lease_ms: int, ids: Collection[str] | None = None
-) -> dict[str, Held]:
+) -> dict[str, JobLeaseState]:
     """Renew the leases of all jobs of a holder, or of those of them; only what is returned is still its.
 
     What is written of them in the same transaction is written while nobody else can take, cancel or remove them.
     """
     said = {"mine": holder, "until": now_ms + lease_ms}
     rows = await db.execute(_HOLD_ALL, said) if ids is None else await db.execute(_HOLD, {**said, "ids": [*ids]})
-    return {id: Held(cancelled, wanted_until) for id, cancelled, wanted_until in rows}
+    return {id: JobLeaseState(cancelled, wanted_until) for id, cancelled, wanted_until in rows}
 
 
 _WANTED = _CHANGE.where(jobs.c.wanted_until < bindparam("until")).values(wanted_until=bindparam("until"))
@@ -115,7 +115,7 @@ async def due(db: AsyncConnection, now_ms: int) -> bool:
 
 async def take(
     db: AsyncConnection, holder: str, now_ms: int, lease_ms: int, most: int, ids: Collection[str] | None = None
-) -> list[Job]:
+) -> list[StoredJob]:
     """At most so many jobs, of all or of these, that nobody has or whose lease is over; no two takers get the same."""
     strange = update(jobs).where(jobs.c.held_until > now_ms + LONGEST_MS)  # on its own: with an "or" no index serves
     await db.execute(strange.values(held_until=now_ms))
@@ -131,18 +131,18 @@ async def take(
     )
     columns = (jobs.c.id, jobs.c.tenant, requests.c.body, jobs.c.attempts, jobs.c.cancelled)
     rows = await db.execute(select(*columns).join(requests).where(jobs.c.id.in_(taken.all())))
-    return [Job(*row) for row in rows]
+    return [StoredJob(*row) for row in rows]
 
 
 _STATE = select(jobs.c.holder).where(jobs.c.id == bindparam("this"))
 
 
-async def state(db: AsyncConnection, id: str) -> State | None:
+async def state(db: AsyncConnection, id: str) -> JobState | None:
     """None if there is no such job (any more)."""
     found = (await db.execute(_STATE, {"this": id})).one_or_none()
     if found is None:
         return None
-    return State.RUNNING if found.holder else State.QUEUED
+    return JobState.RUNNING if found.holder else JobState.QUEUED
 
 
 _NOTIFY = text("SELECT pg_notify(:channel, :payload)")

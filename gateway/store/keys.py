@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store.engines import upserts
 from gateway.store.leases import over
-from gateway.store.records import Answer, Begun
+from gateway.store.records import IdempotencyState, StoredAnswer
 from gateway.store.tables import keys
 
 _VALID = 600  # seconds from the beginning of the first request
@@ -28,16 +28,18 @@ def _beginning(insert: Any) -> Any:  # noqa: ANN401 - of a dialect
 _BEGIN = upserts(keys, _beginning)
 
 
-async def begin(db: AsyncConnection, tenant: str, key: str, digest: str, holder: str, now: int) -> Begun | Answer:
+async def begin(
+    db: AsyncConnection, tenant: str, key: str, digest: str, holder: str, now: int
+) -> IdempotencyState | StoredAnswer:
     """Whether this holder has to answer the request of this key; digest: what the request is."""
     await db.execute(_FORGET, {"of": tenant, "this": key, "now": now})
     said = {"digest": digest, "holder": holder, "held_until": now + _LEASE, "valid_until": now + _VALID}
     row = (await db.execute(_BEGIN[db.dialect.name], {"tenant": tenant, "key": key, **said})).one()
     if row.holder == holder:
-        return Begun.NEW
+        return IdempotencyState.NEW
     if row.digest != digest:
-        return Begun.OTHER
-    return Begun.RUNNING if row.status is None else Answer(row.status, row.type, row.body)
+        return IdempotencyState.OTHER
+    return IdempotencyState.RUNNING if row.status is None else StoredAnswer(row.status, row.type, row.body)
 
 
 _CHANGE = update(keys).where(_HELD)  # sets what it is executed with
@@ -49,7 +51,7 @@ async def renew(db: AsyncConnection, tenant: str, key: str, holder: str, now: in
     await db.execute(_CHANGE, {**_held(tenant, key, holder), "held_until": now + _LEASE})
 
 
-async def finish(db: AsyncConnection, tenant: str, key: str, holder: str, answer: Answer) -> None:
+async def finish(db: AsyncConnection, tenant: str, key: str, holder: str, answer: StoredAnswer) -> None:
     """Whoever sends it again gets this answer."""
     said = {"status": answer.status, "type": answer.type, "body": answer.body}
     await db.execute(_CHANGE, {**_held(tenant, key, holder), **said})

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.store import responses
 from gateway.store.database import Database
 from gateway.store.engines import upserts
-from gateway.store.records import Row
+from gateway.store.records import LogRow
 from gateway.store.tables import events
 from gateway.store.tables import threads as all_threads
 
@@ -26,7 +26,7 @@ _OF = events.c.response == bindparam("this")
 _APPEND = upserts(events, lambda insert: insert.on_conflict_do_nothing())
 
 
-async def append(db: AsyncConnection, rows: Sequence[tuple[str, Row]]) -> None:
+async def append(db: AsyncConnection, rows: Sequence[tuple[str, LogRow]]) -> None:
     """Rows of any responses; one that is there already stays as it is, so that who is not sure may do it again."""
     said = [
         {"response": id, "first": row.first, "last": row.last, "data": row.data, "packed": False} for id, row in rows
@@ -56,7 +56,7 @@ _READ = (
 )
 
 
-async def read(db: AsyncConnection, id: str, after: int, most: int) -> list[Row]:
+async def read(db: AsyncConnection, id: str, after: int, most: int) -> list[LogRow]:
     """The rows with events behind this one: so many at most, and not much more than 1 MiB, but at least one.
 
     The first of them may begin with events up to this one.  Only `reading` sees one state of the log throughout.
@@ -66,7 +66,7 @@ async def read(db: AsyncConnection, id: str, after: int, most: int) -> list[Row]
         return []
     rows = await db.execute(_READ, {"this": id, "begin": chosen[0], "end": chosen[-1]})
     return [
-        Row(first, last, await asyncio.to_thread(zlib.decompress, data) if packed else data)
+        LogRow(first, last, await asyncio.to_thread(zlib.decompress, data) if packed else data)
         for first, last, data, packed in rows
     ]
 

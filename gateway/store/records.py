@@ -9,14 +9,14 @@ from msgspec import Struct
 Item = dict[str, Any]
 
 
-class Place(Struct, frozen=True):
+class ListPosition(Struct, frozen=True):
     """A place in a thread: behind its first `end` items."""
 
     thread: str
     end: int
 
 
-class Range(Struct, frozen=True):
+class ItemRange(Struct, frozen=True):
     """Some items of a thread: from `first` up to `end`, exclusively."""
 
     thread: str
@@ -24,7 +24,7 @@ class Range(Struct, frozen=True):
     end: int
 
 
-class Thread(Struct, frozen=True):
+class ItemList(Struct, frozen=True):
     """One that begins with these items, perhaps going on from another one; now: Unix seconds.
 
     beside: how many bytes are kept along with the items.
@@ -34,25 +34,25 @@ class Thread(Struct, frozen=True):
     tenant: str
     added: Sequence[Item]
     now: int
-    parent: Place | None = None
+    parent: ListPosition | None = None
     beside: int = 0
 
 
-class Response(Struct, frozen=True):
+class NewResponse(Struct, frozen=True):
     """A Response object to be kept, with what it was asked, in a thread of its own; parent: what it goes on from."""
 
     tenant: str
     body: dict[str, Any]
     input: Sequence[Item]
     now: int
-    parent: Place | None = None
+    parent: ListPosition | None = None
 
 
-class Broken(Exception):
+class ItemsMissing(Exception):
     """Items that a chain needs were deleted."""
 
 
-class Conversation(Struct, frozen=True):
+class StoredConversation(Struct, frozen=True):
     """A conversation as it was when it was looked up; end: the place behind its last item."""
 
     id: str
@@ -62,19 +62,19 @@ class Conversation(Struct, frozen=True):
     end: int
 
     @property
-    def items(self) -> Range:
-        return Range(self.thread, 0, self.end)
+    def items(self) -> ItemRange:
+        return ItemRange(self.thread, 0, self.end)
 
     @property
-    def behind(self) -> Place:
+    def behind(self) -> ListPosition:
         """Where a response goes on from it that is no part of it."""
-        return Place(self.thread, self.end)
+        return ListPosition(self.thread, self.end)
 
     def shown(self) -> dict[str, Any]:
         return {"id": self.id, "object": "conversation", "created_at": self.created_at, "metadata": self.metadata}
 
 
-class Kept(Struct, frozen=True):
+class StoredResponse(Struct, frozen=True):
     """A response in the store: the ranges of its thread, and its object without the output."""
 
     id: str
@@ -85,25 +85,25 @@ class Kept(Struct, frozen=True):
     body: dict[str, Any]
 
     @property
-    def before(self) -> Place:
+    def before(self) -> ListPosition:
         """Where its own input begins."""
-        return Place(self.thread, self.first)
+        return ListPosition(self.thread, self.first)
 
     @property
-    def behind(self) -> Place:
+    def behind(self) -> ListPosition:
         """Where another response goes on."""
-        return Place(self.thread, self.end)
+        return ListPosition(self.thread, self.end)
 
     @property
-    def input(self) -> Range:
-        return Range(self.thread, self.first, self.output)
+    def input(self) -> ItemRange:
+        return ItemRange(self.thread, self.first, self.output)
 
     @property
-    def own(self) -> Range:
-        return Range(self.thread, self.first, self.end)
+    def own(self) -> ItemRange:
+        return ItemRange(self.thread, self.first, self.end)
 
 
-class Job(Struct, frozen=True):
+class StoredJob(Struct, frozen=True):
     """A job as it was taken; request: the body as it was sent.
 
     attempts: how often somebody has set to work on it, this time included.
@@ -116,19 +116,19 @@ class Job(Struct, frozen=True):
     cancelled: bool
 
 
-class Held(Struct, frozen=True):
+class JobLeaseState(Struct, frozen=True):
     """What others have said of a job meanwhile; wanted_until: None is for ever."""
 
     cancelled: bool
     wanted_until: int | None
 
 
-class State(Enum):
+class JobState(Enum):
     QUEUED = "nobody is at work on it"
     RUNNING = "somebody is, or was and has not said that it stopped"
 
 
-class Row(Struct, frozen=True):
+class LogRow(Struct, frozen=True):
     """Some events that follow each other: the numbers of the first and of the last one, and what they are."""
 
     first: int
@@ -136,7 +136,7 @@ class Row(Struct, frozen=True):
     data: bytes
 
 
-class Completion(Struct, frozen=True):
+class StoredCompletion(Struct, frozen=True):
     """A stored ChatCompletion object; asked: how many messages it answers."""
 
     id: str
@@ -145,19 +145,19 @@ class Completion(Struct, frozen=True):
     asked: int
 
     @property
-    def messages(self) -> Range:
+    def messages(self) -> ItemRange:
         """What it answers; each has an id."""
-        return Range(self.id, 0, self.asked)
+        return ItemRange(self.id, 0, self.asked)
 
 
-class Wanted(Struct, frozen=True):
+class CompletionFilter(Struct, frozen=True):
     """Which completions a page is of: those of a model, if it is given, that have all of this metadata."""
 
     model: str | None = None
     metadata: dict[str, str] = {}
 
 
-class Answer(Struct, frozen=True):
+class StoredAnswer(Struct, frozen=True):
     """What the first request was answered."""
 
     status: int
@@ -165,13 +165,13 @@ class Answer(Struct, frozen=True):
     body: bytes
 
 
-class Begun(Enum):
+class IdempotencyState(Enum):
     NEW = "it is for the asker to answer"
     RUNNING = "somebody is answering it"
     OTHER = "the key is that of another request"
 
 
-class Slot(Struct, frozen=True, order=True):
+class UsageSlot(Struct, frozen=True, order=True):
     """The count of one thing in one window; start, until: Unix seconds, `until` is when nobody asks for it any more."""
 
     key: str

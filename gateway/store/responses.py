@@ -7,7 +7,15 @@ from sqlalchemy import Select, bindparam, delete, exists, func, insert, select, 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store import threads
-from gateway.store.records import Conversation, Item, Kept, Place, Range, Response, Thread
+from gateway.store.records import (
+    Item,
+    ItemList,
+    ItemRange,
+    ListPosition,
+    NewResponse,
+    StoredConversation,
+    StoredResponse,
+)
 from gateway.store.tables import conversations, decode, encode, events, jobs, responses
 from gateway.store.tables import threads as all_threads
 
@@ -31,56 +39,56 @@ def warned(body: dict[str, Any], warnings: str) -> dict[str, Any]:
     return {**body, _WARNINGS: warnings} if warnings else body
 
 
-def warnings(kept: Kept) -> str:
+def warnings(kept: StoredResponse) -> str:
     """Return the warnings that a response was stored with; "" if there were none."""
     found: str = kept.body.get(_WARNINGS, "")
     return found
 
 
-async def find(db: AsyncConnection, tenant: str, id: str) -> Kept | None:
+async def find(db: AsyncConnection, tenant: str, id: str) -> StoredResponse | None:
     return await _find(db, _FIND_OF_TENANT, {"this": id, "tenant": tenant})
 
 
-async def locked(db: AsyncConnection, id: str) -> Kept | None:
+async def locked(db: AsyncConnection, id: str) -> StoredResponse | None:
     """One that nobody is at work on; its thread is nobody else's until the end of the transaction."""
     await db.execute(_LOCK, {"this": id})
     return await _find(db, _FIND, {"this": id})
 
 
-async def _find(db: AsyncConnection, finding: Select[*tuple[Any, ...]], which: dict[str, str]) -> Kept | None:
+async def _find(db: AsyncConnection, finding: Select[*tuple[Any, ...]], which: dict[str, str]) -> StoredResponse | None:
     row = (await db.execute(finding, which)).one_or_none()
-    return Kept(row.id, row.thread, row.first, row.output, row.end, decode(row.body)) if row else None
+    return StoredResponse(row.id, row.thread, row.first, row.output, row.end, decode(row.body)) if row else None
 
 
-async def whole(db: AsyncConnection, kept: Kept) -> dict[str, Any]:
+async def whole(db: AsyncConnection, kept: StoredResponse) -> dict[str, Any]:
     """The Response object as its client got it."""
-    output = await threads.read(db, [Range(kept.thread, kept.output, kept.end)])
+    output = await threads.read(db, [ItemRange(kept.thread, kept.output, kept.end)])
     return {name: value for name, value in kept.body.items() if name != _WARNINGS} | {"output": output}
 
 
-async def effective_input(db: AsyncConnection, kept: Kept) -> list[Range]:
+async def effective_input(db: AsyncConnection, kept: StoredResponse) -> list[ItemRange]:
     """All that the model was given with it: the chain before it, and its own input; raises Broken as `ranges` does."""
-    return await threads.ranges(db, Place(kept.thread, kept.output))
+    return await threads.ranges(db, ListPosition(kept.thread, kept.output))
 
 
 _SAVE = insert(responses)
 
 
-async def begin(db: AsyncConnection, new: Sequence[Response]) -> None:
+async def begin(db: AsyncConnection, new: Sequence[NewResponse]) -> None:
     """Keep responses in threads of their own."""
     rests = [_rest(one.body) for one in new]
     await threads.begin(db, *map(_thread, new, rests))
     await db.execute(_SAVE, [_new_row(one, rest) for one, rest in zip(new, rests, strict=True)])
 
 
-def _thread(new: Response, rest: bytes) -> Thread:
+def _thread(new: NewResponse, rest: bytes) -> ItemList:
     added = [*new.input, *new.body["output"]]
-    return Thread(new.body["id"], new.tenant, added, new.now, new.parent, len(rest))
+    return ItemList(new.body["id"], new.tenant, added, new.now, new.parent, len(rest))
 
 
-def _new_row(new: Response, rest: bytes) -> dict[str, Any]:
+def _new_row(new: NewResponse, rest: bytes) -> dict[str, Any]:
     asked, id = len(new.input), new.body["id"]
-    own = Range(id, 0, asked + len(new.body["output"]))
+    own = ItemRange(id, 0, asked + len(new.body["output"]))
     return {"id": id, "tenant": new.tenant, **_row(own, asked, rest)}
 
 
@@ -89,7 +97,7 @@ async def save(
     tenant: str,
     body: dict[str, Any],
     input: Sequence[Item],
-    behind: Place | Conversation | None,
+    behind: ListPosition | StoredConversation | None,
     now: int,
 ) -> None:
     """Keep a response and what it was asked, behind what it goes on from, or as a part of a conversation."""
@@ -97,18 +105,18 @@ async def save(
     if own := await _grow(db, behind, [*input, *body["output"]], now, len(rest)):
         await db.execute(_SAVE, {"id": body["id"], "tenant": tenant, **_row(own, len(input), rest)})
     else:
-        parent = behind.behind if isinstance(behind, Conversation) else behind
-        await begin(db, [Response(tenant, body, input, now, parent)])
+        parent = behind.behind if isinstance(behind, StoredConversation) else behind
+        await begin(db, [NewResponse(tenant, body, input, now, parent)])
 
 
 async def open(
-    db: AsyncConnection, tenant: str, body: dict[str, Any], input: Sequence[Item], parent: Place | None, now: int
+    db: AsyncConnection, tenant: str, body: dict[str, Any], input: Sequence[Item], parent: ListPosition | None, now: int
 ) -> None:
     """Keep a response without an output, in a thread of its own; then its job begins, in the same transaction.
 
     It can be shown and removed, and no other one may go on from it before it is finished.
     """
-    await begin(db, [Response(tenant, body, input, now, parent)])
+    await begin(db, [NewResponse(tenant, body, input, now, parent)])
 
 
 _FINISH = update(responses).where(responses.c.id == bindparam("this"))
@@ -116,7 +124,7 @@ _REMOVE_THREAD = delete(all_threads).where(all_threads.c.id == bindparam("this")
 
 
 async def finish(
-    db: AsyncConnection, tenant: str, body: dict[str, Any], conversation: Conversation | None, now: int
+    db: AsyncConnection, tenant: str, body: dict[str, Any], conversation: StoredConversation | None, now: int
 ) -> bool:
     """Keep the whole of one that was opened, where `save` would have put it; False if it was removed meanwhile.
 
@@ -132,7 +140,7 @@ async def finish(
     if own is None:
         more = await threads.extend(db, kept.thread, output, now, len(rest) - len(encode(kept.body)))
         assert more, "a response has a thread"
-        own = Range(kept.thread, kept.first, more.end)
+        own = ItemRange(kept.thread, kept.first, more.end)
     await db.execute(_FINISH, {"this": kept.id, **_row(own, len(input), rest)})
     if own.thread != kept.thread:
         await db.execute(_REMOVE_THREAD, {"this": kept.thread})
@@ -153,16 +161,16 @@ def _rest(body: dict[str, Any]) -> bytes:
     return encode({**body, "output": []})
 
 
-def _row(own: Range, asked: int, rest: bytes) -> dict[str, Any]:
+def _row(own: ItemRange, asked: int, rest: bytes) -> dict[str, Any]:
     """asked: how many items the input is."""
     return {"thread": own.thread, "first": own.first, "output": own.first + asked, "end": own.end, "body": rest}
 
 
 async def _grow(
-    db: AsyncConnection, behind: Place | Conversation | None, added: Sequence[Item], now: int, beside: int
-) -> Range | None:
+    db: AsyncConnection, behind: ListPosition | StoredConversation | None, added: Sequence[Item], now: int, beside: int
+) -> ItemRange | None:
     """The items' range in the thread that it goes on from, if that can grow."""
-    if isinstance(behind, Conversation):
+    if isinstance(behind, StoredConversation):
         return await threads.extend(db, behind.thread, added, now, beside)
     return await threads.append(db, behind, added, now, beside) if behind else None
 
@@ -175,7 +183,7 @@ _LOG = select(func.coalesce(func.sum(func.length(events.c.data)), 0)).where(
 )
 
 
-async def remove(db: AsyncConnection, kept: Kept) -> None:
+async def remove(db: AsyncConnection, kept: StoredResponse) -> None:
     """Forget it and its items, which no chain goes on from any more; those of a conversation are its own and stay.
 
     Whoever is at work on it has lost it.
@@ -183,7 +191,7 @@ async def remove(db: AsyncConnection, kept: Kept) -> None:
     await db.execute(_REMOVE_JOB, {"this": kept.id})  # and may just have finished it
     if now := await locked(db, kept.id):
         owned = await db.scalar(_OWNED, {"this": now.thread})
-        gone = Range(now.thread, now.end, now.end) if owned else now.own
+        gone = ItemRange(now.thread, now.end, now.end) if owned else now.own
         await threads.erase(db, gone, len(encode(now.body)) + await _log(db, now.id))
         await db.execute(_REMOVE, {"this": now.id})
 

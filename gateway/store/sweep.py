@@ -14,7 +14,7 @@ from gateway.store.thoughts import MOST
 _ROWS = 1000  # deleted in a transaction, or one thread of more
 
 
-class _Kind(Struct, frozen=True):
+class _ExpiringTable(Struct, frozen=True):
     """Something that may be deleted: where it is, since when it is unused, its size, and the rows that go with one."""
 
     table: Table
@@ -24,8 +24,8 @@ class _Kind(Struct, frozen=True):
     only: tuple[ColumnElement[bool], ...] = ()
 
 
-class _Unused(Struct, frozen=True):
-    kind: _Kind
+class _UnusedRow(Struct, frozen=True):
+    kind: _ExpiringTable
     key: tuple[str | int, ...]
     used: int
     size: int
@@ -35,11 +35,11 @@ class _Unused(Struct, frozen=True):
 _child = threads.alias()
 _LAST = ~exists().where(_child.c.parent == threads.c.id)
 _AT_REST = ~exists().where(jobs.c.id == threads.c.id)
-_THREADS = _Kind(threads, threads.c.used_at, threads.c.bytes, threads.c.length, (_LAST, _AT_REST))
-_THOUGHTS = _Kind(thoughts, thoughts.c.used_at, thoughts.c.bytes)
-_KEYS = _Kind(keys, keys.c.valid_until, literal(1))
-_EVENTS = _Kind(events, events.c.valid_until, literal(1))
-_USES = _Kind(uses, uses.c.valid_until, literal(1))
+_THREADS = _ExpiringTable(threads, threads.c.used_at, threads.c.bytes, threads.c.length, (_LAST, _AT_REST))
+_THOUGHTS = _ExpiringTable(thoughts, thoughts.c.used_at, thoughts.c.bytes)
+_KEYS = _ExpiringTable(keys, keys.c.valid_until, literal(1))
+_EVENTS = _ExpiringTable(events, events.c.valid_until, literal(1))
+_USES = _ExpiringTable(uses, uses.c.valid_until, literal(1))
 
 
 async def sweep(database: Database, now: int, ttl_seconds: int, max_bytes: int) -> None:
@@ -57,13 +57,13 @@ async def sweep(database: Database, now: int, ttl_seconds: int, max_bytes: int) 
         await _delete(database, [_THREADS, _THOUGHTS], now, await _size(database) - max_bytes)
 
 
-async def _crowds(database: Database) -> list[tuple[_Kind, int]]:
+async def _crowds(database: Database) -> list[tuple[_ExpiringTable, int]]:
     """Each tenant's thoughts that are more than they may be, and how many that is too much."""
     count = func.count()
     async with database.reading() as db:
         rows = await db.execute(select(thoughts.c.tenant, count).group_by(thoughts.c.tenant).having(count > MOST))
     return [
-        (_Kind(thoughts, thoughts.c.used_at, literal(1), only=(thoughts.c.tenant == tenant,)), count - MOST)
+        (_ExpiringTable(thoughts, thoughts.c.used_at, literal(1), only=(thoughts.c.tenant == tenant,)), count - MOST)
         for tenant, count in rows
     ]
 
@@ -73,7 +73,7 @@ async def _size(database: Database) -> int:
         return sum([await db.scalar(select(func.sum(kind.size))) or 0 for kind in (_THREADS, _THOUGHTS)])
 
 
-async def _delete(database: Database, kinds: Sequence[_Kind], before: int, surplus: float = math.inf) -> None:
+async def _delete(database: Database, kinds: Sequence[_ExpiringTable], before: int, surplus: float = math.inf) -> None:
     """Delete what was not used since, the longest unused first, until so much of it is gone."""
     while surplus > 0:
         async with database.writing() as db:
@@ -87,7 +87,7 @@ async def _delete(database: Database, kinds: Sequence[_Kind], before: int, surpl
         surplus -= sum(one.size for one in gone)
 
 
-async def _unused(db: AsyncConnection, kind: _Kind, before: int) -> list[_Unused]:
+async def _unused(db: AsyncConnection, kind: _ExpiringTable, before: int) -> list[_UnusedRow]:
     """The longest unused ones; without what another process is just using or deleting."""
     columns = (kind.used.label("used"), kind.size.label("size"), kind.rows.label("rows"))
     rows = await db.execute(
@@ -97,10 +97,10 @@ async def _unused(db: AsyncConnection, kind: _Kind, before: int) -> list[_Unused
         .limit(_ROWS)
         .with_for_update(skip_locked=True, of=kind.table)
     )
-    return [_Unused(kind, tuple(key), used, size, rows) for used, size, rows, *key in rows]
+    return [_UnusedRow(kind, tuple(key), used, size, rows) for used, size, rows, *key in rows]
 
 
-def _some(found: Iterable[_Unused], surplus: float) -> Iterator[_Unused]:
+def _some(found: Iterable[_UnusedRow], surplus: float) -> Iterator[_UnusedRow]:
     """The first of them: as many as are needed, and as one transaction should delete."""
     rows = 0
     for one in found:

@@ -38,7 +38,7 @@ def as_stored(id: str) -> str:
     return id if len(id) <= ID_LENGTH and "\0" not in id else sha256(id.encode()).hexdigest()
 
 
-class Id(TypeDecorator[str]):
+class IdType(TypeDecorator[str]):
     """A text as `as_stored` says."""
 
     impl = String(ID_LENGTH)
@@ -53,9 +53,9 @@ metadata = MetaData()
 threads = Table(
     "threads",
     metadata,
-    Column("id", Id, primary_key=True),
-    Column("tenant", Id, nullable=False),
-    Column("parent", Id),  # the thread it goes on from,
+    Column("id", IdType, primary_key=True),
+    Column("tenant", IdType, nullable=False),
+    Column("parent", IdType),  # the thread it goes on from,
     Column("parent_end", Integer),  # up to there, exclusively
     Column("length", Integer, nullable=False),  # the place of the next item
     Column("bytes", BigInteger, nullable=False),  # of its items, and of what is kept beside them
@@ -66,19 +66,19 @@ threads = Table(
 items = Table(
     "items",
     metadata,
-    Column("thread", Id, ForeignKey("threads.id", ondelete="CASCADE"), primary_key=True),
+    Column("thread", IdType, ForeignKey("threads.id", ondelete="CASCADE"), primary_key=True),
     Column("place", Integer, primary_key=True),
-    Column("tenant", Id, nullable=False),
-    Column("id", Id),
+    Column("tenant", IdType, nullable=False),
+    Column("id", IdType),
     Column("body", LargeBinary),  # null: it was deleted with its response
     Index("items_by_id", "tenant", "id", "thread"),
 )
 responses = Table(
     "responses",
     metadata,
-    Column("id", Id, primary_key=True),
-    Column("tenant", Id, nullable=False),
-    Column("thread", Id, ForeignKey("threads.id", ondelete="CASCADE"), nullable=False),
+    Column("id", IdType, primary_key=True),
+    Column("tenant", IdType, nullable=False),
+    Column("thread", IdType, ForeignKey("threads.id", ondelete="CASCADE"), nullable=False),
     Column("first", Integer, nullable=False),  # the place of its first input item,
     Column("output", Integer, nullable=False),  # of its first output item,
     Column("end", Integer, nullable=False),  # and behind its last one
@@ -88,9 +88,9 @@ responses = Table(
 jobs = Table(
     "jobs",
     metadata,
-    Column("id", Id, ForeignKey("responses.id", ondelete="CASCADE"), primary_key=True),
-    Column("tenant", Id, nullable=False),
-    Column("holder", Id),  # the process that is at work on it; null: nobody is,
+    Column("id", IdType, ForeignKey("responses.id", ondelete="CASCADE"), primary_key=True),
+    Column("tenant", IdType, nullable=False),
+    Column("holder", IdType),  # the process that is at work on it; null: nobody is,
     Column("held_until", BigInteger, nullable=False),  # and until then nobody else is: Unix milliseconds
     Column("attempts", Integer, nullable=False),
     Column("cancelled", Boolean, nullable=False),
@@ -101,13 +101,13 @@ jobs = Table(
 requests = Table(  # of jobs: a lease is renewed often, and SQLite writes, or compares, the whole of a row
     "requests",
     metadata,
-    Column("job", Id, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    Column("job", IdType, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
     Column("body", LargeBinary, nullable=False),
 )
 events = Table(
     "events",
     metadata,
-    Column("response", Id, ForeignKey("responses.id", ondelete="CASCADE"), primary_key=True),
+    Column("response", IdType, ForeignKey("responses.id", ondelete="CASCADE"), primary_key=True),
     Column("first", Integer, primary_key=True),  # the numbers of its first event
     Column("last", Integer, nullable=False),  # and of its last one
     Column("data", LargeBinary, nullable=False),
@@ -118,39 +118,41 @@ events = Table(
 conversations = Table(
     "conversations",
     metadata,
-    Column("id", Id, primary_key=True),
-    Column("tenant", Id, nullable=False),
-    Column("thread", Id, ForeignKey("threads.id", ondelete="CASCADE"), nullable=False),
+    Column("id", IdType, primary_key=True),
+    Column("tenant", IdType, nullable=False),
+    Column("thread", IdType, ForeignKey("threads.id", ondelete="CASCADE"), nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("metadata", LargeBinary, nullable=False),  # JSON
-    Column("holder", Id),  # the request that is at work on it,
+    Column("holder", IdType),  # the request that is at work on it,
     Column("held_until", BigInteger, nullable=False),  # until then at the latest: Unix milliseconds
     Index("conversations_by_thread", "thread"),
 )
 completions = Table(
     "completions",
     metadata,
-    Column("id", Id, ForeignKey("threads.id", ondelete="CASCADE"), primary_key=True),  # its messages are that thread
-    Column("tenant", Id, nullable=False),
+    Column(
+        "id", IdType, ForeignKey("threads.id", ondelete="CASCADE"), primary_key=True
+    ),  # its messages are that thread
+    Column("tenant", IdType, nullable=False),
     Column("created_at", BigInteger, nullable=False),
-    Column("model", Id, nullable=False),
+    Column("model", IdType, nullable=False),
     Column("body", LargeBinary, nullable=False),  # the ChatCompletion object
     Index("completions_by_age", "tenant", "created_at", "id"),
 )
 labels = Table(  # the metadata of completions once more, to find them by
     "labels",
     metadata,
-    Column("completion", Id, ForeignKey("completions.id", ondelete="CASCADE"), primary_key=True),
-    Column("key", Id, primary_key=True),
-    Column("value", Id, nullable=False),
+    Column("completion", IdType, ForeignKey("completions.id", ondelete="CASCADE"), primary_key=True),
+    Column("key", IdType, primary_key=True),
+    Column("value", IdType, nullable=False),
 )
 keys = Table(
     "keys",
     metadata,
-    Column("tenant", Id, primary_key=True),
-    Column("key", Id, primary_key=True),
-    Column("digest", Id, nullable=False),  # of the request
-    Column("holder", Id, nullable=False),  # who answers it,
+    Column("tenant", IdType, primary_key=True),
+    Column("key", IdType, primary_key=True),
+    Column("digest", IdType, nullable=False),  # of the request
+    Column("holder", IdType, nullable=False),  # who answers it,
     Column("held_until", BigInteger, nullable=False),  # and until when nobody else does
     Column("valid_until", BigInteger, nullable=False),
     Column("status", Integer),  # null: it is being answered
@@ -161,8 +163,8 @@ keys = Table(
 thoughts = Table(
     "thoughts",
     metadata,
-    Column("tenant", Id, primary_key=True),
-    Column("key", Id, primary_key=True),
+    Column("tenant", IdType, primary_key=True),
+    Column("key", IdType, primary_key=True),
     Column("text", LargeBinary, nullable=False),
     Column("bytes", BigInteger, nullable=False),
     Column("used_at", BigInteger, nullable=False),
@@ -171,7 +173,7 @@ thoughts = Table(
 uses = Table(  # of what has limits, in the window of time that begins then
     "uses",
     metadata,
-    Column("key", Id, primary_key=True),
+    Column("key", IdType, primary_key=True),
     Column("start", BigInteger, primary_key=True, autoincrement=False),
     Column("amount", BigInteger, nullable=False),
     Column("valid_until", BigInteger, nullable=False),

@@ -9,27 +9,27 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from gateway.store.engines import portions
-from gateway.store.records import Broken, Item, Place, Range, Thread
+from gateway.store.records import Item, ItemList, ItemRange, ItemsMissing, ListPosition
 from gateway.store.tables import conversations, decode, encode, items, jobs, threads
 
 _BEGIN = insert(threads)
 _USE = update(threads).where(threads.c.id == bindparam("this")).values(used_at=bindparam("now"))
 
 
-async def begin(db: AsyncConnection, *new: Thread) -> None:
+async def begin(db: AsyncConnection, *new: ItemList) -> None:
     """Each of its items, and in use is what it goes on from."""
     rows, of_items = [], []
     for thread in new:
         bodies = [*map(encode, thread.added)]
         rows.append(_row(thread, bodies))
-        of_items.append(_rows(thread.tenant, Place(thread.id, 0), thread.added, bodies))
+        of_items.append(_rows(thread.tenant, ListPosition(thread.id, 0), thread.added, bodies))
     await db.execute(_BEGIN, rows)
     if used := [{"this": thread.parent.thread, "now": thread.now} for thread in new if thread.parent]:
         await db.execute(_USE, used)
     await _put(db, chain.from_iterable(of_items))
 
 
-def _row(thread: Thread, bodies: Sequence[bytes]) -> dict[str, Any]:
+def _row(thread: ItemList, bodies: Sequence[bytes]) -> dict[str, Any]:
     parent, end = (thread.parent.thread, thread.parent.end) if thread.parent else (None, None)
     size = sum(map(len, bodies)) + thread.beside
     counted = {"length": len(bodies), "bytes": size, "used_at": thread.now}
@@ -53,7 +53,9 @@ _GROW_BEHIND = _GROW.where(
 )
 
 
-async def append(db: AsyncConnection, at: Place, added: Sequence[Item], now: int, beside: int = 0) -> Range | None:
+async def append(
+    db: AsyncConnection, at: ListPosition, added: Sequence[Item], now: int, beside: int = 0
+) -> ItemRange | None:
     """The items' range behind this place, if it is the end of a thread that grows: None means to begin another one.
 
     It is not the end where something else stands behind it already.  A conversation grows by `extend` only, and so does
@@ -63,7 +65,9 @@ async def append(db: AsyncConnection, at: Place, added: Sequence[Item], now: int
     return await _grow(db, _GROW_BEHIND, {"this": at.thread, "end": at.end}, added, now, beside)
 
 
-async def extend(db: AsyncConnection, thread: str, added: Sequence[Item], now: int, beside: int = 0) -> Range | None:
+async def extend(
+    db: AsyncConnection, thread: str, added: Sequence[Item], now: int, beside: int = 0
+) -> ItemRange | None:
     """The items' range at the end of a thread, wherever that is by now; None if there is no such thread any more."""
     return await _grow(db, _GROW, {"this": thread}, added, now, beside)
 
@@ -75,14 +79,14 @@ async def _grow(
     added: Sequence[Item],
     now: int,
     beside: int,
-) -> Range | None:
+) -> ItemRange | None:
     bodies = [*map(encode, added)]
     more = {"items": len(bodies), "size": sum(map(len, bodies)) + beside, "now": now}
     if not (row := (await db.execute(growing, {**which, **more})).one_or_none()):
         return None
-    at = Place(which["this"], row.length - len(bodies))
+    at = ListPosition(which["this"], row.length - len(bodies))
     await _put(db, _rows(row.tenant, at, added, bodies))
-    return Range(at.thread, at.end, row.length)
+    return ItemRange(at.thread, at.end, row.length)
 
 
 _PUT = insert(items)
@@ -95,7 +99,7 @@ async def _put(db: AsyncConnection, rows: Iterator[dict[str, Any]]) -> None:
         await db.execute(_PUT, some)
 
 
-def _rows(tenant: str, at: Place, added: Sequence[Item], bodies: Sequence[bytes]) -> Iterator[dict[str, Any]]:
+def _rows(tenant: str, at: ListPosition, added: Sequence[Item], bodies: Sequence[bytes]) -> Iterator[dict[str, Any]]:
     """Those of items behind this place."""
     for place, (item, body) in enumerate(zip(added, bodies, strict=True), at.end):
         yield {"thread": at.thread, "place": place, "tenant": tenant, "id": item.get("id"), "body": body}
@@ -104,10 +108,10 @@ def _rows(tenant: str, at: Place, added: Sequence[Item], bodies: Sequence[bytes]
 _PARENT = select(threads.c.parent, threads.c.parent_end).where(threads.c.id == bindparam("this"))
 
 
-async def parent(db: AsyncConnection, id: str) -> Place | None:
+async def parent(db: AsyncConnection, id: str) -> ListPosition | None:
     """What a thread goes on from."""
     row = (await db.execute(_PARENT, {"this": id})).one()
-    return Place(row.parent, row.parent_end) if row.parent else None
+    return ListPosition(row.parent, row.parent_end) if row.parent else None
 
 
 def _line() -> Select[str, int, str | None]:
@@ -127,15 +131,15 @@ def _line() -> Select[str, int, str | None]:
 _LINE = _line()
 
 
-async def ranges(db: AsyncConnection, at: Place) -> list[Range]:
+async def ranges(db: AsyncConnection, at: ListPosition) -> list[ItemRange]:
     """All that comes before a place, the oldest first: of its thread, and of those it goes on from.
 
     Raises Broken where one of them was deleted.
     """
     rows = (await db.execute(_LINE, {"this": at.thread, "end": at.end})).all()
     if not rows or rows[0].parent:
-        raise Broken
-    return [Range(row.id, 0, row.end) for row in rows]
+        raise ItemsMissing
+    return [ItemRange(row.id, 0, row.end) for row in rows]
 
 
 _WITHIN = (
@@ -145,18 +149,18 @@ _BODIES = select(items.c.body).where(_WITHIN)
 _READ = _BODIES.order_by(items.c.place)
 
 
-def _within(one: Range) -> dict[str, Any]:
+def _within(one: ItemRange) -> dict[str, Any]:
     """What `_WITHIN` asks for."""
     return {"inside": one.thread, "first": one.first, "end": one.end}
 
 
-async def read(db: AsyncConnection, of: Sequence[Range]) -> list[Item]:
+async def read(db: AsyncConnection, of: Sequence[ItemRange]) -> list[Item]:
     """Their items; raises Broken where one of them is gone."""
     found: list[Item] = []
     for one in of:
         bodies = (await db.execute(_READ, _within(one))).scalars().all()
         if None in bodies:
-            raise Broken
+            raise ItemsMissing
         found += map(decode, bodies)
     return found
 
@@ -167,8 +171,8 @@ _FIND = select(items.c.thread, items.c.place).where(
 
 
 async def find(
-    db: AsyncConnection, tenant: str, of: Sequence[Range], id: str, *, newest_first: bool = True
-) -> Place | None:
+    db: AsyncConnection, tenant: str, of: Sequence[ItemRange], id: str, *, newest_first: bool = True
+) -> ListPosition | None:
     """Where in these ranges an item of this id stands: behind the place.
 
     If there are several it is the one that comes last in this order, so that paging behind it never goes in circles.
@@ -181,7 +185,7 @@ async def find(
                 places.setdefault(thread, []).append(place)
     for one in of if newest_first else reversed(of):
         if here := places.get(one.thread):
-            return Place(one.thread, min(here) if newest_first else max(here))
+            return ListPosition(one.thread, min(here) if newest_first else max(here))
     return None
 
 
@@ -190,7 +194,7 @@ _OLDEST, _NEWEST = _PAGE.order_by(items.c.place), _PAGE.order_by(items.c.place.d
 
 
 async def page(
-    db: AsyncConnection, of: Sequence[Range], limit: int, *, newest_first: bool, behind: Place | None = None
+    db: AsyncConnection, of: Sequence[ItemRange], limit: int, *, newest_first: bool, behind: ListPosition | None = None
 ) -> list[Item]:
     """At most so many of their items, in either order, from behind the one that `find` found; reads no others."""
     found: list[Item] = []
@@ -203,14 +207,16 @@ async def page(
     return found
 
 
-def _rest(of: Sequence[Range], newest_first: bool, behind: Place | None) -> list[Range]:
+def _rest(of: Sequence[ItemRange], newest_first: bool, behind: ListPosition | None) -> list[ItemRange]:
     """The ranges in this order, without what comes before an item, and without the item."""
     ordered = [*reversed(of)] if newest_first else [*of]
     if behind is None:
         return ordered
     start = next(i for i, one in enumerate(ordered) if one.thread == behind.thread)
     cut = ordered[start]
-    first = Range(cut.thread, cut.first, behind.end) if newest_first else Range(cut.thread, behind.end + 1, cut.end)
+    first = (
+        ItemRange(cut.thread, cut.first, behind.end) if newest_first else ItemRange(cut.thread, behind.end + 1, cut.end)
+    )
     return [first, *ordered[start + 1 :]]
 
 
@@ -223,20 +229,20 @@ _LIGHTEN = (
 )
 
 
-async def erase(db: AsyncConnection, one: Range, beside: int = 0) -> None:
+async def erase(db: AsyncConnection, one: ItemRange, beside: int = 0) -> None:
     """Delete what stands there, and bytes beside it; that something stood there remains."""
     await _lighten(db, one, beside)
     await db.execute(_ERASE, _within(one))
 
 
-async def remove(db: AsyncConnection, at: Place) -> None:
+async def remove(db: AsyncConnection, at: ListPosition) -> None:
     """Delete one item of a conversation, without a trace."""
-    one = Range(at.thread, at.end, at.end + 1)
+    one = ItemRange(at.thread, at.end, at.end + 1)
     await _lighten(db, one, 0)
     await db.execute(_REMOVE, _within(one))
 
 
-async def _lighten(db: AsyncConnection, one: Range, beside: int) -> None:
+async def _lighten(db: AsyncConnection, one: ItemRange, beside: int) -> None:
     await db.execute(_LIGHTEN, {**_within(one), "beside": beside})
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store.engines import upserts
-from gateway.store.records import Slot
+from gateway.store.records import UsageSlot
 from gateway.store.tables import as_stored, uses
 
 
@@ -19,7 +19,7 @@ def _adding(insert: Any) -> Any:  # noqa: ANN401 - of a dialect
 _ADD = upserts(uses, _adding)
 
 
-async def add(db: AsyncConnection, amounts: Mapping[Slot, int]) -> dict[Slot, int]:
+async def add(db: AsyncConnection, amounts: Mapping[UsageSlot, int]) -> dict[UsageSlot, int]:
     """Add to the counts, and give what they are now; nobody else changes them before the transaction ends."""
     slots = sorted(amounts)  # two processes in the same order
     rows = [

@@ -9,27 +9,27 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from gateway.events import Event
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from gateway.request import Request
 from gateway.translate import allowed, custom_input, naming, one_call, past, prewarm, shims
 
 
-class Filter(Protocol):
+class EventFilter(Protocol):
     def feed(self, event: Event) -> Iterable[Event]: ...
     def close(self) -> Iterable[Event]: ...
 
 
-Translation = Callable[[Request, Ledger], tuple[Request, Sequence[Filter]]]
+Transform = Callable[[Request, Warnings], tuple[Request, Sequence[EventFilter]]]
 
 # What a tool is.  First of all each gets one name of its own, by which the others know it.
-_OF_TOOLS: tuple[Translation, ...] = (naming.translate, custom_input.translate, shims.translate)
+_OF_TOOLS: tuple[Transform, ...] = (naming.translate, custom_input.translate, shims.translate)
 # What is to come of them.
-_OF_CALLS: tuple[Translation, ...] = (one_call.translate, allowed.translate, prewarm.translate)
+_OF_CALLS: tuple[Transform, ...] = (one_call.translate, allowed.translate, prewarm.translate)
 
 
-def translate(request: Request, ledger: Ledger) -> tuple[Request, list[Filter]]:
+def translate(request: Request, ledger: Warnings) -> tuple[Request, list[EventFilter]]:
     """The request as a backend can take it, and the filters for its answer, in the order in which they are applied."""
-    filters: list[Filter] = []
+    filters: list[EventFilter] = []
     if not request.tools and request.generates and past.none(request):
         return request, filters  # all of them are about tools, or about answers that are none
     for one in _OF_CALLS if _functions(request) else (*_OF_TOOLS, *_OF_CALLS):
@@ -45,7 +45,7 @@ def _functions(request: Request) -> bool:
     )
 
 
-def feed(filters: Sequence[Filter], events: Iterable[Event]) -> list[Event]:
+def feed(filters: Sequence[EventFilter], events: Iterable[Event]) -> list[Event]:
     """The events after all filters."""
     told = [*events]
     for filter in filters:
@@ -53,7 +53,7 @@ def feed(filters: Sequence[Filter], events: Iterable[Event]) -> list[Event]:
     return told
 
 
-def close(filters: Sequence[Filter]) -> Iterable[Event]:
+def close(filters: Sequence[EventFilter]) -> Iterable[Event]:
     """What the filters held back, each passed through those after it."""
     events: Iterable[Event] = ()
     for filter in filters:

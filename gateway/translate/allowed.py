@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from gateway.request import Request
-from gateway.translate.selection import Selection
+from gateway.translate.selection import ToolCallSelectionFilter
 
 
-def translate(request: Request, ledger: Ledger) -> tuple[Request, Sequence[Selection]]:
+def translate(request: Request, ledger: Warnings) -> tuple[Request, Sequence[ToolCallSelectionFilter]]:
     if request.allowed is None:
         return request, []
     forbidden = {tool.name for tool in request.tools} - {tool.name for tool in request.callable_tools}
     if not forbidden:
         return request, []
-    return request, [Selection(lambda start: start.name not in forbidden, ledger)]
+    return request, [ToolCallSelectionFilter(lambda start: start.name not in forbidden, ledger)]

@@ -13,8 +13,8 @@ from itertools import count
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.formats.row import Ids
-from gateway.ledger import Ledger
+from gateway.formats.row import IdForm
+from gateway.ledger import Warnings
 from gateway.request import Message, Request
 from gateway.translate import past
 
@@ -23,18 +23,18 @@ _COUNTED = re.compile(r"functions\.(.+):[0-9]+", re.DOTALL)
 _LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
-def translate(request: Request, ids: Ids, ledger: Ledger) -> Request:
+def translate(request: Request, ids: IdForm, ledger: Warnings) -> Request:
     """The request as it is where all of its ids are in this form."""
     if ids not in _FORMS or not any(past.calls(request.messages)):
         return request
-    messages = tuple(map(_Renaming(_FORMS[ids]).message, request.messages))
+    messages = tuple(map(_IdRewriter(_FORMS[ids]).message, request.messages))
     if messages == request.messages:
         return request
     ledger.note("renamed", "messages.tool_calls.id")
     return replace(request, messages=messages)
 
 
-class _Form(Struct, frozen=True):
+class _IdForm(Struct, frozen=True):
     """fits: whether an id may stay that of a call of this tool; make: another one, from both and a number."""
 
     fits: Callable[[str, str], bool]
@@ -59,13 +59,13 @@ def _counted(_: str, name: str, number: int) -> str:
     return f"functions.{name}:{number}"
 
 
-_FORMS: Mapping[Ids, _Form] = {"nine": _Form(_is_nine, _nine), "counted": _Form(_is_counted, _counted)}
+_FORMS: Mapping[IdForm, _IdForm] = {"nine": _IdForm(_is_nine, _nine), "counted": _IdForm(_is_counted, _counted)}
 
 
-class _Renaming:
+class _IdRewriter:
     """Takes the messages in their order.  An id that is there twice is that of the later call from then on."""
 
-    def __init__(self, form: _Form) -> None:
+    def __init__(self, form: _IdForm) -> None:
         self._form = form
         self._taken: set[str] = set()
         self._now: dict[str, str] = {}
@@ -79,7 +79,7 @@ class _Renaming:
             return {**message, "tool_call_id": self._now.get(id, id)}
         return message
 
-    def _id(self, call: past.Call) -> str:
+    def _id(self, call: past.ToolCallDict) -> str:
         id, name, number = call["id"], call[call["type"]]["name"], next(self._numbers)
         kept = self._form.fits(id, name) and id not in self._taken
         new = id if kept else self._form.make(id, name, number)

@@ -2,8 +2,18 @@
 
 from collections.abc import Callable, Iterable
 
-from gateway.events import Event, Extra, Failure, Reasoning, Refusal, Text, ToolArgs, ToolInput, Usage
-from gateway.ledger import Ledger
+from gateway.events import (
+    Event,
+    ExtraField,
+    Failure,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolArgsDelta,
+    ToolInputDelta,
+    Usage,
+)
+from gateway.ledger import Warnings
 
 
 class Continuous:
@@ -12,7 +22,7 @@ class Continuous:
     prompt: returns the tokens of the prompt; tokens: those of a number of characters.
     """
 
-    def __init__(self, prompt: Callable[[], int], tokens: Callable[[int], int], ledger: Ledger) -> None:
+    def __init__(self, prompt: Callable[[], int], tokens: Callable[[int], int], ledger: Warnings) -> None:
         self._prompt, self._tokens, self._ledger = prompt, tokens, ledger
         self._characters = 0
         self._counted: Usage | None = None  # what the backend has counted, or the prompt
@@ -22,7 +32,7 @@ class Continuous:
         if isinstance(event, Usage):
             self._counted = event
         counts = self._counted is not None and self._counted.completion > 0
-        silent = isinstance(event, Usage | Failure) or (isinstance(event, Extra) and not event.asked)
+        silent = isinstance(event, Usage | Failure) or (isinstance(event, ExtraField) and not event.asked)
         if counts or silent:  # the backend counts, or the event has no chunk of its own
             return (event,)
         counted = self._counted = self._counted or Usage(self._prompt(), 0)
@@ -36,8 +46,8 @@ class Continuous:
 
 def _size(event: Event) -> int:
     match event:
-        case Text() | Reasoning() | Refusal() | ToolInput():
+        case TextDelta() | ReasoningDelta() | RefusalDelta() | ToolInputDelta():
             return len(event.text)
-        case ToolArgs():
+        case ToolArgsDelta():
             return len(event.json)
     return 0

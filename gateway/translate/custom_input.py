@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from msgspec import json
 from msgspec.structs import replace
 
-from gateway.events import Event, ToolArgs, ToolEnd, ToolInput, ToolStart
-from gateway.formats.format import Parse
-from gateway.formats.reader import Malformed, Reader, Step
-from gateway.ledger import Ledger
+from gateway.events import Event, ToolArgsDelta, ToolCallEnd, ToolCallStart, ToolInputDelta
+from gateway.formats.format import FormatParser
+from gateway.formats.reader import Malformed, ReadStep, TextReader
+from gateway.ledger import Warnings
 from gateway.request import Request, Tool
 from gateway.translate import past
 
@@ -23,7 +23,7 @@ _COUNT = r"(?:[?*+]|\{\d{1,3}(?:,\d{0,3})?\})"
 _PORTABLE = re.compile(rf"(?:[(|]|(?:{_ATOM}|\)){_COUNT}?)++")
 
 
-def translate(request: Request, ledger: Ledger) -> tuple[Request, Sequence["CustomInput"]]:
+def translate(request: Request, ledger: Warnings) -> tuple[Request, Sequence["CustomToolFilter"]]:
     """Tools and past calls as functions; no filter where no custom tool is offered."""
     customs = frozenset(tool.name for tool in request.tools if tool.kind == "custom")
     if not customs and not any(call["type"] == "custom" for call in past.calls(request.messages)):
@@ -32,10 +32,10 @@ def translate(request: Request, ledger: Ledger) -> tuple[Request, Sequence["Cust
         ledger.note("emulated", "tools.custom")
     tools = tuple(_lowered_tool(tool, ledger) if tool.kind == "custom" else tool for tool in request.tools)
     messages = past.changed(request.messages, _lowered_call)
-    return replace(request, messages=messages, tools=tools), [CustomInput(customs, ledger)] if customs else []
+    return replace(request, messages=messages, tools=tools), [CustomToolFilter(customs, ledger)] if customs else []
 
 
-def _lowered_tool(tool: Tool, ledger: Ledger) -> Tool:
+def _lowered_tool(tool: Tool, ledger: Warnings) -> Tool:
     input = {"type": "string", "description": "The whole input of the tool, as plain text."}
     notes = [str(tool.definition.get("description") or "")]
     grammar = (tool.definition.get("format") or {}).get("grammar")
@@ -66,7 +66,7 @@ def _pattern(regex: str) -> str | None:
     return f"^({inner})$"
 
 
-def _lowered_call(call: past.Call) -> past.Call:
+def _lowered_call(call: past.ToolCallDict) -> past.ToolCallDict:
     if call["type"] != "custom":
         return call
     arguments = json.encode({"input": call["custom"].get("input")}).decode()
@@ -74,21 +74,21 @@ def _lowered_call(call: past.Call) -> past.Call:
     return {**kept, "type": "function", "function": {"name": call["custom"].get("name"), "arguments": arguments}}
 
 
-class CustomInput:
+class CustomToolFilter:
     """Turns the calls of these tools back: kind custom, and the decoded text of `input` instead of JSON."""
 
-    def __init__(self, names: Set[str], ledger: Ledger) -> None:
+    def __init__(self, names: Set[str], ledger: Warnings) -> None:
         self._names, self._ledger = names, ledger
-        self._open: dict[int, Parse] = {}  # by choice: the custom call whose arguments are coming
+        self._open: dict[int, FormatParser] = {}  # by choice: the custom call whose arguments are coming
         self._out: list[Event] = []
 
     def feed(self, event: Event) -> Iterable[Event]:
-        if type(event) is ToolStart and event.name in self._names:
+        if type(event) is ToolCallStart and event.name in self._names:
             return (self._start(event),)
-        if type(event) is ToolArgs and event.choice in self._open:
+        if type(event) is ToolArgsDelta and event.choice in self._open:
             self._open[event.choice].feed(event.json)
             return self._taken()
-        if type(event) is ToolEnd and event.choice in self._open:
+        if type(event) is ToolCallEnd and event.choice in self._open:
             self._open.pop(event.choice).close()
             return (*self._taken(), event)
         return (event,)
@@ -96,16 +96,16 @@ class CustomInput:
     def close(self) -> Iterable[Event]:
         return ()  # every call has had its end
 
-    def _start(self, event: ToolStart) -> Event:
+    def _start(self, event: ToolCallStart) -> Event:
         def put(text: str) -> None:
-            self._out.append(ToolInput(event.choice, event.call, text))
+            self._out.append(ToolInputDelta(event.choice, event.call, text))
 
         def drop(text: str) -> None:
             if text.strip(_AROUND):
                 self._ledger.note("dropped", "tool_calls.function.arguments")
 
-        read = Reader()
-        self._open[event.choice] = Parse(read, _unwrapped(read, put, drop))
+        read = TextReader()
+        self._open[event.choice] = FormatParser(read, _unwrapped(read, put, drop))
         return replace(event, kind="custom")
 
     def _taken(self) -> list[Event]:
@@ -113,7 +113,7 @@ class CustomInput:
         return events
 
 
-def _unwrapped(read: Reader, put: Callable[[str], None], drop: Callable[[str], None]) -> Step:
+def _unwrapped(read: TextReader, put: Callable[[str], None], drop: Callable[[str], None]) -> ReadStep:
     """The value of `input`, decoded as it comes, without other members; any other shape is passed as it is."""
     try:
         read.record()

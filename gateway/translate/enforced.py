@@ -13,16 +13,16 @@ from msgspec.structs import replace
 
 from gateway.backends import Kind
 from gateway.backends.extensions import FORMS, response_format, without_form
-from gateway.backends.verdicts import Emulated
-from gateway.ledger import Ledger
-from gateway.request import Message, Named, Request, Tool, led
+from gateway.backends.verdicts import EmulatedRule
+from gateway.ledger import Warnings
+from gateway.request import Message, Request, Tool, ToolName, led
 
-Means = Literal["own", "schema", "words"]
+EnforcementMeans = Literal["own", "schema", "words"]
 _DEFINITIONS = ("$defs", "definitions")
 _REFERENCE = re.compile(r'"\$ref":("(?:[^"\\]|\\.)*")')
 
 
-def means(kind: Kind, *, mute: bool, again: bool) -> Means:
+def means(kind: Kind, *, mute: bool, again: bool) -> EnforcementMeans:
     """How a call is forced; `mute`: the backend cannot be told by `tool_choice`; `again`: that was of no use."""
     own = not (mute or deaf(kind, "tool_choice"))
     if own and not again:
@@ -37,7 +37,7 @@ def bound(request: Request) -> bool:
     return request.tool_choice not in (None, "auto") or not FORMS.isdisjoint(request.rest)
 
 
-def translate(request: Request, kind: Kind, how: Means, ledger: Ledger) -> Request:
+def translate(request: Request, kind: Kind, how: EnforcementMeans, ledger: Warnings) -> Request:
     if request.forced:
         return _forced(request, how, ledger)
     form = response_format(request) or {}
@@ -50,16 +50,16 @@ def translate(request: Request, kind: Kind, how: Means, ledger: Ledger) -> Reque
 def demand(request: Request) -> str:
     """That a tool has to be called, in words."""
     choice = request.tool_choice
-    which = f"the tool '{choice.name}'" if isinstance(choice, Named) else "one of the tools"
+    which = f"the tool '{choice.name}'" if isinstance(choice, ToolName) else "one of the tools"
     return f"Answer with a call of {which}, and with nothing else."
 
 
 def deaf(kind: Kind, field: str) -> bool:
     """True if it does not look at a field, so that the gateway has to see to it."""
-    return isinstance(kind.fields[field], Emulated)
+    return isinstance(kind.fields[field], EmulatedRule)
 
 
-def _forced(request: Request, how: Means, ledger: Ledger) -> Request:
+def _forced(request: Request, how: EnforcementMeans, ledger: Warnings) -> Request:
     if how == "own":
         return request
     ledger.note("emulated", "tool_choice")
@@ -88,11 +88,11 @@ def _shape(form: Mapping[str, Any], request: Request) -> str:
 def _calls(request: Request) -> dict[str, Any]:
     """The schema of one call, or of a list of them where the client speaks of parallel calls."""
     choice = request.tool_choice
-    tools = [tool for tool in request.callable_tools if not isinstance(choice, Named) or tool.name == choice.name]
+    tools = [tool for tool in request.callable_tools if not isinstance(choice, ToolName) or tool.name == choice.name]
     definitions: dict[str, Any] = {}
     calls = [_call(tool, f"tool{place}", definitions) for place, tool in enumerate(tools)]
     one = calls[0] if len(calls) == 1 else {"anyOf": calls}
-    several = request.rest.get("parallel_tool_calls") is True and not isinstance(choice, Named)
+    several = request.rest.get("parallel_tool_calls") is True and not isinstance(choice, ToolName)
     schema = {"type": "array", "items": one, "minItems": 1} if several else one
     return {**schema, "$defs": definitions} if definitions else schema
 

@@ -17,7 +17,7 @@ _FEW = 2_000  # the same for a reason, as a hundred times as much is done for on
 _MOST_STEPS = 2_000  # back in a text, for a pattern that cannot do without
 
 
-class Form:
+class FormatValidator:
     """What a field of a request wants a text to be: JSON with this schema, or a text with it.
 
     judged: the schema is one; else every JSON fits, or every text.
@@ -53,18 +53,18 @@ class Form:
         return not text or not self._is_object or text.startswith("{")
 
 
-def form(request: Request) -> Form | None:
+def form(request: Request) -> FormatValidator | None:
     """That of the answer to a request; None if it may have any."""
     if FORMS.isdisjoint(request.rest):
         return None
     wanted = response_format(request) or {}
     if wanted.get("type") == "json_object":
-        return Form({"type": "object"})
+        return FormatValidator({"type": "object"})
     if wanted.get("type") == "json_schema":
-        return Form((wanted.get("json_schema") or {}).get("schema") or {})
+        return FormatValidator((wanted.get("json_schema") or {}).get("schema") or {})
     if found := text_form(request):
         field, schema = found
-        return Form(schema, field, is_json=False)
+        return FormatValidator(schema, field, is_json=False)
     return None
 
 

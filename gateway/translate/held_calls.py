@@ -9,20 +9,20 @@ from collections.abc import Iterable
 from gateway.errors import ENDS
 from gateway.events import (
     Event,
-    Extra,
+    ExtraField,
     Failure,
     Finish,
-    Reasoning,
-    Text,
-    ToolArgs,
-    ToolEnd,
-    ToolInput,
-    ToolStart,
+    ReasoningDelta,
+    TextDelta,
+    ToolArgsDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    ToolInputDelta,
     Usage,
 )
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from gateway.request import Request
-from gateway.translate.promises import Attempt
+from gateway.translate.promises import FailedOutput
 
 SUBJECT = "tool_calls.function.arguments"
 _WELL = ("stop", "tool_calls")
@@ -36,22 +36,22 @@ class HeldCalls:
     failed: this attempt, if it is to be repeated.
     """
 
-    def __init__(self, request: Request, ledger: Ledger, limit: int, before: Attempt | None) -> None:
+    def __init__(self, request: Request, ledger: Warnings, limit: int, before: FailedOutput | None) -> None:
         self._request, self._ledger, self._room, self._before = request, ledger, limit, before
         self._mark = ledger.mark()
         self._held: list[Event] = []
         self._entries: tuple[str, ...] = ()
         self._waits, self._invalid = True, False
-        self.failed: Attempt | None = None
+        self.failed: FailedOutput | None = None
 
     def feed(self, event: Event) -> Iterable[Event]:
-        if isinstance(event, Usage | Extra):
+        if isinstance(event, Usage | ExtraField):
             return (event,)
         if isinstance(event, Failure):
             return self._fail(event)
         if isinstance(event, Finish):
             return self._finish(event)
-        if not (self._held or (self._waits and isinstance(event, ToolStart))):
+        if not (self._held or (self._waits and isinstance(event, ToolCallStart))):
             return (event,)
         return self._hold(event)
 
@@ -64,7 +64,7 @@ class HeldCalls:
 
     def _hold(self, event: Event) -> Iterable[Event]:
         self._held.append(event)
-        if isinstance(event, ToolEnd) and not (event.complete and event.fits):
+        if isinstance(event, ToolCallEnd) and not (event.complete and event.fits):
             self._invalid = True
             self._entries += self._taken()
         self._room -= _size(event)
@@ -76,7 +76,7 @@ class HeldCalls:
     def _finish(self, finish: Finish) -> Iterable[Event]:
         invalid = self._invalid and self._waits and finish.reason in _WELL
         if invalid and not self._before:
-            self.failed = Attempt((*self._held, finish), subject=SUBJECT, entries=self._entries)
+            self.failed = FailedOutput((*self._held, finish), subject=SUBJECT, entries=self._entries)
             return ()
         if self._before and not invalid:
             self._ledger.note("emulated", SUBJECT)
@@ -100,6 +100,6 @@ class HeldCalls:
 
 
 def _size(event: Event) -> int:
-    if isinstance(event, ToolArgs):
+    if isinstance(event, ToolArgsDelta):
         return len(event.json)
-    return len(event.text) if isinstance(event, Text | Reasoning | ToolInput) else 0
+    return len(event.text) if isinstance(event, TextDelta | ReasoningDelta | ToolInputDelta) else 0

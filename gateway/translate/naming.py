@@ -6,9 +6,9 @@ from hashlib import sha256
 
 from msgspec.structs import replace
 
-from gateway.events import Event, ToolKind, ToolStart
-from gateway.ledger import Ledger
-from gateway.request import Named, Request, Tool
+from gateway.events import Event, ToolCallStart, ToolKind
+from gateway.ledger import Warnings
+from gateway.request import Request, Tool, ToolName
 from gateway.translate import past
 from gateway.translate.shims import SHIMS
 
@@ -16,35 +16,35 @@ _FIT = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
 
 
-def translate(request: Request, ledger: Ledger) -> tuple[Request, Sequence["Naming"]]:
+def translate(request: Request, ledger: Warnings) -> tuple[Request, Sequence["ToolNameFilter"]]:
     """Tools, choices and past calls by their flat names; nothing to do where each is called so already."""
     shims = {tool.kind: tool.name for tool in request.tools if tool.kind in SHIMS and tool.kind != tool.name}
-    offered = [Named(tool.name, tool.namespace) for tool in request.tools]
+    offered = [ToolName(tool.name, tool.namespace) for tool in request.tools]
     flat = _flat_names(offered, (_called(call, shims) for call in past.calls(request.messages)))
-    if not shims and all(named == Named(name) for named, name in flat.items()):
+    if not shims and all(named == ToolName(name) for named, name in flat.items()):
         return request, []
     _note(request.tools, flat, ledger)
     choice, allowed = request.tool_choice, request.allowed
     lowered = replace(
         request,
         tools=tuple(_lowered_tool(tool, flat) for tool in request.tools),
-        tool_choice=Named(flat[choice]) if isinstance(choice, Named) else choice,
-        allowed=None if allowed is None else frozenset(Named(flat[named]) for named in allowed),
+        tool_choice=ToolName(flat[choice]) if isinstance(choice, ToolName) else choice,
+        allowed=None if allowed is None else frozenset(ToolName(flat[named]) for named in allowed),
         messages=past.changed(request.messages, lambda call: _lowered_call(call, flat[_called(call, shims)])),
     )
-    given = {flat[named]: named for named in offered if named != Named(flat[named])}
-    return lowered, [Naming(given)] if given else []
+    given = {flat[named]: named for named in offered if named != ToolName(flat[named])}
+    return lowered, [ToolNameFilter(given)] if given else []
 
 
-def _called(call: past.Call, shims: Mapping[ToolKind, str]) -> Named:
+def _called(call: past.ToolCallDict, shims: Mapping[ToolKind, str]) -> ToolName:
     """The tool of a past call; a shim that had to take another name has it in the past, too."""
     called = call[call["type"]]
-    return Named(shims.get(call["type"], called["name"]), called.get("namespace") or "")
+    return ToolName(shims.get(call["type"], called["name"]), called.get("namespace") or "")
 
 
-def _flat_names(offered: Sequence[Named], called: Iterable[Named]) -> dict[Named, str]:
+def _flat_names(offered: Sequence[ToolName], called: Iterable[ToolName]) -> dict[ToolName, str]:
     """A tool without a namespace keeps its name, and of two that are offered the other one gives way."""
-    flat: dict[Named, str] = {}
+    flat: dict[ToolName, str] = {}
     taken: set[str] = set()
     for named in [*sorted(offered, key=lambda named: named.namespace != ""), *called]:
         if named not in flat:
@@ -53,7 +53,7 @@ def _flat_names(offered: Sequence[Named], called: Iterable[Named]) -> dict[Named
     return flat
 
 
-def _flat_name(named: Named, taken: Iterable[str]) -> str:
+def _flat_name(named: ToolName, taken: Iterable[str]) -> str:
     """The namespace before the name; cut, and told from others by a digest, where that is not fit or is taken."""
     if not named.namespace or (_FIT.fullmatch(named.flat) and named.flat not in taken):
         return named.flat
@@ -61,33 +61,33 @@ def _flat_name(named: Named, taken: Iterable[str]) -> str:
     return f"{_UNFIT.sub('_', named.flat)[:55]}_{digest}"
 
 
-def _note(tools: Iterable[Tool], flat: Mapping[Named, str], ledger: Ledger) -> None:
+def _note(tools: Iterable[Tool], flat: Mapping[ToolName, str], ledger: Warnings) -> None:
     """Of the tools that the client knows by name."""
-    for named in (Named(tool.name, tool.namespace) for tool in tools if not tool.hosted):
+    for named in (ToolName(tool.name, tool.namespace) for tool in tools if not tool.hosted):
         if named.namespace:
             ledger.note("translated", "tools.namespace")
         if flat[named] != named.flat:
             ledger.note("renamed", "tools.name")
 
 
-def _lowered_tool(tool: Tool, flat: Mapping[Named, str]) -> Tool:
-    name = flat[Named(tool.name, tool.namespace)]
+def _lowered_tool(tool: Tool, flat: Mapping[ToolName, str]) -> Tool:
+    name = flat[ToolName(tool.name, tool.namespace)]
     return Tool(name, {**tool.definition, "name": name}, tool.kind)
 
 
-def _lowered_call(call: past.Call, name: str) -> past.Call:
+def _lowered_call(call: past.ToolCallDict, name: str) -> past.ToolCallDict:
     called = {field: value for field, value in call[call["type"]].items() if field != "namespace"}
     return {**call, call["type"]: {**called, "name": name}}
 
 
-class Naming:
+class ToolNameFilter:
     """Gives the calls of these tools the names that the client knows."""
 
-    def __init__(self, given: Mapping[str, Named]) -> None:
+    def __init__(self, given: Mapping[str, ToolName]) -> None:
         self._given = given  # by flat name
 
     def feed(self, event: Event) -> Iterable[Event]:
-        if type(event) is ToolStart and (named := self._given.get(event.name)):
+        if type(event) is ToolCallStart and (named := self._given.get(event.name)):
             return (replace(event, name=named.name, namespace=named.namespace),)
         return (event,)
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from gateway.request import Request
-from gateway.translate.selection import Selection
+from gateway.translate.selection import ToolCallSelectionFilter
 
 
-def translate(request: Request, ledger: Ledger) -> tuple[Request, Sequence[Selection]]:
+def translate(request: Request, ledger: Warnings) -> tuple[Request, Sequence[ToolCallSelectionFilter]]:
     wanted = request.rest.get("parallel_tool_calls") is False and request.callable_tools
-    return request, [Selection(lambda start: start.call == 0, ledger)] if wanted else []
+    return request, [ToolCallSelectionFilter(lambda start: start.call == 0, ledger)] if wanted else []

@@ -5,10 +5,10 @@ from typing import Any
 
 from gateway.request import Message, Request
 
-Call = dict[str, Any]
+ToolCallDict = dict[str, Any]
 
 
-def calls(messages: Sequence[Message]) -> list[Call]:
+def calls(messages: Sequence[Message]) -> list[ToolCallDict]:
     return [call for message in messages for call in message.get("tool_calls") or ()]
 
 
@@ -23,7 +23,7 @@ def none(request: Request) -> bool:
     return request.plain or not [message for message in request.messages if message.get("tool_calls")]
 
 
-def changed(messages: Sequence[Message], change: Callable[[Call], Call]) -> tuple[Message, ...]:
+def changed(messages: Sequence[Message], change: Callable[[ToolCallDict], ToolCallDict]) -> tuple[Message, ...]:
     """The messages with each call as `change` makes it."""
     return tuple(
         {**message, "tool_calls": [change(call) for call in message["tool_calls"]]}

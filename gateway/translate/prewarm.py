@@ -4,17 +4,17 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from gateway.events import Event, Extra, Failure, Finish, Usage
-from gateway.ledger import Ledger
+from gateway.events import Event, ExtraField, Failure, Finish, Usage
+from gateway.ledger import Warnings
 from gateway.request import Request
 
 
-def translate(request: Request, _: Ledger) -> tuple[Request, Sequence["Silence"]]:
+def translate(request: Request, _: Warnings) -> tuple[Request, Sequence["SilenceFilter"]]:
     """The tools stay, and what is said of them: they are part of what is read."""
-    return (request, []) if request.generates else (replace(request, max_tokens=1), [Silence()])
+    return (request, []) if request.generates else (replace(request, max_tokens=1), [SilenceFilter()])
 
 
-class Silence:
+class SilenceFilter:
     """Lets through what was counted, what is said of the whole answer, and its end, which is always a good one."""
 
     def feed(self, event: Event) -> Iterable[Event]:
@@ -23,7 +23,7 @@ class Silence:
                 return (Usage(event.prompt, 0, event.cached, kept=event.kept),)
             case Finish():
                 return (Finish(event.choice, "stop"),)
-            case Failure() | Extra(choice=None):
+            case Failure() | ExtraField(choice=None):
                 return (event,)
         return ()
 

@@ -13,16 +13,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.errors import Problem
-from gateway.events import Event, Failure, Finish, Reasoning, Refusal, Text, ToolStart, Usage
-from gateway.ledger import Ledger
+from gateway.events import Event, Failure, Finish, ReasoningDelta, RefusalDelta, TextDelta, ToolCallStart, Usage
+from gateway.ledger import Warnings
 from gateway.request import Message, Request
-from gateway.translate.enforced import Means, demand
-from gateway.translate.forms import Form, form
+from gateway.translate.enforced import EnforcementMeans, demand
+from gateway.translate.forms import FormatValidator, form
 
-Policy = Literal["warn", "retry", "refuse"]
+EnforcementPolicy = Literal["warn", "retry", "refuse"]
 
 
-class Terms(Struct, frozen=True):
+class EnforcementTerms(Struct, frozen=True):
     """How much is done for it.
 
     call, form: what is done where it is missing; how: by what means a call is forced.
@@ -30,14 +30,14 @@ class Terms(Struct, frozen=True):
     limit: characters that may be held back, or looked at.
     """
 
-    call: Policy = "warn"
-    form: Policy = "warn"
-    how: Means = "own"
+    call: EnforcementPolicy = "warn"
+    form: EnforcementPolicy = "warn"
+    how: EnforcementMeans = "own"
     strict: bool = False
     limit: int = 8 << 20
 
 
-class Broken(Struct, frozen=True):
+class OutputViolation(Struct, frozen=True):
     """What an answer is not, for the client; `words`: for its model."""
 
     field: str
@@ -49,7 +49,7 @@ class Broken(Struct, frozen=True):
         return Problem(400, self.message, "unsupported_value", self.field)
 
 
-class Attempt(Struct, frozen=True):
+class FailedOutput(Struct, frozen=True):
     """A try at the response of which the client lacks these events, as another try may bring better ones.
 
     broken: what it lacks of a promise.  subject: of another policy, by which the attempt is repeated.
@@ -57,21 +57,21 @@ class Attempt(Struct, frozen=True):
     """
 
     events: tuple[Event, ...] = ()
-    broken: tuple[Broken, ...] = ()
+    broken: tuple[OutputViolation, ...] = ()
     subject: str = ""
     entries: tuple[str, ...] = ()
 
 
 def promised(
-    request: Request, terms: Callable[[], Terms], ledger: Ledger, before: Attempt | None = None
-) -> "Promise | None":
+    request: Request, terms: Callable[[], EnforcementTerms], ledger: Warnings, before: FailedOutput | None = None
+) -> "OutputValidationFilter | None":
     """What a request has been promised; None for most.  terms: are asked for where something has."""
     wanted = None if _continues(request) else form(request)
     if not request.generates or not (request.forced or wanted):
         return None
     if wanted and not wanted.judged:
         ledger.note("unenforced", wanted.field)
-    return Promise(request, wanted, terms(), ledger, before)
+    return OutputValidationFilter(request, wanted, terms(), ledger, before)
 
 
 def _continues(request: Request) -> bool:
@@ -79,7 +79,7 @@ def _continues(request: Request) -> bool:
     return bool(request.messages) and request.messages[-1]["role"] == "assistant"
 
 
-class Promise:
+class OutputValidationFilter:
     """A filter on an answer, which holds it back where it may have to be asked for again.
 
     form: of a text without calls.
@@ -88,7 +88,12 @@ class Promise:
     """
 
     def __init__(
-        self, request: Request, form: Form | None, terms: Terms, ledger: Ledger, before: Attempt | None
+        self,
+        request: Request,
+        form: FormatValidator | None,
+        terms: EnforcementTerms,
+        ledger: Warnings,
+        before: FailedOutput | None,
     ) -> None:
         self._request, self._form, self._ledger, self._before = request, form, ledger, before
         self._texts: dict[int, list[str]] = defaultdict(list)  # by choice, as long as there is room
@@ -100,7 +105,7 @@ class Promise:
         self._held: list[Event] | None = [] if holds else None
         # Nobody shall wait for the thoughts of a model that its backend makes call.
         self._aloud = request.stream and request.forced and terms.how != "words" and not self._refuses
-        self.failed: Attempt | None = None
+        self.failed: FailedOutput | None = None
 
     def feed(self, event: Event) -> Iterable[Event]:
         if isinstance(event, Usage):
@@ -108,9 +113,9 @@ class Promise:
         if self.failed:
             return ()
         match event:
-            case Text() | Reasoning():
+            case TextDelta() | ReasoningDelta():
                 self._hear(event)
-            case ToolStart() | Refusal():
+            case ToolCallStart() | RefusalDelta():
                 self._settled.add(event.choice)
             case Finish():
                 return self._finish(event)
@@ -129,9 +134,9 @@ class Promise:
         told: Message = {"role": "user", "content": " ".join(one.words for one in self.failed.broken)}
         return replace(self._request, messages=(*self._request.messages, *said, told))
 
-    def _hear(self, event: Text | Reasoning) -> None:
+    def _hear(self, event: TextDelta | ReasoningDelta) -> None:
         self._room -= len(event.text)
-        if self._room >= 0 and isinstance(event, Text):
+        if self._room >= 0 and isinstance(event, TextDelta):
             self._texts[event.choice].append(event.text)
 
     def _passed(self, event: Event) -> Iterable[Event]:
@@ -139,7 +144,7 @@ class Promise:
         if self._held is None:
             return (event,)
         self._held.append(event)
-        over = isinstance(event, Finish | Failure) or (self._aloud and isinstance(event, Reasoning))
+        over = isinstance(event, Finish | Failure) or (self._aloud and isinstance(event, ReasoningDelta))
         if self._room >= 0 and not (over or self._settled):
             return ()
         held, self._held = self._held, None
@@ -149,7 +154,7 @@ class Promise:
         broken = self._broken(event)
         if broken and self._held is not None:
             if self._policy != "warn" and not self._before:
-                self.failed = Attempt((*self._held, event), broken)
+                self.failed = FailedOutput((*self._held, event), broken)
                 return ()
             if self._refuses:
                 self._held = None
@@ -157,17 +162,17 @@ class Promise:
         self._list(broken)
         return self._passed(event)
 
-    def _first(self, before: Attempt) -> Iterable[Event]:
+    def _first(self, before: FailedOutput) -> Iterable[Event]:
         """The attempt before: better than the failure of this one."""
         self._held = None
         self._list(before.broken)
         return before.events
 
-    def _list(self, broken: Iterable[Broken]) -> None:
+    def _list(self, broken: Iterable[OutputViolation]) -> None:
         for one in broken:
             self._ledger.note("unenforced", one.field)
 
-    def _broken(self, event: Finish) -> tuple[Broken, ...]:
+    def _broken(self, event: Finish) -> tuple[OutputViolation, ...]:
         """What was cut may have come to its call, if it has said nothing before, and to the end of its form."""
         text, cut = "".join(self._texts[event.choice]).strip(), event.reason == "length"
         if event.choice in self._settled or not (cut or event.reason == "stop"):
@@ -175,15 +180,17 @@ class Promise:
         broken = []
         if self._request.forced and (text or not cut):
             words = f"That was no call. {demand(self._request)}"
-            broken.append(Broken("tool_choice", "The model did not call a tool, as 'tool_choice' demands.", words))
+            broken.append(
+                OutputViolation("tool_choice", "The model did not call a tool, as 'tool_choice' demands.", words)
+            )
         if self._form and (why := self._misfit(self._form, text, cut=cut)):
             field, nothing_but = self._form.field, "the JSON" if self._form.is_json else "that text"
             message = f"The model's answer does not fit '{field}': {why}"
             words = f"That does not fit: {why}\nAnswer again, with nothing but {nothing_but}."
-            broken.append(Broken(field, message, words))
+            broken.append(OutputViolation(field, message, words))
         return tuple(broken)
 
-    def _misfit(self, form: Form, text: str, *, cut: bool) -> str | None:
+    def _misfit(self, form: FormatValidator, text: str, *, cut: bool) -> str | None:
         if self._room < 0:
             return "it is too long to be looked at"
         if cut:

@@ -11,13 +11,13 @@ from typing import Any
 from msgspec import json
 from msgspec.structs import replace
 
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from gateway.request import Message, Request, Tool, led
 
 FORMAT = "hermes_json"
 
 
-def translate(request: Request, ledger: Ledger) -> Request:
+def translate(request: Request, ledger: Warnings) -> Request:
     """The request with all of that in its messages; `tools` stay, for whoever reads the answer."""
     messages = tuple(_told(request.messages))
     if tools := request.callable_tools:

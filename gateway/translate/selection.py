@@ -4,22 +4,22 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from gateway.events import Event, Finish, ToolArgs, ToolEnd, ToolInput, ToolStart
-from gateway.ledger import Ledger
+from gateway.events import Event, Finish, ToolArgsDelta, ToolCallEnd, ToolCallStart, ToolInputDelta
+from gateway.ledger import Warnings
 
 
-class Selection:
+class ToolCallSelectionFilter:
     """Those that `keep` refuses fall away and are listed; the others are counted anew."""
 
-    def __init__(self, keep: Callable[[ToolStart], bool], ledger: Ledger) -> None:
+    def __init__(self, keep: Callable[[ToolCallStart], bool], ledger: Warnings) -> None:
         self._keep, self._ledger = keep, ledger
         self._kept: dict[int, int] = {}  # by choice
         self._muted: set[int] = set()  # choices whose open call falls away
 
     def feed(self, event: Event) -> Iterable[Event]:
-        if type(event) is ToolStart:
+        if type(event) is ToolCallStart:
             return self._start(event)
-        if isinstance(event, ToolArgs | ToolInput | ToolEnd):
+        if isinstance(event, ToolArgsDelta | ToolInputDelta | ToolCallEnd):
             if event.choice in self._muted:
                 return ()
             return (replace(event, call=self._kept[event.choice] - 1),)
@@ -30,7 +30,7 @@ class Selection:
     def close(self) -> Iterable[Event]:
         return ()  # nothing is held back
 
-    def _start(self, event: ToolStart) -> Iterable[Event]:
+    def _start(self, event: ToolCallStart) -> Iterable[Event]:
         if not self._keep(event):
             self._muted.add(event.choice)
             self._ledger.note("dropped", "tool_calls")

@@ -10,15 +10,15 @@ from typing import Any
 from msgspec import DecodeError, Struct, convert, json, to_builtins
 from msgspec.structs import replace
 
-from gateway.events import Event, ToolArgs, ToolEnd, ToolKind, ToolStart
-from gateway.ledger import Ledger
+from gateway.events import Event, ToolArgsDelta, ToolCallEnd, ToolCallStart, ToolKind
+from gateway.ledger import Warnings
 from gateway.request import Request, Tool
 from gateway.translate import past
 
 _Json = dict[str, Any]
 
 
-class _Exec(Struct):
+class _ExecArguments(Struct):
     command: list[str]
     env: dict[str, str] = {}
     timeout_ms: int | None = None
@@ -27,26 +27,26 @@ class _Exec(Struct):
     type: str = "exec"
 
 
-class _Commands(Struct):
+class _CommandsArguments(Struct):
     commands: list[str]
     timeout_ms: int | None = None
     max_output_length: int | None = None
 
 
-class _Create(Struct, tag_field="type", tag="create_file"):
+class _CreateFileArguments(Struct, tag_field="type", tag="create_file"):
     path: str
     diff: str
 
 
-class _Update(_Create, tag="update_file"):
+class _UpdateFileArguments(_CreateFileArguments, tag="update_file"):
     pass
 
 
-class _Delete(Struct, tag_field="type", tag="delete_file"):
+class _DeleteFileArguments(Struct, tag_field="type", tag="delete_file"):
     path: str
 
 
-class Shim(Struct, frozen=True):
+class ToolShim(Struct, frozen=True):
     """A kind of tool as a function.
 
     fields: a call's arguments → what its item holds; raises ValidationError if they do not fit.
@@ -63,7 +63,9 @@ def _local_shell_fields(given: _Json) -> _Json:
     """A command line instead of a list is one for the shell."""
     command, directory = given.get("command"), given.get("workdir")
     line = ["bash", "-lc", command] if isinstance(command, str) else command
-    return {"action": _checked({**given, "command": line, "working_directory": directory, "type": "exec"}, _Exec)}
+    return {
+        "action": _checked({**given, "command": line, "working_directory": directory, "type": "exec"}, _ExecArguments)
+    }
 
 
 def _local_shell_arguments(fields: _Json) -> _Json:
@@ -75,11 +77,11 @@ def _local_shell_arguments(fields: _Json) -> _Json:
 def _shell_fields(given: _Json) -> _Json:
     commands = given.get("commands")
     listed = [commands] if isinstance(commands, str) else commands
-    return {"action": _checked({**given, "commands": listed}, _Commands), "environment": None}
+    return {"action": _checked({**given, "commands": listed}, _CommandsArguments), "environment": None}
 
 
 def _apply_patch_fields(given: _Json) -> _Json:
-    return {"operation": _checked(given, _Create | _Update | _Delete)}
+    return {"operation": _checked(given, _CreateFileArguments | _UpdateFileArguments | _DeleteFileArguments)}
 
 
 def _tool_search_fields(given: _Json) -> _Json:
@@ -96,8 +98,8 @@ def _object(required: Sequence[str], **properties: _Json) -> _Json:
 
 _LINES = {"type": "array", "items": {"type": "string"}}
 _TIMEOUT = {"type": "integer", "description": "Milliseconds after which to give up."}
-SHIMS: Mapping[ToolKind, Shim] = {
-    "local_shell": Shim(
+SHIMS: Mapping[ToolKind, ToolShim] = {
+    "local_shell": ToolShim(
         "Runs a command on the user's machine and returns its output.",
         _object(
             ["command"],
@@ -109,7 +111,7 @@ SHIMS: Mapping[ToolKind, Shim] = {
         _local_shell_fields,
         _local_shell_arguments,
     ),
-    "shell": Shim(
+    "shell": ToolShim(
         "Runs shell commands and returns the output and the exit code of each.",
         _object(
             ["commands"],
@@ -120,7 +122,7 @@ SHIMS: Mapping[ToolKind, Shim] = {
         _shell_fields,
         lambda fields: fields["action"],
     ),
-    "apply_patch": Shim(
+    "apply_patch": ToolShim(
         "Creates, updates or deletes one file. A diff has lines that begin with '+' (added), '-' (removed) or ' ' "
         "(context), under '@@' lines that tell where; that of a new file has only '+' lines.",
         _object(
@@ -132,7 +134,7 @@ SHIMS: Mapping[ToolKind, Shim] = {
         _apply_patch_fields,
         lambda fields: fields["operation"],
     ),
-    "tool_search": Shim(
+    "tool_search": ToolShim(
         "Searches for further tools; those that are found can be called from then on.",
         _object(["query"], query={"type": "string"}),
         _tool_search_fields,
@@ -141,7 +143,7 @@ SHIMS: Mapping[ToolKind, Shim] = {
 }
 
 
-def translate(request: Request, ledger: Ledger) -> tuple[Request, Sequence["Shims"]]:
+def translate(request: Request, ledger: Warnings) -> tuple[Request, Sequence["ToolShimFilter"]]:
     """Tools and past calls as functions; no filter where no such tool is offered."""
     kinds = {tool.name: tool.kind for tool in request.tools if tool.kind in SHIMS}
     for kind in kinds.values():
@@ -150,7 +152,7 @@ def translate(request: Request, ledger: Ledger) -> tuple[Request, Sequence["Shim
         return request, []
     tools = tuple(_lowered_tool(tool) if tool.name in kinds else tool for tool in request.tools)
     messages = past.changed(request.messages, _lowered_call)
-    return replace(request, tools=tools, messages=messages), [Shims(kinds, ledger)] if kinds else []
+    return replace(request, tools=tools, messages=messages), [ToolShimFilter(kinds, ledger)] if kinds else []
 
 
 def _lowered_tool(tool: Tool) -> Tool:
@@ -163,7 +165,7 @@ def _lowered_tool(tool: Tool) -> Tool:
     )
 
 
-def _lowered_call(call: past.Call) -> past.Call:
+def _lowered_call(call: past.ToolCallDict) -> past.ToolCallDict:
     if call["type"] not in SHIMS:
         return call
     kind = call["type"]
@@ -180,21 +182,21 @@ def _given(arguments: Any) -> Any:  # noqa: ANN401 - JSON
     return {name: value for name, value in arguments.items() if value is not None}
 
 
-class Shims:
+class ToolShimFilter:
     """Turns the calls of these tools back, each when it is whole."""
 
-    def __init__(self, kinds: Mapping[str, ToolKind], ledger: Ledger) -> None:
+    def __init__(self, kinds: Mapping[str, ToolKind], ledger: Warnings) -> None:
         self._kinds, self._ledger = kinds, ledger  # by name
-        self._open: dict[int, tuple[ToolStart, list[str]]] = {}  # by choice: a call that is coming
+        self._open: dict[int, tuple[ToolCallStart, list[str]]] = {}  # by choice: a call that is coming
 
     def feed(self, event: Event) -> Iterable[Event]:
-        if type(event) is ToolStart and event.name in self._kinds:
+        if type(event) is ToolCallStart and event.name in self._kinds:
             self._open[event.choice] = event, []
             return ()
-        if type(event) is ToolArgs and event.choice in self._open:
+        if type(event) is ToolArgsDelta and event.choice in self._open:
             self._open[event.choice][1].append(event.json)
             return ()
-        if type(event) is ToolEnd and event.choice in self._open:
+        if type(event) is ToolCallEnd and event.choice in self._open:
             start, pieces = self._open.pop(event.choice)
             return self._whole(start, "".join(pieces), event)
         return (event,)
@@ -202,14 +204,14 @@ class Shims:
     def close(self) -> Iterable[Event]:
         return ()  # every call has had its end
 
-    def _whole(self, start: ToolStart, arguments: str, end: ToolEnd) -> Iterable[Event]:
+    def _whole(self, start: ToolCallStart, arguments: str, end: ToolCallEnd) -> Iterable[Event]:
         kind = self._kinds[start.name]
         fields = self._fields(SHIMS[kind], arguments) if end.complete else None
         if fields is None:
-            return (start, ToolArgs(start.choice, start.call, arguments), end)
-        return (replace(start, kind=kind), ToolArgs(start.choice, start.call, json.encode(fields).decode()), end)
+            return (start, ToolArgsDelta(start.choice, start.call, arguments), end)
+        return (replace(start, kind=kind), ToolArgsDelta(start.choice, start.call, json.encode(fields).decode()), end)
 
-    def _fields(self, shim: Shim, arguments: str) -> _Json | None:
+    def _fields(self, shim: ToolShim, arguments: str) -> _Json | None:
         """None if the arguments do not fit; they are listed, as they are where they had to be made fit."""
         try:
             given = json.decode(arguments, type=_Json)

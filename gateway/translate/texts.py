@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from gateway.events import Event, Extra, Failure, Finish, Text, Usage
-from gateway.formats.markers import Ends, Markers
+from gateway.events import Event, ExtraField, Failure, Finish, TextDelta, Usage
+from gateway.formats.markers import EndTokens, Markers
 from gateway.request import Request
 
 # What models of code write where the middle ends (Qwen, StarCoder, Granite, CodeGemma, DeepSeek, CodeLlama).
@@ -14,10 +14,10 @@ MIDDLE_ENDS = (
     "<|file_sep|>", "<fim_prefix>", "<fim_middle>", "<fim_suffix>", "<fim_pad>", "<file_sep>", "<|file_separator|>",
     "<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>", "<｜end▁of▁sentence｜>", "<EOT>",
 )  # fmt: skip
-LLAMA_ENDS = Ends("<|eot_id|>", "<|eom_id|>")
+LLAMA_ENDS = EndTokens("<|eot_id|>", "<|eom_id|>")
 
 
-class Echo:
+class EchoFilter:
     """Each choice begins with its prompt.  `prompts`: of the choices, in order, for as many as each has."""
 
     def __init__(self, prompts: Sequence[str], n: int) -> None:
@@ -25,16 +25,16 @@ class Echo:
         self._begun: set[int] = set()
 
     def feed(self, event: Event) -> Iterable[Event]:
-        if not isinstance(event, Text | Finish) or event.choice in self._begun:
+        if not isinstance(event, TextDelta | Finish) or event.choice in self._begun:
             return (event,)
         self._begun.add(event.choice)
-        return (Text(event.choice, self._prompts[event.choice // self._n]), event)
+        return (TextDelta(event.choice, self._prompts[event.choice // self._n]), event)
 
     def close(self) -> Iterable[Event]:
         return ()
 
 
-class Until:
+class StopFilter:
     """The answer ends before the first of these marks in its text."""
 
     def __init__(self, marks: Sequence[str]) -> None:
@@ -43,18 +43,18 @@ class Until:
         self._over: set[int] = set()
 
     def feed(self, event: Event) -> Iterable[Event]:
-        if isinstance(event, Usage | Extra):
+        if isinstance(event, Usage | ExtraField):
             return (event,)
         if isinstance(event, Failure):
             return (*(said for choice in [*self._held] for said in self._rest(choice)), event)
         if event.choice in self._over:
             return ()
-        return self._text(event) if isinstance(event, Text) else (*self._rest(event.choice), event)
+        return self._text(event) if isinstance(event, TextDelta) else (*self._rest(event.choice), event)
 
     def close(self) -> Iterable[Event]:
         return ()  # each choice has had its end, or all of them have failed
 
-    def _text(self, event: Text) -> Iterable[Event]:
+    def _text(self, event: TextDelta) -> Iterable[Event]:
         text = self._held.pop(event.choice, "") + event.text
         if found := self._marks.search(text):
             self._over.add(event.choice)
@@ -66,43 +66,43 @@ class Until:
 
     def _rest(self, choice: int) -> Iterable[Event]:
         held = self._held.pop(choice, "")
-        return (Text(choice, held),) if held else ()
+        return (TextDelta(choice, held),) if held else ()
 
 
 class Ending:
     """The answer ends before tokens that stand at its end."""
 
-    def __init__(self, ends: Ends) -> None:
+    def __init__(self, ends: EndTokens) -> None:
         self._ends = ends
         self._held: dict[int, str] = {}  # by choice: what may be the end
 
     def feed(self, event: Event) -> Iterable[Event]:
-        if isinstance(event, Usage | Extra):
+        if isinstance(event, Usage | ExtraField):
             return (event,)
         if isinstance(event, Failure):
             held_back, self._held = self._held, {}
-            return (*(Text(choice, held) for choice, held in held_back.items() if held), event)
+            return (*(TextDelta(choice, held) for choice, held in held_back.items() if held), event)
         held = self._held.pop(event.choice, "")
-        if isinstance(event, Text):
+        if isinstance(event, TextDelta):
             text = held + event.text
             begin = self._ends.begin(text)
             self._held[event.choice] = text[begin:]
             return _said(event, text[:begin])
         if isinstance(event, Finish) and held and self._ends.all_of(held):
             return (Finish(event.choice, "stop"),)
-        return (*((Text(event.choice, held),) if held else ()), event)
+        return (*((TextDelta(event.choice, held),) if held else ()), event)
 
     def close(self) -> Iterable[Event]:
         return ()
 
 
-def stops(request: Request) -> list[Until]:
+def stops(request: Request) -> list[StopFilter]:
     """For a backend that leaves them in the text."""
     if not (said := request.rest.get("stop")):
         return []
     marks = [mark for mark in ([said] if isinstance(said, str) else said) if mark]
-    return [Until(marks)] if marks else []
+    return [StopFilter(marks)] if marks else []
 
 
-def _said(event: Text, text: str) -> Iterable[Event]:
+def _said(event: TextDelta, text: str) -> Iterable[Event]:
     return (replace(event, text=text),) if text or event.logprobs else ()

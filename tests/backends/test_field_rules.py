@@ -10,15 +10,24 @@ from openai.types.chat import ChatCompletionContentPartParam, completion_create_
 from gateway.backends import KINDS, parts
 from gateway.backends.dialects import DIALECTS
 from gateway.backends.extensions import EXTENSIONS, verdict
-from gateway.backends.openai.body import Target
+from gateway.backends.openai.body import BodyTarget
 from gateway.backends.openai.continued import continued
-from gateway.backends.openai.messages import Policy
-from gateway.backends.verdicts import LOCAL, OPENAI, Dropped, Passed, Refused, Renamed, Translated, Unenforced
-from gateway.config import Kind
+from gateway.backends.openai.messages import MessagePolicy
+from gateway.backends.verdicts import (
+    LOCAL,
+    OPENAI,
+    DroppedRule,
+    PassedRule,
+    RejectedRule,
+    RenamedRule,
+    TranslatedRule,
+    UnenforcedRule,
+)
+from gateway.config import KindName
 from gateway.endpoints import chat
 from gateway.endpoints.chat.fields import KNOWN
 from gateway.errors import BadRequest
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from support.backend_requests import FIELDS, cases
 from support.paths import ROOT
 
@@ -35,9 +44,9 @@ def fields_and_warnings(fields, kind):
     """Return the fields that these add to the upstream body, and the warnings."""
 
     def body(fields):
-        ledger = Ledger()
+        ledger = Warnings()
         request = chat.parse(json.dumps({**PLAIN, **fields}).encode()).request
-        target = Target("theirs", KINDS[kind], Policy(reasoning=KINDS[kind].reasoning))
+        target = BodyTarget("theirs", KINDS[kind], MessagePolicy(reasoning=KINDS[kind].reasoning))
         return json.loads(DIALECTS[KINDS[kind].dialect].body(request, target, KNOWN, ledger)), ledger.entries()
 
     without, _ = body({})
@@ -60,7 +69,7 @@ def test_field_rules_cover_every_field_of_the_api_for_every_kind():
 
 
 def test_field_rules_cover_every_kind_of_the_config():
-    assert tuple(KINDS) == get_args(Kind)
+    assert tuple(KINDS) == get_args(KindName)
 
 
 def test_backends_page_is_generated_from_the_tables(capsys):
@@ -99,17 +108,17 @@ def test_field_order_changes_nothing(kind):
 @pytest.mark.parametrize("name", sorted(EXTENSIONS))
 def test_field_that_is_renamed_has_a_name_that_the_kind_takes(name, kind):
     match verdict(name, KINDS[kind]):
-        case Renamed(to=to):
-            assert verdict(to, KINDS[kind]) == Passed()
-        case Dropped():
+        case RenamedRule(to=to):
+            assert verdict(to, KINDS[kind]) == PassedRule()
+        case DroppedRule():
             assert name.partition(".")[0] not in KINDS[kind].extensions
-        case Refused() | Translated():
+        case RejectedRule() | TranslatedRule():
             assert name not in KINDS[kind].extensions
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_field_that_is_lost_is_a_warning(kind):
-    codes = {Dropped: "dropped", Unenforced: "unenforced"}
+    codes = {DroppedRule: "dropped", UnenforcedRule: "unenforced"}
     for name in EXTENSIONS:
         if "." not in name and (found := type(verdict(name, KINDS[kind]))) in codes:
             assert fields_and_warnings({name: {"type": "object"}}, kind) == ({}, [f"{codes[found]}:{name}"])

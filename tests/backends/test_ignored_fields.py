@@ -10,7 +10,7 @@ from gateway.backends import KINDS
 from gateway.backends.ignores import IGNORED, ignoring, knows
 from gateway.backends.services import SERVICES
 from gateway.config import ConfigError, parse
-from gateway.config.schema import Ignorable
+from gateway.config.schema import IgnorableField
 from gateway.server.backend import Backend
 from support.app import gateway
 from support.sse import payloads, text_of
@@ -39,7 +39,7 @@ def ignoring_backend(*ignores, kind="openai"):
 
 
 def test_ignored_fields_of_the_config_are_those_of_the_table():
-    assert get_args(Ignorable) == tuple(IGNORED) == tuple(sorted({*LOST, *DONE_HERE}))
+    assert get_args(IgnorableField) == tuple(IGNORED) == tuple(sorted({*LOST, *DONE_HERE}))
 
 
 @pytest.mark.parametrize(

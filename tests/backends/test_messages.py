@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.backends import KINDS, parts
-from gateway.backends.openai.messages import Policy, ordered, sayable
-from gateway.ledger import Ledger
+from gateway.backends.openai.messages import MessagePolicy, ordered, sayable
+from gateway.ledger import Warnings
 from gateway.request import Request
 from support.app import gateway
 from support.conversations import assistant, result, user
@@ -22,7 +22,7 @@ SILENT = {"role": "assistant", "content": ""}
 PNG = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo=", "detail": "low"}}
 JPG = {"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,/9j/"}}
 SOUND = {"type": "input_audio", "input_audio": {"data": "QQ==", "format": "wav"}}
-ALTERNATE, CONTINUES = Policy(alternate=True), Policy(continues=True)
+ALTERNATE, CONTINUES = MessagePolicy(alternate=True), MessagePolicy(continues=True)
 UNNAMED = "dropped:messages.name"
 APART, MERGED, ANSWERED = "translated:messages.content.image_url", "translated:messages", "repaired:messages.tool_calls"
 
@@ -37,8 +37,8 @@ def tool_images(*media, of="images"):
 
 def messages_and_warnings(said, policy=None):
     """Return the messages that the server gets, and the warnings."""
-    ledger = Ledger()
-    policy = policy or Policy()
+    ledger = Warnings()
+    policy = policy or MessagePolicy()
     return ordered(sayable(said, policy, ledger), policy, ledger), ledger.entries()
 
 
@@ -54,9 +54,9 @@ TEXTS = st.builds(
 @settings(max_examples=examples(8 * EXAMPLES))
 @given(st.lists(TEXTS, max_size=6), st.sampled_from(list(KINDS)))
 def test_messages_of_plain_text_are_not_changed(given, kind):
-    request, ledger = Request(model="m", messages=(*given,)), Ledger()
+    request, ledger = Request(model="m", messages=(*given,)), Warnings()
     assert request.plain
-    assert sayable(parts.fitting(request, KINDS[kind], ledger), Policy(names=False), ledger) == given
+    assert sayable(parts.fitting(request, KINDS[kind], ledger), MessagePolicy(names=False), ledger) == given
     assert not ledger.entries() and not [message for message in given if message.get("tool_calls")]
 
 
@@ -162,13 +162,13 @@ def test_thinking_blocks_stay_beside_the_reasoning_field():
     given = assistant("x", thinking_blocks=[{**blocks[0], "index": 0}], reasoning="Hm.")
     for field in ("reasoning", "reasoning_content", "thinking"):
         expected = assistant("x", thinking_blocks=blocks, **{field: "Hm."})
-        assert messages_and_warnings([given], Policy(reasoning=field)) == ([expected], [])
+        assert messages_and_warnings([given], MessagePolicy(reasoning=field)) == ([expected], [])
 
 
 def test_message_fields_that_the_server_ignores_are_warnings():
     """transformers ignores past reasoning, and text beside tool calls."""
     policy, thought, text = (
-        Policy(reasoning=None, calls_alone=True),
+        MessagePolicy(reasoning=None, calls_alone=True),
         "dropped:messages.reasoning_content",
         "dropped:messages.content",
     )
@@ -186,7 +186,7 @@ def test_message_fields_that_the_server_ignores_are_warnings():
 )
 def test_message_name_lost_by_a_system_message_is_a_warning(late, listed):
     given = [{**SYSTEM, "name": "a"}, USER, {**SYSTEM, "name": "b"}]
-    came, told = messages_and_warnings(given, Policy(late_system=late))
+    came, told = messages_and_warnings(given, MessagePolicy(late_system=late))
     assert [message.get("name") for message in came][:2] == ["a", None]
     assert sorted(told) == sorted(listed)
     assert messages_and_warnings([{**SYSTEM, "name": "a"}, {**SYSTEM, "name": "a"}, SYSTEM, USER])[1] == []
@@ -264,7 +264,9 @@ def test_messages_end_with_one_message_to_continue(case):
 
 def test_message_to_continue_is_not_merged():
     expected = [USER, assistant("x"), NOTHING, assistant("y")]
-    assert messages_and_warnings([USER, assistant("x"), assistant("y")], Policy(continues=True, alternate=True)) == (
+    assert messages_and_warnings(
+        [USER, assistant("x"), assistant("y")], MessagePolicy(continues=True, alternate=True)
+    ) == (
         expected,
         [MERGED],
     )
@@ -297,7 +299,7 @@ TURN = st.one_of(
     ),
 )  # fmt: skip
 POLICIES = st.builds(
-    Policy,
+    MessagePolicy,
     st.sampled_from(["system", "native"]),
     st.sampled_from(["keep", "user", "merge"]),
     st.sampled_from(["reasoning", "reasoning_content"]),
@@ -338,7 +340,7 @@ def test_messages_lose_no_content(given, policy):
 @untraced
 def test_messages_alternate_in_any_conversation(given, continues):
     """Templates of Mistral count turns of user and assistant without messages that call tools."""
-    came, _ = messages_and_warnings(given, Policy(alternate=True, continues=continues))
+    came, _ = messages_and_warnings(given, MessagePolicy(alternate=True, continues=continues))
     turns = [
         message["role"] for message in came if message["role"] in ("user", "assistant") and "tool_calls" not in message
     ]

@@ -6,15 +6,25 @@ from itertools import count
 import httpx
 import pytest
 
-from gateway.backends.ollama.decode import Decoder
-from gateway.calls import Setting
+from gateway.backends.ollama.decode import OllamaDecoder
+from gateway.calls import ParserSettings
 from gateway.errors import Problem
-from gateway.events import Extra, Failure, Finish, Reasoning, Text, ToolArgs, ToolEnd, ToolStart, Usage
+from gateway.events import (
+    ExtraField,
+    Failure,
+    Finish,
+    ReasoningDelta,
+    TextDelta,
+    ToolArgsDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    Usage,
+)
 from gateway.formats import FORMATS
-from gateway.formats.format import Context
-from gateway.ledger import Ledger
+from gateway.formats.format import ParseContext
+from gateway.ledger import Warnings
 from gateway.server.app import create_app
-from gateway.upstream import Upstream
+from gateway.upstream import UpstreamReader
 from support.app import Site, gateway, problem, settings
 from support.ollama import NAME, Turn, calls, ollama, says, thinks
 from support.ollama_gateway import CITY, FLAT, TOOLS, USER, site
@@ -165,10 +175,10 @@ async def test_ollama_v1_gives_the_same_response(name):
 
 
 def events_and_warnings(pieces, format="native", whole=False, broken=None, limit=8 << 20):
-    ledger = Ledger()
-    context = Context({"weather": CITY, "clock": {}})
-    setting = Setting(FORMATS[format].parse, context, map("call_{}".format, count()).__next__, ledger)
-    up = Upstream(Decoder(ledger), setting, lambda: 40, limit=limit)
+    ledger = Warnings()
+    context = ParseContext({"weather": CITY, "clock": {}})
+    setting = ParserSettings(FORMATS[format].parse, context, map("call_{}".format, count()).__next__, ledger)
+    up = UpstreamReader(OllamaDecoder(ledger), setting, lambda: 40, limit=limit)
     up.answered("application/json; charset=utf-8" if whole else "application/x-ndjson")
     told = [event for piece in pieces for event in up.feed(piece)]
     return merge([*told, *(up.fail(broken) if broken else up.close())]), ledger.entries()
@@ -186,15 +196,15 @@ def test_ollama_events_are_the_same_under_every_cut(name):
 def test_ollama_events_have_reasoning_text_and_tool_calls():
     turn = Turn([thinks("Hm", "Hi"), calls(ONE_CALL, OTHER_CALL)])
     told, _ = events_and_warnings([turn.data()])
-    assert [event for event in told if not isinstance(event, Usage | Extra)] == [
-        Reasoning(0, "Hm"),
-        Text(0, "Hi"),
-        ToolStart(0, 0, "call_ab12cd34", "weather"),
-        ToolArgs(0, 0, ARGS),
-        ToolEnd(0, 0),
-        ToolStart(0, 1, "call_ef56gh78", "clock"),
-        ToolArgs(0, 1, "{}"),
-        ToolEnd(0, 1),
+    assert [event for event in told if not isinstance(event, Usage | ExtraField)] == [
+        ReasoningDelta(0, "Hm"),
+        TextDelta(0, "Hi"),
+        ToolCallStart(0, 0, "call_ab12cd34", "weather"),
+        ToolArgsDelta(0, 0, ARGS),
+        ToolCallEnd(0, 0),
+        ToolCallStart(0, 1, "call_ef56gh78", "clock"),
+        ToolArgsDelta(0, 1, "{}"),
+        ToolCallEnd(0, 1),
         Finish(0, "tool_calls"),
     ]
 
@@ -233,7 +243,7 @@ def test_ollama_failure_comes_after_the_text_with_its_message(name):
     data, message = BROKEN[name]
     for pieces in ([data], singly(data)):
         told, _ = events_and_warnings(pieces)
-        assert told[0] == Text(0, "Hi") and len(told) == 2
+        assert told[0] == TextDelta(0, "Hi") and len(told) == 2
         assert isinstance(told[1], Failure) and told[1].problem.status == 502
         assert message in (None, told[1].problem.message)
 
@@ -246,7 +256,7 @@ def test_ollama_connection_lost_keeps_the_events_before():
     assert events_and_warnings([data], broken=LOST) == events_and_warnings([data])
     assert events_and_warnings([data[:-1]], broken=LOST) == events_and_warnings([data])  # only its line end is missing
     told, _ = events_and_warnings([data[:-2]], broken=LOST)
-    assert told == [Text(0, "Hi"), Failure(LOST)]
+    assert told == [TextDelta(0, "Hi"), Failure(LOST)]
     told, _ = events_and_warnings([data.splitlines()[-1]], whole=True, broken=LOST)
     assert told == [Failure(LOST)]
 
@@ -259,7 +269,7 @@ def test_ollama_body_that_is_no_response_is_a_failure():
 
 def test_ollama_line_that_is_too_long_is_a_failure_after_the_text():
     told, _ = events_and_warnings([Turn([says("Hi"), says("x" * 1000)]).data()], limit=500)
-    assert told[0] == Text(0, "Hi") and told[1].problem.code == "frame_too_long"
+    assert told[0] == TextDelta(0, "Hi") and told[1].problem.code == "frame_too_long"
 
 
 def test_ollama_logprobs_stay_with_their_text():

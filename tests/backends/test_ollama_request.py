@@ -6,9 +6,9 @@ import pytest
 
 from gateway.backends import KINDS
 from gateway.backends.dialects import DIALECTS
-from gateway.backends.openai.body import Target
-from gateway.backends.openai.messages import Policy
-from gateway.ledger import Ledger
+from gateway.backends.openai.body import BodyTarget
+from gateway.backends.openai.messages import MessagePolicy
+from gateway.ledger import Warnings
 from gateway.request import Request
 from gateway.translate import translate
 from support.app import HELLO_MESSAGES, problem
@@ -162,8 +162,8 @@ async def test_ollama_model_is_not_looked_up_without_reasoning_fields():
 
 
 def body(request, model="gpt-oss:20b", **target):
-    ledger = Ledger()
-    said = Target(model, KINDS["ollama"], Policy(reasoning="thinking"), **target)
+    ledger = Warnings()
+    said = BodyTarget(model, KINDS["ollama"], MessagePolicy(reasoning="thinking"), **target)
     return json.loads(DIALECTS["ollama"].body(request, said, frozenset(), ledger)), ledger.entries()
 
 
@@ -260,7 +260,10 @@ async def test_ollama_tool_call_arguments_keep_order_and_numbers():
     arguments = '{"b": 1.0, "a": 12345678901234567890, "c": {"z": 1, "y": "\\u00e9"}}'
     messages = [USER, {"role": "assistant", "tool_calls": [call(arguments=arguments)]}, RESULT]
     data = DIALECTS["ollama"].body(
-        Request(model="m", messages=tuple(messages)), Target("m", KINDS["ollama"], Policy()), frozenset(), Ledger()
+        Request(model="m", messages=tuple(messages)),
+        BodyTarget("m", KINDS["ollama"], MessagePolicy()),
+        frozenset(),
+        Warnings(),
     )
     assert arguments.encode() in data
 
@@ -268,7 +271,7 @@ async def test_ollama_tool_call_arguments_keep_order_and_numbers():
 @pytest.mark.parametrize("name", CONVERSATIONS)
 def test_ollama_conversations_of_clients_fit_its_decoder(name):
     case = CONVERSATIONS[name]
-    ledger = Ledger()
+    ledger = Warnings()
     read = conversation(case["input"], case.get("instructions"), ledger)
     request, _ = translate(Request(model="m", messages=tuple(read.messages), fresh=True), ledger)
     asked, _ = body(request)

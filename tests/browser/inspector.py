@@ -9,7 +9,7 @@ from playwright.async_api import expect
 
 from browser.chromium import DESKTOP, PHONE, chromium, page_of, picture
 from browser.overview import CONTRASTS, EVE, EVIL, KEYS, ON, channels, focused, until_shown, url_of
-from gateway.recording import Read, read
+from gateway.recording import UpstreamDataEntry, read
 from support.app import listening
 from support.upstream import HELLO, call, chunk, frame, head, stream, whole
 from support.wait import until
@@ -30,7 +30,7 @@ async def ask(site, id, **more):
 
 
 def reads(recording):
-    return len([one for one in recording.entries if isinstance(one, Read)])
+    return len([one for one in recording.entries if isinstance(one, UpstreamDataEntry)])
 
 
 class Weather:

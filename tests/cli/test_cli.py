@@ -21,7 +21,7 @@ import typer
 from gateway import __version__, cli, demo
 from gateway.config import Config, ConfigError, parse
 from gateway.formats import FORMATS
-from gateway.server.source import NoServer, Source, greeting, read_config, settle
+from gateway.server.source import ConfigSource, NoServerFound, greeting, read_config, settle
 from support.cli import free_port, run, status_of
 from support.paths import ROOT
 from support.wait import until_blocking
@@ -223,7 +223,7 @@ def settled(
     """Yield the config, the greeting, and the output before it."""
     out = io.StringIO()
     wanted = bool(more.pop("demo", False))
-    with settle(file and Source(file, more), more, out, demo_wanted=wanted, ports=ports or {}) as (config, hello):
+    with settle(file and ConfigSource(file, more), more, out, demo_wanted=wanted, ports=ports or {}) as (config, hello):
         yield config, hello, out.getvalue()
 
 
@@ -282,7 +282,7 @@ def test_serve_starts_the_demo_if_no_backend_runs():
 
 def test_serve_without_backend_and_demo_says_what_to_do():
     port = free_port()
-    with pytest.raises(NoServer) as caught, settled(None, {port: "vllm"}):
+    with pytest.raises(NoServerFound) as caught, settled(None, {port: "vllm"}):
         pass
     said = str(caught.value)
     assert said.startswith(f"no model server with a model runs on this machine (asked: vllm {port}); either\n")
@@ -370,8 +370,8 @@ def test_serve_command_refuses_a_wrong_configuration(written):
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (NoServer("what to do"), 2),
-        (demo.DemoMissing("what to install"), 2),
+        (NoServerFound("what to do"), 2),
+        (demo.DemoNotInstalled("what to install"), 2),
         (demo.DemoError("what it said"), 1),
         (ConfigError([]), 2),
         (KeyboardInterrupt(), 0),

@@ -22,36 +22,43 @@ from rich.console import Console
 
 import gateway as gateway_package
 from gateway.server.console import top
-from gateway.server.console.document import Model, Overview, Pace, Place, Server, Workers
+from gateway.server.console.document import (
+    BackendView,
+    ModelBackendView,
+    ModelView,
+    Overview,
+    ThroughputView,
+    WorkersView,
+)
 from gateway.server.console.tables import plain, tables
-from gateway.server.console.top import Gateway, Unseen, keyboard, show, watch
-from gateway.server.telemetry.sight import Failure
+from gateway.server.console.top import OverviewClient, OverviewUnavailable, keyboard, show, watch
+from gateway.server.telemetry.sight import FailureInfo
 from support.app import bearer, gateway
 from support.cli import run
 from support.overview import KEYS, PATH, seen
 from support.upstream import HELLO, whole
 
 ROOT = "http://gateway:8900"
-PACE = Pace(1, 2.0, 30.0)
+PACE = ThroughputView(1, 2.0, 30.0)
 EVIL = "[red]\x1b]0;owned\x07\x1b[2J"
-SERVER = Server("up", "vllm", "http://up", True, "closed", 0.0, 3, 4, PACE, 1, None, None)
+SERVER = BackendView("up", "vllm", "http://up", True, "closed", 0.0, 3, 4, PACE, 1, None, None)
 SEEN = Overview(
     version="1.2.3",
     time=1000.0,
     window_seconds=10.0,
-    workers=Workers(2, 1),
+    workers=WorkersView(2, 1),
     pace=PACE,
     models=[
-        Model("m", "listed", [], 4096, None, PACE, [Place("up", "m", "hermes_json", "", False, "auto", "native")]),
-        Model(EVIL, "listed", [], None, None, PACE, []),
+        ModelView("m", "listed", [], 4096, None, PACE, [ModelBackendView("up", "m", "hermes_json", "", False, "auto", "native")]),
+        ModelView(EVIL, "listed", [], None, None, PACE, []),
     ],
     models_left_out=0,
     backends=[
         SERVER,
         structs.replace(SERVER, name="gone", problem="It is gone.", concurrent=0),
         structs.replace(SERVER, name="ill", healthy=False, circuit="open", back_in_seconds=3.0,
-                        last_failure=Failure(990.0, 502, "upstream_lost", None)),
-        structs.replace(SERVER, name="odd", last_failure=Failure(990.0, 502, None, None)),
+                        last_failure=FailureInfo(990.0, 502, "upstream_lost", None)),
+        structs.replace(SERVER, name="odd", last_failure=FailureInfo(990.0, 502, None, None)),
     ],
     errors=[seen(arrived=900.0, status=502, error="upstream_lost", id="broken"), seen(status=500, model="", backend="")],
     requests=[
@@ -73,7 +80,7 @@ def answering(*answers):
             raise said
         return said
 
-    with closing(Gateway(ROOT, "secret", httpx.MockTransport(answer))) as one:
+    with closing(OverviewClient(ROOT, "secret", httpx.MockTransport(answer))) as one:
         one.asked = asked
         yield one
 
@@ -111,7 +118,7 @@ def test_top_shows_everything_once():
 
 def test_top_says_nothing_of_workers_if_all_are_counted():
     console = screen()
-    console.print(tables(structs.replace(SEEN, workers=Workers(2, 2)), ROOT, "\x07late"))
+    console.print(tables(structs.replace(SEEN, workers=WorkersView(2, 2)), ROOT, "\x07late"))
     assert "some workers" not in text_of(console) and "late" in text_of(console)
 
 
@@ -160,7 +167,7 @@ def test_top_waits_for_a_gateway_that_is_away():
     ],
 )
 def test_top_reports_why_it_cannot_show_a_gateway(answer, text, mine):
-    with answering(answer) as one, pytest.raises(Unseen) as refused:
+    with answering(answer) as one, pytest.raises(OverviewUnavailable) as refused:
         watch(one, screen(), lambda _: "q", 0)
     assert text in str(refused.value) and "secret" not in str(refused.value)
     assert refused.value.mine is mine

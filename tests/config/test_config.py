@@ -10,9 +10,9 @@ from pydantic import SecretStr, ValidationError
 
 from gateway.config import (
     Config,
+    ConfigDocument,
     ConfigError,
-    Document,
-    Reasoning,
+    ReasoningSettings,
     build,
     digest,
     effective,
@@ -152,7 +152,7 @@ def test_config_is_immutable():
 
 
 def test_config_reasoning_carrier_has_the_yaml_key_as():
-    assert Reasoning(carrier="text").carrier == "text"
+    assert ReasoningSettings(carrier="text").carrier == "text"
     assert "as: text" in effective(load(BACKEND + "models: {q: {reasoning: {as: text}}}"))
 
 
@@ -416,10 +416,10 @@ def test_config_flags_do_not_hide_faults_around_them():
 
 
 def test_config_can_be_built_from_data():
-    document = Document("found", {"backends": {"a": {"url": "http://127.0.0.1:1"}}})
+    document = ConfigDocument("found", {"backends": {"a": {"url": "http://127.0.0.1:1"}}})
     assert build(document, FORMATS).backends["a"].url == "http://127.0.0.1:1"
     with pytest.raises(ConfigError, match=r"^found: backends\.a\.url: is missing$"):
-        build(Document("found", {"backends": {"a": {}}}), FORMATS)
+        build(ConfigDocument("found", {"backends": {"a": {}}}), FORMATS)
 
 
 # What holds

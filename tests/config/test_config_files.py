@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.config import ConfigError, Unreadable, build, digest, parse, read
-from gateway.server.source import Source
-from gateway.server.watching import Watch
+from gateway.config import ConfigError, UnreadableFile, build, digest, parse, read
+from gateway.server.source import ConfigSource
+from gateway.server.watching import ConfigWatcher
 
 MIB = 1 << 20
 TEMPLATE = {"fields": {"thinking": {"open": "<t>", "close": "</t>"}}}
@@ -22,7 +22,7 @@ def origins(text, files=None):
 
     def held(path):
         if path not in (files or {}):
-            raise Unreadable(f"{path} cannot be read: it is not there")
+            raise UnreadableFile(f"{path} cannot be read: it is not there")
         return files[path]
 
     document = read(json.dumps([text], ensure_ascii=False), "g", {"A": "${file:a}", "file": "F"}, held)
@@ -65,7 +65,7 @@ def test_config_file_reference_takes_any_path_and_text(text, path):
 def config_of(folder, **auth):
     file = folder / "gateway.yaml"
     file.write_text("models:\n\nauth: " + json.dumps({"keys": [{"name": "a", **auth}]}))
-    return Source(file).read()
+    return ConfigSource(file).read()
 
 
 def keys_of(config):
@@ -124,7 +124,7 @@ def test_config_file_reference_text_is_never_shown(tmp_path):
         "server: {port: '${file:key}'}\nbackends: {a: {kind: '${file:key}', url: '${file:key}', api_key: '${file:key}'}}"
     )
     with pytest.raises(ConfigError) as caught:
-        Source(tmp_path / "gateway.yaml").read()
+        ConfigSource(tmp_path / "gateway.yaml").read()
     assert len(caught.value.faults) == 4
     assert "s3cret" not in str(caught.value) and "${file:key}" in str(caught.value)
 
@@ -146,8 +146,8 @@ class Watched:
         self.says("key", "k1\n")
         self.says("own.json", json.dumps(TEMPLATE))
         self.writes()
-        self.source = Source(folder / "gateway.yaml")
-        self.watch = Watch(self.source.read(), self.source)
+        self.source = ConfigSource(folder / "gateway.yaml")
+        self.watch = ConfigWatcher(self.source.read(), self.source)
 
     def says(self, name, text):
         new = self.folder / "new"

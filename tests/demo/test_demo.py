@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from gateway import demo
-from gateway.server.discover import Found, discover
+from gateway.server.discover import DiscoveredServer, discover
 from support.cli import Terminal, status_of
 from support.paths import ROOT
 from support.wait import until_blocking
@@ -106,7 +106,7 @@ def test_demo_cuts_an_endless_response_at_512_tokens(llama):
 
 async def test_demo_is_discovered_as_llamacpp(llama):
     port = int(llama.rpartition(":")[2])
-    assert await discover({port: "llamacpp"}, seconds=60) == [Found("llamacpp", llama, (demo.MODEL,))]
+    assert await discover({port: "llamacpp"}, seconds=60) == [DiscoveredServer("llamacpp", llama, (demo.MODEL,))]
 
 
 # What it is asked
@@ -270,7 +270,7 @@ def test_demo_start_times_out_also_in_a_thread():
     ],
 )
 def test_demo_missing_packages_are_named_with_their_commands(needed, said):
-    with pytest.raises(demo.DemoMissing) as caught:
+    with pytest.raises(demo.DemoNotInstalled) as caught:
         demo.model_file(needed)
     assert str(caught.value) == said
 

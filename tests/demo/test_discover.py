@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from gateway.config import Kind, build
-from gateway.server.discover import PORTS, Found, as_document, discover, identify
+from gateway.config import KindName, build
+from gateway.server.discover import PORTS, DiscoveredServer, as_document, discover, identify
 from support.wait import until
 
 LIST = '{"object": "list", "data": [{"id": "m1", "owned_by": "%s"}, {"id": "m2"}]}'
@@ -75,7 +75,9 @@ async def server(
 )
 async def test_discovery_knows_a_backend_by_its_signature(answers, header, expected, kind):
     async with server(answers, header) as (port, _):
-        assert await discover({port: expected}, seconds=60) == [Found(kind, f"http://127.0.0.1:{port}", ("m1", "m2"))]
+        assert await discover({port: expected}, seconds=60) == [
+            DiscoveredServer(kind, f"http://127.0.0.1:{port}", ("m1", "m2"))
+        ]
 
 
 async def test_discovery_identifies_a_url_without_a_model_list():
@@ -104,7 +106,9 @@ async def test_discovery_ignores_other_http_servers(answers):
 @pytest.mark.parametrize("data", ["[]", "null"])
 async def test_discovery_finds_a_backend_without_models(data):
     async with server({"/v1/models": f'{{"data": {data}}}', "/api/version": "{}"}) as (port, _):
-        assert await discover({port: "ollama"}, seconds=60) == [Found("ollama", f"http://127.0.0.1:{port}", ())]
+        assert await discover({port: "ollama"}, seconds=60) == [
+            DiscoveredServer("ollama", f"http://127.0.0.1:{port}", ())
+        ]
 
 
 async def test_discovery_ignores_other_protocols():
@@ -126,7 +130,7 @@ async def test_discovery_asks_all_at_once_and_skips_a_slow_backend():
         server(models, go=go) as (second, second_paths),
         server(models, go=asyncio.Event()) as (third, third_paths),
     ):
-        ports: dict[int, Kind] = {first: "vllm", third: "vllm", second: "vllm"}
+        ports: dict[int, KindName] = {first: "vllm", third: "vllm", second: "vllm"}
         finding = asyncio.create_task(discover(ports, seconds=3))
         await until(lambda: bool(first_paths and second_paths and third_paths))
         go.set()
@@ -146,9 +150,9 @@ def test_discovery_ports_are_the_defaults_of_the_kinds():
 
 def test_discovery_gives_each_backend_a_name_of_its_own():
     found = [
-        Found("vllm", "http://127.0.0.1:8000", ("a",)),
-        Found("openai", "http://127.0.0.1:1234", ("a",)),
-        Found("openai", "http://127.0.0.1:8080", ("b",)),
+        DiscoveredServer("vllm", "http://127.0.0.1:8000", ("a",)),
+        DiscoveredServer("openai", "http://127.0.0.1:1234", ("a",)),
+        DiscoveredServer("openai", "http://127.0.0.1:8080", ("b",)),
     ]
     backends = build(as_document(found), {"auto"}).backends
     assert {name: (one.kind, one.url) for name, one in backends.items()} == {

@@ -7,27 +7,27 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.backends import KINDS
-from gateway.backends.knowledge import Known
+from gateway.backends.knowledge import ModelMetadata
 from gateway.config import ConfigError, parse
 from gateway.doctor.advice import ADVICE, advice
 from gateway.doctor.findings import Findings
-from gateway.doctor.heard import Called, Heard, Listener, Said
+from gateway.doctor.heard import ObservedMessage, ObservedToolCall, ProbeResponse, ProbeResponseReader
 from gateway.doctor.probes import PROBES, ignored, verdicts
 from gateway.doctor.questions import QUESTIONS, fits, left_out, put
-from gateway.doctor.reading import Reading, Words, as_read, read
-from gateway.doctor.report import Examined, Server, data, table
+from gateway.doctor.reading import DetectedFormat, ObservedText, as_read, read
+from gateway.doctor.report import ExaminedModel, ExaminedServer, data, table
 from gateway.doctor.settings import merged
 from gateway.errors import Problem
 from gateway.events import Usage
 from gateway.formats import FORMATS, names
-from gateway.formats.chosen import Chosen
-from gateway.ledger import Ledger
+from gateway.formats.chosen import FormatChoice
+from gateway.ledger import Warnings
 from support.paths import ROOT
 from support.upstream import DONE, call, chunk, frame, said
 
 ARGUMENTS = '{"city": "Paris", "unit": "celsius"}'
 MARKUP = f'<tool_call>\n{{"name": "get_weather", "arguments": {ARGUMENTS}}}\n</tool_call>'
-CALL = Called("get_weather", ARGUMENTS, complete=True)
+CALL = ObservedToolCall("get_weather", ARGUMENTS, complete=True)
 THOUGHT = "<think>\nThat is 7.\n</think>\n\n"
 SUM = "4 + 3 = 7."
 
@@ -37,7 +37,7 @@ SUM = "4 + 3 = 7."
 
 def body_of(question, kind, special=False):
     """Return the body for a question, and the fields that are left out."""
-    ledger = Ledger()
+    ledger = Warnings()
     _, body = put(QUESTIONS[question], "m", KINDS[kind], special, ledger)
     return json.loads(body), left_out(ledger)
 
@@ -106,8 +106,8 @@ def test_doctor_schema_check_accepts_only_valid_values(value, right):
 
 def listen(*pieces, question="streamed", kind="openai", type="text/event-stream"):
     asked = QUESTIONS[question]
-    request, _ = put(asked, "m", KINDS[kind], special=False, ledger=Ledger())
-    listener = Listener(asked, request, KINDS[kind])
+    request, _ = put(asked, "m", KINDS[kind], special=False, ledger=Warnings())
+    listener = ProbeResponseReader(asked, request, KINDS[kind])
     listener.answered(type)
     for seconds, piece in enumerate(pieces, 1):
         listener.feed(piece, float(seconds))
@@ -121,7 +121,7 @@ def test_doctor_reads_a_streamed_response():
     usage = frame(choices=[], usage={"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10})
     pieces = [chunk(reasoning="Hm"), chunk("4 + 3"), chunk(" = 7."), chunk(finish="stop"), usage, DONE]
     heard = listen(chunk("", role="assistant"), *pieces)
-    assert heard.said == Said("4 + 3 = 7.", "Hm", (), "stop")
+    assert heard.said == ObservedMessage("4 + 3 = 7.", "Hm", (), "stop")
     assert (heard.pieces, heard.choices, heard.begun, heard.problem) == (3, 1, 2.0, None)
     assert (heard.field, heard.usage, heard.chances, heard.cut) == ("reasoning", Usage(7, 3, reasoning=1), False, False)
 
@@ -130,7 +130,7 @@ def test_doctor_reads_a_response_that_is_not_streamed():
     body = said(None, tool_calls=[{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{"}}])
     body["choices"][0]["finish_reason"] = "length"
     heard = listen(json.dumps(body).encode(), question="tools", type="application/json")
-    assert heard.said.calls == (Called("f", "{", complete=False),)
+    assert heard.said.calls == (ObservedToolCall("f", "{", complete=False),)
     assert heard.cut and heard.begun == 9.0 and heard.usage == Usage(7, 2)
 
 
@@ -197,7 +197,7 @@ def test_doctor_notes_repaired_tool_calls():
 
 @pytest.mark.parametrize("name", [name for name, row in FORMATS.items() if row.parse and name != "auto"])
 def test_doctor_finds_the_format_of_each_example(name):
-    words = Words(FORMATS[name].example, tools=True)
+    words = ObservedText(FORMATS[name].example, tools=True)
     found = read([words], FORMATS, "auto")
     assert as_read(words, FORMATS[found.format]) == as_read(words, FORMATS[name])
     assert read([words], FORMATS, name).format == name
@@ -206,48 +206,52 @@ def test_doctor_finds_the_format_of_each_example(name):
 @pytest.mark.parametrize(
     ("texts", "reading"),
     [
-        ([(SUM, False), ("", True)], Reading()),
-        ([(THOUGHT + SUM, False)], Reading("think")),
-        ([(THOUGHT + SUM, False), (MARKUP, True)], Reading("hermes_json", calls=True)),
-        ([("That is 7.\n</think>\n\n" + SUM, False)], Reading("think", thought_open=True)),
-        ([("So.\n</think>\n\n" + MARKUP, True)], Reading("hermes_json", thought_open=True, calls=True)),
-        ([(MARKUP, False)], Reading()),
-        ([("[TOOL_CALLS]get_weather[ARGS]" + ARGUMENTS, True)], Reading("mistral", calls=True)),
+        ([(SUM, False), ("", True)], DetectedFormat()),
+        ([(THOUGHT + SUM, False)], DetectedFormat("think")),
+        ([(THOUGHT + SUM, False), (MARKUP, True)], DetectedFormat("hermes_json", calls=True)),
+        ([("That is 7.\n</think>\n\n" + SUM, False)], DetectedFormat("think", thought_open=True)),
+        ([("So.\n</think>\n\n" + MARKUP, True)], DetectedFormat("hermes_json", thought_open=True, calls=True)),
+        ([(MARKUP, False)], DetectedFormat()),
+        ([("[TOOL_CALLS]get_weather[ARGS]" + ARGUMENTS, True)], DetectedFormat("mistral", calls=True)),
     ],
 )
 def test_doctor_finds_one_format_for_all_texts(texts, reading):
-    assert read([Words(*one) for one in texts], FORMATS, "auto") == reading
+    assert read([ObservedText(*one) for one in texts], FORMATS, "auto") == reading
 
 
 # Verdicts
 
 GOOD = MappingProxyType(
     {
-        "plain": Heard(said=Said(SUM, finish="stop"), pieces=1),
-        "streamed": Heard(said=Said(SUM, finish="stop"), pieces=8, begun=0.5),
-        "endless": Heard(said=Said("1"), left=True),
-        "after": Heard(said=Said(SUM, finish="stop"), begun=0.6),
-        "thinking": Heard(said=Said(SUM, "That is 7.", (), "stop"), field="reasoning", usage=Usage(98, 9)),
-        "tools": Heard(said=Said(calls=(CALL,), finish="tool_calls")),
-        "tools_streamed": Heard(said=Said(calls=(CALL,), finish="tool_calls")),
-        "parallel": Heard(said=Said(calls=(CALL, CALL), finish="tool_calls")),
-        "one_call": Heard(said=Said(calls=(CALL,), finish="tool_calls")),
-        "required": Heard(said=Said(calls=(CALL,), finish="tool_calls")),
-        "named": Heard(said=Said(calls=(Called("get_time", "{}", complete=True),), finish="tool_calls")),
-        "none": Heard(said=Said("I cannot.", finish="stop")),
-        "schema": Heard(said=Said('{"colour": "blue", "number": 7}', finish="stop")),
-        "stopped": Heard(said=Said("4 + 3 ", finish="stop")),
-        "twice": Heard(said=Said(SUM), choices=2),
-        "chances": Heard(said=Said(SUM), chances=True),
-        "image": Heard(said=Said("It is Red.")),
+        "plain": ProbeResponse(said=ObservedMessage(SUM, finish="stop"), pieces=1),
+        "streamed": ProbeResponse(said=ObservedMessage(SUM, finish="stop"), pieces=8, begun=0.5),
+        "endless": ProbeResponse(said=ObservedMessage("1"), left=True),
+        "after": ProbeResponse(said=ObservedMessage(SUM, finish="stop"), begun=0.6),
+        "thinking": ProbeResponse(
+            said=ObservedMessage(SUM, "That is 7.", (), "stop"), field="reasoning", usage=Usage(98, 9)
+        ),
+        "tools": ProbeResponse(said=ObservedMessage(calls=(CALL,), finish="tool_calls")),
+        "tools_streamed": ProbeResponse(said=ObservedMessage(calls=(CALL,), finish="tool_calls")),
+        "parallel": ProbeResponse(said=ObservedMessage(calls=(CALL, CALL), finish="tool_calls")),
+        "one_call": ProbeResponse(said=ObservedMessage(calls=(CALL,), finish="tool_calls")),
+        "required": ProbeResponse(said=ObservedMessage(calls=(CALL,), finish="tool_calls")),
+        "named": ProbeResponse(
+            said=ObservedMessage(calls=(ObservedToolCall("get_time", "{}", complete=True),), finish="tool_calls")
+        ),
+        "none": ProbeResponse(said=ObservedMessage("I cannot.", finish="stop")),
+        "schema": ProbeResponse(said=ObservedMessage('{"colour": "blue", "number": 7}', finish="stop")),
+        "stopped": ProbeResponse(said=ObservedMessage("4 + 3 ", finish="stop")),
+        "twice": ProbeResponse(said=ObservedMessage(SUM), choices=2),
+        "chances": ProbeResponse(said=ObservedMessage(SUM), chances=True),
+        "image": ProbeResponse(said=ObservedMessage("It is Red.")),
     }
 )
-NO = Heard(problem=Problem(400, "I do not like\n it"))
-RAW = Heard(said=Said(MARKUP, finish="stop"))
-TWO_RAW = Heard(said=Said(f"{MARKUP}\n{MARKUP}", finish="stop"))
-PROSE = Heard(said=Said("Well.", finish="stop"))
-CUT = Heard(said=Said(thought="Hm", finish="length"))
-SILENT = Heard(said=Said(finish="stop"))
+NO = ProbeResponse(problem=Problem(400, "I do not like\n it"))
+RAW = ProbeResponse(said=ObservedMessage(MARKUP, finish="stop"))
+TWO_RAW = ProbeResponse(said=ObservedMessage(f"{MARKUP}\n{MARKUP}", finish="stop"))
+PROSE = ProbeResponse(said=ObservedMessage("Well.", finish="stop"))
+CUT = ProbeResponse(said=ObservedMessage(thought="Hm", finish="length"))
+SILENT = ProbeResponse(said=ObservedMessage(finish="stop"))
 
 
 def findings(kind="vllm", *, chosen="auto", known=None, opens=False, responses=True, ignores=(), **heard):
@@ -256,8 +260,8 @@ def findings(kind="vllm", *, chosen="auto", known=None, opens=False, responses=T
     return Findings(
         kind=kind,
         heard=all_heard,
-        chosen=Chosen(chosen, "", opens),
-        known=known or Known(32768),
+        chosen=FormatChoice(chosen, "", opens),
+        known=known or ModelMetadata(32768),
         responses=responses,
         ignores=ignores,
     )
@@ -272,7 +276,7 @@ def test_doctor_verdicts_of_a_perfect_backend_are_good():
 
 
 def test_doctor_verdicts_without_responses_are_unknown():
-    found = verdicts(findings(known=Known(), responses=None, **dict.fromkeys(GOOD)))
+    found = verdicts(findings(known=ModelMetadata(), responses=None, **dict.fromkeys(GOOD)))
     assert {verdict.state for verdict in found.values()} == {"unknown"}
 
 
@@ -283,32 +287,76 @@ def test_doctor_verdicts_are_limited_to_the_wanted_ones():
 HERMES = "--enable-auto-tool-choice --tool-call-parser hermes; or let the gateway parse: `format: hermes_json`"
 CASES = [
     ("chat", {"plain": NO}, "wanting", "refused: I do not like it"),
-    ("chat", {"plain": Heard(problem=Problem(502, "lost"))}, "wanting", "failed: lost"),
-    ("chat", {"plain": Heard(said=Said(thought=SUM, finish="stop"))}, "wanting", "all of the answer is taken for"),
+    ("chat", {"plain": ProbeResponse(problem=Problem(502, "lost"))}, "wanting", "failed: lost"),
+    (
+        "chat",
+        {"plain": ProbeResponse(said=ObservedMessage(thought=SUM, finish="stop"))},
+        "wanting",
+        "all of the answer is taken for",
+    ),
     ("chat", {"plain": CUT}, "unknown", "the model had not answered when it was cut off"),
     ("chat", {"plain": SILENT}, "unknown", "the model says nothing"),
     ("streaming", {"streamed": replace(PROSE, pieces=1)}, "wanting", "came in one piece"),
     ("streaming", {"streamed": SILENT}, "unknown", "the model says nothing"),
     ("usage", {"thinking": PROSE}, "wanting", "streams bring no counts"),
-    ("thoughts", {"thinking": Heard(said=Said(thought=SUM, finish="stop"))}, "wanting", "all of the answer is taken"),
-    ("thoughts", {"thinking": Heard(said=Said(THOUGHT + SUM))}, "wanting", "come as text"),
-    ("thoughts", {"thinking": Heard(said=Said(SUM, "Hm"))}, "good", "come apart from the text"),
+    (
+        "thoughts",
+        {"thinking": ProbeResponse(said=ObservedMessage(thought=SUM, finish="stop"))},
+        "wanting",
+        "all of the answer is taken",
+    ),
+    ("thoughts", {"thinking": ProbeResponse(said=ObservedMessage(THOUGHT + SUM))}, "wanting", "come as text"),
+    ("thoughts", {"thinking": ProbeResponse(said=ObservedMessage(SUM, "Hm"))}, "good", "come apart from the text"),
     ("thoughts", {"thinking": PROSE}, "unknown", "the model did not think"),
-    ("thought_open", {"thinking": Heard(said=Said("Hm</think>" + SUM))}, "wanting", "the prompt opens a thought"),
-    ("thought_open", {"thinking": Heard(said=Said(THOUGHT + SUM))}, "good", "the model opens its thoughts itself"),
+    (
+        "thought_open",
+        {"thinking": ProbeResponse(said=ObservedMessage("Hm</think>" + SUM))},
+        "wanting",
+        "the prompt opens a thought",
+    ),
+    (
+        "thought_open",
+        {"thinking": ProbeResponse(said=ObservedMessage(THOUGHT + SUM))},
+        "good",
+        "the model opens its thoughts itself",
+    ),
     ("thought_open", {"thinking": PROSE}, "good", "the prompt opens no thought"),
-    ("thought_open", {"thinking": Heard(said=Said("Let", finish="length"))}, "unknown", "the answer was cut off"),
+    (
+        "thought_open",
+        {"thinking": ProbeResponse(said=ObservedMessage("Let", finish="length"))},
+        "unknown",
+        "the answer was cut off",
+    ),
     ("tools", {"tools": RAW}, "wanting", "come as text"),
     ("tools", {"tools": NO, "none": RAW}, "wanting", "refused: I do not like it"),
     ("tools", {"tools": PROSE}, "unknown", "the model did not call"),
     ("tools", {"tools": CUT}, "unknown", "the model had not called when it was cut off"),
-    ("tools", {"tools": Heard(said=Said(calls=(Called("f", "{", complete=False),)))}, "wanting", "the arguments of f"),
-    ("tools", {"tools": Heard(said=Said(calls=(Called("f", "7", complete=True),)))}, "wanting", "the arguments of f"),
-    ("tools", {"tools": Heard(said=Said(calls=(Called("f", "[" * 9999, complete=True),)))}, "wanting", "the arguments"),
+    (
+        "tools",
+        {"tools": ProbeResponse(said=ObservedMessage(calls=(ObservedToolCall("f", "{", complete=False),)))},
+        "wanting",
+        "the arguments of f",
+    ),
+    (
+        "tools",
+        {"tools": ProbeResponse(said=ObservedMessage(calls=(ObservedToolCall("f", "7", complete=True),)))},
+        "wanting",
+        "the arguments of f",
+    ),
+    (
+        "tools",
+        {"tools": ProbeResponse(said=ObservedMessage(calls=(ObservedToolCall("f", "[" * 9999, complete=True),)))},
+        "wanting",
+        "the arguments",
+    ),
     ("tools_streamed", {"tools_streamed": RAW}, "wanting", "come as text"),
     (
         "tools_streamed",
-        {"tools_streamed": Heard(said=Said(calls=(CALL,)), noted=frozenset(("repaired:finish_reason",)))},
+        {
+            "tools_streamed": ProbeResponse(
+                said=ObservedMessage(calls=(CALL,)), noted=frozenset(("repaired:finish_reason",))
+            )
+        },
         "wanting",
         "`finish_reason` is not `tool_calls`",
     ),
@@ -321,13 +369,13 @@ CASES = [
     ("tool_choice_required", {"required": PROSE}, "wanting", "is not heeded: no call"),
     (
         "tool_choice_required",
-        {"required": Heard(said=Said("Well, ", finish="length"))},
+        {"required": ProbeResponse(said=ObservedMessage("Well, ", finish="length"))},
         "wanting",
         "is not heeded: text until it was cut off",
     ),
     (
         "tool_choice_required",
-        {"required": Heard(said=Said(thought=SUM, finish="stop"))},
+        {"required": ProbeResponse(said=ObservedMessage(thought=SUM, finish="stop"))},
         "wanting",
         "all of the answer",
     ),
@@ -338,27 +386,52 @@ CASES = [
     ("tool_choice_none", {"none": GOOD["tools"]}, "wanting", "is not heeded: a call"),
     ("tool_choice_none", {"none": RAW}, "wanting", "the call comes as text"),
     ("json_schema", {"schema": PROSE}, "wanting", "the answer is not of the schema"),
-    ("json_schema", {"schema": Heard(said=Said("[" * 9999))}, "wanting", "the answer is not of the schema"),
-    ("json_schema", {"schema": Heard(said=Said(thought=SUM, finish="stop"))}, "wanting", "all of the answer is taken"),
+    (
+        "json_schema",
+        {"schema": ProbeResponse(said=ObservedMessage("[" * 9999))},
+        "wanting",
+        "the answer is not of the schema",
+    ),
+    (
+        "json_schema",
+        {"schema": ProbeResponse(said=ObservedMessage(thought=SUM, finish="stop"))},
+        "wanting",
+        "all of the answer is taken",
+    ),
     ("json_schema", {"schema": CUT}, "unknown", "the answer was cut off"),
     (
         "json_schema",
-        {"schema": Heard(said=Said('{"colour": "blue",   ', finish="length"))},
+        {"schema": ProbeResponse(said=ObservedMessage('{"colour": "blue",   ', finish="length"))},
         "unknown",
         "the answer was",
     ),
-    ("json_schema", {"schema": Heard(said=Said("Let me see", finish="length"))}, "wanting", "the answer is not of the"),
+    (
+        "json_schema",
+        {"schema": ProbeResponse(said=ObservedMessage("Let me see", finish="length"))},
+        "wanting",
+        "the answer is not of the",
+    ),
     ("stop", {"stopped": GOOD["plain"]}, "wanting", "is not heeded"),
-    ("stop", {"stopped": Heard(said=Said("4 + 3 ="))}, "wanting", "the answer ends there, but with what it was to"),
+    (
+        "stop",
+        {"stopped": ProbeResponse(said=ObservedMessage("4 + 3 ="))},
+        "wanting",
+        "the answer ends there, but with what it was to",
+    ),
     ("stop", {"plain": PROSE}, "unknown", "the model did not say what it was to stop at"),
     ("n", {"twice": replace(PROSE, choices=1)}, "wanting", "1 answer where 2 were asked for"),
     ("logprobs", {"chances": PROSE}, "wanting", "do not come"),
     ("logprobs", {"chances": SILENT}, "unknown", "the model says nothing"),
     ("images", {"image": NO}, "unknown", "refused: I do not like it"),
-    ("images", {"image": NO, "known": Known(abilities=frozenset(("vision",)))}, "wanting", "refused: I do not like it"),
+    (
+        "images",
+        {"image": NO, "known": ModelMetadata(abilities=frozenset(("vision",)))},
+        "wanting",
+        "refused: I do not like it",
+    ),
     ("images", {"image": PROSE}, "unknown", "taken, but the colour of one was not told"),
-    ("context_window", {"known": Known(4096)}, "wanting", "4096 tokens, too few for agents"),
-    ("context_window", {"known": Known()}, "unknown", "the server does not tell"),
+    ("context_window", {"known": ModelMetadata(4096)}, "wanting", "4096 tokens, too few for agents"),
+    ("context_window", {"known": ModelMetadata()}, "unknown", "the server does not tell"),
     (
         "cancellation",
         {"after": replace(PROSE, begun=8.0)},
@@ -390,7 +463,7 @@ def test_doctor_verdict_cases_cover_all_probes():
         ("tools", "sglang", {"tools": RAW}, "--tool-call-parser qwen; or let the gateway parse: `format: hermes_json`"),
         ("tools", "transformers", {"tools": RAW}, "let the gateway parse: `format: hermes_json`"),
         ("tools", "llamacpp", {"tools": NO}, "--jinja, and no --skip-chat-parsing"),
-        ("thoughts", "vllm", {"thinking": Heard(said=Said(THOUGHT + SUM))}, "--reasoning-parser deepseek_r1; or "),
+        ("thoughts", "vllm", {"thinking": ProbeResponse(said=ObservedMessage(THOUGHT + SUM))}, "--reasoning-parser deepseek_r1; or "),
         ("tool_choice_none", "vllm", {"none": RAW}, "--exclude-tools-when-tool-choice-none"),
         ("tool_choice_none", "llamacpp", {"none": RAW}, "the gateway sends no tools then"),
         ("tool_choice_named", "llamacpp", {"named": GOOD["tools"]}, "the gateway offers that tool alone"),
@@ -406,11 +479,11 @@ def test_doctor_verdict_cases_cover_all_probes():
         ("json_schema", "vllm", {"schema": PROSE}, "`ignores: [response_format]`, and the gateway sees to it: words"),
         ("logprobs", "lmstudio", {"chances": PROSE}, "the gateway leaves it out, and says so in x-gateway-warnings"),
         ("json_schema", "llamacpp", {"schema": PROSE}, "a start without --skip-chat-parsing; or `ignores: [response_f"),
-        ("context_window", "ollama", {"known": Known(4096)}, "OLLAMA_CONTEXT_LENGTH=N"),
+        ("context_window", "ollama", {"known": ModelMetadata(4096)}, "OLLAMA_CONTEXT_LENGTH=N"),
         ("images", "llamacpp", {"image": NO}, "if the model can see: --mmproj FILE"),
-        ("chat", "vllm", {"plain": Heard(said=Said(thought=SUM, finish="stop"))}, "no --reasoning-parser for a model"),
-        ("thought_open", "transformers", {"thinking": Heard(said=Said("Hm</think>" + SUM))}, "`thought: open`"),
-        ("thought_open", "vllm", {"thinking": Heard(said=Said("Hm</think>7")), "opens": True}, "--reasoning-parser "),
+        ("chat", "vllm", {"plain": ProbeResponse(said=ObservedMessage(thought=SUM, finish="stop"))}, "no --reasoning-parser for a model"),
+        ("thought_open", "transformers", {"thinking": ProbeResponse(said=ObservedMessage("Hm</think>" + SUM))}, "`thought: open`"),
+        ("thought_open", "vllm", {"thinking": ProbeResponse(said=ObservedMessage("Hm</think>7")), "opens": True}, "--reasoning-parser "),
     ],
 )  # fmt: skip
 def test_doctor_verdict_has_advice(name, kind, heard, said):
@@ -444,9 +517,9 @@ def test_doctor_advice_exists_for_each_kind_and_format():
         ({"tools": RAW}, "hermes_json", None),
         ({"tools": NO, "tools_streamed": NO, "parallel": NO, "one_call": NO, "required": NO, "named": NO, "none": RAW,
           "thinking": PROSE}, "hermes_json", None),
-        ({"thinking": Heard(said=Said(THOUGHT + SUM))}, None, None),
-        ({"thinking": Heard(said=Said("Hm</think>" + SUM)), "tools": RAW}, "hermes_json", "open"),
-        ({"thinking": Heard(said=Said("Hm</think>" + SUM)), "tools": RAW, "opens": True}, "hermes_json", None),
+        ({"thinking": ProbeResponse(said=ObservedMessage(THOUGHT + SUM))}, None, None),
+        ({"thinking": ProbeResponse(said=ObservedMessage("Hm</think>" + SUM)), "tools": RAW}, "hermes_json", "open"),
+        ({"thinking": ProbeResponse(said=ObservedMessage("Hm</think>" + SUM)), "tools": RAW, "opens": True}, "hermes_json", None),
         ({"tools": RAW, "opens": True}, "hermes_json", "closed"),
         ({"tools": RAW, "plain": CUT, "opens": True}, "hermes_json", None),
         ({"opens": True}, "native", None),
@@ -475,14 +548,14 @@ SILENCE = {"parallel_tool_calls", "tool_choice", "response_format", "stop", "n",
     [
         ("vllm", {}, set()),
         ("vllm", HEARD_IN_SILENCE, SILENCE),
-        ("vllm", {"stopped": Heard(said=Said("4 + 3 ="))}, {"stop"}),
+        ("vllm", {"stopped": ProbeResponse(said=ObservedMessage("4 + 3 ="))}, {"stop"}),
         ("vllm", {"required": TWO_RAW, "one_call": TWO_RAW, "parallel": TWO_RAW}, {"parallel_tool_calls"}),
         ("lmstudio", HEARD_IN_SILENCE, SILENCE - {"n", "logprobs"}),
         ("transformers", HEARD_IN_SILENCE, set()),
         # What is refused is not ignored, nor what may still have come, nor what only a name was not heeded of.
         ("vllm", dict.fromkeys(HEARD_IN_SILENCE, NO), set()),
         ("vllm", dict.fromkeys(HEARD_IN_SILENCE), set()),
-        ("vllm", {"required": Heard(said=Said("Well, ", finish="length")), "schema": CUT}, set()),
+        ("vllm", {"required": ProbeResponse(said=ObservedMessage("Well, ", finish="length")), "schema": CUT}, set()),
         ("vllm", {"named": RAW}, set()),
         ("ollama", {"required": replace(PROSE, unasked=frozenset(("tool_choice",)))}, set()),
         # Of a llama.cpp that does not parse more is known than of one that does.
@@ -495,9 +568,9 @@ def test_doctor_finds_fields_that_are_ignored_silently(kind, heard, fields):
 
 
 def server(*models, listed=(), **more):
-    found = [Examined(model, one, verdicts(one)) for model, one in models]
+    found = [ExaminedModel(model, one, verdicts(one)) for model, one in models]
     said = {"name": "vllm", "kind": "vllm", "url": "http://127.0.0.1:8000", **more}
-    return Server(models=tuple(found), listed=tuple(listed), **said)
+    return ExaminedServer(models=tuple(found), listed=tuple(listed), **said)
 
 
 RAW_MODEL = findings(tools=RAW)
@@ -605,7 +678,7 @@ def test_doctor_config_merge_fills_in_the_format(there, found, after):
 
 
 def test_doctor_config_merge_reports_a_conflict():
-    open_model = findings(tools=RAW, thinking=Heard(said=Said("Hm</think>" + SUM)))
+    open_model = findings(tools=RAW, thinking=ProbeResponse(said=ObservedMessage("Hm</think>" + SUM)))
     text = "backends: {vllm: {url: http://x}}\nmodels: {qwen: {format: mistral, thought: closed}}\n"
     with pytest.raises(ConfigError) as caught:
         merged(text, [server(("qwen", open_model))], "x.yaml")
@@ -632,7 +705,7 @@ def test_doctor_config_merge_skips_a_backend_with_a_problem():
 
 
 def test_doctor_table_fits_and_gives_each_advice_once():
-    found = findings(tools=RAW, tools_streamed=RAW, image=Heard(problem=Problem(400, "long " * 90)))
+    found = findings(tools=RAW, tools_streamed=RAW, image=ProbeResponse(problem=Problem(400, "long " * 90)))
     text = table([server(("qwen", found)), server(problem="It is\x1b[2J away.", name="x")])
     lines = text.splitlines()
     assert lines[0] == "vllm: vllm at http://127.0.0.1:8000, model qwen"
@@ -658,6 +731,6 @@ def test_doctor_data_has_the_same_verdicts():
 
 def test_doctor_backend_is_well_if_no_verdict_is_wanting():
     assert server(("qwen", findings())).well
-    assert server(("qwen", findings(known=Known(), responses=None, **dict.fromkeys(GOOD)))).well
+    assert server(("qwen", findings(known=ModelMetadata(), responses=None, **dict.fromkeys(GOOD)))).well
     assert not server(("qwen", RAW_MODEL)).well
     assert not server(problem="it is away").well

@@ -13,9 +13,9 @@ from gateway.doctor.questions import QUESTIONS
 from gateway.formats import names
 from gateway.server.backend import Backend
 from gateway.server.discover import identify
-from gateway.server.doctor import Wanted, consult
-from gateway.server.examining import Examiner
-from gateway.server.source import NoServer, read_config
+from gateway.server.doctor import DoctorOptions, consult
+from gateway.server.examining import ModelExaminer
+from gateway.server.source import NoServerFound, read_config
 from support.cli import RUNNER, Terminal
 from support.ollama import NAME, Turn, calls, ollama, says, thinks
 from support.upstream import CLOSE, DONE, HANG, HELLO, KEY, Upstream, call, chunk, head, list_of, stream, whole
@@ -37,7 +37,7 @@ def at(upstream):
 
 async def servers_found(**wanted):
     """Run the doctor and return the servers."""
-    return await asyncio.to_thread(consult, Wanted(**wanted), io.StringIO(), {})
+    return await asyncio.to_thread(consult, DoctorOptions(**wanted), io.StringIO(), {})
 
 
 def serving(*scripts, models=LISTED):
@@ -138,7 +138,7 @@ async def test_doctor_command_takes_a_key_from_the_environment_and_hides_it():
 async def test_doctor_command_finds_local_backends():
     async with serving(models=whole({"data": [{"id": "m", "owned_by": "vllm"}]})) as upstream:
         port = int(upstream.url.rpartition(":")[2])
-        wanted = Wanted(only=("chat",))
+        wanted = DoctorOptions(only=("chat",))
         (server,) = await asyncio.to_thread(consult, wanted, io.StringIO(), {port: "vllm"})
     assert (server.name, server.kind, server.well) == ("vllm", "vllm", True)
 
@@ -166,7 +166,7 @@ async def test_doctor_command_reports_wrong_usage_in_a_line():
 
 
 async def test_doctor_command_reports_that_no_backend_runs():
-    with pytest.raises(NoServer, match=r"no model server runs on this machine .*gateway doctor URL"):
+    with pytest.raises(NoServerFound, match=r"no model server runs on this machine .*gateway doctor URL"):
         await servers_found()
 
 
@@ -208,12 +208,12 @@ async def test_doctor_command_stops_after_a_refusal_of_the_first_question():
 async def examined(*scripts, seconds=5.0, until=60.0):
     """Return the findings about the model of a scripted upstream."""
     async with serving(*scripts) as upstream:
-        said = config.Backend(url=upstream.url)
+        said = config.BackendSettings(url=upstream.url)
         backend = Backend("up", said)
         now = asyncio.get_running_loop().time()
         ticks = []
         try:
-            found = await Examiner(backend, said, now + until, seconds, lambda: ticks.append(1)).examine("m")
+            found = await ModelExaminer(backend, said, now + until, seconds, lambda: ticks.append(1)).examine("m")
         finally:
             await backend.close()
         assert len(ticks) == len(QUESTIONS)
@@ -273,7 +273,7 @@ async def test_doctor_detects_a_responses_api(answer, own):
 async def test_doctor_command_shows_a_progress_bar_on_a_terminal():
     out = Terminal()
     async with serving() as upstream:
-        await asyncio.to_thread(consult, Wanted(url=upstream.url, kind="openai"), out)
+        await asyncio.to_thread(consult, DoctorOptions(url=upstream.url, kind="openai"), out)
     assert "asking  [####################################]  100%" in out.getvalue()
 
 

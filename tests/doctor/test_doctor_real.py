@@ -9,14 +9,14 @@ from msgspec.structs import replace
 from openai import OpenAI
 
 from gateway import demo
-from gateway.backends.knowledge import Known
+from gateway.backends.knowledge import ModelMetadata
 from gateway.config import parse
 from gateway.doctor.findings import Findings
 from gateway.doctor.probes import PROBES
 from gateway.doctor.settings import merged
 from gateway.formats import names
-from gateway.formats.chosen import Chosen
-from gateway.server.doctor import Wanted, consult
+from gateway.formats.chosen import FormatChoice
+from gateway.server.doctor import DoctorOptions, consult
 from support.threaded_gateway import served
 from support.worked_examples import TURNS
 
@@ -33,7 +33,7 @@ CHOICES = {
     "tool_choice_named": ("wanting", "is not heeded: called get_weather"),
     "tool_choice_none": ("wanting", "the call comes as text"),
 }
-NOTHING = Findings(kind="llamacpp", heard={}, chosen=Chosen("auto", ""), known=Known(), responses=None)
+NOTHING = Findings(kind="llamacpp", heard={}, chosen=FormatChoice("auto", ""), known=ModelMetadata(), responses=None)
 # With tools the small model calls only if it has not to think first.
 OPEN = """\
 {%- if add_generation_prompt -%}
@@ -81,7 +81,7 @@ RAW = Way(
 
 def examined(url, way):
     """Examine the server, check its verdicts and return it."""
-    (server,) = consult(Wanted(url=url), io.StringIO())
+    (server,) = consult(DoctorOptions(url=url), io.StringIO())
     assert (server.kind, server.listed, server.problem) == ("llamacpp", (demo.MODEL,), "")
     (one,) = server.models
     assert list(one.verdicts) == list(PROBES)

@@ -11,8 +11,8 @@ import pytest
 from gateway import events as ev
 from gateway.backends.services import SERVICES
 from gateway.endpoints import completions
-from gateway.ledger import Ledger
-from gateway.translate.texts import LLAMA_ENDS, Echo, Ending, Until
+from gateway.ledger import Warnings
+from gateway.translate.texts import LLAMA_ENDS, EchoFilter, Ending, StopFilter
 from support.app import bearer, gateway, listening, problem
 from support.sse import comments, payloads, text_of_stream
 from support.upstream import COUNTS, DONE, END, HANG, KEY, RESET, head, stream, whole
@@ -332,11 +332,16 @@ async def test_echo_of_a_prompt_of_tokens_is_dropped():
 
 
 def test_echo_comes_once_for_each_choice():
-    echo = Echo(["A", "B"], 2)
+    echo = EchoFilter(["A", "B"], 2)
     usage = ev.Usage(1, 1)
-    said = [echo.feed(event) for event in (ev.Text(3, "x"), usage, ev.Text(3, "y"), ev.Finish(3, "stop"))]
-    assert said == [(ev.Text(3, "B"), ev.Text(3, "x")), (usage,), (ev.Text(3, "y"),), (ev.Finish(3, "stop"),)]
-    assert echo.feed(ev.Finish(0, "stop")) == (ev.Text(0, "A"), ev.Finish(0, "stop")) and echo.close() == ()
+    said = [echo.feed(event) for event in (ev.TextDelta(3, "x"), usage, ev.TextDelta(3, "y"), ev.Finish(3, "stop"))]
+    assert said == [
+        (ev.TextDelta(3, "B"), ev.TextDelta(3, "x")),
+        (usage,),
+        (ev.TextDelta(3, "y"),),
+        (ev.Finish(3, "stop"),),
+    ]
+    assert echo.feed(ev.Finish(0, "stop")) == (ev.TextDelta(0, "A"), ev.Finish(0, "stop")) and echo.close() == ()
 
 
 ENDINGS = [
@@ -369,9 +374,9 @@ async def test_end_tokens_of_llama_are_text_of_other_models():
 
 def test_end_token_that_is_incomplete_precedes_a_failure():
     ending, failure = Ending(LLAMA_ENDS), ev.Failure(None)
-    assert [*ending.feed(ev.Text(0, "a<|eot")), *ending.feed(failure), *ending.close()] == [
-        ev.Text(0, "a"),
-        ev.Text(0, "<|eot"),
+    assert [*ending.feed(ev.TextDelta(0, "a<|eot")), *ending.feed(failure), *ending.close()] == [
+        ev.TextDelta(0, "a"),
+        ev.TextDelta(0, "<|eot"),
         failure,
     ]
 
@@ -401,10 +406,10 @@ async def test_suffix_marker_is_text_if_no_suffix_is_requested():
 
 
 def test_text_held_back_comes_before_an_error():
-    until, failure = Until(["<|pad|>"]), ev.Failure(None)
-    assert until.feed(ev.Text(0, "a<|")) == (ev.Text(0, "a"),)
+    until, failure = StopFilter(["<|pad|>"]), ev.Failure(None)
+    assert until.feed(ev.TextDelta(0, "a<|")) == (ev.TextDelta(0, "a"),)
     assert until.feed(ev.Usage(1, 1)) == (ev.Usage(1, 1),)
-    assert until.feed(failure) == (ev.Text(0, "<|"), failure) and until.close() == ()
+    assert until.feed(failure) == (ev.TextDelta(0, "<|"), failure) and until.close() == ()
 
 
 @pytest.mark.parametrize("size", [1, 3, 100])
@@ -553,8 +558,13 @@ async def test_idempotency_key_replays_the_first_response():
 @pytest.mark.parametrize("streamed", [True, False])
 def test_encoder_handles_every_event(streamed):
     asked = completions.parse(json.dumps({"model": "m", "prompt": "x", "stream": streamed}).encode())
-    encoder = completions.encoder(completions.Head("c", 1, "m"), asked, Ledger())
-    for event in (ev.Reasoning(0, "so"), ev.Refusal(0, "no"), ev.ToolStart(0, 0, "i", "f"), ev.ToolEnd(0, 0)):
+    encoder = completions.encoder(completions.CompletionHead("c", 1, "m"), asked, Warnings())
+    for event in (
+        ev.ReasoningDelta(0, "so"),
+        ev.RefusalDelta(0, "no"),
+        ev.ToolCallStart(0, 0, "i", "f"),
+        ev.ToolCallEnd(0, 0),
+    ):
         assert encoder.encode(event) == b"", "a backend that completes text sends none of these"
     assert encoder.start() == b"" and encoder.record() is None
     assert encoder.keep_alive() == (b": keep-alive\n\n" if streamed else b"")

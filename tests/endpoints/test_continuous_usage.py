@@ -6,8 +6,19 @@ import pytest
 from msgspec import Raw
 
 from endpoints.test_completions import OSLO, piece
-from gateway.events import Extra, Failure, Finish, Media, Reasoning, Text, ToolArgs, ToolInput, ToolStart, Usage
-from gateway.ledger import Ledger
+from gateway.events import (
+    ExtraField,
+    Failure,
+    Finish,
+    Media,
+    ReasoningDelta,
+    TextDelta,
+    ToolArgsDelta,
+    ToolCallStart,
+    ToolInputDelta,
+    Usage,
+)
+from gateway.ledger import Warnings
 from gateway.translate.continuous_usage import Continuous
 from support.app import gateway
 from support.sampling import places
@@ -112,24 +123,24 @@ async def test_usage_of_each_chunk_is_estimated_for_each_choice_of_a_backend_tha
 
 def test_estimate_counts_the_text_of_each_event():
     events = [
-        Reasoning(0, "abcd"), ToolStart(0, 0, "c", "name"), ToolArgs(0, 0, "{}{}"), ToolInput(0, 0, "four"),
-        Media(0, Raw(b"{}")), Text(0, "text"), Finish(0, "stop"),
+        ReasoningDelta(0, "abcd"), ToolCallStart(0, 0, "c", "name"), ToolArgsDelta(0, 0, "{}{}"), ToolInputDelta(0, 0, "four"),
+        Media(0, Raw(b"{}")), TextDelta(0, "text"), Finish(0, "stop"),
     ]  # fmt: skip
-    counting = Continuous(lambda: 9, lambda characters: characters // 4, Ledger())
+    counting = Continuous(lambda: 9, lambda characters: characters // 4, Warnings())
     told = [usage for event in events for usage in counting.feed(event) if isinstance(usage, Usage)]
     assert [usage.completion for usage in told] == [1, 1, 2, 3, 3, 4, 4] and {usage.prompt for usage in told} == {9}
     assert [*counting.close()] == []
 
 
 @pytest.mark.parametrize(
-    "event", [Failure(None), Extra(None, "provider", Raw(b"1")), Extra(0, "citations", Raw(b"[]"))]
+    "event", [Failure(None), ExtraField(None, "provider", Raw(b"1")), ExtraField(0, "citations", Raw(b"[]"))]
 )
 def test_estimate_leaves_events_without_a_chunk_alone(event):
-    ledger = Ledger()
+    ledger = Warnings()
     assert Continuous(lambda: 9, lambda characters: characters, ledger).feed(event) == (event,)
     assert ledger.entries() == []
 
 
 def test_estimate_stands_before_a_member_that_the_client_asked_for():
-    progress = Extra(None, "prompt_progress", Raw(b"1"), asked=True)
-    assert Continuous(lambda: 9, lambda characters: characters, Ledger()).feed(progress) == (Usage(9, 0), progress)
+    progress = ExtraField(None, "prompt_progress", Raw(b"1"), asked=True)
+    assert Continuous(lambda: 9, lambda characters: characters, Warnings()).feed(progress) == (Usage(9, 0), progress)

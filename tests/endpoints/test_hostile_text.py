@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.ledger import Ledger, subject
+from gateway.ledger import Warnings, subject
 from support.app import gateway
 from support.upstream import DONE, END, call, chunk, frame, head
 
@@ -83,7 +83,7 @@ async def test_backend_text_adds_no_line_to_a_stream_and_no_header(path, asked, 
 
 @given(HOSTILE)
 def test_warning_name_is_visible_ascii_without_a_comma(name):
-    ledger = Ledger()
+    ledger = Warnings()
     ledger.note("forwarded", name)
     assert re.fullmatch(r"forwarded:[!-+\--~]{1,64}", ledger.known())
     assert subject(subject(name)) == subject(name)

@@ -6,8 +6,8 @@ import pytest
 from msgspec import Raw
 
 from gateway.endpoints import chat, completions
-from gateway.events import Extra, Finish, Text
-from gateway.ledger import Ledger
+from gateway.events import ExtraField, Finish, TextDelta
+from gateway.ledger import Warnings
 from support.sse import payloads
 
 HEAD = {"model": "m", "stream": True}
@@ -15,18 +15,20 @@ HEAD = {"model": "m", "stream": True}
 
 def chat_encoder():
     asked = chat.parse(json.dumps({**HEAD, "messages": [{"role": "user", "content": "q"}]}).encode())
-    return chat.encoder(chat.Head("c", 7, "m"), asked, Ledger(), lambda: "")
+    return chat.encoder(chat.CompletionHead("c", 7, "m"), asked, Warnings(), lambda: "")
 
 
 def completion_encoder():
     asked = completions.parse(json.dumps({**HEAD, "prompt": "q"}).encode())
-    return completions.encoder(completions.Head("c", 7, "m"), asked, Ledger())
+    return completions.encoder(completions.CompletionHead("c", 7, "m"), asked, Warnings())
 
 
 @pytest.mark.parametrize("make", [chat_encoder, completion_encoder])
 def test_member_behind_the_end_of_its_choice_has_a_frame_of_its_own(make):
     encoder = make()
-    said = [encoder.encode(event) for event in (Text(0, "Hi"), Finish(0, "stop"), Extra(0, "late", Raw(b"1")))]
+    said = [
+        encoder.encode(event) for event in (TextDelta(0, "Hi"), Finish(0, "stop"), ExtraField(0, "late", Raw(b"1")))
+    ]
     *_, last, end = payloads(b"".join([*said, encoder.close(kept=True)]).decode())
     assert end == "[DONE]"
     (choice,) = last["choices"]

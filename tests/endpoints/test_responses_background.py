@@ -3,9 +3,9 @@
 import pytest
 from msgspec import Raw
 
-from gateway.endpoints.responses import Asked, Fold, Head, log, opening
+from gateway.endpoints.responses import LogReplay, ResponseHead, ResponseParams, log, opening
 from gateway.errors import CANCELLED
-from gateway.events import Extra, Failure, Finish, Text
+from gateway.events import ExtraField, Failure, Finish, TextDelta
 from gateway.request import Request
 from support.app import gateway
 from support.responses import BEGUN, BROKE, ECHO, KEEP_ALIVE, LENGTH, STOP, counted, encoded, new_encoder
@@ -16,8 +16,8 @@ from support.upstream import COUNTS, HELLO, chunk, frame, said, stream, whole
 
 def opened(background=True):
     request = Request(model="m", messages=(), stream=True)
-    asked = Asked(request=request, echo={**ECHO, "background": background}, background=background)
-    return opening(Head("resp_1", 1790000000, "m"), asked)
+    asked = ResponseParams(request=request, echo={**ECHO, "background": background}, background=background)
+    return opening(ResponseHead("resp_1", 1790000000, "m"), asked)
 
 
 def resumed(number, events, **options):
@@ -51,14 +51,14 @@ def test_foreground_response_is_not_queued():
 )
 def test_background_response_resumes_after_its_first_events(end, status):
     _, frames = opened()
-    events = [KEEP_ALIVE, Text(0, "a"), KEEP_ALIVE, end]
+    events = [KEEP_ALIVE, TextDelta(0, "a"), KEEP_ALIVE, end]
     data = frames + resumed(3, events)
     assert checked(data)["status"] == status and data == encoded(events, background=True)
 
 
 def test_encoder_behind_earlier_events_still_has_to_be_started():
     out = new_encoder(told=3, background=True, kept=True)
-    out.encode(Text(0, "a"))
+    out.encode(TextDelta(0, "a"))
     assert out.record() is None
     out = new_encoder(told=3, background=True, kept=True)
     assert out.start() == b""
@@ -69,16 +69,16 @@ def test_encoder_behind_earlier_events_still_has_to_be_started():
 def test_response_may_begin_again_until_content_was_sent():
     queued, frames = opened()
     frames += new_encoder(told=3, background=True).keep_alive()
-    fold = Fold(queued)
+    fold = LogReplay(queued)
     fold.feed(frames)
     assert (fold.told, fold.said) == (4, False)
-    assert checked(frames + resumed(fold.told, [Text(0, "a"), STOP]))["status"] == "completed"
+    assert checked(frames + resumed(fold.told, [TextDelta(0, "a"), STOP]))["status"] == "completed"
 
 
 # Nothing to generate
 
 
-SILENT = [Extra(None, "prompt_token_ids", Raw(b"[1]")), Finish(0, "stop"), counted(7, 0)]
+SILENT = [ExtraField(None, "prompt_token_ids", Raw(b"[1]")), Finish(0, "stop"), counted(7, 0)]
 
 
 def test_prewarm_response_has_no_output():

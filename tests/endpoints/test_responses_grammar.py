@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from pydantic import ValidationError
 
-from gateway.events import Reasoning, Refusal, Text, ToolArgs, ToolInput, ToolStart
-from gateway.ledger import Ledger
+from gateway.events import ReasoningDelta, RefusalDelta, TextDelta, ToolArgsDelta, ToolCallStart, ToolInputDelta
+from gateway.ledger import Warnings
 from support.format_events import untraced
 from support.response_strategies import OPTIONS, answers
 from support.responses import (
@@ -32,19 +32,19 @@ def joined(events, kind, field="text"):
 @given(events=answers(), options=OPTIONS)
 @untraced
 def test_stream_of_any_events_is_valid_and_complete(events, options):
-    ledger = Ledger()
+    ledger = Warnings()
     response = checked(encoded(events, ledger=ledger, **options), {"token_ids"})
     whole = encoded(events, stream=False, **options)
     assert json.loads(whole or "null") == (None if BROKE in events else response)
     parts = [part for item in response["output"] if item["type"] == "message" for part in item["content"]]
-    text, wanted = "".join(part.get("text", "") for part in parts), joined(events, Text)
+    text, wanted = "".join(part.get("text", "") for part in parts), joined(events, TextDelta)
     if "dropped:content" in ledger.entries():
         text, wanted = "".join(text.split()), "".join(wanted.split())
-    assert text == wanted and "".join(part.get("refusal", "") for part in parts) == joined(events, Refusal)
+    assert text == wanted and "".join(part.get("refusal", "") for part in parts) == joined(events, RefusalDelta)
     thoughts = [item for item in response["output"] if item["type"] == "reasoning"]
     for name in ("summary", "content"):
         shown = "".join(part["text"] for item in thoughts for part in item.get(name, ()))
-        assert shown in ("", joined(events, Reasoning))
+        assert shown in ("", joined(events, ReasoningDelta))
     assert all(json.loads(item["encrypted_content"]) for item in thoughts if options["sealed"])
     assert calls_in(response) == calls_of(events)
 
@@ -53,10 +53,10 @@ def calls_of(events):
     """Return id, kind and arguments of each tool call of the events."""
     found = []
     for event in events:
-        if type(event) is ToolStart:
+        if type(event) is ToolCallStart:
             found.append([event.id, event.kind, ""])
-        elif type(event) in (ToolArgs, ToolInput):
-            found[-1][2] += event.json if type(event) is ToolArgs else event.text
+        elif type(event) in (ToolArgsDelta, ToolInputDelta):
+            found[-1][2] += event.json if type(event) is ToolArgsDelta else event.text
     return found
 
 
@@ -77,7 +77,7 @@ def calls_in(response):
 # The checks of streams
 
 ONE_OF_EACH = [
-    Reasoning(0, "h"), Reasoning(0, "m"), Text(0, "he"), NESTED, Text(0, "y"), Refusal(0, "n"), Refusal(0, "o"), *call("{", "}"),
+    ReasoningDelta(0, "h"), ReasoningDelta(0, "m"), TextDelta(0, "he"), NESTED, TextDelta(0, "y"), RefusalDelta(0, "n"), RefusalDelta(0, "o"), *call("{", "}"),
     *call("i", "n", kind="custom", n=1, id="call_2"), *call('{"action": {"commands": []}}', kind="shell", n=2, id="call_3"),
 ]  # fmt: skip
 

@@ -14,14 +14,14 @@ from openai.types.responses import ResponseInputItemParam
 
 from gateway import config
 from gateway.backends import KINDS
-from gateway.backends.openai.body import Target, body
+from gateway.backends.openai.body import BodyTarget, body
 from gateway.backends.openai.continued import continued
-from gateway.backends.openai.messages import Policy
+from gateway.backends.openai.messages import MessagePolicy
 from gateway.endpoints.responses import parts
-from gateway.endpoints.responses.items import ITEMS, Rules, excerpt, read
+from gateway.endpoints.responses.items import ITEMS, HistoryRules, excerpt, read
 from gateway.errors import BadRequest
 from gateway.formats import FORMATS
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from gateway.request import Request
 from gateway.translate import translate
 from support.conversations import BLOCK, CONVERSATIONS, REDACTED, SEALED, conversation
@@ -34,7 +34,7 @@ SYSTEM = {"role": "system", "content": "Be brief."}
 
 def messages_of(input, **options):
     """Return the messages of an input, and the warnings."""
-    ledger = Ledger()
+    ledger = Warnings()
     return [*conversation(input, ledger=ledger, **options).messages], ledger.entries()
 
 
@@ -785,16 +785,16 @@ REASONING = {"vllm": "reasoning", "llamacpp": "reasoning_content"}
 
 def upstream(messages, kind, ledger=None, **policy):
     request = Request(model="m", messages=tuple(messages), fresh=True)
-    ledger = ledger or Ledger()
+    ledger = ledger or Warnings()
     lowered, _ = translate(request, ledger)
-    policy = Policy(reasoning=KINDS[kind].reasoning, **policy)
-    return json.loads(body(lowered, Target("m", KINDS[kind], policy), frozenset(), ledger))
+    policy = MessagePolicy(reasoning=KINDS[kind].reasoning, **policy)
+    return json.loads(body(lowered, BodyTarget("m", KINDS[kind], policy), frozenset(), ledger))
 
 
 @pytest.mark.parametrize("kind", REASONING)
 @pytest.mark.parametrize("name", CONVERSATIONS)
 def test_input_replayed_by_clients_becomes_the_body_of_each_kind(name, kind):
-    case, ledger = CONVERSATIONS[name], Ledger()
+    case, ledger = CONVERSATIONS[name], Warnings()
     read = conversation(case["input"], case.get("instructions"), ledger)
     messages = [
         {REASONING[kind] if field == "reasoning" else field: value for field, value in message.items()}
@@ -817,9 +817,9 @@ def test_response_that_is_fresh_does_not_continue_the_last_message():
 
 
 def test_request_that_may_be_continued_is_left_unchanged():
-    ledger = Ledger()
+    ledger = Warnings()
     request = Request(model="m", messages=(USER, assistant("x")))
-    target = Target("m", KINDS["llamacpp"], Policy())
+    target = BodyTarget("m", KINDS["llamacpp"], MessagePolicy())
     assert json.loads(body(request, target, frozenset(), ledger))["messages"] == [USER, assistant("x")]
     assert ledger.entries() == []
 
@@ -848,7 +848,7 @@ ALTERNATING = [
 
 @pytest.mark.parametrize(("messages", "expected"), ALTERNATING)
 def test_alternation_joins_consecutive_messages_of_the_user(messages, expected):
-    ledger = Ledger()
+    ledger = Warnings()
     assert upstream(messages, "vllm", ledger, alternate=True)["messages"] == expected
     assert ("translated:messages" in ledger.entries()) == (expected != messages)
 
@@ -856,7 +856,7 @@ def test_alternation_joins_consecutive_messages_of_the_user(messages, expected):
 def test_config_roles_alternate_is_off_by_default():
     model = "models: {m: {backends: [b], roles: {alternate: true}}}\nbackends: {b: {url: 'http://127.0.0.1:8000'}}"
     assert config.parse(model, "gateway.yaml", {}, FORMATS, {}).models["m"].roles.alternate
-    assert not config.Model().roles.alternate
+    assert not config.ModelSettings().roles.alternate
 
 
 # Replayed conversations become the same messages
@@ -973,14 +973,14 @@ def test_tool_call_runs_once_after_its_approval(before, input, output, approved)
         [USER, *input] if not before else input,
         None,
         [USER, *before] if before else [],
-        Rules(SEALED.get, Ledger(), "m", approves=True),
+        HistoryRules(SEALED.get, Warnings(), "m", approves=True),
     )
     assert [message for message in found.messages if message != USER] == [ASKED, tool("mcpr_1", output)]
     assert len(found.approved) == approved
 
 
 def test_approval_may_be_added_without_its_request():
-    rules = Rules(SEALED.get, Ledger(), "m", approves=True)
+    rules = HistoryRules(SEALED.get, Warnings(), "m", approves=True)
     assert excerpt([YES], "items", rules).approved == {}
     assert excerpt([REQUEST, YES], "items", rules).approved.keys() == {"mcpr_1"}
 

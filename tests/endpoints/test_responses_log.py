@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from openai.types.responses import ResponseCompactionCompactingEvent
 
-from gateway.endpoints.responses import Fold, ending, log
+from gateway.endpoints.responses import LogReplay, ending, log
 from gateway.endpoints.responses.shape import encode
 from gateway.errors import CANCELLED, Problem
-from gateway.events import Failure, HostedTool, Reasoning, Refusal, Text, ToolStart
-from gateway.ledger import Ledger
+from gateway.events import BuiltinItem, Failure, ReasoningDelta, RefusalDelta, TextDelta, ToolCallStart
+from gateway.ledger import Warnings
 from support.format_events import untraced
 from support.response_strategies import OPTIONS, answers, hosted
 from support.responses import (
@@ -38,15 +38,15 @@ EXTRAS = {"token_ids"}
 CHANCES = (entry("t", -1.0, "u"),)
 # Every kind of item and part that can be open, and all that can come beside them.
 EVERYTHING = [
-    KEEP_ALIVE, Reasoning(0, "h"), Reasoning(0, "m"), Text(0, "he", CHANCES), NESTED, Text(0, "y"), KEEP_ALIVE,
-    Refusal(0, "n"), Refusal(0, "o"), Text(0, "b", CHANCES), hosted("ws_1"), *call("{", "}"), Reasoning(0, "again"),
+    KEEP_ALIVE, ReasoningDelta(0, "h"), ReasoningDelta(0, "m"), TextDelta(0, "he", CHANCES), NESTED, TextDelta(0, "y"), KEEP_ALIVE,
+    RefusalDelta(0, "n"), RefusalDelta(0, "o"), TextDelta(0, "b", CHANCES), hosted("ws_1"), *call("{", "}"), ReasoningDelta(0, "again"),
     *call("i", "n", kind="custom", n=1, id="call_2"), *call(json.dumps(FIELDS["shell"][1]), kind="shell", n=2, id="call_3"),
 ]  # fmt: skip
 
 
 def ledger_with_warnings():
     """Return a ledger with two warnings, which a stream has before its last event."""
-    ledger = Ledger()
+    ledger = Warnings()
     ledger.note("dropped", "service_tier")
     ledger.note("renamed", "tools.name")
     return ledger
@@ -63,7 +63,7 @@ def logged(events, **options):
 
 def folded(pieces, **options):
     (created, *_) = log.payloads(new_encoder(**options).start())
-    fold = Fold(json.loads(created)["response"])
+    fold = LogReplay(json.loads(created)["response"])
     for data in pieces:
         fold.feed(data)
     return fold
@@ -122,19 +122,19 @@ def test_log_end_keeps_complete_items_unchanged(operator, end):
 
 
 def test_log_end_closes_an_open_message_as_incomplete():
-    (message,) = broken_off(logged([Text(0, "Hel"), Text(0, "lo"), STOP])[:5])["output"]
+    (message,) = broken_off(logged([TextDelta(0, "Hel"), TextDelta(0, "lo"), STOP])[:5])["output"]
     part = {"type": "output_text", "text": "Hel", "annotations": [], "logprobs": []}
     assert message == {"id": "msg_1", "type": "message", "role": "assistant", "status": "incomplete", "content": [part]}
 
 
 @pytest.mark.parametrize(("frames", "wanted"), [(2, None), (3, []), (4, [""]), (5, ["a"]), (6, ["a"]), (7, ["a"])])
 def test_log_end_keeps_the_parts_that_an_open_message_began(frames, wanted):
-    output = broken_off(logged([Text(0, "a"), STOP])[:frames])["output"]
+    output = broken_off(logged([TextDelta(0, "a"), STOP])[:frames])["output"]
     assert [[part["text"] for part in item["content"]] for item in output] == ([] if wanted is None else [wanted])
 
 
 def test_log_end_shows_partial_reasoning_unsealed():
-    frames = logged([Reasoning(0, "a"), Reasoning(0, "b"), STOP], operator="both", sealed=True)
+    frames = logged([ReasoningDelta(0, "a"), ReasoningDelta(0, "b"), STOP], operator="both", sealed=True)
     (item,) = broken_off(frames[:5])["output"]
     assert item["encrypted_content"] is None and item["status"] == "incomplete"
     assert [item[name][0]["text"] for name in ("summary", "content")] == ["a", "a"]
@@ -143,7 +143,7 @@ def test_log_end_shows_partial_reasoning_unsealed():
 
 
 def test_log_end_keeps_a_begun_tool_call_with_empty_arguments():
-    frames = logged([ToolStart(0, 0, "call_1", "f"), BROKE])
+    frames = logged([ToolCallStart(0, 0, "call_1", "f"), BROKE])
     (item,) = broken_off(frames[:3])["output"]
     assert (item["name"], item["arguments"], item["status"]) == ("f", "", "incomplete")
 
@@ -158,7 +158,7 @@ def test_log_end_keeps_a_tool_call_of_a_single_event_complete(kind):
 @pytest.mark.parametrize("place", [3, 4])
 def test_log_end_keeps_a_compaction_complete(place):
     item = {"id": "cmp_1", "type": "compaction", "status": "completed", "encrypted_content": "gw1.A"}
-    frames = logged([HostedTool(0, Raw(json.dumps(item).encode())), Text(0, "a"), STOP])
+    frames = logged([BuiltinItem(0, Raw(json.dumps(item).encode())), TextDelta(0, "a"), STOP])
     ResponseCompactionCompactingEvent.model_validate(events_of(frames[3] + log.DONE)[0], strict=True)
     record, end = folded(frames[:place]).broken_off(DIED)
     assert record["output"] == [item]
@@ -180,7 +180,7 @@ def test_log_end_keeps_the_last_status_of_a_hosted_item(type, status):
 
 
 def test_log_end_does_not_repeat_an_error():
-    frames = logged([Text(0, "a"), Failure(Problem(429, "Slowly.", "slow_down", "input"))])[:-1]
+    frames = logged([TextDelta(0, "a"), Failure(Problem(429, "Slowly.", "slow_down", "input"))])[:-1]
     assert last_type(frames) == "error"
     for problem in (DIED, CANCELLED):
         response = broken_off(frames, problem)
@@ -189,7 +189,7 @@ def test_log_end_does_not_repeat_an_error():
 
 
 def test_log_end_of_a_cancelled_response_has_no_error():
-    response = broken_off(logged([Text(0, "a"), STOP])[:5], CANCELLED)
+    response = broken_off(logged([TextDelta(0, "a"), STOP])[:5], CANCELLED)
     assert (response["status"], response["error"], len(response["output"])) == ("cancelled", None, 1)
 
 
@@ -201,7 +201,7 @@ def test_log_without_events_gets_a_complete_end(background):
 
 
 def test_log_end_of_a_deleted_response_has_store_false():
-    frames = logged([Text(0, "a"), STOP])[:5]
+    frames = logged([TextDelta(0, "a"), STOP])[:5]
     fold = folded(frames)
     record, end = fold.broken_off(DIED)
     last = events_of(fold.close(kept=False) + log.DONE)[0]
@@ -236,7 +236,7 @@ def test_ending_event_has_the_status_of_the_response(status):
 
 @pytest.mark.parametrize("frames", range(1, 5))
 def test_log_records_whether_content_was_sent(frames):
-    log_of = logged([KEEP_ALIVE, Text(0, "a"), STOP])
+    log_of = logged([KEEP_ALIVE, TextDelta(0, "a"), STOP])
     assert folded(log_of[:frames]).said is (frames == 4)
 
 

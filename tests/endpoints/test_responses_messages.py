@@ -8,21 +8,21 @@ from pydantic import TypeAdapter
 
 from gateway.endpoints.responses import error_message, messages, steer_failed
 from gateway.errors import Problem
-from gateway.events import Reasoning, Refusal, Text
-from gateway.ledger import Ledger
+from gateway.events import ReasoningDelta, RefusalDelta, TextDelta
+from gateway.ledger import Warnings
 from support.responses import BROKE, KEEP_ALIVE, NESTED, STOP, call, encoded
 from support.responses_events import events_of
 
 SERVER_EVENT = TypeAdapter(ResponsesServerEvent)
 EVERYTHING = [
-    Reasoning(0, "hm"), Text(0, "a } \n\n"), NESTED, KEEP_ALIVE, Refusal(0, "no"), *call("{}"),
+    ReasoningDelta(0, "hm"), TextDelta(0, "a } \n\n"), NESTED, KEEP_ALIVE, RefusalDelta(0, "no"), *call("{}"),
     *call("in", kind="custom", n=1, id="call_2"),
 ]  # fmt: skip
 
 
 def stream(*events, **options):
     """Return a stream with a comment."""
-    ledger = Ledger()
+    ledger = Warnings()
     ledger.note("dropped", "content")
     data = encoded([*events, STOP], ledger=ledger, **options)
     assert b": gateway-warnings" in data

@@ -10,10 +10,10 @@ import pytest
 from gateway.endpoints import responses
 from gateway.endpoints.body import decoded
 from gateway.errors import BadRequest, NotFound
-from gateway.ledger import Ledger
-from gateway.request import Named, Thought
+from gateway.ledger import Warnings
+from gateway.request import StoredReasoning, ToolName
 
-SETTINGS = responses.Settings(open=lambda _: None)
+SETTINGS = responses.ParseSettings(open=lambda _: None)
 FUNCTION = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}, "strict": True}
 FOR_THE_SERVICE = {
     "user": "u", "safety_identifier": "s", "service_tier": "flex", "prompt_cache_key": "k", "prompt_cache_retention": "24h",
@@ -28,7 +28,7 @@ def draft_of(settings=SETTINGS, **body):
 
 def parsed(settings=SETTINGS, ledger=None, **body):
     draft = draft_of(settings, **body)
-    return responses.parse(draft, responses.Context(), settings, ledger or Ledger())
+    return responses.parse(draft, responses.InputContext(), settings, ledger or Warnings())
 
 
 def backend_fields(**body):
@@ -36,7 +36,7 @@ def backend_fields(**body):
 
 
 def warnings_of(**body):
-    ledger = Ledger()
+    ledger = Warnings()
     parsed(ledger=ledger, **body)
     return ledger.entries()
 
@@ -133,7 +133,7 @@ def test_request_has_token_limit_tool_choice_stream_and_truncation():
         tool_choice={"type": "function", "name": "f"},
         truncation="auto",
     ).request
-    assert (request.max_tokens, request.stream, request.tool_choice, request.shorten) == (16, True, Named("f"), True)
+    assert (request.max_tokens, request.stream, request.tool_choice, request.shorten) == (16, True, ToolName("f"), True)
     assert [tool.name for tool in request.tools] == ["f"]
 
 
@@ -170,7 +170,7 @@ def test_input_item_setting_is_validated():
 
 
 def test_sealed_reasoning_is_opened_with_the_configured_function():
-    opened = responses.Settings(open=lambda text: Thought(text[::-1]))
+    opened = responses.ParseSettings(open=lambda text: StoredReasoning(text[::-1]))
     items = [
         {"role": "user", "content": "q"},
         {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "cba"},
@@ -202,11 +202,11 @@ def test_request_lists_the_ids_to_look_up(body, previous, conversation, referenc
 def test_previous_items_come_first_and_references_are_replaced():
     draft = draft_of(input=[{"id": "a"}, {"type": "item_reference", "id": "b"}])
     items = {name: {"type": "message", "id": name, "role": "user", "content": name} for name in "ab"}
-    context = responses.Context([{"role": "assistant", "content": "before"}], items)
-    messages = responses.parse(draft, context, SETTINGS, Ledger()).request.messages
+    context = responses.InputContext([{"role": "assistant", "content": "before"}], items)
+    messages = responses.parse(draft, context, SETTINGS, Warnings()).request.messages
     assert [message["content"] for message in messages] == ["before", "a", "b"]
     with pytest.raises(NotFound) as error:
-        responses.parse(draft, responses.Context(items={"a": items["a"]}), SETTINGS, Ledger())
+        responses.parse(draft, responses.InputContext(items={"a": items["a"]}), SETTINGS, Warnings())
     assert (error.value.problem.status, error.value.problem.param) == (404, "input[1]")
 
 
@@ -359,7 +359,10 @@ def test_request_not_allowed_by_the_api_is_refused(body, code, param):
 
 
 def test_config_sets_the_minimum_of_output_tokens():
-    assert parsed(responses.Settings(lambda _: None, min_output_tokens=1), max_output_tokens=1).request.max_tokens == 1
+    assert (
+        parsed(responses.ParseSettings(lambda _: None, min_output_tokens=1), max_output_tokens=1).request.max_tokens
+        == 1
+    )
 
 
 def test_request_body_that_is_not_an_object_is_refused():

@@ -11,10 +11,10 @@ import pytest
 from msgspec import Raw
 
 from gateway import events as ev
-from gateway.endpoints.responses.answer import Answer
+from gateway.endpoints.responses.answer import ResponseBuilder
 from gateway.errors import Problem
-from gateway.events import Finish, Logprob, Reasoning, Refusal, Text, ToolArgs, ToolStart
-from gateway.ledger import Ledger
+from gateway.events import Finish, Logprob, ReasoningDelta, RefusalDelta, TextDelta, ToolArgsDelta, ToolCallStart
+from gateway.ledger import Warnings
 from support.responses import (
     BEGUN,
     BROKE,
@@ -55,14 +55,14 @@ def outline(response):
 # The worked examples
 
 
-THOUGHT = [Reasoning(0, "Let me "), Reasoning(0, "think"), Text(0, "42"), counted(10, 9, 7), STOP]
+THOUGHT = [ReasoningDelta(0, "Let me "), ReasoningDelta(0, "think"), TextDelta(0, "42"), counted(10, 9, 7), STOP]
 SEQUENCES = {
-    "text": ([Text(0, "Hel"), Text(0, "lo"), STOP, counted(10, 2)], {}),
+    "text": ([TextDelta(0, "Hel"), TextDelta(0, "lo"), STOP, counted(10, 2)], {}),
     "reasoning as text": (THOUGHT, {"carrier": "text"}),
     "reasoning as summary": (THOUGHT, {"sealed": True}),
     "text and two calls": (
         [
-            Text(0, "Checking."),
+            TextDelta(0, "Checking."),
             *call('{"city":', '"Oslo"}', name="get_weather"),
             *call('{"city":"Rome"}', name="get_weather", n=1, id="call_2"),
             Finish(0, "tool_calls"),
@@ -71,8 +71,8 @@ SEQUENCES = {
         {},
     ),
     "a call cut by the limit": ([*call('{"ci', name="get_weather", complete=False), LENGTH, counted(60, 16)], {}),
-    "refusal": ([Refusal(0, "I cannot help with that."), STOP, counted(10, 6)], {}),
-    "the upstream dies": ([Text(0, "Hel"), BROKE], {}),
+    "refusal": ([RefusalDelta(0, "I cannot help with that."), STOP, counted(10, 6)], {}),
+    "the upstream dies": ([TextDelta(0, "Hel"), BROKE], {}),
     "custom tool": (
         [*call("*** Begin", " Patch", name="apply_patch", kind="custom"), Finish(0, "tool_calls"), counted(60, 12)],
         {},
@@ -110,18 +110,18 @@ def test_stream_of_a_worked_example_has_the_expected_events(name, wanted):
 # Items and warnings
 
 
-A, B = Text(0, "a"), Text(0, "b")
-BLANK, THINK = Text(0, "\n\n"), Reasoning(0, "hm")
+A, B = TextDelta(0, "a"), TextDelta(0, "b")
+BLANK, THINK = TextDelta(0, "\n\n"), ReasoningDelta(0, "hm")
 CALLED, CUT = call("{}"), call('{"a', complete=False)
 OUTLINES = {
     "white space before text is text": ([BLANK, A, STOP], [["message", "\n\na"]]),
     "white space before a call is nothing": ([BLANK, *CALLED, STOP], [["function_call", "call_1", "{}"]]),
     "white space within a thought is nothing": ([THINK, BLANK, THINK, STOP], [["reasoning", ["hmhm"]]]),
     "white space between thought and text is text": (
-        [THINK, BLANK, Text(0, " "), A, STOP],
+        [THINK, BLANK, TextDelta(0, " "), A, STOP],
         [["reasoning", ["hm"]], ["message", "\n\n a"]],
     ),
-    "white space before a refusal is nothing": ([BLANK, Refusal(0, "no"), STOP], [["message", "no"]]),
+    "white space before a refusal is nothing": ([BLANK, RefusalDelta(0, "no"), STOP], [["message", "no"]]),
     "white space within a message is text": ([A, BLANK, *CALLED, STOP], [["message", "a\n\n"], ["function_call", "call_1", "{}"]]),
     "white space at the end is text": ([THINK, BLANK, STOP], [["reasoning", ["hm"]], ["message", "\n\n"]]),
     "white space that the limit cut": ([BLANK, LENGTH], [["message", "\n\n", "incomplete"]]),
@@ -131,7 +131,7 @@ OUTLINES = {
         [["reasoning", ["hm"]], ["message", "a"], ["reasoning", ["hm"]]],
     ),
     "text after a call is another message": ([A, *CALLED, B, STOP], [["message", "a"], ["function_call", "call_1", "{}"], ["message", "b"]]),
-    "a message of several parts": ([A, Refusal(0, "no"), Refusal(0, "pe"), B, STOP], [["message", "a", "nope", "b"]]),
+    "a message of several parts": ([A, RefusalDelta(0, "no"), RefusalDelta(0, "pe"), B, STOP], [["message", "a", "nope", "b"]]),
     "nothing": ([STOP], [["message", ""]]),
     "nothing, and no room": ([LENGTH], [["message", "", "incomplete"]]),
     "nothing but a thought": ([THINK, STOP], [["reasoning", ["hm"]]]),
@@ -147,8 +147,8 @@ OUTLINES = {
     "a cut call, then a failure": ([*CUT, BROKE], [["function_call", "call_1", '{"a', "incomplete"]]),
     "a whole call, then the limit": ([*CALLED, LENGTH], [["function_call", "call_1", "{}"]]),
     "a custom call without input": ([*call(kind="custom"), STOP], [["custom_tool_call", "call_1", ""]]),
-    "a failure amid a call": ([ToolStart(0, 0, "call_1", "f"), ToolArgs(0, 0, "{"), BROKE], [["function_call", "call_1", "{", "incomplete"]]),
-    "a failure before the fields of a call": ([ToolStart(0, 0, "call_1", "shell", "shell"), BROKE], []),
+    "a failure amid a call": ([ToolCallStart(0, 0, "call_1", "f"), ToolArgsDelta(0, 0, "{"), BROKE], [["function_call", "call_1", "{", "incomplete"]]),
+    "a failure before the fields of a call": ([ToolCallStart(0, 0, "call_1", "shell", "shell"), BROKE], []),
     "text that was filtered": ([A, FILTER], [["message", "a", "incomplete"]]),
 }  # fmt: skip
 
@@ -166,8 +166,8 @@ def test_events_become_items(events, wanted):
         ([A, LENGTH], "incomplete", "max_output_tokens"),
         ([*CALLED, LENGTH], "incomplete", "max_output_tokens"),
         ([A, FILTER], "incomplete", "content_filter"),
-        ([A, Refusal(0, "no"), FILTER], "completed", None),
-        ([Refusal(0, "no"), LENGTH], "incomplete", "max_output_tokens"),
+        ([A, RefusalDelta(0, "no"), FILTER], "completed", None),
+        ([RefusalDelta(0, "no"), LENGTH], "incomplete", "max_output_tokens"),
     ],
 )
 def test_finish_reason_becomes_a_status(events, status, reason):
@@ -181,29 +181,29 @@ def test_finish_reason_becomes_a_status(events, status, reason):
     [
         ([BLANK, A, STOP], {}, []),
         ([BLANK, *CALLED, STOP], {}, ["dropped:content"]),
-        ([Text(0, "", (Logprob("</s>", -1.0, None),)), STOP], {"logprobs": True}, ["dropped:logprobs"]),
-        ([*CALLED, Text(0, "", (Logprob("</s>", -1.0, None),)), STOP], {}, []),
-        ([Refusal(0, "no", (Logprob("no", -1.0, None),)), STOP], {"logprobs": True}, ["dropped:logprobs"]),
-        ([Refusal(0, "no", (Logprob("no", -1.0, None),)), STOP], {}, []),
+        ([TextDelta(0, "", (Logprob("</s>", -1.0, None),)), STOP], {"logprobs": True}, ["dropped:logprobs"]),
+        ([*CALLED, TextDelta(0, "", (Logprob("</s>", -1.0, None),)), STOP], {}, []),
+        ([RefusalDelta(0, "no", (Logprob("no", -1.0, None),)), STOP], {"logprobs": True}, ["dropped:logprobs"]),
+        ([RefusalDelta(0, "no", (Logprob("no", -1.0, None),)), STOP], {}, []),
         ([A, ev.Annotation(0, Raw(b'{"type": "file_path"}')), STOP], {}, ["dropped:annotations"]),
         ([A, ev.Annotation(0, Raw(b'"so they say"')), STOP], {}, ["dropped:annotations"]),
     ],
 )
 def test_warning_names_dropped_parts_before_the_last_event(events, asked, entries):
-    ledger = Ledger()
+    ledger = Warnings()
     data = encoded(events, ledger=ledger, **asked)
     checked(data)
     assert ledger.entries() == entries
     *_, last, terminal, done, nothing = data.split(b"\n\n")
     assert (last == b": gateway-warnings " + ",".join(entries).encode()) is bool(entries)
     assert terminal.startswith(b"event: response.completed") and (done, nothing) == (b"data: [DONE]", b"")
-    whole = Ledger()
+    whole = Warnings()
     encoded(events, stream=False, ledger=whole, **asked)
     assert whole.untold() == ", ".join(entries)
 
 
 def test_logprobs_without_text_make_no_message():
-    alone = Text(0, "", (Logprob("</s>", -1.0, None),))
+    alone = TextDelta(0, "", (Logprob("</s>", -1.0, None),))
     assert outline(answered(*CALLED, alone, STOP, logprobs=True)) == [["function_call", "call_1", "{}"]]
 
 
@@ -240,7 +240,7 @@ def test_tool_call_of_a_built_in_tool_has_its_signature(kind):
 
 def test_hosted_tool_item_is_passed_unchanged():
     item = {"id": "ws_1", "type": "web_search_call", "status": "completed", "action": {"type": "search", "query": "q"}}
-    hosted = ev.HostedTool(0, Raw(json.dumps(item).encode()))
+    hosted = ev.BuiltinItem(0, Raw(json.dumps(item).encode()))
     response = answered(THINK, BLANK, hosted, A, STOP)
     assert [one["type"] for one in response["output"]] == ["reasoning", "web_search_call", "message"]
     assert response["output"][1] == item
@@ -294,11 +294,11 @@ def test_reasoning_is_sealed_if_requested(operator):
 def test_reasoning_that_was_signed_is_always_sealed():
     signed, hidden = {"type": "thinking", "signature": "s"}, {"type": "redacted_thinking", "data": "d"}
     events = [
-        Reasoning(0, "a"), Reasoning(0, "b", json.dumps(signed)), Reasoning(0, "", json.dumps(hidden)),
-        Reasoning(0, "c"), Reasoning(0, "", json.dumps(signed)), Reasoning(0, "d"),
+        ReasoningDelta(0, "a"), ReasoningDelta(0, "b", json.dumps(signed)), ReasoningDelta(0, "", json.dumps(hidden)),
+        ReasoningDelta(0, "c"), ReasoningDelta(0, "", json.dumps(signed)), ReasoningDelta(0, "d"),
     ]  # fmt: skip
     assert encrypted(*events) == ["abcd", {**signed, "thinking": "ab"}, hidden, {**signed, "thinking": "c"}, "m"]
-    assert encrypted(Reasoning(0, "", json.dumps(hidden)), operator="both") == ["", hidden, "m"]
+    assert encrypted(ReasoningDelta(0, "", json.dumps(hidden)), operator="both") == ["", hidden, "m"]
 
 
 # Log probabilities, annotations and padding
@@ -306,9 +306,9 @@ def test_reasoning_that_was_signed_is_always_sealed():
 
 def test_logprobs_are_shown_only_if_requested():
     events = [
-        Text(0, "he", (entry("h", -0.5, "x"), entry("e", -0.25))),
-        Text(0, "y"),
-        Text(0, "!", (entry("!", -1),)),
+        TextDelta(0, "he", (entry("h", -0.5, "x"), entry("e", -0.25))),
+        TextDelta(0, "y"),
+        TextDelta(0, "!", (entry("!", -1),)),
         STOP,
     ]
     data = encoded(events, logprobs=True)
@@ -343,12 +343,12 @@ def test_annotation_after_its_message_is_not_lost():
     response = answered(A, *CALLED, NESTED, STOP)
     assert outline(response) == [["message", "a"], ["function_call", "call_1", "{}"], ["message", ""]]
     assert response["output"][2]["content"][0]["annotations"] == [FLAT]
-    (message,) = answered(A, Refusal(0, "no"), NESTED, STOP)["output"]
+    (message,) = answered(A, RefusalDelta(0, "no"), NESTED, STOP)["output"]
     assert [part.get("annotations") for part in message["content"]] == [[], None, [FLAT]]
 
 
 def test_obfuscation_is_on_deltas_if_requested():
-    every = [THINK, A, Refusal(0, "no"), *CALLED, *call("in", kind="custom", n=1, id="call_2"), STOP]
+    every = [THINK, A, RefusalDelta(0, "no"), *CALLED, *call("in", kind="custom", n=1, id="call_2"), STOP]
     padded = [event for event in events_of(encoded(every, obfuscation=True)) if event["type"].endswith(".delta")]
     assert [event.pop("obfuscation") for event in padded] == ["xx"] * 5
     assert padded == [event for event in events_of(encoded(every)) if event["type"].endswith(".delta")]
@@ -400,8 +400,8 @@ def test_error_gets_a_code_that_tells_whether_to_retry(status, code, wanted):
 
 def test_extra_fields_belong_to_the_response():
     events = [
-        ev.Extra(None, "prompt_token_ids", Raw(b"[1]"), asked=True), ev.Extra(0, "token_ids", Raw(b"[2]"), asked=True),
-        A, ev.Extra(0, "token_ids", Raw(b"[3]"), asked=True), B, ev.Extra(0, "stop_reason", Raw(b'"x"')), STOP,
+        ev.ExtraField(None, "prompt_token_ids", Raw(b"[1]"), asked=True), ev.ExtraField(0, "token_ids", Raw(b"[2]"), asked=True),
+        A, ev.ExtraField(0, "token_ids", Raw(b"[3]"), asked=True), B, ev.ExtraField(0, "stop_reason", Raw(b'"x"')), STOP,
     ]  # fmt: skip
     extras = {"prompt_token_ids": [1], "token_ids": [2, 3]}
     response = checked(encoded(events), extras)
@@ -410,4 +410,4 @@ def test_extra_fields_belong_to_the_response():
 
 
 def test_encoder_handles_every_event():
-    assert set(ev.Event.__args__) == set(Answer._arms)
+    assert set(ev.Event.__args__) == set(ResponseBuilder._arms)

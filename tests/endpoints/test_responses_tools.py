@@ -12,8 +12,8 @@ from pydantic import TypeAdapter
 from gateway.endpoints.responses.tool_choice import chosen
 from gateway.endpoints.responses.tools import TOOLS, echoed, offered
 from gateway.errors import BadRequest
-from gateway.ledger import Ledger
-from gateway.request import Named, Tool
+from gateway.ledger import Warnings
+from gateway.request import Tool, ToolName
 
 NOTHING = {"type": "object", "properties": {}}
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
@@ -24,7 +24,7 @@ def at(*definitions, path="tools"):
 
 
 def offer(*definitions):
-    return offered(at(*definitions), Ledger())
+    return offered(at(*definitions), Warnings())
 
 
 def function(name, **more):
@@ -87,7 +87,7 @@ OFFERED = [
 
 @pytest.mark.parametrize(("definitions", "tools", "listed"), OFFERED)
 def test_tool_definition_becomes_a_tool_or_a_warning(definitions, tools, listed):
-    ledger = Ledger()
+    ledger = Warnings()
     found = offered(at(*definitions), ledger)
     assert [*found.tools] == tools and ledger.entries() == listed
     assert found.dropped == {entry.removeprefix("dropped:tools.") for entry in listed}
@@ -97,7 +97,7 @@ def test_tool_list_later_in_the_input_replaces_earlier_definitions():
     first, found, added = (function("f", description=description, defer_loading=True) for description in "123")
     tools = [SEARCH, first, function("g")]
     later = [*at(*tools), *at(found, path="input[2].tools"), *at(added, function("h"), path="input[4].tools")]
-    found = [(tool.name, tool.definition.get("description")) for tool in offered(later, Ledger()).tools]
+    found = [(tool.name, tool.definition.get("description")) for tool in offered(later, Warnings()).tools]
     assert found == [("tool_search", None), ("f", "3"), ("g", None), ("h", None)]
 
 
@@ -163,7 +163,7 @@ def test_tool_choice_types_of_the_sdk_are_all_handled():
     assert len(known) == 15
     for type in sorted(known):
         try:
-            chosen({"type": type, "name": "f", "server_label": "s", "mode": "auto", "tools": []}, OFFER, Ledger())
+            chosen({"type": type, "name": "f", "server_label": "s", "mode": "auto", "tools": []}, OFFER, Warnings())
         except BadRequest as error:
             assert error.problem.code == "unsupported_value"
 
@@ -213,17 +213,17 @@ CHOSEN = [  # tool_choice, its resolution, the warnings
     ("none", ("none", None), []),
     ("auto", ("auto", None), []),
     ("required", ("required", None), []),
-    (function("f"), (Named("f"), None), []),
-    (custom("c"), (Named("c"), None), []),
-    (function("c"), (Named("c"), None), []),
-    (function("n__g"), (Named("g", "n"), None), []),
-    (function("g"), (Named("g", "n"), None), []),
-    (function("h", namespace="m"), (Named("h", "m"), None), []),
-    ({"type": "shell"}, (Named("shell"), None), []),
-    ({"type": "apply_patch"}, (Named("apply_patch_1"), None), []),
-    (custom("apply_patch"), (Named("apply_patch"), None), []),
-    (allowed(function("f"), function("n__h")), ("auto", frozenset([Named("f"), Named("h", "n")])), []),
-    (allowed({"type": "shell"}, WEB, mode="required"), ("required", frozenset([Named("shell")])), ["dropped:tool_choice.tools"]),
+    (function("f"), (ToolName("f"), None), []),
+    (custom("c"), (ToolName("c"), None), []),
+    (function("c"), (ToolName("c"), None), []),
+    (function("n__g"), (ToolName("g", "n"), None), []),
+    (function("g"), (ToolName("g", "n"), None), []),
+    (function("h", namespace="m"), (ToolName("h", "m"), None), []),
+    ({"type": "shell"}, (ToolName("shell"), None), []),
+    ({"type": "apply_patch"}, (ToolName("apply_patch_1"), None), []),
+    (custom("apply_patch"), (ToolName("apply_patch"), None), []),
+    (allowed(function("f"), function("n__h")), ("auto", frozenset([ToolName("f"), ToolName("h", "n")])), []),
+    (allowed({"type": "shell"}, WEB, mode="required"), ("required", frozenset([ToolName("shell")])), ["dropped:tool_choice.tools"]),
     (allowed({"type": "mcp", "server_label": "s"}), (None, frozenset()), ["dropped:tool_choice.tools"]),
     (allowed(), (None, frozenset()), []),
 ]  # fmt: skip
@@ -231,14 +231,14 @@ CHOSEN = [  # tool_choice, its resolution, the warnings
 
 @pytest.mark.parametrize(("choice", "wanted", "listed"), CHOSEN)
 def test_tool_choice_is_resolved_against_the_tools(choice, wanted, listed):
-    ledger = Ledger()
+    ledger = Warnings()
     assert chosen(choice, OFFER, ledger) == wanted and ledger.entries() == listed
 
 
 @pytest.mark.parametrize("choice", [None, "auto", "none", allowed()])
 def test_tool_choice_is_absent_without_tools(choice):
-    assert chosen(choice, offer(), Ledger())[0] is None
-    assert chosen(choice, offer(WEB), Ledger())[0] is None
+    assert chosen(choice, offer(), Warnings())[0] is None
+    assert chosen(choice, offer(WEB), Warnings())[0] is None
 
 
 WRONG_CHOICES = [  # tool_choice, the tools, the code and the param of the error
@@ -273,17 +273,17 @@ WRONG_CHOICES = [  # tool_choice, the tools, the code and the param of the error
 @pytest.mark.parametrize(("choice", "offer", "code", "param"), WRONG_CHOICES)
 def test_tool_choice_that_is_invalid_is_refused(choice, offer, code, param):
     with pytest.raises(BadRequest) as raised:
-        chosen(choice, offer, Ledger())
+        chosen(choice, offer, Warnings())
     assert (raised.value.problem.code, raised.value.problem.param) == (code, param)
 
 
 def test_tool_choice_leaves_out_an_allowed_tool_that_was_dropped():
-    ledger = Ledger()
+    ledger = Warnings()
     some = offer(function("f"), {"type": "shell", "environment": {"type": "container_auto"}})
-    assert chosen(allowed({"type": "shell"}, function("f")), some, ledger) == ("auto", frozenset([Named("f")]))
+    assert chosen(allowed({"type": "shell"}, function("f")), some, ledger) == ("auto", frozenset([ToolName("f")]))
     assert ledger.entries() == ["dropped:tool_choice.tools"]
 
 
 def test_tool_choice_of_an_ambiguous_name_is_refused():
     with pytest.raises(BadRequest, match="there are 2 tools of the name 'h'"):
-        chosen(function("h"), OFFER, Ledger())
+        chosen(function("h"), OFFER, Warnings())

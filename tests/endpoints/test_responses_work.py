@@ -6,19 +6,19 @@ import tracemalloc
 
 import pytest
 
-from gateway.events import Reasoning, Refusal, Text, ToolArgs, ToolInput, ToolStart
+from gateway.events import ReasoningDelta, RefusalDelta, TextDelta, ToolArgsDelta, ToolCallStart, ToolInputDelta
 from support.format_events import untraced
 from support.responses import entry, new_encoder
 
 SMALL, LARGE = 1 << 10, 16 << 10
 DELTAS = {
-    "text": ([], Text(0, " the")),
-    "logprobs": ([], Text(0, " the", (entry(" the", -1),))),
-    "white space": ([], Text(0, "\n")),
-    "reasoning": ([], Reasoning(0, " the")),
-    "refusal": ([], Refusal(0, " the")),
-    "arguments": ([ToolStart(0, 0, "call_1", "f")], ToolArgs(0, 0, " the")),
-    "input": ([ToolStart(0, 0, "call_1", "f", "custom")], ToolInput(0, 0, " the")),
+    "text": ([], TextDelta(0, " the")),
+    "logprobs": ([], TextDelta(0, " the", (entry(" the", -1),))),
+    "white space": ([], TextDelta(0, "\n")),
+    "reasoning": ([], ReasoningDelta(0, " the")),
+    "refusal": ([], RefusalDelta(0, " the")),
+    "arguments": ([ToolCallStart(0, 0, "call_1", "f")], ToolArgsDelta(0, 0, " the")),
+    "input": ([ToolCallStart(0, 0, "call_1", "f", "custom")], ToolInputDelta(0, 0, " the")),
 }
 
 

@@ -9,10 +9,10 @@ from openai.types.responses import response_item_list
 from pydantic import TypeAdapter
 
 from gateway.endpoints.responses.added import added
-from gateway.endpoints.responses.items import ITEMS, Rules, resolved
+from gateway.endpoints.responses.items import ITEMS, HistoryRules, resolved
 from gateway.endpoints.responses.stored import full, shown
 from gateway.errors import BadRequest, NotFound
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 
 PNG = "data:image/png;base64,AA=="
 CALLED = {"call_id": "c1", "name": "f"}
@@ -96,7 +96,7 @@ def numbered():
 
 
 def rules(**items):
-    return Rules(lambda sealed: None, Ledger(), "m", items=items)
+    return HistoryRules(lambda sealed: None, Warnings(), "m", items=items)
 
 
 @pytest.mark.parametrize("case", FULL)

@@ -19,9 +19,9 @@ import httpx
 import pytest
 
 from gateway import demo
-from gateway.doctor.findings import State
+from gateway.doctor.findings import VerdictState
 from gateway.doctor.probes import PROBES
-from gateway.server.doctor import Wanted, consult
+from gateway.server.doctor import DoctorOptions, consult
 from wire.cases import CASES
 from wire.gate import Gate, opened
 from wire.server import Ability, Left, Listed, Refused, Server
@@ -48,16 +48,16 @@ CALLS = ("tools", "tools_streamed", "parallel_calls")
 CHOICES = ("one_call", "tool_choice_required", "tool_choice_named", "tool_choice_none")
 HEEDED = ("json_schema", "stop", "n", "logprobs")
 # Of the small model, and of what it is started with, everywhere: it sees no images, and what tools it is shown it calls.
-ANYWHERE: Mapping[str, State] = MappingProxyType({"images": "unknown", "tool_choice_none": "wanting"})
-SMALL: Mapping[str, State] = MappingProxyType({"context_window": "wanting"})
-UNTOLD: Mapping[str, State] = MappingProxyType({"context_window": "unknown"})
+ANYWHERE: Mapping[str, VerdictState] = MappingProxyType({"images": "unknown", "tool_choice_none": "wanting"})
+SMALL: Mapping[str, VerdictState] = MappingProxyType({"context_window": "wanting"})
+UNTOLD: Mapping[str, VerdictState] = MappingProxyType({"context_window": "unknown"})
 
 
 class Examined(NamedTuple):
     """What the doctor finds: the `format` of the model, and the verdicts that are not good."""
 
     format: str
-    verdicts: Mapping[str, State]
+    verdicts: Mapping[str, VerdictState]
 
 
 class Engine(NamedTuple):
@@ -174,7 +174,7 @@ def answers(url):
 def examined(running, kind=None):
     """What the doctor finds of an engine and its model; the engine is known for what it is if no kind is said."""
     models = () if running.engine.lists else (running.engine.server.model["upstream_model"],)
-    (server,) = consult(Wanted(url=running.url, kind=kind, models=models), io.StringIO())
+    (server,) = consult(DoctorOptions(url=running.url, kind=kind, models=models), io.StringIO())
     return server, server.models[0]
 
 

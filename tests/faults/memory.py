@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from functools import cache
 
 from gateway.server.telemetry import counting
-from gateway.server.telemetry.recent import Recent
-from gateway.server.telemetry.tally import Tally
-from gateway.store.driver import Connection
+from gateway.server.telemetry.recent import RecentRequests
+from gateway.server.telemetry.tally import MetricValues
+from gateway.store.driver import SqliteConnection
 
 OURS = {"gateway", "fastapi", "starlette", "uvicorn"}  # packages that make something for a request
 # By what is counted first, up to what is remembered, and up to as many as there were transactions at a time.
-GROWING = {Tally, counting.Counter, Recent, Connection}
+GROWING = {MetricValues, counting.MetricsCollector, RecentRequests, SqliteConnection}
 DATA = {str, bytes, bytearray, memoryview, tuple, list, dict, set, frozenset, deque}  # no numbers: those may be counts
 
 

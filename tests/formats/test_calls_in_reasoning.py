@@ -5,9 +5,9 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from gateway.events import Finish, Reasoning, Refusal, Text, ToolArgs, ToolEnd, ToolStart
-from gateway.formats.format import Context
-from gateway.normaliser import Normaliser
+from gateway.events import Finish, ReasoningDelta, RefusalDelta, TextDelta, ToolArgsDelta, ToolCallEnd, ToolCallStart
+from gateway.formats.format import ParseContext
+from gateway.normaliser import Normalizer
 from support.app import gateway
 from support.format_events import written
 from support.pipeline import TOOLS, grammatical, merge, setting
@@ -25,42 +25,42 @@ STOP = Finish(0, "stop")
 UNFINISHED = '<tool_call>{"name": "f", "arguments": {"a": "'
 
 CASES = [
-    ("alone is a call", "hermes_json", [Reasoning(0, f"hm {HERMES}"), STOP], [["reasoning", "hm "], CALL]),
-    ("alone is a call, in XML", "qwen_xml", [Reasoning(0, f"hm\n{XML}"), STOP], [["reasoning", "hm\n"], CALL]),
-    ("alone is a call, in sections", "kimi_k2", [Reasoning(0, f"hm{KIMI}"), STOP], [["reasoning", "hm"], CALL]),
-    ("alone is a call of an unknown family", "auto", [Reasoning(0, f"hm {XML}"), STOP], [["reasoning", "hm "], CALL]),
-    ("alone is a call and shown, where the family may quote", "llama3_json", [Reasoning(0, f"hm {LLAMA}"), STOP],
+    ("alone is a call", "hermes_json", [ReasoningDelta(0, f"hm {HERMES}"), STOP], [["reasoning", "hm "], CALL]),
+    ("alone is a call, in XML", "qwen_xml", [ReasoningDelta(0, f"hm\n{XML}"), STOP], [["reasoning", "hm\n"], CALL]),
+    ("alone is a call, in sections", "kimi_k2", [ReasoningDelta(0, f"hm{KIMI}"), STOP], [["reasoning", "hm"], CALL]),
+    ("alone is a call of an unknown family", "auto", [ReasoningDelta(0, f"hm {XML}"), STOP], [["reasoning", "hm "], CALL]),
+    ("alone is a call and shown, where the family may quote", "llama3_json", [ReasoningDelta(0, f"hm {LLAMA}"), STOP],
      [["reasoning", f"hm {LLAMA}"], CALL]),
-    ("of a family whose thoughts hold none is reasoning", "mistral", [Reasoning(0, "[TOOL_CALLS]f[ARGS]{}"), STOP],
+    ("of a family whose thoughts hold none is reasoning", "mistral", [ReasoningDelta(0, "[TOOL_CALLS]f[ARGS]{}"), STOP],
      [["reasoning", "[TOOL_CALLS]f[ARGS]{}"]]),
-    ("of an unknown tool is reasoning", "hermes_json", [Reasoning(0, HERMES.replace('"f"', '"h"')), STOP],
+    ("of an unknown tool is reasoning", "hermes_json", [ReasoningDelta(0, HERMES.replace('"f"', '"h"')), STOP],
      [["reasoning", HERMES.replace('"f"', '"h"')]]),
-    ("with reasoning after it", "hermes_json", [Reasoning(0, f"{HERMES} so </think>"), STOP], [CALL, ["reasoning", "so </think>"]]),
-    ("with text after it is a quotation", "hermes_json", [Reasoning(0, f"hm {HERMES}"), Text(0, "\n\nHi."), STOP],
+    ("with reasoning after it", "hermes_json", [ReasoningDelta(0, f"{HERMES} so </think>"), STOP], [CALL, ["reasoning", "so </think>"]]),
+    ("with text after it is a quotation", "hermes_json", [ReasoningDelta(0, f"hm {HERMES}"), TextDelta(0, "\n\nHi."), STOP],
      [["reasoning", f"hm {HERMES}"], ["text", "\n\nHi."]]),
-    ("with white space after it", "hermes_json", [Reasoning(0, HERMES), Text(0, "\n"), STOP], [CALL]),
-    ("unfinished, with white space after it", "hermes_json", [Reasoning(0, UNFINISHED + 'x"}}'), Text(0, "\n"), STOP], [CALL]),
-    ("with white space and a refusal after it", "hermes_json", [Reasoning(0, "hm"), Text(0, "\n"), Refusal(0, "No."), STOP],
+    ("with white space after it", "hermes_json", [ReasoningDelta(0, HERMES), TextDelta(0, "\n"), STOP], [CALL]),
+    ("unfinished, with white space after it", "hermes_json", [ReasoningDelta(0, UNFINISHED + 'x"}}'), TextDelta(0, "\n"), STOP], [CALL]),
+    ("with white space and a refusal after it", "hermes_json", [ReasoningDelta(0, "hm"), TextDelta(0, "\n"), RefusalDelta(0, "No."), STOP],
      [["reasoning", "hm"], ["text", "\n"]]),
-    ("none, with white space after the reasoning", "hermes_json", [Reasoning(0, "hm"), Text(0, "\n"), STOP], [["reasoning", "hm"], ["text", "\n"]]),
-    ("with a call after it is a quotation", "hermes_json", [Reasoning(0, HERMES), ToolStart(0, 0, "c", "g"), ToolArgs(0, 0, "{}"), STOP],
+    ("none, with white space after the reasoning", "hermes_json", [ReasoningDelta(0, "hm"), TextDelta(0, "\n"), STOP], [["reasoning", "hm"], ["text", "\n"]]),
+    ("with a call after it is a quotation", "hermes_json", [ReasoningDelta(0, HERMES), ToolCallStart(0, 0, "c", "g"), ToolArgsDelta(0, 0, "{}"), STOP],
      [["reasoning", HERMES], ["call", "g", "{}"]]),
-    ("with a call in the text after it is a quotation", "hermes_json", [Reasoning(0, HERMES), Text(0, HERMES), STOP],
+    ("with a call in the text after it is a quotation", "hermes_json", [ReasoningDelta(0, HERMES), TextDelta(0, HERMES), STOP],
      [["reasoning", HERMES], CALL]),
-    ("with a refusal after it is a quotation", "hermes_json", [Reasoning(0, HERMES), Refusal(0, "No."), STOP], [["reasoning", HERMES]]),
-    ("after text is reasoning", "hermes_json", [Text(0, "Hi."), Reasoning(0, HERMES), STOP], [["text", "Hi."], ["reasoning", HERMES]]),
-    ("unfinished, with text after it", "hermes_json", [Reasoning(0, UNFINISHED), Text(0, "Hi."), STOP], [["reasoning", UNFINISHED], ["text", "Hi."]]),
-    ("a tag alone, with text after it", "hermes_json", [Reasoning(0, "a <tool_call>"), Text(0, "Hi."), STOP],
+    ("with a refusal after it is a quotation", "hermes_json", [ReasoningDelta(0, HERMES), RefusalDelta(0, "No."), STOP], [["reasoning", HERMES]]),
+    ("after text is reasoning", "hermes_json", [TextDelta(0, "Hi."), ReasoningDelta(0, HERMES), STOP], [["text", "Hi."], ["reasoning", HERMES]]),
+    ("unfinished, with text after it", "hermes_json", [ReasoningDelta(0, UNFINISHED), TextDelta(0, "Hi."), STOP], [["reasoning", UNFINISHED], ["text", "Hi."]]),
+    ("a tag alone, with text after it", "hermes_json", [ReasoningDelta(0, "a <tool_call>"), TextDelta(0, "Hi."), STOP],
      [["reasoning", "a <tool_call>"], ["text", "Hi."]]),
-    ("cut by the limit", "hermes_json", [Reasoning(0, UNFINISHED), Finish(0, "length")], [["call", "f", '{"a": "', "incomplete"]]),
-    ("tags of thoughts are reasoning", "hermes_json", [Reasoning(0, "\n<think> </think> so"), Text(0, "Hi."), STOP],
+    ("cut by the limit", "hermes_json", [ReasoningDelta(0, UNFINISHED), Finish(0, "length")], [["call", "f", '{"a": "', "incomplete"]]),
+    ("tags of thoughts are reasoning", "hermes_json", [ReasoningDelta(0, "\n<think> </think> so"), TextDelta(0, "Hi."), STOP],
      [["reasoning", "\n<think> </think> so"], ["text", "Hi."]]),
 ]  # fmt: skip
 
 
 def pieces(events, size):
     for event in events:
-        if type(event) in (Text, Reasoning):
+        if type(event) in (TextDelta, ReasoningDelta):
             for begin in range(0, len(event.text), size):
                 yield replace(event, text=event.text[begin : begin + size])
         else:
@@ -70,24 +70,26 @@ def pieces(events, size):
 @pytest.mark.parametrize(("format", "events", "wanted"), [pytest.param(*row, id=what) for what, *row in CASES])
 def test_tool_call_in_the_reasoning_of_a_backend(format, events, wanted):
     for size in (*range(1, 60), 1000):
-        normaliser = Normaliser(replace(setting(format), context=Context(TOOLS)))
+        normaliser = Normalizer(replace(setting(format), context=ParseContext(TOOLS)))
         fed = [told for event in pieces(events, size) for told in normaliser.feed(event)]
         told = merge([*fed, *normaliser.close()])
         assert written(told) == wanted and grammatical(told), size
 
 
-@pytest.mark.parametrize("context", [Context({}), Context(TOOLS, in_thought="text"), Context(TOOLS, prefill="So")])
+@pytest.mark.parametrize(
+    "context", [ParseContext({}), ParseContext(TOOLS, in_thought="text"), ParseContext(TOOLS, prefill="So")]
+)
 def test_tool_call_in_the_reasoning_of_a_backend_stays_reasoning(context):
-    normaliser = Normaliser(replace(setting("hermes_json"), context=context))
-    assert written([*normaliser.feed(Reasoning(0, HERMES)), *normaliser.feed(STOP)]) == [["reasoning", HERMES]]
+    normaliser = Normalizer(replace(setting("hermes_json"), context=context))
+    assert written([*normaliser.feed(ReasoningDelta(0, HERMES)), *normaliser.feed(STOP)]) == [["reasoning", HERMES]]
 
 
 def test_tool_call_in_reasoning_that_is_longer_than_the_limit_streams():
     long = HERMES.replace('"x"', '"' + "x" * 300 + '"')
-    normaliser = Normaliser(replace(setting("hermes_json", limit=200), context=Context(TOOLS)))
-    told = [told for event in pieces([Reasoning(0, long)], 1) for told in normaliser.feed(event)]
-    assert any(isinstance(event, ToolEnd) for event in told)
-    assert written([*normaliser.feed(Text(0, "Hi.")), *normaliser.feed(STOP)]) == [["text", "Hi."]]
+    normaliser = Normalizer(replace(setting("hermes_json", limit=200), context=ParseContext(TOOLS)))
+    told = [told for event in pieces([ReasoningDelta(0, long)], 1) for told in normaliser.feed(event)]
+    assert any(isinstance(event, ToolCallEnd) for event in told)
+    assert written([*normaliser.feed(TextDelta(0, "Hi.")), *normaliser.feed(STOP)]) == [["text", "Hi."]]
 
 
 TOOL = {

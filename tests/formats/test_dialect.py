@@ -5,16 +5,16 @@ import json
 import pytest
 
 from gateway.formats import dialect
-from gateway.formats.format import Parse
-from gateway.formats.reader import Malformed, Reader
+from gateway.formats.format import FormatParser
+from gateway.formats.reader import Malformed, TextReader
 
 DEPTH = 100
 
 
 def json_of(text):
     """Return what is passed on of a value, as JSON."""
-    pieces, read = [], Reader()
-    parse = Parse(read, dialect.value(read, pieces.append))
+    pieces, read = [], TextReader()
+    parse = FormatParser(read, dialect.value(read, pieces.append))
     for character in text:
         parse.feed(character)
     parse.close(cut=True)

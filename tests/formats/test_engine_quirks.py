@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.events import ToolStart
+from gateway.events import ToolCallStart
 from support.format_events import said, written
 from support.pipeline import singly
 
@@ -88,5 +88,5 @@ def test_tool_call_id_of_mistral_is_kept():
     text = '[TOOL_CALLS]f[CALL_ID]a1B2c3D4e[ARGS]{"a": "x"}'
     for pieces in ([text], singly(text)):
         events = said(pieces, "mistral")
-        assert [event.id for event in events if isinstance(event, ToolStart)] == ["a1B2c3D4e"]
+        assert [event.id for event in events if isinstance(event, ToolCallStart)] == ["a1B2c3D4e"]
         assert written(events) == [CALL]

@@ -7,12 +7,12 @@ from fnmatch import fnmatchcase
 import httpx
 import pytest
 
-from gateway.events import Finish, Text
+from gateway.events import Finish, TextDelta
 from gateway.formats import FORMATS, canonical
 from gateway.formats.chosen import by_name, by_template
 from gateway.formats.profiles import known, profiles
-from gateway.normaliser import Normaliser
-from gateway.server.learning import Learner
+from gateway.normaliser import Normalizer
+from gateway.server.learning import MetadataCache
 from support import ollama
 from support.app import gateway
 from support.pipeline import merge, setting
@@ -208,7 +208,7 @@ async def test_template_is_asked_for_again_if_the_server_was_unreachable():
         async def client():
             return http
 
-        learner = Learner(client, "llamacpp", lambda: now[0])
+        learner = MetadataCache(client, "llamacpp", lambda: now[0])
         assert await learner.template("m") is None and await learner.template("m") is None
         assert len(asked) == 1
         now[0] = 30.0
@@ -232,8 +232,8 @@ def test_format_auto_reads_the_examples_of_all_formats_but_three():
     for name, row in FORMATS.items():
         events = {}
         for format in (name, "auto"):
-            normaliser = Normaliser(setting(format, tools=tools))
-            found = [*normaliser.feed(Text(0, row.example)), *normaliser.feed(Finish(0, "stop"))]
+            normaliser = Normalizer(setting(format, tools=tools))
+            found = [*normaliser.feed(TextDelta(0, row.example)), *normaliser.feed(Finish(0, "stop"))]
             events[format] = merge(found)
         told[name] = events[name] == events["auto"]
     assert {name for name, same in told.items() if not same} == {"apriel", "functionary32", "hunyuan_a13b"}
@@ -482,12 +482,12 @@ async def test_logprobs_after_a_prefill_stay_with_the_text():
 
 @pytest.mark.parametrize("text", ["A", "func", " func", "{", "[{", "```", "[TOOL_C", "functools", "Action:", "F"])
 def test_format_auto_holds_no_text_back_for_tool_calls_without_tools(text):
-    normaliser = Normaliser(setting("auto", tools={}))
-    assert [*normaliser.feed(Text(0, text))] == [Text(0, text)]
+    normaliser = Normalizer(setting("auto", tools={}))
+    assert [*normaliser.feed(TextDelta(0, text))] == [TextDelta(0, text)]
 
 
 def test_format_auto_finds_reasoning_without_tools():
     for text in ("[THINK]Hm.[/THINK]Yes.", "<|channel|>analysis<|message|>Hm.<|end|><|channel|>final<|message|>Yes."):
-        normaliser = Normaliser(setting("auto", tools={}))
-        found = merge([*normaliser.feed(Text(0, text)), *normaliser.feed(Finish(0, "stop"))])
+        normaliser = Normalizer(setting("auto", tools={}))
+        found = merge([*normaliser.feed(TextDelta(0, text)), *normaliser.feed(Finish(0, "stop"))])
         assert [event.text for event in found[:2]] == ["Hm.", "Yes."]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gateway.formats.format import Context
-from gateway.ledger import Ledger
+from gateway.formats.format import ParseContext
+from gateway.ledger import Warnings
 from support.format_events import said, written
 from support.pipeline import TOOLS, singly
 
@@ -65,33 +65,33 @@ def rows(*tables):
 
 @pytest.mark.parametrize(("format", "forced", "text", "events"), rows(FORCED))
 def test_forced_tool_call_may_be_bare_json(format, forced, text, events):
-    context = Context(TOOLS, forced=forced)
+    context = ParseContext(TOOLS, forced=forced)
     for pieces in ([text], singly(text)):
         assert written(said(pieces, format, context)) == events
 
 
 def test_forced_tool_call_that_is_too_short_is_dropped():
     for text in ("{", '{"na', '{"name": "f'):
-        ledger = Ledger()
-        assert written(said([text], context=Context(TOOLS, forced="f"), finish="length", ledger=ledger)) == []
+        ledger = Warnings()
+        assert written(said([text], context=ParseContext(TOOLS, forced="f"), finish="length", ledger=ledger)) == []
         assert "truncated:tool_calls" in ledger.entries()
 
 
 def test_forced_tool_call_that_is_cut_is_incomplete():
-    context = Context(TOOLS, forced="f")
+    context = ParseContext(TOOLS, forced="f")
     assert written(said(['{"a": "x'], context=context, finish="length")) == [["call", "f", '{"a": "x', "incomplete"]]
 
 
 @pytest.mark.parametrize(("policy", "text", "events"), rows(IN_THOUGHT))
 def test_tool_call_in_reasoning_follows_the_policy(policy, text, events):
-    context = Context(TOOLS, in_thought=policy)
+    context = ParseContext(TOOLS, in_thought=policy)
     for pieces in ([text], singly(text)):
         assert written(said(pieces, context=context)) == events
 
 
 def test_reasoning_that_is_too_long_gives_no_tool_call():
     text = f"<think>{TAGGED}{'x' * 200}"
-    context = Context(TOOLS, in_thought="last")
+    context = ParseContext(TOOLS, in_thought="last")
     for pieces in ([text], singly(text)):
         assert written(said(pieces, context=context, limit=100)) == [["reasoning", text.removeprefix("<think>")]]
 
@@ -101,14 +101,14 @@ def test_reasoning_that_is_too_long_gives_no_tool_call():
     [("[f(a='x' + y)]", " So.", []), ("[f(a='x'", " + y)]", ["unread:tool_calls=pythonic"])],
 )
 def test_prefill_with_a_call_that_cannot_be_read_is_not_reported(prefill, text, warnings):
-    ledger = Ledger()
-    said([text], "pythonic", Context(TOOLS, prefill=prefill), ledger=ledger)
+    ledger = Warnings()
+    said([text], "pythonic", ParseContext(TOOLS, prefill=prefill), ledger=ledger)
     assert ledger.entries() == warnings
 
 
 @pytest.mark.parametrize(("prefill", "text", "events"), rows(PREFILLED))
 def test_prefill_is_not_sent_again(prefill, text, events):
-    context = Context(TOOLS, prefill=prefill)
+    context = ParseContext(TOOLS, prefill=prefill)
     for pieces in ([text], singly(text)):
         assert written(said(pieces, context=context)) == events
 

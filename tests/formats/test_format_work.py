@@ -10,16 +10,16 @@ from types import SimpleNamespace
 import pytest
 
 from gateway.formats import FORMATS
-from gateway.formats.format import Context, Parse
+from gateway.formats.format import FormatParser, ParseContext
 from gateway.formats.markers import END_TOKENS
-from gateway.formats.reader import Reader
+from gateway.formats.reader import TextReader
 from support.encoders import ENCODERS
 from support.encoders.turn import Call, Calls, Said, Thought
 from support.format_events import untraced
 from support.format_literals import tags
 from support.sampling import ONE_OF_EACH_GRAMMAR, some
 
-OFFERED = Context({"f": {"properties": {"a": {"type": "string"}, "o": {}}}})
+OFFERED = ParseContext({"f": {"properties": {"a": {"type": "string"}, "o": {}}}})
 DELTA = 4  # characters
 SMALL, LARGE, MANY, HUGE = 128, 1 << 10, 64 << 10, 1 << 20
 FACTOR = 2  # the largest ratio of the costs per character
@@ -39,7 +39,7 @@ class Counted(str):
         return part
 
 
-class Watched(Reader):
+class Watched(TextReader):
     """A Reader that counts the characters of its buffer."""
 
     __slots__ = ("tally",)
@@ -77,8 +77,8 @@ class Silent:
 def parse_whole(format, text):
     run = FORMATS[format].parse
     if run:
-        read = Reader()
-        parse = Parse(read, run(read, Silent(), OFFERED))
+        read = TextReader()
+        parse = FormatParser(read, run(read, Silent(), OFFERED))
         parse.feed(text)
         parse.close()
 
@@ -96,7 +96,7 @@ def work(format, text, delta):
     gc.disable()  # callbacks of the collector would be counted
     sys.setprofile(count_call)
     try:
-        parse = Parse(read, FORMATS[format].parse(read, Silent(), OFFERED))
+        parse = FormatParser(read, FORMATS[format].parse(read, Silent(), OFFERED))
         for piece in deltas:
             parse.feed(piece)
         parse.close()

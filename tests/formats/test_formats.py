@@ -9,13 +9,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gateway.events import Finish, Text, ToolArgs, ToolEnd
+from gateway.events import Finish, TextDelta, ToolArgsDelta, ToolCallEnd
 from gateway.formats import FORMATS, canonical, names
-from gateway.formats.format import Context
+from gateway.formats.format import ParseContext
 from gateway.formats.markers import END_TOKENS, Markers
 from gateway.formats.markup import Markup
-from gateway.ledger import Ledger
-from gateway.normaliser import Normaliser
+from gateway.ledger import Warnings
+from gateway.normaliser import Normalizer
 from support.encoders import ENCODERS
 from support.format_events import calls, said, strings, untraced, written
 from support.format_literals import all_tags, literals
@@ -30,7 +30,7 @@ def context_of(case):
     """Return the context of a case; `tools` may be false for none, or a list of names."""
     tools = case.get("tools", True)
     offered = {name: {} for name in tools} if isinstance(tools, list) else TOOLS if tools else {}
-    return Context(offered, case.get("thought") == "open", unopened=case.get("unopened", False))
+    return ParseContext(offered, case.get("thought") == "open", unopened=case.get("unopened", False))
 
 
 def cases():
@@ -41,7 +41,7 @@ def cases():
 
 @pytest.mark.parametrize(("format", "case"), list(cases()))
 def test_format_case_means_the_same_under_every_cut(format, case):
-    text, ledger, how = case["text"], Ledger(), (format, context_of(case), case.get("finish", "stop"))
+    text, ledger, how = case["text"], Warnings(), (format, context_of(case), case.get("finish", "stop"))
     whole = said([text], *how, ledger)
     assert written(whole) == case["events"]
     assert [entry for entry in ledger.entries() if entry != "repaired:finish_reason"] == case.get("ledger", [])
@@ -73,7 +73,7 @@ def test_format_aliases_are_unique_and_name_formats():
 @pytest.mark.parametrize("name", sorted({*FORMATS} - WITHOUT_CALLS))
 def test_format_example_is_one_tool_call(name):
     weather = {"get_weather": {"properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}}
-    events = written(said([FORMATS[name].example], name, Context(weather)))
+    events = written(said([FORMATS[name].example], name, ParseContext(weather)))
     assert [(tool, json.loads(args)) for tool, args in calls(events)] == [("get_weather", {"city": "Paris", "days": 3})]
     assert not any(tag in strings(events, kind) for tag in ("<", "[", "{", "Paris") for kind in ("text", "reasoning"))
 
@@ -104,7 +104,7 @@ def each_format(check):
 
 def contexts():
     return st.builds(
-        Context,
+        ParseContext,
         st.sampled_from([TOOLS, TOOLS, TOOLS, {}]),
         st.booleans(),
         st.sampled_from([None, "end", "text", "last"]),
@@ -135,7 +135,7 @@ def test_format_reads_a_cut_text_as_the_beginning_of_the_whole(format):
     @settings(max_examples=examples(EXAMPLES), deadline=None)
     @given(text=garbage(format), context=contexts(), data=st.data())
     def check(text, context, data):
-        place, ledger = data.draw(st.integers(0, len(text))), Ledger()
+        place, ledger = data.draw(st.integers(0, len(text))), Warnings()
         whole = written(said([text], format, context, ledger=ledger))
         if "unread" in ledger.codes():
             return
@@ -160,7 +160,7 @@ def test_format_loses_no_word(format):
     @settings(max_examples=examples(EXAMPLES), deadline=None)
     @given(text=garbage(format, words, words, words), context=contexts())
     def check(text, context):
-        ledger = Ledger()
+        ledger = Warnings()
         events = said([text], format, context, ledger=ledger)
         kept = "".join(part for event in written(events) for part in event[1:])
         if not any(entry.startswith("dropped:") for entry in ledger.entries()):
@@ -180,10 +180,10 @@ def test_format_reads_the_text_after_a_prefill_as_the_rest_of_the_whole(format):
         place = data.draw(st.integers(0, len(text)))
         before, after = text[:place], text[place:]
         whole = written(said([text], format, context))
-        known = [*Normaliser(replace(setting(format), context=context)).feed(Text(0, before))]
+        known = [*Normalizer(replace(setting(format), context=context)).feed(TextDelta(0, before))]
         rest = written(said([after], format, replace(context, prefill=before)))
         if after:
-            ended = sum(isinstance(event, ToolEnd) for event in known)
+            ended = sum(isinstance(event, ToolCallEnd) for event in known)
             assert calls(rest) == calls(whole)[ended:]
             for kind in ("text", "reasoning"):
                 held = (
@@ -212,7 +212,7 @@ def test_text_without_a_tag_stays_text(format):
     @given(text=garbage(format).map(lambda text: f"{text.strip()}."))
     def check(text):
         assume(not text.startswith(first) and not (tags and tags.search(text)))
-        assert written(said([text], format, Context({}))) == [["text", text]]
+        assert written(said([text], format, ParseContext({}))) == [["text", text]]
 
     if markup is None or hasattr(markup, "without_calls"):
         check()
@@ -227,8 +227,8 @@ def test_markers_find_the_longer_of_two():
 
 
 def test_format_without_reasoning_and_tools_reads_all_as_text():
-    without = replace(setting(), format=Markup(thoughts={}), context=Context({}, thought_open=True))
-    assert written(Normaliser(without).feed(Text(0, "<think>a</think>"))) == [["text", "<think>a</think>"]]
+    without = replace(setting(), format=Markup(thoughts={}), context=ParseContext({}, thought_open=True))
+    assert written(Normalizer(without).feed(TextDelta(0, "<think>a</think>"))) == [["text", "<think>a</think>"]]
 
 
 def test_marker_of_one_character_holds_nothing_back():
@@ -258,7 +258,7 @@ def test_tool_call_arguments_in_a_string_are_the_same_under_any_cut(inside):
 def test_tool_call_arguments_keep_or_replace_odd_escapes(inside, wanted):
     text = f'<tool_call>{{"name": "f", "arguments": "{inside}"}}</tool_call>'
     for pieces in ([text], singly(text)):
-        assert "".join(e.json for e in said(pieces) if isinstance(e, ToolArgs)).startswith(wanted)
+        assert "".join(e.json for e in said(pieces) if isinstance(e, ToolArgsDelta)).startswith(wanted)
 
 
 @pytest.mark.parametrize("early", ['{"arguments": {"a": "%s"}, "name": "f"}', '{"x": "%s'])
@@ -266,12 +266,12 @@ def test_tool_call_candidate_is_held_back_up_to_a_limit(early):
     text = "<tool_call>" + early % ("x" * 5000)
     for pieces in ([text], singly(text)):
         first, *_ = said(pieces, limit=1000)
-        assert isinstance(first, Text) and first.text.startswith("<tool_call>{")
-    assert "".join(e.text for e in said([text], limit=1000) if isinstance(e, Text)).startswith(text[:1000])
+        assert isinstance(first, TextDelta) and first.text.startswith("<tool_call>{")
+    assert "".join(e.text for e in said([text], limit=1000) if isinstance(e, TextDelta)).startswith(text[:1000])
 
 
 def test_text_parser_ends_with_its_stream():
     assert events_of([b"data: {}\n\n", chunk(content="a <to"), b"data: [DONE]\n\n"])[:2] == [
-        Text(0, "a <to"),
+        TextDelta(0, "a <to"),
         Finish(0, "stop"),
     ]

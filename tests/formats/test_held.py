@@ -1,8 +1,8 @@
 """Test what becomes of a call inside a thought, which is held until it is known what it is."""
 
-from gateway.formats.format import Context
+from gateway.formats.format import ParseContext
 from gateway.formats.held import Held
-from gateway.formats.reader import Reader
+from gateway.formats.reader import TextReader
 
 
 class Emit:
@@ -17,7 +17,7 @@ class Emit:
 
 def test_held_call_that_no_format_reads_is_reported_if_it_counts():
     emit = Emit()
-    held = Held(emit, Reader(), Context({}), (), apart=False)
+    held = Held(emit, TextReader(), ParseContext({}), (), apart=False)
     held.unread("pythonic")
     assert emit.told == []
     held.count()

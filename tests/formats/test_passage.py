@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.formats import FORMATS
-from gateway.formats.format import Context, Parse
-from gateway.formats.markers import Ends, Markers
+from gateway.formats.format import FormatParser, ParseContext
+from gateway.formats.markers import EndTokens, Markers
 from gateway.formats.passage import without
-from gateway.formats.reader import Reader
+from gateway.formats.reader import TextReader
 
 STOPS = frozenset("<]^-\\")
 ENDS = frozenset(("[u", "[E", "~["))
@@ -28,9 +28,9 @@ class CountedSteps:
     """A format that counts how often it is resumed."""
 
     def __init__(self, verb, ends=None):
-        self.read, self.count, self.said = Reader(), 0, []
+        self.read, self.count, self.said = TextReader(), 0, []
         self.read.ends = ends
-        self.parse = Parse(self.read, self._counted(verb(self.read, self.said.append)))
+        self.parse = FormatParser(self.read, self._counted(verb(self.read, self.said.append)))
 
     def _counted(self, run):
         for passage in run:
@@ -73,7 +73,7 @@ def test_passage_of_a_json_string_stops_at_its_quote():
 
 
 def test_passage_stops_at_a_possible_end_token():
-    steps = CountedSteps(lambda read, put: read.rest(put), Ends("<end>"))
+    steps = CountedSteps(lambda read, put: read.rest(put), EndTokens("<end>"))
     assert steps.feed("one", " two") == 0
     assert steps.feed("<en") == 1
     assert steps.feed("three") == 1, "something is held"
@@ -82,7 +82,7 @@ def test_passage_stops_at_a_possible_end_token():
 
 
 def test_passage_takes_a_bracket_that_begins_no_end_token():
-    steps = CountedSteps(lambda read, put: read.rest(put), Ends("<end>", "[eos]"))
+    steps = CountedSteps(lambda read, put: read.rest(put), EndTokens("<end>", "[eos]"))
     assert steps.feed("a[0]", "b < c", "[1, <e", "d") == 2
     assert steps.said == ["a[0]", "b < c", "[1, ", "<ed"]
 
@@ -96,8 +96,8 @@ def test_passage_is_off_while_the_reader_records():
 
 
 def test_parser_that_is_done_takes_no_more():
-    read = Reader()
-    parse = Parse(read, read.string())
+    read = TextReader()
+    parse = FormatParser(read, read.string())
     parse.feed('"a"')
     assert parse.done
     parse.feed("b")
@@ -116,8 +116,8 @@ def test_passage_takes_plain_text_in_real_formats(format):
             passed.append(passage)
             yield passage
 
-    passed, read = [], Reader()
-    parse = Parse(read, recorded(FORMATS[format].parse(read, Emit(), Context({"f": {}}))))
+    passed, read = [], TextReader()
+    parse = FormatParser(read, recorded(FORMATS[format].parse(read, Emit(), ParseContext({"f": {}}))))
     begin = "<|channel|>final<|message|>" if format == "harmony" else "Well"
     parse.feed(begin)
     before = len(passed)

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from ruamel.yaml import YAML
 
-from gateway.events import Finish, Text
-from gateway.formats.format import Context
-from gateway.formats.response_template import WrongTemplate, compile, found_in
-from gateway.ledger import Ledger
-from gateway.normaliser import Normaliser
+from gateway.events import Finish, TextDelta
+from gateway.formats.format import ParseContext
+from gateway.formats.response_template import TemplateError, compile, found_in
+from gateway.ledger import Warnings
+from gateway.normaliser import Normalizer
 from support.format_events import written
 from support.paths import ROOT
 from support.pipeline import TOOLS, cut, grammatical, merge, setting, singly
@@ -159,9 +159,9 @@ PYTHON = {
 
 def events_from(template, pieces, *, tools=TOOLS, thought_open=False, finish="stop", ledger=None):
     """Return the events of a text that came in these pieces."""
-    how = replace(setting(ledger=ledger), format=compile(template), context=Context(tools, thought_open))
-    normaliser = Normaliser(how)
-    events = [event for piece in pieces if piece for event in normaliser.feed(Text(0, piece))]
+    how = replace(setting(ledger=ledger), format=compile(template), context=ParseContext(tools, thought_open))
+    normaliser = Normalizer(how)
+    events = [event for piece in pieces if piece for event in normaliser.feed(TextDelta(0, piece))]
     return merge([*events, *normaliser.feed(Finish(0, finish)), *normaliser.close()])
 
 
@@ -317,7 +317,7 @@ def test_response_template_reads_any_text_the_same_under_any_cut(text, template,
     ],
 )
 def test_response_template_passes_a_cut_tool_call_as_incomplete(template, whole, events, ledger):
-    noted = Ledger()
+    noted = Warnings()
     for pieces in ([whole], singly(whole)):
         assert written(events_from(template, pieces, finish="length", ledger=noted)) == events
     assert noted.entries() == ledger
@@ -347,7 +347,7 @@ def errors_of(field=None, **template):
     """Return the errors of a wrong template, or of a template whose field tool_calls is wrong."""
     if field is not None:
         template = {"fields": {"tool_calls": field}}
-    with pytest.raises(WrongTemplate) as caught:
+    with pytest.raises(TemplateError) as caught:
         compile(template)
     assert [".".join(path) + f": {said}" for path, said in caught.value.faults] == str(caught.value).splitlines()
     return str(caught.value)
@@ -472,7 +472,7 @@ def test_response_template_is_found_in_its_file(held):
     ],
 )  # fmt: skip
 def test_response_template_missing_in_its_file_is_an_error(held, said):
-    with pytest.raises(WrongTemplate) as caught:
+    with pytest.raises(TemplateError) as caught:
         found_in(held)
     assert str(caught.value) == said
 

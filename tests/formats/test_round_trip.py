@@ -7,9 +7,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gateway.formats.format import Context
+from gateway.formats.format import ParseContext
 from gateway.formats.markers import END_TOKENS
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from support.encoders import ENCODERS
 from support.encoders.turn import Call, Calls, Said, Thought, plain
 from support.format_events import calls, said, strings, untraced, written
@@ -19,7 +19,7 @@ from support.sampling import EXAMPLES, ONE_OF_EACH_GRAMMAR, examples, places, th
 
 SITUATIONS = json.loads((Path(__file__).parent / "situations.json").read_text())
 TOOLS = SITUATIONS["tools"]
-OFFERED = Context(TOOLS)
+OFFERED = ParseContext(TOOLS)
 LONG = 10_000  # characters
 PLACES = 4  # cuts of a text, if not all are tried
 FULL = (
@@ -127,7 +127,7 @@ def scalars(value):
 
 def check_ended_early(format, text, place, whole):
     """Check a turn that the model ends at this place: a call is incomplete, or its values are those of the whole."""
-    ledger = Ledger()
+    ledger = Warnings()
     events = said([text[:place]], format, OFFERED, ledger=ledger)
     assert grammatical(events)
     found = [event for event in written(events) if event[0] == "call"]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.formats.format import Context
+from gateway.formats.format import ParseContext
 from gateway.formats.schema import ANY, JSON, STRING, has, kinds, named, typed
 from support.format_events import said, written
 
@@ -230,6 +230,6 @@ def test_schema_makes_json_of_any_text(text, schema):
     ],
 )
 def test_parameter_value_loses_one_line_end_on_each_side(text, value):
-    events = said([f"<function=f><parameter=p>{text}</parameter></function>"], "qwen_xml", Context({"f": {}}))
+    events = said([f"<function=f><parameter=p>{text}</parameter></function>"], "qwen_xml", ParseContext({"f": {}}))
     [(_, _, arguments)] = written(events)
     assert json.loads(arguments) == {"p": value}

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from gateway.events import ToolStart
+from gateway.events import ToolCallStart
 from gateway.formats.tool_names import certain
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from support.app import gateway
 from support.format_events import said
 from support.pipeline import DONE, call, chunk, events_of, setting, singly
@@ -40,8 +40,8 @@ def test_tool_name_means_the_offered_tool_that_it_is_like(name, tool):
     code = "forwarded" if tool is None else "repaired"
     for data, read in ((text, read_text), (calls, read_calls)):
         for pieces in ([data], singly(data)):
-            ledger = Ledger()
-            assert [event.name for event in read(pieces, ledger) if type(event) is ToolStart] == [tool or name]
+            ledger = Warnings()
+            assert [event.name for event in read(pieces, ledger) if type(event) is ToolCallStart] == [tool or name]
             warned = f"{code}:tool_calls.function.name" in ledger.entries()
             assert warned == (tool != name)
 

@@ -3,13 +3,13 @@
 import pytest
 from msgspec.structs import replace
 
-from gateway.events import Finish, Logprob, Reasoning, Text
+from gateway.events import Finish, Logprob, ReasoningDelta, TextDelta
 from gateway.formats import FORMATS
-from gateway.formats.format import Context
+from gateway.formats.format import ParseContext
 from gateway.formats.held import Held
-from gateway.formats.reader import Reader
-from gateway.ledger import Ledger
-from gateway.normaliser import Normaliser
+from gateway.formats.reader import TextReader
+from gateway.ledger import Warnings
+from gateway.normaliser import Normalizer
 from support.app import gateway
 from support.format_events import written
 from support.pipeline import TOOLS, grammatical, merge, setting, singly
@@ -18,13 +18,13 @@ from support.sse import text_of
 from support.upstream import chunk, said, stream, whole
 
 HERMES = '<tool_call>{"name": "f", "arguments": {"a": "x"}}</tool_call>'
-UNOPENED = Context(TOOLS, unopened=True)
+UNOPENED = ParseContext(TOOLS, unopened=True)
 REPAIRED = ["repaired:content"]
 
 
 def read(events, format="hermes_json", context=UNOPENED, *, ledger=None, **how):
     """Return the merged events of events of a backend, and of their end."""
-    normaliser = Normaliser(replace(setting(format, ledger=ledger), context=context, **how))
+    normaliser = Normalizer(replace(setting(format, ledger=ledger), context=context, **how))
     return merge([*(told for event in events for told in normaliser.feed(event)), *normaliser.close()])
 
 
@@ -44,8 +44,8 @@ def test_closing_tag_alone_makes_a_thought_of_the_text_of_a_whole_answer(text, w
     if not tools and any(event[0] == "call" for event in wanted):
         wanted = [*wanted[:-1], ["text", HERMES]]
     for pieces in [[text], singly(text), *([text[:place], text[place:]] for place in range(1, len(text)))]:
-        ledger = Ledger()
-        spoken = [*(Text(0, piece) for piece in pieces), Finish(0, "stop")]
+        ledger = Warnings()
+        spoken = [*(TextDelta(0, piece) for piece in pieces), Finish(0, "stop")]
         events = read(spoken, context=replace(UNOPENED, tools=tools), ledger=ledger, whole=True)
         assert written(events) == wanted and grammatical(events)
         told = [entry for entry in ledger.entries() if entry != "repaired:finish_reason"]
@@ -54,17 +54,17 @@ def test_closing_tag_alone_makes_a_thought_of_the_text_of_a_whole_answer(text, w
 
 def test_closing_tag_behind_reasoning_of_the_backend_is_text():
     for spoken in (
-        [Reasoning(0, "hm"), Text(0, "a\n</think>\nb")],
-        [Text(0, "a"), Reasoning(0, "hm"), Text(0, "a\n</think>\nb")],
+        [ReasoningDelta(0, "hm"), TextDelta(0, "a\n</think>\nb")],
+        [TextDelta(0, "a"), ReasoningDelta(0, "hm"), TextDelta(0, "a\n</think>\nb")],
     ):
         for tools in (TOOLS, {}):
-            events = read([*spoken, Finish(0, "stop")], context=Context(tools, unopened=True))
-            assert "</think>" in "".join(event.text for event in events if type(event) is Text)
+            events = read([*spoken, Finish(0, "stop")], context=ParseContext(tools, unopened=True))
+            assert "</think>" in "".join(event.text for event in events if type(event) is TextDelta)
 
 
 def test_closing_tag_alone_drops_the_logprobs_of_its_thought():
-    ledger = Ledger()
-    tokens = [Text(0, token, (Logprob(token, -0.5, None),)) for token in ("hm", "</think>", "\n", "Yes")]
+    ledger = Warnings()
+    tokens = [TextDelta(0, token, (Logprob(token, -0.5, None),)) for token in ("hm", "</think>", "\n", "Yes")]
     events = read([*tokens, Finish(0, "stop")], ledger=ledger, whole=True)
     assert written(events) == [["reasoning", "hm"], ["text", "Yes"]]
     assert {*ledger.entries()} == {"repaired:content", "dropped:logprobs"}
@@ -74,7 +74,7 @@ def test_closing_tag_alone_drops_the_logprobs_of_its_thought():
     ("prefill", "text", "wanted"), [("So", " hm</think>\nYes", " hm\nYes"), ("hm\n</think>\n", "Yes", "Yes")]
 )
 def test_closing_tag_alone_behind_a_prefill(prefill, text, wanted):
-    events = read([Text(0, text), Finish(0, "stop")], context=replace(UNOPENED, prefill=prefill))
+    events = read([TextDelta(0, text), Finish(0, "stop")], context=replace(UNOPENED, prefill=prefill))
     assert written(events) == [["text", wanted]]
 
 
@@ -84,7 +84,7 @@ def test_call_that_is_held_back_keeps_its_place_before_the_end_of_a_thought():
             self.append(tag)
 
     seen = Seen()
-    held = Held(seen, Reader(), UNOPENED, ("</think>",), apart=False)
+    held = Held(seen, TextReader(), UNOPENED, ("</think>",), apart=False)
     held.thought_end("</think>")
     held.count()
     assert seen == ["</think>"]

@@ -5,10 +5,10 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from gateway.events import Finish, Logprob, Reasoning, Refusal, Text
-from gateway.formats.format import Context
-from gateway.ledger import Ledger
-from gateway.normaliser import Normaliser
+from gateway.events import Finish, Logprob, ReasoningDelta, RefusalDelta, TextDelta
+from gateway.formats.format import ParseContext
+from gateway.ledger import Warnings
+from gateway.normaliser import Normalizer
 from support.app import gateway
 from support.format_events import written
 from support.pipeline import TOOLS, grammatical, merge, setting, singly
@@ -40,9 +40,9 @@ CASES = [
 
 def events_of(pieces, format, *, ledger, context=None, **how):
     """Return the merged events of a text in pieces, and of its end."""
-    settings = replace(setting(format, ledger=ledger), context=context or Context(TOOLS), **how)
-    normaliser = Normaliser(settings)
-    fed = [event for piece in pieces if piece for event in normaliser.feed(Text(0, piece))]
+    settings = replace(setting(format, ledger=ledger), context=context or ParseContext(TOOLS), **how)
+    normaliser = Normalizer(settings)
+    fed = [event for piece in pieces if piece for event in normaliser.feed(TextDelta(0, piece))]
     return merge([*fed, *normaliser.feed(Finish(0, "stop")), *normaliser.close()])
 
 
@@ -53,7 +53,7 @@ def in_all_cuts(text):
 @pytest.mark.parametrize(("format", "text", "name", "wanted"), [pytest.param(*row, id=what) for what, *row in CASES])
 def test_calls_of_another_format_are_read_in_a_whole_answer(format, text, name, wanted):
     for pieces in in_all_cuts(text):
-        ledger = Ledger()
+        ledger = Warnings()
         events = events_of(pieces, format, ledger=ledger, whole=True, auto=True)
         assert written(events) == wanted and grammatical(events)
         assert events[-1] == Finish(0, "tool_calls" if name else "stop") and not ledger.entries()
@@ -65,7 +65,7 @@ def test_calls_of_another_format_are_read_in_a_whole_answer(format, text, name, 
 )
 def test_calls_of_another_format_are_reported_in_a_stream_or_where_the_format_is_given(format, text, name, how):
     for pieces in in_all_cuts(text):
-        ledger = Ledger()
+        ledger = Warnings()
         events = events_of(pieces, format, ledger=ledger, **how)
         assert not any(event[0] == "call" for event in written(events)) and grammatical(events)
         assert ledger.entries() == ([f"unread:tool_calls={name}"] if name else [])
@@ -73,28 +73,28 @@ def test_calls_of_another_format_are_reported_in_a_stream_or_where_the_format_is
 
 def normalised(events, format, ledger, **how):
     """Return the merged events of events of a backend, and of their end."""
-    normaliser = Normaliser(replace(setting(format, ledger=ledger), context=Context(TOOLS), **how))
+    normaliser = Normalizer(replace(setting(format, ledger=ledger), context=ParseContext(TOOLS), **how))
     return merge([*(told for event in events for told in normaliser.feed(event)), *normaliser.close()])
 
 
 def test_calls_of_another_format_replace_the_text_of_a_whole_answer_alone():
-    ledger = Ledger()
-    spoken = [Reasoning(0, "hm"), Text(0, f"So.{HERMES}"), Refusal(0, "No."), Finish(0, "stop")]
+    ledger = Warnings()
+    spoken = [ReasoningDelta(0, "hm"), TextDelta(0, f"So.{HERMES}"), RefusalDelta(0, "No."), Finish(0, "stop")]
     events = normalised(spoken, "mistral", ledger, whole=True, auto=True)
     assert written(events) == [["reasoning", "hm"], ["text", "So."], CALL]
-    assert [type(event) for event in events[-2:]] == [Refusal, Finish] and not ledger.entries()
+    assert [type(event) for event in events[-2:]] == [RefusalDelta, Finish] and not ledger.entries()
 
 
 def test_calls_of_another_format_lose_their_logprobs():
-    ledger = Ledger()
-    text = Text(0, HERMES, (Logprob(HERMES, -0.5, None),))
+    ledger = Warnings()
+    text = TextDelta(0, HERMES, (Logprob(HERMES, -0.5, None),))
     events = normalised([text, Finish(0, "stop")], "mistral", ledger, whole=True, auto=True)
     assert written(events) == [CALL] and ledger.entries() == ["dropped:logprobs"]
 
 
 def test_calls_of_another_format_are_left_open_by_the_token_limit():
-    ledger = Ledger()
-    spoken = [Text(0, HERMES[:-16]), Finish(0, "length")]
+    ledger = Warnings()
+    spoken = [TextDelta(0, HERMES[:-16]), Finish(0, "length")]
     assert written(normalised(spoken, "mistral", ledger, whole=True, auto=True)) == [
         ["call", "f", '{"a": "', "incomplete"]
     ]
@@ -105,15 +105,15 @@ def test_calls_of_another_format_are_looked_for_in_the_end_of_a_long_text():
         (f"{'x' * 70_000} {HERMES}", ["unread:tool_calls=hermes_json"]),
         (f"{HERMES} {'x' * 70_000}", []),
     ):
-        ledger = Ledger()
+        ledger = Warnings()
         pieces = [text[place : place + 97] for place in range(0, len(text), 97)]
         assert written(events_of(pieces, "mistral", ledger=ledger)) == [["text", text]]
         assert ledger.entries() == names
 
 
 def test_calls_of_another_format_are_not_looked_for_without_tools():
-    ledger = Ledger()
-    events_of([HERMES], "mistral", ledger=ledger, context=Context({}))
+    ledger = Warnings()
+    events_of([HERMES], "mistral", ledger=ledger, context=ParseContext({}))
     assert not ledger.entries()
 
 

@@ -13,11 +13,11 @@ from gateway.backends.dialects import DIALECTS
 from gateway.backends.openai.failures import problem
 from gateway.endpoints import chat, completions
 from gateway.errors import UpstreamError
-from gateway.events import Extra, Failure, Usage
-from gateway.ledger import Ledger
+from gateway.events import ExtraField, Failure, Usage
+from gateway.ledger import Warnings
 from gateway.services import embeddings, rerank, tokens
-from gateway.turn import Failed, Keep, Send, Turn
-from gateway.upstream import Upstream
+from gateway.turn import Pipeline, RoundFailed, SendBytes, StoreResponse
+from gateway.upstream import UpstreamReader
 from support.pipeline import TOOLS, grammatical, merge, setting
 from support.recorded_servers import CHAT, COMPLETIONS, EXCHANGES
 from support.responses import new_encoder
@@ -90,17 +90,17 @@ def _check(data, content_type, dialect):
 
 
 def _of_choice(event):
-    return not isinstance(event, Usage | Extra | Failure)
+    return not isinstance(event, Usage | ExtraField | Failure)
 
 
 def _told(given, pieces, content_type, dialect):
     """The events, the ledger, the problem and what was stored; then what the client got."""
-    asked, ledger = given.choose(0, ASKED), Ledger()
+    asked, ledger = given.choose(0, ASKED), Warnings()
     endpoint = Heard(_endpoint(asked, given.choices[0] % 2 == 0, ledger))
     request = asked.request if asked else ASKED[1].request
     limit, format = given.choose(1, _LIMITS), given.choose(2, _FORMATS)
     decoder, settings = DIALECTS[dialect].decoder(request, ledger), setting(format, ledger=ledger, limit=limit)
-    turn = Turn(request, lambda _: Upstream(decoder, settings, lambda: 40, (), limit), endpoint)
+    turn = Pipeline(request, lambda _: UpstreamReader(decoder, settings, lambda: 40, (), limit), endpoint)
     turn.start()
     turn.answered(content_type)
     got = [turn.feed(piece) for piece in pieces]
@@ -111,9 +111,9 @@ def _told(given, pieces, content_type, dialect):
 def _endpoint(asked, stream, ledger):
     if asked is None:
         return new_encoder(stream, ledger=ledger, kept=True, logprobs=True, sealed=True)
-    if isinstance(asked, completions.Asked):
-        return completions.encoder(completions.Head("cmpl-1", 1, "m"), asked, ledger)
-    return chat.encoder(chat.Head("chatcmpl-1", 1, "m"), asked, ledger, str)
+    if isinstance(asked, completions.CompletionParams):
+        return completions.encoder(completions.CompletionHead("cmpl-1", 1, "m"), asked, ledger)
+    return chat.encoder(chat.CompletionHead("chatcmpl-1", 1, "m"), asked, ledger, str)
 
 
 def _end(turn, actions, got):
@@ -121,12 +121,12 @@ def _end(turn, actions, got):
     stored = None
     for action in actions:
         match action:
-            case Send(data):
+            case SendBytes(data):
                 got.append(data)
-            case Keep(record):
+            case StoreResponse(record):
                 stored = fast.encode(record)
                 _end(turn, turn.kept(well=True), got)
-            case Failed():
+            case RoundFailed():
                 stored = _end(turn, turn.give_up(), got)
     return stored
 
@@ -160,7 +160,7 @@ def check_services(data):
     except (DecodeError, UnicodeDecodeError, RecursionError):
         return  # as the server has it
     try:
-        assert is_json(fast.encode(put.answer(said, Ledger())))
+        assert is_json(fast.encode(put.answer(said, Warnings())))
     except UpstreamError as error:
         assert error.problem.status == 502
 

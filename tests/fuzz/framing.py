@@ -6,12 +6,12 @@ import httpx
 from httpx_sse import EventSource
 
 from fuzz.target import Input, Target, begun
-from gateway.framing import SSE, FrameTooLong, Lines
+from gateway.framing import SSE, FrameTooLong, NDJSONDecoder
 from support.sse_streams import CASES, LINES
 
 _BOM = b"\xef\xbb\xbf"
 _LIMITS = (13, 1000, 1 << 20)
-KINDS = (SSE, Lines)
+KINDS = (SSE, NDJSONDecoder)
 WORDS = ("data", "data: ", "data:", "event: ", "id: 1", "retry: 5", ": ", "\r\n", "\n\n", "\r\r", "\ufeff", "[DONE]")
 
 

@@ -12,8 +12,8 @@ from gateway import documents
 from gateway.backends import KINDS
 from gateway.backends.dialects import DIALECTS
 from gateway.backends.openai import text
-from gateway.backends.openai.body import Target as Backend
-from gateway.backends.openai.messages import Policy
+from gateway.backends.openai.body import BodyTarget as Backend
+from gateway.backends.openai.messages import MessagePolicy
 from gateway.backends.services import SERVICES
 from gateway.compaction import summarised
 from gateway.endpoints import chat, completions, responses
@@ -21,13 +21,13 @@ from gateway.endpoints.body import decoded, metadata
 from gateway.endpoints.chat.fields import KNOWN
 from gateway.endpoints.checks import fields, list_of, object_
 from gateway.endpoints.responses.added import added
-from gateway.endpoints.responses.items import ITEMS, Rules, referred
+from gateway.endpoints.responses.items import ITEMS, HistoryRules, referred
 from gateway.errors import ClientError
-from gateway.ledger import Ledger
-from gateway.request import Thought
+from gateway.ledger import Warnings
+from gateway.request import StoredReasoning
 from gateway.services import embeddings, rerank, tokens
 from gateway.translate import call_ids, enforced, prompted, translate
-from gateway.translate.promises import Terms, promised
+from gateway.translate.promises import EnforcementTerms, promised
 from gateway.translate.texts import stops
 from support.paths import TESTS
 
@@ -39,7 +39,9 @@ _KNOWN_ITEMS = {
     "fc_1": {"id": "fc_1", "type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}"},
 }
 _SETTINGS = [
-    responses.Settings(lambda sealed: Thought(sealed, (), "m") if sealed else None, repair_dangling_calls=repaired)
+    responses.ParseSettings(
+        lambda sealed: StoredReasoning(sealed, (), "m") if sealed else None, repair_dangling_calls=repaired
+    )
     for repaired in (False, True)
 ]
 
@@ -67,28 +69,28 @@ def check_refusal(problem):
 @refusing
 def check_chat(given):
     asked = chat.parse(given.content)
-    ledger = Ledger()
+    ledger = Warnings()
     _put(asked.request, given, ledger)
-    chat.encoder(chat.Head("chatcmpl-1", 1, "m"), asked, ledger, str).start()
+    chat.encoder(chat.CompletionHead("chatcmpl-1", 1, "m"), asked, ledger, str).start()
 
 
 @refusing
 def check_completion(given):
     asked, name = completions.parse(given.content), given.choose(0, _KINDS)
-    ledger, does = Ledger(), SERVICES[name].completions
+    ledger, does = Warnings(), SERVICES[name].completions
     text.unsaid(asked.request, does, ledger)
     text.fills(asked.request, does)
     assert is_json(text.body(does, asked.request, _target(given), KNOWN, ledger))
-    completions.encoder(completions.Head("cmpl-1", 1, "m"), asked, ledger).start()
+    completions.encoder(completions.CompletionHead("cmpl-1", 1, "m"), asked, ledger).start()
 
 
 @refusing
 def check_response(given):
-    settings, ledger = given.choose(3, _SETTINGS), Ledger()
+    settings, ledger = given.choose(3, _SETTINGS), Warnings()
     draft = responses.draft(decoded(given.content), settings)
     before = given.choose(2, ((), tuple(_KNOWN_ITEMS.values())))
-    asked = responses.parse(draft, responses.Context(before, _KNOWN_ITEMS), settings, ledger)
-    head, edge = responses.Head("resp_1", 1, "m"), responses.Edge(_id, lambda: 1, str, str)
+    asked = responses.parse(draft, responses.InputContext(before, _KNOWN_ITEMS), settings, ledger)
+    head, edge = responses.ResponseHead("resp_1", 1, "m"), responses.EncoderInputs(_id, lambda: 1, str, str)
     responses.encoder(head, asked, ledger, edge).start()
     queued, events = responses.opening(head, asked)
     assert is_json(fast.encode(queued)) and all(map(is_json, reference(events)))
@@ -118,7 +120,7 @@ def check_items(given):
     _ITEMS(body, "")
     items = body.get("items", [])
     known = {id: item for id, item in _KNOWN_ITEMS.items() if id in referred(items)}
-    rules = Rules(_SETTINGS[0].open, Ledger(), model="", items=known)
+    rules = HistoryRules(_SETTINGS[0].open, Warnings(), model="", items=known)
     assert all(item["id"] and item["type"] and is_json(fast.encode(item)) for item in added(items, "items", rules, _id))
 
 
@@ -135,13 +137,13 @@ def _put(asked, given, ledger):
     dialect = DIALECTS[target.kind.dialect]
     assert is_json(dialect.body(request, target, KNOWN, ledger))
     dialect.decoder(request, ledger)
-    promised(asked, Terms, ledger)
+    promised(asked, EnforcementTerms, ledger)
     stops(request)
 
 
 def _target(given):
     kind, way = KINDS[given.choose(0, _KINDS)], given.choices[1]
-    policy = Policy(
+    policy = MessagePolicy(
         developer=("system", "native")[way & 1],
         late_system=("keep", "user", "merge")[(way >> 1) % 3],
         reasoning=kind.reasoning,
@@ -156,7 +158,7 @@ def _target(given):
 
 def _ask(put, given):
     name = given.choose(0, _KINDS)
-    if asked := put.ask(SERVICES[name], "up", Ledger()):
+    if asked := put.ask(SERVICES[name], "up", Warnings()):
         assert asked[0].startswith("/") and is_json(asked[1])
 
 

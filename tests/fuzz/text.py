@@ -5,9 +5,9 @@ import re
 
 from fuzz.target import Input, Target, begun
 from gateway.formats import FORMATS
-from gateway.formats.format import Context
+from gateway.formats.format import ParseContext
 from gateway.formats.markers import END_TOKENS
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from support.format_events import calls, said, written
 from support.format_literals import literals
 from support.paths import TESTS
@@ -17,7 +17,7 @@ CASES = TESTS / "formats" / "cases"
 NAMES = sorted(FORMATS)
 _OURS = re.compile(r"(?<=\n)word(\d{5})end(?=\n)")
 _CONTEXTS = [
-    Context(tools, thought_open, in_thought, forced)
+    ParseContext(tools, thought_open, in_thought, forced)
     for tools in (TOOLS, {})
     for thought_open in (False, True)
     for in_thought in (None, "end", "text", "last")
@@ -31,7 +31,7 @@ def check(data):
     text = given.text
     if given.choose(3, (False, True)):
         text = _with_words(given.cut(text))
-    ledger, again = Ledger(), Ledger()
+    ledger, again = Warnings(), Warnings()
     whole = said([text], *how, ledger)
     assert grammatical(whole)
     assert said(given.cut(text), *how, again) == whole

@@ -6,16 +6,16 @@ from fuzz.mutation import mutated
 from fuzz.requests import asks, check_refusal, refusing, words
 from fuzz.target import Target, begun
 from gateway.endpoints.body import decoded
-from gateway.server.websocket.incoming import Create, Refused, read
+from gateway.server.websocket.incoming import CreateMessage, InvalidMessage, read
 
 
 @refusing
 def check(given):
     """What it asks with is read by others, who may refuse it."""
     said = read(given.choose(0, (given.content, given.text)))
-    if isinstance(said, Refused):
+    if isinstance(said, InvalidMessage):
         check_refusal(said.problem)
-    elif isinstance(said, Create):
+    elif isinstance(said, CreateMessage):
         assert decoded(said.body)["stream"] is True
 
 

@@ -16,7 +16,7 @@ LISTED = [READS, WRITES, PLAIN]
 
 
 def server(allowed=None, approval="always", **said):
-    return protocol.Server({"type": "mcp", "server_label": "crm", **said}, allowed, approval)
+    return protocol.McpServerDefinition({"type": "mcp", "server_label": "crm", **said}, allowed, approval)
 
 
 @pytest.mark.parametrize(

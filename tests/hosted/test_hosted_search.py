@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.events import Annotation, Reasoning, Text, Usage
+from gateway.events import Annotation, ReasoningDelta, TextDelta, Usage
 from gateway.hosted import Sources, files, web
-from gateway.hosted.search import ENGINES, Hit, Query, is_page, is_within
-from gateway.hosted.sources import ChatCitations, Citations, Source
+from gateway.hosted.search import ENGINES, SearchHit, SearchQuery, is_page, is_within
+from gateway.hosted.sources import ChatCitationMarker, CitationMarker, CitedSource
 from gateway.hosted.untrusted import cut, fenced, plain, unmarked
 
 OSLO = {"url": "https://no.example.org/oslo", "title": "Oslo", "content": "A town."}
@@ -27,14 +27,14 @@ OSLO = {"url": "https://no.example.org/oslo", "title": "Oslo", "content": "A tow
     ],
 )  # fmt: skip
 def test_web_search_ignores_hits_that_fit_no_schema(said):
-    assert ENGINES["searxng"].hits(said, Query("q", 5)) == []
+    assert ENGINES["searxng"].hits(said, SearchQuery("q", 5)) == []
 
 
 def test_web_search_hits_may_lack_optional_fields():
     listed = {"results": [{"url": "https://a.example/"}, {"url": "https://b.example/", "title": 5, "content": []}]}
-    found = ENGINES["searxng"].hits(listed, Query("q", 5))
-    assert found == [Hit("https://a.example/", "", ""), Hit("https://b.example/", "", "")]
-    assert len(ENGINES["searxng"].hits({"results": [OSLO] * 9}, Query("q", 5))) == 5
+    found = ENGINES["searxng"].hits(listed, SearchQuery("q", 5))
+    assert found == [SearchHit("https://a.example/", "", ""), SearchHit("https://b.example/", "", "")]
+    assert len(ENGINES["searxng"].hits({"results": [OSLO] * 9}, SearchQuery("q", 5))) == 5
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_web_search_domain_includes_only_its_subdomains(url, within):
 
 
 def test_web_search_query_has_the_form_of_each_service():
-    query = Query("q", 3, ("a.example", "b.example"), "NO")
+    query = SearchQuery("q", 3, ("a.example", "b.example"), "NO")
     asked = {name: engine.ask(query) for name, engine in ENGINES.items()}
     assert asked["searxng"].params["q"] == "q (site:a.example OR site:b.example)" == asked["brave"].params["q"]
     assert (asked["tavily"].json or {})["include_domains"] == ["a.example", "b.example"]
@@ -116,8 +116,8 @@ MARKS = ["[1]", "[2]", "[Page](https://a.example/x)", "【1】", "【2†L1-L9�
 
 def two_sources():
     known = Sources()
-    known.number(Source("Page", "https://a.example/x"))
-    known.number(Source("notes.txt", file_id="file_1"))
+    known.number(CitedSource("Page", "https://a.example/x"))
+    known.number(CitedSource("notes.txt", file_id="file_1"))
     return known
 
 
@@ -126,7 +126,7 @@ def annotations_of(events):
 
 
 def test_citations_are_found_in_a_text():
-    told = annotations_of(Citations(two_sources()).among([Text(0, TEXT)]))
+    told = annotations_of(CitationMarker(two_sources()).among([TextDelta(0, TEXT)]))
     assert [place["type"] for place in told] == [
         "url_citation", "file_citation", "url_citation", "url_citation", "file_citation", "url_citation", "file_citation",
     ]  # fmt: skip
@@ -146,24 +146,26 @@ def test_citations_are_the_same_under_any_cut(words, data):
     text = "".join(words)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)))))
     pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-    whole = annotations_of(Citations(two_sources()).among([Text(0, text)]))
-    assert annotations_of(Citations(two_sources()).among(Text(0, piece) for piece in pieces)) == whole
+    whole = annotations_of(CitationMarker(two_sources()).among([TextDelta(0, text)]))
+    assert annotations_of(CitationMarker(two_sources()).among(TextDelta(0, piece) for piece in pieces)) == whole
 
 
 def test_citation_places_count_from_the_part_or_the_chat_message():
-    said = [Text(0, "`a [1"), Reasoning(0, "hm"), Text(0, "] b [1"), Usage(1, 1), Text(0, "]")]
-    (place,) = annotations_of(Citations(two_sources()).among(said))
+    said = [TextDelta(0, "`a [1"), ReasoningDelta(0, "hm"), TextDelta(0, "] b [1"), Usage(1, 1), TextDelta(0, "]")]
+    (place,) = annotations_of(CitationMarker(two_sources()).among(said))
     assert (place["start_index"], place["end_index"]) == (4, 7)
-    chat = [Text(0, "Wait."), Reasoning(0, "hm"), Text(0, " [1"), Text(0, "]")]
-    (place,) = annotations_of(ChatCitations(two_sources()).among(chat))
+    chat = [TextDelta(0, "Wait."), ReasoningDelta(0, "hm"), TextDelta(0, " [1"), TextDelta(0, "]")]
+    (place,) = annotations_of(ChatCitationMarker(two_sources()).among(chat))
     assert place["url_citation"] == {"start_index": 6, "end_index": 9, "title": "Page", "url": "https://a.example/x"}
 
 
 def test_citation_start_that_never_ends_is_not_kept():
-    citations = Citations(two_sources())
+    citations = CitationMarker(two_sources())
     assert (
         annotations_of(
-            citations.among([Text(0, "["), *[Text(0, "x" * 100)] * 100, Text(0, "](https://a.example/x) [1]")])
+            citations.among(
+                [TextDelta(0, "["), *[TextDelta(0, "x" * 100)] * 100, TextDelta(0, "](https://a.example/x) [1]")]
+            )
         )
         != []
     )
@@ -172,8 +174,8 @@ def test_citation_start_that_never_ends_is_not_kept():
 
 def test_source_has_one_number():
     known = two_sources()
-    assert known.number(Source("Other title", "https://a.example/x")) == 1
-    assert known.number(Source("New", "https://c.example/")) == 3 and known.numbered(3) and not known.numbered(4)
+    assert known.number(CitedSource("Other title", "https://a.example/x")) == 1
+    assert known.number(CitedSource("New", "https://c.example/")) == 3 and known.numbered(3) and not known.numbered(4)
 
 
 # Tool outputs
@@ -181,7 +183,9 @@ def test_source_has_one_number():
 
 def test_web_page_without_a_title_has_its_address():
     known = Sources()
-    told = web.opened(web.page("https://a.example/", "", " text "), {"url": "https://a.example/"}, web.Scope({}), known)
+    told = web.opened(
+        web.page("https://a.example/", "", " text "), {"url": "https://a.example/"}, web.SearchScope({}), known
+    )
     assert (
         "[1] \nhttps://a.example/\ntext" in told.text and known.at("https://a.example/").title == "https://a.example/"
     )
@@ -208,6 +212,6 @@ def test_file_search_passage_may_lack_optional_fields():
         ]
     }
     (passage,) = files.passages(said)
-    assert passage == files.Passage("f", "f", 0.0, "a", {"b": 1})
+    assert passage == files.FilePassage("f", "f", 0.0, "a", {"b": 1})
     (passage,) = files.passages({"data": [{"file_id": "f", "content": 5, "attributes": []}]})
     assert (passage.text, passage.attributes) == ("", {})

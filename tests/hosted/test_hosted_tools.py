@@ -10,13 +10,13 @@ from msgspec.structs import replace
 
 from gateway.endpoints import chat
 from gateway.errors import Problem
-from gateway.events import HostedEnd, Usage
-from gateway.hosted import Between, Limits, Loop, Result, Unseen, offered
+from gateway.events import BuiltinItemEnd, Usage
+from gateway.hosted import BuiltinToolResult, HiddenToolLoop, ToolLoop, ToolLoopLimits, ToolRoundSource, offered
 from gateway.hosted import mcp as protocol
-from gateway.ledger import Ledger
-from gateway.request import Approved, Named, Request, Tool
+from gateway.ledger import Warnings
+from gateway.request import ApprovedToolCall, Request, Tool, ToolName
 from gateway.translate import translate
-from gateway.turn import CallUpstream, Failed, Keep, Send, Turn
+from gateway.turn import Pipeline, RoundFailed, SendBytes, StartCall, StoreResponse
 from support.pipeline import DONE, call, chunk, cut, payloads, setting, sse, upstream
 from support.responses import new_encoder
 from support.responses_events import checked, checked_whole
@@ -31,7 +31,7 @@ USAGE = sse({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4
 
 
 def hosted_tools(definition=NEVER):
-    server = protocol.Server(definition)
+    server = protocol.McpServerDefinition(definition)
     return [server.ours(tool) for tool in server.tools(LISTED)]
 
 
@@ -58,27 +58,29 @@ class PureSite:
     tools: the output of each tool; order: the order in which tools end; pieces: how to cut the model's bytes.
     """
 
-    def __init__(self, *rounds, request=ASKED, tools=None, approved=(), limits=(64, 16), loop=Loop, told=(), **options):
-        self.ledger, self.ran, self.requests, ids = Ledger(), [], [], count(1)
+    def __init__(
+        self, *rounds, request=ASKED, tools=None, approved=(), limits=(64, 16), loop=ToolLoop, told=(), **options
+    ):
+        self.ledger, self.ran, self.requests, ids = Warnings(), [], [], count(1)
         self._rounds, self._tools, self._pieces = (
             iter(rounds),
             tools or {},
             options.get("pieces", lambda whole: [whole]),
         )
         offer = hosted_tools(options.get("definition", NEVER))
-        self.loop = loop(offer, Limits(*limits), lambda prefix: f"{prefix}{next(ids)}", told, approved)
+        self.loop = loop(offer, ToolLoopLimits(*limits), lambda prefix: f"{prefix}{next(ids)}", told, approved)
         self._request = offered(request, [one.tool for one in offer], self.ledger)
         if "encoder" in options:
             endpoint = options["encoder"](self._request, self.ledger)
         else:
             endpoint = new_encoder(request.stream, ledger=self.ledger, kept=True)
         self._order = options.get("order", lambda due: due)
-        self.turn = Turn(self._request, self._open, endpoint, again=self._again)
+        self.turn = Pipeline(self._request, self._open, endpoint, again=self._again)
         self.sent = b""
 
     def _open(self, _):
         if self.loop.running:
-            return Between(self.loop)
+            return ToolRoundSource(self.loop)
         self.loop.begin()
         self.requests.append(self._request)
         lowered, filters = translate(self._request, self.ledger)
@@ -91,9 +93,9 @@ class PureSite:
     def run(self):
         """Return all bytes that the client gets."""
         actions = self.turn.start()
-        while any(isinstance(action, CallUpstream) for action in actions):
+        while any(isinstance(action, StartCall) for action in actions):
             actions = self._between() if self.loop.running else self._model()
-        if any(isinstance(action, Keep) for action in actions):
+        if any(isinstance(action, StoreResponse) for action in actions):
             self._take(self.turn.kept(well=True))
         return self.sent
 
@@ -115,7 +117,7 @@ class PureSite:
         return self._take(self.turn.close())
 
     def _take(self, actions):
-        self.sent += b"".join(action.data for action in actions if isinstance(action, Send))
+        self.sent += b"".join(action.data for action in actions if isinstance(action, SendBytes))
         return actions
 
 
@@ -175,9 +177,9 @@ def test_hosted_call_item_ends_as_soon_as_it_can():
     assert [run.id for run in site.loop.due] == ["c0", "c1"]
     (ended, begun) = (site.loop.answered([]), site.loop.feed(Usage(0, 0)))
     assert ended == [] and len(begun) == 1
-    told = site.loop.answered([Result("c0", "x", {"output": "x"})])
-    assert isinstance(told[0], HostedEnd) and len(told) == 4  # and all of the next item except its end
-    assert isinstance(site.loop.answered([Result("c1", "y", {"output": "y"})])[-1], HostedEnd)
+    told = site.loop.answered([BuiltinToolResult("c0", "x", {"output": "x"})])
+    assert isinstance(told[0], BuiltinItemEnd) and len(told) == 4  # and all of the next item except its end
+    assert isinstance(site.loop.answered([BuiltinToolResult("c1", "y", {"output": "y"})])[-1], BuiltinItemEnd)
 
 
 def test_client_tool_calls_are_passed_beside_hosted_calls():
@@ -291,7 +293,7 @@ def test_hosted_round_can_be_retried_if_the_backend_fails_early():
     site.turn.start()
     site._model()
     site._between()
-    assert isinstance(site.turn.fail(Problem(502, "broke"))[-1], Failed)
+    assert isinstance(site.turn.fail(Problem(502, "broke"))[-1], RoundFailed)
     site.turn.start()
     site._rounds = iter([HELLO])
     site._model()
@@ -302,7 +304,7 @@ def test_hosted_round_can_be_retried_if_the_backend_fails_early():
 # Approval
 
 ALWAYS = {**NEVER, "require_approval": "always"}
-YES = Approved("mcpr_1", Named("find", "crm"), '{"q":"a"}')
+YES = ApprovedToolCall("mcpr_1", ToolName("find", "crm"), '{"q":"a"}')
 WAITING = (
     {"role": "user", "content": "q"},
     {"role": "assistant", "content": None, "tool_calls": []},
@@ -335,7 +337,7 @@ def test_approval_runs_the_hosted_call_first():
 
 
 def test_approval_of_a_tool_that_is_gone_runs_nothing():
-    gone = Approved("mcpr_1", Named("gone", "crm"), "{}")
+    gone = ApprovedToolCall("mcpr_1", ToolName("gone", "crm"), "{}")
     site, response = run_to_response(HELLO, request=Request(model="m", messages=WAITING, stream=True), approved=[gone])
     assert (
         items_in_brief(response) == [("message", "Hello.")]
@@ -367,11 +369,15 @@ def test_hosted_calls_are_the_same_under_any_cut(data):
 
 def chat_encoder(request, ledger):
     body = {"model": "m", "messages": [{"role": "user", "content": "q"}], "stream": request.stream}
-    return chat.encoder(chat.Head("chatcmpl-1", 7, "m"), chat.parse(json.dumps(body).encode()), ledger, lambda: "xx")
+    return chat.encoder(
+        chat.CompletionHead("chatcmpl-1", 7, "m"), chat.parse(json.dumps(body).encode()), ledger, lambda: "xx"
+    )
 
 
 def test_chat_does_not_show_hosted_calls():
-    site = PureSite(chunks_with_calls(FIND, text="Wait."), chunks_with_calls(THEIRS), loop=Unseen, encoder=chat_encoder)
+    site = PureSite(
+        chunks_with_calls(FIND, text="Wait."), chunks_with_calls(THEIRS), loop=HiddenToolLoop, encoder=chat_encoder
+    )
     frames = payloads(site.run())
     deltas = [choice["delta"] for frame in frames for choice in frame["choices"]]
     assert "".join(delta.get("content") or "" for delta in deltas) == "Wait."
@@ -380,7 +386,7 @@ def test_chat_does_not_show_hosted_calls():
     whole = PureSite(
         chunks_with_calls(FIND, text="Wait."),
         HELLO,
-        loop=Unseen,
+        loop=HiddenToolLoop,
         encoder=chat_encoder,
         request=Request(model="m", messages=ASKED.messages),
     )
@@ -409,16 +415,16 @@ def test_mcp_list_is_sent_with_the_first_output():
     ("choice", "allowed", "wanted", "callable", "listed"),
     [
         (None, None, None, ["theirs", "find", "drop"], []),
-        (Named("", "crm"), None, "required", ["find", "drop"], []),
-        (Named("find", "crm"), None, Named("find", "crm"), ["theirs", "find", "drop"], []),
-        (Named("gone", "crm"), None, None, ["theirs", "find", "drop"], ["unenforced:tool_choice"]),
-        (Named("", "down"), None, None, [], ["unenforced:tool_choice"]),
-        ("auto", frozenset([Named("", "crm"), Named("theirs")]), "auto", ["theirs", "find", "drop"], []),
-        ("auto", frozenset([Named("find", "crm")]), "auto", ["find"], []),
+        (ToolName("", "crm"), None, "required", ["find", "drop"], []),
+        (ToolName("find", "crm"), None, ToolName("find", "crm"), ["theirs", "find", "drop"], []),
+        (ToolName("gone", "crm"), None, None, ["theirs", "find", "drop"], ["unenforced:tool_choice"]),
+        (ToolName("", "down"), None, None, [], ["unenforced:tool_choice"]),
+        ("auto", frozenset([ToolName("", "crm"), ToolName("theirs")]), "auto", ["theirs", "find", "drop"], []),
+        ("auto", frozenset([ToolName("find", "crm")]), "auto", ["find"], []),
     ],
 )  # fmt: skip
 def test_tool_choice_may_name_a_tool_that_is_found_later(choice, allowed, wanted, callable, listed):
-    ledger = Ledger()
+    ledger = Warnings()
     request = Request(model="m", messages=(), tools=(CLIENTS,), tool_choice=choice, allowed=allowed)
     whole = offered(request, [one.tool for one in hosted_tools()], ledger)
     assert whole.tool_choice == wanted and [tool.name for tool in whole.callable_tools] == callable
@@ -431,7 +437,7 @@ def test_allowed_tools_of_the_client_stay_allowed_at_a_limit():
         messages=ASKED.messages,
         tools=(CLIENTS,),
         stream=True,
-        allowed=frozenset([Named("theirs"), Named("", "crm")]),
+        allowed=frozenset([ToolName("theirs"), ToolName("", "crm")]),
     )
     site, _ = run_to_response(chunks_with_calls(FIND), HELLO, request=request, limits=(1, 1))
-    assert site.requests[1].allowed == frozenset([Named("theirs")])
+    assert site.requests[1].allowed == frozenset([ToolName("theirs")])

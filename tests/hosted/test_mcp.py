@@ -9,7 +9,7 @@ from mcp.server.mcpserver import Context
 
 from faults.memory import census, watched
 from gateway import config
-from gateway.server.tools import Workshop
+from gateway.server.tools import ToolRegistry
 from support.app import gateway, listening, problem
 from support.mcp_requests import ADD, ASKING, ECHO, MCP, calling, of_type
 from support.mcp_server import PIXEL, operators, program, toys
@@ -262,18 +262,19 @@ async def test_mcp_server_of_the_client_needs_the_permission_of_the_operator(cap
     ],
 )
 def test_mcp_runs_the_servers_that_the_operator_allows(definition, runs):
-    mcp = config.Mcp(
-        servers={"toys": config.McpServer(url="http://toys/mcp")}, hosts=("mcp.example.com", "*.below.example.org")
+    mcp = config.McpSettings(
+        servers={"toys": config.McpServerSettings(url="http://toys/mcp")},
+        hosts=("mcp.example.com", "*.below.example.org"),
     )
-    workshop = Workshop(config.Tools(mcp=mcp))
+    workshop = ToolRegistry(config.ToolSettings(mcp=mcp))
     assert workshop.runs({"type": "mcp", **definition}) is runs
     assert workshop.runs({"type": "web_search"}) is False
 
 
 def test_mcp_is_off_without_servers_or_the_sdk(caplog):
-    assert Workshop(config.Tools()).runs is None and not caplog.records
-    mcp = config.Mcp(hosts=("*",))
-    assert Workshop(config.Tools(mcp=mcp), package="no_such_package").runs is None
+    assert ToolRegistry(config.ToolSettings()).runs is None and not caplog.records
+    mcp = config.McpSettings(hosts=("*",))
+    assert ToolRegistry(config.ToolSettings(mcp=mcp), package="no_such_package").runs is None
     assert "pip install 'gateway[mcp]'" in caplog.text
 
 

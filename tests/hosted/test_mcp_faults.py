@@ -8,8 +8,8 @@ import pytest
 from starlette.responses import Response, StreamingResponse
 
 from gateway import config
-from gateway.server.tools.sessions import Session
-from gateway.server.tools.target import ServerFailed, Target
+from gateway.server.tools.sessions import McpSession
+from gateway.server.tools.target import ToolServer, ToolServerError
 from support.app import gateway, listening
 from support.jobs import ended, get, where
 from support.mcp_requests import ASKING, ECHO, MCP, calling, of_type
@@ -266,11 +266,11 @@ async def test_mcp_program_that_is_missing_is_an_error():
 
 async def test_mcp_session_that_is_closed_fails_its_callers():
     async with Liar(initialize=None).listening() as server:
-        session = Session(Target(server.url), config.Mcp())
+        session = McpSession(ToolServer(server.url), config.McpSettings())
         waiting = asyncio.create_task(session.tools())
         await until(lambda: server.asked != [])
         await session.close()
-        with pytest.raises(ServerFailed):
+        with pytest.raises(ToolServerError):
             await waiting
         await session.close()
 

@@ -9,18 +9,18 @@ import pytest
 
 from gateway import config, hosted
 from gateway.errors import StoreFailed
-from gateway.events import Finish, HostedEnd, HostedStart, ToolEnd, ToolStart
-from gateway.hosted import Limits, Loop, Ours, Result, Run
+from gateway.events import BuiltinItemEnd, BuiltinItemStart, Finish, ToolCallEnd, ToolCallStart
+from gateway.hosted import BuiltinTool, BuiltinToolResult, BuiltinToolRun, ToolLoop, ToolLoopLimits
 from gateway.request import Tool
 from gateway.server import tools
-from gateway.server.tools import Offer, Running, Terms, Toolbox
+from gateway.server.tools import ToolOffer, ToolRoundCall, Toolset, ToolsetOptions
 from support.app import gateway
 from support.upstream import HELLO
 
 
 def search_tool(name):
     item = {"type": "web_search_call", "status": "in_progress", "action": {"type": "search", "query": ""}}
-    return Ours(Tool(name, {"name": name}), item, "ws_", lambda why: {"status": "failed", "said": why})
+    return BuiltinTool(Tool(name, {"name": name}), item, "ws_", lambda why: {"status": "failed", "said": why})
 
 
 class FakeProvider:
@@ -30,11 +30,13 @@ class FakeProvider:
         self.tools, self.may, self.closed = [search_tool(name) for name in names], asyncio.Event(), False
 
     async def offer(self):
-        return Offer(self.tools)
+        return ToolOffer(self.tools)
 
     async def run(self, run):
         await self.may.wait()
-        return Result(run.id, f"{run.ours.tool.name} of {run.arguments}", {"action": {"type": "search", "query": "q"}})
+        return BuiltinToolResult(
+            run.id, f"{run.ours.tool.name} of {run.arguments}", {"action": {"type": "search", "query": "q"}}
+        )
 
     async def close(self):
         self.closed = True
@@ -42,12 +44,15 @@ class FakeProvider:
 
 async def test_toolbox_takes_the_first_of_two_tools_of_one_name():
     first, second = FakeProvider("search", "read"), FakeProvider("read", "find")
-    async with Toolbox([first, second], config.Tools()) as box:
-        assert isinstance(await box.open(), Loop)
+    async with Toolset([first, second], config.ToolSettings()) as box:
+        assert isinstance(await box.open(), ToolLoop)
         assert [ours.tool.name for ours in box.tools] == ["search", "read", "find"]
         first.may.set()
         told = []
-        await box.run([Run("1", search_tool("read"), "{}"), Run("2", search_tool("search"), "{}")], told.append)
+        await box.run(
+            [BuiltinToolRun("1", search_tool("read"), "{}"), BuiltinToolRun("2", search_tool("search"), "{}")],
+            told.append,
+        )
         assert [result.content for result in told] == ["read of {}", "search of {}"]
     assert first.closed and second.closed
 
@@ -55,16 +60,19 @@ async def test_toolbox_takes_the_first_of_two_tools_of_one_name():
 async def test_timeout_of_a_tool_does_not_fail_the_others():
     late, soon = FakeProvider("late"), FakeProvider("soon")
     soon.may.set()
-    async with Toolbox([late, soon], config.Tools(seconds=0.05)) as box:
+    async with Toolset([late, soon], config.ToolSettings(seconds=0.05)) as box:
         await box.open()
         told = []
-        await box.run([Run("1", search_tool("late"), "{}"), Run("2", search_tool("soon"), "{}")], told.append)
+        await box.run(
+            [BuiltinToolRun("1", search_tool("late"), "{}"), BuiltinToolRun("2", search_tool("soon"), "{}")],
+            told.append,
+        )
     assert [result.id for result in told] == ["2", "1"] and "within 0.05 seconds" in told[1].item["said"]
 
 
 @pytest.mark.parametrize(("wanted", "most"), [(None, 5), (3, 3), (9, 5)])
 async def test_toolbox_limit_can_only_be_lowered_by_the_client(wanted, most):
-    async with Toolbox([], config.Tools(calls=5), Terms(most=wanted)) as box:
+    async with Toolset([], config.ToolSettings(calls=5), ToolsetOptions(most=wanted)) as box:
         loop = await box.open()
         assert loop._calls == most
 
@@ -74,10 +82,10 @@ async def test_running_tools_send_each_result_as_it_comes():
 
     async def work(tell, _):
         await more.wait()
-        tell(Result("1", "a"))
-        tell(Result("2", "b"))
+        tell(BuiltinToolResult("1", "a"))
+        tell(BuiltinToolResult("2", "b"))
 
-    running = Running(work)
+    running = ToolRoundCall(work)
     assert await running.ready() and running.read() == b"[]"
     assert not await running.ready(0.01)
     more.set()
@@ -92,11 +100,11 @@ async def test_running_tools_wait_until_their_results_are_used():
     done = []
 
     async def work(tell, used):
-        tell(Result("1", "a"))
+        tell(BuiltinToolResult("1", "a"))
         await used()
         done.append("used")
 
-    running = Running(work)
+    running = ToolRoundCall(work)
     assert await running.ready() and running.read() == b"[]"
     assert await running.ready() and await running.ready()
     assert running.read() != b"[]"
@@ -108,10 +116,10 @@ async def test_running_tools_wait_until_their_results_are_used():
 
 async def test_running_tools_raise_an_error_where_it_is_read():
     async def work(tell, _):
-        tell(Result("1", "a"))
+        tell(BuiltinToolResult("1", "a"))
         raise StoreFailed("The store is gone.")
 
-    running = Running(work)
+    running = ToolRoundCall(work)
     await asyncio.sleep(0)
     assert running.read() != b"" and await running.ready()
     with pytest.raises(StoreFailed):
@@ -120,13 +128,13 @@ async def test_running_tools_raise_an_error_where_it_is_read():
 
 
 def test_hosted_item_has_the_fields_of_its_provider():
-    loop = Loop([search_tool("search")], Limits(1, 1), lambda prefix: f"{prefix}1")
-    begun = loop.feed(ToolStart(0, 0, "c", "search"))
-    assert isinstance(begun[0], HostedStart) and b'"web_search_call"' in bytes(begun[0].item)
-    loop.feed(ToolEnd(0, 0))
+    loop = ToolLoop([search_tool("search")], ToolLoopLimits(1, 1), lambda prefix: f"{prefix}1")
+    begun = loop.feed(ToolCallStart(0, 0, "c", "search"))
+    assert isinstance(begun[0], BuiltinItemStart) and b'"web_search_call"' in bytes(begun[0].item)
+    loop.feed(ToolCallEnd(0, 0))
     loop.feed(Finish(0, "tool_calls"))
-    (end,) = loop.answered([Result("c", "x", {"action": 1})])
-    assert isinstance(end, HostedEnd) and bytes(end.item) == b'{"action":1}'
+    (end,) = loop.answered([BuiltinToolResult("c", "x", {"action": 1})])
+    assert isinstance(end, BuiltinItemEnd) and bytes(end.item) == b'{"action":1}'
 
 
 # Responses without hosted tools

@@ -15,8 +15,8 @@ from faults.memory import census, watched
 from gateway import config
 from gateway.server.pdfs import Pdfs
 from gateway.server.tools import pages, reading
-from gateway.server.tools.pages import Pages
-from gateway.server.tools.target import ServerFailed
+from gateway.server.tools.pages import WebPageFetcher
+from gateway.server.tools.target import ToolServerError
 from support.app import gateway, listening
 from support.jobs import ended
 from support.mcp_requests import calling
@@ -139,10 +139,10 @@ async def test_web_page_that_cannot_be_read_fails_the_call(name):
 
 
 async def test_web_page_timeout_is_an_error():
-    soon = config.Fetching(networks=(HERE,)).model_copy(update={"seconds": 0.5})
+    soon = config.FetchSettings(networks=(HERE,)).model_copy(update={"seconds": 0.5})
     async with searching(page=never) as web:
-        with pytest.raises(ServerFailed, match="cannot be had"):
-            await Pages(soon, Pdfs()).page(f"{web.url}/page")
+        with pytest.raises(ToolServerError, match="cannot be had"):
+            await WebPageFetcher(soon, Pdfs()).page(f"{web.url}/page")
         await until(web.broken.is_set)
 
 
@@ -163,8 +163,8 @@ async def test_web_page_in_the_private_network_is_not_fetched(url):
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "javascript:1", "https://a.example/\u202ex", "http://[x/"])
 async def test_web_page_with_an_invalid_url_is_not_opened(url):
-    with pytest.raises(ServerFailed, match="no address"):
-        await Pages(config.Fetching(), Pdfs()).page(url)
+    with pytest.raises(ToolServerError, match="no address"):
+        await WebPageFetcher(config.FetchSettings(), Pdfs()).page(url)
 
 
 async def test_web_page_of_another_type_is_read():
@@ -172,7 +172,7 @@ async def test_web_page_of_another_type_is_read():
         await answer(send, "Blåbær".encode("latin-1"), content_type="text/plain; charset=iso-8859-1")
 
     async with searching(a=says({"a": "b"}), b=latin) as web:
-        there = Pages(config.Fetching(networks=(HERE,)), Pdfs())
+        there = WebPageFetcher(config.FetchSettings(networks=(HERE,)), Pdfs())
         assert (await there.page(f"{web.url}/a")).text == '{"a": "b"}'
         assert (await there.page(f"{web.url}/b")).text == "Blåbær"
 
@@ -190,7 +190,9 @@ async def test_web_page_reader_ends_with_its_caller_and_gets_no_secrets(monkeypa
     monkeypatch.setattr("gateway.server.tools.pages._PROGRAM", str(program))
     monkeypatch.setenv("GATEWAY_KEY", "s3cret")
     async with searching() as web:
-        reading = asyncio.create_task(Pages(config.Fetching(networks=(HERE,)), Pdfs()).page(f"{web.url}/page"))
+        reading = asyncio.create_task(
+            WebPageFetcher(config.FetchSettings(networks=(HERE,)), Pdfs()).page(f"{web.url}/page")
+        )
         pid, known = json.loads(await asyncio.to_thread(pipe.read_text))
         reading.cancel()
         with pytest.raises(asyncio.CancelledError):

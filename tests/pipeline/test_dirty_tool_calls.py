@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from support.app import gateway
 from support.format_events import calls, strings, written
 from support.pipeline import DONE, call, chunk, events_of, grammatical, setting, singly
@@ -88,7 +88,7 @@ CASES = [
 def test_dirty_tool_calls_are_what_was_meant(deltas, wanted, text, thought, warning, format):
     data = b"".join(chunk(**delta) for delta in deltas) + chunk("tool_calls") + DONE
     for pieces in ([data], singly(data)):
-        ledger = Ledger()
+        ledger = Warnings()
         found = events_of(pieces, setting(format, tools=TOOLS, ledger=ledger))
         assert calls(written(found)) == wanted and grammatical(found[:-1])
         assert (strings(written(found), "text"), strings(written(found), "reasoning")) == (text, thought)
@@ -113,7 +113,7 @@ async def test_dirty_tool_calls_in_both_apis(row):
 
 
 def test_calls_of_a_backend_that_counts_none_and_gives_no_ids_are_two():
-    ledger = Ledger()
+    ledger = Warnings()
     data = chunk(**head("get_", id=None)) + chunk(**head("ping", "{}", id=None)) + chunk("tool_calls") + DONE
     found = events_of([data], setting("native", tools=TOOLS, ledger=ledger))
     assert calls(written(found)) == [("get_", "{}"), ("ping", "{}")]

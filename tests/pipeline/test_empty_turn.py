@@ -7,11 +7,11 @@ import pytest
 from gateway.empty_turn import EmptyTurn, Watched
 from gateway.endpoints import chat
 from gateway.errors import CANCELLED, Problem
-from gateway.events import HostedTool, Raw, Refusal
-from gateway.ledger import Ledger
+from gateway.events import BuiltinItem, Raw, ReasoningDelta, RefusalDelta, TextDelta
+from gateway.ledger import Warnings
 from gateway.request import Request, Tool
-from gateway.translate.promises import Attempt
-from gateway.turn import CallUpstream, Keep, Send, Turn
+from gateway.translate.promises import FailedOutput
+from gateway.turn import Pipeline, SendBytes, StartCall, StoreResponse
 from support.pipeline import DONE, call, chunk, payloads, setting, singly, sse, upstream
 from support.responses import new_encoder
 from support.responses_events import checked, checked_whole
@@ -39,7 +39,7 @@ class Rounds:
         self.ledger, self.requests = ledger, [REQUEST]
         self._policy, self._prefills, self._format, self._limit = policy, prefills, format, limit
         self._before = None
-        self.turn = Turn(REQUEST, self._open, endpoint, again=self._again)
+        self.turn = Pipeline(REQUEST, self._open, endpoint, again=self._again)
 
     def _open(self, request):
         retries = self._policy == "retry" and not self._before
@@ -58,7 +58,7 @@ class Rounds:
         """Return all that the client gets; each round is a list of pieces."""
         actions, sent = self.turn.start(), b""
         for pieces in rounds:
-            assert isinstance(actions[-1], CallUpstream)
+            assert isinstance(actions[-1], StartCall)
             self.turn.answered("text/event-stream")
             *first, last = pieces
             sent += b"".join(map(self.turn.feed, first))
@@ -67,18 +67,18 @@ class Rounds:
                 actions = self.turn.close()
             else:
                 actions = self.turn.fail(last)
-            sent += b"".join(action.data for action in actions if isinstance(action, Send))
-        if isinstance(actions[-1], Keep):
+            sent += b"".join(action.data for action in actions if isinstance(action, SendBytes))
+        if isinstance(actions[-1], StoreResponse):
             sent += self.turn.kept(well=True)[0].data
-        assert not isinstance(actions[-1], CallUpstream)
+        assert not isinstance(actions[-1], StartCall)
         return sent
 
 
 def chat_response(*rounds, stream=False, **options):
     """Return the site, and the chat completion as a client has it."""
-    ledger = Ledger()
+    ledger = Warnings()
     endpoint = chat.encoder(
-        chat.Head("c", 7, "m"),
+        chat.CompletionHead("c", 7, "m"),
         asked(stream=stream, stream_options={"include_usage": True} if stream else None),
         ledger,
         str,
@@ -237,7 +237,7 @@ def test_cancellation_of_a_retry_is_a_failure():
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_response_of_two_rounds_has_the_items_of_one(stream):
-    ledger = Ledger()
+    ledger = Warnings()
     site = Rounds(new_encoder(stream, ledger=ledger, kept=True), ledger)
     sent = site.run(singly(THOUGHT), singly(ANSWER))
     response = checked(sent) if stream else checked_whole(sent)
@@ -248,13 +248,13 @@ def test_response_of_two_rounds_has_the_items_of_one(stream):
 
 def test_promise_that_an_empty_turn_broke_is_not_reported_if_the_retry_helped():
     for answer, entries in ((ANSWER, ["emulated:empty"]), (THOUGHT, ["unenforced:empty", "unenforced:tool_choice"])):
-        ledger = Ledger()
+        ledger = Warnings()
         first = EmptyTurn(REQUEST, ledger, None, retries=True, prefills=False, limit=9)
         ledger.note("unenforced", "tool_choice")
-        Watched(upstream(setting(ledger=Ledger())), first).feed(THOUGHT)
+        Watched(upstream(setting(ledger=Warnings())), first).feed(THOUGHT)
         assert first.failed and ledger.entries() == []
         second = EmptyTurn(REQUEST, ledger, first.failed, retries=False, prefills=False, limit=9)
-        Watched(upstream(setting(ledger=Ledger())), second).feed(answer)
+        Watched(upstream(setting(ledger=Warnings())), second).feed(answer)
         assert ledger.entries() == entries
 
 
@@ -283,7 +283,7 @@ def test_retry_without_reasoning_to_continue_is_the_same_request(said, limit):
 
 def test_retry_of_a_continued_message_is_the_same_request():
     begun = Request(model="m", messages=({"role": "assistant", "content": "It"},), tools=(TOOL,))
-    turn = EmptyTurn(begun, Ledger(), None, retries=True, prefills=True, limit=99)
+    turn = EmptyTurn(begun, Warnings(), None, retries=True, prefills=True, limit=99)
     Watched(upstream(setting()), turn).feed(THOUGHT)
     assert turn.failed and turn.asking() == begun
 
@@ -296,22 +296,22 @@ def test_empty_turn_reads_a_chunk_alone_as_among_others():
     reads += [chunk(content=text) for text in ("\n", "\n", "a", "b", "c", "d")]
     alone = []
     for known in (reads, [b"".join(reads)]):
-        turn = EmptyTurn(REQUEST, Ledger(), None, retries=True, prefills=True, limit=99)
+        turn = EmptyTurn(REQUEST, Warnings(), None, retries=True, prefills=True, limit=99)
         source, passed = Watched(upstream(setting("native")), turn), []
         for data in known:
             read = source.lone
             events = read(data) if read else None
             alone.append(events is not None)
             passed += source.feed(data) if events is None else events
-        texts = ["".join(getattr(event, "text", "") for event in passed if type(event).__name__ == name)
-                 for name in ("Reasoning", "Text")]  # fmt: skip
+        texts = ["".join(getattr(event, "text", "") for event in passed if type(event) is kind)
+                 for kind in (ReasoningDelta, TextDelta)]  # fmt: skip
         assert texts == ["So it is so", "\n\nabcd"] and turn.settled
     assert sum(alone) > 2
 
 
 def test_items_that_the_gateway_adds_are_no_answer():
-    turn = EmptyTurn(REQUEST, Ledger(), Attempt(), retries=False, prefills=False, limit=9)
-    item = HostedTool(0, Raw(b"{}"))
+    turn = EmptyTurn(REQUEST, Warnings(), FailedOutput(), retries=False, prefills=False, limit=9)
+    item = BuiltinItem(0, Raw(b"{}"))
     source = upstream(setting())
     assert [*turn.feed(item, source)] == [item] and not turn.settled
-    assert [*turn.feed(Refusal(0, "No."), source)] and turn.settled
+    assert [*turn.feed(RefusalDelta(0, "No."), source)] and turn.settled

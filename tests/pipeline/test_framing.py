@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.framing import SSE, FrameTooLong, Lines, Whole
+from gateway.framing import SSE, BodyBuffer, FrameTooLong, NDJSONDecoder
 from support.pipeline import cut, singly
 from support.sse_streams import CASES, LINES
 
@@ -43,7 +43,7 @@ def test_sse_limit_applies_to_each_event():
 
 
 def test_whole_body_is_one_payload():
-    body = Whole(10)
+    body = BodyBuffer(10)
     body.keep(b"01234")
     body.keep(b"56789")
     assert body.close() == b"0123456789"
@@ -52,7 +52,7 @@ def test_whole_body_is_one_payload():
 
 def test_whole_body_longer_than_the_limit_is_refused():
     for pieces in ([b"0123456789x"], singly(b"0123456789x")):
-        body = Whole(10)
+        body = BodyBuffer(10)
         with pytest.raises(FrameTooLong, match=r"^The backend sent a body of more than 10 bytes\.$"):
             for piece in pieces:
                 body.keep(piece)
@@ -60,12 +60,14 @@ def test_whole_body_longer_than_the_limit_is_refused():
 
 @pytest.mark.parametrize(("stream", "payloads"), LINES)
 def test_ndjson_lines_are_the_same_under_every_cut(stream, payloads):
-    assert payloads_of([stream], framing=Lines) == payloads_of(singly(stream), framing=Lines) == payloads
+    assert (
+        payloads_of([stream], framing=NDJSONDecoder) == payloads_of(singly(stream), framing=NDJSONDecoder) == payloads
+    )
     for i in range(len(stream)):
-        assert payloads_of([stream[:i], b"", stream[i:]], framing=Lines) == payloads
+        assert payloads_of([stream[:i], b"", stream[i:]], framing=NDJSONDecoder) == payloads
 
 
-@pytest.mark.parametrize(("framing", "what", "end"), [(SSE, "an event", b"\n\n"), (Lines, "a line", b"\n")])
+@pytest.mark.parametrize(("framing", "what", "end"), [(SSE, "an event", b"\n\n"), (NDJSONDecoder, "a line", b"\n")])
 def test_frame_too_long_error_names_an_event_or_a_line(framing, what, end):
     for pieces in ([b"data: 45678901" + end], singly(b"data: 45678901" + end)):
         with pytest.raises(FrameTooLong, match=f"^The backend sent {what} of more than 13 bytes.$"):
@@ -73,4 +75,4 @@ def test_frame_too_long_error_names_an_event_or_a_line(framing, what, end):
 
 
 def test_ndjson_limit_applies_to_each_line():
-    assert payloads_of([b"123\n456\n", b"7", b"89\n"], limit=3, framing=Lines) == [b"123", b"456", b"789"]
+    assert payloads_of([b"123\n456\n", b"7", b"89\n"], limit=3, framing=NDJSONDecoder) == [b"123", b"456", b"789"]

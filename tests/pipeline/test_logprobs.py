@@ -2,8 +2,8 @@
 
 import pytest
 
-from gateway.events import Finish, Logprob, Reasoning, Text, ToolArgs, ToolEnd, ToolStart
-from gateway.ledger import Ledger
+from gateway.events import Finish, Logprob, ReasoningDelta, TextDelta, ToolArgsDelta, ToolCallEnd, ToolCallStart
+from gateway.ledger import Warnings
 from support.app import gateway
 from support.pipeline import DONE, call, chunk, events_of, grammatical, setting
 from support.upstream import chunk as upstream_chunk
@@ -34,14 +34,14 @@ def test_logprobs_of_tokens_around_a_text_belong_to_the_text(format):
         chunk("stop", content="", logprobs=logprobs_field("</s>")),
     ]
     assert events_without_usage(*chunks, format=format) == [
-        Text(0, "hi", logprob_entries("<s>", "hi", "</s>")),
+        TextDelta(0, "hi", logprob_entries("<s>", "hi", "</s>")),
         Finish(0, "stop"),
     ]
 
 
 @FORMATS
 def test_logprobs_inside_a_tool_call_are_dropped(format):
-    ledger = Ledger()
+    ledger = Warnings()
     chunks = [
         chunk(logprobs=logprobs_field("<tool_call>")),
         chunk(tool_calls=[call(0, "id", "f", '{"a": ')], logprobs=logprobs_field("{")),
@@ -49,7 +49,7 @@ def test_logprobs_inside_a_tool_call_are_dropped(format):
         chunk(tool_calls=[call(0, arguments='"x"}')], logprobs=logprobs_field("}")),
         chunk("tool_calls", logprobs=logprobs_field("</tool_call>")),
     ]
-    start, args, end = ToolStart(0, 0, "id", "f"), ToolArgs(0, 0, '{"a": "x"}'), ToolEnd(0, 0)
+    start, args, end = ToolCallStart(0, 0, "id", "f"), ToolArgsDelta(0, 0, '{"a": "x"}'), ToolCallEnd(0, 0)
     assert events_without_usage(*chunks, format=format, ledger=ledger) == [start, args, end, Finish(0, "tool_calls")]
     assert "dropped:logprobs" in ledger.entries()
 
@@ -62,17 +62,17 @@ def test_logprobs_of_reasoning_do_not_join_the_text(format):
         chunk("stop"),
     ]
     assert events_without_usage(*chunks, format=format) == [
-        Reasoning(0, "hm"),
-        Text(0, "hi", logprob_entries("hi")),
+        ReasoningDelta(0, "hm"),
+        TextDelta(0, "hi", logprob_entries("hi")),
         Finish(0, "stop"),
     ]
 
 
 def test_logprobs_after_an_unclosed_tool_call_in_the_text_are_dropped():
-    ledger, text = Ledger(), '<tool_call>{"name": "f", "arguments": {"n": 1'
+    ledger, text = Warnings(), '<tool_call>{"name": "f", "arguments": {"n": 1'
     chunks = [chunk(content=text, logprobs=logprobs_field(text)), chunk("stop", logprobs=logprobs_field("</s>"))]
     events = events_without_usage(*chunks, format="hermes_json", ledger=ledger)
-    assert grammatical(events) and not any(type(event) is Text for event in events)
+    assert grammatical(events) and not any(type(event) is TextDelta for event in events)
     assert "dropped:logprobs" in ledger.entries()
 
 

@@ -3,16 +3,16 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.events import Logprob, Reasoning, Text, ToolArgs, ToolStart
+from gateway.events import Logprob, ReasoningDelta, TextDelta, ToolArgsDelta, ToolCallStart
 from gateway.pieces import join
 from support.pipeline import chunk, events_of, setting
 
 LIKELY = (Logprob("a", -1.0, None),)
-APART = [Text(0, "x", LIKELY), Reasoning(0, "", "{}"), ToolStart(0, 0, "c", "f")]  # are no pieces
+APART = [TextDelta(0, "x", LIKELY), ReasoningDelta(0, "", "{}"), ToolCallStart(0, 0, "c", "f")]  # are no pieces
 EVENTS = st.lists(
     st.sampled_from(
         [
-            *APART, Text(0, "a"), Text(0, "b"), Text(1, "c"), Reasoning(0, "r"), ToolArgs(0, 0, "{"), ToolArgs(0, 1, "}"),
+            *APART, TextDelta(0, "a"), TextDelta(0, "b"), TextDelta(1, "c"), ReasoningDelta(0, "r"), ToolArgsDelta(0, 0, "{"), ToolArgsDelta(0, 1, "}"),
         ]
     )
 )  # fmt: skip
@@ -34,8 +34,8 @@ def test_pieces_of_calls_are_joined_alone(events):
     found = events.copy()
     join(found, calls_only=True)
     assert told(found) == told(events)
-    others = [event for event in events if not isinstance(event, ToolArgs)]
-    assert [event for event in found if not isinstance(event, ToolArgs)] == others
+    others = [event for event in events if not isinstance(event, ToolArgsDelta)]
+    assert [event for event in found if not isinstance(event, ToolArgsDelta)] == others
 
 
 def told(events):
@@ -51,4 +51,4 @@ def test_chunk_of_many_brackets_leaves_as_one():
     tools = {"f": {"properties": {}}}
     for mark in "[{":
         found = events_of([chunk(content="Hm " + mark * 500)], setting("auto", tools=tools))
-        assert sum(type(event) is Text for event in found) < 9
+        assert sum(type(event) is TextDelta for event in found) < 9

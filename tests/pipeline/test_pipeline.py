@@ -12,20 +12,20 @@ from msgspec import structs
 from gateway.errors import Problem
 from gateway.events import (
     Annotation,
-    Candidate,
-    Extra,
+    ExtraField,
     Failure,
     Finish,
     Logprob,
-    Reasoning,
-    Refusal,
-    Text,
-    ToolArgs,
-    ToolEnd,
-    ToolStart,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolArgsDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    TopLogprob,
     Usage,
 )
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from support.pipeline import DONE, call, chunk, cut, events_of, grammatical, setting, singly, sse, upstream
 from support.sampling import examples
 
@@ -48,7 +48,7 @@ def test_pipeline_events_are_the_same_under_any_cut(stream, n, data):
     whole = events_of([stream], n=n)
     assert whole == events_of(cut(data, stream), n=n) == events_of(singly(stream), n=n)
     for choice in range(n):
-        said = [e for e in whole if getattr(e, "choice", None) == choice and type(e) is not Extra]
+        said = [e for e in whole if getattr(e, "choice", None) == choice and type(e) is not ExtraField]
         assert not said or grammatical(said) or type(whole[-1]) is Failure
     assert sum(type(e) is Failure for e in whole) <= 1
 
@@ -73,22 +73,32 @@ def test_whole_body_has_the_events_of_its_stream():
 
 @pytest.mark.parametrize("field", ["reasoning", "reasoning_content", "reasoning_text", "thinking"])
 def test_reasoning_has_many_spellings(field):
-    assert events_of([chunk(**{field: "hm"}), chunk("stop"), DONE], setting("native"))[0] == Reasoning(0, "hm")
+    assert events_of([chunk(**{field: "hm"}), chunk("stop"), DONE], setting("native"))[0] == ReasoningDelta(0, "hm")
 
 
 def test_reasoning_is_read_from_parts_of_the_content():
     parts = [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "thinking", "thinking": "so"}]
     said = [*parts, "a", {"type": "text", "text": "b"}, {"type": "refusal", "refusal": "no"}, {"type": "image"}]
-    assert events_of([chunk("stop", content=said)])[:3] == [Reasoning(0, "hmso"), Text(0, "ab"), Refusal(0, "no")]
+    assert events_of([chunk("stop", content=said)])[:3] == [
+        ReasoningDelta(0, "hmso"),
+        TextDelta(0, "ab"),
+        RefusalDelta(0, "no"),
+    ]
 
 
 def test_chunk_without_content_gives_no_event():
     silent = [sse({"choices": [], "usage": {}}), chunk(thinking=[{"text": None}]), chunk(content="", tool_calls=[])]
-    assert events_of([*silent, chunk("stop", content="a"), DONE]) == [Text(0, "a"), Finish(0, "stop"), Usage(10, 1)]
+    assert events_of([*silent, chunk("stop", content="a"), DONE]) == [
+        TextDelta(0, "a"),
+        Finish(0, "stop"),
+        Usage(10, 1),
+    ]
 
 
 def test_reasoning_is_read_from_thinking_blocks():
-    assert events_of([chunk("stop", thinking=[{"text": "a"}, {"text": None}, {"text": "b"}])])[0] == Reasoning(0, "ab")
+    assert events_of([chunk("stop", thinking=[{"text": "a"}, {"text": None}, {"text": "b"}])])[0] == ReasoningDelta(
+        0, "ab"
+    )
 
 
 @pytest.mark.parametrize(
@@ -103,7 +113,7 @@ def test_reasoning_is_read_from_thinking_blocks():
     ],
 )
 def test_choice_of_an_odd_shape_is_read(payload):
-    assert events_of([sse(payload), DONE])[:2] == [Text(0, "hi"), Finish(0, "stop")]
+    assert events_of([sse(payload), DONE])[:2] == [TextDelta(0, "hi"), Finish(0, "stop")]
 
 
 def last_usage(events):
@@ -158,7 +168,7 @@ def test_usage_is_read_from_timings_if_there_is_no_other():
 
 
 def test_usage_is_estimated_with_a_warning_if_none_is_given():
-    ledger = Ledger()
+    ledger = Warnings()
     events = events_of([chunk(content="12345"), chunk(reasoning="678"), chunk("stop"), DONE], setting(ledger=ledger))
     assert events[-1] == Usage(10, 2, reasoning=1) and ledger.entries() == ["estimated:usage"]
 
@@ -180,7 +190,7 @@ def test_reasoning_tokens_are_estimated_by_share_of_the_text(stated, thought, an
     ):
         if not (thought and answer) and len(pieces) == 1:
             continue
-        ledger = Ledger()
+        ledger = Warnings()
         usage = sse({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": stated}})
         events = events_of([*pieces, chunk("stop"), usage, DONE], setting("think", ledger=ledger))
         last = last_usage(events)
@@ -192,7 +202,7 @@ def test_reasoning_tokens_are_estimated_by_share_of_the_text(stated, thought, an
 
 
 def test_reasoning_tokens_that_are_counted_are_not_estimated():
-    ledger = Ledger()
+    ledger = Warnings()
     counts = {"prompt_tokens": 3, "completion_tokens": 9, "completion_tokens_details": {"reasoning_tokens": 2}}
     stream = [chunk(reasoning="hm"), chunk("stop"), sse({"choices": [], "usage": counts}), DONE]
     assert last_usage(events_of(stream, setting(ledger=ledger))) == Usage(3, 9, reasoning=2)
@@ -203,7 +213,7 @@ def test_usage_is_read_from_x_groq():
     usage = {"prompt_tokens": 3, "completion_tokens": 4}
     end = json.loads(chunk("stop", content="a")[6:])
     first, last = (end | {"x_groq": {"id": "req_1"} | counts} for counts in ({}, {"usage": usage}))
-    assert events_of([sse(last), DONE]) == [Usage(3, 4), Text(0, "a"), Finish(0, "stop")]
+    assert events_of([sse(last), DONE]) == [Usage(3, 4), TextDelta(0, "a"), Finish(0, "stop")]
     assert events_of([sse(first), DONE])[-1] == Usage(10, 1)
 
 
@@ -244,7 +254,7 @@ def test_chunk_with_nan_surrogates_or_invalid_utf8_does_not_end_the_stream():
     ]
     extra, text, *_ = events_of(stream)
     assert (extra.name, bytes(extra.json)) == ("x", b"[-9999,-9999]")
-    assert text == Text(0, "a\ufffd 😀 NaN \ufffd \n")
+    assert text == TextDelta(0, "a\ufffd 😀 NaN \ufffd \n")
 
 
 @pytest.mark.parametrize("number", ["1e309", "-2.5E+400", "1" + "0" * 309 + ".5", "9" * 308 + "e1", "12345e305"])
@@ -252,7 +262,7 @@ def test_number_that_no_double_can_be_is_sent_as_one_that_is(number):
     beside = f'[1e3,"1e999",{number},1.5E2]'.encode()
     payload = b'data: {"choices":[{"delta":{"content":"a"},"stop_reason":%b}],"x":%b}\n\n' % (beside, beside)
     for pieces in ([payload], [payload[i : i + 1] for i in range(len(payload))]):
-        found = [event for event in events_of([*pieces, chunk("stop")]) if isinstance(event, Extra)]
+        found = [event for event in events_of([*pieces, chunk("stop")]) if isinstance(event, ExtraField)]
         assert {bytes(event.json) for event in found} == {b'[1e3,"1e999",-9999,1.5E2]'}
 
 
@@ -261,7 +271,7 @@ def test_member_of_several_lines_is_sent_in_one(end):
     body = b'{"choices":[{"message":{"content":"a"},"finish_reason":"stop"}],"x":{"y":%b[1,%b2]}}' % (end, end)
     up = upstream(setting())
     up.answered("application/json")
-    (extra,) = [event for event in [*up.feed(body), *up.close()] if isinstance(event, Extra)]
+    (extra,) = [event for event in [*up.feed(body), *up.close()] if isinstance(event, ExtraField)]
     assert json.loads(bytes(extra.json)) == {"y": [1, 2]} and len(bytes(extra.json).splitlines()) == 1
 
 
@@ -278,26 +288,26 @@ def test_extra_fields_are_marked_where_the_client_asked_for_them():
     }
     body["choices"][0] |= {"stop_reason": "x", "token_ids": [1, 2]}
     events = events_of([sse(body)], wanted=frozenset({"prompt_logprobs", "token_ids", "kv_transfer_params"}))
-    assert [(e.choice, e.name, json.loads(bytes(e.json)), e.asked) for e in events if type(e) is Extra] == [
+    assert [(e.choice, e.name, json.loads(bytes(e.json)), e.asked) for e in events if type(e) is ExtraField] == [
         (None, "prompt_logprobs", [None, {"1": -0.5}], True), (0, "token_ids", [1, 2], True),
         (0, "stop_reason", "x", False),
     ]  # fmt: skip
-    assert not any(e.asked for e in events_of([sse(body)]) if type(e) is Extra)
+    assert not any(e.asked for e in events_of([sse(body)]) if type(e) is ExtraField)
 
 
 def test_annotations_and_refusals_are_passed():
     events = events_of([chunk(annotations=[{"type": "url_citation"}]), chunk("stop", refusal="no")])
     assert type(events[0]) is Annotation and bytes(events[0].json) == b'{"type": "url_citation"}'
-    assert events[1] == Refusal(0, "no")
+    assert events[1] == RefusalDelta(0, "no")
 
 
 # Choices
 
 
 def test_choice_that_comes_first_is_choice_0_and_others_are_dropped():
-    ledger = Ledger()
+    ledger = Warnings()
     stream = [chunk(content="a", index=5), chunk(content="b", index=7), chunk("stop", index=5), DONE]
-    assert events_of(stream, setting(ledger=ledger))[:2] == [Text(0, "a"), Finish(0, "stop")]
+    assert events_of(stream, setting(ledger=ledger))[:2] == [TextDelta(0, "a"), Finish(0, "stop")]
     assert "dropped:choices" in ledger.entries()
 
 
@@ -310,7 +320,7 @@ def test_choices_are_kept_apart():
         chunk("stop", index=1),
     ]
     assert events_of(stream, n=2)[:5] == [
-        Reasoning(0, "a"), Text(1, "b"), Text(0, "c"), Finish(0, "stop"), Finish(1, "stop"),
+        ReasoningDelta(0, "a"), TextDelta(1, "b"), TextDelta(0, "c"), Finish(0, "stop"), Finish(1, "stop"),
     ]  # fmt: skip
 
 
@@ -319,12 +329,12 @@ def test_choices_are_kept_apart():
 
 def test_reasoning_chunk_releases_text_that_was_held_back():
     events = events_of([chunk(content="a <tool"), chunk(reasoning_content="hm"), chunk(content="_call> b"), DONE])
-    assert events[:4] == [Text(0, "a <tool"), Reasoning(0, "hm"), Text(0, "_call> b"), Finish(0, "stop")]
+    assert events[:4] == [TextDelta(0, "a <tool"), ReasoningDelta(0, "hm"), TextDelta(0, "_call> b"), Finish(0, "stop")]
 
 
 TWO_CALLS = [
-    ToolStart(0, 0, "a", "f"), ToolArgs(0, 0, "{}"), ToolEnd(0, 0),
-    ToolStart(0, 1, "b", "g"), ToolArgs(0, 1, "{}"), ToolEnd(0, 1), Finish(0, "tool_calls"),
+    ToolCallStart(0, 0, "a", "f"), ToolArgsDelta(0, 0, "{}"), ToolCallEnd(0, 0),
+    ToolCallStart(0, 1, "b", "g"), ToolArgsDelta(0, 1, "{}"), ToolCallEnd(0, 1), Finish(0, "tool_calls"),
 ]  # fmt: skip
 
 
@@ -347,9 +357,9 @@ def test_tool_calls_of_the_backend_are_repaired(deltas):
 
 
 def ids_and_warnings(stream, **options):
-    ledger = Ledger()
+    ledger = Warnings()
     events = events_of(stream, setting("native", ledger=ledger, **options))
-    return [e.id for e in events if type(e) is ToolStart], ledger.entries()
+    return [e.id for e in events if type(e) is ToolCallStart], ledger.entries()
 
 
 def test_tool_call_id_is_kept_if_new_and_made_if_not():
@@ -381,29 +391,29 @@ def test_tool_call_with_invalid_json_does_not_change_the_order():
         chunk("tool_calls"),
         DONE,
     ]
-    starts = [e for e in events_of(stream, setting("native")) if type(e) in (ToolStart, ToolEnd)]
+    starts = [e for e in events_of(stream, setting("native")) if type(e) in (ToolCallStart, ToolCallEnd)]
     assert starts == [
-        ToolStart(0, 0, "a", "f"),
-        ToolEnd(0, 0, complete=False),
-        ToolStart(0, 1, "b", "g"),
-        ToolEnd(0, 1),
+        ToolCallStart(0, 0, "a", "f"),
+        ToolCallEnd(0, 0, complete=False),
+        ToolCallStart(0, 1, "b", "g"),
+        ToolCallEnd(0, 1),
     ]
 
 
 def test_tool_call_arguments_are_closed_unless_the_finish_is_length():
     def events_and_warnings(reason):
-        ledger = Ledger()
+        ledger = Warnings()
         events = events_of(
             [chunk(tool_calls=[call(0, "a", "f", '{"o": ["x"')]), chunk(reason), DONE], setting("native", ledger=ledger)
         )
-        return [e for e in events if type(e) in (ToolArgs, ToolEnd, Finish)], ledger.entries()
+        return [e for e in events if type(e) in (ToolArgsDelta, ToolCallEnd, Finish)], ledger.entries()
 
     closed, notes = events_and_warnings("stop")
-    assert closed == [ToolArgs(0, 0, '{"o": ["x"]}'), ToolEnd(0, 0), Finish(0, "tool_calls")]
+    assert closed == [ToolArgsDelta(0, 0, '{"o": ["x"]}'), ToolCallEnd(0, 0), Finish(0, "tool_calls")]
     assert {"repaired:tool_calls.function.arguments", "repaired:finish_reason"} <= set(notes)
     assert events_and_warnings("length")[0] == [
-        ToolArgs(0, 0, '{"o": ["x"'),
-        ToolEnd(0, 0, complete=False),
+        ToolArgsDelta(0, 0, '{"o": ["x"'),
+        ToolCallEnd(0, 0, complete=False),
         Finish(0, "length"),
     ]
 
@@ -414,7 +424,7 @@ def test_tool_call_arguments_are_closed_unless_the_finish_is_length():
 )
 def test_tool_call_arguments_get_the_brackets_that_are_missing(sent, tail):
     stream = [chunk(tool_calls=[call(0, "a", "f", sent)]), chunk("stop"), DONE]
-    (args,) = [e.json for e in events_of(stream, setting("native")) if type(e) is ToolArgs]
+    (args,) = [e.json for e in events_of(stream, setting("native")) if type(e) is ToolArgsDelta]
     assert json.loads(args) == json.loads(sent + tail)
 
 
@@ -435,10 +445,10 @@ def test_tool_call_arguments_get_the_brackets_that_are_missing(sent, tail):
     ],
 )
 def test_tool_call_arguments_that_end_in_a_value_stay_as_they_came(sent):
-    ledger = Ledger()
+    ledger = Warnings()
     stream = [chunk(tool_calls=[call(0, "a", "f", sent)]), chunk("stop"), DONE]
     events = events_of(stream, setting("native", ledger=ledger))
-    assert events[1:3] == [ToolArgs(0, 0, sent), ToolEnd(0, 0, complete=False)]
+    assert events[1:3] == [ToolArgsDelta(0, 0, sent), ToolCallEnd(0, 0, complete=False)]
     assert "invalid:tool_calls.function.arguments" in ledger.entries()
 
 
@@ -450,20 +460,20 @@ def test_tool_call_arguments_may_have_the_piece_null():
     ]
     whole = b"".join([*stream, chunk("stop"), DONE])
     for pieces in ([whole], singly(whole)):
-        assert events_of(pieces, setting("native"))[1] == ToolArgs(0, 0, '{"a":null}')
+        assert events_of(pieces, setting("native"))[1] == ToolArgsDelta(0, 0, '{"a":null}')
 
 
 def test_tool_call_arguments_that_no_tail_closes_are_passed_unchanged():
     stream = [chunk(tool_calls=[call(0, "a", "f", "]}{")]), chunk("stop"), DONE]
-    assert events_of(stream, setting("native"))[1:3] == [ToolArgs(0, 0, "]}{"), ToolEnd(0, 0, complete=False)]
+    assert events_of(stream, setting("native"))[1:3] == [ToolArgsDelta(0, 0, "]}{"), ToolCallEnd(0, 0, complete=False)]
 
 
 def test_tool_call_arguments_without_a_name_are_text():
     stream = [chunk(tool_calls=[call(0, None, None, '{"a":1}')]), chunk("tool_calls"), DONE]
-    ledger = Ledger()
-    assert events_of(stream, setting("native", ledger=ledger))[:2] == [Text(0, '{"a":1}'), Finish(0, "stop")]
+    ledger = Warnings()
+    assert events_of(stream, setting("native", ledger=ledger))[:2] == [TextDelta(0, '{"a":1}'), Finish(0, "stop")]
     assert "repaired:finish_reason" in ledger.entries()
-    assert events_of(stream)[0] == Text(0, '{"a":1}')
+    assert events_of(stream)[0] == TextDelta(0, '{"a":1}')
 
 
 def test_tool_call_is_read_from_a_legacy_function_call():
@@ -474,12 +484,12 @@ def test_tool_call_is_read_from_a_legacy_function_call():
         DONE,
     ]
     assert events_of(stream, setting("native"))[:4] == [
-        ToolStart(0, 0, "call_0", "f"), ToolArgs(0, 0, "{}"), ToolEnd(0, 0), Finish(0, "tool_calls"),
+        ToolCallStart(0, 0, "call_0", "f"), ToolArgsDelta(0, 0, "{}"), ToolCallEnd(0, 0), Finish(0, "tool_calls"),
     ]  # fmt: skip
 
 
 def test_tool_calls_that_interleave_are_held_up_to_a_limit():
-    ledger = Ledger()
+    ledger = Warnings()
     stream = [
         chunk(tool_calls=[call(0, "a", "f", '{"a'), call(1, "b", "g", '{"')]),
         chunk(tool_calls=[call(1, None, None, "x" * 100)]),
@@ -488,12 +498,12 @@ def test_tool_calls_that_interleave_are_held_up_to_a_limit():
         DONE,
     ]
     assert events_of(stream, setting("native", limit=50, ledger=ledger))[:-2] == [
-        ToolStart(0, 0, "a", "f"),
-        ToolArgs(0, 0, '{"a'),
-        ToolEnd(0, 0, complete=False),
-        ToolStart(0, 1, "b", "g"),
-        ToolArgs(0, 1, '{"' + "x" * 100),
-        ToolEnd(0, 1, complete=False),
+        ToolCallStart(0, 0, "a", "f"),
+        ToolArgsDelta(0, 0, '{"a'),
+        ToolCallEnd(0, 0, complete=False),
+        ToolCallStart(0, 1, "b", "g"),
+        ToolArgsDelta(0, 1, '{"' + "x" * 100),
+        ToolCallEnd(0, 1, complete=False),
     ]
     assert "invalid:tool_calls.function.arguments" in ledger.entries()
 
@@ -501,17 +511,24 @@ def test_tool_calls_that_interleave_are_held_up_to_a_limit():
 def test_tool_call_ends_at_the_text_after_it():
     stream = [chunk(tool_calls=[call(0, "a", "f", "{}")]), chunk(content="done"), chunk("stop"), DONE]
     for format in ("native", "hermes_json"):
-        assert events_of(stream, setting(format))[2:5] == [ToolEnd(0, 0), Text(0, "done"), Finish(0, "tool_calls")]
+        assert events_of(stream, setting(format))[2:5] == [
+            ToolCallEnd(0, 0),
+            TextDelta(0, "done"),
+            Finish(0, "tool_calls"),
+        ]
 
 
 def test_text_ends_at_a_tool_call_of_the_backend():
     stream = [chunk(content="a <tool"), chunk(tool_calls=[call(0, "a", "f", "{}")]), chunk("tool_calls"), DONE]
-    assert events_of(stream)[:2] == [Text(0, "a <tool"), ToolStart(0, 0, "a", "f")]
+    assert events_of(stream)[:2] == [TextDelta(0, "a <tool"), ToolCallStart(0, 0, "a", "f")]
 
 
 def test_reasoning_opened_by_the_prompt_ends_if_the_backend_splits_by_itself():
     stream = [chunk(reasoning_content="hm"), chunk(content="answer"), chunk("stop"), DONE]
-    assert events_of(stream, setting("think", thought_open=True))[:2] == [Reasoning(0, "hm"), Text(0, "answer")]
+    assert events_of(stream, setting("think", thought_open=True))[:2] == [
+        ReasoningDelta(0, "hm"),
+        TextDelta(0, "answer"),
+    ]
 
 
 # Log-probabilities
@@ -532,13 +549,13 @@ ENTRY = {
 @pytest.mark.parametrize(
     ("said", "wanted"),
     [
-        ({"content": [ENTRY]}, (logprob_entry("hi", top=[Candidate("ho", -1.5, (104, 111))]),)),
-        ({"content": [ENTRY, 5], "refusal": None}, (logprob_entry("hi", top=[Candidate("ho", -1.5, (104, 111))]),)),
+        ({"content": [ENTRY]}, (logprob_entry("hi", top=[TopLogprob("ho", -1.5, (104, 111))]),)),
+        ({"content": [ENTRY, 5], "refusal": None}, (logprob_entry("hi", top=[TopLogprob("ho", -1.5, (104, 111))]),)),
         ([{"id": 5, "text": "hi", "logprob": -0.5}], (logprob_entry("hi"),)),
         (-0.5, (logprob_entry("hi"),)),
         (
             {"tokens": ["h", "i"], "token_logprobs": [-0.5], "top_logprobs": [{"x": -2}]},
-            (logprob_entry("h", top=[Candidate("x", -2.0, (120,))]), logprob_entry("i", -9999.0)),
+            (logprob_entry("h", top=[TopLogprob("x", -2.0, (120,))]), logprob_entry("i", -9999.0)),
         ),
         ({"content": [{"token": "hi", "logprob": -1e9, "top_logprobs": "x"}]}, (logprob_entry("hi", -9999.0),)),
         ({"content": [{"token": "hi", "logprob": None, "bytes": ["x"]}]}, (logprob_entry("hi", -9999.0),)),
@@ -550,19 +567,19 @@ ENTRY = {
 )
 def test_logprobs_have_many_shapes(said, wanted):
     (text, *_) = events_of([chunk(content="hi", logprobs=said), chunk("stop"), DONE], setting("native"))
-    assert text == Text(0, "hi", wanted)
+    assert text == TextDelta(0, "hi", wanted)
 
 
 def test_logprobs_that_json_cannot_say_are_clamped():
     payload = chunk(content="hi", logprobs={"content": [{"token": "hi", "logprob": 0}]}).replace(
         b'"logprob": 0', b'"logprob": -Infinity'
     )
-    assert events_of([payload, chunk("stop"), DONE])[0] == Text(0, "hi", (logprob_entry("hi", -9999.0),))
+    assert events_of([payload, chunk("stop"), DONE])[0] == TextDelta(0, "hi", (logprob_entry("hi", -9999.0),))
 
 
 def test_logprobs_of_a_refusal_are_on_the_refusal():
     said = {"content": None, "refusal": [{"token": "no", "logprob": -0.5}]}
-    assert events_of([chunk(refusal="no", logprobs=said), DONE])[0] == Refusal(0, "no", (logprob_entry("no"),))
+    assert events_of([chunk(refusal="no", logprobs=said), DONE])[0] == RefusalDelta(0, "no", (logprob_entry("no"),))
 
 
 def test_logprobs_stay_with_their_text_and_those_of_markup_are_dropped():
@@ -583,16 +600,16 @@ def test_logprobs_stay_with_their_text_and_those_of_markup_are_dropped():
     ]
     text = "".join(tokens)
     entries = [{"token": token, "logprob": -0.5} for token in tokens]
-    ledger = Ledger()
+    ledger = Warnings()
     streamed = [
         chunk(content=token, logprobs={"content": [entry]}) for token, entry in zip(tokens, entries, strict=True)
     ]
     whole = events_of([chunk("stop", content=text, logprobs={"content": entries})], setting(ledger=ledger))
     assert "dropped:logprobs" in ledger.entries()
     assert whole == events_of([*streamed, chunk("stop")])
-    assert [e for e in whole if type(e) is Text] == [
-        Text(0, "Ab", (logprob_entry("A"), logprob_entry("b"))),
-        Text(0, "\nC", (logprob_entry("C"), logprob_entry(""))),
+    assert [e for e in whole if type(e) is TextDelta] == [
+        TextDelta(0, "Ab", (logprob_entry("A"), logprob_entry("b"))),
+        TextDelta(0, "\nC", (logprob_entry("C"), logprob_entry(""))),
     ]
 
 
@@ -602,7 +619,7 @@ def test_logprobs_may_begin_in_the_middle():
         chunk(content="b", logprobs={"content": [{"token": "b", "logprob": -0.5}]}),
         chunk("stop"),
     ]
-    assert events_of(stream)[0] == Text(0, "ab", (logprob_entry("b"),))
+    assert events_of(stream)[0] == TextDelta(0, "ab", (logprob_entry("b"),))
 
 
 # Ends
@@ -626,17 +643,17 @@ def test_finish_reasons_are_of_the_closed_set(said, wanted):
 @pytest.mark.parametrize("reason", ["abort", "error", "insufficient_system_resource"])
 def test_finish_reasons_of_errors_are_failures(reason):
     *came, last = events_of([chunk(reason, content="a"), DONE])
-    assert came == [Text(0, "a")] and reason in last.problem.message
+    assert came == [TextDelta(0, "a")] and reason in last.problem.message
 
 
 def test_finish_reason_missing_before_done_is_stop_with_a_warning():
-    ledger = Ledger()
-    assert events_of([chunk(content="a"), DONE], setting(ledger=ledger))[:2] == [Text(0, "a"), Finish(0, "stop")]
+    ledger = Warnings()
+    assert events_of([chunk(content="a"), DONE], setting(ledger=ledger))[:2] == [TextDelta(0, "a"), Finish(0, "stop")]
     assert "synthesised:finish_reason" in ledger.entries()
 
 
 def test_finish_reason_without_done_ends_the_stream():
-    assert events_of([chunk("stop", content="a")])[:2] == [Text(0, "a"), Finish(0, "stop")]
+    assert events_of([chunk("stop", content="a")])[:2] == [TextDelta(0, "a"), Finish(0, "stop")]
 
 
 def test_finish_reason_missing_in_one_of_two_choices_is_a_failure():
@@ -645,11 +662,11 @@ def test_finish_reason_missing_in_one_of_two_choices_is_a_failure():
 
 def test_usage_may_come_after_done():
     events = events_of([chunk("stop", content="a"), DONE, sse({"choices": [], "usage": USAGE})])
-    assert events == [Text(0, "a"), Finish(0, "stop"), Usage(3, 4)]
+    assert events == [TextDelta(0, "a"), Finish(0, "stop"), Usage(3, 4)]
 
 
 def test_choice_has_no_content_after_done():
-    assert events_of([chunk("stop", content="a"), DONE, chunk(content="b")])[0] == Text(0, "a")
+    assert events_of([chunk("stop", content="a"), DONE, chunk(content="b")])[0] == TextDelta(0, "a")
 
 
 def test_response_may_be_empty():
@@ -721,26 +738,26 @@ def test_tokens_are_counted_wherever_a_server_puts_them(counts, expected):
 def test_reasoning_details_are_reasoning(details, kept, twice):
     message = {"reasoning_details": details, **({"reasoning": "So."} if twice else {})}
     events = events_of([chunk(**message), chunk("stop", content="Hi")])
-    assert [event.text for event in events if type(event) is Reasoning] == ["So."]
-    assert [json.loads(bytes(event.json)) for event in events if type(event) is Extra] == [details] * kept
+    assert [event.text for event in events if type(event) is ReasoningDelta] == ["So."]
+    assert [json.loads(bytes(event.json)) for event in events if type(event) is ExtraField] == [details] * kept
 
 
 @pytest.mark.parametrize("details", ["So.", [5], [None], {"text": "So."}])
 def test_reasoning_details_of_another_shape_are_passed_on(details):
     events = events_of([chunk("stop", reasoning_details=details)])
-    assert [(event.name, json.loads(bytes(event.json))) for event in events if type(event) is Extra] == [
+    assert [(event.name, json.loads(bytes(event.json))) for event in events if type(event) is ExtraField] == [
         ("reasoning_details", details)
     ]
 
 
 def test_connection_lost_delivers_the_text_and_then_a_failure():
     *came, last = events_of([chunk(content="a <to")])
-    assert came == [Text(0, "a <to")] and last.problem.code == "upstream_lost"
+    assert came == [TextDelta(0, "a <to")] and last.problem.code == "upstream_lost"
 
 
 def test_choice_keeps_content_after_a_finish_reason_and_the_last_reason():
     pieces = [chunk("stop", content="a"), chunk("stop", content="b"), chunk("length"), DONE]
-    assert events_of(pieces)[:2] == [Text(0, "ab"), Finish(0, "length")]
+    assert events_of(pieces)[:2] == [TextDelta(0, "ab"), Finish(0, "length")]
 
 
 def test_failure_is_the_last_event():
@@ -766,7 +783,7 @@ def test_error_object_is_a_failure_in_every_shape():
 def test_connection_lost_after_the_finish_is_no_failure():
     up = upstream()
     assert [*up.feed(chunk("stop", content="a")), *up.fail(Problem(502, "broke"))][:2] == [
-        Text(0, "a"),
+        TextDelta(0, "a"),
         Finish(0, "stop"),
     ]
 
@@ -774,7 +791,7 @@ def test_connection_lost_after_the_finish_is_no_failure():
 def test_connection_lost_delivers_an_event_without_its_empty_line():
     up = upstream()
     events = [*up.feed(chunk(content="a")), *up.feed(chunk(content="b").rstrip()), *up.fail(Problem(502, "broke"))]
-    assert events == [Text(0, "a"), Text(0, "b"), Failure(Problem(502, "broke"))]
+    assert events == [TextDelta(0, "a"), TextDelta(0, "b"), Failure(Problem(502, "broke"))]
 
 
 def test_whole_body_that_is_cut_gives_only_the_failure():
@@ -839,5 +856,5 @@ def test_text_keeps_its_order_while_the_second_of_two_interleaved_calls_is_open(
     tools = {"f": {}, "g": {}, "get": {}}  # the name of the second call may go on
     settings = structs.replace(setting(format, tools=tools), whole=whole, auto=format == "auto")
     events = events_of(pieces, settings)
-    assert "".join(event.text for event in events if type(event) is Text) == "one two three four"
+    assert "".join(event.text for event in events if type(event) is TextDelta) == "one two three four"
     assert grammatical([event for event in events if type(event) is not Usage])

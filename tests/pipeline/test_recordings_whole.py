@@ -7,7 +7,7 @@ from collections import defaultdict
 import pytest
 
 from gateway.backends.openai.body import wanted
-from gateway.events import Extra, Finish, Reasoning, Text, ToolArgs, ToolStart, Usage
+from gateway.events import ExtraField, Finish, ReasoningDelta, TextDelta, ToolArgsDelta, ToolCallStart, Usage
 from support.pipeline import grammatical, merge, payloads
 from support.recorded_servers import CHAT, EXCHANGES, asked, replay, responded
 from support.responses_events import checked
@@ -55,8 +55,8 @@ def texts(events, choice, kind):
 
 def pieces(event, said):
     """Return the parts of an event that the server's text has to contain."""
-    if type(event) is not ToolArgs:
-        return [event.name if type(event) is ToolStart else event.text]
+    if type(event) is not ToolArgsDelta:
+        return [event.name if type(event) is ToolCallStart else event.text]
     return [event.json] if event.json in said else [part for pair in json.loads(event.json).items() for part in pair]
 
 
@@ -87,7 +87,7 @@ def is_accounted_for(lost, told):
 def test_recording_loses_no_text(name):
     told = replay(name)
     for choice, said in texts_of_server(name, *THOUGHTS, *ANSWER).items():
-        came = events_of_choice(told.events, choice, Reasoning, Text, ToolStart, ToolArgs)
+        came = events_of_choice(told.events, choice, ReasoningDelta, TextDelta, ToolCallStart, ToolArgsDelta)
         found = [piece for event in came for piece in pieces(event, said)]
         assert [
             lost for gap in gaps(said, found) if (lost := without_marks(gap)) and not is_accounted_for(lost, told)
@@ -101,17 +101,19 @@ def test_recording_keeps_reasoning_and_text_apart(name):
     content = {choice: opened + said for choice, said in texts_of_server(name, *ANSWER, calls=False).items()}
     for choice, apart in texts_of_server(name, *THOUGHTS, calls=False).items():
         thought = apart + "".join(THOUGHT.findall(content[choice]))
-        shown = texts(told.events, choice, Reasoning).strip()
+        shown = texts(told.events, choice, ReasoningDelta).strip()
         assert shown == thought.strip() or (CALL in thought and shown == thought.rpartition(CALL)[2].strip())
         tags = TAGS if EXCHANGES[name].request.get("tool_choice") != "none" else TAGS[:2]
-        shown = [tag for tag in tags if tag in texts(told.events, choice, Text)]
+        shown = [tag for tag in tags if tag in texts(told.events, choice, TextDelta)]
         assert shown == (["</think>"] if name == THINKS_ON else [])
 
 
 @pytest.mark.parametrize("name", CHATS)
 def test_recording_ends_each_choice_once_and_counts_usage(name):
     told = replay(name)
-    choices = sorted({event.choice for event in told.events if type(event) in (Text, Reasoning, ToolStart, Finish)})
+    choices = sorted(
+        {event.choice for event in told.events if type(event) in (TextDelta, ReasoningDelta, ToolCallStart, Finish)}
+    )
     assert choices == sorted(texts_of_server(name, *THOUGHTS, *ANSWER))
     ended = {grammatical([e for e in told.events if getattr(e, "choice", None) == choice]) for choice in choices}
     assert ended == {told.problem is None}
@@ -144,7 +146,7 @@ PARSED = [
 @pytest.mark.parametrize("name", PARSED)
 def test_recording_parsed_by_its_server_is_not_changed_by_a_format(name):
     read, unread = (
-        merge(event for event in told.events if type(event) not in (Usage, Extra))
+        merge(event for event in told.events if type(event) not in (Usage, ExtraField))
         for told in (replay(name), replay(name, format="native"))
     )
     assert read == unread
@@ -158,8 +160,8 @@ def test_recording_means_the_same_in_responses(name):
     for item in response["output"]:
         parts = item.get("content") or item.get("summary") or []
         said[item["type"]] += "".join(part["text"] for part in parts) + item.get("arguments", "")
-    content = texts(told.events, 0, Text)
+    content = texts(told.events, 0, TextDelta)
     assert said["message"] == (content if content.strip() else "")  # before a call, white space is no message
-    assert said["reasoning"] == texts(told.events, 0, Reasoning)
-    assert said["function_call"] == "".join(event.json for event in events_of_choice(told.events, 0, ToolArgs))
+    assert said["reasoning"] == texts(told.events, 0, ReasoningDelta)
+    assert said["function_call"] == "".join(event.json for event in events_of_choice(told.events, 0, ToolArgsDelta))
     assert (response["error"] is None) is (told.problem is None)

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.backends.ollama.decode import Decoder as Ollama
+from gateway.backends.ollama.decode import OllamaDecoder as Ollama
 from gateway.backends.openai import template
-from gateway.backends.openai.decode import Decoder
-from gateway.backends.openai.template import Template
-from gateway.events import Reasoning, Text, ToolArgs
+from gateway.backends.openai.decode import ChatDecoder
+from gateway.backends.openai.template import RepeatedChunkDecoder
+from gateway.events import ReasoningDelta, TextDelta, ToolArgsDelta
 from gateway.framing import SSE
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from support.pipeline import cut, setting, singly, upstream
 from support.sampling import examples
 
@@ -67,10 +67,10 @@ SHAPES = [
 @settings(max_examples=examples(500), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(SHAPES), words), max_size=12), st.sampled_from([1, 2]))
 def test_chunk_decoded_in_a_stream_means_what_it_means_alone(chunks, n):
-    decoder = Decoder(Ledger(), n)
+    decoder = ChatDecoder(Warnings(), n)
     for shape, word in chunks:
         alone, data = deepcopy(decoder), shape(word)
-        alone._template = Template(said=decoder._template.said)
+        alone._template = RepeatedChunkDecoder(said=decoder._template.said)
         assert decoder.decode(data) == alone.decode(data)
         assert decoder.said == alone.said
 
@@ -78,14 +78,14 @@ def test_chunk_decoded_in_a_stream_means_what_it_means_alone(chunks, n):
 @pytest.mark.parametrize(
     ("shape", "event"),
     [
-        (lambda word: payload({"content": word}), lambda word: Text(0, word)),
-        (lambda word: payload({"reasoning": word}), lambda word: Reasoning(0, word)),
-        (lambda word: payload(arguments(word)), lambda word: ToolArgs(0, 0, word)),
+        (lambda word: payload({"content": word}), lambda word: TextDelta(0, word)),
+        (lambda word: payload({"reasoning": word}), lambda word: ReasoningDelta(0, word)),
+        (lambda word: payload(arguments(word)), lambda word: ToolArgsDelta(0, 0, word)),
     ],
 )
 def test_chunk_template_is_learned_from_the_first_chunk(shape, event):
-    known, decoded = template.Template(), []
-    decode = Decoder(Ledger()).decode
+    known, decoded = template.RepeatedChunkDecoder(), []
+    decode = ChatDecoder(Warnings()).decode
     known.learn(shape("one"), [event("one")], lambda data: decoded.append(data) or decode(data))
     assert len(decoded) == 1
     for word in filter(None, WORDS):
@@ -95,20 +95,22 @@ def test_chunk_template_is_learned_from_the_first_chunk(shape, event):
 
 
 def test_chunk_template_is_not_learned_if_the_place_of_the_text_is_uncertain():
-    known = template.Template()
+    known = template.RepeatedChunkDecoder()
     data = payload({"content": "content"})  # the first such string is the key
-    known.learn(data, [Text(0, "content")], Decoder(Ledger()).decode)
+    known.learn(data, [TextDelta(0, "content")], ChatDecoder(Warnings()).decode)
     assert known.event(data) is None
-    known.learn(payload({"content": "é"}, ascii=True), [Text(0, "é")], Decoder(Ledger()).decode)
+    known.learn(payload({"content": "é"}, ascii=True), [TextDelta(0, "é")], ChatDecoder(Warnings()).decode)
     assert known.event(payload({"content": "é"}, ascii=True)) is None
 
 
 def test_chunk_template_gives_up_if_chunks_have_no_common_form():
-    known, lessons = template.Template(), []
+    known, lessons = template.RepeatedChunkDecoder(), []
     for i in range(100):
         data = payload({"content": "word"}, at=i)
         assert known.event(data) is None
-        known.learn(data, [Text(0, "word")], lambda data: lessons.append(data) or Decoder(Ledger()).decode(data))
+        known.learn(
+            data, [TextDelta(0, "word")], lambda data: lessons.append(data) or ChatDecoder(Warnings()).decode(data)
+        )
     assert len(lessons) == template._PATIENCE
 
 
@@ -145,7 +147,7 @@ def test_chunks_mean_the_same_alone_and_together(format, data, frames):
 
 def test_chunks_of_a_long_run_are_not_decoded_one_by_one():
     said = [f"{i} é" for i in range(1000)]
-    decoder = Decoder(Ledger())
+    decoder = ChatDecoder(Warnings())
     first, *more = [b"data: %b\n\n" % payload({"content": text}) for text in ["first", *said]]
     decoder.decode(first[6:-2])
     data, at, events, reads = b"".join(more), 0, [], 0
@@ -153,22 +155,22 @@ def test_chunks_of_a_long_run_are_not_decoded_one_by_one():
         run, at = decoder.run(data, at, SSE)
         events += run
         reads += 1
-    assert events == [Text(0, text) for text in said]
+    assert events == [TextDelta(0, text) for text in said]
     assert 1 < reads < 10
     assert decoder.run(data + b"data", len(data), SSE) == ([], len(data))
 
 
 def test_chunk_of_a_known_form_is_read_without_decoding():
-    decoder = Decoder(Ledger())
+    decoder = ChatDecoder(Warnings())
     first, second, third, more = [
         b"data: %b\n\n" % payload({"content": word}) for word in ("one", "two", "drei é", "x")
     ]
     decoder.decode(first[6:-2])
     assert decoder.known is None  # the bytes around payloads are unknown yet
-    assert decoder.run(second, 0, SSE) == ([Text(0, "two")], len(second))
-    assert decoder.known == Text(0, "")
+    assert decoder.run(second, 0, SSE) == ([TextDelta(0, "two")], len(second))
+    assert decoder.known == TextDelta(0, "")
     read = decoder.alone(len(third))
-    assert read(third) == (Text(0, "drei é"),)
+    assert read(third) == (TextDelta(0, "drei é"),)
     others = [2 * more, more[:-1], more[1:], b"data: [DONE]\n\n", third.replace(b"drei", b"drei vier")]
     for data in [*others, *[more.replace(b"x", text) for text in (b"", b"\xff", b"\n", b'","')]]:
         assert read(data) is None
@@ -177,24 +179,24 @@ def test_chunk_of_a_known_form_is_read_without_decoding():
 
 def test_chunk_text_with_an_unescaped_quote_is_not_read_by_the_template():
     """The text `","` without escapes would be two strings."""
-    decoder = Decoder(Ledger())
+    decoder = ChatDecoder(Warnings())
     decoder.decode(payload({"content": "first"}))
     well, ill = b"data: %b\n\n" % payload({"content": "second"}), b"data: %b\n\n" % payload({"content": "raw"})
     ill = ill.replace(b"raw", b'","')
-    assert decoder.run(2 * well, 0, SSE) == (2 * [Text(0, "second")], len(2 * well))
+    assert decoder.run(2 * well, 0, SSE) == (2 * [TextDelta(0, "second")], len(2 * well))
     for data in (ill + well, well + ill, well + ill + well):
         assert decoder.run(data, 0, SSE) == ([], 0)
 
 
 def test_decoder_is_settled_if_a_template_is_known_or_given_up():
-    decoder = Decoder(Ledger())
+    decoder = ChatDecoder(Warnings())
     assert not decoder.settled
     decoder.decode(payload({"content": "word"}))
     assert decoder.settled
     decoder.decode(payload({"refusal": "word"}))
     assert not decoder.settled
     for _ in range(template._PATIENCE):
-        assert not Decoder(Ledger()).settled
+        assert not ChatDecoder(Warnings()).settled
         decoder.decode(payload({"content": "word"}))
         decoder.decode(payload({"refusal": "word"}))
-    assert decoder.settled and Ollama(Ledger()).settled
+    assert decoder.settled and Ollama(Warnings()).settled

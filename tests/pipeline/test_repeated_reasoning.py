@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from gateway.events import Finish, Logprob, Reasoning, Text, ToolArgs, ToolEnd, ToolStart
-from gateway.ledger import Ledger
+from gateway.events import Finish, Logprob, ReasoningDelta, TextDelta, ToolArgsDelta, ToolCallEnd, ToolCallStart
+from gateway.ledger import Warnings
 from support.app import gateway
 from support.pipeline import DONE, call, chunk, events_of, setting, singly
 from support.sse import events, text_of
@@ -28,16 +28,16 @@ def both(thought, text):
 
 
 STOP = chunk("stop")
-HI = [Reasoning(0, "hm, so"), Text(0, "Hi"), Finish(0, "stop")]
+HI = [ReasoningDelta(0, "hm, so"), TextDelta(0, "Hi"), Finish(0, "stop")]
 # What comes, its events, and what is reported
 REPEATED = {
     "the field first": ([field("hm, so"), content("<think>hm, so</think>Hi"), STOP], HI),
     "in pieces": ([field("hm"), field(", so"), content("<thi"), content("nk>h"), content("m, s"), content("o</thi"), content("nk>H"), content("i"), STOP], HI),
     "in turn": ([both("h", "<think>h"), both("m, ", "m, "), both("so", "so"), content("</think>"), content("Hi"), STOP], HI),
     "the content ahead of the field": ([both("h", "<think>hm, "), both("m, so", "so"), content("</think>Hi"), STOP], HI),
-    "white space around it": ([field("\nhm, so "), content("\n<think>\n\nhm, so\n</think>\n\nHi"), STOP], [Reasoning(0, "\nhm, so "), *HI[1:]]),
+    "white space around it": ([field("\nhm, so "), content("\n<think>\n\nhm, so\n</think>\n\nHi"), STOP], [ReasoningDelta(0, "\nhm, so "), *HI[1:]]),
     "white space of the content alone": ([field("hm, so"), content("<think> \n"), content("\nhm, so"), content("\n\n"), content("</think>"), content("Hi"), STOP], HI),
-    "white space in pieces": ([field("\n"), field(" "), field("hm, so"), content("<think>hm, so</think>Hi"), STOP], [Reasoning(0, "\n hm, so"), *HI[1:]]),
+    "white space in pieces": ([field("\n"), field(" "), field("hm, so"), content("<think>hm, so</think>Hi"), STOP], [ReasoningDelta(0, "\n hm, so"), *HI[1:]]),
     "another field": ([chunk(reasoning="hm, so"), content("<think>hm, so</think>Hi"), STOP], HI),
     "other tags": ([field("hm, so"), content("[THINK]hm, so[/THINK]Hi"), STOP], HI),
     "tags of another family": ([field("hm, so"), content("<thinking>hm, "), content("so</thinking>"), content("Hi"), STOP], HI),
@@ -46,27 +46,27 @@ REPEATED = {
     "a cut behind white space": ([field("hm, so"), content("<think>hm, so\n"), chunk("length")], [HI[0], Finish(0, "length")]),
     "before a call": (
         [field("hm, so"), content("<think>hm, so</think>"), chunk(tool_calls=[call(0, "x", "g", "{}")]), chunk("tool_calls")],
-        [HI[0], ToolStart(0, 0, "x", "g"), ToolArgs(0, 0, "{}"), ToolEnd(0, 0), Finish(0, "tool_calls")],
+        [HI[0], ToolCallStart(0, 0, "x", "g"), ToolArgsDelta(0, 0, "{}"), ToolCallEnd(0, 0), Finish(0, "tool_calls")],
     ),
-    "a long one": ([field(LONG), content("<think>" + LONG), content("</think>Hi"), STOP], [Reasoning(0, LONG), *HI[1:]]),
+    "a long one": ([field(LONG), content("<think>" + LONG), content("</think>Hi"), STOP], [ReasoningDelta(0, LONG), *HI[1:]]),
 }  # fmt: skip
 OTHERS = {
     "no tag": ([field("hm, so"), content("Hi"), STOP], HI),
-    "the beginning of a tag": ([field("hm, so"), content("<thi"), content("s> is"), STOP], [HI[0], Text(0, "<this> is"), Finish(0, "stop")]),
-    "a tag without its end": ([field("hm, so"), content("<thi"), STOP], [HI[0], Text(0, "<thi"), Finish(0, "stop")]),
-    "white space without end": ([field("hm, so"), content(" " * 5000), content("<think>hm, so</think>"), STOP], [HI[0], Text(0, " " * 5000 + "<think>hm, so</think>"), Finish(0, "stop")]),
-    "white space alone": ([field("hm, so"), content("\n\n"), STOP], [HI[0], Text(0, "\n\n"), Finish(0, "stop")]),
-    "a tag later": ([field("hm, so"), content("Hi <think>hm, so</think>"), STOP], [HI[0], Text(0, "Hi <think>hm, so</think>"), Finish(0, "stop")]),
-    "another thought": ([field("hm, so"), content("<think>hm, no</think>Hi"), STOP], [HI[0], Text(0, "<think>hm, no</think>Hi"), Finish(0, "stop")]),
-    "a shorter thought": ([field("hm, so"), content("<think>hm"), content("</think>Hi"), STOP], [HI[0], Text(0, "<think>hm</think>Hi"), Finish(0, "stop")]),
-    "a longer thought": ([field("hm"), content("<think>hm, "), content("so</think>Hi"), STOP], [Reasoning(0, "hm"), Text(0, "<think>hm, so</think>Hi"), Finish(0, "stop")]),
-    "a much longer thought": ([field("hm"), content("<think>hm" + LONG), STOP], [Reasoning(0, "hm"), Text(0, "<think>hm" + LONG), Finish(0, "stop")]),
-    "a longer thought that is cut": ([field("hm"), content("<think>hm, so"), chunk("length")], [Reasoning(0, "hm"), Text(0, "<think>hm, so"), Finish(0, "length")]),
+    "the beginning of a tag": ([field("hm, so"), content("<thi"), content("s> is"), STOP], [HI[0], TextDelta(0, "<this> is"), Finish(0, "stop")]),
+    "a tag without its end": ([field("hm, so"), content("<thi"), STOP], [HI[0], TextDelta(0, "<thi"), Finish(0, "stop")]),
+    "white space without end": ([field("hm, so"), content(" " * 5000), content("<think>hm, so</think>"), STOP], [HI[0], TextDelta(0, " " * 5000 + "<think>hm, so</think>"), Finish(0, "stop")]),
+    "white space alone": ([field("hm, so"), content("\n\n"), STOP], [HI[0], TextDelta(0, "\n\n"), Finish(0, "stop")]),
+    "a tag later": ([field("hm, so"), content("Hi <think>hm, so</think>"), STOP], [HI[0], TextDelta(0, "Hi <think>hm, so</think>"), Finish(0, "stop")]),
+    "another thought": ([field("hm, so"), content("<think>hm, no</think>Hi"), STOP], [HI[0], TextDelta(0, "<think>hm, no</think>Hi"), Finish(0, "stop")]),
+    "a shorter thought": ([field("hm, so"), content("<think>hm"), content("</think>Hi"), STOP], [HI[0], TextDelta(0, "<think>hm</think>Hi"), Finish(0, "stop")]),
+    "a longer thought": ([field("hm"), content("<think>hm, "), content("so</think>Hi"), STOP], [ReasoningDelta(0, "hm"), TextDelta(0, "<think>hm, so</think>Hi"), Finish(0, "stop")]),
+    "a much longer thought": ([field("hm"), content("<think>hm" + LONG), STOP], [ReasoningDelta(0, "hm"), TextDelta(0, "<think>hm" + LONG), Finish(0, "stop")]),
+    "a longer thought that is cut": ([field("hm"), content("<think>hm, so"), chunk("length")], [ReasoningDelta(0, "hm"), TextDelta(0, "<think>hm, so"), Finish(0, "length")]),
 }  # fmt: skip
 
 
 def told(pieces, format="native"):
-    ledger = Ledger()
+    ledger = Warnings()
     found = events_of(pieces, setting(format, ledger=ledger))
     noted = [entry for entry in ledger.entries() if entry.startswith(("repaired", "dropped"))]
     return [event for event in found if hasattr(event, "choice")], noted
@@ -100,12 +100,12 @@ def test_repeated_thought_takes_its_log_probabilities_along():
         chunk(content="Hi", logprobs=chances("Hi")),
     ]
     found, noted = told([*frames, STOP, DONE])
-    assert found[1] == Text(0, "Hi", (Logprob("Hi", -0.5, (104,)),)) and noted == [*ONCE, "dropped:logprobs"]
+    assert found[1] == TextDelta(0, "Hi", (Logprob("Hi", -0.5, (104,)),)) and noted == [*ONCE, "dropped:logprobs"]
 
 
 def test_repeated_thought_with_half_of_a_character_at_its_end_is_told():
     frames = [field("hm"), content("<think>"), sse_escaped("\ud83d")]
-    assert told(frames)[0] == [Reasoning(0, "hm"), Text(0, "<think>\ufffd")]
+    assert told(frames)[0] == [ReasoningDelta(0, "hm"), TextDelta(0, "<think>\ufffd")]
 
 
 def sse_escaped(text):

@@ -11,14 +11,14 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from gateway import events as ev
 from gateway.endpoints import chat
-from gateway.endpoints.chat.stream import Stream
-from gateway.endpoints.chat.whole import Whole
+from gateway.endpoints.chat.stream import ChatStreamEncoder
+from gateway.endpoints.chat.whole import ChatBodyEncoder
 from gateway.errors import CANCELLED, Problem
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from gateway.request import Request
 from gateway.translate import close as close_filters
 from gateway.translate import translate
-from gateway.turn import CallUpstream, End, Failed, Send
+from gateway.turn import EndResponse, RoundFailed, SendBytes, StartCall
 from support.pipeline import DONE, call, chunk, cut, payloads, singly, sse
 from support.sampling import examples
 from support.turns import FUNCTION, asked, make_turn
@@ -32,7 +32,7 @@ def client_bytes(pieces, question=None, **options):
     turn.start()
     turn.answered("text/event-stream")
     sent = b"".join(map(turn.feed, pieces))
-    return sent + b"".join(action.data for action in turn.close() if isinstance(action, Send))
+    return sent + b"".join(action.data for action in turn.close() if isinstance(action, SendBytes))
 
 
 def frames(pieces, question=None, **options):
@@ -125,7 +125,7 @@ def test_choices_open_in_ascending_order():
 
 def test_choices_that_are_missing_are_a_warning():
     for stream in (True, False):
-        ledger = Ledger()
+        ledger = Warnings()
         sent = client_bytes([chunk("stop", content="a"), DONE], asked(n=2, stream=stream), ledger=ledger)
         assert "unenforced:n" in ledger.entries()
         assert (b": gateway-warnings" in sent and b"unenforced:n" in sent) is stream
@@ -201,7 +201,7 @@ def test_logprobs_of_white_space_after_reasoning_are_kept():
         chunk("stop"), DONE,
     ]  # fmt: skip
     for pieces, kept in ((stream, [gap, shown, end]), ([THOUGHT, *stream[2:]], [end])):
-        ledger = Ledger()
+        ledger = Warnings()
         (said,) = json.loads(client_bytes(pieces, asked(stream=False), ledger=ledger))["choices"]
         assert said["logprobs"]["content"] == kept
         assert "dropped:logprobs" not in ledger.entries()
@@ -242,7 +242,7 @@ def test_service_tier_is_sent_if_the_request_names_one():
 def test_legacy_functions_request_gets_one_function_call():
     two = [call(0, "x", "f", "{}"), call(1, "y", "f", "{}")]
     functions = [{"name": "f"}]
-    ledger = Ledger()
+    ledger = Warnings()
     said = frames([chunk(tool_calls=two), chunk("stop"), DONE], asked(functions=functions), ledger=ledger)
     assert [c["delta"] for frame in said for c in frame["choices"]][1:] == [
         {"function_call": {"name": "f", "arguments": ""}}, {"function_call": {"arguments": "{}"}}, {},
@@ -271,19 +271,19 @@ def test_response_without_content_has_one_empty_text():
 
 
 def test_hosted_tools_are_not_encoded_in_chat():
-    event = ev.HostedTool(0, Raw(b"{}"))
-    head, question = chat.Head("c", 1, "m"), asked()
-    assert Stream(head, question, Ledger()).encode(event) == b""
-    assert Whole(head, question, Ledger()).encode(event) == b""
+    event = ev.BuiltinItem(0, Raw(b"{}"))
+    head, question = chat.CompletionHead("c", 1, "m"), asked()
+    assert ChatStreamEncoder(head, question, Warnings()).encode(event) == b""
+    assert ChatBodyEncoder(head, question, Warnings()).encode(event) == b""
 
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_encoder_handles_every_event(stream):
-    encoder = chat.encoder(chat.Head("c", 1, "m"), asked(stream=stream), Ledger(), str)
+    encoder = chat.encoder(chat.CompletionHead("c", 1, "m"), asked(stream=stream), Warnings(), str)
     arms = (
         encoder._arms
-        if isinstance(encoder, Stream)
-        else encoder._choices.setdefault(0, chat.whole._Choice())._arms.keys() | {ev.Usage, ev.Failure}
+        if isinstance(encoder, ChatStreamEncoder)
+        else encoder._choices.setdefault(0, chat.whole._ChatChoice())._arms.keys() | {ev.Usage, ev.Failure}
     )
     assert set(ev.Event.__args__) == set(arms)
 
@@ -336,7 +336,7 @@ def test_chunk_fed_alone_is_encoded_as_among_others(reads, question, format, lim
         turn.start()
         turn.answered("text/event-stream")
         sent = b"".join(map(turn.feed, pieces))
-        ended = b"".join(action.data for action in turn.close() if isinstance(action, Send))
+        ended = b"".join(action.data for action in turn.close() if isinstance(action, SendBytes))
         told.append((sent + ended, turn.problem, turn.begun, turn.spent))
     assert told[0] == told[1]
 
@@ -417,12 +417,12 @@ def test_function_calls_stay_functions_beside_custom_tools():
 
 
 def test_filters_close_without_events():
-    _, filters = translate(asked(tools=[CUSTOM, FUNCTION], parallel_tool_calls=False).request, Ledger())
+    _, filters = translate(asked(tools=[CUSTOM, FUNCTION], parallel_tool_calls=False).request, Warnings())
     assert len(filters) == 2 and list(close_filters(filters)) == []
 
 
 def test_tool_calls_beyond_one_are_dropped_without_parallel_tool_calls():
-    ledger = Ledger()
+    ledger = Warnings()
     stream = [chunk(tool_calls=[call(0, "x", "f", "{}"), call(1, "y", "f", "{}")]), chunk("stop"), DONE]
     said = deltas(stream, asked(tools=[FUNCTION], parallel_tool_calls=False), ledger=ledger)
     assert [delta["tool_calls"][0].get("id") for delta in said if "tool_calls" in delta] == ["x", None]
@@ -438,11 +438,11 @@ def test_round_continues_where_the_round_before_ended():
     turn.start()
     first = turn.feed(chunk(content="wait ") + chunk("length") + USAGE + DONE)
     sent, go_on = turn.close()
-    assert isinstance(go_on, CallUpstream) and go_on.request.fresh and turn.begun and not turn.spoken
+    assert isinstance(go_on, StartCall) and go_on.request.fresh and turn.begun and not turn.spoken
     second = turn.feed(chunk(content="done") + chunk("stop") + USAGE + DONE)
     last, end = turn.close()
     said = payloads(first + sent.data + second + last.data)
-    assert end == End() and last.data.endswith(DONE) and said[-1]["usage"]["total_tokens"] == 14
+    assert end == EndResponse() and last.data.endswith(DONE) and said[-1]["usage"]["total_tokens"] == 14
     texts = [c["delta"].get("content") or "" for frame in said for c in frame["choices"]]
     assert "".join(texts) == "wait done"
 
@@ -453,7 +453,7 @@ def test_round_without_output_can_be_retried():
     turn.start()
     turn.feed(chunk(content="a") + chunk("stop") + DONE)
     turn.close()
-    assert turn.fail(Problem(502, "broke")) == [Send(b""), Failed(Problem(502, "broke"))]
+    assert turn.fail(Problem(502, "broke")) == [SendBytes(b""), RoundFailed(Problem(502, "broke"))]
 
 
 # Failures
@@ -464,7 +464,7 @@ def test_failure_before_the_first_output_sends_nothing():
     turn.start()
     problem = Problem(503, "boom", "server_is_overloaded")
     assert turn.feed(chunk(role="assistant") + sse({"error": {"message": "boom", "code": 503}})) == b""
-    assert not turn.begun and turn.close() == [Send(b""), Failed(problem)]
+    assert not turn.begun and turn.close() == [SendBytes(b""), RoundFailed(problem)]
     turn.start()
     assert turn.problem is None and turn.feed(chunk(content="a")) and turn.begun
 
@@ -472,8 +472,8 @@ def test_failure_before_the_first_output_sends_nothing():
 def test_failure_before_the_first_output_is_sent_if_there_is_no_retry():
     turn = make_turn()
     turn.start()
-    assert turn.fail(Problem(502, "broke")) == [Send(b""), Failed(Problem(502, "broke"))]
-    assert turn.give_up() == [Send(b"data: " + Problem(502, "broke").body() + b"\n\n"), End()]
+    assert turn.fail(Problem(502, "broke")) == [SendBytes(b""), RoundFailed(Problem(502, "broke"))]
+    assert turn.give_up() == [SendBytes(b"data: " + Problem(502, "broke").body() + b"\n\n"), EndResponse()]
 
 
 def test_done_is_reset_between_two_rounds():
@@ -481,7 +481,7 @@ def test_done_is_reset_between_two_rounds():
     turn = make_turn()
     turn.start()
     turn.feed(DONE + sse({"error": {"message": "boom", "code": 503}}))
-    assert turn.done and isinstance(turn.close()[-1], Failed) and not turn.done
+    assert turn.done and isinstance(turn.close()[-1], RoundFailed) and not turn.done
     turn.start()
     assert not turn.done
 
@@ -490,7 +490,7 @@ def test_cancellation_between_two_rounds_is_the_error_that_is_sent():
     turn = make_turn()
     turn.start()
     turn.fail(Problem(502, "broke"))
-    assert turn.end(CANCELLED) == [Send(b"data: " + CANCELLED.body() + b"\n\n"), End()]
+    assert turn.end(CANCELLED) == [SendBytes(b"data: " + CANCELLED.body() + b"\n\n"), EndResponse()]
 
 
 def test_failure_after_the_first_output_is_an_error_frame_without_done():
@@ -523,14 +523,14 @@ def test_request_without_tools_has_no_callable_tools():
 
 
 TEXTS = st.builds(
-    ev.Text,
+    ev.TextDelta,
     st.integers(0, 1),
     st.sampled_from(["a", "", 'é"\\\x00\n', "𐐷"]),
     st.sampled_from([(), (), (), (ev.Logprob("a", -1.0, b"a"),)]),
 )
-ARGUMENTS = st.builds(ev.ToolArgs, st.integers(0, 1), st.just(0), st.sampled_from(["{", '"\x00"', "}"]))
+ARGUMENTS = st.builds(ev.ToolArgsDelta, st.integers(0, 1), st.just(0), st.sampled_from(["{", '"\x00"', "}"]))
 OTHERS = st.sampled_from(
-    [ev.Reasoning(0, "m"), ev.Extra(1, "x", Raw(b"1")), ev.ToolStart(0, 1, "call_2", "g"), ev.Usage(1, 2)]
+    [ev.ReasoningDelta(0, "m"), ev.ExtraField(1, "x", Raw(b"1")), ev.ToolCallStart(0, 1, "call_2", "g"), ev.Usage(1, 2)]
 )
 
 
@@ -549,8 +549,8 @@ def test_events_encoded_together_give_the_bytes_of_each_encoded_alone(runs, usag
     )
 
     def encoded(runs):
-        encoder = chat.encoder(chat.Head("chatcmpl-1", 7, "m"), question, Ledger(), lambda: "xx")
-        begun = [encoder.encode(ev.ToolStart(choice, 0, "call_1", "f")) for choice in (0, 1)]
+        encoder = chat.encoder(chat.CompletionHead("chatcmpl-1", 7, "m"), question, Warnings(), lambda: "xx")
+        begun = [encoder.encode(ev.ToolCallStart(choice, 0, "call_1", "f")) for choice in (0, 1)]
         return [*begun, *(encoder.encode(*run) for run in runs)]
 
     assert b"".join(encoded(runs)) == b"".join(encoded([[event] for run in runs for event in run]))

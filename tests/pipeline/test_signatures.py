@@ -10,14 +10,14 @@ from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletionChunk
 
 from gateway.backends import KINDS
-from gateway.backends.openai.body import Target
+from gateway.backends.openai.body import BodyTarget
 from gateway.backends.openai.body import body as upstream_body
-from gateway.backends.openai.decode import Decoder
-from gateway.backends.openai.messages import Policy
+from gateway.backends.openai.decode import ChatDecoder
+from gateway.backends.openai.messages import MessagePolicy
 from gateway.endpoints import chat
-from gateway.events import Reasoning, Text, ToolArgs, ToolStart
-from gateway.ledger import Ledger
-from gateway.turn import Send, Turn
+from gateway.events import ReasoningDelta, TextDelta, ToolArgsDelta, ToolCallStart
+from gateway.ledger import Warnings
+from gateway.turn import Pipeline, SendBytes
 from support.app import gateway
 from support.pipeline import DONE, call, chunk, cut, events_of, grammatical, setting, sse, upstream
 from support.sampling import examples
@@ -36,10 +36,10 @@ def redacted(data):
 
 
 def signed_reasoning(text, signature):
-    return Reasoning(0, text, json.dumps({"type": "thinking", "signature": signature}, separators=(",", ":")))
+    return ReasoningDelta(0, text, json.dumps({"type": "thinking", "signature": signature}, separators=(",", ":")))
 
 
-HIDDEN = Reasoning(0, "", '{"type":"redacted_thinking","data":"d"}')
+HIDDEN = ReasoningDelta(0, "", '{"type":"redacted_thinking","data":"d"}')
 ONE = [thinking("Hm.", "s")]
 TWO = [thinking("Hm.", "s"), redacted("d"), thinking("So.", "t")]
 TWO_EVENTS = [signed_reasoning("Hm.", "s"), HIDDEN, signed_reasoning("So.", "t")]
@@ -75,25 +75,25 @@ THOUGHTS = {
     "all blocks at once, their texts joined": ([{"reasoning_content": "Hm.\n\nSo.", "thinking_blocks": TWO}], TWO_EVENTS),
     "more in the field than in the blocks": (
         [{"reasoning_content": "Hm. Well.", "thinking_blocks": ONE}],
-        [signed_reasoning("Hm.", "s"), Reasoning(0, " Well.")],
+        [signed_reasoning("Hm.", "s"), ReasoningDelta(0, " Well.")],
     ),
     "something else in the field": (
         [{"reasoning_content": "A summary.", "thinking_blocks": [thinking("Hm.")]}],
-        [Reasoning(0, "A summary.Hm.")],
+        [ReasoningDelta(0, "A summary.Hm.")],
     ),
     "the same word twice": (
         [{"thinking_blocks": [thinking("ha")]}, {"thinking_blocks": [thinking("ha")]}, {"thinking_blocks": [thinking("", "s")]}],
         [signed_reasoning("haha", "s")],
     ),
     "a signature without a text": ([{"thinking_blocks": [thinking("", "s")]}, {"thinking_blocks": [thinking("", "t")]}], [signed_reasoning("", "s"), signed_reasoning("", "t")]),
-    "no signature at all": ([{"reasoning": "Hm.", "thinking_blocks": []}, {"thinking_blocks": None}], [Reasoning(0, "Hm.")]),
+    "no signature at all": ([{"reasoning": "Hm.", "thinking_blocks": []}, {"thinking_blocks": None}], [ReasoningDelta(0, "Hm.")]),
     "what is no block": (
         [
             {"reasoning": "H", "thinking_blocks": "soon"},
             {"thinking_blocks": [7, {}, {"type": "thinking"}, thinking(""), thinking(5), redacted(None), redacted(""), {"type": "text", "thinking": "x"}]},
             {"reasoning": "m.", "thinking_blocks": {"type": "thinking"}},
         ],
-        [Reasoning(0, "Hm.")],
+        [ReasoningDelta(0, "Hm.")],
     ),
 }  # fmt: skip
 
@@ -110,7 +110,7 @@ def test_signature_covers_reasoning_that_was_fed_alone(format):
     frames = [*pieces, chunk(thinking_blocks=[thinking("Hm. So.", "s")]), chunk("stop", content="Yes."), DONE]
     source = upstream(setting(format))
     events = [event for frame in frames for event in events_of_frame(source, frame)]
-    assert [event.text for event in events if isinstance(event, Reasoning)] == ["H", "m", ".", " So", ".", ""]
+    assert [event.text for event in events if isinstance(event, ReasoningDelta)] == ["H", "m", ".", " So", ".", ""]
 
 
 def events_of_frame(source, data):
@@ -124,7 +124,7 @@ def events_of_frame(source, data):
 def test_reasoning_is_sent_once_with_its_signature_at_the_end(case, format):
     deltas, wanted = THOUGHTS[case]
     frames = [*(chunk(**delta) for delta in deltas), chunk("stop", content="Yes."), DONE]
-    assert events_before_finish(frames, format) == [*wanted, Text(0, "Yes.")]
+    assert events_before_finish(frames, format) == [*wanted, TextDelta(0, "Yes.")]
 
 
 def whole_events(message, format="native"):
@@ -137,7 +137,7 @@ def whole_events(message, format="native"):
 @pytest.mark.parametrize("text", ["Hm.So.", "Hm.\nSo.", None])
 def test_thinking_blocks_of_a_whole_response_stay_apart(text):
     message = {"role": "assistant", "content": "Yes.", "reasoning_content": text, "thinking_blocks": TWO}
-    assert whole_events(message) == [*TWO_EVENTS, Text(0, "Yes.")]
+    assert whole_events(message) == [*TWO_EVENTS, TextDelta(0, "Yes.")]
 
 
 def test_reasoning_of_each_choice_has_its_own_signature():
@@ -153,7 +153,7 @@ def test_reasoning_of_each_choice_has_its_own_signature():
 
 
 def test_reasoning_length_is_counted_once_with_thinking_blocks():
-    decoder = Decoder(Ledger())
+    decoder = ChatDecoder(Warnings())
     for delta in ({"reasoning": "abc"}, {"reasoning": "def"}, {"thinking_blocks": [thinking("abcdef", "s")]}):
         decoder.decode(chunk(**delta)[6:])
     assert decoder.said == 6
@@ -185,7 +185,7 @@ def signed_streams(draw):
 @given(st.data(), signed_streams())
 def test_thinking_blocks_mean_the_same_in_every_style_and_cut(data, case):
     sent, wanted = case
-    assert events_before_finish(cut(data, sent)) == [*wanted, Text(0, "Yes.")]
+    assert events_before_finish(cut(data, sent)) == [*wanted, TextDelta(0, "Yes.")]
 
 
 SHAPES = [
@@ -203,7 +203,7 @@ SHAPES = [
 @settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(SHAPES), st.sampled_from(["a", "b", '"', "é"])), max_size=10))
 def test_chunk_of_a_learned_form_with_signatures_means_the_same_as_decoded(chunks):
-    learning, decoding = Decoder(Ledger()), Decoder(Ledger())
+    learning, decoding = ChatDecoder(Warnings()), ChatDecoder(Warnings())
     for shape, word in chunks:
         payload = sse({"choices": [{"index": 0, "delta": shape(word)}]})[6:-2]
         assert learning.decode(payload) == decoding._decoded(payload)
@@ -224,7 +224,7 @@ NO_FORMS = [
 
 
 def starts(events):
-    return [(e.id, e.name, e.signature) for e in events if type(e) is ToolStart]
+    return [(e.id, e.name, e.signature) for e in events if type(e) is ToolCallStart]
 
 
 def events_of_calls(*calls, format="native", ledger=None):
@@ -256,10 +256,10 @@ def test_tool_call_that_interleaves_keeps_its_signature():
 
 
 def test_tool_call_signature_after_its_start_is_dropped_with_a_warning():
-    ledger = Ledger()
+    ledger = Warnings()
     events = events_of_calls(call(0, "x", "f", "{"), {**call(0, arguments="}"), **FORMS["Google"]}, ledger=ledger)
     assert starts(events) == [("x", "f", "")]
-    assert [e.json for e in events if type(e) is ToolArgs] == ["{}"]
+    assert [e.json for e in events if type(e) is ToolArgsDelta] == ["{}"]
     assert ledger.entries() == ["dropped:tool_calls.provider_specific_fields", "estimated:usage"]
 
 
@@ -268,7 +268,7 @@ def test_signature_stays_if_the_response_repeats_the_prefill():
     settings = replace(settings, context=replace(settings.context, prefill="Hm", echoed=True))
     frames = [chunk(thinking_blocks=[redacted("d")]), chunk(reasoning="Hm, yes"), chunk("stop"), DONE]
     *events, _finish, _usage = events_of(frames, settings)
-    assert events == [HIDDEN, Reasoning(0, ", yes")]
+    assert events == [HIDDEN, ReasoningDelta(0, ", yes")]
 
 
 # The client
@@ -293,12 +293,12 @@ def parsed_request(**fields):
 
 
 def client_bytes(frames, ledger=None, **fields):
-    question, ledger = parsed_request(**fields), ledger or Ledger()
-    encoder = chat.encoder(chat.Head("chatcmpl-1", 7, "m"), question, ledger, str)
-    turn = Turn(question.request, lambda _: upstream(setting("native", ledger=ledger)), encoder)
+    question, ledger = parsed_request(**fields), ledger or Warnings()
+    encoder = chat.encoder(chat.CompletionHead("chatcmpl-1", 7, "m"), question, ledger, str)
+    turn = Pipeline(question.request, lambda _: upstream(setting("native", ledger=ledger)), encoder)
     turn.start()
     turn.answered("text/event-stream")
-    return b"".join(map(turn.feed, frames)) + b"".join(one.data for one in turn.close() if isinstance(one, Send))
+    return b"".join(map(turn.feed, frames)) + b"".join(one.data for one in turn.close() if isinstance(one, SendBytes))
 
 
 def test_thinking_block_is_sent_whole_once_it_is_signed():
@@ -348,15 +348,15 @@ def test_thinking_block_that_is_redacted_has_no_text():
 @given(st.data(), signed_streams())
 def test_signatures_sent_by_one_gateway_are_read_by_another(data, case):
     sent, wanted = case
-    assert events_before_finish(cut(data, client_bytes([sent], stream=True))) == [*wanted, Text(0, "Yes.")]
+    assert events_before_finish(cut(data, client_bytes([sent], stream=True))) == [*wanted, TextDelta(0, "Yes.")]
     body = json.loads(client_bytes([sent]))
-    assert whole_events(body["choices"][0]["message"]) == [*wanted, Text(0, "Yes.")]
+    assert whole_events(body["choices"][0]["message"]) == [*wanted, TextDelta(0, "Yes.")]
 
 
 def test_signature_has_no_place_in_a_legacy_function_call():
     for streamed in (True, False):
         for form, listed in ((FORMS["LiteLLM"], ["dropped:tool_calls.provider_specific_fields"]), ({}, [])):
-            ledger = Ledger()
+            ledger = Warnings()
             frames = [chunk(tool_calls=[{**call(0, "x", "f", "{}"), **form}]), chunk("tool_calls"), sse({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}}), DONE]  # fmt: skip
             client_bytes(frames, ledger, functions=[FUNCTION["function"]], stream=streamed)
             assert ledger.entries() == listed
@@ -374,9 +374,9 @@ def past_message(blocks, **form):
 def test_signatures_from_the_client_go_to_the_upstream_unchanged(kind):
     for form in FORMS.values():
         result = {"role": "tool", "tool_call_id": "x", "content": "1"}
-        ledger = Ledger()
+        ledger = Warnings()
         request = parsed_request(messages=[{"role": "user", "content": "q"}, past_message(TWO, **form), result]).request
-        sent = json.loads(upstream_body(request, Target("m", KINDS[kind], Policy()), frozenset(), ledger))
+        sent = json.loads(upstream_body(request, BodyTarget("m", KINDS[kind], MessagePolicy()), frozenset(), ledger))
         _, message, _ = sent["messages"]
         assert message["thinking_blocks"] == TWO
         assert {name: message["tool_calls"][0][name] for name in form} == form
@@ -386,7 +386,9 @@ def test_signatures_from_the_client_go_to_the_upstream_unchanged(kind):
 @pytest.mark.parametrize("blocks", [[7, "x"], "soon", {"index": 0}])
 def test_thinking_blocks_of_another_shape_are_passed_unchanged(blocks):
     request = parsed_request(messages=[{"role": "assistant", "content": "a", "thinking_blocks": blocks}]).request
-    sent = json.loads(upstream_body(request, Target("m", KINDS["openai"], Policy()), frozenset(), Ledger()))
+    sent = json.loads(
+        upstream_body(request, BodyTarget("m", KINDS["openai"], MessagePolicy()), frozenset(), Warnings())
+    )
     assert sent["messages"][0]["thinking_blocks"] == blocks
 
 

@@ -6,18 +6,18 @@ import pytest
 
 from gateway.events import (
     Annotation,
-    Extra,
+    ExtraField,
     Finish,
     Logprob,
     Media,
-    Reasoning,
-    Refusal,
-    Text,
-    ToolArgs,
-    ToolEnd,
-    ToolStart,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolArgsDelta,
+    ToolCallEnd,
+    ToolCallStart,
 )
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from support.app import gateway
 from support.pipeline import DONE, call, events_of, setting, singly
 from support.sse import events, payloads, text_of
@@ -41,80 +41,80 @@ def args(text):
 
 CALL = sent(tool_calls=[call(0, "x", "g", "")])
 STOP, CALLS = sent("stop"), sent("tool_calls")
-COMPLETE = [ToolEnd(0, 0), Finish(0, "tool_calls")]
+COMPLETE = [ToolCallEnd(0, 0), Finish(0, "tool_calls")]
 # What comes, its events, and what is reported
 STREAMS = {
-    "content": ([sent(content="a" + HIGH), sent(content=LOW + "b"), STOP], [Text(0, "a😀b"), Finish(0, "stop")], []),
-    "a delta for each half": ([sent(content=HIGH), sent(content=LOW), STOP], [Text(0, "😀"), Finish(0, "stop")], []),
+    "content": ([sent(content="a" + HIGH), sent(content=LOW + "b"), STOP], [TextDelta(0, "a😀b"), Finish(0, "stop")], []),
+    "a delta for each half": ([sent(content=HIGH), sent(content=LOW), STOP], [TextDelta(0, "😀"), Finish(0, "stop")], []),
     "between plain deltas": (
-        [*(sent(content=one) for one in ("a", "b", HIGH, LOW, "c", "d")), STOP], [Text(0, "ab😀cd"), Finish(0, "stop")], [],
+        [*(sent(content=one) for one in ("a", "b", HIGH, LOW, "c", "d")), STOP], [TextDelta(0, "ab😀cd"), Finish(0, "stop")], [],
     ),
-    "two in turn": ([sent(content=HIGH), sent(content=LOW + "\ud83c"), sent(content="\udf27"), STOP], [Text(0, "😀🌧"), Finish(0, "stop")], []),
-    "one that is whole": ([sent(content=OTHER + HIGH), sent(content=LOW + OTHER), STOP], [Text(0, "🌧😀🌧"), Finish(0, "stop")], []),
-    "an empty delta between": ([sent(content=HIGH), sent(content=""), sent(content=LOW), STOP], [Text(0, "😀"), Finish(0, "stop")], []),
-    "after its finish reason": ([sent("stop", content=HIGH), sent("stop", content=LOW)], [Text(0, "😀"), Finish(0, "stop")], []),
+    "two in turn": ([sent(content=HIGH), sent(content=LOW + "\ud83c"), sent(content="\udf27"), STOP], [TextDelta(0, "😀🌧"), Finish(0, "stop")], []),
+    "one that is whole": ([sent(content=OTHER + HIGH), sent(content=LOW + OTHER), STOP], [TextDelta(0, "🌧😀🌧"), Finish(0, "stop")], []),
+    "an empty delta between": ([sent(content=HIGH), sent(content=""), sent(content=LOW), STOP], [TextDelta(0, "😀"), Finish(0, "stop")], []),
+    "after its finish reason": ([sent("stop", content=HIGH), sent("stop", content=LOW)], [TextDelta(0, "😀"), Finish(0, "stop")], []),
     "two choices": (
         [sent(content=HIGH), sent(content="b", index=1), sent(content=LOW), STOP, sent("stop", index=1)],
-        [Text(1, "b"), Text(0, "😀"), Finish(1, "stop"), Finish(0, "stop")], [],
+        [TextDelta(1, "b"), TextDelta(0, "😀"), Finish(1, "stop"), Finish(0, "stop")], [],
     ),
     "reasoning": (
         [sent(reasoning_content="a" + HIGH), sent(reasoning_content=LOW), sent(content="b"), STOP],
-        [Reasoning(0, "a😀"), Text(0, "b"), Finish(0, "stop")], [],
+        [ReasoningDelta(0, "a😀"), TextDelta(0, "b"), Finish(0, "stop")], [],
     ),
     "reasoning by another name": (
         [sent(reasoning=HIGH), sent(reasoning=LOW + "a"), sent(content="b"), STOP],
-        [Reasoning(0, "😀a"), Text(0, "b"), Finish(0, "stop")], [],
+        [ReasoningDelta(0, "😀a"), TextDelta(0, "b"), Finish(0, "stop")], [],
     ),
     "reasoning in details": (
         [sent(reasoning_details=[{"text": HIGH}]), sent(reasoning_details=[{"text": LOW}]), sent(content="b"), STOP],
-        [Reasoning(0, "😀"), Text(0, "b"), Finish(0, "stop")], [],
+        [ReasoningDelta(0, "😀"), TextDelta(0, "b"), Finish(0, "stop")], [],
     ),
     "parts": (
         [sent(content=[{"type": "text", "text": HIGH}]), sent(content=[{"type": "text", "text": LOW}]), STOP],
-        [Text(0, "😀"), Finish(0, "stop")], [],
+        [TextDelta(0, "😀"), Finish(0, "stop")], [],
     ),
-    "refusal": ([sent(refusal=HIGH), sent(refusal=LOW), STOP], [Refusal(0, "😀"), Finish(0, "stop")], []),
+    "refusal": ([sent(refusal=HIGH), sent(refusal=LOW), STOP], [RefusalDelta(0, "😀"), Finish(0, "stop")], []),
     "arguments": (
         [CALL, args('{"a": "' + HIGH), args(LOW + '"}'), CALLS],
-        [ToolStart(0, 0, "x", "g"), ToolArgs(0, 0, '{"a": "😀"}'), *COMPLETE], [],
+        [ToolCallStart(0, 0, "x", "g"), ToolArgsDelta(0, 0, '{"a": "😀"}'), *COMPLETE], [],
     ),
     "arguments around text": (
         [CALL, args('{"a": "' + HIGH), sent(content="b"), args(LOW + '"}'), CALLS],
-        [ToolStart(0, 0, "x", "g"), ToolArgs(0, 0, '{"a": "😀"}'), ToolEnd(0, 0), Text(0, "b"), Finish(0, "tool_calls")], [],
+        [ToolCallStart(0, 0, "x", "g"), ToolArgsDelta(0, 0, '{"a": "😀"}'), ToolCallEnd(0, 0), TextDelta(0, "b"), Finish(0, "tool_calls")], [],
     ),
     "arguments with escapes of their own": (
         [CALL, args('{"a": "\\ud83d'), args('\\ude00"}'), CALLS],
-        [ToolStart(0, 0, "x", "g"), ToolArgs(0, 0, '{"a": "\\ud83d\\ude00"}'), *COMPLETE], [],
+        [ToolCallStart(0, 0, "x", "g"), ToolArgsDelta(0, 0, '{"a": "\\ud83d\\ude00"}'), *COMPLETE], [],
     ),
-    "a lone high half": ([sent(content=HIGH), sent(content="a"), STOP], [Text(0, "\ufffda"), Finish(0, "stop")], [CONTENT]),
-    "a lone low half": ([sent(content="a" + LOW), STOP], [Text(0, "a\ufffd"), Finish(0, "stop")], [CONTENT]),
-    "a lone high half amid a delta": ([sent(content=f"a{HIGH}b"), STOP], [Text(0, "a\ufffdb"), Finish(0, "stop")], [CONTENT]),
-    "halves in the wrong order": ([sent(content=LOW), sent(content=HIGH), STOP], [Text(0, "\ufffd\ufffd"), Finish(0, "stop")], [CONTENT]),
-    "two high halves": ([sent(content=HIGH), sent(content=HIGH), sent(content=LOW), STOP], [Text(0, "\ufffd😀"), Finish(0, "stop")], [CONTENT]),
-    "a lone half at the end": ([sent(content="a" + HIGH), STOP], [Text(0, "a\ufffd"), Finish(0, "stop")], [CONTENT]),
+    "a lone high half": ([sent(content=HIGH), sent(content="a"), STOP], [TextDelta(0, "\ufffda"), Finish(0, "stop")], [CONTENT]),
+    "a lone low half": ([sent(content="a" + LOW), STOP], [TextDelta(0, "a\ufffd"), Finish(0, "stop")], [CONTENT]),
+    "a lone high half amid a delta": ([sent(content=f"a{HIGH}b"), STOP], [TextDelta(0, "a\ufffdb"), Finish(0, "stop")], [CONTENT]),
+    "halves in the wrong order": ([sent(content=LOW), sent(content=HIGH), STOP], [TextDelta(0, "\ufffd\ufffd"), Finish(0, "stop")], [CONTENT]),
+    "two high halves": ([sent(content=HIGH), sent(content=HIGH), sent(content=LOW), STOP], [TextDelta(0, "\ufffd😀"), Finish(0, "stop")], [CONTENT]),
+    "a lone half at the end": ([sent(content="a" + HIGH), STOP], [TextDelta(0, "a\ufffd"), Finish(0, "stop")], [CONTENT]),
     "a lone half of reasoning": (
         [sent(reasoning_content="a" + HIGH), sent(content="b"), STOP],
-        [Reasoning(0, "a\ufffd"), Text(0, "b"), Finish(0, "stop")], [THOUGHT],
+        [ReasoningDelta(0, "a\ufffd"), TextDelta(0, "b"), Finish(0, "stop")], [THOUGHT],
     ),
     "a lone half before a call": (
         [sent(content=HIGH), CALL, args("{}"), CALLS],
-        [Text(0, "\ufffd"), ToolStart(0, 0, "x", "g"), ToolArgs(0, 0, "{}"), *COMPLETE], [CONTENT],
+        [TextDelta(0, "\ufffd"), ToolCallStart(0, 0, "x", "g"), ToolArgsDelta(0, 0, "{}"), *COMPLETE], [CONTENT],
     ),
     "a lone half of arguments": (
         [CALL, args('{"a": "' + HIGH), args('"}'), CALLS],
-        [ToolStart(0, 0, "x", "g"), ToolArgs(0, 0, '{"a": "\ufffd"}'), *COMPLETE], [ARGUMENTS],
+        [ToolCallStart(0, 0, "x", "g"), ToolArgsDelta(0, 0, '{"a": "\ufffd"}'), *COMPLETE], [ARGUMENTS],
     ),
     "beside numbers that are none": (
         [sent(content=HIGH).replace(b'"finish_reason"', b'"x": NaN, "finish_reason"'), sent(content=LOW), STOP],
-        [Extra(0, "x", b"-9999"), Text(0, "😀"), Finish(0, "stop")], [],
+        [ExtraField(0, "x", b"-9999"), TextDelta(0, "😀"), Finish(0, "stop")], [],
     ),
     "characters that stand for halves": (
         [sent(content="\U0010f83d" + LOW), sent(content=HIGH), sent(content="\U0010fe00"), STOP],
-        [Text(0, "\U0010f83d\ufffd\ufffd\U0010fe00"), Finish(0, "stop")], [CONTENT],
+        [TextDelta(0, "\U0010f83d\ufffd\ufffd\U0010fe00"), Finish(0, "stop")], [CONTENT],
     ),
     "members that are passed on": (
         [sent(content=HIGH, annotations=[{"text": HIGH}], images=[{"text": LOW}]), sent(content=LOW), STOP],
-        [Annotation(0, b'{"text": "\xef\xbf\xbd"}'), Media(0, b'{"text": "\xef\xbf\xbd"}', "images"), Text(0, "😀"), Finish(0, "stop")], [],
+        [Annotation(0, b'{"text": "\xef\xbf\xbd"}'), Media(0, b'{"text": "\xef\xbf\xbd"}', "images"), TextDelta(0, "😀"), Finish(0, "stop")], [],
     ),
 }  # fmt: skip
 
@@ -129,7 +129,7 @@ def plain(event):
 
 
 def told(pieces, format="native"):
-    ledger = Ledger()
+    ledger = Warnings()
     found = events_of(pieces, setting(format, ledger=ledger), n=2)
     noted = [entry for entry in ledger.entries() if entry.startswith("repaired")]
     return [event for event in found if hasattr(event, "choice")], noted
@@ -156,7 +156,7 @@ def test_surrogate_pair_without_an_end_of_the_stream_is_the_same(case):
 
 def test_half_that_waits_is_told_if_the_stream_breaks_off():
     found, noted = told([sent(content="a" + HIGH)])
-    assert found == [Text(0, "a\ufffd")] and noted == [CONTENT]
+    assert found == [TextDelta(0, "a\ufffd")] and noted == [CONTENT]
 
 
 def test_half_that_waits_keeps_the_log_probabilities_of_its_delta():
@@ -192,7 +192,7 @@ async def test_surrogate_pair_over_two_deltas_is_one_character_in_both_apis(case
     frames, expected, noted = STREAMS[case]
     async with gateway([head(), *frames, DONE, END]) as site:
         chat, response = await site.chat(stream=True), await site.respond(stream=True)
-    (text,) = [event.text for event in expected if type(event) is Text]
+    (text,) = [event.text for event in expected if type(event) is TextDelta]
     deltas = [event["delta"] for event in events(response.text) if event["type"] == "response.output_text.delta"]
     assert text_of(chat.text) == "".join(deltas) == text
     for answer in (chat, response):

@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.errors import Problem
-from gateway.events import Extra, Failure, Finish, Text, Usage
+from gateway.events import ExtraField, Failure, Finish, TextDelta, Usage
 from support.pipeline import DONE, chunk, events_of, setting, sse, upstream
 
 LATE = Problem(504, "The backend was silent for too long.", "upstream_timeout")
@@ -19,7 +19,7 @@ def test_payload_that_is_unreadable_is_a_failure(payload):
 def test_content_of_parts_with_one_that_is_unreadable_is_a_failure():
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": 5}]
     text, failure, *_ = events_of([chunk(content=parts), DONE], setting("native"))
-    assert text == Text(0, "a") and type(failure) is Failure and failure.problem.status == 502
+    assert text == TextDelta(0, "a") and type(failure) is Failure and failure.problem.status == 502
 
 
 def test_error_with_nan_keeps_its_message():
@@ -31,7 +31,7 @@ def test_error_with_nan_keeps_its_message():
 def test_failure_after_half_an_event_keeps_its_cause(half):
     up = upstream(setting("native"))
     events = [*up.feed(chunk(content="hi")), *up.feed(half), *up.fail(LATE)]
-    assert events == [Text(0, "hi"), Failure(LATE)]
+    assert events == [TextDelta(0, "hi"), Failure(LATE)]
 
 
 @pytest.mark.parametrize("more", [{}, {"code": 500, "type": "server_error"}])
@@ -43,7 +43,10 @@ def test_event_that_is_a_bare_error_keeps_its_message(more):
 @pytest.mark.parametrize("said", [{"message": {"a": 1}}, {"message": "loading", "choices": []}, {"progress": 1}])
 def test_event_that_only_looks_like_an_error_is_none(said):
     found = events_of([sse(said), chunk(content="hi"), chunk("stop"), DONE], setting("native"))
-    assert [event for event in found if isinstance(event, Text | Finish)] == [Text(0, "hi"), Finish(0, "stop")]
+    assert [event for event in found if isinstance(event, TextDelta | Finish)] == [
+        TextDelta(0, "hi"),
+        Finish(0, "stop"),
+    ]
 
 
 @pytest.mark.parametrize("huge", [2**63, 2**70, 10**40, 1e30, "9" * 30])
@@ -62,7 +65,7 @@ def test_payload_of_large_numbers_alone_is_no_answer():
         b"[" * 2000 + b"]" * 2000,
     ):
         found = events_of([b"data: " + payload + b"\n\n"], setting("native"))
-        assert [type(event) for event in found if type(event) is not Extra] == [Failure]
+        assert [type(event) for event in found if type(event) is not ExtraField] == [Failure]
 
 
 def test_large_payload_that_is_unreadable_is_not_mended():
@@ -72,15 +75,15 @@ def test_large_payload_that_is_unreadable_is_not_mended():
         found = events_of([b'data: {"choices": [{"delta": {"content": "%b%b' % (text, broken), b"\n\n"])
         assert [event.problem.code for event in found if type(event) is Failure] == ["upstream_error"]
     small = b'data: {"choices": [{"delta": {"content": "a\xff"}, "x": NaN}]}\n\n'
-    assert Text(0, "a\ufffd") in events_of([small, chunk("stop"), DONE])
+    assert TextDelta(0, "a\ufffd") in events_of([small, chunk("stop"), DONE])
     large = b'data: {"choices": [{"delta": {"content": "%b\xff"}}]}\n\n' % text
-    assert events_of([large, chunk("stop"), DONE])[0] == Text(0, text.decode() + "\ufffd")
+    assert events_of([large, chunk("stop"), DONE])[0] == TextDelta(0, text.decode() + "\ufffd")
 
 
 def test_event_that_is_cut_after_the_finish_is_ignored():
     up = upstream(setting("native"))
     events = [*up.feed(chunk("stop", content="hi")), *up.feed(b'data: {"choices": [], "usa'), *up.fail(LATE)]
-    assert events == [Text(0, "hi"), Finish(0, "stop"), Usage(10, 1)]
+    assert events == [TextDelta(0, "hi"), Finish(0, "stop"), Usage(10, 1)]
 
 
 def test_event_without_its_empty_line_counts_at_the_end():

@@ -7,22 +7,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gateway.events import Failure, Finish, Logprob, Reasoning, Text, ToolStart, Usage
-from gateway.formats.format import Context
-from gateway.ledger import Ledger
-from gateway.normaliser import Normaliser
+from gateway.events import Failure, Finish, Logprob, ReasoningDelta, TextDelta, ToolCallStart, Usage
+from gateway.formats.format import ParseContext
+from gateway.ledger import Warnings
+from gateway.normaliser import Normalizer
 from support.pipeline import TOOLS, events_of, setting
 
 LIKELY = Logprob("Hi", -0.5, None)
-CONTEXTS = [Context(TOOLS), Context({}, prefill="Hi", echoed=True), Context({}, prefill="Hi")]
+CONTEXTS = [ParseContext(TOOLS), ParseContext({}, prefill="Hi", echoed=True), ParseContext({}, prefill="Hi")]
 USAGES = st.builds(Usage, st.integers(0, 9), st.integers(0, 9))
 FINISHES = st.builds(Finish, st.integers(0, 1), st.sampled_from(["stop", "length", "tool_calls", "eos", "error", "?"]))
 EVENTS = st.one_of(
     USAGES,
     FINISHES,
-    st.builds(Text, st.integers(0, 1), st.sampled_from(["", "Hi", "Hi there"]), st.sampled_from([(), (LIKELY,)])),
-    st.builds(Reasoning, st.just(0), st.just("Hm")),
-    st.builds(ToolStart, st.just(0), st.just(0), st.just("c"), st.just("weather")),
+    st.builds(TextDelta, st.integers(0, 1), st.sampled_from(["", "Hi", "Hi there"]), st.sampled_from([(), (LIKELY,)])),
+    st.builds(ReasoningDelta, st.just(0), st.just("Hm")),
+    st.builds(ToolCallStart, st.just(0), st.just(0), st.just("c"), st.just("weather")),
 )
 ANSWERS = st.one_of(st.tuples(USAGES, EVENTS, FINISHES).map(list), st.lists(EVENTS, max_size=4))
 
@@ -38,34 +38,34 @@ def body_of(text, finish="stop", **more):
 
 @given(ANSWERS, st.sampled_from(["native", "hermes_json"]), st.sampled_from(CONTEXTS))
 def test_normalizer_keeps_only_events_that_feeding_would_not_change(said, format, context):
-    ledger = Ledger()
+    ledger = Warnings()
     settings = replace(setting(format, ledger=ledger), context=context)
-    fed = Normaliser(settings)
+    fed = Normalizer(settings)
     told = [event for one in said for event in fed.feed(one)]
     told += fed.close()
-    if Normaliser(settings).keeps(said):
+    if Normalizer(settings).keeps(said):
         assert (told, fed.finished(), ledger.entries()) == (said, True, [])
 
 
 @pytest.mark.parametrize("finish", ["stop", "length"])
 def test_whole_body_of_a_text_and_its_finish_is_kept(finish):
-    kept = [Usage(5, 2), Text(0, "Hi"), Finish(0, finish)]
-    assert Normaliser(setting("native")).keeps(kept)
+    kept = [Usage(5, 2), TextDelta(0, "Hi"), Finish(0, finish)]
+    assert Normalizer(setting("native")).keeps(kept)
     assert events_of_body(setting("native"), body_of("Hi", finish)) == kept
 
 
 @pytest.mark.parametrize(
     ("settings", "said", "options", "told", "noted"),
     [
-        ({}, body_of("Hi", usage=None), {}, [Text(0, "Hi"), Finish(0, "stop"), Usage(10, 1)], ["estimated:usage"]),
-        ({}, body_of("Hi"), {"n": 2}, [Usage(5, 2), Text(0, "Hi"), Finish(0, "stop")], ["unenforced:n"]),
-        ({}, body_of("Hi", "tool_calls"), {}, [Usage(5, 2), Text(0, "Hi"), Finish(0, "stop")], ["repaired:finish_reason"]),
-        ({"context": CONTEXTS[1]}, body_of("Hi there"), {}, [Usage(5, 2), Text(0, " there"), Finish(0, "stop")], []),
+        ({}, body_of("Hi", usage=None), {}, [TextDelta(0, "Hi"), Finish(0, "stop"), Usage(10, 1)], ["estimated:usage"]),
+        ({}, body_of("Hi"), {"n": 2}, [Usage(5, 2), TextDelta(0, "Hi"), Finish(0, "stop")], ["unenforced:n"]),
+        ({}, body_of("Hi", "tool_calls"), {}, [Usage(5, 2), TextDelta(0, "Hi"), Finish(0, "stop")], ["repaired:finish_reason"]),
+        ({"context": CONTEXTS[1]}, body_of("Hi there"), {}, [Usage(5, 2), TextDelta(0, " there"), Finish(0, "stop")], []),
     ],
     ids=["no usage", "a choice too few", "another end", "a beginning that is repeated"],
 )  # fmt: skip
 def test_whole_body_of_another_shape_is_normalized(settings, said, options, told, noted):
-    ledger = Ledger()
+    ledger = Warnings()
     assert events_of_body(replace(setting("native", ledger=ledger), **settings), said, **options) == told
     assert ledger.entries() == noted
 

@@ -9,11 +9,22 @@ import re
 import pytest
 
 from faults.memory import census, watched
-from gateway.recording import Answered, Asked, Began, Ended, Over, Prepared, Put, Read, Refused, Wrote
+from gateway.recording import (
+    EndEntry,
+    PreparedEntry,
+    RequestEntry,
+    ResponseDataEntry,
+    ResponseHeadersEntry,
+    RoundEndEntry,
+    UpstreamDataEntry,
+    UpstreamErrorEntry,
+    UpstreamHeadersEntry,
+    UpstreamRequestEntry,
+)
 from gateway.recording.entries import came_of
 from gateway.server.app import create_app
 from gateway.server.recording import recorder, writer
-from gateway.server.recording.tape import Tape, opening
+from gateway.server.recording.tape import RequestRecorder, opening
 from support.app import HELLO_MESSAGES, gateway, listening, settings
 from support.jobs import ended
 from support.mcp_server import operators, toys
@@ -29,7 +40,7 @@ THOUGHT = stream(chunk("<think>I am B"), chunk("ob</think>Hi"), chunk(finish="st
 
 def kinds(entries):
     """Return the kinds of entries, repeated ones once."""
-    names = [type(entry).__name__ for entry in entries]
+    names = [entry.__struct_config__.tag for entry in entries]
     return [name for name, before in zip(names, ["", *names], strict=False) if name != before]
 
 
@@ -52,22 +63,27 @@ async def test_recording_holds_a_stream_from_request_to_end(tmp_path, ask):
     (found,) = recordings(tmp_path)
     entries = found.entries
     assert found.id == "req/1"
-    assert kinds(entries)[:5] == ["Asked", "Prepared", "Put", "Answered", "Read"] and kinds(entries)[-1] == "Over"
-    assert json.loads(one(entries, Asked).body)["model"] == "m" and "authorization" not in one(entries, Asked).headers
-    prepared = one(entries, Prepared)
+    assert kinds(entries)[:5] == ["asked", "prepared", "put", "answered", "read"] and kinds(entries)[-1] == "over"
+    assert (
+        json.loads(one(entries, RequestEntry).body)["model"] == "m"
+        and "authorization" not in one(entries, RequestEntry).headers
+    )
+    prepared = one(entries, PreparedEntry)
     assert (prepared.model, prepared.backend, prepared.server, prepared.settings, prepared.format, prepared.reason) == (
         "m", "up", {"kind": "openai", "ignores": []}, {"format": "hermes_json"}, "hermes_json", "configured",
     )  # fmt: skip
-    assert one(entries, Put).body == site.upstream.posts[-1].body
-    assert one(entries, Answered).content_type == "text/event-stream"
-    reads = [entry for entry in entries if isinstance(entry, Read)]
+    assert one(entries, UpstreamRequestEntry).body == site.upstream.posts[-1].body
+    assert one(entries, UpstreamHeadersEntry).content_type == "text/event-stream"
+    reads = [entry for entry in entries if isinstance(entry, UpstreamDataEntry)]
     assert b"".join(entry.data for entry in reads) == b"".join(step for step in THOUGHT[1:] if isinstance(step, bytes))
     assert reads[-1].data == b""
-    said = [event for entry in entries if isinstance(entry, Read | Ended) for event in events(entry)]
+    said = [
+        event for entry in entries if isinstance(entry, UpstreamDataEntry | RoundEndEntry) for event in events(entry)
+    ]
     assert {"event": "Text", "choice": 0, "text": "Hi"} in said
-    assert one(entries, Began).status == 200
-    assert b"".join(entry.data for entry in entries if isinstance(entry, Wrote)) == answer.content
-    over = one(entries, Over)
+    assert one(entries, ResponseHeadersEntry).status == 200
+    assert b"".join(entry.data for entry in entries if isinstance(entry, ResponseDataEntry)) == answer.content
+    over = one(entries, EndEntry)
     assert (over.status, over.problem, over.ledger) == (200, None, ["estimated:usage.reasoning_tokens"])
     assert over.line["model"] == "m" and over.line["output_tokens"] == 2
 
@@ -79,8 +95,8 @@ async def test_recording_omits_an_end_that_the_client_did_not_get(tmp_path):
             async for _ in answer.aiter_bytes():
                 break
     (found,) = recordings(tmp_path)
-    assert one(found.entries, Over).status == 499
-    assert all(entry.data for entry in found.entries if isinstance(entry, Wrote))
+    assert one(found.entries, EndEntry).status == 499
+    assert all(entry.data for entry in found.entries if isinstance(entry, ResponseDataEntry))
 
 
 async def test_recording_links_each_write_to_the_read_before_it(tmp_path):
@@ -94,12 +110,15 @@ async def test_recording_links_each_write_to_the_read_before_it(tmp_path):
                 if piece.startswith(b":"):
                     gate.set()
     (found,) = recordings(tmp_path)
-    wrote = [entry for entry in found.entries if isinstance(entry, Wrote)]
+    wrote = [entry for entry in found.entries if isinstance(entry, ResponseDataEntry)]
     alive = [entry for entry in wrote if entry.data == b": keep-alive\n\n"]
     assert alive and {came_of(found.entries, found.entries.index(entry)) for entry in alive} == {None}
     for n, entry in enumerate(found.entries):
         if entry in wrote and entry not in alive:
-            assert isinstance(found.entries[came_of(found.entries, n)], Read | Ended) and came_of(found.entries, n) < n
+            assert (
+                isinstance(found.entries[came_of(found.entries, n)], UpstreamDataEntry | RoundEndEntry)
+                and came_of(found.entries, n) < n
+            )
 
 
 async def test_recording_holds_refusals_and_retries(tmp_path):
@@ -107,20 +126,22 @@ async def test_recording_holds_refusals_and_retries(tmp_path):
     async with gateway(no, HELLO, **recorded(tmp_path)) as site:
         assert (await site.chat()).status_code == 200
     (found,) = recordings(tmp_path)
-    refused = one(found.entries, Refused)
+    refused = one(found.entries, UpstreamErrorEntry)
     assert (refused.call, refused.status, refused.retry_after) == (1, 503, "0")
     assert KEY.encode() not in refused.body and b"no room for *****" in refused.body  # its key is out of it
-    ended = [entry.problem.code if entry.problem else None for entry in found.entries if isinstance(entry, Ended)]
+    ended = [
+        entry.problem.code if entry.problem else None for entry in found.entries if isinstance(entry, RoundEndEntry)
+    ]
     assert ended == ["server_is_overloaded", None]
-    assert [entry.call for entry in found.entries if isinstance(entry, Put)] == [1, 2]
+    assert [entry.call for entry in found.entries if isinstance(entry, UpstreamRequestEntry)] == [1, 2]
 
 
 async def test_recording_numbers_the_upstream_calls_of_a_fan_out(tmp_path):
     async with gateway(HELLO, backend={"ignores": ["n"]}, **recorded(tmp_path)) as site:
         assert len((await site.chat(n=2)).json()["choices"]) == 2
     (found,) = recordings(tmp_path)
-    assert [entry.call for entry in found.entries if isinstance(entry, Put)] == [1, 2]
-    assert {entry.call for entry in found.entries if isinstance(entry, Read)} == {1, 2}
+    assert [entry.call for entry in found.entries if isinstance(entry, UpstreamRequestEntry)] == [1, 2]
+    assert {entry.call for entry in found.entries if isinstance(entry, UpstreamDataEntry)} == {1, 2}
 
 
 @pytest.mark.parametrize(
@@ -135,7 +156,7 @@ async def test_recording_holds_learned_model_metadata(tmp_path, format, path, sa
         site.upstream.shown[path] = whole(said)
         await site.chat()
     (kept,) = recordings(tmp_path)
-    assert {told["path"]: told["found"] for told in one(kept.entries, Prepared).learned} == {path: found}
+    assert {told["path"]: told["found"] for told in one(kept.entries, PreparedEntry).learned} == {path: found}
 
 
 async def test_recording_keeps_gateway_tool_output_apart_from_upstream_calls(tmp_path):
@@ -143,8 +164,10 @@ async def test_recording_keeps_gateway_tool_output_apart_from_upstream_calls(tmp
     async with toys() as server, gateway(called, HELLO, tools=operators(server), **recorded(tmp_path)) as site:
         await site.respond(tools=[{"type": "mcp", "server_label": "toys"}])
     (found,) = recordings(tmp_path)
-    assert b"heard a" in b"".join(entry.data for entry in found.entries if isinstance(entry, Read) and entry.call == 0)
-    assert [entry.call for entry in found.entries if isinstance(entry, Put)] == [1, 2]
+    assert b"heard a" in b"".join(
+        entry.data for entry in found.entries if isinstance(entry, UpstreamDataEntry) and entry.call == 0
+    )
+    assert [entry.call for entry in found.entries if isinstance(entry, UpstreamRequestEntry)] == [1, 2]
 
 
 async def test_recording_holds_a_websocket_response(tmp_path):
@@ -152,7 +175,7 @@ async def test_recording_holds_a_websocket_response(tmp_path):
         await socket.respond(store=False)
     (found,) = recordings(tmp_path)
     assert found.asked.path == "/v1/responses"
-    data = b"".join(entry.data for entry in found.entries if isinstance(entry, Wrote))
+    data = b"".join(entry.data for entry in found.entries if isinstance(entry, ResponseDataEntry))
     assert data.startswith(b"event: response.created\n") and data.endswith(b"data: [DONE]\n\n")
 
 
@@ -170,7 +193,7 @@ async def test_recording_that_is_too_long_is_marked_as_cut(tmp_path):
         assert (await site.chat(stream=True)).content.endswith(b"data: [DONE]\n\n")
         assert (await site.chat()).status_code == 200
     assert [one.cut for one in recordings(tmp_path)] == [True, True]
-    assert not [entry for one in recordings(tmp_path) for entry in one.entries if isinstance(entry, Wrote)]
+    assert not [entry for one in recordings(tmp_path) for entry in one.entries if isinstance(entry, ResponseDataEntry)]
 
 
 # Which are written
@@ -183,8 +206,8 @@ async def test_recording_mode_errors_keeps_only_failures(tmp_path):
         await site.chat(stream=True)
         await site.chat(b"{")
     lost, unread = recordings(tmp_path)
-    assert (one(lost.entries, Over).problem.code, one(unread.entries, Over).status) == ("upstream_lost", 400)
-    assert kinds(unread.entries) == ["Asked", "Began", "Wrote", "Over"]
+    assert (one(lost.entries, EndEntry).problem.code, one(unread.entries, EndEntry).status) == ("upstream_lost", 400)
+    assert kinds(unread.entries) == ["asked", "began", "wrote", "over"]
 
 
 async def test_recording_mode_header_keeps_only_marked_requests(tmp_path):
@@ -236,7 +259,7 @@ async def test_recording_can_be_followed_while_it_grows(tmp_path):
             await anext(pieces)
             (found,) = site.app.state.telemetry.recorder.recent
             before = [*found.entries]
-            assert kinds(before) == ["Asked", "Prepared", "Put", "Answered", "Read", "Began", "Wrote"]
+            assert kinds(before) == ["asked", "prepared", "put", "answered", "read", "began", "wrote"]
             assert not found.over
             gate.set()
             async for _ in pieces:
@@ -309,8 +332,10 @@ async def test_recording_holds_a_background_response(tmp_path):
         id = (await site.respond(background=True)).json()["id"]
         await ended(site, id)
     (found,) = recordings(tmp_path)
-    assert one(found.entries, Over).line["output_tokens"] == 2
-    assert b"".join(entry.data for entry in found.entries if isinstance(entry, Read)).startswith(b"data: {")
+    assert one(found.entries, EndEntry).line["output_tokens"] == 2
+    assert b"".join(entry.data for entry in found.entries if isinstance(entry, UpstreamDataEntry)).startswith(
+        b"data: {"
+    )
 
 
 async def test_recording_skips_a_job_taken_over_from_another_process(tmp_path):
@@ -341,7 +366,7 @@ async def test_recording_frees_its_memory_after_it_is_written(tmp_path, streamed
 
 @pytest.mark.parametrize(("most", "kept"), [(1 << 20, 4), (900, 3)])
 def test_recording_of_lone_chunks_equals_that_of_others(most, kept):
-    tape = Tape("req_1", most, chosen=True)
+    tape = RequestRecorder("req_1", most, chosen=True)
     source = opening(lambda _: upstream(setting("native")), tape)(None)
     texts = ["a", "b", "c", "d"]
     pieces = [piece(content=text) for text in texts]

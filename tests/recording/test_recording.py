@@ -9,19 +9,19 @@ from hypothesis import strategies as st
 
 from gateway import __version__
 from gateway.errors import Problem
-from gateway.events import Reasoning, Text
+from gateway.events import ReasoningDelta, TextDelta
 from gateway.recording import (
-    Asked,
-    Began,
-    Ended,
-    Over,
-    Prepared,
-    Put,
-    Read,
+    EndEntry,
+    PreparedEntry,
     Recording,
-    Refused,
-    Unplayable,
-    Wrote,
+    RequestEntry,
+    ResponseDataEntry,
+    ResponseHeadersEntry,
+    RoundEndEntry,
+    UnreadableRecording,
+    UpstreamDataEntry,
+    UpstreamErrorEntry,
+    UpstreamRequestEntry,
     read,
     redacted,
     written,
@@ -56,12 +56,12 @@ def made(*entries, most=1 << 20):
     recording = Recording("1", "2026-11-22T10:00:00.000+00:00", most)
     for kind, members in entries:
         add(recording, kind, **members)
-    recording.end(Over(t=0.0, status=200, cut=recording.cut))
+    recording.end(EndEntry(t=0.0, status=200, cut=recording.cut))
     return recording
 
 
 def asked_entry(body=BODY):
-    return Asked, {"path": "/v1/chat/completions", "headers": {}, "body": json.dumps(body).encode()}
+    return RequestEntry, {"path": "/v1/chat/completions", "headers": {}, "body": json.dumps(body).encode()}
 
 
 def lines(recording, **options):
@@ -74,11 +74,11 @@ def lines(recording, **options):
 def test_recording_file_is_read_as_written():
     recording = made(
         asked_entry(),
-        (Put, {"call": 1, "backend": "up", "path": "/v1", "body": b"{}"}),
-        (Refused, {"call": 1, "status": 503, "content_type": "", "body": b"no", "retry_after": "1"}),
-        (Read, {"call": 1, "data": b"\xff\x00", "events": [Text(0, "Hi")]}),
-        (Ended, {"problem": Problem(502, "It broke.", "upstream_lost")}),
-        (Wrote, {"data": "ä".encode()}),
+        (UpstreamRequestEntry, {"call": 1, "backend": "up", "path": "/v1", "body": b"{}"}),
+        (UpstreamErrorEntry, {"call": 1, "status": 503, "content_type": "", "body": b"no", "retry_after": "1"}),
+        (UpstreamDataEntry, {"call": 1, "data": b"\xff\x00", "events": [TextDelta(0, "Hi")]}),
+        (RoundEndEntry, {"problem": Problem(502, "It broke.", "upstream_lost")}),
+        (ResponseDataEntry, {"data": "ä".encode()}),
     )
     again = read(b"".join(written(recording, __version__, redacted=False)))
     assert (again.id, again.started, again.over, again.cut) == ("1", recording.started, True, False)
@@ -87,7 +87,11 @@ def test_recording_file_is_read_as_written():
 
 def test_recording_file_line_has_its_fields_and_bytes_as_text():
     head, *entries = lines(
-        made(asked_entry(), (Read, {"call": 1, "data": b"\xc3", "events": []}), (Wrote, {"data": b"a"}))
+        made(
+            asked_entry(),
+            (UpstreamDataEntry, {"call": 1, "data": b"\xc3", "events": []}),
+            (ResponseDataEntry, {"data": b"a"}),
+        )
     )
     assert head == {"schema": "gateway.recording", "version": 1, "gateway": __version__, "id": "1", "started": "2026-11-22T10:00:00.000+00:00", "redacted": False}  # fmt: skip
     assert entries[1:3] == [
@@ -97,8 +101,12 @@ def test_recording_file_line_has_its_fields_and_bytes_as_text():
 
 
 def test_recording_file_links_a_write_to_reads_since_the_last_one():
-    begun, wrote, ended = (Began, {"status": 200}), (Wrote, {"data": b"a"}), (Ended, {})
-    came = (Read, {"call": 1, "data": b"a"})
+    begun, wrote, ended = (
+        (ResponseHeadersEntry, {"status": 200}),
+        (ResponseDataEntry, {"data": b"a"}),
+        (RoundEndEntry, {}),
+    )
+    came = (UpstreamDataEntry, {"call": 1, "data": b"a"})
     entries = lines(made(asked_entry(), begun, wrote, came, came, wrote, wrote, came, ended, wrote))[1:]
     assert [entry.get("of", "-") for entry in entries if entry["kind"] == "wrote"] == ["-", 4, "-", 8]
 
@@ -118,19 +126,21 @@ def test_recording_file_links_a_write_to_reads_since_the_last_one():
     ],
 )  # fmt: skip
 def test_recording_file_that_is_invalid_is_refused(data, why):
-    with pytest.raises(Unplayable, match=why):
+    with pytest.raises(UnreadableRecording, match=why):
         read(data)
 
 
 def test_recording_file_without_an_end_is_refused():
     whole = b"".join(written(made(asked_entry()), __version__, redacted=False))
-    with pytest.raises(Unplayable, match="its end is missing"):
+    with pytest.raises(UnreadableRecording, match="its end is missing"):
         read(b"".join(whole.splitlines(keepends=True)[:-1]))
 
 
 def test_recording_that_is_too_long_is_cut():
     recording = made(
-        asked_entry(), *((Read, {"call": 1, "data": b"x" * 400}) for _ in range(5)), most=len(json.dumps(BODY)) + 2000
+        asked_entry(),
+        *((UpstreamDataEntry, {"call": 1, "data": b"x" * 400}) for _ in range(5)),
+        most=len(json.dumps(BODY)) + 2000,
     )
     assert recording.cut and len(recording.entries) == 5 and recording.entries[-1].cut
     lines = [*written(recording, __version__, redacted=False)]
@@ -139,7 +149,7 @@ def test_recording_that_is_too_long_is_cut():
 
 def test_recording_without_a_request_has_none():
     assert Recording("1", "", 9).asked is None
-    assert made((Ended, {})).asked is None
+    assert made((RoundEndEntry, {})).asked is None
 
 
 # Redaction
@@ -168,10 +178,10 @@ def test_redaction_masks_content_and_keeps_its_shape():
 def test_redaction_masks_secrets_and_may_keep_content():
     entries = hidden(
         asked_entry(),
-        (Refused, {"call": 1, "status": 401, "content_type": "", "body": b"wrong key k3y at http://me:pw@host/"}),
-        (Read, {"call": 2, "data": b"data: {\"a\": \"k"}),
-        (Read, {"call": 2, "data": b"3y and ", "events": [Text(0, "it is k3y")]}),
-        (Ended, {"problem": Problem(502, "Not k3y.")}),
+        (UpstreamErrorEntry, {"call": 1, "status": 401, "content_type": "", "body": b"wrong key k3y at http://me:pw@host/"}),
+        (UpstreamDataEntry, {"call": 2, "data": b"data: {\"a\": \"k"}),
+        (UpstreamDataEntry, {"call": 2, "data": b"3y and ", "events": [TextDelta(0, "it is k3y")]}),
+        (RoundEndEntry, {"problem": Problem(502, "Not k3y.")}),
         secrets=[b"k3y"],
         contents=False,
     )  # fmt: skip
@@ -185,12 +195,12 @@ def test_redaction_masks_secrets_and_may_keep_content():
 @pytest.mark.parametrize("name", [rb"api_key", rb"\u0061pi_key", rb"api\u005fkey", rb"api_\u006Bey"])
 @pytest.mark.parametrize("contents", [False, True])
 def test_redaction_finds_a_secret_by_an_escaped_name(name, contents):
-    entry, _ = hidden((Read, {"call": 1, "data": b'{"%b": "s3cret"}' % name}), contents=contents)
+    entry, _ = hidden((UpstreamDataEntry, {"call": 1, "data": b'{"%b": "s3cret"}' % name}), contents=contents)
     assert entry.data == b'{"%b": "******"}' % name
 
 
 def test_redaction_ignores_a_name_with_an_invalid_escape():
-    entry, _ = hidden((Read, {"call": 1, "data": rb'{"\q\u0061pi_key": "s3cret"}'}), contents=False)
+    entry, _ = hidden((UpstreamDataEntry, {"call": 1, "data": rb'{"\q\u0061pi_key": "s3cret"}'}), contents=False)
     assert entry.data == rb'{"\q\u0061pi_key": "s3cret"}'
 
 
@@ -207,8 +217,8 @@ def test_redaction_keeps_markup_and_json_across_chunks():
         for i, piece in enumerate(said)
     )
     pieces = [frames[i : i + 7] for i in range(0, len(frames), 7)]
-    entries = hidden(asked_entry(), *((Read, {"call": 1, "data": piece}) for piece in pieces))
-    data = b"".join(entry.data for entry in entries if isinstance(entry, Read))
+    entries = hidden(asked_entry(), *((UpstreamDataEntry, {"call": 1, "data": piece}) for piece in pieces))
+    data = b"".join(entry.data for entry in entries if isinstance(entry, UpstreamDataEntry))
     text = "".join(json.loads(line[6:])["choices"][0]["delta"]["content"] for line in data.splitlines() if line)
     assert text == (
         '<think>Xxx xx xx Xxxxx</think><tool_call>{"name": "get_weather", "arguments": {"city": "X\\u0078xxxxx\\n", "x": 1.1e-1}}'
@@ -221,7 +231,7 @@ def test_redaction_treats_each_choice_as_a_text_of_its_own():
         for i, piece in enumerate(["get_wea", "Bob,", "ther", "Ann"])
     ]
     data = [b"data: " + json.dumps(frame).encode() + b"\n\n" for frame in frames]
-    entries = hidden(asked_entry(), *((Read, {"call": 1, "data": one}) for one in data))
+    entries = hidden(asked_entry(), *((UpstreamDataEntry, {"call": 1, "data": one}) for one in data))
     assert [json.loads(entry.data[6:])["choices"][0]["delta"]["content"] for entry in entries[1:-1]] == [
         "get_wea", "Xxx,", "ther", "Xxx",
     ]  # fmt: skip
@@ -232,7 +242,7 @@ def test_redaction_masks_the_bytes_of_a_token():
         "choices": [{"logprobs": {"content": [{"token": "Bob", "logprob": -0.5, "bytes": [66, 111, 98]}]}}],
         "n": 66,
     }
-    entries = hidden(asked_entry(), (Read, {"call": 1, "data": json.dumps(said).encode()}))
+    entries = hidden(asked_entry(), (UpstreamDataEntry, {"call": 1, "data": json.dumps(said).encode()}))
     assert json.loads(entries[1].data) == {
         "choices": [{"logprobs": {"content": [{"token": "Xxx", "logprob": -0.5, "bytes": [11, 111, 11]}]}}],
         "n": 66,
@@ -243,8 +253,8 @@ def test_redaction_masks_events_and_errors_but_no_known_phrases():
     problem = Problem(400, "Bob: maximum context length exceeded", "context_length_exceeded")
     entries = hidden(
         asked_entry(),
-        (Read, {"call": 1, "data": b"", "events": [Reasoning(0, "Bob too")]}),
-        (Ended, {"problem": problem}),
+        (UpstreamDataEntry, {"call": 1, "data": b"", "events": [ReasoningDelta(0, "Bob too")]}),
+        (RoundEndEntry, {"problem": problem}),
     )
     assert events(entries[1]) == [{"event": "Reasoning", "choice": 0, "text": "Xxx too"}]
     assert entries[2].problem.message == "Xxx: maximum context length exceeded"
@@ -252,7 +262,7 @@ def test_redaction_masks_events_and_errors_but_no_known_phrases():
 
 def test_redaction_masks_unknown_event_names():
     said = [{"event": "Text", "text": "Bob"}, {"event": "Wedding", "text": "Ann"}, {"event": "Text", "text": "by"}]
-    entry, _ = hidden((Read, {"call": 1, "data": json.dumps(said).encode()}))
+    entry, _ = hidden((UpstreamDataEntry, {"call": 1, "data": json.dumps(said).encode()}))
     assert json.loads(entry.data) == [
         {"event": "Text", "text": "Xxx"}, {"event": "Xxxxxxx", "text": "Xxx"}, {"event": "Text", "text": "xx"},
     ]  # fmt: skip
@@ -271,7 +281,9 @@ def test_redaction_masks_unknown_event_names():
     ],
 )  # fmt: skip
 def test_redaction_masks_invalid_json(said, shown):
-    entries = hidden((Asked, {"path": "/", "headers": {}, "body": b"{"}), (Read, {"call": 1, "data": said}))
+    entries = hidden(
+        (RequestEntry, {"path": "/", "headers": {}, "body": b"{"}), (UpstreamDataEntry, {"call": 1, "data": said})
+    )
     assert entries[1].data == shown
 
 
@@ -280,12 +292,12 @@ def test_redaction_masks_invalid_json(said, shown):
 def test_redaction_is_the_same_for_every_chunking(data, name):
     body = EXCHANGES[name].body
     whole = recording_of(name)
-    (place,) = (i for i, entry in enumerate(whole.entries) if isinstance(entry, Read) and entry.data)
+    (place,) = (i for i, entry in enumerate(whole.entries) if isinstance(entry, UpstreamDataEntry) and entry.data)
     pieces = cut(data, body)
-    parts = [Read(t=0.0, call=1, data=piece) for piece in pieces]
+    parts = [UpstreamDataEntry(t=0.0, call=1, data=piece) for piece in pieces]
     other = recording_of(name)
     other.entries = [*whole.entries[:place], *parts, *whole.entries[place + 1 :]]
-    after = [entry.data for entry in redacted(other, (), contents=True).entries if isinstance(entry, Read)]
+    after = [entry.data for entry in redacted(other, (), contents=True).entries if isinstance(entry, UpstreamDataEntry)]
     assert b"".join(after) == redacted(whole, (), contents=True).entries[place].data
     assert list(map(len, after[:-1])) == list(map(len, pieces))
 
@@ -293,16 +305,16 @@ def test_redaction_is_the_same_for_every_chunking(data, name):
 @untraced
 @given(st.binary())
 def test_redaction_keeps_the_length_of_any_bytes(data):
-    entries = hidden(asked_entry(), (Read, {"call": 1, "data": data}), (Wrote, {"data": data}))
+    entries = hidden(asked_entry(), (UpstreamDataEntry, {"call": 1, "data": data}), (ResponseDataEntry, {"data": data}))
     assert len(entries[1].data) == len(data)
 
 
 def test_redaction_of_no_chunks_is_empty():
     assert veiled([], [b"k"], None) == []
-    assert hidden(asked_entry(), (Prepared, {"model": "m", "backend": "u", "upstream_model": "m", "server": {}, "settings": {}, "format": "", "reason": ""}))[1].model == "m"  # fmt: skip
+    assert hidden(asked_entry(), (PreparedEntry, {"model": "m", "backend": "u", "upstream_model": "m", "server": {}, "settings": {}, "format": "", "reason": ""}))[1].model == "m"  # fmt: skip
 
 
 def test_recording_file_event_keeps_an_empty_text():
-    assert msgspec.json.decode(msgspec.json.encode(lines(made(asked_entry(), (Ended, {"events": [Text(0, "")]})))[2]["events"])) == [
+    assert msgspec.json.decode(msgspec.json.encode(lines(made(asked_entry(), (RoundEndEntry, {"events": [TextDelta(0, "")]})))[2]["events"])) == [
         {"event": "Text", "choice": 0, "text": ""}
     ]  # fmt: skip

@@ -14,12 +14,12 @@ import psutil
 import pytest
 from msgspec import Raw
 
-from gateway.events import Annotation, Text, Usage
-from gateway.recording import Asked, Over, Read, Recording
+from gateway.events import Annotation, TextDelta, Usage
+from gateway.recording import EndEntry, Recording, RequestEntry, UpstreamDataEntry
 from gateway.server.recording import writer, writing
 from gateway.server.recording.files import write
-from gateway.server.recording.order import Folder, Order, packed, unpacked
-from gateway.server.recording.writer import Writer
+from gateway.server.recording.order import RecordingFolder, WriteOrder, packed, unpacked
+from gateway.server.recording.writer import RecordingWriter
 from support.app import gateway
 from support.gateway_process import process
 from support.recordings import add, events, recorded, recordings
@@ -29,11 +29,15 @@ from support.wait import until
 
 def order(folder, *said, id="1", files=9, size=1 << 20):
     recording = Recording(id, "2026-11-22T10:00:00.000+00:00", 1 << 20)
-    add(recording, Asked, path="/v1/chat/completions", headers={}, body=b"{}")
-    add(recording, Read, call=1, data=b"\xff", events=said)
-    recording.end(Over(t=0.0, status=200, cut=False))
-    return Order(
-        recording.id, recording.started, recording.entries, Folder(str(folder), files, size, content=True), [b"k3y"]
+    add(recording, RequestEntry, path="/v1/chat/completions", headers={}, body=b"{}")
+    add(recording, UpstreamDataEntry, call=1, data=b"\xff", events=said)
+    recording.end(EndEntry(t=0.0, status=200, cut=False))
+    return WriteOrder(
+        recording.id,
+        recording.started,
+        recording.entries,
+        RecordingFolder(str(folder), files, size, content=True),
+        [b"k3y"],
     )
 
 
@@ -53,7 +57,7 @@ def others():
 
 
 def test_writer_order_is_decoded_as_encoded(tmp_path):
-    given = order(tmp_path, Text(0, "ä"), Annotation(0, Raw(b'{"a":\n[1]}')), Usage(1 << 70, 1))
+    given = order(tmp_path, TextDelta(0, "ä"), Annotation(0, Raw(b'{"a":\n[1]}')), Usage(1 << 70, 1))
     assert unpacked(packed(given)) == given
     write(given)
     (found,) = recordings(tmp_path)
@@ -147,7 +151,7 @@ async def test_writer_process_that_hangs_is_killed_at_the_end(tmp_path, caplog, 
     before = others()
     monkeypatch.setattr(writer, "_SECONDS", 0)
     monkeypatch.setattr(writer, "_PROGRAM", (sys.executable, "-c", "import signal; signal.pause()"))
-    some = Writer()
+    some = RecordingWriter()
     assert some.write(packed(order(tmp_path)))
     await until(lambda: len(others()) > len(before))
     await some.end()
@@ -160,7 +164,7 @@ async def test_writer_process_inherits_no_secrets(tmp_path, monkeypatch):
     program = f"import json, os, pathlib; pathlib.Path({str(said)!r}).write_text(json.dumps(dict(os.environ)))"
     monkeypatch.setattr(writer, "_PROGRAM", (sys.executable, "-c", program))
     monkeypatch.setenv("GATEWAY_KEY", "s3cret")
-    await Writer().end()
+    await RecordingWriter().end()
     assert {*json.loads(said.read_text())} <= {"PYTHONPATH", "LC_CTYPE"}
 
 

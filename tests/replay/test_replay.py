@@ -15,14 +15,23 @@ from hypothesis import strategies as st
 from msgspec import convert
 
 from gateway import __version__
-from gateway.recording import Over, Prepared, Read, Unplayable, Wrote, read, redacted, written
+from gateway.recording import (
+    EndEntry,
+    PreparedEntry,
+    ResponseDataEntry,
+    UnreadableRecording,
+    UpstreamDataEntry,
+    read,
+    redacted,
+    written,
+)
 from gateway.replay import command
-from gateway.replay.driving import Ways, replayed
-from gateway.replay.meaning import Meaning, differences, meaning
-from gateway.replay.player import Player
+from gateway.replay.driving import ReplayOptions, replayed
+from gateway.replay.meaning import Outcome, differences, meaning
+from gateway.replay.player import MockBackend
 from gateway.replay.script import calls, every
 from gateway.replay.script import whole as in_one_piece
-from gateway.server.learning import Learned
+from gateway.server.learning import LearnedMetadata
 from support.app import gateway
 from support.cli import run
 from support.format_events import untraced
@@ -121,12 +130,12 @@ def recorded(tmp_path_factory):
 
 
 def again(recording, **ways):
-    return asyncio.run(replayed(recording, Ways(**ways)))
+    return asyncio.run(replayed(recording, ReplayOptions(**ways)))
 
 
 def sent(recording):
     """Return all bytes that were written, without ids and times."""
-    data = b"".join(entry.data for entry in recording.entries if isinstance(entry, Wrote))
+    data = b"".join(entry.data for entry in recording.entries if isinstance(entry, ResponseDataEntry))
     data = re.sub(rb'"(id|item_id|call_id|obfuscation|encrypted_content)":"[^"]*"', rb'"\1":""', data)
     return re.sub(rb'"(created|created_at|completed_at)":\d+', rb'"\1":0', data)
 
@@ -149,7 +158,7 @@ def replay(*words):
 @pytest.mark.parametrize("pieces", [None, every(1), in_one_piece], ids=["recorded", "bytes", "whole"])
 def test_replay_gives_the_recorded_bytes(recorded, name, pieces):
     before, now = recorded(name), again(recorded(name), cut=pieces)
-    assert differences(meaning(before), meaning(now), [field for field in Meaning.__struct_fields__]) == []
+    assert differences(meaning(before), meaning(now), [field for field in Outcome.__struct_fields__]) == []
     if name not in ("choices", "responses", "responses, whole", "a response that is lost"):  # their order, `store`
         assert sent(now) == sent(before)
 
@@ -165,7 +174,7 @@ def test_replay_of_a_redacted_recording_means_the_same(recorded, name):
 @given(st.data(), st.sampled_from(["chat", "responses", "native calls", "lost"]))
 def test_replay_means_the_same_for_any_chunking(recorded, data, name):
     recording = recorded(name)
-    body = b"".join(entry.data for entry in recording.entries if isinstance(entry, Read))
+    body = b"".join(entry.data for entry in recording.entries if isinstance(entry, UpstreamDataEntry))
     pieces = [piece for piece in cut(data, body) if piece]
     now = again(recording, cut=lambda _: pieces)
     assert differences(meaning(recording), meaning(now), command._ALL) == []
@@ -219,14 +228,14 @@ def test_replay_with_another_format_shows_differences(recorded):
 def test_replay_refuses_a_recording_that_cannot_be_played(recorded, tmp_path, change, why):
     recording = read(written_to(tmp_path, recorded("chat")).read_bytes())
     change(recording)
-    with pytest.raises(Unplayable, match=why):
+    with pytest.raises(UnreadableRecording, match=why):
         again(recording)
 
 
 def test_replay_refuses_another_endpoint_for_completions(recorded, tmp_path):
     recording = read(written_to(tmp_path, recorded("chat")).read_bytes())
     recording.entries[0].path = "/v1/completions"
-    with pytest.raises(Unplayable, match="/v1/completions"):
+    with pytest.raises(UnreadableRecording, match="/v1/completions"):
         again(recording, endpoint="chat")
 
 
@@ -259,9 +268,9 @@ def test_replay_restores_learned_model_metadata(tmp_path):
     asyncio.run(run())
     for recording in recordings(tmp_path):
         (then,), (now,) = (
-            [one for one in each.entries if isinstance(one, Prepared)] for each in (recording, again(recording))
+            [one for one in each.entries if isinstance(one, PreparedEntry)] for each in (recording, again(recording))
         )
-        assert len(then.learned) == 1 and convert(then.learned, list[Learned]) == now.learned
+        assert len(then.learned) == 1 and convert(then.learned, list[LearnedMetadata]) == now.learned
         assert (then.format, then.reason) == (now.format, now.reason)
 
 
@@ -375,20 +384,23 @@ def test_replay_command_serves_recordings_as_models(recorded, tmp_path):
 
 
 def body_of(name):
-    return b"".join(entry.data for entry in RECORDED[name].entries if isinstance(entry, Read))
+    return b"".join(entry.data for entry in RECORDED[name].entries if isinstance(entry, UpstreamDataEntry))
 
 
 async def test_replay_server_answers_404_to_unknown_requests():
-    async with Player(lambda _: None, []).serving() as url, httpx.AsyncClient(base_url=url, verify=False) as client:
+    async with (
+        MockBackend(lambda _: None, []).serving() as url,
+        httpx.AsyncClient(base_url=url, verify=False) as client,
+    ):
         assert (await client.post("/v1/chat/completions", json={})).status_code == 404
 
 
 def test_replay_differences_are_limited_to_the_given_fields():
-    one, other = Meaning(200, None, [], [], [], None), Meaning(500, None, [], [], ["a:b"], None)
+    one, other = Outcome(200, None, [], [], [], None), Outcome(500, None, [], [], ["a:b"], None)
     assert differences(one, other, ["said"]) == []
     assert differences(one, other, ["status"]) == ["status:", "@@ -1 +1 @@", "-200", "+500"]
 
 
 def test_replay_recording_ends_with_its_outcome(recorded):
-    assert isinstance(recorded("chat").entries[-1], Over)
-    assert command.compare([], Ways(), io.StringIO())
+    assert isinstance(recorded("chat").entries[-1], EndEntry)
+    assert command.compare([], ReplayOptions(), io.StringIO())

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gateway.recording import Wrote
+from gateway.recording import ResponseDataEntry
 from gateway.replay.driving import replayed
 from gateway.replay.meaning import meaning
 from support.recorded_servers import EXCHANGES, SERVERS, golden_file
@@ -20,7 +20,7 @@ async def test_replay_of_a_recorded_response_equals_its_golden(name):
     if "choices" not in golden:
         assert meaning(again).problem == golden["problem"]["code"]
         return
-    said = json.loads(b"".join(entry.data for entry in again.entries if isinstance(entry, Wrote)))
+    said = json.loads(b"".join(entry.data for entry in again.entries if isinstance(entry, ResponseDataEntry)))
     for choice in (*said["choices"], *golden["choices"]):
         for call in choice.get("message", {}).get("tool_calls") or ():
             call.pop("id")

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from gateway.config import Queue
-from gateway.server.admission import Asker, Gate, Place
+from gateway.config import QueueSettings
+from gateway.server.admission import BackendLimiter, QueueIdentity, Slot
 from support.app import HELLO_MESSAGES, bearer, problem
 from support.backends import fleet
 from support.sse import comments, text_of
@@ -107,8 +107,8 @@ async def test_queue_forgets_a_request_whose_client_disconnects():
 
 
 async def test_queue_slot_that_is_granted_between_two_waits_is_taken():
-    now, gate = asyncio.get_running_loop().time(), Gate("b", 1, Queue())
-    first, second = Place(gate, Asker(), now), Place(gate, Asker(), now)
+    now, gate = asyncio.get_running_loop().time(), BackendLimiter("b", 1, QueueSettings())
+    first, second = Slot(gate, QueueIdentity(), now), Slot(gate, QueueIdentity(), now)
     assert (first.taken, second.taken, await second.wait(0.01)) == (True, False, False)
     first.leave()
     assert not second.taken and await second.wait(0) and second.taken

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.routing import Balancer, Health, Member, Turnstile
-from gateway.routing.ranking import Ranking
+from gateway.routing import Balancer, BalancerMember, FairQueue, Health
+from gateway.routing.ranking import RendezvousRanking
 from support.sampling import examples
 
 KEYS = [f"key {number}" for number in range(300)]
@@ -36,7 +36,7 @@ class Site:
         self.asked = []
 
     def member(self, name, weight=1.0, priority=0, limit=0):
-        return Member(name, weight, priority, Watched(lambda: 0.5), Turnstile(limit, 1000))
+        return BalancerMember(name, weight, priority, Watched(lambda: 0.5), FairQueue(limit, 1000))
 
     def choose(self, key=None, tried=(), now=0.0):
         member = self.balancer.choose(now, key, tried)
@@ -256,13 +256,13 @@ def test_sticky_keys_are_spread_by_weight_also_after_a_failure(dead):
 
 
 def test_sticky_key_order_is_the_same_in_every_process():
-    ranking = Ranking([("a", 1), ("b", 2), ("c", 1), ("d", 4)])
+    ranking = RendezvousRanking([("a", 1), ("b", 2), ("c", 1), ("d", 4)])
     orders = {key: "".join("abcd"[place] for part in ranking.order(key) for place in part) for key in ("", "k", "ключ")}
     assert orders == {"": "dabc", "k": "dcab", "ключ": "bdac"}
 
 
 def test_sticky_key_order_does_not_depend_on_the_cache():
-    ranking = Ranking(names([1, 2, 3]))
+    ranking = RendezvousRanking(names([1, 2, 3]))
     first = [[*ranking.order(key)] for key in KEYS]
     oldest, second = [*ranking._known][:2]
     for number in range(8192):

@@ -6,19 +6,19 @@ import gc
 import pytest
 
 from faults.memory import watched
-from gateway.server.answer import Answer
+from gateway.server.answer import Responder
 from gateway.server.attempts import Attempts
-from gateway.server.exchange import Exchange
-from gateway.server.questions import Question
-from gateway.server.ways import Ways
-from gateway.turn import Turn
+from gateway.server.exchange import Relay
+from gateway.server.questions import ModelRequest
+from gateway.server.ways import RetryPolicy
+from gateway.turn import Pipeline
 from support.app import HELLO_MESSAGES, bearer, problem
 from support.backends import fleet
 from support.sse import comments, events, payloads, text_of
 from support.upstream import CLOSE, END, HANG, HELLO, RESET, chunk, frame, head, said, stream, whole
 from support.wait import until
 
-OF_A_REQUEST = Answer, Attempts, Exchange, Question, Turn, Ways
+OF_A_REQUEST = Responder, Attempts, Relay, ModelRequest, Pipeline, RetryPolicy
 OVERLONG = whole({"error": {"message": "maximum context length is 8 tokens", "code": "context_length_exceeded"}}, 400)
 IMPATIENT = {"timeouts": {"first_byte": 0.1}}  # only for a backend that is silent
 FAILURES = {

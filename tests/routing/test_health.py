@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gateway.routing import Attempt, Health
+from gateway.routing import AttemptToken, Health
 from support.sampling import examples
 
 
@@ -306,7 +306,7 @@ class Machine(RuleBasedStateMachine):
         assert not (self.health.state(self.now) == "open" and self.health.admits(self.now))
         assert 0.0 <= self.health.share <= 1.0
         assert self.health.weight(self.now) >= 0.0
-        assert not self.health.stands(Attempt(0))
+        assert not self.health.stands(AttemptToken(0))
 
 
 TestMachine = Machine.TestCase

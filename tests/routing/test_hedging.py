@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gateway.server.hedging import Hedged, Second
+from gateway.server.hedging import HedgeCall, HedgedCall
 from support.app import problem
 from support.backends import fleet
 from support.sse import text_of
@@ -142,9 +142,9 @@ async def test_hedge_race_has_one_winner_if_both_backends_answer_at_once():
 
     async def other():
         asyncio.get_running_loop().call_soon(moment.set)
-        return Second(calls[1], won)
+        return HedgeCall(calls[1], won)
 
-    hedged = Hedged(calls[0], 0.01, other)
+    hedged = HedgedCall(calls[0], 0.01, other)
     assert await hedged.ready(5)
     said = hedged.read()
     assert told == ([said] if said == b"b" else [])

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gateway.routing import Turnstile
+from gateway.routing import FairQueue
 from support.sampling import examples
 
 
@@ -14,7 +14,7 @@ class Turns:
     """A turnstile and the order in which it grants slots."""
 
     def __init__(self, limit, length=1000):
-        self.turnstile = Turnstile(limit, length)
+        self.turnstile = FairQueue(limit, length)
         self.given = []
 
     def enter(self, name, tenant=None, weight=1.0):
@@ -118,7 +118,7 @@ def test_queue_follows_a_changed_limit():
 
 
 def test_queue_puts_a_request_that_enters_during_a_grant_last():
-    turnstile, given = Turnstile(1, 10), []
+    turnstile, given = FairQueue(1, 10), []
     late = []
     turnstile.enter("a", 1.0, given.clear)
     turnstile.enter("b", 1.0, lambda: late.append(turnstile.enter("d", 1.0, lambda: given.append("d"))))
@@ -128,7 +128,7 @@ def test_queue_puts_a_request_that_enters_during_a_grant_last():
 
 
 def test_queue_passes_on_the_slot_of_a_request_that_leaves_at_its_turn():
-    turnstile, tickets = Turnstile(1, 10), {}
+    turnstile, tickets = FairQueue(1, 10), {}
     for name in "abc":
         tickets[name] = turnstile.enter(name, 1.0, lambda name=name: turnstile.leave(tickets[name]))
     turnstile.leave(tickets["a"])
@@ -183,7 +183,7 @@ class Machine(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.turnstile = Turnstile(2, 3)
+        self.turnstile = FairQueue(2, 3)
         self.tickets = {}  # by number, those that have not left
         self.given = []
         self.lines = {}  # the numbers that wait, by tenant

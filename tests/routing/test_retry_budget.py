@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.routing import Budget
+from gateway.routing import RetryBudget
 
 
 def spent(budget):
@@ -15,7 +15,7 @@ def spent(budget):
 
 
 def test_retry_budget_grants_ten_and_one_for_each_fifth_request():
-    budget = Budget()
+    budget = RetryBudget()
     assert spent(budget) == 10
     for _ in range(4):
         budget.first()
@@ -25,7 +25,7 @@ def test_retry_budget_grants_ten_and_one_for_each_fifth_request():
 
 
 def test_retry_budget_saves_at_most_ten():
-    budget = Budget()
+    budget = RetryBudget()
     for _ in range(10_000):
         budget.first()
     assert spent(budget) == 10
@@ -33,7 +33,7 @@ def test_retry_budget_saves_at_most_ten():
 
 @given(st.lists(st.booleans(), max_size=400))
 def test_retry_budget_never_exceeds_ten_and_a_fifth_of_the_requests(retried):
-    budget, firsts, retries = Budget(), 0, 0
+    budget, firsts, retries = RetryBudget(), 0, 0
     for again in retried:
         if again:
             retries += budget.again()

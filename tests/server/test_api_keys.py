@@ -20,9 +20,9 @@ from typer.testing import CliRunner
 from gateway.cli import app as commands
 from gateway.config import Config, ConfigError, effective, parse
 from gateway.server.app import create_app
-from gateway.server.auth import Doorkeeper
+from gateway.server.auth import Authenticator
 from gateway.server.paths import canonical, roots
-from gateway.server.strangers import Strangers
+from gateway.server.strangers import AuthThrottle
 from support.app import HELLO_MESSAGES, bearer, gateway, listening, problem, settings
 from support.serve_process import PATIENCE, asked, config_of, first, living, rest, streaming
 from support.sse import text_of
@@ -218,7 +218,7 @@ async def over_socket(site, line, *headers, body=b"{}"):
 def closed(endpoints=None):
     """Return an application without a backend, with a key for these endpoints."""
     auth = auth_of(RIGHT, **({"endpoints": endpoints} if endpoints else {}))
-    return create_app(settings("http://127.0.0.1:1", auth=auth), strangers=Strangers(sleep=at_once))
+    return create_app(settings("http://127.0.0.1:1", auth=auth), strangers=AuthThrottle(sleep=at_once))
 
 
 async def at_once(seconds):
@@ -353,7 +353,7 @@ async def guarded(**auth):
     time = Time()
     async with Upstream([HELLO], ()).serving() as upstream:
         known = settings(upstream.url, auth=auth or auth_of(RIGHT))
-        app = create_app(known, strangers=Strangers(lambda: time.now, time.wait))
+        app = create_app(known, strangers=AuthThrottle(lambda: time.now, time.wait))
 
         async def ask(key, address="192.0.2.1"):
             transport = httpx.ASGITransport(app, raise_app_exceptions=False, client=address and (address, 7))
@@ -467,7 +467,7 @@ async def test_api_key_failures_are_logged_once_a_minute_by_address(caplog):
 async def test_api_key_delay_survives_a_new_config():
     """Each request reaches a new application; the delays go on."""
     time = Time()
-    strangers = Strangers(lambda: time.now, time.wait)
+    strangers = AuthThrottle(lambda: time.now, time.wait)
     headers = [("authorization", f"Bearer {WRONG}")]
     for _ in range(6):
         app = create_app(settings("http://127.0.0.1:1", auth=auth_of(RIGHT)), strangers=strangers)
@@ -490,7 +490,7 @@ def test_api_key_is_found_by_one_comparison_of_digests():
             return super().__eq__(other)
 
     keys = [{"name": f"k{count}", "key": f"key-{count}"} for count in range(500)]
-    door = Doorkeeper(Config(auth={"keys": keys}), Strangers())
+    door = Authenticator(Config(auth={"keys": keys}), AuthThrottle())
     door._keys = {Watched(known): key for known, key in door._keys.items()}
     request = httpx.Headers(bearer("key-77"))
     http = scope_of("/v1/models", "GET", headers=request.items())

@@ -7,7 +7,7 @@ from starlette.requests import HTTPConnection
 
 from gateway.config import Config
 from gateway.errors import Forbidden
-from gateway.server.pages import Pages
+from gateway.server.pages import OriginCheck
 from support.app import gateway, problem
 from support.upstream import HELLO
 
@@ -111,7 +111,7 @@ def test_origin_and_host_of_any_text_pass_or_are_forbidden(host, origin):
     http = HTTPConnection(
         {"type": "http", "headers": [(name.encode(), value.encode("latin-1")) for name, value in said]}
     )
-    for check in (Pages(Config()).check, Pages(Config()).check_name):
+    for check in (OriginCheck(Config()).check, OriginCheck(Config()).check_name):
         try:
             check(http)
         except Forbidden as error:

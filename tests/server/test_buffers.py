@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from gateway.errors import Unavailable
+from gateway.errors import UpstreamUnavailable
 from gateway.server import buffers
 from gateway.server.buffers import Buffers, Room
 from support.app import HELLO_MESSAGES, gateway, problem
@@ -58,7 +58,7 @@ async def test_buffers_refuse_what_waits_too_long(monkeypatch):
     monkeypatch.setattr(buffers, "_PATIENCE", 0.01)
     store = Buffers()
     store.taken = 60
-    with Room(store, 60) as room, pytest.raises(Unavailable, match=r"limits\.memory_bytes"):
+    with Room(store, 60) as room, pytest.raises(UpstreamUnavailable, match=r"limits\.memory_bytes"):
         await room.grow(buffers.FREE + 1)
     assert (store.taken, len(store._waiting)) == (60, 0)
 

@@ -13,7 +13,7 @@ from fastapi import Request
 from gateway.errors import BadRequest
 from gateway.server.body import read_body
 from gateway.server.buffers import Buffers, Room
-from gateway.server.encodings import ENCODINGS, STEP, Decoding
+from gateway.server.encodings import ENCODINGS, STEP, ContentDecoder
 from support.app import HELLO_MESSAGES, gateway, problem
 from support.upstream import HELLO
 
@@ -184,7 +184,7 @@ def test_decoding_steps_have_a_maximum_size():
         ("zstd", zstd_stream(body)),
     ):
         for size in (1, 7, len(packed)):
-            decoding = Decoding(ENCODINGS[encoding])
+            decoding = ContentDecoder(ENCODINGS[encoding])
             pieces = [p for at in range(0, len(packed), size) for p in decoding.feed(packed[at : at + size])]
             decoding.close()
             assert b"".join(pieces) == body and max(map(len, pieces)) <= STEP
@@ -194,7 +194,7 @@ def test_decoding_steps_have_a_maximum_size():
 def test_decoding_of_a_cut_body_is_an_error(case):
     encoding, packed = GOOD[case]
     for end in range(1, len(packed)):
-        decoding = Decoding(ENCODINGS[encoding])
+        decoding = ContentDecoder(ENCODINGS[encoding])
         assert ASKED.startswith(b"".join(decoding.feed(packed[:end])))
         with pytest.raises(BadRequest):
             decoding.close()

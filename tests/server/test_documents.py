@@ -17,7 +17,7 @@ from pypdf import PdfReader, PdfWriter
 
 from gateway import config, documents
 from gateway.errors import BadRequest
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from gateway.request import Request
 from gateway.server import pdf_pages, pdfs
 from gateway.server.documents import read as read_beside
@@ -31,7 +31,7 @@ from support.wait import until
 from support.web import HERE, hanging, page, web
 
 NOTHING = "[no text could be read from this file]"
-NOWHERE = config.Fetching()
+NOWHERE = config.FetchSettings()
 CUT = "\n[the rest of this file was left out]"
 
 
@@ -311,13 +311,13 @@ def test_request_without_files_is_recognized(content):
 
 
 async def test_request_without_files_is_returned_unchanged():
-    request, ledger = request_with({"type": "text", "text": "q"}), Ledger()
+    request, ledger = request_with({"type": "text", "text": "q"}), Warnings()
     assert await read_beside(request, NOWHERE, ledger, Pdfs()) is request
     assert ledger.entries() == []
 
 
 async def test_warning_of_each_file_outcome_is_listed_once():
-    ledger = Ledger()
+    ledger = Warnings()
     parts = [file(uri(data)) for data in (b"Hello", b"World", PNG, PNG, HOSTILE["a bomb"][0])]
     request = await read_beside(request_with(*parts), NOWHERE, ledger, Pdfs())
     assert [part["text"][15:20] for part in request.messages[0]["content"]] == [
@@ -331,7 +331,7 @@ async def test_warning_of_each_file_outcome_is_listed_once():
 
 
 async def test_pdf_that_takes_too_long_is_dropped_and_other_files_are_read():
-    ledger = Ledger()
+    ledger = Warnings()
     request = await read_beside(
         request_with(file(uri(TWO_PAGES)), file(uri(b"Hello"))), NOWHERE, ledger, Pdfs(), seconds=0
     )

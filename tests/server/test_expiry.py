@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import asynccontextmanager, suppress
 
-from gateway.config import Store
+from gateway.config import StoreSettings
 from gateway.server.sweeping import sweep_for_ever
 from gateway.store import Database, responses, threads
 from support.wait import idle, until
@@ -13,7 +13,7 @@ DAY = 86_400
 
 @asynccontextmanager
 async def sweeping(database, **settings):
-    task = asyncio.create_task(sweep_for_ever(database, Store(**settings), seconds=0.02))
+    task = asyncio.create_task(sweep_for_ever(database, StoreSettings(**settings), seconds=0.02))
     try:
         yield task
     finally:

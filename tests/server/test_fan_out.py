@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from openai.types import CompletionUsage
 
-from gateway.backends.openai.decode import Decoder
-from gateway.calls import Setting
+from gateway.backends.openai.decode import ChatDecoder
+from gateway.calls import ParserSettings
 from gateway.errors import Problem
-from gateway.events import Extra, Failure, Finish, Text, Usage
-from gateway.fan import Fan
-from gateway.formats.format import Context
-from gateway.ledger import Ledger
-from gateway.server.fanning import FanCall
-from gateway.upstream import Upstream
+from gateway.events import ExtraField, Failure, Finish, TextDelta, Usage
+from gateway.fan import FanOut
+from gateway.formats.format import ParseContext
+from gateway.ledger import Warnings
+from gateway.server.fanning import FanOutCall
+from gateway.upstream import UpstreamReader
 from support.app import HELLO_MESSAGES, gateway, listening, overheard, problem, streaming
 from support.sse import payloads
 from support.upstream import CLOSE, DONE, END, HANG, HELLO, chunk, frame, head, said, stream, whole
@@ -154,14 +154,14 @@ async def test_choice_that_fails_later_ends_the_response():
 
 @pytest.mark.parametrize("script", [stream_of("A"), [head(), chunk("A"), CLOSE]])
 async def test_fan_out_leaves_no_reference_cycle(script, monkeypatch):
-    made, alive, init = [], WeakSet(), FanCall.__init__
+    made, alive, init = [], WeakSet(), FanOutCall.__init__
 
     def watched(self, *arguments):
         made.append(id(self))
         alive.add(self)
         init(self, *arguments)
 
-    monkeypatch.setattr(FanCall, "__init__", watched)
+    monkeypatch.setattr(FanOutCall, "__init__", watched)
     async with listening(script, **ONE) as site:
         gc.disable()
         try:
@@ -219,7 +219,7 @@ async def read_after(call, one):
 async def test_upstream_call_is_judged_well_at_its_first_chunk():
     calls = [ScriptedCall(chunk(role="assistant"), chunk("A")), ScriptedCall(chunk("B")), ScriptedCall(chunk("C"))]
     waiting = iter(calls)
-    call = FanCall(lambda *_: next(waiting), [b""] * 3, lambda _: None, fan(3))
+    call = FanOutCall(lambda *_: next(waiting), [b""] * 3, lambda _: None, fan(3))
     await read_after(call, calls[0])
     assert await read_after(call, calls[1]) == chunk("B")
     call.judge(None)
@@ -232,7 +232,7 @@ async def test_upstream_call_is_judged_well_at_its_first_chunk():
 async def test_upstream_call_is_judged_by_its_own_end_or_failure():
     calls = [ScriptedCall(chunk("A"), chunk(finish="stop"), b""), ScriptedCall(b""), ScriptedCall(chunk("C"))]
     waiting, several = iter(calls), fan(3)
-    call = FanCall(lambda *_: next(waiting), [b""] * 3, lambda _: None, several)
+    call = FanOutCall(lambda *_: next(waiting), [b""] * 3, lambda _: None, several)
     for _ in range(2):
         several.feed(await read_after(call, calls[0]))
     calls[0].go.set()
@@ -251,12 +251,12 @@ async def test_upstream_call_is_judged_by_its_own_end_or_failure():
 
 def fan(n):
     """Return a Fan of so many upstreams with native tool calls."""
-    ledger = Ledger()
-    setting = Setting(None, Context({}), str, ledger)
-    members = [Upstream(Decoder(ledger, 1, {"prompt_token_ids"}), setting, lambda: 4) for _ in range(n)]
+    ledger = Warnings()
+    setting = ParserSettings(None, ParseContext({}), str, ledger)
+    members = [UpstreamReader(ChatDecoder(ledger, 1, {"prompt_token_ids"}), setting, lambda: 4) for _ in range(n)]
     for member in members:
         member.answered("text/event-stream")
-    return Fan(members)
+    return FanOut(members)
 
 
 @given(st.lists(st.lists(st.text(min_size=1, max_size=5), max_size=4), min_size=1, max_size=5), st.randoms())
@@ -274,7 +274,7 @@ def test_choice_is_the_same_in_any_order_of_chunks(answers, random):
     assert several.close() == []
     for i, texts in enumerate(answers):
         own = [event for event in events if getattr(event, "choice", None) == i]
-        assert "".join(event.text for event in own if isinstance(event, Text)) == "".join(texts)
+        assert "".join(event.text for event in own if isinstance(event, TextDelta)) == "".join(texts)
         assert own[-1] == Finish(i, "stop") and sum(isinstance(event, Finish) for event in own) == 1
     usages = [event for event in events if isinstance(event, Usage)]
     assert usages[-1] == Usage(7, sum(range(len(answers))))
@@ -283,13 +283,13 @@ def test_choice_is_the_same_in_any_order_of_chunks(answers, random):
 def test_extra_field_of_the_whole_response_has_no_choice():
     several = fan(2)
     several.current = 1
-    extra = Extra(None, "prompt_token_ids", Raw(b"[1]"), asked=True)
+    extra = ExtraField(None, "prompt_token_ids", Raw(b"[1]"), asked=True)
     assert several.feed(frame(choices=[], prompt_token_ids=[1])) == [extra]
 
 
 def test_failure_ends_all_choices():
     several, lost = fan(3), Problem(502, "lost")
-    assert several.feed(chunk("A")) == [Text(0, "A")]
+    assert several.feed(chunk("A")) == [TextDelta(0, "A")]
     several.current = 2
     assert several.fail(lost) == [Failure(lost)]
     several.current = 1

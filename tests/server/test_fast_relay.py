@@ -8,12 +8,12 @@ from functools import partial
 
 import pytest
 
-from gateway.config.schema import Stream
+from gateway.config.schema import StreamSettings
 from gateway.errors import STOPPED
-from gateway.recording import Read, Wrote
+from gateway.recording import ResponseDataEntry, UpstreamDataEntry
 from gateway.recording.entries import came_of
-from gateway.server.exchange import Exchange
-from gateway.server.telemetry.observation import Observation
+from gateway.server.exchange import Relay
+from gateway.server.telemetry.observation import RequestRecord
 from support.app import listening, streaming
 from support.raw_requests import asking
 from support.recordings import recordings
@@ -129,8 +129,8 @@ async def test_relay_records_each_chunk_as_it_went(tmp_path, path):
     async with listening([head(), *client.one_by_one(8), *LAST], **keep) as site:
         await client.read(site, path)
     (found,) = recordings(tmp_path)
-    reads = [entry.data for entry in found.entries if isinstance(entry, Read)]
-    wrote = [entry for entry in found.entries if isinstance(entry, Wrote)]
+    reads = [entry.data for entry in found.entries if isinstance(entry, UpstreamDataEntry)]
+    wrote = [entry for entry in found.entries if isinstance(entry, ResponseDataEntry)]
     assert reads[:8] == [WORD] * 8
     assert b"".join(reads[8:]) == b"".join(LAST[:2]) and reads[-1] == b""
     assert b"".join(entry.data for entry in wrote) == client.data
@@ -205,7 +205,7 @@ class ScriptedCall:
 
 class Attempts:
     def __init__(self, call):
-        self.seen, self._call = Observation("req_1", "POST", "chat", lambda _: None), call
+        self.seen, self._call = RequestRecord("req_1", "POST", "chat", lambda _: None), call
 
     def call(self):
         return self._call
@@ -227,7 +227,7 @@ async def pumping(call, outlet, **options):
     async def kept(_):
         return True
 
-    exchange = Exchange(turn, Attempts(call), Stream(), kept)
+    exchange = Relay(turn, Attempts(call), StreamSettings(), kept)
     await exchange.decide()
     pump = asyncio.create_task(exchange.pump(outlet))
     await turns()

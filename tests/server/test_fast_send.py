@@ -13,13 +13,13 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from gateway.server.direct import Cycle, direct
-from gateway.server.labels import Labels
-from gateway.server.presence import Presence
-from gateway.server.protocols import Http, Settings
-from gateway.server.replies import EventStream
+from gateway.server.direct import FastRequestCycle, direct
+from gateway.server.labels import RequestContextMiddleware
+from gateway.server.presence import CancelOnDisconnect
+from gateway.server.protocols import HttpProtocol, ServerConfig
+from gateway.server.replies import EventStreamWriter
 from gateway.server.telemetry.telemetry import Telemetry
-from gateway.server.writing import Joining
+from gateway.server.writing import CoalescingTransport
 from support.app import listening, settings
 from support.raw_requests import request_bytes
 from support.upstream import HANG, said, whole
@@ -53,7 +53,7 @@ def uvicorn_cycle(*, keep_alive=True):
     logger = logging.getLogger("test")
     return wire, RequestResponseCycle(
         scope={"type": "http", "method": "POST", "http_version": "1.1"},
-        transport=Joining(wire, asyncio.get_running_loop()),
+        transport=CoalescingTransport(wire, asyncio.get_running_loop()),
         flow=FlowControl(wire),
         logger=logger,
         access_logger=logger,
@@ -76,7 +76,7 @@ def cycle(*, keep_alive=True):
         on_response_complete=other.on_response,
         expect_100_continue=False,
     )
-    return wire, Cycle(protocol, keep_alive)
+    return wire, FastRequestCycle(protocol, keep_alive)
 
 
 async def first_cycle_of(protocol, data):
@@ -85,7 +85,7 @@ async def first_cycle_of(protocol, data):
     async def app(scope, receive, send):
         await asyncio.Event().wait()
 
-    protocol = protocol(Settings(app, settings("http://x")), ServerState(), {}, asyncio.get_running_loop())
+    protocol = protocol(ServerConfig(app, settings("http://x")), ServerState(), {}, asyncio.get_running_loop())
     transport = Mock(is_closing=lambda: False, get_extra_info=lambda _: None)
     protocol.connection_made(transport)
     protocol.data_received(data)
@@ -112,7 +112,7 @@ REQUESTS = {
 @pytest.mark.parametrize("data", REQUESTS.values(), ids=REQUESTS)
 async def test_request_begins_with_the_same_state_as_in_uvicorn(data):
     (tasks, ours, _), (others, theirs, names) = (
-        await first_cycle_of(Http, data),
+        await first_cycle_of(HttpProtocol, data),
         await first_cycle_of(HttpToolsProtocol, data),
     )
     own = {"transport", "flow", "message_event", "on_response"}  # of their connections
@@ -160,7 +160,7 @@ async def test_response_stream_has_the_bytes_that_uvicorn_sends(last, keep_alive
 
 async def test_response_stream_that_is_ended_twice_sends_one_end():
     wire, one = cycle()
-    stream = EventStream(one.send)
+    stream = EventStreamWriter(one.send)
     await stream.begin({"x-a": "1"})
     await stream.end(b"data: [DONE]\n\n")
     await stream.end()
@@ -292,7 +292,7 @@ async def test_disconnect_message_cancels_the_task_once():
     done = []
 
     async def app(scope, receive, send):
-        with Presence(receive):
+        with CancelOnDisconnect(receive):
             await asyncio.Event().wait()
         done.append(asyncio.current_task().cancelling())
 
@@ -300,7 +300,7 @@ async def test_disconnect_message_cancels_the_task_once():
         return {"type": "http.disconnect"}
 
     scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": []}
-    await Labels(app, Telemetry())(scope, receive, Mock())
+    await RequestContextMiddleware(app, Telemetry())(scope, receive, Mock())
     assert done == [0]
 
 
@@ -348,4 +348,4 @@ async def test_idle_connection_holds_nothing_of_its_last_request():
 def held_requests(port):
     """Return how many requests to this port are held in memory."""
     gc.collect()
-    return sum(isinstance(one, Cycle) and one.scope["server"][1] == port for one in gc.get_objects())
+    return sum(isinstance(one, FastRequestCycle) and one.scope["server"][1] == port for one in gc.get_objects())

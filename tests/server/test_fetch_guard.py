@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from gateway import config
 from gateway.errors import BadRequest
 from gateway.server.addresses import allowed, is_public
-from gateway.server.fetching import Fetching, Sort
-from gateway.server.guard import Guard, Unreachable, resolved
+from gateway.server.fetching import Fetcher, FetchKind
+from gateway.server.guard import FetchFailed, SsrfGuard, resolved
 from support.app import on_both_loops
 from support.wait import DEADLINE, idle
 from support.web import HERE, PNG, encrypted, endless, hanging, moved, names, page, web
 
-SORT = Sort("image", "image/*", "image_file_too_large")
+SORT = FetchKind("image", "image/*", "image_file_too_large")
 FAILED = "failed_to_download_image"
 PORTS = (80, 443)
 
@@ -100,9 +100,9 @@ def test_address_of_cloud_metadata_is_refused_in_any_network(address):
 
 async def fetch(*urls, resolve=None, tls=None, networks=(HERE,), seconds=10, **limits):
     """Fetch as a request does; `seconds` may be a fraction, which a file may not have."""
-    settings = config.Fetching(networks=networks, **limits).model_copy(update={"seconds": seconds})
-    guard = Guard(allowed(settings.networks, settings.ports), resolve, tls)
-    fetched = await Fetching(settings, SORT, guard).all({url: f"p{i}" for i, url in enumerate(urls)})
+    settings = config.FetchSettings(networks=networks, **limits).model_copy(update={"seconds": seconds})
+    guard = SsrfGuard(allowed(settings.networks, settings.ports), resolve, tls)
+    fetched = await Fetcher(settings, SORT, guard).all({url: f"p{i}" for i, url in enumerate(urls)})
     return [fetched[url].data for url in urls]
 
 
@@ -219,8 +219,8 @@ async def test_fetch_checks_the_address_and_not_the_name():
 )
 async def test_fetch_checks_the_port_with_the_address(url, port):
     looked = []
-    guard = Guard(lambda *where: looked.append(where), names(a=["127.0.0.1"]))
-    with pytest.raises(Unreachable):
+    guard = SsrfGuard(lambda *where: looked.append(where), names(a=["127.0.0.1"]))
+    with pytest.raises(FetchFailed):
         async with guard.answer(httpx.Request("GET", url)):
             pass
     assert looked == [("127.0.0.1", port)]
@@ -415,7 +415,7 @@ async def test_fetch_error_is_the_same_for_every_cause():
 
 
 def local_guard():
-    return Guard(allowed([HERE], PORTS))
+    return SsrfGuard(allowed([HERE], PORTS))
 
 
 async def send(request):
@@ -465,7 +465,7 @@ async def test_guard_response_can_be_read_until_it_breaks_off():
 
     async with web({"/a": halting}) as site:
         said = []
-        with pytest.raises(Unreachable):
+        with pytest.raises(FetchFailed):
             async with local_guard().answer(httpx.Request("GET", f"{site.url}/a")) as answer:
                 async for piece in answer.aiter_raw():
                     said.append(piece)

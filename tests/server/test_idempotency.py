@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 import pytest
 from sqlalchemy import select
 
-from gateway.server.idempotency import Key
+from gateway.server.idempotency import IdempotencyKey
 from gateway.store import Database, keys
-from gateway.store.records import Begun
+from gateway.store.records import IdempotencyState
 from gateway.store.tables import keys as all_keys
 from support.app import HELLO_MESSAGES, bearer, gateway, listening, overheard, problem
 from support.serve_process import first as read_until
@@ -249,7 +249,7 @@ async def lease_end(store):
 async def begin_old(store):
     """Store a key whose lease ends in a second; return that time."""
     async with store.writing() as db:
-        assert await keys.begin(db, "", "k", "digest", "one", int(now()) - 59) is Begun.NEW
+        assert await keys.begin(db, "", "k", "digest", "one", int(now()) - 59) is IdempotencyState.NEW
     return await lease_end(store)
 
 
@@ -258,17 +258,17 @@ async def assert_renewed(store, before):
     after = await lease_end(store)
     assert after > before
     async with store.writing() as db:
-        assert await keys.begin(db, "", "k", "digest", "two", after - 1) is Begun.RUNNING
+        assert await keys.begin(db, "", "k", "digest", "two", after - 1) is IdempotencyState.RUNNING
 
 
 async def test_idempotency_key_lease_is_renewed_until_the_response_ends(store):
-    first, second = (Key(store, "", "k", "digest", holder) for holder in ("one", "two"))
+    first, second = (IdempotencyKey(store, "", "k", "digest", holder) for holder in ("one", "two"))
     before = await begin_old(store)
     async with holding(first):
         await until(lambda: renewed(store, before))
     await assert_renewed(store, before)
     await first.end(None)
-    assert await second.begin() is Begun.NEW
+    assert await second.begin() is IdempotencyState.NEW
 
 
 async def renewed(store, before):
@@ -278,7 +278,7 @@ async def renewed(store, before):
 async def test_idempotency_key_lease_renewal_is_retried_after_a_store_failure(tmp_path):
     failures = []
     store = Database(f"sqlite:///{tmp_path}/later/gateway.db", lambda: failures.append(True))
-    async with holding(Key(store, "", "k", "digest", "one")):
+    async with holding(IdempotencyKey(store, "", "k", "digest", "one")):
         await until(lambda: bool(failures))
         (tmp_path / "later").mkdir()
         before = await begin_old(store)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gateway import config, images
 from gateway.backends import KINDS
 from gateway.errors import BadRequest
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from gateway.request import Request
 from gateway.server.images import read
 from support.app import gateway, problem
@@ -37,9 +37,9 @@ PARAM = "messages[0].content[0].image_url.url"
 
 async def fetch_inline(url, **limits):
     """Return the URL that a backend gets instead of this one."""
-    settings = config.Fetching(fetch=True, networks=(HERE,), **limits)
+    settings = config.FetchSettings(fetch=True, networks=(HERE,), **limits)
     request = Request(model="m", messages=tuple(messages_with(image(url))))
-    ((part,),) = (one["content"] for one in (await read(request, KINDS["llamacpp"], settings, Ledger())).messages)
+    ((part,),) = (one["content"] for one in (await read(request, KINDS["llamacpp"], settings, Warnings())).messages)
     return part["image_url"]["url"]
 
 
@@ -258,7 +258,7 @@ def test_image_of_any_bytes_is_inlined_unchanged(data):
 
 def test_image_inlining_keeps_messages_without_images():
     request = Request(model="m", messages=({"role": "user", "content": "x"}, {"role": "assistant", "content": None}))
-    assert images.addresses(request) == {} and Ledger().entries() == []
+    assert images.addresses(request) == {} and Warnings().entries() == []
     assert [
         one is other for one, other in zip(images.inlined(request, {}).messages, request.messages, strict=True)
     ] == [True, True]

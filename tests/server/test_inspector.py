@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from gateway.recording import Asked, Read, Recording, Wrote, read
+from gateway.recording import Recording, RequestEntry, ResponseDataEntry, UpstreamDataEntry, read
 from gateway.server.console import exchanges, replaying
 from support.app import bearer, gateway, listening, problem
 from support.upstream import HELLO, KEY, chunk, head, stream, whole
@@ -203,10 +203,10 @@ async def test_inspector_entries_begin_at_zero_for_an_invalid_after(after):
 
 def recording_of(*sizes):
     made = Recording("1", "", 1 << 30)
-    made.add(Asked(0.0, path="/", body=b"a" * sizes[0]))
+    made.add(RequestEntry(0.0, path="/", body=b"a" * sizes[0]))
     for size in sizes[1:]:
-        made.add(Read(0.0, call=1, data=b"r" * size))
-    made.add(Wrote(0.0, data=b"w"))
+        made.add(UpstreamDataEntry(0.0, call=1, data=b"r" * size))
+    made.add(ResponseDataEntry(0.0, data=b"w"))
     return made
 
 
@@ -264,11 +264,11 @@ async def test_inspector_replay_reports_why_it_is_impossible():
 
 async def test_inspector_replay_ends_at_its_timeout(monkeypatch, tmp_path):
     monkeypatch.setattr(replaying, "_SECONDS", 0)
-    assert (await replaying.Replays().replay(b"", "auto")) == replaying.Replayed(
+    assert (await replaying.ReplayRunner().replay(b"", "auto")) == replaying.ReplayResult(
         False, "It takes longer than 0 seconds."
     )
 
 
 async def test_inspector_replay_without_output_reports_a_failure(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    assert (await replaying.Replays().replay(b"", "auto")).report == "It cannot be replayed."
+    assert (await replaying.ReplayRunner().replay(b"", "auto")).report == "It cannot be replayed."

@@ -14,10 +14,10 @@ from sqlalchemy import event, select, text, update
 from gateway.endpoints.responses import log
 from gateway.server.jobs.following import follow
 from gateway.server.jobs.lease import Lease
-from gateway.server.jobs.scribe import Lost, Scribe
-from gateway.server.jobs.tail import Tail
+from gateway.server.jobs.scribe import JobLost, LogWriter
+from gateway.server.jobs.tail import LogTail
 from gateway.store import Database, logs, responses
-from gateway.store.records import Row
+from gateway.store.records import LogRow
 from gateway.store.tables import jobs
 from support.app import gateway, listening, problem
 from support.jobs import (
@@ -58,7 +58,7 @@ def row_of(first, sizes):
     for number, size in enumerate(sizes, first):
         comment = b": gateway-warnings x\n\n" if size % 2 == 0 else b""
         data += comment + b'event: e\ndata: {"sequence_number":%d,"x":"%b"}\n\n' % (number, b"~" * size)
-    return Row(first, first + len(sizes) - 1, data)
+    return LogRow(first, first + len(sizes) - 1, data)
 
 
 def rows_of(sizes_of_rows):
@@ -79,7 +79,7 @@ class Log:
 
     def __init__(self, store, known=()):
         self.store, self.id, self._known = store, f"resp_{next(_IDS)}", known
-        self.tail = Tail(known[-1].last if known else -1)
+        self.tail = LogTail(known[-1].last if known else -1)
 
     async def begin(self):
         body = {"id": self.id, "status": "in_progress", "output": []}
@@ -191,7 +191,7 @@ def test_job_tail_keeps_the_newest_rows(monkeypatch):
 
 
 async def _check_tail():
-    tail, said = Tail(), rows_of([[n % 300] for n in range(200)] + [[5000], [9]])
+    tail, said = LogTail(), rows_of([[n % 300] for n in range(200)] + [[5000], [9]])
     for row in said[:-2]:
         tail.add(row)
         held = [one for one in said if one.last <= row.last and (tail.behind(one.first - 1) is not None)]
@@ -549,17 +549,17 @@ async def test_job_failure_unlocks_its_conversation(store_url, store, soon):
 async def test_job_with_a_stored_response_gets_its_missing_end(streamed, store_url, store, soon, monkeypatch):
     """The process dies as soon as the response is stored."""
     async with gateway(HELLO, **where(store_url)) as site:
-        write = Scribe.write
+        write = LogWriter.write
 
         async def dying(*said, last=False):
             if last:
-                raise Lost
+                raise JobLost
             await write(*said)
 
-        monkeypatch.setattr(Scribe, "write", dying)
+        monkeypatch.setattr(LogWriter, "write", dying)
         id = await (left_alone(site) if streamed else accepted(site))
         await until(lambda: site.app.state.asking.jobs._running, {})
-        monkeypatch.setattr(Scribe, "write", write)
+        monkeypatch.setattr(LogWriter, "write", write)
         assert (await rows(store))["jobs"] == 1
         stored = await ended(site, id)
         await _expire_lease(store, id, holder="dead")

@@ -10,17 +10,17 @@ import pytest
 from sqlalchemy import select, update
 
 from gateway.errors import StoreFailed
-from gateway.server.jobs.desk import Desk
+from gateway.server.jobs.desk import JobContext
 from gateway.server.jobs.following import follow
 from gateway.server.jobs.lease import Lease
-from gateway.server.jobs.scribe import Lost, Scribe
-from gateway.server.jobs.tail import Tail
+from gateway.server.jobs.scribe import JobLost, LogWriter
+from gateway.server.jobs.tail import LogTail
 from gateway.server.jobs.takeover import DIED, give_up, settle
-from gateway.server.jobs.watch import Watch
+from gateway.server.jobs.watch import RemoteLog
 from gateway.store import jobs as all_jobs
 from gateway.store import logs
 from gateway.store import responses as all_responses
-from gateway.store.records import Job, Row
+from gateway.store.records import LogRow, StoredJob
 from gateway.store.tables import conversations, events, jobs, responses
 from support.app import problem
 from support.gateway_process import process
@@ -926,9 +926,9 @@ async def test_job_that_was_not_stored_is_taken_up_by_its_own_process(gateways, 
 @asynccontextmanager
 async def desk_of(store, scribes="a"):
     """Start the desk of the process `a`; scribes: the holder that it writes logs as."""
-    scribe = Scribe(store, Lease(scribes))
+    scribe = LogWriter(store, Lease(scribes))
     writing = asyncio.create_task(scribe.run())
-    yield Desk(store, Lease("a"), scribe, 60, 1000)
+    yield JobContext(store, Lease("a"), scribe, 60, 1000)
     writing.cancel()
 
 
@@ -938,7 +938,7 @@ async def open_response(store, holder):
     async with store.writing() as db:
         await all_responses.open(db, "t", body, [], None, 0)
         await all_jobs.begin(db, "t", "r", b"{}", holder, 0, 1000)
-    return Job("r", "t", b"{}", 1, False)
+    return StoredJob("r", "t", b"{}", 1, False)
 
 
 async def test_subscriber_behind_a_packed_log_gets_each_event_once(store):
@@ -946,10 +946,10 @@ async def test_subscriber_behind_a_packed_log_gets_each_event_once(store):
     frames = [b"event: e\ndata: %d\n\n" % number for number in range(5)]
     async with desk_of(store) as desk:
         await open_response(store, "a")
-        await desk.scribe.write("r", Tail(), Row(0, 1, b"".join(frames[:2])))
-        watch = Watch(desk, "r", -1)
+        await desk.scribe.write("r", LogTail(), LogRow(0, 1, b"".join(frames[:2])))
+        watch = RemoteLog(desk, "r", -1)
         await until(lambda: watch.tail.last, 1)
-        await desk.scribe.write("r", Tail(), Row(2, 4, b"".join(frames[2:])), last=True)
+        await desk.scribe.write("r", LogTail(), LogRow(2, 4, b"".join(frames[2:])), last=True)
         await logs.pack(store, "r")
         watch.wake()
         await until(lambda: watch.tail.over)
@@ -961,8 +961,8 @@ async def test_subscriber_behind_a_packed_log_gets_each_event_once(store):
 async def test_job_log_keeps_a_row_whose_writer_was_cancelled(store):
     async with desk_of(store) as desk:
         await open_response(store, "a")
-        tail = Tail()
-        saying = asyncio.create_task(desk.scribe.write("r", tail, Row(0, 1, b"said")))
+        tail = LogTail()
+        saying = asyncio.create_task(desk.scribe.write("r", tail, LogRow(0, 1, b"said")))
         while not desk.scribe._waiting:  # noqa: ASYNC110 - for one turn of the event loop only
             await asyncio.sleep(0)
         saying.cancel()
@@ -974,10 +974,10 @@ async def test_job_lost_during_a_takeover_raises_lost(store):
     """Another process takes the job while its log is read, or its response is deleted."""
     async with desk_of(store, scribes="b") as desk:
         job = await open_response(store, "b")
-        with pytest.raises(Lost):
-            await settle(desk, job, Tail())
+        with pytest.raises(JobLost):
+            await settle(desk, job, LogTail())
         assert await found(store, select(jobs.c.id)) == "r"
         async with store.writing() as db:
             await all_responses.remove(db, await all_responses.find(db, "t", "r"))
-        with pytest.raises(Lost):
-            await give_up(desk, job, Tail(), DIED)
+        with pytest.raises(JobLost):
+            await give_up(desk, job, LogTail(), DIED)

@@ -1,17 +1,17 @@
 """Test the list of what was not passed as it came: each entry once, and not too many."""
 
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 
 
 def test_ledger_names_all_entries_where_they_are_few():
-    ledger = Ledger()
+    ledger = Warnings()
     for number in range(48):
         ledger.note("forwarded", f"u{number}")
     assert ledger.known().split(", ") == ledger.listed() == [f"forwarded:u{number}" for number in range(48)]
 
 
 def test_ledger_names_the_first_entries_of_a_code_and_counts_the_others():
-    ledger = Ledger()
+    ledger = Warnings()
     ledger.note("dropped", "user")
     for number in range(60):
         ledger.note("forwarded", f"u{number}")
@@ -23,7 +23,7 @@ def test_ledger_names_the_first_entries_of_a_code_and_counts_the_others():
 
 
 def test_ledger_counts_later_entries_of_a_code_by_themselves():
-    ledger = Ledger()
+    ledger = Warnings()
     for number in range(15):
         ledger.note("forwarded", f"u{number}")
     assert ledger.known().count(",") == 14
@@ -35,7 +35,7 @@ def test_ledger_counts_later_entries_of_a_code_by_themselves():
 
 
 def test_ledger_keeps_a_thousand_entries():
-    ledger = Ledger()
+    ledger = Warnings()
     for number in range(5000):
         ledger.note("forwarded", f"u{number}")
     assert len(ledger.entries()) == 1024 and ledger.listed()[-1] == "forwarded:+1008"
@@ -43,7 +43,7 @@ def test_ledger_keeps_a_thousand_entries():
 
 def test_ledger_tells_each_code_however_many_entries_there_are():
     """A warning that strict mode refuses for is not lost behind a thousand others."""
-    ledger = Ledger()
+    ledger = Warnings()
     for number in range(1100):
         ledger.note("forwarded", f"u{number}")
     for name in ("top_k", "min_p"):

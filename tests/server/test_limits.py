@@ -10,29 +10,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import select
 
-from gateway.config import Key, Model
-from gateway.config.schema import UseLimits
+from gateway.config import ApiKey, ModelSettings
+from gateway.config.schema import RateLimitSettings
 from gateway.errors import RateLimited, StoreFailed
 from gateway.request import Request, Tool
-from gateway.server.limiting import Limits, counters, estimate
-from gateway.server.limiting.windows import Limit
+from gateway.server.limiting import RateLimiter, counters, estimate
+from gateway.server.limiting.windows import RateLimit
 from gateway.store import Database, uses
-from gateway.store.records import Slot
+from gateway.store.records import UsageSlot
 from gateway.store.sweep import sweep
 from gateway.store.tables import uses as table
 from support.app import settings
 
 DAY = 86_400
 NOON = 1_800_000_000 // DAY * DAY + DAY / 2  # a minute, and the half of a day, begins
-FREE = Model()
+FREE = ModelSettings()
 
 
 def model(**limits):
-    return Model(limits=UseLimits(**limits))
+    return ModelSettings(limits=RateLimitSettings(**limits))
 
 
 def key(name="k", **limits):
-    return Key(name=name, key="secret-secret-secret", limits=UseLimits(**limits))
+    return ApiKey(name=name, key="secret-secret-secret", limits=RateLimitSettings(**limits))
 
 
 class Clock:
@@ -58,7 +58,7 @@ async def limits(counted, clock):
 async def limits_of(sections, clock=time.time):
     config = settings("http://127.0.0.1:9", **sections)
     store = Database(config.store.url.get_secret_value())
-    one = Limits(config, store, clock)
+    one = RateLimiter(config, store, clock)
     yield one
     await one.close()
     await store.close()
@@ -95,7 +95,7 @@ def counts(grant):
 
 NUMBERS = st.integers(0, 1000)
 LIMITS = st.builds(
-    Limit, st.just("it"), st.just("it"), st.just("tokens"), st.integers(1, 1000), st.sampled_from([60, DAY])
+    RateLimit, st.just("it"), st.just("it"), st.just("tokens"), st.integers(1, 1000), st.sampled_from([60, DAY])
 )
 
 
@@ -129,7 +129,7 @@ def test_limit_is_unused_after_its_reset(limit, taken, before, after):
 
 
 def test_limit_per_day_counts_days_in_utc():
-    day = Limit("it", "it", "tokens", 10, DAY)
+    day = RateLimit("it", "it", "tokens", 10, DAY)
     midnight = time.strptime("2026-11-22 UTC", "%Y-%m-%d %Z")
     assert time.gmtime(day.slot(NOON).start)[3:6] == (0, 0, 0)
     assert midnight[3:6] == (0, 0, 0) and day.slots(NOON) == [day.slot(NOON)]
@@ -409,14 +409,14 @@ async def test_limit_slot_is_freed_when_admission_raises(limits):
 
 @pytest.mark.parametrize("name", ["k", "m" * 500])
 async def test_limit_store_sums_amounts_by_key_and_window(store, name):
-    one, next_one, other = Slot(name, 0, 120), Slot(name, 60, 180), Slot("other", 0, 120)
+    one, next_one, other = UsageSlot(name, 0, 120), UsageSlot(name, 60, 180), UsageSlot("other", 0, 120)
     async with store.writing() as db:
         assert await uses.add(db, {one: 5, next_one: 0}) == {one: 5, next_one: 0}
         assert await uses.add(db, {other: 1, next_one: 7, one: -2}) == {other: 1, next_one: 7, one: 3}
 
 
 async def test_limit_store_sweeps_old_windows(store):
-    old, new = Slot("k", 0, 120), Slot("k", 60, 180)
+    old, new = UsageSlot("k", 0, 120), UsageSlot("k", 60, 180)
     async with store.writing() as db:
         await uses.add(db, {old: 5, new: 7})
     await sweep(store, 121, 0, 0)

@@ -11,13 +11,13 @@ from sqlalchemy import select, text
 
 from gateway.errors import StoreFailed
 from gateway.server.limiting import in_store
-from gateway.server.limiting.in_store import InStore
+from gateway.server.limiting.in_store import StoreCounter
 from gateway.store import Database
-from gateway.store.records import Slot
+from gateway.store.records import UsageSlot
 from gateway.store.tables import uses
 from support.sampling import examples
 
-ONE, OTHER = Slot("k", 0, 120), Slot("l", 0, 120)
+ONE, OTHER = UsageSlot("k", 0, 120), UsageSlot("l", 0, 120)
 
 
 class Held:
@@ -48,7 +48,7 @@ def held(store):
 
 @pytest.fixture
 async def counter(held):
-    one = InStore(held)
+    one = StoreCounter(held)
     yield one
     await one.close()
 
@@ -255,7 +255,7 @@ class Trial:
     def __init__(self, store, asked):
         self._store, self._asked = store, asked
         number = next(self._numbers)
-        self.slots = [Slot(f"{number}/{index}", 0, 120) for index in range(3)]
+        self.slots = [UsageSlot(f"{number}/{index}", 0, 120) for index in range(3)]
 
     def amounts(self, asked):
         return {self.slots[index]: amount for index, amount in asked[0].items()}
@@ -268,7 +268,7 @@ class Trial:
 
     async def run(self, leaves=()):
         """Return the result of each request, None for `add`; leaves: which of them are cancelled."""
-        counter, tasks = InStore(self._store), []
+        counter, tasks = StoreCounter(self._store), []
         for one in self._asked:
             amounts, most = self.amounts(one), one[1]
             asked = (

@@ -14,7 +14,7 @@ from gateway import config
 from gateway.server import logs
 from gateway.server.telemetry import counting, metrics
 from gateway.server.telemetry.endpoints import OTHER, endpoint
-from gateway.server.telemetry.observation import Pace
+from gateway.server.telemetry.observation import StreamTiming
 from support.app import bearer, gateway, listening
 from support.backends import fleet
 from support.jobs import ended
@@ -37,7 +37,7 @@ def lines():
     logs.requests.addHandler(handler)
     yield heard
     logs.requests.removeHandler(handler)
-    logs.follow(config.Logs())
+    logs.follow(config.LogSettings())
 
 
 # Names and formats
@@ -542,7 +542,7 @@ def test_metrics_show_an_ejected_backend_as_unhealthy():
 
 
 def test_metrics_measure_chunk_gaps_from_the_first_content_on():
-    pace = Pace()
+    pace = StreamTiming()
     pace.heard(False)
     assert pace.first_byte is not None and pace.first_content is None
     pace.heard(True)

@@ -6,8 +6,8 @@ import signal
 
 from gateway.server.telemetry.folder import abandon, end, folder
 from gateway.server.telemetry.metrics import DURATION, HEALTHY, IN_FLIGHT, QUEUE, REQUESTS, STORED
-from gateway.server.telemetry.shared import Shared, Snapshot
-from gateway.server.telemetry.tally import Tally, together
+from gateway.server.telemetry.shared import SharedFolder, SharedMetrics
+from gateway.server.telemetry.tally import MetricValues, together
 from support.metrics import scrape
 from support.overview import CHAT
 from support.serve_process import asked, config_of, first, living, rest, streaming
@@ -112,7 +112,7 @@ def test_metrics_folder_is_removed_by_an_orphaned_worker(tmp_path):
 
 
 def series_of(requests):
-    tally = Tally()
+    tally = MetricValues()
     tally.count(REQUESTS, WELL, requests)
     tally.measure(DURATION, 1.0)
     return tally.series
@@ -130,7 +130,7 @@ def test_metrics_of_workers_are_summed_and_health_is_the_minimum():
 
 
 def test_metrics_snapshot_does_not_change_with_later_counts():
-    tally = Tally()
+    tally = MetricValues()
     snapshot = together((tally.series,))
     tally.count(STORED)
     assert snapshot[STORED.name] == {(): [0]}
@@ -138,9 +138,9 @@ def test_metrics_snapshot_does_not_change_with_later_counts():
 
 def test_metrics_of_an_ended_worker_keep_only_its_counts(tmp_path):
     files = [tmp_path / f"{number}.tally" for number in range(3)]
-    mine, *others = map(Shared, files)
+    mine, *others = map(SharedFolder, files)
     for number, one in enumerate((mine, *others)):
-        one.write(Snapshot(series_of(number), {IN_FLIGHT.name: {(CHAT,): [1.0]}}))
+        one.write(SharedMetrics(series_of(number), {IN_FLIGHT.name: {(CHAT,): [1.0]}}))
     end(files[2])
     found = together(mine.others())
     assert found[REQUESTS.name] == {WELL: [3]} and found[IN_FLIGHT.name] == {(CHAT,): [1]}
@@ -148,23 +148,23 @@ def test_metrics_of_an_ended_worker_keep_only_its_counts(tmp_path):
 
 def test_metrics_file_is_written_only_if_counts_change(tmp_path):
     file = tmp_path / "0.tally"
-    shared = Shared(file)
-    shared.write(Snapshot(series_of(1), {}))
+    shared = SharedFolder(file)
+    shared.write(SharedMetrics(series_of(1), {}))
     file.unlink()
-    shared.write(Snapshot(series_of(1), {}))
+    shared.write(SharedMetrics(series_of(1), {}))
     assert not file.exists()
-    shared.write(Snapshot(series_of(2), {}))
+    shared.write(SharedMetrics(series_of(2), {}))
     assert [*tmp_path.iterdir()] == [file]
 
 
 async def test_metrics_folder_that_is_missing_is_no_failure(tmp_path):
-    async with gateway_with(Shared(tmp_path / "none" / "0.tally")) as site:
+    async with gateway_with(SharedFolder(tmp_path / "none" / "0.tally")) as site:
         await site.chat()
         assert (await scrape(site)).requests() == {WELL: 1}
 
 
 async def test_metrics_file_has_the_last_counts_of_an_ended_gateway(tmp_path):
     one, two = tmp_path / "0.tally", tmp_path / "1.tally"
-    async with gateway_with(Shared(one)) as site:
+    async with gateway_with(SharedFolder(one)) as site:
         await site.chat()
-    assert together(Shared(two).others())[REQUESTS.name] == {WELL: [1]}
+    assert together(SharedFolder(two).others())[REQUESTS.name] == {WELL: [1]}

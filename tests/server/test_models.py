@@ -6,10 +6,10 @@ import httpx
 import pytest
 
 from gateway import config
-from gateway.backends.knowledge import Known
+from gateway.backends.knowledge import ModelMetadata
 from gateway.server import learning, window
 from gateway.server.backend import Backend
-from gateway.server.learning import Learner
+from gateway.server.learning import MetadataCache
 from support.app import gateway
 from support.backends import fleet
 from support.upstream import HANG, HELLO, Upstream, whole
@@ -123,7 +123,9 @@ async def test_model_context_window_of_a_route_is_that_of_its_backend():
 
 
 async def test_model_list_does_not_wait_for_a_silent_backend(monkeypatch):
-    monkeypatch.setattr(Learner._told, "__defaults__", (*Learner._told.__defaults__[:-1], 0.05))  # seconds to wait
+    monkeypatch.setattr(
+        MetadataCache._told, "__defaults__", (*MetadataCache._told.__defaults__[:-1], 0.05)
+    )  # seconds to wait
     async with gateway(HELLO, backend={"kind": "llamacpp"}) as site:
         site.upstream.shown["/props"] = [HANG]
         assert extras(await listed_model(site)) == extras(await listed_model(site)) == {}
@@ -159,7 +161,7 @@ class Server:
     def __init__(self, kind="llamacpp"):
         self.now, self.asked, self.answer = 0.0, [], httpx.Response(200, json=PROPS)
         self.http = httpx.AsyncClient(transport=httpx.MockTransport(self._answered), base_url="http://x")
-        self.learner = Learner(self._client, kind, lambda: self.now)
+        self.learner = MetadataCache(self._client, kind, lambda: self.now)
 
     async def _client(self):
         return self.http
@@ -222,16 +224,16 @@ async def test_model_metadata_cache_is_bounded(monkeypatch):
 
 
 def test_model_metadata_union_prefers_the_first_source():
-    assert Known(1) | Known(2, frozenset("a")) == Known(1, frozenset("a"))
-    assert Known(None, frozenset("a")) | Known(2, frozenset("b")) == Known(2, frozenset("ab"))
-    assert Known() | Known() == Known()
+    assert ModelMetadata(1) | ModelMetadata(2, frozenset("a")) == ModelMetadata(1, frozenset("a"))
+    assert ModelMetadata(None, frozenset("a")) | ModelMetadata(2, frozenset("b")) == ModelMetadata(2, frozenset("ab"))
+    assert ModelMetadata() | ModelMetadata() == ModelMetadata()
 
 
 async def test_model_metadata_request_ends_when_the_backend_closes():
     async with Upstream([HELLO], ()).serving() as upstream:
         upstream.shown["/props"] = [HANG]
-        backend = Backend("up", config.Backend(url=upstream.url, kind="llamacpp"))
+        backend = Backend("up", config.BackendSettings(url=upstream.url, kind="llamacpp"))
         asking = asyncio.create_task(backend.learner.known("m"))
         await until(lambda: bool(upstream.aside))
         await backend.close()
-        assert await asking == Known()
+        assert await asking == ModelMetadata()

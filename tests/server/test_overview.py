@@ -16,10 +16,10 @@ from gateway.server import logs
 from gateway.server.console import document, overview
 from gateway.server.console.document import Overview, brief
 from gateway.server.telemetry import recent
-from gateway.server.telemetry.observation import Observation
+from gateway.server.telemetry.observation import RequestRecord
 from gateway.server.telemetry.rates import rates
-from gateway.server.telemetry.recent import Recent
-from gateway.server.telemetry.sight import Condition, Failure, Rate, Sight
+from gateway.server.telemetry.recent import RecentRequests
+from gateway.server.telemetry.sight import BackendCondition, FailureInfo, ModelRate, WorkerSnapshot
 from support.app import bearer, gateway, listening
 from support.backends import fleet
 from support.overview import CHAT, KEYS, PATH, seen
@@ -118,7 +118,7 @@ async def test_overview_has_error_messages_if_content_is_on():
             await site.chat()
             assert [one["message"] for one in (await get_overview(site))["errors"]] == ["my prompt"]
     finally:
-        logs.follow(config.Logs())
+        logs.follow(config.LogSettings())
 
 
 async def test_overview_has_error_messages_of_the_gateway():
@@ -248,11 +248,13 @@ async def test_overview_of_a_replaced_application_has_its_own_backends():
 
 
 def condition(**said):
-    return Condition(**{"state": "closed", "healthy": True, "back_in": 0.0, "queued": 0, "failure": None, **said})
+    return BackendCondition(
+        **{"state": "closed", "healthy": True, "back_in": 0.0, "queued": 0, "failure": None, **said}
+    )
 
 
 def test_overview_of_workers_has_the_worst_health_and_last_failure():
-    failures = [Failure(float(number), 502, None, None) for number in (1, 2)]
+    failures = [FailureInfo(float(number), 502, None, None) for number in (1, 2)]
     ill = condition(state="open", healthy=False, back_in=3.0, queued=1, failure=failures[0])
     well = condition(queued=2, failure=failures[1])
     trial = condition(state="half_open", healthy=False, failure=None)
@@ -266,13 +268,13 @@ def test_overview_of_workers_has_the_worst_health_and_last_failure():
 def test_overview_rate_counts_tokens_within_its_window():
     live = seen(live=True, status=None, arrived=80.0, first_content=0.0, duration=20.0, output_tokens=200)
     (rate,) = rates([live], [], 0.0, 100.0)
-    assert rate == Rate("m", "up", 1, 0.0, 10.0)
+    assert rate == ModelRate("m", "up", 1, 0.0, 10.0)
 
 
 def test_overview_rate_of_a_whole_response_begins_at_its_upstream_call():
     whole_one = seen(streamed=False, arrived=85.0, asked=5.0, first_content=9.9, duration=10.0, output_tokens=50)
     (rate,) = rates([], [whole_one], 0.0, 100.0)
-    assert rate == Rate("m", "up", 0, 0.1, 5.0)
+    assert rate == ModelRate("m", "up", 0, 0.1, 5.0)
     unasked = structs.replace(whole_one, asked=None, output_tokens=0)
     assert rates([], [unasked], 0.0, 100.0)[0].requests == 0.1
 
@@ -299,7 +301,7 @@ def test_overview_rate_is_separate_for_each_model_and_backend():
 
 
 def observation(number=0, problem=None):
-    made = Observation(f"r{number}", "POST", CHAT, lambda _: None)
+    made = RequestRecord(f"r{number}", "POST", CHAT, lambda _: None)
     made.problem = problem
     return made
 
@@ -307,7 +309,7 @@ def observation(number=0, problem=None):
 def test_overview_keeps_the_last_records_and_failures_longer(monkeypatch):
     for name, most in (("_KEPT", 3), ("_KEPT_FAILED", 2), ("_TOLD", 1)):
         monkeypatch.setattr(recent, name, most)
-    one = Recent()
+    one = RecentRequests()
     going_on = [observation(number) for number in (90, 91)]
     for number, live in enumerate(going_on):
         live.arrived = float(number)
@@ -328,7 +330,7 @@ def test_overview_snapshot_has_the_health_of_each_backend():
     backend = SimpleNamespace(gate=SimpleNamespace(health=health, turns=turns))
     for _ in range(5):
         health.ill(health.begin(0.0), 0.0)
-    one = Recent()
+    one = RecentRequests()
     one.failed("b", Problem(502, "secret", "upstream_error"))
     state = one.sight({"b": backend}, 0.5).backends["b"]
     assert (state.state, state.healthy, state.queued) == ("open", False, 2) and state.back_in > 0
@@ -341,8 +343,10 @@ def test_overview_snapshot_has_the_health_of_each_backend():
 def test_overview_snapshot_is_equal_after_serialization():
     from msgspec import msgpack
 
-    sight = Sight([Rate("m", "up", 1, 2.0, 3.0)], [seen(ledger={"forwarded": 2})], [], {"up": condition()})
-    assert msgpack.decode(msgpack.encode(sight), type=Sight) == sight
+    sight = WorkerSnapshot(
+        [ModelRate("m", "up", 1, 2.0, 3.0)], [seen(ledger={"forwarded": 2})], [], {"up": condition()}
+    )
+    assert msgpack.decode(msgpack.encode(sight), type=WorkerSnapshot) == sight
 
 
 async def test_overview_document_matches_its_schema():
@@ -352,7 +356,7 @@ async def test_overview_document_matches_its_schema():
         await site.chat()
         decoded = msgspec_json.decode((await site.client.get(PATH)).content, type=Overview)
     assert decoded.requests[0].ended >= decoded.requests[0].arrived
-    assert isinstance(decoded.backends[0], document.Server)
+    assert isinstance(decoded.backends[0], document.BackendView)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 import asyncio
 
 from gateway.server.telemetry.folder import end
-from gateway.server.telemetry.shared import Shared
-from gateway.server.telemetry.sight import Sight
+from gateway.server.telemetry.shared import SharedFolder
+from gateway.server.telemetry.sight import WorkerSnapshot
 from support.overview import PATH
 from support.serve_process import asked, config_of, first, living, rest, streaming
 from support.upstream import DONE, END, HELLO, Upstream, chunk, head
@@ -56,11 +56,11 @@ async def test_overview_of_any_worker_includes_all_workers(tmp_path):
 
 
 def test_overview_snapshot_of_a_worker_is_written_on_demand(tmp_path):
-    mine, other = (Shared(tmp_path / f"{number}.tally") for number in range(2))
+    mine, other = (SharedFolder(tmp_path / f"{number}.tally") for number in range(2))
     assert not other.wished()
     wished = mine.wish()
     assert other.wished() and not other.wished(), "once"
-    sight = Sight([], [], [], {})
+    sight = WorkerSnapshot([], [], [], {})
     mine.show(sight)
     assert [*mine.shown(wished)] == [], "a worker does not read its own snapshot"
     other.show(sight)
@@ -71,7 +71,7 @@ def test_overview_snapshot_of_a_worker_is_written_on_demand(tmp_path):
 
 
 async def test_overview_includes_gateways_that_share_a_folder(tmp_path):
-    one, two = (Shared(tmp_path / f"{number}.tally") for number in range(2))
+    one, two = (SharedFolder(tmp_path / f"{number}.tally") for number in range(2))
     async with gateway_with(one) as first_one, gateway_with(two) as other:
         ids = {(await site.chat()).headers["x-request-id"] for site in (first_one, other)}
         for site in (first_one, other):
@@ -81,7 +81,7 @@ async def test_overview_includes_gateways_that_share_a_folder(tmp_path):
 
 
 async def test_overview_with_a_missing_folder_shows_its_own_worker(tmp_path):
-    async with gateway_with(Shared(tmp_path / "none" / "0.tally")) as site:
+    async with gateway_with(SharedFolder(tmp_path / "none" / "0.tally")) as site:
         await site.chat()
         seen = (await site.client.get(PATH)).json()
     assert seen["workers"] == {"configured": 1, "heard": 1} and len(seen["requests"]) == 1

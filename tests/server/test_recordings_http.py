@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from gateway.server.discover import Found, discover
+from gateway.server.discover import DiscoveredServer, discover
 from support.app import gateway
 from support.pipeline import payloads
 from support.recorded_servers import CHAT, EXCHANGES
@@ -73,7 +73,7 @@ async def test_recorded_server_metadata_is_in_the_model_list(server, told):
 async def test_recorded_server_is_discovered_by_its_model_list(kind):
     async with Upstream([whole({})], played(f"{kind}/get_v1_models")).serving() as upstream:
         port = int(upstream.url.rpartition(":")[2])
-        assert await discover({port: "ollama"}) == [Found(kind, upstream.url, ("smollm2",))]
+        assert await discover({port: "ollama"}) == [DiscoveredServer(kind, upstream.url, ("smollm2",))]
 
 
 async def test_recorded_server_without_a_model_list_is_not_discovered():

@@ -13,11 +13,11 @@ from websockets.asyncio.client import connect
 
 from gateway.config import Config
 from gateway.server.app import create_app
-from gateway.server.generations import Generations
-from gateway.server.process import Server
-from gateway.server.protocols import Settings
-from gateway.server.source import Source
-from gateway.server.watching import Watch
+from gateway.server.generations import AppReloader
+from gateway.server.process import WorkerServer
+from gateway.server.protocols import ServerConfig
+from gateway.server.source import ConfigSource
+from gateway.server.watching import ConfigWatcher
 from support.app import HELLO_MESSAGES, bearer, on_both_loops, problem, running, settings
 from support.serve_process import PATIENCE, asked, config_of, first, living, rest, streaming
 from support.sse import text_of
@@ -160,7 +160,7 @@ async def renewable(url):
 
     closing = {"connection": "close"}  # a kept connection refers to its last request for some seconds
     with small_heap():
-        generations = Generations(make, settings(url))
+        generations = AppReloader(make, settings(url))
         async with (
             running(generations) as root,
             httpx.AsyncClient(base_url=root, headers=closing, verify=False) as client,
@@ -223,10 +223,10 @@ async def test_config_reload_that_fails_to_start_changes_nothing(caplog):
         async def news():
             return new.pop(0) if new else None
 
-        generations = Generations(make, known)
+        generations = AppReloader(make, known)
         async with running(generations, known) as url, httpx.AsyncClient(base_url=url, verify=False) as client:
-            at = Settings(generations, known)
-            server = Server(generations, at, news)
+            at = ServerConfig(generations, known)
+            server = WorkerServer(generations, at, news)
             assert not await server.on_tick(1)
             assert "the new configuration cannot be served; the one before it is" in caplog.text
             assert at.client_seconds == 60
@@ -243,7 +243,7 @@ async def test_config_reload_shutdown_does_not_wait_for_stuck_requests(monkeypat
     steps, messages = asyncio.Queue(), asyncio.Queue()
     scope = {"type": "http", "method": "POST", "path": "/v1/responses", "headers": []}
     async with Upstream([HELLO], ()).serving() as upstream:
-        generations = Generations(create_app, settings(upstream.url))
+        generations = AppReloader(create_app, settings(upstream.url))
         life = asyncio.create_task(generations({"type": "lifespan", "state": {}}, steps.get, messages.put))
         steps.put_nowait({"type": "lifespan.startup"})
         assert await messages.get() == {"type": "lifespan.startup.complete"}
@@ -264,9 +264,9 @@ class Written:
     """A file in a folder, and the watch of it."""
 
     def __init__(self, folder, text="", **flags):
-        self.source = Source(folder / "gateway.yaml", flags)
+        self.source = ConfigSource(folder / "gateway.yaml", flags)
         self.source.file.write_text(text)
-        self.watch = Watch(self.source.read(), self.source)
+        self.watch = ConfigWatcher(self.source.read(), self.source)
 
     def says(self, text):
         self.source.file.write_text(text)
@@ -316,7 +316,7 @@ def test_config_reload_without_keys_on_a_public_address_is_refused(tmp_path, cap
 
 
 def test_config_reload_without_a_file_logs_a_warning(caplog):
-    watch = Watch(Config(), None)
+    watch = ConfigWatcher(Config(), None)
     assert not watch.due
     watch.tell()
     assert watch.due and watch.news() is None

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import httpx
 
 from gateway.server.app import create_app
-from gateway.server.crowd import Crowd
+from gateway.server.crowd import ConcurrencyLimit
 from support.app import HELLO_MESSAGES, listening, problem, settings
 from support.jobs import ended
 from support.upstream import HELLO, Upstream, paused
@@ -66,7 +66,7 @@ async def client_of(app):
 
 
 async def test_request_limit_is_shared_by_applications_of_a_process():
-    go, crowd, body = asyncio.Event(), Crowd(), {"model": "m", "messages": HELLO_MESSAGES, "stream": True}
+    go, crowd, body = asyncio.Event(), ConcurrencyLimit(), {"model": "m", "messages": HELLO_MESSAGES, "stream": True}
     async with Upstream([paused(go)], ()).serving() as upstream:
         known = settings(upstream.url, limits={"concurrent": 1})
         async with client_of(create_app(known, crowd)) as old, client_of(create_app(known, crowd)) as new:

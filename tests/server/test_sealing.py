@@ -9,17 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.config.schema import Store
-from gateway.request import Thought
-from gateway.server.sealing import Keyring, _make
+from gateway.config.schema import StoreSettings
+from gateway.request import StoredReasoning
+from gateway.server.sealing import EncryptionKeys, _make
 from support.sampling import examples
 
 SECRET = "sealing-secret-0123456789"
-THOUGHT = Thought("Hm, a sécret thought.", ({"type": "thinking", "thinking": "Hm", "signature": "s"},), "claude")
+THOUGHT = StoredReasoning(
+    "Hm, a sécret thought.", ({"type": "thinking", "thinking": "Hm", "signature": "s"},), "claude"
+)
 
 
 def ring(*secrets, **more):
-    return Keyring(Store(sealing_keys=secrets, **more))
+    return EncryptionKeys(StoreSettings(sealing_keys=secrets, **more))
 
 
 KNOWN = ring(SECRET)
@@ -28,7 +30,7 @@ texts = st.text(max_size=40)
 blocks = st.dictionaries(
     texts, st.recursive(st.none() | st.integers(0, 9) | texts, lambda inner: st.lists(inner, max_size=3))
 )
-thoughts = st.builds(Thought, texts, st.lists(blocks, max_size=3).map(tuple), texts)
+thoughts = st.builds(StoredReasoning, texts, st.lists(blocks, max_size=3).map(tuple), texts)
 
 
 @settings(max_examples=examples(200), deadline=None)
@@ -58,7 +60,7 @@ def test_sealing_key_that_is_first_seals_and_all_keys_open():
 
 def test_sealed_reasoning_with_one_changed_character_is_not_opened():
     sealer = KNOWN.sealer("a")
-    sealed = sealer.seal(Thought("Hm"))
+    sealed = sealer.seal(StoredReasoning("Hm"))
     for i, character in enumerate(sealed):
         for other in ("A", "B", "g", "_", "=", " ", "\n", "é", ""):
             if other == character:
@@ -125,20 +127,22 @@ FILES = {
 
 @pytest.mark.parametrize("url", FILES)
 def test_sealing_key_is_made_beside_the_store_if_none_is_configured(url, here):
-    keyring = Keyring(Store(url=url))
+    keyring = EncryptionKeys(StoreSettings(url=url))
     sealer = keyring.sealer("a")
     assert [*here.iterdir()] == []  # no key was needed yet
     sealed = sealer.seal(THOUGHT)
     (file,) = here.iterdir()
     assert file.name == FILES[url] and file.stat().st_mode & 0o777 == 0o600
-    assert keyring.sealer("a").open(sealed) == Keyring(Store(url=url)).sealer("a").open(sealed) == THOUGHT
+    assert (
+        keyring.sealer("a").open(sealed) == EncryptionKeys(StoreSettings(url=url)).sealer("a").open(sealed) == THOUGHT
+    )
     file.unlink()
-    assert Keyring(Store(url=url)).sealer("a").open(sealed) is None
+    assert EncryptionKeys(StoreSettings(url=url)).sealer("a").open(sealed) is None
 
 
 def test_sealing_key_is_in_the_folder_of_the_store(here, tmp_path_factory):
     elsewhere = tmp_path_factory.mktemp("elsewhere")
-    assert Keyring(Store(url=f"sqlite:///{elsewhere}/g.db")).sealer("").open("gw1." + "A" * 60) is None
+    assert EncryptionKeys(StoreSettings(url=f"sqlite:///{elsewhere}/g.db")).sealer("").open("gw1." + "A" * 60) is None
     assert [one.name for one in elsewhere.iterdir()] == ["g.db.key"] and [*here.iterdir()] == []
 
 
@@ -150,7 +154,7 @@ def test_sealing_key_file_is_not_made_if_keys_are_configured(here):
 
 def test_sealing_key_file_that_exists_is_kept(here):
     Path("gateway.db.key").write_text("0123456789" * 4 + "\n")
-    sealed = Keyring(Store()).sealer("a").seal(THOUGHT)
+    sealed = EncryptionKeys(StoreSettings()).sealer("a").seal(THOUGHT)
     assert ring("0123456789" * 4).sealer("a").open(sealed) == THOUGHT
     assert Path("gateway.db.key").read_text() == "0123456789" * 4 + "\n"
 
@@ -180,44 +184,44 @@ def test_sealing_key_is_the_same_for_workers_that_start_together(here):
     for worker in workers:
         sealed, _ = worker.communicate(timeout=60)
         assert worker.returncode == 0
-        assert Keyring(Store()).sealer("a").open(sealed.strip()) == Thought("Hm")
+        assert EncryptionKeys(StoreSettings()).sealer("a").open(sealed.strip()) == StoredReasoning("Hm")
     assert [one.name for one in here.iterdir()] == ["gateway.db.key"]
 
 
 def unwritable(here):
-    return Store(url=f"sqlite:///{here}/missing/g.db")
+    return StoreSettings(url=f"sqlite:///{here}/missing/g.db")
 
 
 def empty(here):
     (here / "g.db.key").touch()
-    return Store(url=f"sqlite:///{here}/g.db")
+    return StoreSettings(url=f"sqlite:///{here}/g.db")
 
 
 def folder(here):
     (here / "g.db.key").mkdir()
-    return Store(url=f"sqlite:///{here}/g.db")
+    return StoreSettings(url=f"sqlite:///{here}/g.db")
 
 
 @pytest.mark.parametrize("made", [unwritable, empty, folder])
 def test_sealing_key_that_cannot_be_stored_is_logged_with_advice(made, here, caplog):
     store = made(here)
-    keyring = Keyring(store)
+    keyring = EncryptionKeys(store)
     sealed = keyring.sealer("a").seal(THOUGHT)
     assert keyring.sealer("a").open(sealed) == THOUGHT
     (warning,) = caplog.messages
     assert "g.db.key" in warning and "set store.sealing_keys" in warning
-    assert Keyring(store).sealer("a").open(sealed) is None
+    assert EncryptionKeys(store).sealer("a").open(sealed) is None
 
 
 def test_sealing_key_is_in_no_repr_and_no_log(here, caplog):
     caplog.set_level("DEBUG")
-    kept = Keyring(Store())
+    kept = EncryptionKeys(StoreSettings())
     given = ring(SECRET)
     shown = [repr(one) for ring in (kept, given) for one in (ring, ring.sealer("a"), vars(ring))]
     for keyring in (kept, given):
         keyring.sealer("a").open(keyring.sealer("a").seal(THOUGHT))
         shown += [repr(keyring), repr(vars(keyring)), keyring.sealer("a").seal(THOUGHT)]
-    Keyring(unwritable(here)).sealer("a").seal(THOUGHT)
+    EncryptionKeys(unwritable(here)).sealer("a").seal(THOUGHT)
     secrets = [SECRET, Path("gateway.db.key").read_text().strip(), THOUGHT.text]
     assert not [secret for secret in secrets for text in (*shown, caplog.text) if secret in text]
 

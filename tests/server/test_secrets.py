@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from gateway.config import Logs
+from gateway.config import LogSettings
 from gateway.server import logs
 from support.app import bearer, gateway, listening
 from support.jobs import ended
@@ -66,7 +66,7 @@ def captured_log():
     """Yield the text of the log, formatted as `logs.begin` does, from level INFO on."""
     text, root = io.StringIO(), logging.getLogger()
     handler = logging.StreamHandler(text)
-    handler.setFormatter(logs.Discreet("%(name)s: %(message)s"))
+    handler.setFormatter(logs.RedactingFormatter("%(name)s: %(message)s"))
     before = root.level
     root.addHandler(handler)
     root.setLevel(logging.INFO)
@@ -75,7 +75,7 @@ def captured_log():
     finally:
         root.removeHandler(handler)
         root.setLevel(before)
-        logs.follow(Logs())
+        logs.follow(LogSettings())
 
 
 def site(script, **more):
@@ -167,17 +167,17 @@ def test_log_of_an_exception_has_the_types_of_its_causes_first():
 
 
 def test_log_of_an_exception_has_its_message_if_content_is_enabled():
-    logs.follow(Logs(content=True))
+    logs.follow(LogSettings(content=True))
     text = log_text_of(lambda error: logging.getLogger("gateway").error("it failed", exc_info=error))
     assert f"RuntimeError: {ASKED}" in text
 
 
 @pytest.mark.parametrize("content", [True, False])
 def test_log_of_asyncio_has_no_results_of_tasks(content):
-    logs.follow(Logs(content=content))
+    logs.follow(LogSettings(content=content))
     with captured_log() as text:
         logging.getLogger("asyncio").error("Task exception was never retrieved\nfuture: <%s>", ASKED)
-    logs.follow(Logs())
+    logs.follow(LogSettings())
     assert text.getvalue().startswith("asyncio: Task exception was never retrieved\n")
     assert (ASKED in text.getvalue()) is content
 

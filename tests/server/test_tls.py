@@ -21,12 +21,12 @@ from openai import AsyncOpenAI
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from gateway.config import Backend as BackendConfig
+from gateway.config import BackendSettings as BackendConfig
 from gateway.config import Config, ConfigError
 from gateway.server.backend import Backend
 from gateway.server.certificates import Certificates
-from gateway.server.source import Source, greeting, read_config, settle
-from gateway.server.watching import Watch
+from gateway.server.source import ConfigSource, greeting, read_config, settle
+from gateway.server.watching import ConfigWatcher
 from support.app import HELLO_MESSAGES, listening, on_both_loops
 from support.cli import run
 from support.serve_process import PATIENCE, first, rest, streaming
@@ -337,7 +337,7 @@ def test_tls_certificate_that_expired_is_used_and_logged(days, valid, tmp_path, 
 
 def test_greeting_says_https_with_tls(tmp_path):
     file = write_config(tmp_path, issue(tmp_path))
-    with settle(Source(file), {}, None) as (_, greeted):
+    with settle(ConfigSource(file), {}, None) as (_, greeted):
         assert greeted.startswith("gateway listens on https://127.0.0.1:8900/v1 ")
     assert "curl https://[::1]:1/v1/models" in greeting("::1", 1, None, scheme="https")
 
@@ -346,8 +346,8 @@ def test_greeting_says_https_with_tls(tmp_path):
 
 
 def test_config_watch_reads_a_certificate_once_its_files_are_stable(tmp_path, caplog):
-    source = Source(write_config(tmp_path, issue(tmp_path)), {})
-    watch = Watch(source.read(), source)
+    source = ConfigSource(write_config(tmp_path, issue(tmp_path)), {})
+    watch = ConfigWatcher(source.read(), source)
     assert watch.news() is None
     (tmp_path / "cert.pem").rename(tmp_path / "away.pem")
     for _ in range(3):
@@ -362,8 +362,8 @@ def test_config_watch_reads_a_certificate_once_its_files_are_stable(tmp_path, ca
 
 def test_config_watch_keeps_tls_on_and_follows_its_paths(tmp_path, caplog):
     tls = issue(tmp_path)
-    source = Source(write_config(tmp_path, tls), {})
-    watch = Watch(source.read(), source)
+    source = ConfigSource(write_config(tmp_path, tls), {})
+    watch = ConfigWatcher(source.read(), source)
     source.file.write_text("server: {watch_seconds: 1}")
     watch.tell()
     assert watch.news().server == Config(server={"watch_seconds": 1, "tls": whole(tmp_path)}).server

@@ -12,7 +12,7 @@ from gateway import config
 from gateway.server import logs
 from gateway.server.app import create_app
 from gateway.server.tracing import tracer
-from gateway.server.tracing.trace import Parent, parent
+from gateway.server.tracing.trace import TraceParent, parent
 from support.app import gateway, listening, settings
 from support.mcp_server import operators, toys
 from support.otlp_collector import collecting
@@ -222,7 +222,7 @@ async def test_trace_request_span_without_a_response_has_no_status(collector):
 async def test_access_log_line_has_the_trace_id(collector, caplog):
     async with gateway(HELLO, logs={"requests": True}, **traced(collector)) as site:
         await site.chat(headers=GIVEN)
-    logs.follow(config.Logs())
+    logs.follow(config.LogSettings())
     lines = [json.loads(record.getMessage()) for record in caplog.records if record.name == "gateway.requests"]
     assert [line["trace_id"] for line in lines] == [TRACE]
 
@@ -230,7 +230,7 @@ async def test_access_log_line_has_the_trace_id(collector, caplog):
 def test_tracing_without_its_packages_logs_what_to_install(caplog, monkeypatch):
     monkeypatch.setitem(sys.modules, "gateway.server.tracing.export", None)
     one = tracer.Tracer()
-    one.follow(config.Tracing(enabled=True))
+    one.follow(config.TracingSettings(enabled=True))
     assert "pip install 'gateway[otel]'" in caplog.text and one.begin("/v1/responses", []) is None
 
 
@@ -246,11 +246,11 @@ def test_tracing_switched_off_imports_no_packages():
 @pytest.mark.parametrize(
     ("said", "found"),
     [
-        ([(b"traceparent", f"00-{TRACE}-{SPAN}-01")], Parent(TRACE, SPAN, True)),
-        ([(b"traceparent", f"00-{TRACE}-{SPAN}-02")], Parent(TRACE, SPAN, False)),
-        ([(b"traceparent", f"cc-{TRACE}-{SPAN}-01-more")], Parent(TRACE, SPAN, True)),
-        ([(b"traceparent", f"00-{TRACE}-{SPAN}-01"), (b"tracestate", "a=1"), (b"tracestate", "b=2")], Parent(TRACE, SPAN, True, "a=1,b=2")),
-        ([(b"traceparent", f"00-{TRACE}-{SPAN}-01"), (b"tracestate", "a" * 513)], Parent(TRACE, SPAN, True)),
+        ([(b"traceparent", f"00-{TRACE}-{SPAN}-01")], TraceParent(TRACE, SPAN, True)),
+        ([(b"traceparent", f"00-{TRACE}-{SPAN}-02")], TraceParent(TRACE, SPAN, False)),
+        ([(b"traceparent", f"cc-{TRACE}-{SPAN}-01-more")], TraceParent(TRACE, SPAN, True)),
+        ([(b"traceparent", f"00-{TRACE}-{SPAN}-01"), (b"tracestate", "a=1"), (b"tracestate", "b=2")], TraceParent(TRACE, SPAN, True, "a=1,b=2")),
+        ([(b"traceparent", f"00-{TRACE}-{SPAN}-01"), (b"tracestate", "a" * 513)], TraceParent(TRACE, SPAN, True)),
         ([(b"traceparent", f"00-{TRACE}-{SPAN}-01-more")], None),
         ([(b"traceparent", f"ff-{TRACE}-{SPAN}-01")], None),
         ([(b"traceparent", f"00-{'0' * 32}-{SPAN}-01")], None),

@@ -18,9 +18,9 @@ from types import MappingProxyType, SimpleNamespace
 import pytest
 import trustme
 
-from gateway.errors import Unreachable, UpstreamError, UpstreamInvalid, UpstreamTimeout
-from gateway.server.alarm import Alarm
-from gateway.server.client import Lost, Pool
+from gateway.errors import UpstreamError, UpstreamInvalid, UpstreamTimeout, UpstreamUnreachable
+from gateway.server.alarm import DeadlineTimer
+from gateway.server.client import ConnectionLost, ConnectionPool
 from support.app import on_both_loops
 from support.upstream import arrived
 from support.wait import idle, until
@@ -129,7 +129,7 @@ async def backend(script, *, host="127.0.0.1", path="", context=None, **settings
     server = await asyncio.start_server(welcome, host, 0, ssl=context)
     port = server.sockets[0].getsockname()[1]
     root = f"{'https' if context else 'http'}://{f'[{host}]' if ':' in host else host}:{port}{path}"
-    pool = Pool(root, **settings)
+    pool = ConnectionPool(root, **settings)
     try:
         yield pool, peers
     finally:
@@ -262,17 +262,17 @@ async def test_upstream_request_headers_override_those_of_the_pool():
 @on_both_loops
 async def test_upstream_request_refuses_an_unsafe_header_and_hides_its_value(name, value):
     with pytest.raises(ValueError, match="cannot be sent") as caught:
-        Pool("http://127.0.0.1:1", headers={name: value})
+        ConnectionPool("http://127.0.0.1:1", headers={name: value})
     assert value not in str(caught.value) or not value.strip("a")
     with pytest.raises(ValueError, match="cannot be sent"):
-        await post(Pool("http://127.0.0.1:1"), "/", b"", {name: value})
+        await post(ConnectionPool("http://127.0.0.1:1"), "/", b"", {name: value})
 
 
 @pytest.mark.parametrize("path", ["", "v1", "/a b", "/a\r\nx: y", "/é", "/a#b"])
 @on_both_loops
 async def test_upstream_request_refuses_an_unsafe_path(path):
     with pytest.raises(ValueError, match="not a path"):
-        await post(Pool("http://127.0.0.1:1"), path, b"")
+        await post(ConnectionPool("http://127.0.0.1:1"), path, b"")
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,7 @@ async def test_upstream_request_refuses_an_unsafe_path(path):
 )  # fmt: skip
 def test_upstream_client_refuses_a_url_that_is_not_a_server_root(url):
     with pytest.raises(ValueError, match=r"url|[Pp]ort"):
-        Pool(url)
+        ConnectionPool(url)
 
 
 @on_both_loops
@@ -362,7 +362,12 @@ async def test_upstream_response_without_length_ends_at_the_close(version):
 async def test_upstream_response_without_length_is_lost_at_a_reset():
     async with backend(script_of(b"HTTP/1.1 200 OK\r\n\r\n", b"half", then=reset)) as (pool, _):
         data, error = await failure_of(await post(pool, "/", b""))
-        assert (data, type(error), error.problem.code, error.problem.status) == (b"half", Lost, "upstream_lost", 502)
+        assert (data, type(error), error.problem.code, error.problem.status) == (
+            b"half",
+            ConnectionLost,
+            "upstream_lost",
+            502,
+        )
 
 
 @on_both_loops
@@ -476,7 +481,7 @@ async def test_upstream_response_read_late_has_all_bytes_before_the_break(secure
         await answer._connection.gone
         data, error = await failure_of(answer)
         assert data == b"".join(chunks) + b"half"
-        assert type(error) is Lost
+        assert type(error) is ConnectionLost
 
 
 @pytest.mark.parametrize("end", [hang_up, reset], ids=["close", "reset"])
@@ -484,7 +489,7 @@ async def test_upstream_response_read_late_has_all_bytes_before_the_break(secure
 async def test_upstream_response_shorter_than_its_length_is_lost(end):
     async with backend(script_of(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf", then=end)) as (pool, _):
         data, error = await failure_of(await post(pool, "/", b""))
-        assert (data, type(error)) == (b"half", Lost)
+        assert (data, type(error)) == (b"half", ConnectionLost)
 
 
 @pytest.mark.parametrize("secure", [False, True], ids=["tcp", "tls"])
@@ -517,7 +522,7 @@ async def test_upstream_response_bytes_in_the_kernel_survive_a_reset(secure, aut
         data, error = await failure_of(answers[0])
         assert len(data) > 300_000  # more than is read ahead: the socket was paused
         assert data.startswith(b"".join(sent))
-        assert type(error) is Lost
+        assert type(error) is ConnectionLost
 
 
 def resident():
@@ -663,7 +668,7 @@ async def test_upstream_response_closed_before_its_end_closes_its_socket():
         answer.close()
         answer.close()
         await peers[0].closed.wait()
-        with pytest.raises(Lost, match="closed before its end"):
+        with pytest.raises(ConnectionLost, match="closed before its end"):
             await read(answer)
 
 
@@ -679,7 +684,7 @@ async def test_upstream_response_close_wakes_its_reader():
         reading = asyncio.create_task(read(answer))
         await until_waiting(answer)
         answer.close()
-        with pytest.raises(Lost):
+        with pytest.raises(ConnectionLost):
             await reading
 
 
@@ -718,7 +723,7 @@ async def test_upstream_request_on_a_stale_connection_is_retried_on_a_new_one(en
 async def test_upstream_request_is_not_retried_after_the_first_byte(first):
     async with backend(lambda peer: stale(peer, first=first), reused=20) as (pool, peers):
         await ask(pool)
-        with pytest.raises(Lost):
+        with pytest.raises(ConnectionLost):
             await ask(pool)
         assert len(peers) == 1
 
@@ -728,7 +733,7 @@ async def test_upstream_request_is_not_retried_after_the_first_byte(first):
 async def test_upstream_request_that_a_model_may_have_worked_on_is_not_retried(end):
     async with backend(lambda peer: stale(peer, end=end), reused=0) as (pool, peers):
         await ask(pool)
-        with pytest.raises(Lost):
+        with pytest.raises(ConnectionLost):
             await ask(pool)
         assert [len(peer.requests) for peer in peers] == [2]
 
@@ -737,7 +742,7 @@ async def test_upstream_request_that_a_model_may_have_worked_on_is_not_retried(e
 @on_both_loops
 async def test_upstream_request_on_a_new_connection_is_not_retried(end):
     async with backend(script_of(then=end)) as (pool, peers):
-        with pytest.raises(Lost):
+        with pytest.raises(ConnectionLost):
             await ask(pool)
         assert len(peers) == 1
 
@@ -764,7 +769,7 @@ async def test_upstream_request_is_retried_only_once():
         answers = [await post(pool, "/", b""), await post(pool, "/", b"")]
         for answer in answers:
             await whole(answer)
-        with pytest.raises(Lost):
+        with pytest.raises(ConnectionLost):
             await ask(pool)
         assert [len(peer.requests) for peer in peers] == [1, 2, 1]
 
@@ -911,7 +916,7 @@ async def test_upstream_timeout_idle_allows_a_slow_body():
     async with backend(streamed_from(chunks)) as (pool, peers):
         for limit in (0.15, inf):
             answer = await post(pool, "/", b"")
-            answer._connection.alarm = Alarm(clock)
+            answer._connection.alarm = DeadlineTimer(clock)
             for part in (b"%d" % i for i in range(8)):
                 reading = asyncio.create_task(read(answer, limit))
                 await until_waiting(answer)
@@ -1037,7 +1042,7 @@ async def test_upstream_timeout_idle_restarts_at_each_chunk_of_a_callback():
     chunks, clock, callback = asyncio.Queue(), Clock(), Callback(True)
     async with backend(streamed_from(chunks)) as (pool, _):
         with closing(await post(pool, "/", b"")) as answer:
-            answer._connection.alarm = Alarm(clock)
+            answer._connection.alarm = DeadlineTimer(clock)
             waiting = answer.ready(0.4, callback)
             clock.advance(0.4)
             assert not await waiting
@@ -1061,7 +1066,7 @@ async def test_upstream_response_that_is_lost_is_ready_to_be_read():
     async with backend(script_of(STREAM, then=hang_up)) as (pool, _):
         with closing(await post(pool, "/", b"")) as answer:
             assert await answer.ready()
-            with pytest.raises(Lost):
+            with pytest.raises(ConnectionLost):
                 await read(answer)
 
 
@@ -1069,7 +1074,7 @@ async def test_upstream_response_that_is_lost_is_ready_to_be_read():
 async def test_upstream_connection_is_freed_after_its_close():
     async with backend(script_of(STREAM, then=hang_up)) as (pool, _):
         answer = await post(pool, "/", b"")
-        with closing(answer), pytest.raises(Lost):
+        with closing(answer), pytest.raises(ConnectionLost):
             await read(answer, 600)
         await answer._connection.gone
         gone = weakref.ref(answer._connection)
@@ -1091,7 +1096,7 @@ async def test_upstream_request_closed_before_it_is_connected_leaves_no_socket(s
         await peer.watch()
 
     async with backend(script) as (plain, peers):
-        pool = Pool(f"https://127.0.0.1:{plain._port}", ssl=authority[1])
+        pool = ConnectionPool(f"https://127.0.0.1:{plain._port}", ssl=authority[1])
         sent = pool.post("/", b"")
         if stage == "connecting":
             await asyncio.sleep(0)
@@ -1100,7 +1105,7 @@ async def test_upstream_request_closed_before_it_is_connected_leaves_no_socket(s
         sent.close()
         for peer in peers:
             await peer.closed.wait()
-        with pytest.raises(Lost):
+        with pytest.raises(ConnectionLost):
             sent.headed()
     assert len(peers) == (stage == "handshake")
 
@@ -1109,16 +1114,16 @@ async def test_upstream_request_closed_before_it_is_connected_leaves_no_socket(s
 async def test_upstream_connection_that_is_refused_is_unreachable():
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
-        pool = Pool(f"http://127.0.0.1:{closed.getsockname()[1]}")
-        with pytest.raises(Unreachable, match="ConnectionRefusedError"):
+        pool = ConnectionPool(f"http://127.0.0.1:{closed.getsockname()[1]}")
+        with pytest.raises(UpstreamUnreachable, match="ConnectionRefusedError"):
             await post(pool, "/", b"")
 
 
 @pytest.mark.parametrize("host", ["h" * 64, "no-such-host.invalid"])
 @on_both_loops
 async def test_upstream_host_that_does_not_resolve_is_unreachable(host):
-    with pytest.raises(Unreachable):
-        await post(Pool(f"http://{host}:1"), "/", b"")
+    with pytest.raises(UpstreamUnreachable):
+        await post(ConnectionPool(f"http://{host}:1"), "/", b"")
 
 
 @on_both_loops
@@ -1128,7 +1133,7 @@ async def test_upstream_timeout_connect_ends_a_pending_connection():
             queued = stack.enter_context(socket.socket())
             queued.setblocking(False)
             queued.connect_ex(full.getsockname())
-        pool = Pool(f"http://127.0.0.1:{full.getsockname()[1]}", connect=0.1)
+        pool = ConnectionPool(f"http://127.0.0.1:{full.getsockname()[1]}", connect=0.1)
         with pytest.raises(UpstreamTimeout, match="no connection in time"):
             await post(pool, "/", b"")
 
@@ -1159,7 +1164,7 @@ async def test_upstream_tls_is_verified_and_kept_alive(authority):
 @on_both_loops
 async def test_upstream_tls_untrusted_certificate_is_unreachable(authority):
     async with backend(script_of(OK), context=authority[0]) as (pool, _):
-        with pytest.raises(Unreachable, match="SSLCertVerificationError"):
+        with pytest.raises(UpstreamUnreachable, match="SSLCertVerificationError"):
             await post(pool, "/", b"")
 
 
@@ -1171,7 +1176,7 @@ async def test_upstream_tls_certificate_of_another_host_is_unreachable(authority
     client = ssl.create_default_context()
     ca.configure_trust(client)
     async with backend(script_of(OK), context=server, ssl=client) as (pool, _):
-        with pytest.raises(Unreachable, match="SSLCertVerificationError"):
+        with pytest.raises(UpstreamUnreachable, match="SSLCertVerificationError"):
             await post(pool, "/", b"")
 
 
@@ -1184,8 +1189,8 @@ async def test_upstream_tls_handshake_hanging_times_out_breaking_is_unreachable(
             await peer.watch()
 
     async with backend(script) as (plain, peers):
-        pool = Pool(f"https://127.0.0.1:{plain._port}", connect=patience, ssl=authority[1])
-        with pytest.raises(UpstreamTimeout if patience else Unreachable):
+        pool = ConnectionPool(f"https://127.0.0.1:{plain._port}", connect=patience, ssl=authority[1])
+        with pytest.raises(UpstreamTimeout if patience else UpstreamUnreachable):
             await post(pool, "/", b"")
         if patience:
             await until(lambda: len(peers), 1)
@@ -1215,7 +1220,7 @@ async def test_upstream_tls_close_in_the_last_handshake_packet_is_lost(authority
         await peer.watch()
 
     async with backend(script) as (plain, peers):
-        pool = Pool(f"https://127.0.0.1:{plain._port}", ssl=client)
-        with pytest.raises(Lost):
+        pool = ConnectionPool(f"https://127.0.0.1:{plain._port}", ssl=client)
+        with pytest.raises(ConnectionLost):
             await post(pool, "/", b"")
         await peers[0].closed.wait()

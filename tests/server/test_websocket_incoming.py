@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gateway.endpoints.counts import Counts
-from gateway.server.websocket.incoming import Create, Refused, Steer, read
+from gateway.server.websocket.incoming import CreateMessage, InvalidMessage, SteerMessage, read
 from support.jobs import BAD
 
 DEEP = '{"type": "response.create", "input": ' + "[" * 100_000 + "]" * 100_000 + "}"
@@ -44,7 +44,7 @@ def test_websocket_create_reads_the_lane_and_the_previous_response():
 )  # fmt: skip
 def test_websocket_create_accepts_fields_that_state_the_default(more):
     create = read(encoded(type="response.create", **more))
-    assert isinstance(create, Create) and create.lane is None
+    assert isinstance(create, CreateMessage) and create.lane is None
     kept = {name: value for name, value in more.items() if name != "stream_id"}
     assert json.loads(create.body) == {**kept, "stream": True}
 
@@ -71,7 +71,7 @@ def test_websocket_lane_with_a_bad_name_is_refused(name, type):
 )  # fmt: skip
 def test_websocket_message_that_is_not_a_json_object_is_refused(data):
     refused = read(data)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, InvalidMessage)
     assert (refused.lane, refused.problem.status, refused.problem.type) == (None, 400, BAD)
     assert refused.problem.message.startswith("We could not parse the JSON object of your message.")
 
@@ -89,7 +89,7 @@ def test_websocket_message_of_unknown_type_is_refused(members, code):
 
 def test_websocket_steer_keeps_the_whole_event():
     event = {"type": "response.steer", "previous_response_id": "resp_1", "input": "Stop."}
-    assert read(encoded(**event)) == Steer(None, event)
+    assert read(encoded(**event)) == SteerMessage(None, event)
     assert read(encoded(stream_id="a", **event)).lane == "a"
 
 
@@ -100,6 +100,6 @@ def test_websocket_processed_event_is_ignored():
 @pytest.mark.parametrize("data", [str, str.encode])
 def test_websocket_message_of_too_many_values_is_refused(data):
     message = '{"type":"response.create","input":[' + ",".join(['"a"'] * 30) + "]}"
-    assert isinstance(read(data(message)), Create)
+    assert isinstance(read(data(message)), CreateMessage)
     refused = read(data(message), Counts(items=2))
-    assert isinstance(refused, Refused) and refused.problem.status == 413
+    assert isinstance(refused, InvalidMessage) and refused.problem.status == 413

@@ -4,18 +4,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import Problem
-from gateway.server.websocket.incoming import Create, Refused
-from gateway.server.websocket.lanes import MOST_NAMED, MOST_RUNNING, MOST_WAITING, Lanes
+from gateway.server.websocket.incoming import CreateMessage, InvalidMessage
+from gateway.server.websocket.lanes import MOST_NAMED, MOST_RUNNING, MOST_WAITING, StreamScheduler
 
 LIMIT = 1000
 
 
 def create(lane=None, size=1):
-    return Create(lane, b"x" * size)
+    return CreateMessage(lane, b"x" * size)
 
 
 def lanes(*entries):
-    made = Lanes(LIMIT)
+    made = StreamScheduler(LIMIT)
     for entry in entries:
         assert made.add(entry) is None
     return made
@@ -32,7 +32,7 @@ def test_websocket_lane_runs_one_request_at_a_time():
 
 
 def test_websocket_lanes_run_concurrently():
-    entries = [create(), create("a"), create("a"), create("b"), Refused("b", Problem(400, "No."))]
+    entries = [create(), create("a"), create("a"), create("b"), InvalidMessage("b", Problem(400, "No."))]
     made = lanes(*entries)
     assert made.begun() == [entries[0], entries[1], entries[3]]
     made.over("a")
@@ -89,7 +89,7 @@ def test_websocket_lanes_limit_waiting_bytes():
     made.begun()
     assert made.add(create(size=LIMIT)) is None
     assert made.add(create(size=1)).status == 429
-    assert made.add(Refused(None, Problem(400, "No."))) is None
+    assert made.add(InvalidMessage(None, Problem(400, "No."))) is None
     made.over(None)
     made.begun()
     assert made.add(create(size=LIMIT)) is None
@@ -105,9 +105,9 @@ def test_websocket_lanes_begin_no_request_after_clear():
 
 @given(st.data())
 def test_websocket_lanes_begin_every_request_in_the_order_of_its_lane(data):
-    made, waiting, running, numbers = Lanes(10**9), [], set(), iter(range(10**6))
+    made, waiting, running, numbers = StreamScheduler(10**9), [], set(), iter(range(10**6))
     for lane in data.draw(st.lists(st.sampled_from([None, *map(str, range(20))]), max_size=60)):
-        entry = Create(lane, b"", str(next(numbers)))
+        entry = CreateMessage(lane, b"", str(next(numbers)))
         assert made.add(entry) is None
         waiting.append(entry)
         if data.draw(st.booleans()):

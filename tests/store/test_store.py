@@ -128,7 +128,7 @@ async def test_store_writers_wait_for_each_other(store):
     async def grow():
         async with store.writing() as db:
             there = await db.scalar(select(func.count()).select_from(table))
-            await threads.begin(db, threads.Thread(f"t{there}-{id(db)}", "", (), 0))
+            await threads.begin(db, threads.ItemList(f"t{there}-{id(db)}", "", (), 0))
 
     await asyncio.gather(*(grow() for _ in range(12)))
     assert await count(store) == 12
@@ -347,7 +347,7 @@ async def test_store_accepts_any_id(store, id):
         found = await conversations.find(db, "t", "conv_1")
         assert found.metadata == {"a\0": "b\0"}
         assert await threads.by_id(db, "t", [id]) == {id: {"id": id, "text": "\0"}}
-        assert await threads.find(db, "t", [found.items], id) == threads.Place("conv_1", 0)
+        assert await threads.find(db, "t", [found.items], id) == threads.ListPosition("conv_1", 0)
 
 
 async def test_store_error_does_not_show_parameters(store):

@@ -8,8 +8,8 @@ from sqlalchemy import exc
 
 from gateway.errors import StoreFailed
 from gateway.store import Database, responses
-from gateway.store.batches import Batches
-from gateway.store.records import Response
+from gateway.store.batches import GroupCommit
+from gateway.store.records import NewResponse
 
 
 class Writer:
@@ -20,7 +20,7 @@ class Writer:
         self.began, self.open = asyncio.Event(), asyncio.Event()
         self.wrong = set(wrong)
         self.broken = False
-        self.batches = Batches(self.write)
+        self.batches = GroupCommit(self.write)
 
     async def write(self, these):
         self.seen.append([*these])
@@ -42,7 +42,7 @@ class Writer:
 
 def response(id, text="hello"):
     output = [{"id": f"{id}-out", "type": "message", "text": text}]
-    return Response("t", {"id": id, "status": "completed", "output": output}, [{"id": f"{id}-in"}], 7)
+    return NewResponse("t", {"id": id, "status": "completed", "output": output}, [{"id": f"{id}-in"}], 7)
 
 
 async def test_store_batch_holds_waiting_entries_in_order():

@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import func, select
 
 from gateway.store import completions, threads
-from gateway.store.records import Wanted
+from gateway.store.records import CompletionFilter
 from gateway.store.tables import items, labels
 
 MESSAGES = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": None, "tool_calls": [{"id": "c"}]}]
@@ -49,23 +49,23 @@ async def test_stored_completion_is_returned_as_saved(full):
 async def test_stored_completion_is_hidden_from_other_tenants(full):
     async with full.reading() as db:
         assert await completions.find(db, "", "a") is None
-        assert [one.id for one in await completions.page(db, "other", Wanted(), 9)] == ["foreign"]
+        assert [one.id for one in await completions.page(db, "other", CompletionFilter(), 9)] == ["foreign"]
 
 
 @pytest.mark.parametrize(
     ("wanted", "ids"),
     [
-        (Wanted(), ["b", "a", "c", "d", "long"]),
-        (Wanted(model="m"), ["b", "a", "c"]),
-        (Wanted(model=""), []),
-        (Wanted(metadata={"user": "1"}), ["a", "d"]),
-        (Wanted(metadata={"user": "1", "kind": "x"}), ["a"]),
-        (Wanted(model="n", metadata={"user": "1"}), ["d"]),
-        (Wanted(metadata={"user": "3"}), []),
-        (Wanted(metadata={"1": "user"}), []),
-        (Wanted(model="x" * 300, metadata={"k" * 64: "v" * 512}), ["long"]),
-        (Wanted(model="x" * 301), []),
-        (Wanted(metadata={'"': "\0"}), []),
+        (CompletionFilter(), ["b", "a", "c", "d", "long"]),
+        (CompletionFilter(model="m"), ["b", "a", "c"]),
+        (CompletionFilter(model=""), []),
+        (CompletionFilter(metadata={"user": "1"}), ["a", "d"]),
+        (CompletionFilter(metadata={"user": "1", "kind": "x"}), ["a"]),
+        (CompletionFilter(model="n", metadata={"user": "1"}), ["d"]),
+        (CompletionFilter(metadata={"user": "3"}), []),
+        (CompletionFilter(metadata={"1": "user"}), []),
+        (CompletionFilter(model="x" * 300, metadata={"k" * 64: "v" * 512}), ["long"]),
+        (CompletionFilter(model="x" * 301), []),
+        (CompletionFilter(metadata={'"': "\0"}), []),
     ],
 )
 async def test_stored_completions_are_filtered_and_paged_in_both_orders(full, wanted, ids):
@@ -84,8 +84,8 @@ async def test_stored_completion_metadata_is_replaced(full):
         changed = await completions.describe(db, found, {"user": "9"})
         assert changed == await completions.find(db, "t", "a")
         assert changed.body == {**found.body, "metadata": {"user": "9"}}
-        assert [one.id for one in await completions.page(db, "t", Wanted(metadata={"user": "9"}), 9)] == ["a"]
-        assert [one.id for one in await completions.page(db, "t", Wanted(metadata={"user": "1"}), 9)] == ["d"]
+        assert [one.id for one in await completions.page(db, "t", CompletionFilter(metadata={"user": "9"}), 9)] == ["a"]
+        assert [one.id for one in await completions.page(db, "t", CompletionFilter(metadata={"user": "1"}), 9)] == ["d"]
         await completions.describe(db, changed, {})
         assert await db.scalar(select(func.count()).select_from(labels).where(labels.c.completion == "a")) == 0
 
@@ -96,4 +96,4 @@ async def test_stored_completion_is_deleted_with_its_messages(full):
         assert await completions.find(db, "t", "a") is None
         for table, column in ((items, items.c.thread), (labels, labels.c.completion)):
             assert await db.scalar(select(func.count()).select_from(table).where(column == "a")) == 0
-        assert len(await completions.page(db, "t", Wanted(), 9)) == len(MADE) - 1
+        assert len(await completions.page(db, "t", CompletionFilter(), 9)) == len(MADE) - 1

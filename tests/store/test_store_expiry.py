@@ -22,7 +22,7 @@ from gateway.store import (
     thoughts,
     threads,
 )
-from gateway.store.records import Begun
+from gateway.store.records import IdempotencyState
 from gateway.store.sweep import sweep as sweep_all
 from support.sampling import examples
 
@@ -119,15 +119,15 @@ async def test_store_sweep_deletes_expired_idempotency_keys(store):
     await sweep_all(store, 605, 0, 0)
     assert (await rows(store))["keys"] == 1
     async with store.writing() as db:
-        assert await keys.begin(db, "t", "new", "d", "a", 20) is Begun.NEW
+        assert await keys.begin(db, "t", "new", "d", "a", 20) is IdempotencyState.NEW
 
 
 async def test_store_sweep_deletes_expired_event_logs(store):
-    said = logs.Row(0, 0, b"abc")
+    said = logs.LogRow(0, 0, b"abc")
     async with store.writing() as db:
         for id, now in [("expires", 100), ("lasts", 100), ("packed", 100), ("old", 0)]:
             await add(db, id, now)
-            await logs.append(db, [(id, said), (id, logs.Row(1, 1, b"def"))])
+            await logs.append(db, [(id, said), (id, logs.LogRow(1, 1, b"def"))])
         await logs.expire(db, "expires", 105)
     await logs.pack(store, "packed")
 
@@ -148,7 +148,7 @@ async def test_store_sweep_counts_packed_event_logs(store):
     async with store.writing() as db:
         await add(db, "small", 1)
         await add(db, "large", 0)
-        await logs.append(db, [("large", logs.Row(0, 0, random.Random(7).randbytes(10_000)))])
+        await logs.append(db, [("large", logs.LogRow(0, 0, random.Random(7).randbytes(10_000)))])
         size = await db.scalar(select(func.sum(tables.threads.c.bytes)))
     await sweep_all(store, 100, 0, size)
     assert await left(store) == {"small", "large"}
@@ -246,8 +246,8 @@ def test_store_sweep_breaks_no_live_thread_and_keeps_no_dead_one(store_url):
         used = {}
         async with database.writing() as db:
             for number, (at, onto) in enumerate(tree):
-                parent = threads.Place(f"t{onto % number}", 0) if onto is not None and number else None
-                await threads.begin(db, threads.Thread(f"t{number}", "t", (), at, parent))
+                parent = threads.ListPosition(f"t{onto % number}", 0) if onto is not None and number else None
+                await threads.begin(db, threads.ItemList(f"t{number}", "t", (), at, parent))
                 used[f"t{number}"] = at
                 if parent:
                     used[parent.thread] = at
@@ -257,7 +257,7 @@ def test_store_sweep_breaks_no_live_thread_and_keeps_no_dead_one(store_url):
         children = set()
         async with database.reading() as db:
             for id in stay:
-                line = await threads.ranges(db, threads.Place(id, 0))
+                line = await threads.ranges(db, threads.ListPosition(id, 0))
                 children |= {one.thread for one in line[:-1]}
         assert all(used[id] >= 100 for id in stay - children)
         await database.close()

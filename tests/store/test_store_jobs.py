@@ -10,7 +10,7 @@ from alembic.config import Config
 from sqlalchemy import func, select, text
 
 from gateway.store import Database, conversations, jobs, logs, migrations, responses, threads
-from gateway.store.records import Broken, Held, Job, Place, Range, Row, State
+from gateway.store.records import ItemRange, ItemsMissing, JobLeaseState, JobState, ListPosition, LogRow, StoredJob
 from gateway.store.tables import events, items, requests
 from gateway.store.tables import threads as all_threads
 from support.postgres import Postgres
@@ -42,8 +42,8 @@ async def item_ids(db, response):
 async def test_job_is_held_by_its_creator(store):
     async with store.writing() as db:
         await begin(db, "r", "a")
-        assert await jobs.state(db, "r") is State.RUNNING
-        assert await jobs.hold(db, "a", 50, LEASE) == {"r": Held(False, None)}
+        assert await jobs.state(db, "r") is JobState.RUNNING
+        assert await jobs.hold(db, "a", 50, LEASE) == {"r": JobLeaseState(False, None)}
         assert await jobs.hold(db, "b", 50, LEASE) == {}
         assert await jobs.take(db, "b", 149, LEASE, 9) == []
         assert not await jobs.end(db, "r", "b")
@@ -56,16 +56,16 @@ async def test_job_is_held_by_its_creator(store):
 async def test_job_lease_lasts_until_another_process_takes_the_job(store):
     async with store.writing() as db:
         await begin(db, "r", "a")
-        assert await jobs.hold(db, "a", 500, LEASE, ["r"]) == {"r": Held(False, None)}
+        assert await jobs.hold(db, "a", 500, LEASE, ["r"]) == {"r": JobLeaseState(False, None)}
         assert not await jobs.due(db, 599)
         assert await jobs.take(db, "b", 599, LEASE, 9) == []
         assert await jobs.due(db, 600)
-        assert await jobs.take(db, "b", 600, LEASE, 9) == [Job("r", "t", b"r \0", 2, False)]
+        assert await jobs.take(db, "b", 600, LEASE, 9) == [StoredJob("r", "t", b"r \0", 2, False)]
         assert await jobs.hold(db, "a", 600, LEASE) == await jobs.hold(db, "a", 600, LEASE, ["r"]) == {}
         await jobs.let_go(db, "r", "a")
         assert not await jobs.end(db, "r", "a")
         assert await jobs.take(db, "a", 699, LEASE, 9) == []
-        assert await jobs.hold(db, "b", 699, LEASE) == {"r": Held(False, None)}
+        assert await jobs.hold(db, "b", 699, LEASE) == {"r": JobLeaseState(False, None)}
 
 
 async def test_job_that_is_released_can_be_taken_at_once(store):
@@ -73,10 +73,10 @@ async def test_job_that_is_released_can_be_taken_at_once(store):
     async with store.writing() as db:
         await begin(db, "r", "a")
         await jobs.let_go(db, "r", "a")
-        assert await jobs.state(db, "r") is State.QUEUED
+        assert await jobs.state(db, "r") is JobState.QUEUED
         assert await jobs.hold(db, "a", 1, LEASE) == {}
         assert [job.attempts for job in await jobs.take(db, "b", 1, LEASE, 9)] == [1]
-        assert await jobs.state(db, "r") is State.RUNNING
+        assert await jobs.state(db, "r") is JobState.RUNNING
 
 
 async def test_job_leases_are_renewed_only_for_the_given_ids(store):
@@ -103,9 +103,9 @@ async def test_job_is_cancelled_only_by_its_tenant(store):
     async with store.writing() as db:
         await begin(db, "r", "a")
         assert not await jobs.cancel(db, "other", "r")
-        assert await jobs.hold(db, "a", 0, LEASE) == {"r": Held(False, None)}
+        assert await jobs.hold(db, "a", 0, LEASE) == {"r": JobLeaseState(False, None)}
         assert await jobs.cancel(db, "t", "r") and await jobs.cancel(db, "t", "r")
-        assert await jobs.hold(db, "a", 0, LEASE) == {"r": Held(True, None)}
+        assert await jobs.hold(db, "a", 0, LEASE) == {"r": JobLeaseState(True, None)}
         assert [job.cancelled for job in await jobs.take(db, "b", 500, LEASE, 9)] == [True]
         assert not await jobs.cancel(db, "t", "none")
 
@@ -128,7 +128,7 @@ async def test_job_wanted_until_is_only_extended(store):
 async def test_response_removal_deletes_its_job_and_log(store):
     async with store.writing() as db:
         await begin(db, "r", "a")
-        await logs.append(db, [("r", Row(0, 2, b"abc"))])
+        await logs.append(db, [("r", LogRow(0, 2, b"abc"))])
         assert await left(db) == [1, 1, 1]
         await responses.remove(db, await responses.find(db, "t", "r"))
         assert await left(db) == [0, 0, 0]
@@ -140,7 +140,7 @@ async def test_response_removal_deletes_its_job_and_log(store):
 async def test_response_that_is_forgotten_leaves_no_rows(store):
     async with store.writing() as db:
         await begin(db, "r")
-        await logs.append(db, [("r", Row(0, 2, b"abc"))])
+        await logs.append(db, [("r", LogRow(0, 2, b"abc"))])
         await responses.forget(db, "r")
         assert await responses.find(db, "t", "r") is None
         assert await left(db) == [0, 0, 0]
@@ -155,16 +155,16 @@ async def test_response_that_is_open_can_be_read_and_finished(store):
         await begin(db, "r")
         found = await responses.find(db, "t", "r")
         assert await responses.whole(db, found) == {"id": "r", "status": "queued", "output": []}
-        assert (found.input, found.own) == (Range("r", 0, 1), Range("r", 0, 1))
+        assert (found.input, found.own) == (ItemRange("r", 0, 1), ItemRange("r", 0, 1))
         done = await finish(db, "r")
         assert await responses.whole(db, done) == {
             "id": "r", "status": "completed", "model": "m", "output": numbered("r-out"),
         }  # fmt: skip
-        assert (done.input, done.own) == (Range("r", 0, 1), Range("r", 0, 2))
+        assert (done.input, done.own) == (ItemRange("r", 0, 1), ItemRange("r", 0, 2))
         assert await threads.read(db, await responses.effective_input(db, done)) == numbered("r-in")
         told, kept = await counted(db)
         assert told == kept
-        assert await jobs.state(db, "r") is State.RUNNING
+        assert await jobs.state(db, "r") is JobState.RUNNING
 
 
 async def test_thread_of_an_open_response_takes_no_other_items(store):
@@ -174,7 +174,7 @@ async def test_thread_of_an_open_response_takes_no_other_items(store):
         assert await threads.append(db, found.behind, numbered("x"), 0) is None
         done = await finish(db, "r")
         await jobs.end(db, "r", "a")
-        assert await threads.append(db, done.behind, numbered("x"), 0) == Range("r", 2, 3)
+        assert await threads.append(db, done.behind, numbered("x"), 0) == ItemRange("r", 2, 3)
 
 
 async def test_job_chain_is_one_thread(store):
@@ -183,17 +183,17 @@ async def test_job_chain_is_one_thread(store):
         behind = None
         for number in range(5):
             await begin(db, f"r{number}", parent=behind)
-            await logs.append(db, [(f"r{number}", Row(0, 2, b"abc"))])
+            await logs.append(db, [(f"r{number}", LogRow(0, 2, b"abc"))])
             behind = (await finish(db, f"r{number}")).behind
             assert await jobs.end(db, f"r{number}", "a")
         last = await responses.find(db, "t", "r4")
-        assert await threads.ranges(db, last.behind) == [Range("r0", 0, 10)]
+        assert await threads.ranges(db, last.behind) == [ItemRange("r0", 0, 10)]
         assert await item_ids(db, last) == [f"r{number}-{end}" for number in range(5) for end in ("in", "out")]
         assert [row.data for row in await logs.read(db, "r4", -1, 9)] == [b"abc"]
         await responses.remove(db, await responses.find(db, "t", "r2"))
         told, kept = await counted(db)
         assert told == kept
-        with pytest.raises(Broken):
+        with pytest.raises(ItemsMissing):
             await item_ids(db, last)
 
 
@@ -205,7 +205,7 @@ async def test_job_branches_off_if_another_response_extends_its_parent(store):
         await begin(db, "slow", parent=first.behind)
         await responses.save(db, "t", {"id": "quick", "output": []}, numbered("quick-in"), first.behind, 0)
         slow, quick = await finish(db, "slow"), await responses.find(db, "t", "quick")
-        assert (slow.own, quick.own) == (Range("slow", 0, 2), Range("first", 2, 3))
+        assert (slow.own, quick.own) == (ItemRange("slow", 0, 2), ItemRange("first", 2, 3))
         assert await item_ids(db, slow) == ["first-in", "first-out", "slow-in", "slow-out"]
         assert await item_ids(db, quick) == ["first-in", "first-out", "quick-in"]
         told, kept = await counted(db)
@@ -221,12 +221,12 @@ async def test_job_joins_its_conversation_at_its_end(store):
     async with store.writing() as db:
         found = await converse(db)
         await begin(db, "r", parent=found.behind)
-        await logs.append(db, [("r", Row(0, 2, b"abc"))])
+        await logs.append(db, [("r", LogRow(0, 2, b"abc"))])
         assert await item_ids(db, await responses.find(db, "t", "r")) == ["x", "r-in"]
         assert await threads.read(db, [(await conversations.find(db, "t", "conv")).items]) == numbered("x")
         await conversations.append(db, found, numbered("y"), 0)  # a client's, meanwhile
         done = await finish(db, "r", found)
-        assert (done.input, done.own) == (Range("conv", 2, 3), Range("conv", 2, 4))
+        assert (done.input, done.own) == (ItemRange("conv", 2, 3), ItemRange("conv", 2, 4))
         assert await item_ids(db, done) == ["x", "y", "r-in", "r-out"]
         assert await left(db) == [1, 1, 1]
         assert [*await db.scalars(select(all_threads.c.id))] == ["conv"]
@@ -261,7 +261,7 @@ async def test_job_finishes_after_its_parent_was_deleted(store):
         await db.execute(all_threads.delete().where(all_threads.c.id == "conv"))
         for done in (await finish(db, "r", found), await finish(db, "s")):
             assert (await responses.whole(db, done))["output"] == numbered(f"{done.id}-out")
-            with pytest.raises(Broken):
+            with pytest.raises(ItemsMissing):
                 await responses.effective_input(db, done)
 
 
@@ -315,7 +315,7 @@ async def test_response_can_be_removed_while_its_job_writes(store_url):
                 assert await jobs.hold(db, "a", 1, LEASE, ["r"])
                 removing = [asyncio.create_task(remove(database)) for database in (other, third)]
                 await idle(0.2)
-                await logs.append(db, [("r", Row(0, 2, b"abc"))])
+                await logs.append(db, [("r", LogRow(0, 2, b"abc"))])
                 if finished:
                     await finish(db, "r")
                     await jobs.end(db, "r", "a")
@@ -344,7 +344,7 @@ async def work(database, me, turn):
         async with database.writing() as db:
             held = await jobs.hold(db, str(me), turn, LEASE, ids)
             assert {*held} == {*IDS[me::3]}
-            await logs.append(db, [(id, Row(turn, turn, b"abc")) for id in held])
+            await logs.append(db, [(id, LogRow(turn, turn, b"abc")) for id in held])
 
     async def want():
         async with database.writing() as db:
@@ -480,5 +480,5 @@ async def test_migration_upgrades_a_database_of_the_first_release(store_url):
         await begin(db, "s", parent=found.behind)
         done = await finish(db, "s")
         assert await item_ids(db, done) == ["a", "b", "s-in", "s-out"]
-        assert done.before == Place("r", 2)
+        assert done.before == ListPosition("r", 2)
     await database.close()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sqlalchemy import delete, func, select
 
 from gateway.store import Database, conversations, logs, responses
-from gateway.store.records import Row
+from gateway.store.records import LogRow
 from gateway.store.tables import events
 from gateway.store.tables import threads as all_threads
 from support.sampling import examples
@@ -24,7 +24,7 @@ def event(number, size=0):
 
 
 def row(first, last, size=0):
-    return Row(first, last, b"".join(event(number, size) for number in range(first, last + 1)))
+    return LogRow(first, last, b"".join(event(number, size) for number in range(first, last + 1)))
 
 
 def rows(*lasts, size=0):

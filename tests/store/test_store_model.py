@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 from sqlalchemy import func, select
 
 from gateway.store import Database, conversations, jobs, logs, responses, tables, threads
-from gateway.store.records import Row
+from gateway.store.records import LogRow
 from support.sampling import examples
 
 pytestmark = pytest.mark.smoke
@@ -111,7 +111,7 @@ class Machine(RuleBasedStateMachine):
         body = {"id": new.id, "output": [], "status": "queued", "tools": [1]}
         self.write(responses.open, self.tenant, body, [cell.body for cell in given], parent, self.now)
         self.write(jobs.begin, self.tenant, new.id, b"", "a", self.now, 1)
-        self.write(logs.append, [(new.id, Row(0, 2, b"abc" * 9)), (new.id, Row(3, 3, b"d"))])
+        self.write(logs.append, [(new.id, LogRow(0, 2, b"abc" * 9)), (new.id, LogRow(3, 3, b"d"))])
         return new
 
     @rule(target=running, count=FEW)
@@ -282,7 +282,7 @@ class Machine(RuleBasedStateMachine):
 
     def compare_whole(self, read, expected, cells):
         if any(cell.erased and not cell.removed for cell in cells):
-            with pytest.raises(threads.Broken):
+            with pytest.raises(threads.ItemsMissing):
                 self.write(read)
         else:
             assert self.write(read) == expected

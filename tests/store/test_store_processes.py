@@ -77,7 +77,7 @@ async def test_thread_is_extended_by_one_of_all_forks(store, store_url):
             assert await ids(store, f"p{number}-{turn}") == ["i", "o", *own(f"p{number}", turn)]
     async with store.reading() as db:
         assert await db.scalar(select(func.count()).select_from(all_threads)) == _PROCESSES * 10
-        assert (await threads.ranges(db, threads.Place("first", 7)))[0].end == 7
+        assert (await threads.ranges(db, threads.ListPosition("first", 7)))[0].end == 7
 
 
 async def test_conversation_has_one_holder_across_processes(store, store_url):

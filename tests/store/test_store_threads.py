@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sqlalchemy import delete, select
 
 from gateway.store import Database, conversations, responses, threads
-from gateway.store.records import Broken, Conversation, Place, Range
+from gateway.store.records import ItemRange, ItemsMissing, ListPosition, StoredConversation
 from gateway.store.tables import threads as all_threads
 from support.sampling import examples
 from support.store_jobs import counted, numbered
@@ -38,7 +38,11 @@ async def test_response_is_returned_as_saved(store):
         found = await responses.find(db, "t", "r")
         assert await responses.whole(db, found) == body
         assert await threads.read(db, await responses.effective_input(db, found)) == numbered("a")
-        assert (found.before, found.own, found.behind) == (Place("r", 0), Range("r", 0, 2), Place("r", 2))
+        assert (found.before, found.own, found.behind) == (
+            ListPosition("r", 0),
+            ItemRange("r", 0, 2),
+            ListPosition("r", 2),
+        )
         assert await responses.find(db, "", "r") is None
 
 
@@ -48,7 +52,7 @@ async def test_thread_holds_a_chain_until_it_branches(store):
         second = await save(db, "b", first.behind)
         third = await save(db, "c", first.behind)
         assert [one.thread for one in (first, second, third)] == ["a", "a", "c"]
-        assert await threads.ranges(db, third.behind) == [Range("a", 0, 2), Range("c", 0, 2)]
+        assert await threads.ranges(db, third.behind) == [ItemRange("a", 0, 2), ItemRange("c", 0, 2)]
 
 
 async def test_thread_of_a_chain_from_a_conversation_is_separate(store):
@@ -67,9 +71,9 @@ async def test_thread_that_was_deleted_breaks_its_continuations(store):
         await forget(db, "a")
         second = await save(db, "b", first.behind)
         assert (await responses.whole(db, second))["output"] == numbered("b-out")
-        with pytest.raises(Broken):
+        with pytest.raises(ItemsMissing):
             await responses.effective_input(db, second)
-        with pytest.raises(Broken):
+        with pytest.raises(ItemsMissing):
             await threads.ranges(db, first.behind)
 
 
@@ -105,9 +109,9 @@ async def test_thread_paging_ends_although_an_id_is_there_twice(store):
             place = await threads.find(db, "t", ranges, "x", newest_first=newest_first)
             return place, await threads.page(db, ranges, 9, newest_first=newest_first, behind=place)
 
-        assert await threads.find(db, "t", [Range("r", 1, 2)], "x") is None
-        assert await behind(True) == (Place("r", 0), [])
-        assert await behind(False) == (Place("s", 1), numbered("c"))
+        assert await threads.find(db, "t", [ItemRange("r", 1, 2)], "x") is None
+        assert await behind(True) == (ListPosition("r", 0), [])
+        assert await behind(False) == (ListPosition("s", 1), numbered("c"))
 
 
 async def test_item_lookup_returns_the_newest_of_an_id(store):
@@ -136,7 +140,7 @@ async def test_thread_size_is_the_sum_of_its_rows(store):
         assert told == kept > 0
         await responses.remove(db, second)
         await responses.remove(db, inside)
-        await threads.remove(db, Place("conv", 0))
+        await threads.remove(db, ListPosition("conv", 0))
         less = await counted(db)
         assert less[0] == less[1] < kept
 
@@ -157,7 +161,7 @@ async def test_conversation_metadata_is_replaced(store):
         await conversations.create(db, "t", "conv", {"a": "b"}, [], 7)
         await conversations.describe(db, "conv", {"c": "d"})
         found = await conversations.find(db, "t", "conv")
-        assert found == Conversation("conv", "conv", 7, {"c": "d"}, 0)
+        assert found == StoredConversation("conv", "conv", 7, {"c": "d"}, 0)
         assert found.shown() == {"id": "conv", "object": "conversation", "created_at": 7, "metadata": {"c": "d"}}
 
 

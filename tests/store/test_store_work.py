@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import event
 
 from gateway.store import completions, conversations, jobs, keys, logs, responses, sweep, thoughts, threads
-from gateway.store.records import Wanted
+from gateway.store.records import CompletionFilter
 from support.statements import noted, plan
 
 CHAIN = 50  # responses in one thread
@@ -20,15 +20,15 @@ async def fill(db, chain=CHAIN):
     behind = None
     for number in range(chain):
         await responses.save(db, "t", response(f"r{number}"), [{"id": f"r{number}-in"}], behind, number)
-        behind = threads.Place("r0", 2 * number + 2)
+        behind = threads.ListPosition("r0", 2 * number + 2)
         made = {"id": f"c{number}", "created": number, "model": "m", "metadata": {"a": "b"}}
         await completions.save(db, "t", made, [{"role": "user"}], 0)
     await conversations.create(db, "t", "conv", {}, [{"id": "i"}], 0)
-    await responses.save(db, "t", response("branch"), [], threads.Place("r0", 4), 0)
+    await responses.save(db, "t", response("branch"), [], threads.ListPosition("r0", 4), 0)
     for number in range(CHAIN):
         await responses.open(db, "t", response(f"j{number}"), [{"id": f"j{number}-in"}], None, 0)
         await jobs.begin(db, "t", f"j{number}", b"", "a", number, 1)
-        await logs.append(db, [(f"j{number}", logs.Row(at, at, b"abc")) for at in range(9)])
+        await logs.append(db, [(f"j{number}", logs.LogRow(at, at, b"abc")) for at in range(9)])
 
 
 async def extend(db, last=CHAIN - 1):
@@ -58,8 +58,12 @@ async def page_of_a_branch(db):
 async def page_of_completions(db):
     for newest_first in (False, True):
         behind = await completions.find(db, "t", "c20")
-        assert len(await completions.page(db, "t", Wanted(), 3, newest_first=newest_first, behind=behind)) == 3
-        assert len(await completions.page(db, "t", Wanted("m", {"a": "b"}), 3, newest_first=newest_first)) == 3
+        assert (
+            len(await completions.page(db, "t", CompletionFilter(), 3, newest_first=newest_first, behind=behind)) == 3
+        )
+        assert (
+            len(await completions.page(db, "t", CompletionFilter("m", {"a": "b"}), 3, newest_first=newest_first)) == 3
+        )
 
 
 async def describe(db):
@@ -75,7 +79,7 @@ async def converse(db):
     await conversations.hold(db, "conv", "a", 1, 2)
     await conversations.append(db, found, [{"id": "j"}], 1)
     await conversations.describe(db, "conv", {})
-    await threads.remove(db, threads.Place("conv", 0))
+    await threads.remove(db, threads.ListPosition("conv", 0))
     await conversations.let_go(db, "conv", "a")
     await conversations.remove(db, "conv")
 
@@ -88,7 +92,7 @@ async def delete(db):
 async def repeat(db):
     await keys.begin(db, "t", "k", "d", "a", 0)
     await keys.renew(db, "t", "k", "a", 0)
-    await keys.finish(db, "t", "k", "a", keys.Answer(200, "", b""))
+    await keys.finish(db, "t", "k", "a", keys.StoredAnswer(200, "", b""))
 
 
 async def remember(db):

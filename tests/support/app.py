@@ -23,7 +23,7 @@ import uvloop
 from gateway import config, formats
 from gateway.server.app import create_app
 from gateway.server.limiting import counters, in_store
-from gateway.server.protocols import STOPPING, Settings
+from gateway.server.protocols import STOPPING, ServerConfig
 from support.upstream import KEY, Upstream
 from support.wait import DEADLINE, until
 
@@ -145,7 +145,7 @@ async def running(app, said=None, request_seconds=60, idle_seconds=5):
     request_seconds: without a byte of a request that has no end yet; idle_seconds: between two.
     """
     sock = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(Settings(app, said or config.Config()))
+    server = uvicorn.Server(ServerConfig(app, said or config.Config()))
     server.config.request_seconds, server.config.timeout_keep_alive = request_seconds, idle_seconds
     server.config.load()
     server.lifespan = server.config.lifespan_class(server.config)

@@ -2,9 +2,9 @@
 
 import json
 
-from gateway.endpoints.responses.items import Rules, read
-from gateway.ledger import Ledger
-from gateway.request import Thought
+from gateway.endpoints.responses.items import HistoryRules, read
+from gateway.ledger import Warnings
+from gateway.request import StoredReasoning
 from support.paths import TESTS
 
 CONVERSATIONS = json.loads((TESTS / "endpoints" / "conversations.json").read_text())
@@ -14,11 +14,11 @@ BLOCK = {"type": "thinking", "thinking": "Signed.", "signature": "s"}
 REDACTED = {"type": "redacted_thinking", "data": "d"}
 
 SEALED = {
-    "ours": Thought("Sealed."),
-    "signed": Thought("Signed.", (BLOCK,), "m"),
-    "redacted": Thought("", (REDACTED,), "m"),
-    "another's": Thought("Theirs.", (BLOCK,), "another"),
-    "summary": Thought("All was well."),
+    "ours": StoredReasoning("Sealed."),
+    "signed": StoredReasoning("Signed.", (BLOCK,), "m"),
+    "redacted": StoredReasoning("", (REDACTED,), "m"),
+    "another's": StoredReasoning("Theirs.", (BLOCK,), "another"),
+    "summary": StoredReasoning("All was well."),
 }
 
 
@@ -39,4 +39,4 @@ def result(id, content="ok"):
 
 
 def conversation(input, instructions=None, ledger=None, **rules):
-    return read(input, instructions, (), Rules(SEALED.get, ledger or Ledger(), "m", **rules))
+    return read(input, instructions, (), HistoryRules(SEALED.get, ledger or Warnings(), "m", **rules))

@@ -23,9 +23,9 @@ import starlette
 import uvicorn
 
 import gateway
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from gateway.request import Request
-from gateway.turn import Turn
+from gateway.turn import Pipeline
 from support import upstream as scripted
 from support.app import listening
 from support.format_events import untraced
@@ -90,7 +90,7 @@ def chat_turn(format):
 
 def responses_turn(format):
     request = Request(model="m", messages=(), stream=True)
-    return Turn(request, lambda _: upstream(setting(format, ledger=Ledger())), new_encoder())
+    return Pipeline(request, lambda _: upstream(setting(format, ledger=Warnings())), new_encoder())
 
 
 def chunk_cost(new, format, before, data):

@@ -5,12 +5,12 @@ from functools import wraps
 
 from msgspec.structs import replace
 
-from gateway.events import Finish, Reasoning, Text, ToolArgs, ToolEnd, ToolStart
-from gateway.formats.format import Context
-from gateway.normaliser import Normaliser
+from gateway.events import Finish, ReasoningDelta, TextDelta, ToolArgsDelta, ToolCallEnd, ToolCallStart
+from gateway.formats.format import ParseContext
+from gateway.normaliser import Normalizer
 from support.pipeline import TOOLS, merge, setting
 
-OFFERED = Context(TOOLS)
+OFFERED = ParseContext(TOOLS)
 
 
 def untraced(test):
@@ -30,8 +30,8 @@ def untraced(test):
 
 def said(pieces, format="hermes_json", context=OFFERED, finish="stop", ledger=None, limit=8 << 20):
     """The events of a text that came in these pieces."""
-    normaliser = Normaliser(replace(setting(format, ledger=ledger, limit=limit), context=context))
-    events = [event for piece in pieces if piece for event in normaliser.feed(Text(0, piece))]
+    normaliser = Normalizer(replace(setting(format, ledger=ledger, limit=limit), context=context))
+    events = [event for piece in pieces if piece for event in normaliser.feed(TextDelta(0, piece))]
     return merge([*events, *normaliser.feed(Finish(0, finish)), *normaliser.close()])
 
 
@@ -40,13 +40,13 @@ def written(events):
     out = []
     for event in events:
         match event:
-            case Text() | Reasoning():
-                out.append([type(event).__name__.lower(), event.text])
-            case ToolStart():
+            case TextDelta() | ReasoningDelta():
+                out.append([event.__struct_config__.tag.lower(), event.text])
+            case ToolCallStart():
                 out.append(["call", event.name, ""])
-            case ToolArgs():
+            case ToolArgsDelta():
                 out[-1][2] += event.json
-            case ToolEnd(complete=False):
+            case ToolCallEnd(complete=False):
                 out[-1].append("incomplete")
     return out
 

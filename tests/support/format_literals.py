@@ -11,7 +11,7 @@ from types import FunctionType, MethodType
 from msgspec import Struct, structs
 
 from gateway.formats import FORMATS
-from gateway.formats.markers import Ends, Markers
+from gateway.formats.markers import EndTokens, Markers
 
 _LONGEST = 40  # what is longer is a sentence of ours
 
@@ -86,5 +86,5 @@ _PARTS = (
     (FunctionType, _of_function),
     (type, _of_class),
     (Markers, _of_markers),
-    (Ends, lambda _: ()),
+    (EndTokens, lambda _: ()),
 )

@@ -1,6 +1,6 @@
 """Ask a gateway for its overview."""
 
-from gateway.server.telemetry.sight import Seen
+from gateway.server.telemetry.sight import RequestSnapshot
 
 CHAT, PATH = "/v1/chat/completions", "/admin/overview"
 
@@ -16,4 +16,4 @@ def seen(**said):
         "error": None, "message": None, "streamed": True, "arrived": 100.0, "asked": 0.0, "first_content": 0.0,
         "duration": 0.0, "input_tokens": 0, "cached_tokens": 0, "output_tokens": 0, "reasoning_tokens": 0, "ledger": {},
     }  # fmt: skip
-    return Seen(**{**known, **said})
+    return RequestSnapshot(**{**known, **said})

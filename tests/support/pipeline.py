@@ -5,13 +5,23 @@ from itertools import count
 
 from hypothesis import strategies as st
 
-from gateway.backends.openai.decode import Decoder
-from gateway.calls import Setting
-from gateway.events import Event, Finish, Reasoning, Refusal, Text, ToolArgs, ToolEnd, ToolInput, ToolStart
+from gateway.backends.openai.decode import ChatDecoder
+from gateway.calls import ParserSettings
+from gateway.events import (
+    Event,
+    Finish,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolArgsDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    ToolInputDelta,
+)
 from gateway.formats import FORMATS
-from gateway.formats.format import Context
-from gateway.ledger import Ledger
-from gateway.upstream import Upstream
+from gateway.formats.format import ParseContext
+from gateway.ledger import Warnings
+from gateway.upstream import UpstreamReader
 
 DONE = b"data: [DONE]\n\n"
 TOOLS = {
@@ -45,14 +55,14 @@ def merge(events):
     for e in events:
         last = out[-1] if out else None
         same = type(e) is type(last) and getattr(e, "choice", None) == getattr(last, "choice", None)
-        if same and type(e) in (Text, Refusal):
+        if same and type(e) in (TextDelta, RefusalDelta):
             out[-1] = type(e)(e.choice, last.text + e.text, last.logprobs + e.logprobs)
-        elif same and type(e) is Reasoning and not last.signature:
-            out[-1] = Reasoning(e.choice, last.text + e.text, e.signature)
-        elif same and type(e) is ToolArgs:
-            out[-1] = ToolArgs(e.choice, e.call, last.json + e.json)
-        elif same and type(e) is ToolInput:
-            out[-1] = ToolInput(e.choice, e.call, last.text + e.text)
+        elif same and type(e) is ReasoningDelta and not last.signature:
+            out[-1] = ReasoningDelta(e.choice, last.text + e.text, e.signature)
+        elif same and type(e) is ToolArgsDelta:
+            out[-1] = ToolArgsDelta(e.choice, e.call, last.json + e.json)
+        elif same and type(e) is ToolInputDelta:
+            out[-1] = ToolInputDelta(e.choice, e.call, last.text + e.text)
         else:
             out.append(e)
     return out
@@ -63,12 +73,12 @@ def grammatical(events):
     open_call, calls, finished = None, 0, False
     for e in events:
         assert not finished
-        if type(e) is ToolStart:
+        if type(e) is ToolCallStart:
             assert open_call is None and e.call == calls and e.id and e.name
             open_call, calls = e.call, calls + 1
-        elif type(e) in (ToolArgs, ToolInput):
+        elif type(e) in (ToolArgsDelta, ToolInputDelta):
             assert e.call == open_call
-        elif type(e) is ToolEnd:
+        elif type(e) is ToolCallEnd:
             assert e.call == open_call
             open_call = None
         else:
@@ -79,13 +89,13 @@ def grammatical(events):
 
 def setting(format="hermes_json", *, tools=TOOLS, thought_open=False, ledger=None, taken=frozenset(), limit=8 << 20):
     new_id = map("call_{}".format, count()).__next__
-    context = Context(tools, thought_open)
-    return Setting(FORMATS[format].parse, context, new_id, ledger or Ledger(), taken, limit)
+    context = ParseContext(tools, thought_open)
+    return ParserSettings(FORMATS[format].parse, context, new_id, ledger or Warnings(), taken, limit)
 
 
 def upstream(settings=None, *, filters=(), n=1, wanted=frozenset(), content_type=EVENT_STREAM, limit=8 << 20):
     settings = settings or setting()
-    up = Upstream(Decoder(settings.ledger, n, wanted), settings, lambda: 40, filters, limit)
+    up = UpstreamReader(ChatDecoder(settings.ledger, n, wanted), settings, lambda: 40, filters, limit)
     up.answered(content_type)
     return up
 

@@ -16,19 +16,19 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.backends.openai.body import wanted
-from gateway.backends.openai.decode import Decoder
+from gateway.backends.openai.decode import ChatDecoder
 from gateway.backends.openai.failures import problem
-from gateway.calls import Setting
+from gateway.calls import ParserSettings
 from gateway.endpoints import chat, completions
 from gateway.errors import Problem
 from gateway.events import Event
 from gateway.formats import FORMATS
-from gateway.formats.format import Context
-from gateway.ledger import Ledger
+from gateway.formats.format import ParseContext
+from gateway.ledger import Warnings
 from gateway.translate import translate
-from gateway.translate.promises import Terms, promised
-from gateway.turn import Keep, Send, Turn
-from gateway.upstream import Upstream
+from gateway.translate.promises import EnforcementTerms, promised
+from gateway.turn import Pipeline, SendBytes, StoreResponse
+from gateway.upstream import UpstreamReader
 from support.paths import TESTS
 from support.pipeline import merge
 from support.responses import new_encoder
@@ -140,13 +140,13 @@ def responded(name):
 
 
 def _encoder(question, ledger):
-    if isinstance(question, completions.Asked):
-        return completions.encoder(completions.Head("cmpl-1", 1, "m"), question, ledger)
-    return chat.encoder(chat.Head("chatcmpl-1", 1, "m"), question, ledger, str)
+    if isinstance(question, completions.CompletionParams):
+        return completions.encoder(completions.CompletionHead("cmpl-1", 1, "m"), question, ledger)
+    return chat.encoder(chat.CompletionHead("chatcmpl-1", 1, "m"), question, ledger, str)
 
 
 def _told(name, question, encoder_of, pieces=None, broken=None, format=None):
-    exchange, ledger, events = EXCHANGES[name], Ledger(), []
+    exchange, ledger, events = EXCHANGES[name], Warnings(), []
     encoder = encoder_of(question, ledger)
 
     def told(*said, encode=encoder.encode):
@@ -154,14 +154,14 @@ def _told(name, question, encoder_of, pieces=None, broken=None, format=None):
         return encode(*said)
 
     encoder.encode = told
-    turn = Turn(*_round(name, question.request, ledger, format), encoder)
+    turn = Pipeline(*_round(name, question.request, ledger, format), encoder)
     turn.start()
     turn.answered(exchange.content_type)
     data = b"".join(turn.feed(piece) for piece in (pieces if pieces is not None else [exchange.body]))
     actions = turn.fail(BROKEN) if (exchange.broken if broken is None else broken) else turn.close()
-    if any(isinstance(action, Keep) for action in actions):
+    if any(isinstance(action, StoreResponse) for action in actions):
         actions += turn.kept(well=True)
-    data += b"".join(action.data for action in actions if isinstance(action, Send))
+    data += b"".join(action.data for action in actions if isinstance(action, SendBytes))
     return Told(merge(events), ledger.entries(), data, turn.problem)
 
 
@@ -170,13 +170,13 @@ def _round(name, question, ledger, format):
     exchange = EXCHANGES[name]
     request, filters = translate(question, ledger)
     tools = {tool.name: tool.definition["parameters"] for tool in request.callable_tools}
-    context = Context(tools, exchange.server.thought == "open")
+    context = ParseContext(tools, exchange.server.thought == "open")
     own = "native" if exchange.path == COMPLETIONS else exchange.server.format
-    setting = Setting(FORMATS[format or own].parse, context, map("call_{}".format, count()).__next__, ledger)
-    decoder = Decoder(ledger, request.n, wanted(request))
-    if promise := promised(question, Terms, ledger):
+    setting = ParserSettings(FORMATS[format or own].parse, context, map("call_{}".format, count()).__next__, ledger)
+    decoder = ChatDecoder(ledger, request.n, wanted(request))
+    if promise := promised(question, EnforcementTerms, ledger):
         filters.append(promise)
-    return request, lambda _: Upstream(decoder, setting, lambda: 40, filters)
+    return request, lambda _: UpstreamReader(decoder, setting, lambda: 40, filters)
 
 
 def golden(name):
@@ -224,4 +224,7 @@ def _lines(value):
 def _plain(event):
     """An event without the members that say nothing."""
     members = json.loads(msgspec.json.encode(msgspec.structs.asdict(event)))
-    return [type(event).__name__, {name: value for name, value in members.items() if value not in ("", [], None)}]
+    return [
+        event.__struct_config__.tag,
+        {name: value for name, value in members.items() if value not in ("", [], None)},
+    ]

@@ -5,7 +5,17 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.recording import Answered, Asked, Ended, Over, Prepared, Put, Read, Recording, read
+from gateway.recording import (
+    EndEntry,
+    PreparedEntry,
+    Recording,
+    RequestEntry,
+    RoundEndEntry,
+    UpstreamDataEntry,
+    UpstreamHeadersEntry,
+    UpstreamRequestEntry,
+    read,
+)
 from support.recorded_servers import CHAT, COMPLETIONS, EXCHANGES, asked
 
 MODEL = "m"
@@ -24,10 +34,10 @@ def recording_of(name, stream=False):
         said["tools"] = [{"type": "function", "function": tool.definition} for tool in question.tools]
     settings = {"format": exchange.server.format, "thought": exchange.server.thought}
     recording = Recording("1", "2026-11-22T10:00:00.000+00:00", 1 << 30)
-    add(recording, Asked, path=exchange.path, headers={}, body=json.dumps(said).encode())
+    add(recording, RequestEntry, path=exchange.path, headers={}, body=json.dumps(said).encode())
     add(
         recording,
-        Prepared,
+        PreparedEntry,
         model=MODEL,
         backend="up",
         upstream_model=MODEL,
@@ -36,13 +46,13 @@ def recording_of(name, stream=False):
         format="",
         reason="",
     )
-    add(recording, Put, call=1, backend="up", path=exchange.path, body=b"{}")
-    add(recording, Answered, call=1, content_type=exchange.content_type)
-    add(recording, Read, call=1, data=exchange.body)
+    add(recording, UpstreamRequestEntry, call=1, backend="up", path=exchange.path, body=b"{}")
+    add(recording, UpstreamHeadersEntry, call=1, content_type=exchange.content_type)
+    add(recording, UpstreamDataEntry, call=1, data=exchange.body)
     if not exchange.broken:
-        add(recording, Read, call=1, data=b"")
-    add(recording, Ended)
-    recording.end(Over(t=0.0, status=200, cut=False))
+        add(recording, UpstreamDataEntry, call=1, data=b"")
+    add(recording, RoundEndEntry)
+    recording.end(EndEntry(t=0.0, status=200, cut=False))
     return recording
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from gateway import events as ev
-from gateway.events import Finish, Reasoning, Refusal, Text
+from gateway.events import Finish, ReasoningDelta, RefusalDelta, TextDelta
 from support.responses import (
     BROKE,
     FIELDS,
@@ -38,15 +38,20 @@ HOSTED = object()
 OF_OURS = st.tuples(st.sampled_from([*HERE]), st.lists(WORDS, max_size=2), st.sampled_from(["completed", "failed"]))
 
 APART = st.sampled_from(
-    [KEEP_ALIVE, counted(3, 4), ev.Extra(0, "stop_reason", Raw(b"1")), ev.Extra(None, "token_ids", Raw(b"[1]"))]
+    [
+        KEEP_ALIVE,
+        counted(3, 4),
+        ev.ExtraField(0, "stop_reason", Raw(b"1")),
+        ev.ExtraField(None, "token_ids", Raw(b"[1]")),
+    ]
 )
 
 SPOKEN = st.one_of(
-    st.builds(Text, st.just(0), WORDS, CHANCES),
-    st.builds(Text, st.just(0), st.just(""), st.just((entry("t", -1),))),
-    st.builds(Reasoning, st.just(0), WORDS, SIGNATURES),
-    st.builds(Reasoning, st.just(0), st.just(""), SIGNATURES.filter(bool)),
-    st.builds(Refusal, st.just(0), WORDS, CHANCES),
+    st.builds(TextDelta, st.just(0), WORDS, CHANCES),
+    st.builds(TextDelta, st.just(0), st.just(""), st.just((entry("t", -1),))),
+    st.builds(ReasoningDelta, st.just(0), WORDS, SIGNATURES),
+    st.builds(ReasoningDelta, st.just(0), st.just(""), SIGNATURES.filter(bool)),
+    st.builds(RefusalDelta, st.just(0), WORDS, CHANCES),
     REMARKS,
     st.just(HOSTED),
 )
@@ -56,7 +61,7 @@ ENDS = st.sampled_from([STOP, Finish(0, "tool_calls"), LENGTH, FILTER, BROKE])
 
 def hosted(id):
     item = {"id": id, "type": "mcp_approval_request", "server_label": "s", "name": "f", "arguments": "{}"}
-    return ev.HostedTool(0, Raw(json.dumps(item).encode()))
+    return ev.BuiltinItem(0, Raw(json.dumps(item).encode()))
 
 
 @st.composite

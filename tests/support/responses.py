@@ -6,10 +6,10 @@ from collections import Counter
 from msgspec import Raw
 
 from gateway import events as ev
-from gateway.endpoints.responses import Asked, Edge, Head, encoder
+from gateway.endpoints.responses import EncoderInputs, ResponseHead, ResponseParams, encoder
 from gateway.errors import Problem
-from gateway.events import Candidate, Finish, Logprob, ToolArgs, ToolEnd, ToolInput, ToolStart
-from gateway.ledger import Ledger
+from gateway.events import Finish, Logprob, ToolArgsDelta, ToolCallEnd, ToolCallStart, ToolInputDelta, TopLogprob
+from gateway.ledger import Warnings
 from gateway.request import Request
 from support.responses_events import checked, checked_whole
 
@@ -50,9 +50,9 @@ def new_encoder(
         return f"{prefix}{counted[prefix]}"
 
     request = Request(model="m", messages=(), stream=stream, generates=generates)
-    question = Asked(request=request, echo={**ECHO, "background": background}, background=background, **asked)
-    edge = Edge(new_id, lambda: 1790000002, seal, lambda: "xx")
-    return encoder(Head("resp_1", 1790000000, "m", operator, told), question, ledger or Ledger(), edge)
+    question = ResponseParams(request=request, echo={**ECHO, "background": background}, background=background, **asked)
+    edge = EncoderInputs(new_id, lambda: 1790000002, seal, lambda: "xx")
+    return encoder(ResponseHead("resp_1", 1790000000, "m", operator, told), question, ledger or Warnings(), edge)
 
 
 def encoded(events, stream=True, **options):
@@ -75,9 +75,9 @@ def answered(*events, **options):
 
 def call(*pieces, n=0, id="call_1", complete=True, **start):
     """The events of a call."""
-    kind = ToolInput if start.get("kind") == "custom" else ToolArgs
-    begin = ToolStart(0, n, id, start.pop("name", "f"), **start)
-    return [begin, *(kind(0, n, piece) for piece in pieces), ToolEnd(0, n, complete)]
+    kind = ToolInputDelta if start.get("kind") == "custom" else ToolArgsDelta
+    begin = ToolCallStart(0, n, id, start.pop("name", "f"), **start)
+    return [begin, *(kind(0, n, piece) for piece in pieces), ToolCallEnd(0, n, complete)]
 
 
 # By kind of call: the id and the fields of an item.
@@ -90,7 +90,7 @@ FIELDS = {
 
 
 def entry(token, logprob, *others):
-    return Logprob(token, logprob, None, tuple(Candidate(other, -9.0, tuple(other.encode())) for other in others))
+    return Logprob(token, logprob, None, tuple(TopLogprob(other, -9.0, tuple(other.encode())) for other in others))
 
 
 CITED = {"start_index": 0, "end_index": 1, "title": "t", "url": "http://a"}
@@ -119,10 +119,10 @@ HERE = {
 def done_here(type, id, *pieces, run=True, status="completed"):
     """All that is said of it; without a status it does not come to its end."""
     item, end = HERE[type]
-    events = [ev.HostedStart(0, Raw(json.dumps({"id": id, "type": type, **item}).encode()))]
-    events += [ev.HostedArgs(0, piece) for piece in pieces]
-    events += [ev.HostedRun(0)] * run
-    return [*events, ev.HostedEnd(0, Raw(json.dumps({**end, "status": status}).encode()))] if status else events
+    events = [ev.BuiltinItemStart(0, Raw(json.dumps({"id": id, "type": type, **item}).encode()))]
+    events += [ev.BuiltinArgsDelta(0, piece) for piece in pieces]
+    events += [ev.BuiltinRunStart(0)] * run
+    return [*events, ev.BuiltinItemEnd(0, Raw(json.dumps({**end, "status": status}).encode()))] if status else events
 
 
 def message_texts(response):

@@ -13,7 +13,7 @@ from itertools import accumulate, count
 from random import Random
 from statistics import mean, pstdev
 
-from gateway.routing import Attempt, Balancer, Budget, Health, Member, Ticket, Turnstile
+from gateway.routing import AttemptToken, Balancer, BalancerMember, FairQueue, Health, QueueEntry, RetryBudget
 
 BACKENDS, REQUESTS, KEYS = 1_000, 100_000, 5_000
 RATE = 800.0  # requests a second
@@ -32,8 +32,8 @@ class Backend:
     """What a gateway has of it, and what it is."""
 
     def __init__(self, number, clock, random):
-        self.member = Member(
-            f"backend-{number}", float(random.randint(1, 4)), 0, Health(random.random), Turnstile(0, LENGTH)
+        self.member = BalancerMember(
+            f"backend-{number}", float(random.randint(1, 4)), 0, Health(random.random), FairQueue(0, LENGTH)
         )
         self.member.load.limit = ROOM * int(self.member.weight)
         self.clock, self.dead, self.hangs = clock, False, False
@@ -80,8 +80,8 @@ class Try:
 
     asked: Asked
     backend: Backend
-    attempt: Attempt
-    ticket: Ticket | None = None
+    attempt: AttemptToken
+    ticket: QueueEntry | None = None
     spoke: bool = False
     lost: bool = False  # nothing comes of it but its failure
 
@@ -106,7 +106,7 @@ class Simulation:
         self.backends = [Backend(number, self.clock, self.random) for number in range(BACKENDS)]
         self.named = {backend.member.name: backend for backend in self.backends}
         members = [backend.member for backend in self.backends]
-        self.balancer, self.budget = Balancer(members, self.random.random), Budget()
+        self.balancer, self.budget = Balancer(members, self.random.random), RetryBudget()
         self.preferred = self._preferred(members)
         self.dying = self.random.sample(self.backends, BACKENDS // 2)
         self.phases = defaultdict(Phase)
@@ -115,7 +115,7 @@ class Simulation:
 
     def _preferred(self, members):
         """Where each key goes while everybody is well and idle."""
-        idle = [Member(one.name, one.weight, 0, Health(self.random.random), Turnstile(0, 0)) for one in members]
+        idle = [BalancerMember(one.name, one.weight, 0, Health(self.random.random), FairQueue(0, 0)) for one in members]
         balancer = Balancer(idle, self.random.random)
         return {key: self.named[balancer.choose(0.0, key, ()).name] for key in map(str, range(KEYS))}
 

@@ -8,7 +8,7 @@ import httpx
 import uvicorn
 import uvloop
 
-from gateway.config import Store
+from gateway.config import StoreSettings
 from gateway.server.app import create_app
 
 
@@ -16,7 +16,7 @@ from gateway.server.app import create_app
 def served(config):
     """The gateway's root URL; what it stores is gone afterwards."""
     with tempfile.TemporaryDirectory() as folder:
-        store = Store(url=f"sqlite:///{folder}/gateway.db")
+        store = StoreSettings(url=f"sqlite:///{folder}/gateway.db")
         with listening(create_app(config.model_copy(update={"store": store}))) as url:
             yield url
 

@@ -44,7 +44,7 @@ USES = {
     "gateway.server.console.replaying": Tier.system,
     "gateway.server.guard.resolved": Tier.edge,
     "gateway.server.pdfs.Pdfs": Tier.edge,
-    "gateway.server.recording.writer.Writer": Tier.system,
+    "gateway.server.recording.writer.RecordingWriter": Tier.system,
     "gateway.store.Database": Tier.edge,
     "gateway.store.driver.connect": Tier.edge,
     "http.server": Tier.edge,

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from gateway.config import Tls
+from gateway.config import TlsSettings
 from support.serve_process import PATIENCE, config_of, living
 
 CA = trustme.CA()
@@ -47,7 +47,7 @@ def replace(file, data):
 
 def whole(folder, **more):
     """The section with whole paths, as it is once it was read."""
-    return Tls(certificate=f"{folder}/cert.pem", key=f"{folder}/key.pem", **more)
+    return TlsSettings(certificate=f"{folder}/cert.pem", key=f"{folder}/key.pem", **more)
 
 
 @asynccontextmanager

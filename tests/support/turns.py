@@ -3,9 +3,9 @@
 import json
 
 from gateway.endpoints import chat
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from gateway.translate import translate
-from gateway.turn import Turn
+from gateway.turn import Pipeline
 from support.pipeline import setting, upstream
 
 FUNCTION = {"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {"type": "string"}}}}}
@@ -26,12 +26,12 @@ def make_turn(
     again=lambda: None,
     limit=8 << 20,
 ):
-    question, ledger = question or asked(tools=[FUNCTION]), ledger or Ledger()
+    question, ledger = question or asked(tools=[FUNCTION]), ledger or Warnings()
     request, filters = translate(question.request, ledger)
     schemas = {tool.name: tool.definition.get("parameters") or {} for tool in request.callable_tools}
     settings = setting(format, tools=schemas, ledger=ledger)
-    encoder = chat.encoder(chat.Head("chatcmpl-1", 7, "m", reasoning), question, ledger, lambda: "xx")
-    return Turn(
+    encoder = chat.encoder(chat.CompletionHead("chatcmpl-1", 7, "m", reasoning), question, ledger, lambda: "xx")
+    return Pipeline(
         request,
         lambda _: upstream(settings, filters=filters, n=request.n, wanted=wanted, limit=limit),
         encoder,

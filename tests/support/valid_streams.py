@@ -23,9 +23,9 @@ from openai.types.chat import ChatCompletionChunk
 
 from gateway.backends.dialects import DIALECTS
 from gateway.endpoints import chat
-from gateway.ledger import Ledger
-from gateway.turn import Keep, Send, Turn
-from gateway.upstream import Upstream
+from gateway.ledger import Warnings
+from gateway.turn import Pipeline, SendBytes, StoreResponse
+from gateway.upstream import UpstreamReader
 from support.pipeline import DONE, payloads, setting, sse
 from support.random_streams import SCHEMAS, stream
 from support.responses import new_encoder
@@ -81,7 +81,7 @@ def compared(seed, way):
     chunks, n = stream(seed)
     if n > 1 and (way.wire == "lines" or way.api == "responses"):
         return None
-    expected, ledger = [_in_lines(one) if way.wire == "lines" else one for one in folded(chunks)], Ledger()
+    expected, ledger = [_in_lines(one) if way.wire == "lines" else one for one in folded(chunks)], Warnings()
     found = _READ[way.api, way.stream](_sent(_body(way.wire, chunks, expected), n, way, ledger, Random(seed)))
     warnings = ledger.entries()
     return Result(way, seed, verdict(expected, found, warnings), expected, found, warnings)
@@ -208,10 +208,10 @@ def _sent(body, n, way, ledger, random):
         setting(way.format, tools=SCHEMAS, ledger=ledger), whole=not way.stream, auto=way.format == "auto"
     )
     if way.api == "chat":
-        encoder = chat.encoder(chat.Head("c", 7, "m", ("reasoning_content",)), question, ledger, str)
+        encoder = chat.encoder(chat.CompletionHead("c", 7, "m", ("reasoning_content",)), question, ledger, str)
     else:
         encoder = new_encoder(way.stream, ledger=ledger, kept=True)
-    turn = Turn(question.request, lambda _: Upstream(decoder, settings, lambda: 40), encoder)
+    turn = Pipeline(question.request, lambda _: UpstreamReader(decoder, settings, lambda: 40), encoder)
     turn.start()
     turn.answered(_TYPES[way.wire])
     sent = [turn.commit(), *map(turn.feed, _cut(random, body))]
@@ -221,9 +221,9 @@ def _sent(body, n, way, ledger, random):
 def _ended(turn, actions):
     """Yield what a client gets at the end."""
     for action in actions:
-        if isinstance(action, Keep):
+        if isinstance(action, StoreResponse):
             yield from _ended(turn, turn.kept(well=True))
-        elif isinstance(action, Send):
+        elif isinstance(action, SendBytes):
             yield action.data
 
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from openai.types.responses import ResponseCompactionCompactingEvent
 
 from gateway.compaction import resumed
-from gateway.endpoints.responses import Edge, Summary
-from gateway.events import Reasoning, Text
-from gateway.ledger import Ledger
-from gateway.request import Request, Thought, summary
+from gateway.endpoints.responses import EncoderInputs, SummaryEncoder
+from gateway.events import ReasoningDelta, TextDelta
+from gateway.ledger import Warnings
+from gateway.request import Request, StoredReasoning, summary
 from support.app import gateway, listening, problem
 from support.conversations import assistant, user
 from support.responses import message_texts
@@ -80,18 +80,19 @@ def test_compaction_keeps_instructions_and_unanswered_messages(groups):
 
 def test_compaction_summary_sends_no_bytes_and_becomes_an_item():
     sealed = []
-    summary = Summary(
-        Edge(lambda prefix: f"{prefix}1", lambda: 1, lambda thought: sealed.append(thought) or "s", str), Ledger()
+    summary = SummaryEncoder(
+        EncoderInputs(lambda prefix: f"{prefix}1", lambda: 1, lambda thought: sealed.append(thought) or "s", str),
+        Warnings(),
     )
     told = [
         summary.start(),
-        summary.encode(Reasoning(0, "Hm.")),
-        summary.encode(Text(0, "Oslo.")),
+        summary.encode(ReasoningDelta(0, "Hm.")),
+        summary.encode(TextDelta(0, "Oslo.")),
         summary.keep_alive(),
     ]
     assert [*told, summary.record(), summary.close(kept=False)] == [b"", b"", b"", b"", None, b""]
     assert summary.item() == {"id": "cmp_1", "type": "compaction", "status": "completed", "encrypted_content": "s"}
-    assert sealed == [Thought("Oslo.")]
+    assert sealed == [StoredReasoning("Oslo.")]
 
 
 # /v1/responses/compact

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.translate.effort import bearable, room
-from gateway.translate.forms import Form
+from gateway.translate.forms import FormatValidator
 
 
 def lattice(depth, word="anyOf"):
@@ -66,7 +66,7 @@ TOO_MUCH = {
 
 
 def form_of(schema):
-    return Form(schema)
+    return FormatValidator(schema)
 
 
 def check_of(schema, text):

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.backends import KINDS
-from gateway.ledger import Ledger
-from gateway.request import Named, Request, Tool
+from gateway.ledger import Warnings
+from gateway.request import Request, Tool, ToolName
 from gateway.translate import enforced
-from gateway.translate.promises import Terms, promised
+from gateway.translate.promises import EnforcementTerms, promised
 from support.app import gateway, problem
 from support.ollama import Turn, says
 from support.ollama_gateway import site
@@ -45,7 +45,7 @@ def test_tool_choice_is_enforced_by_the_means_of_the_kind():
     assert means("transformers") == means("transformers", mute=True) == ["words", "words"]
 
 
-CHOICES = st.sampled_from([None, "auto", "none", "required", Named("f")])
+CHOICES = st.sampled_from([None, "auto", "none", "required", ToolName("f")])
 RESTS = st.sampled_from(
     [{}, {"temperature": 1}, {"response_format": {"type": "text"}}, {"response_format": FORM}, {"format": "json"}]
 )
@@ -54,14 +54,14 @@ RESTS = st.sampled_from(
 @given(st.sampled_from([(), (Tool("f", {"name": "f"}),)]), CHOICES, RESTS, st.sampled_from(list(KINDS)))
 def test_enforcement_changes_nothing_for_unbound_requests(tools, choice, rest, kind):
     messages = ({"role": "user", "content": "Hi"},)
-    request, ledger = Request(model="m", messages=messages, tools=tools, tool_choice=choice, rest=rest), Ledger()
+    request, ledger = Request(model="m", messages=messages, tools=tools, tool_choice=choice, rest=rest), Warnings()
     done = [enforced.translate(request, KINDS[kind], how, ledger) is not request for how in ("own", "schema", "words")]
-    promise = promised(request, Terms, ledger)
+    promise = promised(request, EnforcementTerms, ledger)
     assert enforced.bound(request) or not (any(done) or promise or ledger.entries())
 
 
 def enforced_request(*tools, choice="required", kind="ollama", how="schema", **fields):
-    ledger = Ledger()
+    ledger = Warnings()
     request = Request(model="m", messages=(), tools=tools, tool_choice=choice, **fields)
     return enforced.translate(request, KINDS[kind], how, ledger), ledger.entries()
 
@@ -86,10 +86,10 @@ def call_schema(name, arguments):
 def test_tool_call_schema_has_the_names_and_the_parameters():
     assert schema(F) == call_schema("f", CITY)
     assert schema(F, G) == {"anyOf": [call_schema("f", CITY), call_schema("g", {"type": "object"})]}
-    assert schema(F, G, choice=Named("g")) == call_schema("g", {"type": "object"})
+    assert schema(F, G, choice=ToolName("g")) == call_schema("g", {"type": "object"})
     several = {"rest": {"parallel_tool_calls": True}}
     assert schema(F, **several) == {"type": "array", "items": call_schema("f", CITY), "minItems": 1}
-    assert schema(F, choice=Named("f"), **several) == call_schema("f", CITY)
+    assert schema(F, choice=ToolName("f"), **several) == call_schema("f", CITY)
 
 
 def test_tool_call_schema_moves_definitions_to_its_root():

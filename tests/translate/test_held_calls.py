@@ -3,8 +3,20 @@
 import pytest
 
 from gateway.errors import CANCELLED, Problem
-from gateway.events import Extra, Failure, Finish, Raw, Reasoning, Text, ToolArgs, ToolEnd, ToolInput, ToolStart, Usage
-from gateway.ledger import Ledger
+from gateway.events import (
+    ExtraField,
+    Failure,
+    Finish,
+    Raw,
+    ReasoningDelta,
+    TextDelta,
+    ToolArgsDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    ToolInputDelta,
+    Usage,
+)
+from gateway.ledger import Warnings
 from gateway.request import Request, Tool
 from gateway.translate.held_calls import SUBJECT, HeldCalls
 
@@ -15,23 +27,27 @@ USED = Usage(3, 4)
 
 
 def made(number=0, json="{}", *, complete=True):
-    return [ToolStart(0, number, f"c{number}", "f"), ToolArgs(0, number, json), ToolEnd(0, number, complete)]
+    return [
+        ToolCallStart(0, number, f"c{number}", "f"),
+        ToolArgsDelta(0, number, json),
+        ToolCallEnd(0, number, complete),
+    ]
 
 
 BROKEN, END = made(json='{"a', complete=False), Finish(0, "tool_calls")
-SAID = [Reasoning(0, "Hm"), Text(0, "I call.")]
+SAID = [ReasoningDelta(0, "Hm"), TextDelta(0, "I call.")]
 
 
 class Attempts:
     """Feed attempts to filters; a call whose arguments are broken is noted as the pipeline does."""
 
     def __init__(self, limit=1000):
-        self.ledger, self._limit, self.before = Ledger(), limit, None
+        self.ledger, self._limit, self.before = Warnings(), limit, None
 
     def feed(self, events):
         filter, passed = HeldCalls(REQUEST, self.ledger, self._limit, self.before), []
         for event in events:
-            if isinstance(event, ToolEnd) and not event.complete and END in events:
+            if isinstance(event, ToolCallEnd) and not event.complete and END in events:
                 self.ledger.note("invalid", SUBJECT)
             passed += filter.feed(event)
         assert [*filter.close()] == [] and filter.asking() == REQUEST
@@ -43,9 +59,9 @@ class Attempts:
     "events",
     [
         [*SAID, *made(), USED, END],
-        [*made(), Text(0, "So."), *made(1), END],
+        [*made(), TextDelta(0, "So."), *made(1), END],
         [*SAID, Finish(0, "stop")],
-        [*made(), *BROKEN[:2], ToolEnd(0, 1, complete=False), Finish(0, "length")],
+        [*made(), *BROKEN[:2], ToolCallEnd(0, 1, complete=False), Finish(0, "length")],
         [*SAID, *BROKEN, LOST],
     ],
 )
@@ -57,14 +73,14 @@ def test_calls_are_passed_on_when_their_turn_ends(events):
 
 
 def test_calls_wait_and_text_before_them_does_not():
-    filter = HeldCalls(REQUEST, Ledger(), 1000, None)
-    extra = Extra(None, "timings", Raw(b"{}"))
-    passed = [[*filter.feed(event)] for event in [*SAID, USED, *made(), extra, Text(0, "So."), END]]
+    filter = HeldCalls(REQUEST, Warnings(), 1000, None)
+    extra = ExtraField(None, "timings", Raw(b"{}"))
+    passed = [[*filter.feed(event)] for event in [*SAID, USED, *made(), extra, TextDelta(0, "So."), END]]
     assert passed[:3] == [[SAID[0]], [SAID[1]], [USED]] and passed[3:8] == [[], [], [], [extra], []]
-    assert passed[8] == [*made(), Text(0, "So."), END]
+    assert passed[8] == [*made(), TextDelta(0, "So."), END]
 
 
-@pytest.mark.parametrize("first", [BROKEN, [*made(), *BROKEN], [*BROKEN, *made(1)], [*BROKEN, Text(0, "So.")]])
+@pytest.mark.parametrize("first", [BROKEN, [*made(), *BROKEN], [*BROKEN, *made(1)], [*BROKEN, TextDelta(0, "So.")]])
 @pytest.mark.parametrize("finish", ["tool_calls", "stop"])
 def test_invalid_arguments_are_asked_for_once_more(first, finish):
     site = Attempts()
@@ -85,7 +101,7 @@ def test_retry_that_fails_leaves_the_first_calls():
     site = Attempts()
     site.feed([*SAID, *BROKEN, END])
     assert site.ledger.entries() == []
-    assert site.feed([Text(0, "I"), *made()[:2], LOST]) == [Text(0, "I"), *BROKEN, END]
+    assert site.feed([TextDelta(0, "I"), *made()[:2], LOST]) == [TextDelta(0, "I"), *BROKEN, END]
     assert site.ledger.entries() == [INVALID]
 
 
@@ -107,7 +123,7 @@ def test_warnings_of_earlier_rounds_and_of_text_stay():
 
 
 def test_warnings_that_are_taken_back_are_sent_once_they_are_final():
-    ledger = Ledger()
+    ledger = Warnings()
     for code in ("repaired", "invalid"):
         ledger.note(code, "a")
     assert ledger.known() == "repaired:a, invalid:a"
@@ -117,7 +133,7 @@ def test_warnings_that_are_taken_back_are_sent_once_they_are_final():
     assert ledger.untold() == "invalid:a" and ledger.take(0, "dropped:") == ()
 
 
-@pytest.mark.parametrize("more", [Text(0, "x" * 9), Reasoning(0, "x" * 9), ToolInput(0, 1, "x" * 9)])
+@pytest.mark.parametrize("more", [TextDelta(0, "x" * 9), ReasoningDelta(0, "x" * 9), ToolInputDelta(0, 1, "x" * 9)])
 def test_calls_beyond_the_limit_are_passed_on_and_not_asked_for_again(more):
     site = Attempts(limit=10)
     assert site.feed([*BROKEN, more, *made(1), END]) == [*BROKEN, more, *made(1), END]
@@ -127,5 +143,5 @@ def test_calls_beyond_the_limit_are_passed_on_and_not_asked_for_again(more):
 def test_retry_beyond_the_limit_that_fails_is_a_failure():
     site = Attempts(limit=4)
     site.feed([*BROKEN, END])
-    events = [ToolStart(0, 0, "c", "f"), ToolArgs(0, 0, '{"a": 1'), LOST]
+    events = [ToolCallStart(0, 0, "c", "f"), ToolArgsDelta(0, 0, '{"a": 1'), LOST]
     assert site.feed(events) == events

@@ -9,20 +9,20 @@ from hypothesis import strategies as st
 from gateway.errors import Problem
 from gateway.events import (
     Event,
-    Extra,
+    ExtraField,
     Failure,
     Finish,
-    Reasoning,
-    Refusal,
-    Text,
-    ToolArgs,
-    ToolEnd,
-    ToolStart,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolArgsDelta,
+    ToolCallEnd,
+    ToolCallStart,
     Usage,
 )
-from gateway.ledger import Ledger
-from gateway.request import Named, Request, Tool
-from gateway.translate.promises import Terms, promised
+from gateway.ledger import Warnings
+from gateway.request import Request, Tool, ToolName
+from gateway.translate.promises import EnforcementTerms, promised
 
 TOOLS = (Tool("f", {"name": "f"}),)
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
@@ -35,7 +35,12 @@ def schema_format(schema):
 
 NUMBER, LIST = schema_format(SCHEMA), schema_format({"type": "array"})
 WITHOUT_SCHEMA = {"response_format": {"type": "json_schema", "json_schema": {"name": "n"}}}
-CALL: list[Event] = [ToolStart(0, 0, "call_1", "f"), ToolArgs(0, 0, "{}"), ToolEnd(0, 0), Finish(0, "tool_calls")]
+CALL: list[Event] = [
+    ToolCallStart(0, 0, "call_1", "f"),
+    ToolArgsDelta(0, 0, "{}"),
+    ToolCallEnd(0, 0),
+    Finish(0, "tool_calls"),
+]
 NO_CALL, NO_FORM = ["unenforced:tool_choice"], ["unenforced:response_format"]
 CHOICE, NO_TEXT = {"structured_outputs": {"choice": ["yes", "no "]}}, ["unenforced:structured_outputs"]
 LOST = Failure(Problem(502, "Lost.", "upstream_lost"))
@@ -43,7 +48,7 @@ FORCED = {"tools": TOOLS, "tool_choice": "required"}
 
 
 def text_events(*pieces, reason="stop", choice=0):
-    return [*(Text(choice, piece) for piece in pieces), Finish(choice, reason)]
+    return [*(TextDelta(choice, piece) for piece in pieces), Finish(choice, reason)]
 
 
 def request_with(**fields):
@@ -51,7 +56,7 @@ def request_with(**fields):
 
 
 def promise_with(terms, before=None, **fields):
-    ledger = Ledger()
+    ledger = Warnings()
     return promised(request_with(**fields), lambda: terms, ledger, before), ledger
 
 
@@ -64,14 +69,14 @@ def events_after(promise, events):
     [
         (FORCED, CALL, []),
         (FORCED, text_events("I", " shall"), NO_CALL),
-        (FORCED, [Reasoning(0, "Hm"), Finish(0, "stop")], NO_CALL),
-        (FORCED, [Reasoning(0, "Hm"), Finish(0, "length")], []),  # the call may have been cut off
+        (FORCED, [ReasoningDelta(0, "Hm"), Finish(0, "stop")], NO_CALL),
+        (FORCED, [ReasoningDelta(0, "Hm"), Finish(0, "length")], []),  # the call may have been cut off
         (FORCED, text_events("\n", reason="length"), []),
         (FORCED, text_events("I", reason="length"), NO_CALL),
         (FORCED, text_events("I", reason="content_filter"), []),
-        (FORCED, [Refusal(0, "No."), Finish(0, "stop")], []),
+        (FORCED, [RefusalDelta(0, "No."), Finish(0, "stop")], []),
         (FORCED, [*CALL, *text_events("I", choice=1)], NO_CALL),
-        ({**FORCED, "tool_choice": Named("f")}, text_events("I"), NO_CALL),
+        ({**FORCED, "tool_choice": ToolName("f")}, text_events("I"), NO_CALL),
         ({"rest": OBJECT}, text_events('{"n":', " 3}"), []),
         ({"rest": OBJECT}, text_events("[3]"), NO_FORM),
         ({"rest": OBJECT}, text_events("Three"), NO_FORM),
@@ -119,7 +124,7 @@ def events_after(promise, events):
     ],
 )
 def test_promise_that_is_not_kept_is_a_warning(fields, events, entries):
-    promise, ledger = promise_with(Terms(), **fields)
+    promise, ledger = promise_with(EnforcementTerms(), **fields)
     assert events_after(promise, events) == events
     assert ledger.entries() == entries
 
@@ -138,11 +143,11 @@ def test_promise_that_is_not_kept_is_a_warning(fields, events, entries):
     ],
 )
 def test_promise_is_absent_for_most_requests(fields):
-    assert promised(request_with(**fields), Terms, Ledger()) is None
+    assert promised(request_with(**fields), EnforcementTerms, Warnings()) is None
 
 
-RETRY = Terms(call="retry", form="retry")
-THOUGHT, USED = Reasoning(0, "Hm"), Usage(3, 4)
+RETRY = EnforcementTerms(call="retry", form="retry")
+THOUGHT, USED = ReasoningDelta(0, "Hm"), Usage(3, 4)
 
 
 def both_attempts(terms, first, second, **fields):
@@ -156,7 +161,7 @@ def both_attempts(terms, first, second, **fields):
 
 
 def test_promise_holds_back_a_response_without_its_call_for_a_retry():
-    late = Extra(None, "timings", b"{}")
+    late = ExtraField(None, "timings", b"{}")
     passed, told, entries = both_attempts(
         RETRY, [*text_events("I", " shall."), USED, late], [THOUGHT, *CALL, USED], **FORCED
     )
@@ -169,7 +174,7 @@ def test_promise_holds_back_a_response_without_its_call_for_a_retry():
 
 
 def test_promise_retry_does_not_repeat_an_empty_response():
-    _, told, _ = both_attempts(RETRY, text_events("\n"), CALL, **{**FORCED, "tool_choice": Named("f")})
+    _, told, _ = both_attempts(RETRY, text_events("\n"), CALL, **{**FORCED, "tool_choice": ToolName("f")})
     (word,) = told
     assert word["role"] == "user" and "the tool 'f'" in word["content"]
 
@@ -191,7 +196,7 @@ def test_promise_is_retried_only_once(fields, entries):
 
 
 def test_promise_that_is_not_kept_twice_is_refused():
-    for terms in (Terms(call="refuse"), Terms(call="retry", strict=True)):
+    for terms in (EnforcementTerms(call="refuse"), EnforcementTerms(call="retry", strict=True)):
         passed, _, entries = both_attempts(terms, text_events("One"), [*text_events("Two"), USED], **FORCED)
         failure, used = passed
         assert (failure.problem.status, failure.problem.code) == (400, "unsupported_value")
@@ -199,7 +204,7 @@ def test_promise_that_is_not_kept_twice_is_refused():
 
 
 def test_strict_mode_refuses_a_whole_response_that_does_not_fit():
-    strict = Terms(strict=True)
+    strict = EnforcementTerms(strict=True)
     promise, _ = promise_with(strict, rest=NUMBER)
     (failure,) = events_after(promise, text_events("Three"))
     assert failure.problem.param == "response_format" and "it is no JSON" in failure.problem.message
@@ -210,40 +215,40 @@ def test_strict_mode_refuses_a_whole_response_that_does_not_fit():
 def test_retry_that_fails_gives_way_to_the_first_response():
     passed, _, entries = both_attempts(RETRY, text_events("One"), [LOST], **FORCED)
     assert passed == text_events("One") and entries == NO_CALL
-    passed, _, entries = both_attempts(RETRY, text_events("One"), [Text(0, "Tw"), LOST], **FORCED)
+    passed, _, entries = both_attempts(RETRY, text_events("One"), [TextDelta(0, "Tw"), LOST], **FORCED)
     assert passed == text_events("One") and entries == NO_CALL
 
 
 def test_retry_that_fails_is_sent_if_the_first_would_be_refused():
-    passed, _, _ = both_attempts(Terms(call="refuse"), text_events("One"), [LOST], **FORCED)
+    passed, _, _ = both_attempts(EnforcementTerms(call="refuse"), text_events("One"), [LOST], **FORCED)
     assert passed == [LOST]
 
 
 def test_failure_is_sent_after_the_events_before_it():
     promise, _ = promise_with(RETRY, **FORCED)
-    assert events_after(promise, [Text(0, "I"), LOST]) == [Text(0, "I"), LOST]
+    assert events_after(promise, [TextDelta(0, "I"), LOST]) == [TextDelta(0, "I"), LOST]
     assert promise.failed is None
 
 
 def test_tool_call_releases_the_events_that_were_held_back():
     promise, _ = promise_with(RETRY, **FORCED)
-    extra = Extra(None, "timings", b"{}")
-    assert events_after(promise, [extra, Text(0, "I see.")]) == []
-    assert events_after(promise, CALL[:1]) == [extra, Text(0, "I see."), CALL[0]]
+    extra = ExtraField(None, "timings", b"{}")
+    assert events_after(promise, [extra, TextDelta(0, "I see.")]) == []
+    assert events_after(promise, CALL[:1]) == [extra, TextDelta(0, "I see."), CALL[0]]
     assert events_after(promise, CALL[1:]) == CALL[1:]
 
 
 @pytest.mark.parametrize(
     ("terms", "fields", "waits"),
     [
-        (Terms(call="retry", how="own"), FORCED, False),
-        (Terms(call="retry", how="schema"), FORCED, False),
-        (Terms(call="retry", how="words"), FORCED, True),
-        (Terms(call="refuse", how="own"), FORCED, True),
-        (Terms(call="retry", strict=True), FORCED, True),
-        (Terms(form="retry"), {"rest": NUMBER}, True),
-        (Terms(form="warn"), {"rest": NUMBER}, False),
-        (Terms(call="retry", how="words"), {**FORCED, "n": 2}, False),
+        (EnforcementTerms(call="retry", how="own"), FORCED, False),
+        (EnforcementTerms(call="retry", how="schema"), FORCED, False),
+        (EnforcementTerms(call="retry", how="words"), FORCED, True),
+        (EnforcementTerms(call="refuse", how="own"), FORCED, True),
+        (EnforcementTerms(call="retry", strict=True), FORCED, True),
+        (EnforcementTerms(form="retry"), {"rest": NUMBER}, True),
+        (EnforcementTerms(form="warn"), {"rest": NUMBER}, False),
+        (EnforcementTerms(call="retry", how="words"), {**FORCED, "n": 2}, False),
     ],
 )
 def test_reasoning_of_a_stream_is_held_back_only_if_the_terms_need_it(terms, fields, waits):
@@ -255,14 +260,20 @@ def test_reasoning_of_a_stream_is_held_back_only_if_the_terms_need_it(terms, fie
 
 
 def test_whole_response_is_held_back_entirely():
-    promise, _ = promise_with(Terms(call="retry", how="own"), **FORCED)
+    promise, _ = promise_with(EnforcementTerms(call="retry", how="own"), **FORCED)
     assert events_after(promise, [THOUGHT, *text_events("I")]) == []
     assert promise.failed
 
 
 def test_promise_holds_back_no_more_than_its_limit():
-    promise, ledger = promise_with(Terms(call="retry", form="retry", limit=10), rest=OBJECT, **FORCED)
-    events = [Reasoning(0, "Hmmmm"), Text(0, "12345"), Text(0, "6"), Text(0, "7"), Finish(0, "stop")]
+    promise, ledger = promise_with(EnforcementTerms(call="retry", form="retry", limit=10), rest=OBJECT, **FORCED)
+    events = [
+        ReasoningDelta(0, "Hmmmm"),
+        TextDelta(0, "12345"),
+        TextDelta(0, "6"),
+        TextDelta(0, "7"),
+        Finish(0, "stop"),
+    ]
     assert events_after(promise, events[:2]) == []
     assert events_after(promise, events[2:3]) == events[:3]
     assert events_after(promise, events[3:]) == events[3:]
@@ -270,7 +281,7 @@ def test_promise_holds_back_no_more_than_its_limit():
 
 
 def test_promise_does_not_check_a_text_that_is_too_long():
-    promise, ledger = promise_with(Terms(limit=3), rest=OBJECT)
+    promise, ledger = promise_with(EnforcementTerms(limit=3), rest=OBJECT)
     assert (
         events_after(promise, text_events("{", "   ", "}")) == text_events("{", "   ", "}")
         and ledger.entries() == NO_FORM
@@ -278,10 +289,18 @@ def test_promise_does_not_check_a_text_that_is_too_long():
 
 
 EVENTS = st.sampled_from(
-    [THOUGHT, Text(0, "I"), Text(0, "{}"), Text(0, ""), USED, Extra(None, "x", b"1"), Refusal(0, "No")]
+    [
+        THOUGHT,
+        TextDelta(0, "I"),
+        TextDelta(0, "{}"),
+        TextDelta(0, ""),
+        USED,
+        ExtraField(None, "x", b"1"),
+        RefusalDelta(0, "No"),
+    ]
 )
 TERMS = st.builds(
-    Terms,
+    EnforcementTerms,
     st.sampled_from(["warn", "retry", "refuse"]),
     st.sampled_from(["warn", "retry", "refuse"]),
     st.sampled_from(["own", "schema", "words"]),
@@ -310,5 +329,5 @@ def test_promise_passes_all_events_in_order_or_only_usage(before, end, terms, st
 
 @pytest.mark.parametrize("said", [{"grammar": "root ::= x"}, {"choice": "yes"}, 7])
 def test_structured_outputs_that_cannot_be_judged_promise_nothing(said):
-    promise, ledger = promise_with(Terms(), rest={"structured_outputs": said})
+    promise, ledger = promise_with(EnforcementTerms(), rest={"structured_outputs": said})
     assert promise is None and ledger.entries() == []

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from gateway.request import Request, Tool
 from gateway.translate import prompted
 from support.app import gateway
@@ -40,7 +40,7 @@ def output(id, content="rain"):
 
 def messages_and_warnings(*messages, **fields):
     """Return the translated messages and the warnings."""
-    ledger = Ledger()
+    ledger = Warnings()
     request = prompted.translate(Request(model="m", messages=messages, **fields), ledger)
     return [*request.messages], ledger.entries()
 

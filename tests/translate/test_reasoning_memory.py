@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 
 from gateway.errors import Problem
-from gateway.events import Failure, Finish, Reasoning, Text, ToolArgs, ToolEnd, ToolStart, Usage
-from gateway.ledger import Ledger
-from gateway.recollection import Listener, lacking, recalled
+from gateway.events import Failure, Finish, ReasoningDelta, TextDelta, ToolArgsDelta, ToolCallEnd, ToolCallStart, Usage
+from gateway.ledger import Warnings
+from gateway.recollection import ReasoningCapture, lacking, recalled
 from gateway.request import Request
 from gateway.store import tables
 from gateway.store import thoughts as kept
@@ -28,22 +28,26 @@ LOST = Problem(502, "Lost.", "upstream_lost")
 
 def answer_events(thought="", text="", *ids, choice=0):
     """Return the events of a response."""
-    said = [Reasoning(choice, thought)] if thought else []
-    said += [Text(choice, letter) for letter in text]
+    said = [ReasoningDelta(choice, thought)] if thought else []
+    said += [TextDelta(choice, letter) for letter in text]
     for number, id in enumerate(ids):
-        said += [ToolStart(choice, number, id, "f"), ToolArgs(choice, number, "{}"), ToolEnd(choice, number)]
+        said += [
+            ToolCallStart(choice, number, id, "f"),
+            ToolArgsDelta(choice, number, "{}"),
+            ToolCallEnd(choice, number),
+        ]
     return [*said, Finish(choice, "stop"), Usage(1, 1)]
 
 
 def reasoning_kept(asked, events):
-    listener = Listener(asked)
+    listener = ReasoningCapture(asked)
     assert [one for event in events for one in listener.feed(event)] == events and list(listener.close()) == []
     return dict(listener.heard)
 
 
 def reasoning_recalled(messages, found, **scope):
     """Return the reasoning that each message of the assistant gets back."""
-    ledger, request = Ledger(), Request(model="m", messages=tuple(messages))
+    ledger, request = Warnings(), Request(model="m", messages=tuple(messages))
     after = recalled(request, lacking(messages, **scope), found, ledger)
     changed = after.messages != request.messages
     assert ledger.entries() == (["repaired:messages.reasoning_content"] if changed else [])
@@ -120,13 +124,13 @@ def test_reasoning_of_each_choice_is_kept():
 
 
 def test_reasoning_of_a_failed_response_is_kept():
-    events = [Reasoning(0, "H"), Reasoning(0, "m."), Text(0, "Do"), Failure(LOST)]
+    events = [ReasoningDelta(0, "H"), ReasoningDelta(0, "m."), TextDelta(0, "Do"), Failure(LOST)]
     found = reasoning_kept([user("q")], events)
     assert reasoning_recalled([user("q"), assistant("Do")], found) == ["Hm."]
 
 
 def test_reasoning_of_a_failed_attempt_is_not_joined_to_the_retry():
-    events = [Reasoning(0, "One."), Text(0, "x"), Failure(LOST), *answer_events("Two.", "y")]
+    events = [ReasoningDelta(0, "One."), TextDelta(0, "x"), Failure(LOST), *answer_events("Two.", "y")]
     found = reasoning_kept([user("q")], events)
     assert [reasoning_recalled([user("q"), assistant(text)], found) for text in ("x", "y", "xy")] == [
         ["One."],

@@ -14,21 +14,21 @@ from openai.types.responses.response_output_item import LocalShellCall
 from gateway.errors import Problem
 from gateway.events import (
     Annotation,
-    Extra,
+    BuiltinItem,
+    ExtraField,
     Failure,
     Finish,
-    HostedTool,
-    Reasoning,
-    Refusal,
-    Text,
-    ToolArgs,
-    ToolEnd,
-    ToolInput,
-    ToolStart,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolArgsDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    ToolInputDelta,
     Usage,
 )
-from gateway.ledger import Ledger
-from gateway.request import Named, Request, Tool
+from gateway.ledger import Warnings
+from gateway.request import Request, Tool, ToolName
 from gateway.translate import close, custom_input, feed, naming, shims, translate
 from support.pipeline import chunk, cut, events_of, grammatical, merge, singly
 from support.sampling import EXAMPLES, examples
@@ -52,13 +52,13 @@ def past_call(kind="function", **said):
 
 def call(name, *pieces, number=0, choice=0, complete=True):
     """Return the events of a tool call whose arguments came in these pieces."""
-    start = ToolStart(choice, number, f"call_{choice}_{number}", name, signature="s")
-    return [start, *(ToolArgs(choice, number, piece) for piece in pieces), ToolEnd(choice, number, complete)]
+    start = ToolCallStart(choice, number, f"call_{choice}_{number}", name, signature="s")
+    return [start, *(ToolArgsDelta(choice, number, piece) for piece in pieces), ToolCallEnd(choice, number, complete)]
 
 
 def events_for_client(request, events, ledger=None):
     """Return the events that the client's encoder gets."""
-    _, filters = translate(request, ledger or Ledger())
+    _, filters = translate(request, ledger or Warnings())
     return merge([*feed(filters, events), *close(filters)])
 
 
@@ -71,7 +71,7 @@ def call_for_client(request, name, arguments, complete=True, ledger=None):
 
 
 def flat_names(request):
-    lowered, _ = translate(request, Ledger())
+    lowered, _ = translate(request, Warnings())
     assert all(tool.definition["name"] == tool.name and not tool.namespace for tool in lowered.tools)
     return [tool.name for tool in lowered.tools]
 
@@ -83,14 +83,14 @@ def test_request_of_plain_functions_is_passed_unchanged():
     request = request_with(
         tool("f"), tool("g"), calls=[past_call(name="f", arguments="{}"), past_call(name="h", arguments="")]
     )
-    ledger = Ledger()
+    ledger = Warnings()
     assert translate(request, ledger) == (request, [])
     assert translate(request, ledger)[0] is request and ledger.entries() == []
 
 
 def test_filters_reverse_the_order_of_translation():
     request = request_with(tool("edit", "custom", "code"), tool("shell", "shell"), tool("f", namespace="code"))
-    lowered, filters = translate(request, Ledger())
+    lowered, filters = translate(request, Warnings())
     assert [(one.name, one.kind) for one in lowered.tools] == [
         ("code__edit", "function"), ("shell", "function"), ("code__f", "function"),
     ]  # fmt: skip
@@ -101,7 +101,7 @@ def test_filters_reverse_the_order_of_translation():
 
 
 def test_tools_that_are_translated_are_warnings():
-    ledger = Ledger()
+    ledger = Warnings()
     translate(request_with(tool("e", "custom"), tool("shell", "shell"), tool("f" * 65, namespace="n")), ledger)
     assert ledger.entries() == [
         "translated:tools.namespace", "renamed:tools.name", "emulated:tools.custom", "emulated:tools.shell",
@@ -128,7 +128,7 @@ def test_tool_names_are_flat_and_unique(tools, flat):
     assert flat_names(request_with(*(tool(name, namespace=namespace) for namespace, name in tools))) == flat
 
 
-NAMED = st.builds(Named, st.text("ab_-.é", min_size=1, max_size=3) | st.sampled_from(["x" * 70, "y" * 64]), st.sampled_from(["", "a", "a_", "b" * 63]))  # fmt: skip
+NAMED = st.builds(ToolName, st.text("ab_-.é", min_size=1, max_size=3) | st.sampled_from(["x" * 70, "y" * 64]), st.sampled_from(["", "a", "a_", "b" * 63]))  # fmt: skip
 
 
 @settings(max_examples=examples(4 * EXAMPLES))
@@ -137,10 +137,10 @@ def test_tool_names_come_back_from_flat_names(offered, past):
     tools = [tool(named.name, namespace=named.namespace) for named in offered]
     calls = [past_call(name=named.name, namespace=named.namespace, arguments="{}") for named in [*offered, *past]]
     request = request_with(*tools, calls=calls, tool_choice=offered[0], allowed=frozenset(offered))
-    lowered, _ = translate(request, Ledger())
+    lowered, _ = translate(request, Warnings())
     flat = [tool.name for tool in lowered.tools]
     assert len({*flat}) == len(flat)
-    assert lowered.tool_choice == Named(flat[0]) and lowered.allowed == frozenset(map(Named, flat))
+    assert lowered.tool_choice == ToolName(flat[0]) and lowered.allowed == frozenset(map(ToolName, flat))
     shown = [one["function"] for one in lowered.messages[1]["tool_calls"]]
     assert [one["name"] for one in shown[: len(flat)]] == flat
     for name, named in zip([one["name"] for one in shown], [*offered, *past], strict=True):
@@ -155,7 +155,7 @@ def test_tool_name_that_was_not_offered_stays():
 
 def test_tool_calls_of_the_past_get_flat_names_without_tools():
     calls = [past_call(name="echo", namespace="mcp__toy", arguments="{}"), past_call(name="f", arguments="{}")]
-    lowered, filters = translate(request_with(calls=calls), Ledger())
+    lowered, filters = translate(request_with(calls=calls), Warnings())
     assert [one["function"] for one in lowered.messages[1]["tool_calls"]] == [
         {"name": "mcp__toy__echo", "arguments": "{}"}, {"name": "f", "arguments": "{}"},
     ]  # fmt: skip
@@ -164,7 +164,7 @@ def test_tool_calls_of_the_past_get_flat_names_without_tools():
 
 def test_tool_name_wins_over_a_past_call_with_its_flat_name():
     request = request_with(tool("f", namespace="a"), calls=[past_call(name="a__f", arguments="{}")])
-    lowered, _ = translate(request, Ledger())
+    lowered, _ = translate(request, Warnings())
     assert lowered.tools[0].name == lowered.messages[1]["tool_calls"][0]["function"]["name"] == "a__f"
 
 
@@ -173,10 +173,12 @@ CALLED = st.builds(lambda name: past_call(name=name, arguments="{}"), st.sampled
 
 
 @settings(max_examples=examples(4 * EXAMPLES))
-@given(st.lists(FUNCTIONS, max_size=4), st.lists(CALLED, max_size=3), st.sampled_from([None, "required", Named("f")]))
+@given(
+    st.lists(FUNCTIONS, max_size=4), st.lists(CALLED, max_size=3), st.sampled_from([None, "required", ToolName("f")])
+)
 def test_functions_need_no_translation(tools, calls, choice):
     """Callers may skip the translation of plain functions."""
-    request, ledger = request_with(*tools, calls=calls, tool_choice=choice), Ledger()
+    request, ledger = request_with(*tools, calls=calls, tool_choice=choice), Warnings()
     for one in (naming, custom_input, shims):
         assert one.translate(request, ledger) == (request, [])
     assert translate(request, ledger) == (request, []) and ledger.entries() == []
@@ -223,7 +225,7 @@ ITEMS = {
 
 @pytest.mark.parametrize(("kind", "arguments", "fields"), [*FITTING, *REPAIRED])
 def test_shim_call_is_an_item_that_the_sdk_takes(kind, arguments, fields):
-    ledger = Ledger()
+    ledger = Warnings()
     *named, said = call_for_client(request_with(tool(kind, kind)), kind, json.dumps(arguments), ledger=ledger)
     assert (named, json.loads(said)) == ([kind, "", kind], fields)
     item = {"id": "i", "call_id": "c", "status": "completed", "type": f"{kind}_call", **json.loads(said)}
@@ -234,7 +236,7 @@ def test_shim_call_is_an_item_that_the_sdk_takes(kind, arguments, fields):
 
 @pytest.mark.parametrize(("kind", "arguments"), UNFIT)
 def test_shim_call_with_unfit_arguments_is_a_function_call(kind, arguments):
-    ledger = Ledger()
+    ledger = Warnings()
     assert call_for_client(request_with(tool(kind, kind)), kind, arguments, ledger=ledger) == (
         "function",
         "",
@@ -245,7 +247,7 @@ def test_shim_call_with_unfit_arguments_is_a_function_call(kind, arguments):
 
 
 def test_shim_call_that_was_cut_is_a_function_call():
-    ledger = Ledger()
+    ledger = Warnings()
     for arguments in ('{"commands": ["ls', '{"commands": ["ls"]}'):
         said = call_for_client(request_with(tool("shell", "shell")), "shell", arguments, complete=False, ledger=ledger)
         assert said == ("function", "", "shell", arguments)
@@ -257,7 +259,7 @@ def test_shim_call_that_was_cut_is_a_function_call():
 def test_shim_call_of_the_past_is_a_function_call(kind, arguments, fields, offered):
     signed = {"provider_specific_fields": {"thought_signature": "s"}}
     calls = [{**past_call(kind, name=kind, arguments=json.dumps(fields)), **signed}]
-    lowered, filters = translate(request_with(*[tool(kind, kind)][:offered], calls=calls), Ledger())
+    lowered, filters = translate(request_with(*[tool(kind, kind)][:offered], calls=calls), Warnings())
     (one,) = lowered.messages[1]["tool_calls"]
     function = one.pop("function")
     assert one == {"id": "c", "type": "function", **signed} and len(filters) == offered
@@ -266,13 +268,13 @@ def test_shim_call_of_the_past_is_a_function_call(kind, arguments, fields, offer
 
 def test_tool_search_call_of_the_past_may_have_any_json_arguments():
     calls = [past_call("tool_search", name="tool_search", arguments='{"arguments": "x", "execution": "client"}')]
-    lowered, _ = translate(request_with(calls=calls), Ledger())
+    lowered, _ = translate(request_with(calls=calls), Warnings())
     assert lowered.messages[1]["tool_calls"][0]["function"] == {"name": "tool_search", "arguments": '"x"'}
 
 
 def test_shim_definition_includes_that_of_the_client():
     lowered, _ = translate(
-        request_with(tool("tool_search", "tool_search", description="More.", parameters={"p": 1})), Ledger()
+        request_with(tool("tool_search", "tool_search", description="More.", parameters={"p": 1})), Warnings()
     )
     (one,) = lowered.tools
     assert one.kind == "function" and one.definition["parameters"] == {"p": 1}
@@ -281,7 +283,7 @@ def test_shim_definition_includes_that_of_the_client():
 
 @pytest.mark.parametrize("kind", ITEMS)
 def test_shim_has_a_description_and_parameters(kind):
-    (one,) = translate(request_with(tool(kind, kind)), Ledger())[0].tools
+    (one,) = translate(request_with(tool(kind, kind)), Warnings())[0].tools
     assert one.name == kind and one.definition["description"]
     assert {*one.definition["parameters"]["required"]} <= {*one.definition["parameters"]["properties"]}
 
@@ -289,7 +291,7 @@ def test_shim_has_a_description_and_parameters(kind):
 def test_shim_that_gave_its_name_to_a_function_keeps_its_past_calls():
     fields = json.dumps({"action": {"commands": ["ls"]}})
     calls = [past_call("shell", name="shell", arguments=fields), past_call(name="shell", arguments="{}")]
-    lowered, _ = translate(request_with(tool("shell"), tool("shell_1", "shell"), calls=calls), Ledger())
+    lowered, _ = translate(request_with(tool("shell"), tool("shell_1", "shell"), calls=calls), Warnings())
     assert [one["function"]["name"] for one in lowered.messages[1]["tool_calls"]] == ["shell_1", "shell"]
 
 
@@ -315,10 +317,10 @@ ODD = [  # arguments, the input that they are
 
 def inputs(pieces):
     """Return the input of a custom tool call after each of its pieces."""
-    _, filters = translate(request_with(tool("edit", "custom")), Ledger())
+    _, filters = translate(request_with(tool("edit", "custom")), Warnings())
     said, text = [], ""
     for event in call("edit", *pieces):
-        text += "".join(after.text for after in feed(filters, [event]) if type(after) is ToolInput)
+        text += "".join(after.text for after in feed(filters, [event]) if type(after) is ToolInputDelta)
         said.append(text)
     return said
 
@@ -367,7 +369,7 @@ def custom_definition(syntax, definition, ledger):
 
 @pytest.mark.parametrize(("regex", "pattern"), PATTERNS)
 def test_custom_tool_regex_that_every_engine_knows_is_a_pattern(regex, pattern):
-    ledger = Ledger()
+    ledger = Warnings()
     said = custom_definition("regex", regex, ledger)
     assert said["parameters"]["properties"]["input"].get("pattern") == pattern
     assert said["description"] == f"Edits.\n\nThe input has to match this regex grammar:\n{regex[:8192]}"
@@ -385,10 +387,10 @@ def test_custom_tool_regex_that_every_engine_knows_is_a_pattern(regex, pattern):
     ],
 )
 def test_custom_tool_arguments_beside_the_input_are_dropped(arguments, entries):
-    ledger = Ledger()
+    ledger = Warnings()
     _, filters = translate(request_with(tool("edit", "custom")), ledger)
     told = [one for event in call("edit", arguments) for one in feed(filters, [event])]
-    assert "".join(event.text for event in told if type(event) is ToolInput) == "x"
+    assert "".join(event.text for event in told if type(event) is ToolInputDelta) == "x"
     assert ledger.entries()[1:] == entries
 
 
@@ -400,7 +402,7 @@ def test_custom_tool_pattern_is_a_regex_of_the_same_meaning(regex):
 
 
 def test_custom_tool_grammar_is_described_with_a_warning():
-    ledger = Ledger()
+    ledger = Warnings()
     said = custom_definition("lark", "start: x" + "y" * 9000, ledger)
     assert said["description"].endswith("lark grammar:\nstart: x" + "y" * 8184)
     assert ledger.entries() == ["emulated:tools.custom", "unenforced:tools.custom.format"]
@@ -408,7 +410,7 @@ def test_custom_tool_grammar_is_described_with_a_warning():
 
 @pytest.mark.parametrize("format", [None, {"type": "text"}, {"type": "grammar", "grammar": "x"}])
 def test_custom_tool_format_without_a_grammar_is_ignored(format):
-    lowered, _ = translate(request_with(tool("edit", "custom", format=format)), Ledger())
+    lowered, _ = translate(request_with(tool("edit", "custom", format=format)), Warnings())
     assert lowered.tools[0].definition["description"] == ""
 
 
@@ -416,7 +418,7 @@ def test_custom_tool_calls_of_the_past_are_function_calls():
     signed = {"provider_specific_fields": {"thought_signature": "s"}}
     edit = past_call("custom", name="edit", namespace="a", input='"x"')
     lowered, filters = translate(
-        request_with(calls=[{**edit, **signed}, past_call(name="f", arguments="{}")]), Ledger()
+        request_with(calls=[{**edit, **signed}, past_call(name="f", arguments="{}")]), Warnings()
     )
     assert {*lowered.messages[1]["tool_calls"][0]} == {"id", "type", "function", *signed}
     assert [one["function"] for one in lowered.messages[1]["tool_calls"]] == [
@@ -429,15 +431,15 @@ def test_custom_tool_calls_of_the_past_are_function_calls():
 
 
 def numbers_and_names(events):
-    return [(event.call, event.name) for event in events if type(event) is ToolStart]
+    return [(event.call, event.name) for event in events if type(event) is ToolCallStart]
 
 
 def test_tool_call_that_is_not_allowed_is_dropped():
-    request = request_with(tool("f"), tool("g", namespace="n"), tool("h"), allowed=frozenset([Named("h")]))
-    lowered, _ = translate(request, Ledger())
+    request = request_with(tool("f"), tool("g", namespace="n"), tool("h"), allowed=frozenset([ToolName("h")]))
+    lowered, _ = translate(request, Warnings())
     assert [tool.name for tool in lowered.callable_tools] == ["h"]
     events = [*call("f", "{}"), *call("h", "{}", number=1), *call("n__g", "{}", number=2), *call("x", "{}", number=3)]
-    ledger = Ledger()
+    ledger = Warnings()
     said = events_for_client(request, [*events, Finish(0, "tool_calls")], ledger)
     assert grammatical(said) and numbers_and_names(said) == [(0, "h"), (1, "x")] and said[-1] == Finish(0, "tool_calls")
     assert "dropped:tool_calls" in ledger.entries()
@@ -445,23 +447,25 @@ def test_tool_call_that_is_not_allowed_is_dropped():
 
 @pytest.mark.parametrize(("reason", "wanted"), [("tool_calls", "stop"), ("length", "length"), ("stop", "stop")])
 def test_finish_reason_is_stop_if_no_allowed_tool_call_is_left(reason, wanted):
-    request = request_with(tool("f"), tool("h"), allowed=frozenset([Named("h")]))
-    assert events_for_client(request, [*call("f", "{}"), Text(0, "a"), Finish(0, reason)]) == [
-        Text(0, "a"),
+    request = request_with(tool("f"), tool("h"), allowed=frozenset([ToolName("h")]))
+    assert events_for_client(request, [*call("f", "{}"), TextDelta(0, "a"), Finish(0, reason)]) == [
+        TextDelta(0, "a"),
         Finish(0, wanted),
     ]
 
 
 def test_allowed_tools_that_are_all_tools_need_no_filter():
-    request = request_with(tool("f"), tool("h"), allowed=frozenset([Named("h"), Named("f")]))
-    assert translate(request, Ledger()) == (request, [])
+    request = request_with(tool("f"), tool("h"), allowed=frozenset([ToolName("h"), ToolName("f")]))
+    assert translate(request, Warnings()) == (request, [])
 
 
 def test_allowed_tool_call_that_comes_first_is_kept():
-    request = request_with(tool("f"), tool("h"), allowed=frozenset([Named("h")]), rest={"parallel_tool_calls": False})
+    request = request_with(
+        tool("f"), tool("h"), allowed=frozenset([ToolName("h")]), rest={"parallel_tool_calls": False}
+    )
     events = [*call("f", "{}"), *call("h", "1", number=1), *call("h", "2", number=2), Finish(0, "tool_calls")]
     assert events_for_client(request, events) == [
-        ToolStart(0, 0, "call_0_1", "h", signature="s"), ToolArgs(0, 0, "1"), ToolEnd(0, 0), Finish(0, "tool_calls"),
+        ToolCallStart(0, 0, "call_0_1", "h", signature="s"), ToolArgsDelta(0, 0, "1"), ToolCallEnd(0, 0), Finish(0, "tool_calls"),
     ]  # fmt: skip
 
 
@@ -470,17 +474,17 @@ def test_allowed_tool_call_that_comes_first_is_kept():
 
 def test_prompt_that_is_only_read_asks_for_one_token():
     request = request_with(tool("f"), tool_choice="required", max_tokens=50, rest={"parallel_tool_calls": False})
-    lowered, filters = translate(replace(request, generates=False), Ledger())
+    lowered, filters = translate(replace(request, generates=False), Warnings())
     assert lowered == replace(request, generates=False, max_tokens=1) and len(filters) == 2
-    assert translate(request, Ledger())[0] is request
+    assert translate(request, Warnings())[0] is request
 
 
 @pytest.mark.parametrize("end", ["length", "tool_calls", "content_filter", "stop"])
 def test_prompt_that_is_only_read_sends_no_output(end):
-    remark = Extra(None, "prompt_token_ids", Raw(b"[1]"))
+    remark = ExtraField(None, "prompt_token_ids", Raw(b"[1]"))
     said = [
-        remark, Extra(0, "token_ids", Raw(b"[2]")), Reasoning(0, "h"), Text(0, "a"), Refusal(0, "n"), Annotation(0, Raw(b"{}")),
-        HostedTool(0, Raw(b"{}")), *call("edit", '{"input": "', complete=False), Finish(0, end), Usage(9, 4, 5, 2),
+        remark, ExtraField(0, "token_ids", Raw(b"[2]")), ReasoningDelta(0, "h"), TextDelta(0, "a"), RefusalDelta(0, "n"), Annotation(0, Raw(b"{}")),
+        BuiltinItem(0, Raw(b"{}")), *call("edit", '{"input": "', complete=False), Finish(0, end), Usage(9, 4, 5, 2),
     ]  # fmt: skip
     request = request_with(tool("edit", "custom"), generates=False)
     assert events_for_client(request, said) == [remark, Finish(0, "stop"), Usage(9, 0, 5)]
@@ -488,12 +492,12 @@ def test_prompt_that_is_only_read_sends_no_output(end):
 
 def test_prompt_that_cannot_be_read_is_a_failure():
     failure = Failure(Problem(400, "Too long.", "context_length_exceeded"))
-    assert events_for_client(request_with(generates=False), [Text(0, "a"), failure]) == [failure]
+    assert events_for_client(request_with(generates=False), [TextDelta(0, "a"), failure]) == [failure]
 
 
 def test_usage_estimate_counts_no_output_of_a_prompt_that_is_only_read():
     request = request_with(generates=False)
-    _, filters = translate(request, Ledger())
+    _, filters = translate(request, Warnings())
     assert events_of([chunk(content="a word"), chunk("length")], filters=filters) == [Finish(0, "stop"), Usage(10, 0)]
 
 
@@ -503,7 +507,7 @@ EVERYTHING = request_with(
     tool("f"), tool("edit", "custom", "code"), tool("shell", "shell"), tool("apply_patch", "apply_patch"),
     tool("f", namespace="code"), tool("no"), tool("no", namespace="code"),
 )  # fmt: skip
-CALLABLE = frozenset(Named(tool.name, tool.namespace) for tool in EVERYTHING.tools if tool.name != "no")
+CALLABLE = frozenset(ToolName(tool.name, tool.namespace) for tool in EVERYTHING.tools if tool.name != "no")
 CALLED = st.sampled_from(["f", "code__edit", "shell", "apply_patch", "code__f", "no", "code__no", "unknown"])
 ARGUMENTS = st.sampled_from(["{}", '{"input": "a\\n"}', '{"commands": ["ls"]}', '{"type": "delete_file", "path": "a"}', '{"a'])  # fmt: skip
 
@@ -514,8 +518,8 @@ def answers(draw):
     one, other, number = [], [], 0
     for text, name, arguments in draw(st.lists(st.tuples(st.booleans(), CALLED, ARGUMENTS), max_size=5)):
         if text:
-            one.append(Text(0, "a"))
-            other.append(Text(0, "a"))
+            one.append(TextDelta(0, "a"))
+            other.append(TextDelta(0, "a"))
             continue
         complete = arguments.endswith("}")
         one += call(name, arguments, number=number, complete=complete)
@@ -531,7 +535,7 @@ def test_filters_keep_the_grammar_under_any_cut(answer, allowed, single):
     request = replace(EVERYTHING, allowed=CALLABLE if allowed else None, rest={"parallel_tool_calls": not single})
     whole, pieces = (events_for_client(request, events) for events in answer)
     assert whole == pieces and grammatical(whole)
-    calls = [event for event in whole if type(event) is ToolStart]
+    calls = [event for event in whole if type(event) is ToolCallStart]
     assert (whole[-1].reason == "tool_calls") is bool(calls)
     assert not allowed or all(start.name != "no" for start in calls)
     assert not single or len(calls) <= 1

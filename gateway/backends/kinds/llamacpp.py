@@ -5,8 +5,8 @@ from types import MappingProxyType
 from typing import Any
 
 from gateway.backends.gbnf import grammar
-from gateway.backends.kind import FORMAT, Counter, Kind, parts
-from gateway.backends.verdicts import ALONE, AS_A_FORM, LOCAL, Renamed, Translated
+from gateway.backends.kind import FORMAT, Kind, TokenCounter, parts
+from gateway.backends.verdicts import ALONE, AS_A_FORM, LOCAL, RenamedRule, TranslatedRule
 from gateway.request import Request
 
 
@@ -36,12 +36,12 @@ KIND = Kind(
     fields=MappingProxyType(
         {
             **LOCAL,
-            "logprobs": Translated("beside tools the answer is asked for whole", _chances),
-            "max_completion_tokens": Renamed("max_tokens"),
+            "logprobs": TranslatedRule("beside tools the answer is asked for whole", _chances),
+            "max_completion_tokens": RenamedRule("max_tokens"),
             "response_format": FORMAT,
-            "reasoning_effort": Translated("`none` turns the template's switch off, too", _with_switch),
+            "reasoning_effort": TranslatedRule("`none` turns the template's switch off, too", _with_switch),
             "tool_choice": ALONE,
-            "top_logprobs": Translated("at least 1", _at_least_one),
+            "top_logprobs": TranslatedRule("at least 1", _at_least_one),
         }
     ),
     extensions=frozenset(
@@ -60,13 +60,13 @@ KIND = Kind(
     parses=True,
     unparsed=MappingProxyType(
         {
-            "response_format": Translated("`grammar`, left out beside tools", _as_grammar),
+            "response_format": TranslatedRule("`grammar`, left out beside tools", _as_grammar),
             "tool_choice": AS_A_FORM,
         }
     ),
     continues=True,
     echoes=True,
-    counter=Counter("/v1/chat/completions/input_tokens", "input_tokens"),
+    counter=TokenCounter("/v1/chat/completions/input_tokens", "input_tokens"),
     counts_one=True,
     chances_whole=True,
     parts=parts("image_url", "input_audio", "input_video", "video_url"),

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gateway.backends.kind import LEFT_OUT, Kind, parts
-from gateway.backends.verdicts import ALONE, DROPPED, LOCAL, ONE_CHOICE, Renamed, Translated
+from gateway.backends.verdicts import ALONE, DROPPED, LOCAL, ONE_CHOICE, RenamedRule, TranslatedRule
 from gateway.request import Request
 
 
@@ -32,10 +32,10 @@ KIND = Kind(
         {
             **LOCAL,
             "logprobs": DROPPED,
-            "max_completion_tokens": Renamed("max_tokens"),
+            "max_completion_tokens": RenamedRule("max_tokens"),
             "n": ONE_CHOICE,
-            "reasoning_effort": Translated("`minimal` as `low`, `xhigh` and `max` as `high`", _at_most_high),
-            "response_format": Translated(f"`json_object` as a schema, {LEFT_OUT}", _as_schema),
+            "reasoning_effort": TranslatedRule("`minimal` as `low`, `xhigh` and `max` as `high`", _at_most_high),
+            "response_format": TranslatedRule(f"`json_object` as a schema, {LEFT_OUT}", _as_schema),
             "tool_choice": ALONE,
             "top_logprobs": DROPPED,
         }

@@ -10,8 +10,8 @@ from gateway.backends.verdicts import (
     LOCAL,
     ONE_CHOICE,
     WITHOUT_EFFECT,
-    Renamed,
-    Translated,
+    RenamedRule,
+    TranslatedRule,
 )
 
 KIND = Kind(
@@ -19,16 +19,16 @@ KIND = Kind(
         {
             **LOCAL,
             "add_generation_prompt": WITHOUT_EFFECT,
-            "chat_template_kwargs": Translated("`think`, as far as it is a switch"),
+            "chat_template_kwargs": TranslatedRule("`think`, as far as it is a switch"),
             "continue_final_message": WITHOUT_EFFECT,
             "logit_bias": DROPPED,
-            "max_completion_tokens": Renamed("num_predict"),
-            "max_tokens": Renamed("num_predict"),
-            "messages": Translated("roles, parts, past reasoning; names are dropped"),
+            "max_completion_tokens": RenamedRule("num_predict"),
+            "max_tokens": RenamedRule("num_predict"),
+            "messages": TranslatedRule("roles, parts, past reasoning; names are dropped"),
             "n": ONE_CHOICE,
             "parallel_tool_calls": CUT_HERE,
-            "reasoning_effort": Translated("`think`"),
-            "response_format": Translated(f"`format`, {LEFT_OUT}", unless_a_call_is_forced),
+            "reasoning_effort": TranslatedRule("`think`"),
+            "response_format": TranslatedRule(f"`format`, {LEFT_OUT}", unless_a_call_is_forced),
             "stream_options": WITHOUT_EFFECT,  # it always counts
             "tool_choice": AS_A_FORM,
         }

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gateway.backends.kind import FORMAT, Kind, parts
-from gateway.backends.verdicts import LOCAL, Renamed, Translated
+from gateway.backends.verdicts import LOCAL, RenamedRule, TranslatedRule
 from gateway.request import Request
 
 
@@ -24,8 +24,8 @@ KIND = Kind(
     fields=MappingProxyType(
         {
             **LOCAL,
-            "max_tokens": Renamed("max_completion_tokens"),
-            "messages": Translated("roles, parts, past reasoning; names are dropped"),
+            "max_tokens": RenamedRule("max_completion_tokens"),
+            "messages": TranslatedRule("roles, parts, past reasoning; names are dropped"),
             "response_format": FORMAT,
         }
     ),
@@ -42,8 +42,8 @@ KIND = Kind(
     names=False,
     parts=parts(
         "audio_url", "thinking", "tool_reference", "video_url",
-        image_url=Translated("`detail: original` as `high`", _detailed_at_most),
-        input_audio=Translated("`audio_url`", _as_audio_url),
+        image_url=TranslatedRule("`detail: original` as `high`", _detailed_at_most),
+        input_audio=TranslatedRule("`audio_url`", _as_audio_url),
     ),
     fetches=True,
 )  # fmt: skip

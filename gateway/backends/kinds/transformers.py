@@ -14,8 +14,8 @@ from gateway.backends.verdicts import (
     LOCAL,
     ONE_CHOICE,
     WITHOUT_EFFECT,
-    Renamed,
-    Translated,
+    RenamedRule,
+    TranslatedRule,
 )
 from gateway.request import Request
 
@@ -35,14 +35,14 @@ KIND = Kind(
     fields=MappingProxyType(
         {
             **LOCAL,
-            "logit_bias": Translated("whole numbers as fractions", _as_fractions),
+            "logit_bias": TranslatedRule("whole numbers as fractions", _as_fractions),
             "logprobs": DROPPED,
-            "max_completion_tokens": Renamed("max_tokens"),
-            "messages": Translated("roles, parts; names, past reasoning and text beside calls are dropped"),
+            "max_completion_tokens": RenamedRule("max_tokens"),
+            "messages": TranslatedRule("roles, parts; names, past reasoning and text beside calls are dropped"),
             "n": ONE_CHOICE,
             "parallel_tool_calls": CUT_HERE,
             "presence_penalty": DROPPED,
-            "reasoning_effort": Translated("a setting of the template, and its switch", _for_the_template),
+            "reasoning_effort": TranslatedRule("a setting of the template, and its switch", _for_the_template),
             "response_format": IN_WORDS,
             "stop": CUT_OFF,
             "stream_options": WITHOUT_EFFECT,  # it always counts

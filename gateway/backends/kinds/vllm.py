@@ -2,12 +2,12 @@
 
 from types import MappingProxyType
 
-from gateway.backends.kind import FORMAT, Counter, Kind, parts
-from gateway.backends.verdicts import LOCAL, Renamed
+from gateway.backends.kind import FORMAT, Kind, TokenCounter, parts
+from gateway.backends.verdicts import LOCAL, RenamedRule
 
 KIND = Kind(
     fields=MappingProxyType(
-        {**LOCAL, "max_tokens": Renamed("max_completion_tokens"), "response_format": FORMAT}
+        {**LOCAL, "max_tokens": RenamedRule("max_completion_tokens"), "response_format": FORMAT}
     ),
     extensions=frozenset(
         ("add_generation_prompt", "add_special_tokens", "allowed_token_ids", "bad_words", "cache_salt", "chat_template",
@@ -23,7 +23,7 @@ KIND = Kind(
     reasoning="reasoning",
     refuses_tools=True,
     raw=MappingProxyType({"skip_special_tokens": False, "spaces_between_special_tokens": False}),
-    counter=Counter("/tokenize", "count"),
+    counter=TokenCounter("/tokenize", "count"),
     parts=parts(
         "audio_embeds", "audio_url", "image_embeds", "image_url", "input_audio", "prompt_embeds", "thinking",
         "tool_reference", "video_embeds", "video_url"

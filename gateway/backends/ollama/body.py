@@ -12,8 +12,8 @@ from msgspec import json
 from gateway.backends.fields import fields
 from gateway.backends.ollama.messages import native
 from gateway.backends.ollama.think import think
-from gateway.backends.openai.body import Target, conversation, offered
-from gateway.ledger import Ledger
+from gateway.backends.openai.body import BodyTarget, conversation, offered
+from gateway.ledger import Warnings
 from gateway.request import Request
 
 _encode = json.Encoder().encode
@@ -26,7 +26,7 @@ _OPTIONS = frozenset(
 )  # fmt: skip
 
 
-def body(request: Request, target: Target, known: Set[str], ledger: Ledger) -> bytes:
+def body(request: Request, target: BodyTarget, known: Set[str], ledger: Warnings) -> bytes:
     """`known` are the fields of the API; all others are Ollama's own, or are dropped.
 
     A prompt that is too long shall be refused and not be truncated, unless the client wants it so.
@@ -46,7 +46,7 @@ def body(request: Request, target: Target, known: Set[str], ledger: Ledger) -> b
     return _encode({**given, "options": options} if options else given)
 
 
-def _places(said: Mapping[str, Any], ledger: Ledger) -> tuple[dict[str, Any], dict[str, Any]]:
+def _places(said: Mapping[str, Any], ledger: Warnings) -> tuple[dict[str, Any], dict[str, Any]]:
     """What has a place of its own, and the options: those that the client has put into `options` itself win."""
     own = {name: value for name, value in said.items() if name in _OWN}
     options = {name: value for name, value in said.items() if name in _OPTIONS}
@@ -59,7 +59,7 @@ def _places(said: Mapping[str, Any], ledger: Ledger) -> tuple[dict[str, Any], di
     return own, options
 
 
-def _format(said: Any, ledger: Ledger) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
+def _format(said: Any, ledger: Warnings) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
     match said:
         case {"type": "json_schema", "json_schema": {"schema": schema}}:
             return {"format": schema}
@@ -70,6 +70,6 @@ def _format(said: Any, ledger: Ledger) -> dict[str, Any]:  # noqa: ANN401 - deco
     return {}
 
 
-def _tools(request: Request, target: Target) -> dict[str, Any]:
+def _tools(request: Request, target: BodyTarget) -> dict[str, Any]:
     tools = offered(request, target)
     return {"tools": tools} if tools else {}

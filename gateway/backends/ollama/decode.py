@@ -2,24 +2,26 @@
 
 from msgspec import Raw, field, json
 
-from gateway.backends.ollama.wire import Line
+from gateway.backends.ollama.wire import OllamaChunk
 from gateway.backends.openai import members, wire
-from gateway.backends.openai.decode import Decoder as Chunks
+from gateway.backends.openai.decode import ChatDecoder as Chunks
 from gateway.backends.openai.decode import unread
 from gateway.backends.openai.failures import stated_problem
-from gateway.backends.openai.template import Template
+from gateway.backends.openai.template import RepeatedChunkDecoder
 from gateway.backends.openai.usage import number
 from gateway.events import Event, Failure
 
-_decode = json.Decoder(Line).decode
+_decode = json.Decoder(OllamaChunk).decode
 _object = json.Decoder(dict[str, Raw]).decode
-_READ = frozenset((*Line.__struct_fields__, "model", "created_at"))  # the gateway writes its own
+_READ = frozenset((*OllamaChunk.__struct_fields__, "model", "created_at"))  # the gateway writes its own
 
 
-class Decoder(Chunks):
+class OllamaDecoder(Chunks):
     """Each call is whole and is numbered here: what Ollama gives as its index differs from parser to parser."""
 
-    _template: Template = field(default_factory=lambda: Template(0))  # each line has a time of its own
+    _template: RepeatedChunkDecoder = field(
+        default_factory=lambda: RepeatedChunkDecoder(0)
+    )  # each line has a time of its own
     _calls: int = 0
 
     def _decoded(self, payload: bytes) -> list[Event]:
@@ -30,20 +32,20 @@ class Decoder(Chunks):
             return [Failure(stated_problem(line.error))]
         return self.read(self._chunk(line), unread(payload, _unread))
 
-    def _chunk(self, line: Line) -> wire.Chunk:
+    def _chunk(self, line: OllamaChunk) -> wire.WireChunk:
         for call in (line.message and line.message.tool_calls) or ():
             call.index, self._calls = self._calls, self._calls + 1
         reason = None
         if line.done:
             self.done, reason = True, line.done_reason or "stop"
-        choice = wire.Choice(delta=line.message, logprobs=line.logprobs or None, finish_reason=reason)
-        return wire.Chunk(choices=[choice], usage=self._counts(line))
+        choice = wire.WireChoice(delta=line.message, logprobs=line.logprobs or None, finish_reason=reason)
+        return wire.WireChunk(choices=[choice], usage=self._counts(line))
 
-    def _counts(self, line: Line) -> wire.Counts | None:
+    def _counts(self, line: OllamaChunk) -> wire.WireUsage | None:
         """A prompt that was in the cache is not counted: it has to be estimated."""
         prompt, written = number(line.prompt_eval_count), number(line.eval_count)
         if prompt:
-            return wire.Counts(prompt_tokens=prompt, completion_tokens=written)
+            return wire.WireUsage(prompt_tokens=prompt, completion_tokens=written)
         self.written = written
         return None
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.backends.openai.body import Target
-from gateway.ledger import Ledger
+from gateway.backends.openai.body import BodyTarget
+from gateway.ledger import Warnings
 
 _LEVELS: Mapping[str, str | bool] = {
     "none": False, "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "max", "max": "max",
@@ -13,7 +13,7 @@ _SWITCHES = ("enable_thinking", "thinking")  # as the templates of models have i
 FIELDS = frozenset(("think", "reasoning_effort", "reasoning", "chat_template_kwargs", *_SWITCHES))
 
 
-def think(said: Mapping[str, Any], target: Target, ledger: Ledger) -> dict[str, Any]:
+def think(said: Mapping[str, Any], target: BodyTarget, ledger: Warnings) -> dict[str, Any]:
     """The field for what is said in FIELDS.  A model that cannot think would refuse to be asked for it."""
     field, wanted = _wanted(said, ledger)
     if wanted is None:
@@ -27,7 +27,7 @@ def think(said: Mapping[str, Any], target: Target, ledger: Ledger) -> dict[str, 
     return {"think": wanted}
 
 
-def _wanted(said: Mapping[str, Any], ledger: Ledger) -> tuple[str, Any]:
+def _wanted(said: Mapping[str, Any], ledger: Warnings) -> tuple[str, Any]:
     """Which field decides, and what it asks for; None: nothing."""
     switch = _switch(said.get("chat_template_kwargs"), ledger)
     effort = said.get("reasoning_effort")
@@ -41,7 +41,7 @@ def _wanted(said: Mapping[str, Any], ledger: Ledger) -> tuple[str, Any]:
     return "reasoning_effort", level
 
 
-def _switch(settings: object, ledger: Ledger) -> bool | None:
+def _switch(settings: object, ledger: Warnings) -> bool | None:
     """None for settings of which none is a switch; others have no effect here."""
     given = settings if isinstance(settings, dict) else {}
     switches = [given[name] for name in _SWITCHES if isinstance(given.get(name), bool)]

@@ -4,14 +4,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.backends.openai.wire import Count, Message
+from gateway.backends.openai.wire import LenientNumber, WireMessage
 
 
-class Line(Struct):
-    message: Message | None = None
+class OllamaChunk(Struct):
+    message: WireMessage | None = None
     done: bool | None = None
     done_reason: Any = None
-    prompt_eval_count: Count = None
-    eval_count: Count = None
+    prompt_eval_count: LenientNumber = None
+    eval_count: LenientNumber = None
     logprobs: Any = None
     error: Any = None

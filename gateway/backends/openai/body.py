@@ -7,11 +7,11 @@ from msgspec import Struct, json
 
 from gateway.backends import Kind, parts
 from gateway.backends.fields import fields
-from gateway.backends.openai.messages import Policy, ordered, sayable
+from gateway.backends.openai.messages import MessagePolicy, ordered, sayable
 from gateway.backends.openai.steps import encoded
-from gateway.backends.verdicts import PASSED, Emulated
-from gateway.ledger import Ledger
-from gateway.request import Message, Named, Request, Tool
+from gateway.backends.verdicts import PASSED, EmulatedRule
+from gateway.ledger import Warnings
+from gateway.request import Message, Request, Tool, ToolName
 
 _encode = json.Encoder().encode
 _NO_PARAMETERS = {"type": "object", "properties": {}}
@@ -24,7 +24,7 @@ _EXTRAS = {  # what a client sends → what it gets for it, in fields that the A
 }
 
 
-class Target(Struct, frozen=True):
+class BodyTarget(Struct, frozen=True):
     """Whom a request is put to.  `model` is the backend's name for it.
 
     parsed_here: calls are looked for in the model's text, so the server needs no parser of its own for them.
@@ -35,7 +35,7 @@ class Target(Struct, frozen=True):
 
     model: str
     kind: Kind
-    policy: Policy
+    policy: MessagePolicy
     parsed_here: bool = False
     special: bool = False
     thinks: bool = True
@@ -47,7 +47,7 @@ class Target(Struct, frozen=True):
         return self.prompted or (self.kind.refuses_tools and self.parsed_here)
 
 
-def body(request: Request, target: Target, known: Set[str], ledger: Ledger) -> bytes:
+def body(request: Request, target: BodyTarget, known: Set[str], ledger: Warnings) -> bytes:
     """`known` are the fields of the API; all others are an extension."""
     kind = target.kind
     said: dict[str, Any] = {
@@ -79,7 +79,7 @@ def tops(request: Request) -> int | None:
     return request.rest.get("top_logprobs", 0) if request.rest.get("logprobs") is True else None
 
 
-def conversation(request: Request, target: Target, ledger: Ledger) -> list[Message]:
+def conversation(request: Request, target: BodyTarget, ledger: Warnings) -> list[Message]:
     """The messages; where a server would go on with its own last one, something follows that it can answer."""
     policy, given = target.policy, [*request.messages]
     if not request.plain:
@@ -91,12 +91,12 @@ def conversation(request: Request, target: Target, ledger: Ledger) -> list[Messa
     return said
 
 
-def offered(request: Request, target: Target) -> list[dict[str, Any]]:
+def offered(request: Request, target: BodyTarget) -> list[dict[str, Any]]:
     """The tools that may be called; of these only the one that has to be, where the server is not told its name."""
     if target.prompted:
         return []
     choice, told = request.tool_choice, target.kind.fields["tool_choice"] == PASSED and not target.mute
-    only = choice.name if isinstance(choice, Named) and not told else None
+    only = choice.name if isinstance(choice, ToolName) and not told else None
     return [_offer(tool) for tool in request.callable_tools if only in (None, tool.name)]
 
 
@@ -110,21 +110,21 @@ def _offer(tool: Tool) -> dict[str, Any]:
     return {"type": tool.kind, tool.kind: said}
 
 
-def _tools(request: Request, target: Target) -> dict[str, Any]:
+def _tools(request: Request, target: BodyTarget) -> dict[str, Any]:
     """The tools and which of them to call.  Where none may be called, none is sent: no backend then calls one."""
     tools, choice = offered(request, target), _choice(request, target)
     return {"tools": tools} | ({"tool_choice": choice} if choice else {}) if tools else {}
 
 
-def _choice(request: Request, target: Target) -> object:
+def _choice(request: Request, target: BodyTarget) -> object:
     """None if nothing is to be said of it."""
     choice, verdict = request.tool_choice, target.kind.fields["tool_choice"]
     if target.mute:
         return "none"
     if choice is None or choice == "auto":
         return choice
-    if isinstance(verdict, Emulated) or request.guided:
+    if isinstance(verdict, EmulatedRule) or request.guided:
         return None
-    if not isinstance(choice, Named):
+    if not isinstance(choice, ToolName):
         return choice
     return {"type": "function", "function": {"name": choice.name}} if verdict == PASSED else "required"

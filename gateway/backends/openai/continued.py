@@ -4,11 +4,11 @@ from msgspec import Struct
 
 from gateway.backends import Kind
 from gateway.backends.extensions import verdict
-from gateway.backends.verdicts import Passed
+from gateway.backends.verdicts import PassedRule
 from gateway.request import Request
 
 
-class Continued(Struct, frozen=True):
+class Prefill(Struct, frozen=True):
     """The beginning: its text, which is a thought without an end if `in_thought`.  `echoed`: the answer repeats it."""
 
     text: str
@@ -16,17 +16,17 @@ class Continued(Struct, frozen=True):
     echoed: bool
 
 
-def continued(request: Request, kind: Kind) -> Continued | None:
+def continued(request: Request, kind: Kind) -> Prefill | None:
     """None for an answer from its beginning."""
     last = request.messages[-1] if request.messages else {}
     if last.get("role") != "assistant" or last.get("tool_calls") or (request.fresh and kind.continues):
         return None
     asked = request.rest.get("continue_final_message") is True
-    if not (kind.continues or (asked and isinstance(verdict("continue_final_message", kind), Passed))):
+    if not (kind.continues or (asked and isinstance(verdict("continue_final_message", kind), PassedRule))):
         return None
     text, thought = _text(last.get("content")), last.get("reasoning_content") or last.get("reasoning")
     echoed = (kind.echoes and not request.stream) or request.rest.get("echo") is True
-    return Continued(text or str(thought or ""), bool(thought) and not text, echoed)
+    return Prefill(text or str(thought or ""), bool(thought) and not text, echoed)
 
 
 def _text(content: object) -> str:

@@ -15,30 +15,30 @@ from gateway.backends.openai.logprobs import logprobs
 from gateway.backends.openai.members import NOTHING, Members, Unread
 from gateway.backends.openai.mending import Halves, mended
 from gateway.backends.openai.repeated import Contents
-from gateway.backends.openai.signatures import Block, blocks, of_call
-from gateway.backends.openai.template import Around, Template
-from gateway.backends.openai.usage import Total, counted, number, timed
+from gateway.backends.openai.signatures import SignedBlock, blocks, of_call
+from gateway.backends.openai.template import FrameDelimiters, RepeatedChunkDecoder
+from gateway.backends.openai.usage import UsageTotal, counted, number, timed
 from gateway.errors import Problem
 from gateway.events import (
     Annotation,
     Event,
-    Extra,
+    ExtraField,
     Failure,
     Finish,
     Media,
-    Reasoning,
-    Refusal,
-    Text,
-    ToolArgs,
-    ToolStart,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolArgsDelta,
+    ToolCallStart,
     Usage,
 )
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 
 _Decoded = TypeVar("_Decoded")
-_decode = json.Decoder(wire.Chunk).decode
+_decode = json.Decoder(wire.WireChunk).decode
 _decode_plain = json.Decoder(wire.PlainChunk).decode
-_part = json.Decoder(wire.Part | str).decode
+_part = json.Decoder(wire.WirePart | str).decode
 _string = json.Decoder(str).decode
 _DONE = b"[DONE]"
 _IN_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
@@ -48,7 +48,7 @@ NO_MESSAGE = Problem(502, "The backend's answer is no chat completion: a choice 
 _TEXTS = frozenset((None, "text", "output_text", "refusal", "thinking", "reasoning"))  # types of parts
 
 
-class Decoder(Struct, eq=False):
+class ChatDecoder(Struct, eq=False):
     """Raw events of the payloads of one answer.
 
     n: how many choices were asked for; more are dropped, and a single one is choice 0 whatever the backend calls it.
@@ -60,13 +60,13 @@ class Decoder(Struct, eq=False):
     done: it has said that this was all.
     """
 
-    _ledger: Ledger
+    _ledger: Warnings
     n: int = 1
     _wanted: Set[str] = frozenset()
     _tops: int | None = None
     _places: dict[int, int | None] = {}  # the backend's index → ours
-    _total: Total = field(default_factory=Total)
-    _template: Template = field(default_factory=Template)
+    _total: UsageTotal = field(default_factory=UsageTotal)
+    _template: RepeatedChunkDecoder = field(default_factory=RepeatedChunkDecoder)
     _unsigned: dict[int, list[str]] = {}  # by choice: the thought since its last signature
     _passed: dict[tuple[int | None, str], bytes] = {}
     _met: set[int] = set()  # choices that have brought a message, however empty
@@ -86,7 +86,7 @@ class Decoder(Struct, eq=False):
         """Characters of text, reasoning and arguments so far."""
         return self._decoded_size + self._template.said
 
-    def run(self, data: bytes, at: int, around: Around) -> tuple[list[Event], int]:
+    def run(self, data: bytes, at: int, around: FrameDelimiters) -> tuple[list[Event], int]:
         """The events of the payloads that stand in data from this place on and are ones known but for their texts, and
         where these end.
         """
@@ -103,7 +103,7 @@ class Decoder(Struct, eq=False):
     def alone(self, most: int) -> Callable[[bytes], Sequence[Event] | None]:
         """Reads data that is one chunk of that form, of at most so many bytes; None where it is anything else."""
         read = self._template.alone(most)
-        if not isinstance(self._template.known, Reasoning):
+        if not isinstance(self._template.known, ReasoningDelta):
             return read
 
         def told(data: bytes) -> Sequence[Event] | None:
@@ -167,20 +167,20 @@ class Decoder(Struct, eq=False):
     def _remember(self, known: Sequence[Event]) -> None:
         """What a signature may cover."""
         for event in known:
-            if type(event) is not Reasoning:
+            if type(event) is not ReasoningDelta:
                 return  # they are all of one sort
             self._unsigned[event.choice].append(event.text)
 
     def _alone(self, payload: bytes) -> list[Event]:
         """What it means by itself, without a trace here."""
-        alone = Decoder(Ledger(), self.n, self._wanted, self._tops, _passed={**self._passed})
+        alone = ChatDecoder(Warnings(), self.n, self._wanted, self._tops, _passed={**self._passed})
         return alone._decoded(payload)
 
     def _decoded(self, payload: bytes) -> list[Event]:
         if payload == b"null":  # llama.cpp begins so where it answers several prompts
             return []
         plain = self._plain_chunk(payload)
-        chunk: wire.Chunk | Failure = plain if plain else self._read(payload, _decode)
+        chunk: wire.WireChunk | Failure = plain if plain else self._read(payload, _decode)
         if type(chunk) is Failure:
             return [chunk]
         if chunk.error or chunk.object == "error":
@@ -189,7 +189,7 @@ class Decoder(Struct, eq=False):
             return [Failure(stated_problem(error))]
         return self.read(chunk, NOTHING if plain else unread(payload, members.of_chunk))
 
-    def _plain_chunk(self, payload: bytes) -> wire.Chunk | None:
+    def _plain_chunk(self, payload: bytes) -> wire.WireChunk | None:
         """Return a chunk of which every member is read; None where that is not so, once it was not."""
         if self._plain:
             try:
@@ -198,7 +198,7 @@ class Decoder(Struct, eq=False):
                 self._plain = False
         return None
 
-    def read(self, chunk: wire.Chunk, rest: Unread) -> list[Event]:
+    def read(self, chunk: wire.WireChunk, rest: Unread) -> list[Event]:
         """Return the events of a chunk that is no error; rest: its members that have no event of their own."""
         out: list[Event] = []
         counts = type(chunk) is not wire.PlainChunk and _counts_beside(chunk)
@@ -210,7 +210,7 @@ class Decoder(Struct, eq=False):
             self._choice(choice, beside, inside, out)
         return out
 
-    def _choice(self, choice: wire.Choice, beside: Members, inside: Members, out: list[Event]) -> None:
+    def _choice(self, choice: wire.WireChoice, beside: Members, inside: Members, out: list[Event]) -> None:
         index = self._place(choice.index)
         if index is None:
             return
@@ -233,7 +233,7 @@ class Decoder(Struct, eq=False):
         """Pass on the members of a choice that go before its text; return those that belong to its end."""
         first, last = _parted(beside, ended=ended)
         self._pass(index, first, out)
-        out += [Extra(index, name, _raw(value), inside=True) for name, value in inside.items()]
+        out += [ExtraField(index, name, _raw(value), inside=True) for name, value in inside.items()]
         return last
 
     def _finish(self, index: int, said: object, out: list[Event]) -> None:
@@ -252,9 +252,9 @@ class Decoder(Struct, eq=False):
             said = bytes(value)
             if self._passed.get((index, name)) != said or (index is not None and said[:1] == b"["):
                 self._passed[index, name] = said
-                out.append(Extra(index, name, _raw(value), asked=name in self._wanted))
+                out.append(ExtraField(index, name, _raw(value), asked=name in self._wanted))
 
-    def _place(self, said: wire.Count) -> int | None:
+    def _place(self, said: wire.LenientNumber) -> int | None:
         index = number(said)
         if index not in self._places:
             place = 0 if self.n == 1 and not self._places else index
@@ -263,7 +263,7 @@ class Decoder(Struct, eq=False):
                 self._ledger.note("dropped", "choices")
         return self._places[index]
 
-    def _usage(self, chunk: wire.Chunk, out: list[Event]) -> None:
+    def _usage(self, chunk: wire.WireChunk, out: list[Event]) -> None:
         """First of all, so that a client that wants a count with every chunk gets the newest."""
         usage = (counted(chunk.usage) if chunk.usage else None) or _counted_elsewhere(chunk)
         if usage:
@@ -273,14 +273,16 @@ class Decoder(Struct, eq=False):
         self.counted = self._total.add(usage, alone)
         out.append(self.counted)
 
-    def _message(self, index: int, said: wire.Message, chances: object, out: list[Event]) -> None:
+    def _message(self, index: int, said: wire.WireMessage, chances: object, out: list[Event]) -> None:
         if said.reasoning_details and not _is_text(said.reasoning_details):
-            out.append(Extra(index, "reasoning_details", Raw(json.encode(said.reasoning_details)), inside=True))
+            out.append(ExtraField(index, "reasoning_details", Raw(json.encode(said.reasoning_details)), inside=True))
         if said.content and self._customs:
             self._end_custom(index, out)
         self._spoken(index, said, chances, out)
         if said.refusal:
-            out.append(Refusal(index, said.refusal, logprobs(chances, said.refusal, self._tops).get("refusal", ())))
+            out.append(
+                RefusalDelta(index, said.refusal, logprobs(chances, said.refusal, self._tops).get("refusal", ()))
+            )
         if said.annotations:
             out += [Annotation(index, _raw(remark)) for remark in said.annotations]
         if said.images:
@@ -288,9 +290,9 @@ class Decoder(Struct, eq=False):
         if said.tool_calls:
             self._called(index, said.tool_calls, out)
         if said.function_call:
-            self._call(index, 0, wire.ToolCall(function=said.function_call), out)
+            self._call(index, 0, wire.WireToolCall(function=said.function_call), out)
 
-    def _called(self, index: int, calls: list[wire.ToolCall], out: list[Event]) -> None:
+    def _called(self, index: int, calls: list[wire.WireToolCall], out: list[Event]) -> None:
         for place, call in enumerate(calls):
             if call.custom:
                 self._custom_call(index, place, call.custom, call, out)
@@ -298,7 +300,7 @@ class Decoder(Struct, eq=False):
                 self._end_custom(index, out)
                 self._call(index, place, call, out)
 
-    def _spoken(self, index: int, said: wire.Message, chances: object, out: list[Event]) -> None:
+    def _spoken(self, index: int, said: wire.WireMessage, chances: object, out: list[Event]) -> None:
         """Log-probabilities without text go first: they may be of the thought or the call that stands beside them."""
         content = said.content
         if not content and chances is not None:
@@ -316,7 +318,7 @@ class Decoder(Struct, eq=False):
         if content or (chances is not None and said.content):
             self._text(index, content or "", chances, out)
 
-    def _signed(self, index: int, thought: str, signed: list[Block], out: list[Event]) -> None:
+    def _signed(self, index: int, thought: str, signed: list[SignedBlock], out: list[Event]) -> None:
         """What is in blocks may stand in the field for reasoning as well, and be all again that came in pieces."""
         rest = thought
         for block in signed:
@@ -333,7 +335,7 @@ class Decoder(Struct, eq=False):
         if not text and not signature:
             return
         self._decoded_size += len(text)
-        out.append(Reasoning(index, text, signature))
+        out.append(ReasoningDelta(index, text, signature))
         if signature:
             self._unsigned[index] = []
         else:
@@ -345,7 +347,7 @@ class Decoder(Struct, eq=False):
         if text or found:
             self._texted = True
             self._likely = self._likely or bool(found)
-            out.append(Text(index, text, found))
+            out.append(TextDelta(index, text, found))
 
     def _parts(self, index: int, parts: list[Raw], out: list[Event]) -> None:
         for raw in parts:
@@ -359,28 +361,30 @@ class Decoder(Struct, eq=False):
             self._thought(index, _flat(part.thinking), "", out)
             self._text(index, part.text or "", None, out)
             if part.refusal:
-                out.append(Refusal(index, part.refusal))
+                out.append(RefusalDelta(index, part.refusal))
             if part.type not in _TEXTS:
                 out.append(Media(index, _raw(raw)))
 
-    def _custom_call(self, index: int, place: int, custom: wire.Custom, call: wire.ToolCall, out: list[Event]) -> None:
+    def _custom_call(
+        self, index: int, place: int, custom: wire.Custom, call: wire.WireToolCall, out: list[Event]
+    ) -> None:
         """Read a custom call as one of a function, as which custom tools are offered to backends."""
         key = place if call.index is None or call.index == "" else number(call.index)
         if custom.name:
             self._end_custom(index, out)
             self._ledger.note("translated", "tool_calls.custom")
-            out += [ToolStart(index, key, str(call.id or ""), custom.name), ToolArgs(index, key, '{"input":"')]
+            out += [ToolCallStart(index, key, str(call.id or ""), custom.name), ToolArgsDelta(index, key, '{"input":"')]
             self._customs[index] = key
         if custom.input and index in self._customs:
             self._decoded_size += len(custom.input)
-            out.append(ToolArgs(index, key, json.encode(custom.input)[1:-1].decode()))
+            out.append(ToolArgsDelta(index, key, json.encode(custom.input)[1:-1].decode()))
 
     def _end_custom(self, index: int, out: list[Event]) -> None:
         """End the custom call of a choice, if one is open."""
         if index in self._customs:
-            out.append(ToolArgs(index, self._customs.pop(index), '"}'))
+            out.append(ToolArgsDelta(index, self._customs.pop(index), '"}'))
 
-    def _call(self, index: int, place: int, call: wire.ToolCall, out: list[Event]) -> None:
+    def _call(self, index: int, place: int, call: wire.WireToolCall, out: list[Event]) -> None:
         function = call.function
         if not function:
             return
@@ -388,12 +392,12 @@ class Decoder(Struct, eq=False):
         signature = of_call(call)
         id = "" if call.id is None else str(call.id)
         if function.name or id:
-            out.append(ToolStart(index, key, id, function.name or "", signature=signature))
+            out.append(ToolCallStart(index, key, id, function.name or "", signature=signature))
         elif signature:
             self._ledger.note("dropped", "tool_calls.provider_specific_fields")
         if text := _arguments(bytes(function.arguments)):
             self._decoded_size += len(text)
-            out.append(ToolArgs(index, key, text))
+            out.append(ToolArgsDelta(index, key, text))
 
 
 def _parted(members: Members, *, ended: bool) -> tuple[Members, Members]:
@@ -404,14 +408,14 @@ def _parted(members: Members, *, ended: bool) -> tuple[Members, Members]:
     return first, {name: value for name, value in members.items() if name not in first}
 
 
-def _counted_elsewhere(chunk: wire.Chunk) -> Usage | None:
+def _counted_elsewhere(chunk: wire.WireChunk) -> Usage | None:
     """Return the usage of a chunk that has none in `usage`."""
     groq = chunk.x_groq.usage if chunk.x_groq else None
     usage = (counted(groq) if groq else None) or counted(chunk)
     return timed(chunk.timings) if not usage and isinstance(chunk.timings, dict) else usage
 
 
-def _counts_beside(chunk: wire.Chunk) -> bool:
+def _counts_beside(chunk: wire.WireChunk) -> bool:
     """Return True if a chunk counts beside its choices."""
     prompt = chunk.prompt_tokens or chunk.prompt_eval_count or chunk.input_tokens or chunk.tokens_evaluated
     written = chunk.completion_tokens or chunk.eval_count or chunk.output_tokens or chunk.tokens_predicted
@@ -459,7 +463,7 @@ def readable(payload: bytes) -> bool:
     return True
 
 
-def _flat(thought: str | list[wire.Part] | None) -> str:
+def _flat(thought: str | list[wire.WirePart] | None) -> str:
     return thought if isinstance(thought, str) else "".join(part.text or "" for part in thought or ())
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.events import Candidate, Logprob
+from gateway.events import Logprob, TopLogprob
 
 _LEAST = -9999.0  # stands for −∞ and NaN, which JSON cannot say
 
@@ -50,17 +50,17 @@ def _columns(tokens: list[Any], said: Mapping[object, Any], most: int | None) ->
     )
 
 
-def _candidates(said: object) -> list[Candidate]:
+def _candidates(said: object) -> list[TopLogprob]:
     if isinstance(said, Mapping):  # {token: logprob}
-        return [Candidate(str(token), _number(chance), _bytes(str(token))) for token, chance in said.items()]
+        return [TopLogprob(str(token), _number(chance), _bytes(str(token))) for token, chance in said.items()]
     return [_token(one) for one in said if isinstance(one, Mapping)] if isinstance(said, list) else []
 
 
-def _token(said: Mapping[str, Any]) -> Candidate:
+def _token(said: Mapping[str, Any]) -> TopLogprob:
     token = str(said.get("token", said.get("text", "")))
     raw = said.get("bytes")
     own = isinstance(raw, list) and all(isinstance(byte, int) for byte in raw)
-    return Candidate(token, _number(said.get("logprob")), tuple(raw) if own and raw is not None else _bytes(token))
+    return TopLogprob(token, _number(said.get("logprob")), tuple(raw) if own and raw is not None else _bytes(token))
 
 
 def _number(said: object) -> float:

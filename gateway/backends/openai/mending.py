@@ -12,10 +12,20 @@ from typing import Any
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from gateway.events import Annotation, Event, Extra, Media, Reasoning, Refusal, Text, ToolArgs, ToolStart
-from gateway.ledger import Ledger
+from gateway.events import (
+    Annotation,
+    Event,
+    ExtraField,
+    Media,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolArgsDelta,
+    ToolCallStart,
+)
+from gateway.ledger import Warnings
 
-_Piece = Text | Reasoning | Refusal | ToolArgs
+_Piece = TextDelta | ReasoningDelta | RefusalDelta | ToolArgsDelta
 _Key = tuple[type[_Piece], int, int | None]  # of what comes in pieces: its type, its choice, and its call if it has one
 _IN_PIECES = "content|reasoning_content|reasoning|reasoning_text|thinking|text|summary|refusal|arguments|input"
 _LARGE = r"-?\d+(?:\.\d+)?[eE]\+?\d+|-?\d{300,}(?:\.\d+)?"  # numbers that may be beyond what a double can be
@@ -31,10 +41,10 @@ _STAND_IN_BYTES = re.compile(b"\xf4\x8f[\xa0-\xbf][\x80-\xbf]")
 _LOST = "\ufffd"
 _MOST = 512 << 10  # characters that are mended, as a megabyte of them takes 0.1 s, and memory of 100 times its size
 _FIELDS: dict[type[_Piece], str] = {
-    Text: "content",
-    Reasoning: "reasoning_content",
-    Refusal: "refusal",
-    ToolArgs: "tool_calls.function.arguments",
+    TextDelta: "content",
+    ReasoningDelta: "reasoning_content",
+    RefusalDelta: "refusal",
+    ToolArgsDelta: "tool_calls.function.arguments",
 }
 
 
@@ -49,7 +59,7 @@ def mended(payload: bytes) -> bytes:
 class Halves(Struct, eq=False):
     """The halves that wait for the other one, by what they end."""
 
-    _ledger: Ledger
+    _ledger: Warnings
     _open: dict[_Key, str] = {}
     _met: bool = False  # the payload of now has stand-ins
 
@@ -77,12 +87,12 @@ class Halves(Struct, eq=False):
         return [*self._lost([*self._open])]
 
     def _joined(self, event: Event) -> Iterator[Event]:
-        if isinstance(event, Annotation | Extra | Media):
+        if isinstance(event, Annotation | ExtraField | Media):
             yield replace(event, json=_clean(event.json)) if self._met else event
             return
-        if isinstance(event, Text | Reasoning | Refusal | ToolStart):
+        if isinstance(event, TextDelta | ReasoningDelta | RefusalDelta | ToolCallStart):
             others = [at for at in self._open if at[1] == event.choice and at[0] is not type(event)]
-            yield from self._lost([at for at in others if at[0] is not ToolArgs])
+            yield from self._lost([at for at in others if at[0] is not ToolArgsDelta])
         yield from self._piece(event) if isinstance(event, _Piece) else (event,)
 
     def _piece(self, event: _Piece) -> Iterator[Event]:
@@ -96,7 +106,7 @@ class Halves(Struct, eq=False):
             text = self._noted(key) + text
         if self._met and _STAND_IN.search(text):
             text = _STAND_IN.sub(self._noted(key), text)
-        if text or (isinstance(event, Text) and event.logprobs):
+        if text or (isinstance(event, TextDelta) and event.logprobs):
             yield _with_text(event, text)
 
     def _lost(self, keys: Iterable[_Key]) -> Iterator[Event]:
@@ -131,7 +141,7 @@ def _clean(raw: Raw) -> Raw:
 
 
 def _key(event: _Piece) -> _Key:
-    return type(event), event.choice, event.call if isinstance(event, ToolArgs) else None
+    return type(event), event.choice, event.call if isinstance(event, ToolArgsDelta) else None
 
 
 def _piece(key: _Key, text: str) -> Event:
@@ -142,8 +152,8 @@ def _piece(key: _Key, text: str) -> Event:
 
 
 def _text(event: _Piece) -> str:
-    return event.json if isinstance(event, ToolArgs) else event.text
+    return event.json if isinstance(event, ToolArgsDelta) else event.text
 
 
 def _with_text(event: _Piece, text: str) -> Event:
-    return replace(event, json=text) if isinstance(event, ToolArgs) else replace(event, text=text)
+    return replace(event, json=text) if isinstance(event, ToolArgsDelta) else replace(event, text=text)

@@ -10,7 +10,7 @@ from msgspec import DecodeError, Struct, json
 
 from gateway.backends.openai import turns
 from gateway.backends.openai.turns import text_part
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from gateway.request import LEADING, Message, plain
 
 _NAME, _OF_THE_CACHE = frozenset(("name",)), frozenset(("prompt_cache_breakpoint",))
@@ -21,7 +21,7 @@ _THOUGHTS = frozenset((*_REASONING, "reasoning_details"))
 _OF_THE_SDK = frozenset(("index", "parsed_arguments"))  # which clients leave in what they made of a stream
 
 
-class Policy(Struct, frozen=True):
+class MessagePolicy(Struct, frozen=True):
     """developer: what that role becomes; late_system: what a system message after the first user message does.
 
     reasoning: the field for past reasoning; None: the server would not look at it.
@@ -39,12 +39,12 @@ class Policy(Struct, frozen=True):
     names: bool = True
 
 
-def sayable(said: Sequence[Message], policy: Policy, ledger: Ledger) -> list[Message]:
+def sayable(said: Sequence[Message], policy: MessagePolicy, ledger: Warnings) -> list[Message]:
     """Each message by itself; those that are plain are so already."""
     return [message if plain((message,)) else _message(message, policy, ledger) for message in said]
 
 
-def ordered(given: list[Message], policy: Policy, ledger: Ledger) -> list[Message]:
+def ordered(given: list[Message], policy: MessagePolicy, ledger: Warnings) -> list[Message]:
     """Leading system messages become one; text is never lost, whatever becomes of its role."""
     roles = [message["role"] for message in given]
     if not _LEADING.isdisjoint(roles[1:]):
@@ -56,7 +56,7 @@ def ordered(given: list[Message], policy: Policy, ledger: Ledger) -> list[Messag
     return turns.alternating(given, ledger) if policy.alternate else given
 
 
-def _led(said: Sequence[Message], policy: Policy, ledger: Ledger) -> list[Message]:
+def _led(said: Sequence[Message], policy: MessagePolicy, ledger: Warnings) -> list[Message]:
     """With system messages at the beginning only, where the policy says so, and there as one."""
     first = next((i for i, message in enumerate(said) if message["role"] not in LEADING), len(said))
     leading, rest = [*said[:first]], said[first:]
@@ -70,7 +70,7 @@ def _led(said: Sequence[Message], policy: Policy, ledger: Ledger) -> list[Messag
     return [*_joined(leading, ledger), *rest]
 
 
-def _message(message: Message, policy: Policy, ledger: Ledger) -> Message:
+def _message(message: Message, policy: MessagePolicy, ledger: Warnings) -> Message:
     role, content = message["role"], message.get("content")
     if message.get("name") and role != "tool" and not policy.names:
         ledger.note("dropped", "messages.name")
@@ -101,7 +101,7 @@ def _text(part: dict[str, Any]) -> str:
     return str(part.get(part["type"]) or "")
 
 
-def _assistant(message: Message, policy: Policy, ledger: Ledger) -> Message:
+def _assistant(message: Message, policy: MessagePolicy, ledger: Warnings) -> Message:
     """Refused text is text, reasoning stands in the one field that the backend reads, and arguments are an object."""
     given = {name: value for name, value in message.items() if value is not None or name == "content"}
     if not _THOUGHTS.isdisjoint(given):
@@ -123,7 +123,7 @@ def _assistant(message: Message, policy: Policy, ledger: Ledger) -> Message:
     return given
 
 
-def _put_thought(given: Message, field: str | None, ledger: Ledger) -> None:
+def _put_thought(given: Message, field: str | None, ledger: Warnings) -> None:
     details = given.pop("reasoning_details", None)
     thoughts = [given.pop(name) for name in _REASONING if name in given]
     thought = next(filter(None, thoughts), None) or _detailed(details)
@@ -146,7 +146,7 @@ def _without(names: frozenset[str], members: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in members.items() if name not in names}
 
 
-def _call(call: dict[str, Any], ledger: Ledger) -> dict[str, Any]:
+def _call(call: dict[str, Any], ledger: Warnings) -> dict[str, Any]:
     """Return the call itself where nothing of it has to change: a copy of each of thousands takes megabytes."""
     function = call["function"]
     arguments = said = function["arguments"]
@@ -172,7 +172,7 @@ def _detailed(details: object) -> str:
     return "".join(str(part.get("text") or "") for part in parts if isinstance(part, dict))
 
 
-def _joined(leading: Sequence[Message], ledger: Ledger) -> Iterable[Message]:
+def _joined(leading: Sequence[Message], ledger: Warnings) -> Iterable[Message]:
     """One message of them all; a native developer message, or one with more than text, leaves all as they are."""
     texts = [message["content"] for message in leading if message["role"] == "system"]
     if len(leading) < 2 or len(texts) < len(leading) or not all(isinstance(text, str) for text in texts):
@@ -181,7 +181,7 @@ def _joined(leading: Sequence[Message], ledger: Ledger) -> Iterable[Message]:
     return [{**leading[0], "content": "\n\n".join(texts)}]
 
 
-def _as_user(message: Message, ledger: Ledger) -> Message:
+def _as_user(message: Message, ledger: Warnings) -> Message:
     content = message["content"]
     if message.get("name"):
         ledger.note("dropped", "messages.name")

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from gateway.events import Event, Finish, Text, ToolStart
-from gateway.ledger import Ledger
+from gateway.events import Event, Finish, TextDelta, ToolCallStart
+from gateway.ledger import Warnings
 
 _TAGS = (
     ("<think>", "</think>"),
@@ -31,7 +31,7 @@ class _Beginning(Struct, eq=False):
     """
 
     _thought: Sequence[str]
-    _held: list[Text] = []
+    _held: list[TextDelta] = []
     _buffer: str = ""  # text that has not been compared
     _end: str = ""  # the tag that ends the thought, once it has begun
     _next: int = 0  # the piece of the thought after the one that is compared
@@ -40,9 +40,9 @@ class _Beginning(Struct, eq=False):
     _behind: bool = False  # the repetition is over, and no text has come after it
     _ahead: str = ""  # text of the content that the field has not brought yet
     over: bool = False
-    dropped: Sequence[Text] = ()
+    dropped: Sequence[TextDelta] = ()
 
-    def feed(self, event: Text) -> Sequence[Text]:
+    def feed(self, event: TextDelta) -> Sequence[TextDelta]:
         """Return what is no repetition; white space behind its closing tag belongs to the tag."""
         if self._behind:
             return self._trimmed(event, event.text)
@@ -60,7 +60,7 @@ class _Beginning(Struct, eq=False):
         self._behind, self.dropped = True, self._held
         return self._trimmed(event, after)
 
-    def close(self) -> Sequence[Text]:
+    def close(self) -> Sequence[TextDelta]:
         """Return what is held where the content ends; a thought that is cut there is dropped."""
         if self.over or self._behind:
             return ()
@@ -69,16 +69,16 @@ class _Beginning(Struct, eq=False):
         self.over, self.dropped = True, self._held
         return ()
 
-    def _trimmed(self, event: Text, text: str) -> Sequence[Text]:
+    def _trimmed(self, event: TextDelta, text: str) -> Sequence[TextDelta]:
         """Return the text of an event from its first character that is no white space."""
         text = text.lstrip()
         self.over = bool(text)
         if text == event.text:
             return (event,)
         self.dropped = (*self.dropped, event)
-        return (Text(event.choice, text),) if text else ()
+        return (TextDelta(event.choice, text),) if text else ()
 
-    def _released(self) -> Sequence[Text]:
+    def _released(self) -> Sequence[TextDelta]:
         self.over = True
         return self._held
 
@@ -118,7 +118,7 @@ class _Beginning(Struct, eq=False):
 class Contents(Struct, eq=False):
     """The contents of the choices that have reasoning.  thoughts: the pieces of that, by choice."""
 
-    _ledger: Ledger
+    _ledger: Warnings
     _thoughts: Mapping[int, Sequence[str]]
     _beginnings: dict[int, _Beginning] = {}
     _over: set[int] = set()  # choices whose beginning is over
@@ -137,9 +137,9 @@ class Contents(Struct, eq=False):
         return [event for choice in self._beginnings for event in self._told(choice, None)]
 
     def _once(self, event: Event) -> Iterable[Event]:
-        if isinstance(event, ToolStart | Finish) and event.choice in self._beginnings.keys() - self._over:
+        if isinstance(event, ToolCallStart | Finish) and event.choice in self._beginnings.keys() - self._over:
             return (*self._told(event.choice, None), event)
-        if type(event) is not Text or event.choice not in self._thoughts or event.choice in self._over:
+        if type(event) is not TextDelta or event.choice not in self._thoughts or event.choice in self._over:
             return (event,)
         if event.choice not in self._beginnings:
             if not event.text:
@@ -147,7 +147,7 @@ class Contents(Struct, eq=False):
             self._beginnings[event.choice] = _Beginning(self._thoughts[event.choice])
         return self._told(event.choice, event)
 
-    def _told(self, choice: int, event: Text | None) -> Iterator[Event]:
+    def _told(self, choice: int, event: TextDelta | None) -> Iterator[Event]:
         """Yield what comes of the next event, None at the end."""
         beginning = self._beginnings[choice]
         yield from beginning.feed(event) if event else beginning.close()

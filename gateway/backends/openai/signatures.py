@@ -8,29 +8,29 @@ from collections.abc import Iterator
 
 from msgspec import Struct, json
 
-from gateway.backends.openai.wire import ToolCall
+from gateway.backends.openai.wire import WireToolCall
 
 
-class Block(Struct, frozen=True):
+class SignedBlock(Struct, frozen=True):
     """A piece of a thought.  `signature`: the one that ends here, as in `events.Reasoning`."""
 
     text: str
     signature: str = ""
 
 
-def blocks(said: object) -> Iterator[Block]:
+def blocks(said: object) -> Iterator[SignedBlock]:
     """The pieces of `thinking_blocks`; what is no such piece is none."""
     for one in said if isinstance(said, list) else ():
         match one:
             case {"type": "redacted_thinking", "data": str(data)} if data:
-                yield Block("", _encode(type="redacted_thinking", data=data))
+                yield SignedBlock("", _encode(type="redacted_thinking", data=data))
             case {"type": "thinking", "signature": str(signature), **rest} if signature:
-                yield Block(str(rest.get("thinking") or ""), _encode(type="thinking", signature=signature))
+                yield SignedBlock(str(rest.get("thinking") or ""), _encode(type="thinking", signature=signature))
             case {"type": "thinking", "thinking": str(text)} if text:
-                yield Block(text)
+                yield SignedBlock(text)
 
 
-def of_call(call: ToolCall) -> str:
+def of_call(call: WireToolCall) -> str:
     """The signature of a call, "" for none."""
     function = call.function.provider_specific_fields if call.function else None
     for said in (call.provider_specific_fields, function, call.extra_content):

@@ -7,9 +7,9 @@ from typing import ClassVar, Protocol
 
 from msgspec import DecodeError, Struct, json
 
-from gateway.events import Event, Reasoning, Text, ToolArgs
+from gateway.events import Event, ReasoningDelta, TextDelta, ToolArgsDelta
 
-Told = Text | Reasoning | ToolArgs
+RepeatableEvent = TextDelta | ReasoningDelta | ToolArgsDelta
 _string = json.Decoder(str).decode
 _list = json.Decoder(list[str]).decode
 _quoted = b'"%b"'.__mod__
@@ -18,14 +18,14 @@ _PATIENCE = 32
 _WINDOW = 16 << 10  # bytes that are looked at as one, so that what is looked at twice is little
 
 
-class Around(Protocol):
+class FrameDelimiters(Protocol):
     """What stands around each payload."""
 
     opening: ClassVar[bytes]
     ending: ClassVar[bytes]
 
 
-class Template(Struct, eq=False):
+class RepeatedChunkDecoder(Struct, eq=False):
     """The bytes before and after the one string of a payload that was decoded to one event.
 
     A payload that has them too, and a string between them, is the same JSON but for that string, so it means the same
@@ -42,7 +42,7 @@ class Template(Struct, eq=False):
     _opened: bytes = b""  # around and between texts, with what is around a payload
     _closed: bytes = b""
     _between: bytes = b""
-    _event: Callable[[str], Told] | None = None
+    _event: Callable[[str], RepeatableEvent] | None = None
     _lessons: int = 0
     said: int = 0
 
@@ -51,7 +51,7 @@ class Template(Struct, eq=False):
         """It knows a form, or learns none any more."""
         return self._event is not None or self._lessons == self._patience
 
-    def event(self, payload: bytes) -> Told | None:
+    def event(self, payload: bytes) -> RepeatableEvent | None:
         """None where the payload is of another form."""
         if not (self._event and payload.startswith(self._before) and payload.endswith(self._after)):
             return None
@@ -64,7 +64,7 @@ class Template(Struct, eq=False):
         return self._event(text) if text else None
 
     @property
-    def known(self) -> Told | None:
+    def known(self) -> RepeatableEvent | None:
         """An event of the form that it knows, without a text."""
         return self._event("") if self._event and self._between else None
 
@@ -89,7 +89,7 @@ class Template(Struct, eq=False):
 
         return told
 
-    def run(self, data: bytes, at: int, around: Around) -> tuple[list[Event], int]:
+    def run(self, data: bytes, at: int, around: FrameDelimiters) -> tuple[list[Event], int]:
         """The events of the payloads of this form that stand in data from this place on, and where they end.
 
         around: always the same.
@@ -161,13 +161,13 @@ def _texts(strings: list[bytes]) -> list[str]:
     return [*map(_string, map(_quoted, strings))]
 
 
-def _form(event: Event) -> tuple[Callable[[str], Told], str] | None:
+def _form(event: Event) -> tuple[Callable[[str], RepeatableEvent], str] | None:
     """How such an event is made, and its text."""
     match event:
-        case Text(choice, text, ()):
-            return partial(Text, choice), text
-        case Reasoning(choice, text, ""):
-            return partial(Reasoning, choice), text
-        case ToolArgs(choice, call, json=text):
-            return partial(ToolArgs, choice, call), text
+        case TextDelta(choice, text, ()):
+            return partial(TextDelta, choice), text
+        case ReasoningDelta(choice, text, ""):
+            return partial(ReasoningDelta, choice), text
+        case ToolArgsDelta(choice, call, json=text):
+            return partial(ToolArgsDelta, choice, call), text
     return None

@@ -7,18 +7,18 @@ from msgspec import json
 from msgspec.structs import replace
 
 from gateway.backends.fields import fields
-from gateway.backends.openai.body import Target
-from gateway.backends.services import Completions
-from gateway.backends.verdicts import Emulated, Passed
+from gateway.backends.openai.body import BodyTarget
+from gateway.backends.services import CompletionsSupport
+from gateway.backends.verdicts import EmulatedRule, PassedRule
 from gateway.errors import BadRequest
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from gateway.request import Request
 
 PATH = "/v1/completions"
 _encode = json.Encoder().encode
 
 
-def body(does: Completions, request: Request, target: Target, known: Set[str], ledger: Ledger) -> bytes:
+def body(does: CompletionsSupport, request: Request, target: BodyTarget, known: Set[str], ledger: Warnings) -> bytes:
     """`known` are the fields of the API; all others are an extension.  BadRequest for what cannot be asked there."""
     said = {"model": target.model, "prompt": _prompt(request, does, ledger), "stream": request.stream}
     n = request.rest.get("n", 1)
@@ -36,9 +36,9 @@ def prompts(request: Request) -> list[Any]:
     return said if isinstance(said, list) and not isinstance(said[0], int) else [said]
 
 
-def unsaid(request: Request, does: Completions, ledger: Ledger) -> list[str]:
+def unsaid(request: Request, does: CompletionsSupport, ledger: Warnings) -> list[str]:
     """The prompts, if the gateway has to say them; it knows no tokens, nor how likely they were."""
-    if not request.rest.get("echo") or not isinstance(does.kind.fields.get("echo"), Emulated):
+    if not request.rest.get("echo") or not isinstance(does.kind.fields.get("echo"), EmulatedRule):
         return []
     said = prompts(request)
     if "logprobs" in request.rest or not all(isinstance(prompt, str) for prompt in said):
@@ -48,12 +48,12 @@ def unsaid(request: Request, does: Completions, ledger: Ledger) -> list[str]:
     return said
 
 
-def fills(request: Request, does: Completions) -> bool:
+def fills(request: Request, does: CompletionsSupport) -> bool:
     """True if what is between two texts is written."""
-    return bool(request.rest.get("suffix")) and isinstance(does.kind.fields.get("suffix"), Passed)
+    return bool(request.rest.get("suffix")) and isinstance(does.kind.fields.get("suffix"), PassedRule)
 
 
-def _prompt(request: Request, does: Completions, ledger: Ledger) -> object:
+def _prompt(request: Request, does: CompletionsSupport, ledger: Warnings) -> object:
     """As it came, where the kind takes that; else the one text that it is."""
     if does.templated:
         ledger.note("translated", "prompt")

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from gateway.request import LEADING, Message
 
 _NO_OUTPUT = "[no output]"
 _OF_THE_FIRST = ("role", "name")  # of the messages that become one
 
 
-def with_media_apart(said: Sequence[Message], ledger: Ledger) -> list[Message]:
+def with_media_apart(said: Sequence[Message], ledger: Warnings) -> list[Message]:
     """Outputs of tools as texts, as a template has no other place for them, and the user's with their images behind.
 
     What is still a list is one because it has more than texts.
@@ -33,7 +33,7 @@ def with_media_apart(said: Sequence[Message], ledger: Ledger) -> list[Message]:
     return apart
 
 
-def alternating(said: Sequence[Message], ledger: Ledger) -> list[Message]:
+def alternating(said: Sequence[Message], ledger: Warnings) -> list[Message]:
     """The user begins, and the assistant and the user take turns; each call has an output before that."""
     runs: list[list[Message]] = []
     for message in _answered(said, ledger):
@@ -52,7 +52,7 @@ def alternating(said: Sequence[Message], ledger: Ledger) -> list[Message]:
     return turns
 
 
-def with_one_end(said: Sequence[Message], ledger: Ledger) -> list[Message]:
+def with_one_end(said: Sequence[Message], ledger: Warnings) -> list[Message]:
     """No calls at the end, nor two messages of the assistant, so that the server can go on with the last one."""
     *most, last = said
     if last.get("tool_calls"):
@@ -63,7 +63,7 @@ def with_one_end(said: Sequence[Message], ledger: Ledger) -> list[Message]:
     return [*said]
 
 
-def note_names(joined: Sequence[Message], ledger: Ledger) -> None:
+def note_names(joined: Sequence[Message], ledger: Warnings) -> None:
     """List the loss of names where these become one message, which has the name of the first."""
     if any(message.get("name") not in (None, joined[0].get("name")) for message in joined):
         ledger.note("dropped", "messages.name")
@@ -73,7 +73,7 @@ def text_part(text: str) -> dict[str, str]:
     return {"type": "text", "text": text}
 
 
-def _answered(said: Sequence[Message], ledger: Ledger) -> list[Message]:
+def _answered(said: Sequence[Message], ledger: Warnings) -> list[Message]:
     """With an output for each call that has none, behind those of the others."""
     given = {message["tool_call_id"] for message in said if message["role"] == "tool"}
     turns: list[Message] = []
@@ -109,7 +109,7 @@ def _noun(part: dict[str, Any]) -> str:
     return "image" if part["type"] == "image_url" else "attachment"
 
 
-def _one(run: Sequence[Message], ledger: Ledger) -> Message:
+def _one(run: Sequence[Message], ledger: Warnings) -> Message:
     """One message that says what all of them say."""
     first, *more = run
     if not more:

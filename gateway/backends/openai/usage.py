@@ -6,14 +6,14 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.backends.openai.wire import Count, Counts, Details
+from gateway.backends.openai.wire import LenientNumber, TokenDetails, WireUsage
 from gateway.events import Usage
 
-_NO_DETAILS = Details()
+_NO_DETAILS = TokenDetails()
 _MOST = (1 << 53) - 1  # what is above that is no exact number in JavaScript
 
 
-def number(said: Count) -> int:
+def number(said: LenientNumber) -> int:
     """Strings, floats and booleans are counts too; what is none is 0, as is more than every client can read."""
     if type(said) is int:
         return said if 0 < said <= _MOST else 0
@@ -25,7 +25,7 @@ def number(said: Count) -> int:
         return 0
 
 
-def counted(counts: Counts) -> Usage | None:
+def counted(counts: WireUsage) -> Usage | None:
     """None if nothing was counted."""
     prompt = number(counts.prompt_tokens) or _prompt(counts)
     completion = number(counts.completion_tokens) or _completion(counts)
@@ -48,7 +48,7 @@ def timed(timings: Mapping[str, Any]) -> Usage | None:
     return Usage(prompt, written, cached) if prompt or written else None
 
 
-def _prompt(counts: Counts) -> int:
+def _prompt(counts: WireUsage) -> int:
     """By another name.  By Anthropic's names, what came from or went to the cache is not in input_tokens."""
     return (
         sum(map(number, (counts.input_tokens, counts.cache_read_input_tokens, counts.cache_creation_input_tokens)))
@@ -57,12 +57,12 @@ def _prompt(counts: Counts) -> int:
     )
 
 
-def _completion(counts: Counts) -> int:
+def _completion(counts: WireUsage) -> int:
     """By another name."""
     return number(counts.output_tokens) or number(counts.eval_count) or number(counts.tokens_predicted)
 
 
-def _cache(counts: Counts, read: Details) -> tuple[int, int]:
+def _cache(counts: WireUsage, read: TokenDetails) -> tuple[int, int]:
     """Tokens of the prompt that came from the cache, and that went to it."""
     came = (
         read.cached_tokens or counts.cached_tokens or counts.cache_read_input_tokens or counts.prompt_cache_hit_tokens
@@ -76,7 +76,7 @@ def shared(usage: Usage, thought: int, said: int) -> Usage:
     return replace(usage, reasoning=min(-(-usage.completion * thought // max(said, thought)), usage.completion))
 
 
-class Total(Struct):
+class UsageTotal(Struct):
     """Adds up what servers state per choice (llama.cpp with n > 1); a repeated statement replaces the one before.
 
     A statement that belongs to one choice stands alone in its chunk and follows that choice's finish reason.

@@ -5,17 +5,17 @@ from typing import Any
 
 from msgspec import Raw, Struct
 
-Count = int | float | str | bool | None
+LenientNumber = int | float | str | bool | None
 
 
-class Part(Struct, gc=False):
+class WirePart(Struct, gc=False):
     type: str | None = None
     text: str | None = None
     refusal: str | None = None
-    thinking: "str | list[Part] | None" = None
+    thinking: "str | list[WirePart] | None" = None
 
 
-class Function(Struct, gc=False):
+class WireFunction(Struct, gc=False):
     name: str | None = None
     arguments: Raw = Raw()
     provider_specific_fields: Any = None
@@ -26,82 +26,82 @@ class Custom(Struct, gc=False):
     input: str | None = None
 
 
-class ToolCall(Struct, gc=False):
-    index: Count = None
+class WireToolCall(Struct, gc=False):
+    index: LenientNumber = None
     id: str | int | None = None
-    function: Function | None = None
+    function: WireFunction | None = None
     custom: Custom | None = None
     provider_specific_fields: Any = None
     extra_content: Any = None
 
 
-class Message(Struct, gc=False):
+class WireMessage(Struct, gc=False):
     content: str | list[Raw] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     reasoning_text: str | None = None
-    thinking: str | list[Part] | None = None
+    thinking: str | list[WirePart] | None = None
     thinking_blocks: Any = None
     refusal: str | None = None
-    tool_calls: list[ToolCall] | None = None
-    function_call: Function | None = None
+    tool_calls: list[WireToolCall] | None = None
+    function_call: WireFunction | None = None
     annotations: list[Raw] | None = None
     images: list[Raw] | None = None
     reasoning_details: Any = None
 
 
-class Details(Struct, gc=False):
-    cached_tokens: Count = None
-    cache_write_tokens: Count = None
-    created_cache_tokens: Count = None
-    reasoning_tokens: Count = None
+class TokenDetails(Struct, gc=False):
+    cached_tokens: LenientNumber = None
+    cache_write_tokens: LenientNumber = None
+    created_cache_tokens: LenientNumber = None
+    reasoning_tokens: LenientNumber = None
 
 
-class Counts(Struct, gc=False):
+class WireUsage(Struct, gc=False):
     """Usage under every name it has."""
 
-    prompt_tokens: Count = None
-    completion_tokens: Count = None
-    total_tokens: Count = None
-    input_tokens: Count = None
-    output_tokens: Count = None
-    prompt_eval_count: Count = None
-    eval_count: Count = None
-    tokens_evaluated: Count = None
-    tokens_predicted: Count = None
-    prompt_tokens_details: Details | None = None
-    completion_tokens_details: Details | None = None
-    input_tokens_details: Details | None = None
-    output_tokens_details: Details | None = None
-    cache_read_input_tokens: Count = None
-    cache_creation_input_tokens: Count = None
-    prompt_cache_hit_tokens: Count = None
-    reasoning_tokens: Count = None
-    cached_tokens: Count = None
+    prompt_tokens: LenientNumber = None
+    completion_tokens: LenientNumber = None
+    total_tokens: LenientNumber = None
+    input_tokens: LenientNumber = None
+    output_tokens: LenientNumber = None
+    prompt_eval_count: LenientNumber = None
+    eval_count: LenientNumber = None
+    tokens_evaluated: LenientNumber = None
+    tokens_predicted: LenientNumber = None
+    prompt_tokens_details: TokenDetails | None = None
+    completion_tokens_details: TokenDetails | None = None
+    input_tokens_details: TokenDetails | None = None
+    output_tokens_details: TokenDetails | None = None
+    cache_read_input_tokens: LenientNumber = None
+    cache_creation_input_tokens: LenientNumber = None
+    prompt_cache_hit_tokens: LenientNumber = None
+    reasoning_tokens: LenientNumber = None
+    cached_tokens: LenientNumber = None
 
 
-class Choice(Struct, gc=False):
-    index: Count = None
-    delta: Message | None = None
-    message: Message | None = None
+class WireChoice(Struct, gc=False):
+    index: LenientNumber = None
+    delta: WireMessage | None = None
+    message: WireMessage | None = None
     text: str | None = None
     logprobs: Any = None
     finish_reason: Any = None
-    usage: Counts | None = None  # Moonshot's place for it
+    usage: WireUsage | None = None  # Moonshot's place for it
 
 
-class Groq(Struct, gc=False):
+class GroqExtension(Struct, gc=False):
     """What Groq adds to the first and the last chunk."""
 
-    usage: Counts | None = None
+    usage: WireUsage | None = None
 
 
-class Chunk(Counts, gc=False):
+class WireChunk(WireUsage, gc=False):
     """A chunk, or a whole chat completion; some servers count beside its choices."""
 
-    choices: Sequence[Choice] | None = None
-    usage: Counts | None = None
-    x_groq: Groq | None = None
+    choices: Sequence[WireChoice] | None = None
+    usage: WireUsage | None = None
+    x_groq: GroqExtension | None = None
     timings: Any = None
     error: Any = None
     object: Any = None
@@ -110,16 +110,16 @@ class Chunk(Counts, gc=False):
 # The same without members that nothing reads: what fits is read in one pass.
 
 
-class PlainMessage(Message, forbid_unknown_fields=True, gc=False):
+class PlainMessage(WireMessage, forbid_unknown_fields=True, gc=False):
     role: Any = None
 
 
-class PlainChoice(Choice, forbid_unknown_fields=True, gc=False):
+class PlainChoice(WireChoice, forbid_unknown_fields=True, gc=False):
     delta: PlainMessage | None = None
     message: PlainMessage | None = None
 
 
-class PlainChunk(Chunk, forbid_unknown_fields=True, gc=False):
+class PlainChunk(WireChunk, forbid_unknown_fields=True, gc=False):
     id: Any = None
     created: Any = None
     model: Any = None

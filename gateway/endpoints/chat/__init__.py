@@ -2,21 +2,23 @@
 
 from collections.abc import Callable
 
-from gateway.endpoints.chat.kept import Kept
-from gateway.endpoints.chat.request import Asked, parse
-from gateway.endpoints.chat.shape import Head
-from gateway.endpoints.chat.stream import FunctionStream, Stream
-from gateway.endpoints.chat.whole import Whole
-from gateway.ledger import Ledger
+from gateway.endpoints.chat.kept import StoredChatStream
+from gateway.endpoints.chat.request import ChatParams, parse
+from gateway.endpoints.chat.shape import CompletionHead
+from gateway.endpoints.chat.stream import ChatStreamEncoder, FunctionCallStreamEncoder
+from gateway.endpoints.chat.whole import ChatBodyEncoder
+from gateway.ledger import Warnings
 
-__all__ = ["Asked", "Head", "encoder", "parse"]
+__all__ = ["ChatParams", "CompletionHead", "encoder", "parse"]
 
 
-def encoder(head: Head, asked: Asked, ledger: Ledger, padding: Callable[[], str]) -> Stream | Whole | Kept:
+def encoder(
+    head: CompletionHead, asked: ChatParams, ledger: Warnings, padding: Callable[[], str]
+) -> ChatStreamEncoder | ChatBodyEncoder | StoredChatStream:
     """The encoder that fits what was asked."""
-    whole = Whole(head, asked, ledger)
+    whole = ChatBodyEncoder(head, asked, ledger)
     if not asked.request.stream:
         return whole
-    kind = FunctionStream if asked.functions else Stream
+    kind = FunctionCallStreamEncoder if asked.functions else ChatStreamEncoder
     stream = kind(head, asked, ledger, padding if asked.obfuscation else None)
-    return Kept(stream, whole) if asked.store else stream
+    return StoredChatStream(stream, whole) if asked.store else stream

@@ -4,7 +4,7 @@ from typing import Any
 
 from gateway.endpoints.body import metadata, moderation, stop
 from gateway.endpoints.checks import (
-    Check,
+    ParamCheck,
     array,
     boolean,
     check_exclusive,
@@ -42,7 +42,7 @@ def _file(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
 
 
 _ANY_PART = fields({"type": string})
-_PARTS: dict[str, Check] = {
+_PARTS: dict[str, ParamCheck] = {
     "text": fields({"text": string}),
     "image_url": fields({"image_url": fields({"url": string})}),
     "input_audio": fields({"input_audio": fields({"data": string, "format": string})}),
@@ -72,9 +72,9 @@ _CUSTOM = fields({"name": string}, {"description": string, "format": object_})
 _CALLED = fields({"name": string, "arguments": string})
 _CALLABLE = one_of("function", "custom")
 _ANY_TOOL = fields({"type": _CALLABLE})
-_TOOLS: dict[str, Check] = {"function": fields({"function": _FUNCTION}), "custom": fields({"custom": _CUSTOM})}
+_TOOLS: dict[str, ParamCheck] = {"function": fields({"function": _FUNCTION}), "custom": fields({"custom": _CUSTOM})}
 _ANY_CALL = fields({"id": string, "type": _CALLABLE})
-_CALLS: dict[str, Check] = {
+_CALLS: dict[str, ParamCheck] = {
     "function": fields({"function": _CALLED}),
     "custom": fields({"custom": fields({"name": string, "input": string})}),
 }
@@ -90,7 +90,7 @@ def _call(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
     _CALLS[value["type"]](value, param)
 
 
-_BY_ROLE: dict[str, Check] = {
+_BY_ROLE: dict[str, ParamCheck] = {
     **dict.fromkeys(("developer", "system", "user"), fields({"content": _content}, {"name": string})),
     "assistant": fields({}, {"content": _content, "refusal": string, "name": string}),
     "tool": fields({"content": _content, "tool_call_id": string}),
@@ -140,8 +140,8 @@ def _response_format(value: Any, param: str) -> None:  # noqa: ANN401 - decoded 
         fields({"json_schema": fields({"name": short(64)}, {"schema": object_})})(value, param)
 
 
-REQUIRED: dict[str, Check] = {"model": string, "messages": list_of(_message, least=1)}
-OPTIONAL: dict[str, Check] = {
+REQUIRED: dict[str, ParamCheck] = {"model": string, "messages": list_of(_message, least=1)}
+OPTIONAL: dict[str, ParamCheck] = {
     "audio": object_,
     "frequency_penalty": decimal(-2, 2),
     "function_call": _function_call,

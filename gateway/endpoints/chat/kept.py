@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from gateway.endpoints.chat.stream import Stream
-from gateway.endpoints.chat.whole import Whole
+from gateway.endpoints.chat.stream import ChatStreamEncoder
+from gateway.endpoints.chat.whole import ChatBodyEncoder
 from gateway.events import Event
 
 
-class Kept:
-    def __init__(self, shown: Stream, fold: Whole) -> None:
+class StoredChatStream:
+    def __init__(self, shown: ChatStreamEncoder, fold: ChatBodyEncoder) -> None:
         self._shown, self._fold = shown, fold
 
     def start(self) -> bytes:

@@ -9,13 +9,13 @@ from gateway.endpoints.body import check_stream_options, decoded
 from gateway.endpoints.chat import legacy
 from gateway.endpoints.chat.fields import besides_messages as check_besides
 from gateway.endpoints.chat.fields import body as check_body
-from gateway.endpoints.choice import Chosen, not_offered, settled
+from gateway.endpoints.choice import ResolvedToolChoice, not_offered, settled
 from gateway.endpoints.counts import COUNTS, Counts
 from gateway.errors import BadRequest
-from gateway.request import Message, Named, Request, Tool, are_large, plain
+from gateway.request import Message, Request, Tool, ToolName, are_large, plain
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class ChatParams(Struct, frozen=True, kw_only=True):
     """A chat completion as it was asked for.
 
     functions: the client speaks the old way, before tools.
@@ -55,7 +55,7 @@ class Asked(Struct, frozen=True, kw_only=True):
         return (self.request.rest.get("stream_options") or {}).get(name) is True
 
 
-def parse(raw: bytes, counts: Counts = COUNTS) -> Asked:
+def parse(raw: bytes, counts: Counts = COUNTS) -> ChatParams:
     """Raise BadRequest, in OpenAI's words, for what the API does not allow."""
     body = decoded(raw, counts)
     said = body.get("messages")
@@ -78,7 +78,7 @@ def parse(raw: bytes, counts: Counts = COUNTS) -> Asked:
         large=are_large(messages, len(raw)),
         rest=body,
     )
-    return Asked(
+    return ChatParams(
         request=request,
         functions=functions,
         role=messages[-1]["role"] if body.get("add_generation_prompt") is False else "assistant",
@@ -122,7 +122,7 @@ def _check_names(tools: Sequence[Tool]) -> None:
         names.add(tool.name)
 
 
-def _tools(body: dict[str, Any]) -> tuple[tuple[Tool, ...], Chosen]:
+def _tools(body: dict[str, Any]) -> tuple[tuple[Tool, ...], ResolvedToolChoice]:
     """What is offered, what has to be called and what may be: taken out of the body."""
     if "tools" not in body and "tool_choice" not in body:
         return (), (None, None)
@@ -131,11 +131,11 @@ def _tools(body: dict[str, Any]) -> tuple[tuple[Tool, ...], Chosen]:
     _check_names(tools)
     offered = {tool.name for tool in tools}
 
-    def find(chosen: dict[str, Any]) -> Named:
+    def find(chosen: dict[str, Any]) -> ToolName:
         inner = chosen.get(str(chosen.get("type")))
         name = str(inner.get("name") if isinstance(inner, dict) else chosen.get("name"))
         if name not in offered:
             raise not_offered(name)
-        return Named(name)
+        return ToolName(name)
 
     return tools, settled(chosen, tools, find)

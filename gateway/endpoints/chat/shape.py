@@ -5,13 +5,13 @@ from typing import Any
 
 from msgspec import Struct, json
 
-from gateway.events import Logprob, ToolStart, Usage
-from gateway.request import Named
+from gateway.events import Logprob, ToolCallStart, Usage
+from gateway.request import ToolName
 
 encode: Callable[[Any], bytes] = json.Encoder().encode
 
 
-class Head(Struct, frozen=True):
+class CompletionHead(Struct, frozen=True):
     """What stays the same for a whole answer.  `created` in Unix seconds; `model` as the client named it.
 
     reasoning: the fields that carry the model's reasoning.
@@ -40,6 +40,6 @@ def logprobs(content: Sequence[Logprob], refusal: Sequence[Logprob]) -> dict[str
     return {"content": content or None, "refusal": refusal or None}
 
 
-def called_name(start: ToolStart) -> str:
+def called_name(start: ToolCallStart) -> str:
     """In chat a name has no namespace of its own."""
-    return Named(start.name, start.namespace).flat
+    return ToolName(start.name, start.namespace).flat

@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from gateway import events as ev
-from gateway.endpoints.chat.request import Asked
-from gateway.endpoints.chat.shape import Head, called_name, encode, logprobs
-from gateway.endpoints.frames import Frames
-from gateway.endpoints.signatures import Blocks, of_call
-from gateway.ledger import Ledger
+from gateway.endpoints.chat.request import ChatParams
+from gateway.endpoints.chat.shape import CompletionHead, called_name, encode, logprobs
+from gateway.endpoints.frames import StreamEncoder
+from gateway.endpoints.signatures import ThinkingBlocks, of_call
+from gateway.ledger import Warnings
 
 # The commonest frames in one piece, and pieces of many; in all others `_delta` puts the same together.
 _TEXT = b'%b{"index":%d,"delta":{"content":%b},"logprobs":null,"finish_reason":null}%b'
@@ -20,10 +20,12 @@ _ARGUMENTS = (
 _GAP = b"\0"  # which JSON has nowhere
 
 
-class Stream(Frames):
+class ChatStreamEncoder(StreamEncoder):
     """`pad` makes the padding of a chunk, where the client asked for it."""
 
-    def __init__(self, head: Head, asked: Asked, ledger: Ledger, pad: Callable[[], str] | None = None) -> None:
+    def __init__(
+        self, head: CompletionHead, asked: ChatParams, ledger: Warnings, pad: Callable[[], str] | None = None
+    ) -> None:
         said = {"id": head.id, "object": "chat.completion.chunk", "created": head.created, "model": head.model}
         tier = {"service_tier": "default"} if asked.service_tier else {}
         super().__init__(
@@ -34,7 +36,7 @@ class Stream(Frames):
         self._thoughts = len(head.reasoning)
         self._opened = 0  # choices whose role the client knows
         self._calls: dict[int, int] = {}  # by choice: the last call the client has seen
-        self._blocks: dict[int, Blocks] = defaultdict(Blocks)  # by choice
+        self._blocks: dict[int, ThinkingBlocks] = defaultdict(ThinkingBlocks)  # by choice
 
     def start(self) -> bytes:
         return self._open(0)
@@ -64,14 +66,14 @@ class Stream(Frames):
         frame = b'%b{"index":%d,"delta":%b,%b,"finish_reason":%b}%b' % parts
         return frame if self._pad is None else b'%b,"obfuscation":%b}\n\n' % (frame[:-3], encode(self._pad()))
 
-    def _text(self, e: ev.Text) -> bytes:
+    def _text(self, e: ev.TextDelta) -> bytes:
         if self._bare and e.choice < self._opened and not (e.logprobs or self._waiting):
             return _TEXT % (self._head, e.choice, encode(e.text), self._tail)  # almost always
         if e.logprobs:
             return self._delta(e.choice, b'{"content":%b}' % encode(e.text), more=_logprobs(content=e.logprobs))
         return self._delta(e.choice, b'{"content":%b}' % encode(e.text))
 
-    def _texts(self, events: Sequence[ev.Text]) -> bytes:
+    def _texts(self, events: Sequence[ev.TextDelta]) -> bytes:
         choice = events[0].choice
         if self._bare and choice < self._opened and not self._waiting:
             said = [encode(e.text) for e in events if e.choice == choice and not e.logprobs]
@@ -79,7 +81,7 @@ class Stream(Frames):
                 return _frames(_TEXT % (self._head, choice, _GAP, self._tail), said)
         return b"".join([self._text(e) for e in events])
 
-    def _reasoning(self, e: ev.Reasoning) -> bytes:
+    def _reasoning(self, e: ev.ReasoningDelta) -> bytes:
         said = self._delta(e.choice, self._thought % ((encode(e.text),) * self._thoughts)) if e.text else b""
         block = self._blocks[e.choice].add(e)
         if not block:
@@ -87,7 +89,7 @@ class Stream(Frames):
         signed = {"index": self._blocks[e.choice].count - 1, **block}  # by which the SDKs tell blocks apart
         return said + self._delta(e.choice, b'{"thinking_blocks":[%b]}' % encode(signed))
 
-    def _refusal(self, e: ev.Refusal) -> bytes:
+    def _refusal(self, e: ev.RefusalDelta) -> bytes:
         more = _logprobs(refusal=e.logprobs) if e.logprobs else b'"logprobs":null'
         return self._delta(e.choice, b'{"refusal":%b}' % encode(e.text), more=more)
 
@@ -97,19 +99,19 @@ class Stream(Frames):
     def _media(self, e: ev.Media) -> bytes:
         return self._delta(e.choice, encode({e.member: [e.json]}))
 
-    def _tool_start(self, e: ev.ToolStart) -> bytes:
+    def _tool_start(self, e: ev.ToolCallStart) -> bytes:
         self._calls[e.choice] = self._calls.get(e.choice, -1) + 1
         empty = {"name": called_name(e), "arguments" if e.kind == "function" else "input": ""}
         call = {"index": self._calls[e.choice], "id": e.id, "type": e.kind, e.kind: empty, **of_call(e)}
         return self._delta(e.choice, b'{"tool_calls":[%b]}' % encode(call))
 
-    def _tool_args(self, e: ev.ToolArgs) -> bytes:
+    def _tool_args(self, e: ev.ToolArgsDelta) -> bytes:
         call, said = self._calls[e.choice], encode(e.json)
         if self._bare and not self._waiting:  # its role is known, as the call has begun
             return _ARGUMENTS % (self._head, e.choice, call, said, self._tail)
         return self._delta(e.choice, b'{"tool_calls":[{"index":%d,"function":{"arguments":%b}}]}' % (call, said))
 
-    def _several_args(self, events: Sequence[ev.ToolArgs]) -> bytes:
+    def _several_args(self, events: Sequence[ev.ToolArgsDelta]) -> bytes:
         choice = events[0].choice
         if self._bare and not self._waiting:
             said = [encode(e.json) for e in events if e.choice == choice]
@@ -117,7 +119,7 @@ class Stream(Frames):
                 return _frames(_ARGUMENTS % (self._head, choice, self._calls[choice], _GAP, self._tail), said)
         return b"".join([self._tool_args(e) for e in events])
 
-    def _tool_input(self, e: ev.ToolInput) -> bytes:
+    def _tool_input(self, e: ev.ToolInputDelta) -> bytes:
         call = b'{"tool_calls":[{"index":%d,"custom":{"input":%b}}]}'
         return self._delta(e.choice, call % (self._calls[e.choice], encode(e.text)))
 
@@ -128,19 +130,33 @@ class Stream(Frames):
         return self._delta(choice, b"{}")
 
     _arms: ClassVar[dict[type[Any], Callable[[Any, Any], bytes]]] = {
-        **Frames._arms, ev.Text: _text, ev.Reasoning: _reasoning, ev.Refusal: _refusal, ev.Annotation: _annotation,
-        ev.Media: _media, ev.HostedTool: Frames._nothing, ev.ToolStart: _tool_start, ev.ToolArgs: _tool_args,
-        ev.ToolInput: _tool_input,
-        ev.ToolEnd: Frames._nothing, ev.Finish: _finish, ev.HostedStart: Frames._nothing,
-        ev.HostedArgs: Frames._nothing, ev.HostedRun: Frames._nothing, ev.HostedEnd: Frames._nothing,
-    }  # fmt: skip
-    _runs: ClassVar[dict[type[Any], Callable[[Any, Any], bytes]]] = {ev.Text: _texts, ev.ToolArgs: _several_args}
+        **StreamEncoder._arms,
+        ev.TextDelta: _text,
+        ev.ReasoningDelta: _reasoning,
+        ev.RefusalDelta: _refusal,
+        ev.Annotation: _annotation,
+        ev.Media: _media,
+        ev.BuiltinItem: StreamEncoder._nothing,
+        ev.ToolCallStart: _tool_start,
+        ev.ToolArgsDelta: _tool_args,
+        ev.ToolInputDelta: _tool_input,
+        ev.ToolCallEnd: StreamEncoder._nothing,
+        ev.Finish: _finish,
+        ev.BuiltinItemStart: StreamEncoder._nothing,
+        ev.BuiltinArgsDelta: StreamEncoder._nothing,
+        ev.BuiltinRunStart: StreamEncoder._nothing,
+        ev.BuiltinItemEnd: StreamEncoder._nothing,
+    }
+    _runs: ClassVar[dict[type[Any], Callable[[Any, Any], bytes]]] = {
+        ev.TextDelta: _texts,
+        ev.ToolArgsDelta: _several_args,
+    }
 
 
-class FunctionStream(Stream):
+class FunctionCallStreamEncoder(ChatStreamEncoder):
     """For clients from before tools: one call, in `function_call`."""
 
-    def _tool_start(self, e: ev.ToolStart) -> bytes:
+    def _tool_start(self, e: ev.ToolCallStart) -> bytes:
         self._calls[e.choice] = self._calls.get(e.choice, -1) + 1
         if self._calls[e.choice]:
             self._ledger.note("dropped", "tool_calls")
@@ -150,7 +166,7 @@ class FunctionStream(Stream):
         called = {"name": called_name(e), "arguments": ""}
         return self._delta(e.choice, b'{"function_call":%b}' % encode(called))
 
-    def _tool_args(self, e: ev.ToolArgs) -> bytes:
+    def _tool_args(self, e: ev.ToolArgsDelta) -> bytes:
         if self._calls[e.choice]:
             return b""
         return self._delta(e.choice, b'{"function_call":{"arguments":%b}}' % encode(e.json))
@@ -159,9 +175,9 @@ class FunctionStream(Stream):
         return super()._finish(ev.Finish(e.choice, "function_call") if e.reason == "tool_calls" else e)
 
     _arms: ClassVar[dict[type[Any], Callable[[Any, Any], bytes]]] = {
-        **Stream._arms, ev.ToolStart: _tool_start, ev.ToolArgs: _tool_args, ev.Finish: _finish,
+        **ChatStreamEncoder._arms, ev.ToolCallStart: _tool_start, ev.ToolArgsDelta: _tool_args, ev.Finish: _finish,
     }  # fmt: skip
-    _runs: ClassVar[dict[type[Any], Callable[[Any, Any], bytes]]] = {ev.Text: Stream._texts}
+    _runs: ClassVar[dict[type[Any], Callable[[Any, Any], bytes]]] = {ev.TextDelta: ChatStreamEncoder._texts}
 
 
 def _frames(frame: bytes, said: list[bytes]) -> bytes:

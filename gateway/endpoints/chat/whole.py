@@ -6,16 +6,16 @@ from typing import Any, ClassVar
 from msgspec import Raw, Struct, field
 
 from gateway import events as ev
-from gateway.endpoints.chat.request import Asked
-from gateway.endpoints.chat.shape import Head, called_name, logprobs, usage
+from gateway.endpoints.chat.request import ChatParams
+from gateway.endpoints.chat.shape import CompletionHead, called_name, logprobs, usage
 from gateway.endpoints.extras import continued, joined
-from gateway.endpoints.folded import Folded
-from gateway.endpoints.signatures import Blocks, of_call
+from gateway.endpoints.folded import BodyEncoder
+from gateway.endpoints.signatures import ThinkingBlocks, of_call
 
 
-class Whole(Folded[Asked, "_Choice"]):
-    def _begun(self) -> "_Choice":
-        return _Choice()
+class ChatBodyEncoder(BodyEncoder[ChatParams, "_ChatChoice"]):
+    def _begun(self) -> "_ChatChoice":
+        return _ChatChoice()
 
     def record(self) -> dict[str, Any] | None:
         return self._completion() if self._asked.store and not self._failed else None
@@ -41,16 +41,16 @@ class Whole(Folded[Asked, "_Choice"]):
             self._ledger.note("dropped", "tool_calls.provider_specific_fields")
 
 
-class _Choice(Struct, eq=False):
+class _ChatChoice(Struct, eq=False):
     _texts: list[str] = []
     _parts: list[Any] = []  # content that is no text, and the text before it
     _images: list[Raw] = []
     _thoughts: list[str] = []
-    _blocks: Blocks = field(default_factory=Blocks)
+    _blocks: ThinkingBlocks = field(default_factory=ThinkingBlocks)
     _signed: list[dict[str, Any]] = []
     _refusals: list[str] = []
     _annotations: list[Raw] = []
-    calls: list[tuple[ev.ToolStart, list[str]]] = []
+    calls: list[tuple[ev.ToolCallStart, list[str]]] = []
     _content_logprobs: list[ev.Logprob] = []
     _refusal_logprobs: list[ev.Logprob] = []
     _reason: str = "stop"
@@ -60,7 +60,7 @@ class _Choice(Struct, eq=False):
     def add(self, event: ev.Event) -> None:
         self._arms[type(event)](self, event)
 
-    def body(self, index: int, asked: Asked, head: Head) -> dict[str, Any]:
+    def body(self, index: int, asked: ChatParams, head: CompletionHead) -> dict[str, Any]:
         calls = [_call(start, "".join(pieces)) for start, pieces in self.calls]
         content: Any = [*self._parts, *self._text_part()] if self._parts else "".join(self._texts)
         if not content and calls:
@@ -86,17 +86,17 @@ class _Choice(Struct, eq=False):
         said |= self._extras
         return said
 
-    def _text(self, e: ev.Text) -> None:
+    def _text(self, e: ev.TextDelta) -> None:
         self._texts.append(e.text)
         self._content_logprobs += e.logprobs
 
-    def _reasoning(self, e: ev.Reasoning) -> None:
+    def _reasoning(self, e: ev.ReasoningDelta) -> None:
         if e.text:
             self._thoughts.append(e.text)
         if block := self._blocks.add(e):
             self._signed.append(block)
 
-    def _refusal(self, e: ev.Refusal) -> None:
+    def _refusal(self, e: ev.RefusalDelta) -> None:
         self._refusals.append(e.text)
         self._refusal_logprobs += e.logprobs
 
@@ -114,19 +114,19 @@ class _Choice(Struct, eq=False):
         text, self._texts = "".join(self._texts), []
         return [{"type": "text", "text": text}] if text else []
 
-    def _tool_start(self, e: ev.ToolStart) -> None:
+    def _tool_start(self, e: ev.ToolCallStart) -> None:
         self.calls.append((e, []))
 
-    def _tool_args(self, e: ev.ToolArgs) -> None:
+    def _tool_args(self, e: ev.ToolArgsDelta) -> None:
         self.calls[-1][1].append(e.json)
 
-    def _tool_input(self, e: ev.ToolInput) -> None:
+    def _tool_input(self, e: ev.ToolInputDelta) -> None:
         self.calls[-1][1].append(e.text)
 
     def _finish(self, e: ev.Finish) -> None:
         self._reason = e.reason
 
-    def _extra(self, e: ev.Extra) -> None:
+    def _extra(self, e: ev.ExtraField) -> None:
         if e.inside:
             self._inside[e.name] = joined(self._inside.get(e.name), e.json)
         else:
@@ -136,14 +136,26 @@ class _Choice(Struct, eq=False):
         pass
 
     _arms: ClassVar[dict[type[Any], Callable[[Any, Any], None]]] = {
-        ev.Text: _text, ev.Reasoning: _reasoning, ev.Refusal: _refusal, ev.Annotation: _annotation,
-        ev.Media: _media, ev.HostedTool: _nothing, ev.ToolStart: _tool_start, ev.ToolArgs: _tool_args,
-        ev.ToolInput: _tool_input, ev.ToolEnd: _nothing, ev.Finish: _finish, ev.Extra: _extra,
-        ev.HostedStart: _nothing, ev.HostedArgs: _nothing, ev.HostedRun: _nothing, ev.HostedEnd: _nothing,
-    }  # fmt: skip
+        ev.TextDelta: _text,
+        ev.ReasoningDelta: _reasoning,
+        ev.RefusalDelta: _refusal,
+        ev.Annotation: _annotation,
+        ev.Media: _media,
+        ev.BuiltinItem: _nothing,
+        ev.ToolCallStart: _tool_start,
+        ev.ToolArgsDelta: _tool_args,
+        ev.ToolInputDelta: _tool_input,
+        ev.ToolCallEnd: _nothing,
+        ev.Finish: _finish,
+        ev.ExtraField: _extra,
+        ev.BuiltinItemStart: _nothing,
+        ev.BuiltinArgsDelta: _nothing,
+        ev.BuiltinRunStart: _nothing,
+        ev.BuiltinItemEnd: _nothing,
+    }
 
 
-def _call(start: ev.ToolStart, said: str) -> dict[str, Any]:
+def _call(start: ev.ToolCallStart, said: str) -> dict[str, Any]:
     field = "arguments" if start.kind == "function" else "input"
     called = {"name": called_name(start), field: said}
     return {"id": start.id, "type": start.kind, start.kind: called, **of_call(start)}

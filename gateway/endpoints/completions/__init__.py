@@ -1,14 +1,20 @@
 """/v1/completions: a text in, what follows it out, as chunks or as one body."""
 
-from gateway.endpoints.completions.request import Asked, parse
-from gateway.endpoints.completions.shape import Head
-from gateway.endpoints.completions.stream import Stream
-from gateway.endpoints.completions.whole import Whole
-from gateway.ledger import Ledger
+from gateway.endpoints.completions.request import CompletionParams, parse
+from gateway.endpoints.completions.shape import CompletionHead
+from gateway.endpoints.completions.stream import CompletionStreamEncoder
+from gateway.endpoints.completions.whole import CompletionBodyEncoder
+from gateway.ledger import Warnings
 
-__all__ = ["Asked", "Head", "encoder", "parse"]
+__all__ = ["CompletionHead", "CompletionParams", "encoder", "parse"]
 
 
-def encoder(head: Head, asked: Asked, ledger: Ledger) -> Stream | Whole:
+def encoder(
+    head: CompletionHead, asked: CompletionParams, ledger: Warnings
+) -> CompletionStreamEncoder | CompletionBodyEncoder:
     """The encoder that fits what was asked."""
-    return Stream(head, asked, ledger) if asked.request.stream else Whole(head, asked, ledger)
+    return (
+        CompletionStreamEncoder(head, asked, ledger)
+        if asked.request.stream
+        else CompletionBodyEncoder(head, asked, ledger)
+    )

@@ -1,11 +1,11 @@
 """The parameters of a legacy completion and what each may be."""
 
 from gateway.endpoints.body import stop
-from gateway.endpoints.checks import Check, boolean, decimal, fields, integer, object_, string
+from gateway.endpoints.checks import ParamCheck, boolean, decimal, fields, integer, object_, string
 from gateway.endpoints.texts import texts
 
-REQUIRED: dict[str, Check] = {"model": string, "prompt": texts}
-OPTIONAL: dict[str, Check] = {
+REQUIRED: dict[str, ParamCheck] = {"model": string, "prompt": texts}
+OPTIONAL: dict[str, ParamCheck] = {
     "best_of": integer(1, 20),
     "echo": boolean,
     "frequency_penalty": decimal(-2, 2),

@@ -15,7 +15,7 @@ _OWN = frozenset(("model", "max_tokens", "stream"))
 _MAX_TOKENS = 16  # the API's own limit where a client names none
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class CompletionParams(Struct, frozen=True, kw_only=True):
     """A completion as it was asked for.
 
     request: without messages; `prompt` and `n` are in its `rest`, and its own `n` is the choices of all prompts.
@@ -29,7 +29,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     logprobs: int | None = None
 
 
-def parse(raw: bytes, counts: Counts = COUNTS) -> Asked:
+def parse(raw: bytes, counts: Counts = COUNTS) -> CompletionParams:
     """Raise BadRequest, in OpenAI's words, for what the API does not allow."""
     body = decoded(raw, counts)
     check_body(body, "")
@@ -43,7 +43,7 @@ def parse(raw: bytes, counts: Counts = COUNTS) -> Asked:
         stream=body.get("stream", False),
         rest={name: value for name, value in body.items() if name not in _OWN},
     )
-    return Asked(
+    return CompletionParams(
         request=request,
         include_usage=options.get("include_usage") or False,
         continuous_usage=options.get("continuous_usage_stats") is True,

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gateway.endpoints.chat.shape import Head, encode, usage
+from gateway.endpoints.chat.shape import CompletionHead, encode, usage
 from gateway.events import Logprob
 
-__all__ = ["Head", "encode", "logprobs", "usage"]
+__all__ = ["CompletionHead", "encode", "logprobs", "usage"]
 
 _UNKNOWN = -9999.0  # what the events have for no number
 

@@ -5,16 +5,16 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from gateway import events as ev
-from gateway.endpoints.completions.request import Asked
-from gateway.endpoints.completions.shape import Head, encode, logprobs
-from gateway.endpoints.frames import Frames
-from gateway.ledger import Ledger
+from gateway.endpoints.completions.request import CompletionParams
+from gateway.endpoints.completions.shape import CompletionHead, encode, logprobs
+from gateway.endpoints.frames import StreamEncoder
+from gateway.ledger import Warnings
 
 
-class Stream(Frames):
+class CompletionStreamEncoder(StreamEncoder):
     """Thoughts, calls and the like have no place here; a backend that completes a text sends none."""
 
-    def __init__(self, head: Head, asked: Asked, ledger: Ledger) -> None:
+    def __init__(self, head: CompletionHead, asked: CompletionParams, ledger: Warnings) -> None:
         said = {"id": head.id, "object": "text_completion", "created": head.created, "model": head.model}
         super().__init__(said, ledger, include_usage=asked.include_usage, continuous_usage=asked.continuous_usage)
         self._asked = asked
@@ -38,7 +38,7 @@ class Stream(Frames):
     def _frame_of(self, choice: int) -> bytes:
         return self._frame(choice, b'""')
 
-    def _text(self, e: ev.Text) -> bytes:
+    def _text(self, e: ev.TextDelta) -> bytes:
         if not e.logprobs or self._asked.logprobs is None:
             return self._frame(e.choice, encode(e.text))
         chances = logprobs(e.logprobs, self._asked.logprobs, self._said[e.choice])
@@ -49,10 +49,25 @@ class Stream(Frames):
         return self._frame(e.choice, b'""', reason=encode(e.reason))
 
     _arms: ClassVar[dict[type[Any], Callable[[Any, Any], bytes]]] = {
-        **Frames._arms, ev.Text: _text, ev.Finish: _finish,
+        **StreamEncoder._arms,
+        ev.TextDelta: _text,
+        ev.Finish: _finish,
         **dict.fromkeys(
-            (ev.Reasoning, ev.Refusal, ev.Annotation, ev.Media, ev.HostedTool, ev.ToolStart, ev.ToolArgs, ev.ToolInput,
-             ev.ToolEnd, ev.HostedStart, ev.HostedArgs, ev.HostedRun, ev.HostedEnd),
-            Frames._nothing,
+            (
+                ev.ReasoningDelta,
+                ev.RefusalDelta,
+                ev.Annotation,
+                ev.Media,
+                ev.BuiltinItem,
+                ev.ToolCallStart,
+                ev.ToolArgsDelta,
+                ev.ToolInputDelta,
+                ev.ToolCallEnd,
+                ev.BuiltinItemStart,
+                ev.BuiltinArgsDelta,
+                ev.BuiltinRunStart,
+                ev.BuiltinItemEnd,
+            ),
+            StreamEncoder._nothing,
         ),
-    }  # fmt: skip
+    }

@@ -5,15 +5,15 @@ from typing import Any
 from msgspec import Raw
 
 from gateway import events as ev
-from gateway.endpoints.completions.request import Asked
+from gateway.endpoints.completions.request import CompletionParams
 from gateway.endpoints.completions.shape import logprobs, usage
 from gateway.endpoints.extras import continued
-from gateway.endpoints.folded import Folded
+from gateway.endpoints.folded import BodyEncoder
 
 
-class Whole(Folded[Asked, "_Choice"]):
-    def _begun(self) -> "_Choice":
-        return _Choice()
+class CompletionBodyEncoder(BodyEncoder[CompletionParams, "_CompletionChoice"]):
+    def _begun(self) -> "_CompletionChoice":
+        return _CompletionChoice()
 
     def record(self) -> None:
         """Completions are not stored."""
@@ -24,7 +24,7 @@ class Whole(Folded[Asked, "_Choice"]):
         return {**said, "model": self._head.model, "choices": choices, "usage": usage(self._usage), **self._extras}
 
 
-class _Choice:
+class _CompletionChoice:
     def __init__(self) -> None:
         self._texts: list[str] = []
         self._logprobs: list[ev.Logprob] = []
@@ -34,12 +34,12 @@ class _Choice:
     def add(self, event: ev.Event) -> None:
         """Thoughts, calls and the like have no place here."""
         match event:
-            case ev.Text():
+            case ev.TextDelta():
                 self._texts.append(event.text)
                 self._logprobs += event.logprobs
             case ev.Finish():
                 self._reason = event.reason
-            case ev.Extra():
+            case ev.ExtraField():
                 self._extras[event.name] = continued(self._extras.get(event.name), event.json)
 
     def body(self, index: int, most: int | None) -> dict[str, Any]:

@@ -5,13 +5,13 @@ from typing import Any
 
 from gateway.endpoints.responses.fields import REASONING, TEXT
 from gateway.endpoints.responses.items import excerpt, resolved
-from gateway.endpoints.responses.past import Item, Rules
+from gateway.endpoints.responses.past import HistoryRules, Item
 from gateway.endpoints.responses.stored import full
 from gateway.endpoints.responses.tools import offered
 from gateway.errors import BadRequest
 
 
-def added(given: list[Any], param: str, rules: Rules, new_id: Callable[[str], str]) -> list[Item]:
+def added(given: list[Any], param: str, rules: HistoryRules, new_id: Callable[[str], str]) -> list[Item]:
     """The items in full.  Raise BadRequest, or NotFound, for what an input could not have."""
     said = excerpt(given, param, rules)
     offered(said.tools, rules.ledger)

@@ -9,43 +9,53 @@ from msgspec import Raw, json
 from gateway import events as ev
 from gateway.endpoints.extras import continued
 from gateway.endpoints.responses import lifecycle, shape
-from gateway.endpoints.responses.asked import Asked, Carrier, Edge, Head
-from gateway.endpoints.responses.frames import Frames
-from gateway.endpoints.responses.output import HOSTED, Call, Hosted, Message, Status, Thinking, Told
-from gateway.endpoints.responses.shape import Wire
+from gateway.endpoints.responses.asked import Carrier, EncoderInputs, ResponseHead, ResponseParams
+from gateway.endpoints.responses.frames import EventWriter
+from gateway.endpoints.responses.output import (
+    HOSTED,
+    BuiltinCallItem,
+    CompleteItem,
+    ItemStatus,
+    MessageItem,
+    ReasoningItem,
+    ToolCallItem,
+)
+from gateway.endpoints.responses.shape import JsonObject
 from gateway.endpoints.responses.stored import shown
-from gateway.ledger import Ledger
-from gateway.request import Thought
+from gateway.ledger import Warnings
+from gateway.request import StoredReasoning
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
-class Answer:
+class ResponseBuilder:
     """The automaton (`spec.md` C2, C6): at most one item is open, and an item ends where another begins.
 
     begun: the Response as long as it is in progress.
     """
 
-    def __init__(self, head: Head, asked: Asked, ledger: Ledger, edge: Edge, frames: Frames) -> None:
+    def __init__(
+        self, head: ResponseHead, asked: ResponseParams, ledger: Warnings, edge: EncoderInputs, frames: EventWriter
+    ) -> None:
         self._asked, self._ledger, self._edge, self._frames = asked, ledger, edge, frames
         self._model, self._carrier = head.model, _carrier(head, asked)
         self.begun = lifecycle.begun(head, asked)
-        self._end: Wire = {}  # how it ended
-        self._output: list[Wire] = []  # items that have ended
-        self._open: Message | Thinking | Call | Hosted | None = None
-        self._start: ev.ToolStart | None = None  # the last call
-        self._blank: list[ev.Text] = []  # white space that a message may begin with
+        self._end: JsonObject = {}  # how it ended
+        self._output: list[JsonObject] = []  # items that have ended
+        self._open: MessageItem | ReasoningItem | ToolCallItem | BuiltinCallItem | None = None
+        self._start: ev.ToolCallStart | None = None  # the last call
+        self._blank: list[ev.TextDelta] = []  # white space that a message may begin with
         self._refused = False
-        self._usage: Wire | None = None
+        self._usage: JsonObject | None = None
         self._extras: dict[str, Raw] = {}
-        self._citations: list[Wire] = []  # of the whole text: where each belongs is unknown
+        self._citations: list[JsonObject] = []  # of the whole text: where each belongs is unknown
 
     def take(self, *events: ev.Event) -> None:
         """All of one type."""
         first, *rest = events
         arm = self._arms[type(first)]
         arm(self, first)
-        if rest and ev.texts(rest) and type(self._open) is Message and not self._asked.logprobs:
+        if rest and ev.texts(rest) and type(self._open) is MessageItem and not self._asked.logprobs:
             self._open.text(*[e.text for e in rest])  # almost always
         else:
             for event in rest:
@@ -55,51 +65,51 @@ class Answer:
     def failed(self) -> bool:
         return self._end.get("status") in ("failed", "cancelled")
 
-    def record(self) -> Wire | None:
+    def record(self) -> JsonObject | None:
         """What is to be stored: the Response at its end, None if nobody wants to come back to it."""
         return self._response(self._output, kept=True) if self._asked.kept else None
 
-    def response(self, *, kept: bool) -> Wire:
+    def response(self, *, kept: bool) -> JsonObject:
         """The Response at its end as its client sees it, and whether it can be asked for again."""
         return self._response(list(map(self._seen, self._output)), kept=kept)
 
-    def _response(self, output: list[Wire], *, kept: bool) -> Wire:
+    def _response(self, output: list[JsonObject], *, kept: bool) -> JsonObject:
         stored = {"store": kept and self._asked.echo["store"]}
         return {**self.begun, **self._end, **stored, "output": output, "usage": self._usage, **self._extras}
 
-    def _seen(self, item: Wire) -> Wire:
+    def _seen(self, item: JsonObject) -> JsonObject:
         """Of what is done here, what the client has asked to see."""
         return shown(item, self._asked.include) if item["type"] in HOSTED else item
 
     # what is open
 
-    def _message(self) -> Message:
+    def _message(self) -> MessageItem:
         """The open message, or a new one."""
-        if type(self._open) is Message:
+        if type(self._open) is MessageItem:
             return self._open
         self._end_item()
-        self._open = message = Message(self._frames, len(self._output), self._edge.new_id("msg_"))
+        self._open = message = MessageItem(self._frames, len(self._output), self._edge.new_id("msg_"))
         return message
 
-    def _end_item(self, status: Status = "completed") -> None:
+    def _end_item(self, status: ItemStatus = "completed") -> None:
         if self._open:
             self._output.append(self._open.close(status))
             self._open = None
 
-    def _tell(self, item: Wire) -> None:
-        self._output.append(Told(self._frames, len(self._output), item).close("completed"))
+    def _tell(self, item: JsonObject) -> None:
+        self._output.append(CompleteItem(self._frames, len(self._output), item).close("completed"))
 
     # text
 
-    def _text(self, e: ev.Text) -> None:
-        if type(self._open) is Message:
+    def _text(self, e: ev.TextDelta) -> None:
+        if type(self._open) is MessageItem:
             self._say(self._open, e)
         elif e.text.strip():
             self._begin_text(e)
         else:
             self._blank.append(e)
 
-    def _begin_text(self, *texts: ev.Text) -> Message:
+    def _begin_text(self, *texts: ev.TextDelta) -> MessageItem:
         """The message, which begins with the white space that was held back."""
         message = self._message()
         for e in (*self._blank, *texts):
@@ -107,7 +117,7 @@ class Answer:
         self._blank.clear()
         return message
 
-    def _say(self, message: Message, e: ev.Text) -> None:
+    def _say(self, message: MessageItem, e: ev.TextDelta) -> None:
         if e.logprobs and self._asked.logprobs:
             message.likely(e.text, e.logprobs)
         else:
@@ -129,7 +139,7 @@ class Answer:
             self._ledger.note("dropped", "logprobs")
         self._blank.clear()
 
-    def _refusal(self, e: ev.Refusal) -> None:
+    def _refusal(self, e: ev.RefusalDelta) -> None:
         self._drop_blank()
         if e.logprobs and self._asked.logprobs:
             self._ledger.note("dropped", "logprobs")
@@ -153,70 +163,70 @@ class Answer:
 
     # reasoning
 
-    def _reasoning(self, e: ev.Reasoning) -> None:
+    def _reasoning(self, e: ev.ReasoningDelta) -> None:
         self._drop_blank()
         self._thinking().think(e)
 
-    def _thinking(self) -> Thinking:
-        if type(self._open) is Thinking:
+    def _thinking(self) -> ReasoningItem:
+        if type(self._open) is ReasoningItem:
             return self._open
         self._end_item()
         place = self._frames, len(self._output), self._edge.new_id("rs_")
-        self._open = thinking = Thinking(*place, self._carrier, self._seal)
+        self._open = thinking = ReasoningItem(*place, self._carrier, self._seal)
         return thinking
 
     def _seal(self, text: str, blocks: list[dict[str, Any]]) -> str | None:
         if blocks or self._asked.sealed:
-            return self._edge.seal(Thought(text, tuple(blocks), self._model))
+            return self._edge.seal(StoredReasoning(text, tuple(blocks), self._model))
         return None
 
     # calls
 
-    def _tool_start(self, e: ev.ToolStart) -> None:
+    def _tool_start(self, e: ev.ToolCallStart) -> None:
         self._drop_blank()
         self._end_item()
         self._start = e
         if e.kind in ("function", "custom"):
-            self._open = Call(self._frames, len(self._output), shape.call(e, self._edge.new_id))
+            self._open = ToolCallItem(self._frames, len(self._output), shape.call(e, self._edge.new_id))
 
-    def _tool_args(self, e: ev.ToolArgs) -> None:
-        if type(self._open) is Call:
+    def _tool_args(self, e: ev.ToolArgsDelta) -> None:
+        if type(self._open) is ToolCallItem:
             self._open.piece(e.json)
         else:
             assert self._start
             self._tell({**shape.call(self._start, self._edge.new_id), **json.decode(e.json)})
 
-    def _tool_input(self, e: ev.ToolInput) -> None:
-        assert isinstance(self._open, Call)
+    def _tool_input(self, e: ev.ToolInputDelta) -> None:
+        assert isinstance(self._open, ToolCallItem)
         self._open.piece(e.text)
 
-    def _tool_end(self, e: ev.ToolEnd) -> None:
+    def _tool_end(self, e: ev.ToolCallEnd) -> None:
         """A call that was cut stays open: how the answer goes on tells whether that was its end."""
         if e.complete:
             self._end_item()
 
-    def _hosted_tool(self, e: ev.HostedTool) -> None:
+    def _hosted_tool(self, e: ev.BuiltinItem) -> None:
         self._drop_blank()
         self._end_item()
         self._tell(json.decode(e.item))
 
-    def _hosted_start(self, e: ev.HostedStart) -> None:
+    def _hosted_start(self, e: ev.BuiltinItemStart) -> None:
         self._drop_blank()
         self._end_item()
-        self._open = Hosted(
+        self._open = BuiltinCallItem(
             self._frames, len(self._output), json.decode(e.item), partial(shown, include=self._asked.include)
         )
 
-    def _hosted_args(self, e: ev.HostedArgs) -> None:
-        assert isinstance(self._open, Hosted)
+    def _hosted_args(self, e: ev.BuiltinArgsDelta) -> None:
+        assert isinstance(self._open, BuiltinCallItem)
         self._open.piece(e.json)
 
-    def _hosted_run(self, _: ev.HostedRun) -> None:
-        assert isinstance(self._open, Hosted)
+    def _hosted_run(self, _: ev.BuiltinRunStart) -> None:
+        assert isinstance(self._open, BuiltinCallItem)
         self._open.run()
 
-    def _hosted_end(self, e: ev.HostedEnd) -> None:
-        assert isinstance(self._open, Hosted)
+    def _hosted_end(self, e: ev.BuiltinItemEnd) -> None:
+        assert isinstance(self._open, BuiltinCallItem)
         self._output.append(self._open.end(json.decode(e.item)))
         self._open = None
 
@@ -224,7 +234,7 @@ class Answer:
 
     def _cite(self) -> None:
         """Give the last text what it cites."""
-        if self._citations and type(self._open) is not Message:
+        if self._citations and type(self._open) is not MessageItem:
             self._ledger.note("dropped", "citations")
             return
         for citation in self._citations:
@@ -251,7 +261,7 @@ class Answer:
     def _counted(self, e: ev.Usage) -> None:
         self._usage = shape.usage(e)
 
-    def _extra(self, e: ev.Extra) -> None:
+    def _extra(self, e: ev.ExtraField) -> None:
         if e.asked:
             self._extras[e.name] = continued(self._extras.get(e.name), e.json)
         elif e.name == "service_tier" and e.choice is None:
@@ -262,15 +272,28 @@ class Answer:
             self._ledger.note("dropped", e.name)
 
     _arms: ClassVar[dict[type[Any], Callable[[Any, Any], None]]] = {
-        ev.Text: _text, ev.Reasoning: _reasoning, ev.Refusal: _refusal, ev.Annotation: _annotation,
-        ev.Media: _media, ev.HostedTool: _hosted_tool, ev.ToolStart: _tool_start, ev.ToolArgs: _tool_args,
-        ev.ToolInput: _tool_input, ev.ToolEnd: _tool_end, ev.Finish: _finish, ev.Usage: _counted, ev.Extra: _extra,
-        ev.Failure: _failure, ev.HostedStart: _hosted_start, ev.HostedArgs: _hosted_args, ev.HostedRun: _hosted_run,
-        ev.HostedEnd: _hosted_end,
-    }  # fmt: skip
+        ev.TextDelta: _text,
+        ev.ReasoningDelta: _reasoning,
+        ev.RefusalDelta: _refusal,
+        ev.Annotation: _annotation,
+        ev.Media: _media,
+        ev.BuiltinItem: _hosted_tool,
+        ev.ToolCallStart: _tool_start,
+        ev.ToolArgsDelta: _tool_args,
+        ev.ToolInputDelta: _tool_input,
+        ev.ToolCallEnd: _tool_end,
+        ev.Finish: _finish,
+        ev.Usage: _counted,
+        ev.ExtraField: _extra,
+        ev.Failure: _failure,
+        ev.BuiltinItemStart: _hosted_start,
+        ev.BuiltinArgsDelta: _hosted_args,
+        ev.BuiltinRunStart: _hosted_run,
+        ev.BuiltinItemEnd: _hosted_end,
+    }
 
 
-def _carrier(head: Head, asked: Asked) -> Carrier:
+def _carrier(head: ResponseHead, asked: ResponseParams) -> Carrier:
     """The operator's word holds where it hides reasoning, or already gives what the client wants; else the client's."""
     if not asked.carrier or head.carrier == "hidden" or (head.carrier, asked.carrier) == ("both", "summary"):
         return head.carrier

@@ -5,12 +5,12 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from gateway.request import Approved, Request, Thought
+from gateway.request import ApprovedToolCall, Request, StoredReasoning
 
 Carrier = Literal["summary", "text", "both", "hidden"]
 
 
-class Hosted(Struct, frozen=True):
+class BuiltinToolParams(Struct, frozen=True):
     """What is to run at the gateway.
 
     definitions: of tools, secrets included.  lists: what servers have listed before, by their labels.
@@ -19,11 +19,11 @@ class Hosted(Struct, frozen=True):
 
     definitions: tuple[dict[str, Any], ...] = ()
     lists: Mapping[str, list[dict[str, Any]]] = {}
-    approved: tuple[Approved, ...] = ()
+    approved: tuple[ApprovedToolCall, ...] = ()
     most: int | None = None
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class ResponseParams(Struct, frozen=True, kw_only=True):
     """echo: the fields of the Response object that only repeat the request, all of them (`spec.md` C1).
 
     kept: it is to be stored, or added to a conversation.
@@ -36,7 +36,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     """
 
     request: Request
-    hosted: Hosted = Hosted()
+    hosted: BuiltinToolParams = BuiltinToolParams()
     echo: dict[str, Any]
     kept: bool = False
     background: bool = False
@@ -49,7 +49,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     obfuscation: bool = False
 
 
-class Head(Struct, frozen=True):
+class ResponseHead(Struct, frozen=True):
     """What stays the same for a whole answer.  `created` in Unix seconds; `model` as the client named it.
 
     carrier: where the model's reasoning goes, as the operator has it.
@@ -63,7 +63,7 @@ class Head(Struct, frozen=True):
     told: int = 0
 
 
-class Edge(Struct, frozen=True):
+class EncoderInputs(Struct, frozen=True):
     """What an encoder has to be given, as it is pure.
 
     new_id: a prefix → an id; now: Unix seconds; seal: a thought → `encrypted_content`; pad: padding of a delta.
@@ -71,5 +71,5 @@ class Edge(Struct, frozen=True):
 
     new_id: Callable[[str], str]
     now: Callable[[], int]
-    seal: Callable[[Thought], str]
+    seal: Callable[[StoredReasoning], str]
     pad: Callable[[], str]

@@ -2,20 +2,20 @@
 
 from collections.abc import Callable, Iterable
 
-from gateway.endpoints.responses.asked import Edge, Head
+from gateway.endpoints.responses.asked import EncoderInputs, ResponseHead
 from gateway.endpoints.responses.past import Item
-from gateway.endpoints.responses.shape import Wire, encode, usage
+from gateway.endpoints.responses.shape import JsonObject, encode, usage
 from gateway.endpoints.responses.stored import full
 from gateway.errors import UpstreamInvalid
-from gateway.events import Event, Failure, Finish, Text, Usage
-from gateway.ledger import Ledger
-from gateway.request import Thought
+from gateway.events import Event, Failure, Finish, TextDelta, Usage
+from gateway.ledger import Warnings
+from gateway.request import StoredReasoning
 
 
-class Summary:
+class SummaryEncoder:
     """An endpoint that tells nobody.  What the model thinks, or refuses to say, is no part of its summary."""
 
-    def __init__(self, edge: Edge, ledger: Ledger) -> None:
+    def __init__(self, edge: EncoderInputs, ledger: Warnings) -> None:
         self._edge, self._ledger = edge, ledger
         self._said: list[str] = []
         self._failed = False
@@ -25,11 +25,11 @@ class Summary:
     def text(self) -> str:
         return "".join(self._said).strip()
 
-    def item(self) -> Wire:
+    def item(self) -> JsonObject:
         """The summary, sealed; raises UpstreamInvalid where there is none."""
         if not self.text:
             raise UpstreamInvalid("The model was asked for a summary and said nothing.")
-        sealed = self._edge.seal(Thought(self.text))
+        sealed = self._edge.seal(StoredReasoning(self.text))
         item = {"id": self._edge.new_id("cmp_"), "type": "compaction", "status": "completed"}
         return {**item, "encrypted_content": sealed}
 
@@ -39,7 +39,7 @@ class Summary:
     def encode(self, *events: Event) -> bytes:
         for event in events:
             match event:
-                case Text():
+                case TextDelta():
                     self._said.append(event.text)
                 case Usage():
                     self.spent = event
@@ -59,10 +59,10 @@ class Summary:
         return b""
 
 
-class Compaction(Summary):
+class CompactionEncoder(SummaryEncoder):
     """The same as an answer of its own; `users` is what they said, in full."""
 
-    def __init__(self, head: Head, edge: Edge, ledger: Ledger, users: list[Item]) -> None:
+    def __init__(self, head: ResponseHead, edge: EncoderInputs, ledger: Warnings, users: list[Item]) -> None:
         super().__init__(edge, ledger)
         self._head, self._users = head, users
 

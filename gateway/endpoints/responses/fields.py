@@ -4,7 +4,7 @@ from typing import Any
 
 from gateway.endpoints.body import metadata, moderation, stop
 from gateway.endpoints.checks import (
-    Check,
+    ParamCheck,
     boolean,
     decimal,
     fields,
@@ -80,8 +80,8 @@ REASONING = fields(
     },
 )
 TEXT = fields({}, {"format": _format, "verbosity": one_of("low", "medium", "high")})
-REQUIRED: dict[str, Check] = {"model": string}
-OPTIONAL: dict[str, Check] = {
+REQUIRED: dict[str, ParamCheck] = {"model": string}
+OPTIONAL: dict[str, ParamCheck] = {
     "access_programs": object_,
     "background": boolean,
     "background_options": fields({}, {"completion_window": one_of("soonest", *_WINDOWS), "continuation_id": string}),

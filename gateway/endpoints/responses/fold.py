@@ -6,19 +6,28 @@ from typing import Any
 from msgspec import json
 
 from gateway.endpoints.responses import lifecycle
-from gateway.endpoints.responses.frames import Frames, Unsent
+from gateway.endpoints.responses.frames import EventWriter, NullEventWriter
 from gateway.endpoints.responses.log import behind, count, payloads
-from gateway.endpoints.responses.output import HOSTED, Call, Hosted, Message, Status, Thinking, ThoughtPart, Told
-from gateway.endpoints.responses.shape import Wire
+from gateway.endpoints.responses.output import (
+    HOSTED,
+    BuiltinCallItem,
+    CompleteItem,
+    ItemStatus,
+    MessageItem,
+    ReasoningItem,
+    ReasoningTextPart,
+    ToolCallItem,
+)
+from gateway.endpoints.responses.shape import JsonObject
 from gateway.errors import Problem
-from gateway.events import Candidate, Logprob
+from gateway.events import Logprob, TopLogprob
 
 _STATUSES = {"invalid_request_error": 400, "rate_limit_error": 429}
-_STATUSES_TOLD: dict[str, Status] = {"completed": "completed", "failed": "failed"}
-_Item = Message | Thinking | Call | Hosted | Told
+_STATUSES_TOLD: dict[str, ItemStatus] = {"completed": "completed", "failed": "failed"}
+_Item = MessageItem | ReasoningItem | ToolCallItem | BuiltinCallItem | CompleteItem
 
 
-class Fold:
+class LogReplay:
     """feed*, then, unless it has `ended`, broken_off and close.
 
     accepted: the Response as it was before anything was told.
@@ -26,16 +35,16 @@ class Fold:
     ended: the Response of its last event, if the log has that.
     """
 
-    def __init__(self, accepted: Wire) -> None:
+    def __init__(self, accepted: JsonObject) -> None:
         self.told, self.said = 0, False
-        self.ended: Wire | None = None
-        self._begun: Wire = {**accepted, "status": "in_progress"}
-        self._record: Wire = {}
-        self._frames = Frames()
-        self._output: list[Wire] = []  # items that have ended
+        self.ended: JsonObject | None = None
+        self._begun: JsonObject = {**accepted, "status": "in_progress"}
+        self._record: JsonObject = {}
+        self._frames = EventWriter()
+        self._output: list[JsonObject] = []  # items that have ended
         self._open: _Item | None = None
         self._closed = 0  # how many events of its end are told
-        self._status: Status = "incomplete"  # of the open item, unless that is told
+        self._status: ItemStatus = "incomplete"  # of the open item, unless that is told
         self._problem: Problem | None = None  # that is told
 
     def feed(self, data: bytes) -> None:
@@ -44,7 +53,7 @@ class Fold:
             self._take(json.decode(payload))
         self._frames.taken()  # it is told
 
-    def broken_off(self, problem: Problem) -> tuple[Wire, bytes]:
+    def broken_off(self, problem: Problem) -> tuple[JsonObject, bytes]:
         """The Response to be stored, and the events that lead to it; what was open is incomplete."""
         self._frames.go_on(0)
         lifecycle.begin(self._frames, self._begun)
@@ -52,7 +61,9 @@ class Fold:
         self._frames.go_on(first := self.told - self._closed)
         if self._open:
             self._output.append(self._open.close(self._status))
-        end = lifecycle.fail(Unsent(), self._problem) if self._problem else lifecycle.fail(self._frames, problem)
+        end = (
+            lifecycle.fail(NullEventWriter(), self._problem) if self._problem else lifecycle.fail(self._frames, problem)
+        )
         said += self._untold(first)
         self._record = {**self._begun, **end, "output": self._output}
         return self._record, said
@@ -67,7 +78,7 @@ class Fold:
         self.told += count(new)
         return new
 
-    def _take(self, event: Wire) -> None:
+    def _take(self, event: JsonObject) -> None:
         number, response = event["sequence_number"], event.get("response")
         self.said |= number > self.told  # nobody knows what it was that is missing
         self.told = number + 1
@@ -87,42 +98,42 @@ class Fold:
             case type:
                 self._within(type, event)
 
-    def _within(self, type: str, event: Wire) -> None:
+    def _within(self, type: str, event: JsonObject) -> None:
         """Of the open item.  What belongs to its end is counted, as all of that will be told again."""
         item = self._open
-        if isinstance(item, Message) and type == "response.content_part.done":
+        if isinstance(item, MessageItem) and type == "response.content_part.done":
             item.ended(event["part"])
             self._closed = 0
-        elif isinstance(item, Hosted) and (told := _STATUSES_TOLD.get(type.rpartition(".")[2])):
+        elif isinstance(item, BuiltinCallItem) and (told := _STATUSES_TOLD.get(type.rpartition(".")[2])):
             self._closed, self._status = self._closed + 1, told
         elif self._closed or (item and type.endswith(".done")):
             self._closed += 1
-        elif isinstance(item, Message):
+        elif isinstance(item, MessageItem):
             _say(item, event)
-        elif isinstance(item, Thinking):
+        elif isinstance(item, ReasoningItem):
             self._think(item, event)
-        elif isinstance(item, Call | Hosted) and "delta" in event:
+        elif isinstance(item, ToolCallItem | BuiltinCallItem) and "delta" in event:
             item.piece(event["delta"])
 
-    def _think(self, item: Thinking, event: Wire) -> None:
+    def _think(self, item: ReasoningItem, event: JsonObject) -> None:
         """The first part tells where the reasoning goes."""
-        if "part" in event and event["part"]["type"] == ThoughtPart.type:
-            self._open = item = Thinking(self._frames, event["output_index"], event["item_id"], "text", _unsealed)
+        if "part" in event and event["part"]["type"] == ReasoningTextPart.type:
+            self._open = item = ReasoningItem(self._frames, event["output_index"], event["item_id"], "text", _unsealed)
         item.text(event.get("delta", ""))
 
 
-def _opened(frames: Frames, index: int, item: Wire) -> _Item:
+def _opened(frames: EventWriter, index: int, item: JsonObject) -> _Item:
     match item["type"]:
         case "message":
-            return Message(frames, index, item["id"])
+            return MessageItem(frames, index, item["id"])
         case "reasoning":
-            return Thinking(frames, index, item["id"], "both" if "content" in item else "summary", _unsealed)
+            return ReasoningItem(frames, index, item["id"], "both" if "content" in item else "summary", _unsealed)
         case "function_call" | "custom_tool_call":
-            return Call(frames, index, item)
-    return (Hosted if item["type"] in HOSTED else Told)(frames, index, item)
+            return ToolCallItem(frames, index, item)
+    return (BuiltinCallItem if item["type"] in HOSTED else CompleteItem)(frames, index, item)
 
 
-def _say(message: Message, event: Wire) -> None:
+def _say(message: MessageItem, event: JsonObject) -> None:
     """A part that begins says nothing yet."""
     match event:
         case {"annotation": annotation}:
@@ -133,7 +144,7 @@ def _say(message: Message, event: Wire) -> None:
             _say_text(message, event)
 
 
-def _say_text(message: Message, event: Wire) -> None:
+def _say_text(message: MessageItem, event: JsonObject) -> None:
     text = event.get("delta", "")
     if said := event.get("logprobs"):
         message.likely(text, tuple(map(_logprob, said)))
@@ -141,19 +152,19 @@ def _say_text(message: Message, event: Wire) -> None:
         message.text(text)
 
 
-def _logprob(said: Wire) -> Logprob:
+def _logprob(said: JsonObject) -> Logprob:
     """As events have it: without bytes."""
     return Logprob(said["token"], said["logprob"], None, tuple(map(_candidate, said["top_logprobs"])))
 
 
-def _candidate(said: Wire) -> Candidate:
-    return Candidate(said["token"], said["logprob"], None)
+def _candidate(said: JsonObject) -> TopLogprob:
+    return TopLogprob(said["token"], said["logprob"], None)
 
 
 def _unsealed(text: str, blocks: Iterable[dict[str, Any]]) -> None:
     """Nobody can go on from half a thought."""
 
 
-def _problem(error: Wire) -> Problem:
+def _problem(error: JsonObject) -> Problem:
     """As it was when it was told, but for the exact status."""
     return Problem(_STATUSES.get(error["type"], 500), error["message"], error["code"], error["param"])

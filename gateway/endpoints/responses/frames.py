@@ -5,26 +5,26 @@ from itertools import count
 
 from msgspec import Struct
 
-from gateway.endpoints.responses.shape import Wire, encode
+from gateway.endpoints.responses.shape import JsonObject, encode
 
 _END = b"}\n\n"
 
 
-class Template(Struct, frozen=True, gc=False):
+class DeltaTemplate(Struct, frozen=True, gc=False):
     """What all deltas of one run have in common: the bytes before their number, and those up to their text."""
 
     before: bytes
     after: bytes
 
 
-def template(type: str, at: Wire) -> Template:
+def template(type: str, at: JsonObject) -> DeltaTemplate:
     name = type.encode()
-    return Template(
+    return DeltaTemplate(
         b'event: %b\ndata: {"type":"%b","sequence_number":' % (name, name), b',%b,"delta":' % encode(at)[1:-1]
     )
 
 
-class Frames:
+class EventWriter:
     """`put` what happens, then `taken` is what to send.
 
     pad: makes the padding of a delta; None: there is none.  first: the number of the first event.
@@ -38,7 +38,7 @@ class Frames:
         body = {"type": type, "sequence_number": next(self._numbers), **fields}
         self._out.append(b"event: %b\ndata: %b\n\n" % (type.encode(), encode(body)))
 
-    def put_deltas(self, like: Template, texts: Iterable[str], more: bytes) -> None:
+    def put_deltas(self, like: DeltaTemplate, texts: Iterable[str], more: bytes) -> None:
         """One for each text.  more: further members, each behind a comma."""
         before, after, end, pad = like.before, like.after, more + _END, self._pad
         numbered = zip(texts, self._numbers, strict=False)
@@ -60,9 +60,9 @@ class Frames:
         self._numbers = count(number)
 
 
-class Unsent(Frames):
+class NullEventWriter(EventWriter):
     """Nobody is told."""
 
     def put(self, type: str, **fields: object) -> None: ...
 
-    def put_deltas(self, like: Template, texts: Iterable[str], more: bytes) -> None: ...
+    def put_deltas(self, like: DeltaTemplate, texts: Iterable[str], more: bytes) -> None: ...

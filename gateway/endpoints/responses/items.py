@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from gateway.endpoints.checks import (
-    Check,
+    ParamCheck,
     fields,
     integer,
     list_of,
@@ -19,17 +19,17 @@ from gateway.endpoints.checks import (
     wrong_value,
 )
 from gateway.endpoints.responses import calls, parts
-from gateway.endpoints.responses.past import Excerpt, Item, Past, Rules
+from gateway.endpoints.responses.past import History, HistoryExcerpt, HistoryRules, Item
 from gateway.errors import BadRequest, NotFound
-from gateway.request import Approved, Message
+from gateway.request import ApprovedToolCall, Message
 
-__all__ = ["Conversation", "Item", "Rules", "ends_in_trigger", "excerpt", "read", "referred", "resolved"]
+__all__ = ["HistoryRules", "InputMessages", "Item", "ends_in_trigger", "excerpt", "read", "referred", "resolved"]
 
 # Items of a provider's own, `slug:type`; the name of one is fit for a header.
 _EXTENSION = re.compile(r"[\w.-]{1,32}:[\w.-]{1,64}", re.ASCII)
 
 
-class Conversation(Struct, frozen=True):
+class InputMessages(Struct, frozen=True):
     """What an input says.
 
     tools: definitions that came as items, with their paths; settings: parameters that did, the latest of each.
@@ -40,14 +40,14 @@ class Conversation(Struct, frozen=True):
     tools: list[tuple[dict[str, Any], str]]
     settings: dict[str, dict[str, Any]]
     lists: dict[str, list[dict[str, Any]]]
-    approved: tuple[Approved, ...]
+    approved: tuple[ApprovedToolCall, ...]
 
 
 def read(
-    input: str | list[Any], instructions: str | list[Any] | None, before: Sequence[Item], rules: Rules
-) -> Conversation:
+    input: str | list[Any], instructions: str | list[Any] | None, before: Sequence[Item], rules: HistoryRules
+) -> InputMessages:
     """`before`: the items that the input goes on from.  Raise BadRequest for what the API does not allow."""
-    told, said = Past(rules), Past(rules)
+    told, said = History(rules), History(rules)
     _read(told, instructions or [], "instructions", role="system")
     for item in before:
         _read_known(said, item)
@@ -58,12 +58,12 @@ def read(
         raise missing("input")
     tools, settings = [*told.tools, *said.tools], {**told.settings, **said.settings}
     approved = tuple(said.approved.values())
-    return Conversation((*told.messages(), *messages), tools, settings, said.lists, approved)
+    return InputMessages((*told.messages(), *messages), tools, settings, said.lists, approved)
 
 
-def excerpt(given: list[Any], param: str, rules: Rules) -> Excerpt:
+def excerpt(given: list[Any], param: str, rules: HistoryRules) -> HistoryExcerpt:
     """What items say that go on from others.  Raise BadRequest for those that no input may have."""
-    past = Excerpt(rules)
+    past = HistoryExcerpt(rules)
     _read(past, given, param, role="user")
     return past
 
@@ -84,7 +84,7 @@ def referred(input: str | list[Any]) -> frozenset[str]:
     return frozenset(id for id in found if isinstance(id, str))
 
 
-def _read(past: Past, given: str | list[Any], param: str, role: str) -> None:
+def _read(past: History, given: str | list[Any], param: str, role: str) -> None:
     """A text is a message of that role."""
     if isinstance(given, str):
         past.add({"role": role, "content": parts.content(given, param, {})})
@@ -93,7 +93,7 @@ def _read(past: Past, given: str | list[Any], param: str, role: str) -> None:
         _read_item(past, item, f"{param}[{i}]")
 
 
-def _read_item(past: Past, item: Item, param: str) -> None:
+def _read_item(past: History, item: Item, param: str) -> None:
     type = _type(item, param)
     if (id := item.get("id")) is not None:
         _ID(id, f"{param}.id")
@@ -106,7 +106,7 @@ def _read_item(past: Past, item: Item, param: str) -> None:
         raise wrong_value(type, param, ITEMS)
 
 
-def _read_known(past: Past, item: Item) -> None:
+def _read_known(past: History, item: Item) -> None:
     """Read an item that the gateway had before: it was checked when it came."""
     row = ITEMS.get(item.get("type", "message"))
     (row.read if row else calls.dropped)(past, item, "input")
@@ -124,7 +124,7 @@ def _type(item: Item, param: str) -> str:
     return type
 
 
-def _message(past: Past, item: Item, param: str) -> None:
+def _message(past: History, item: Item, param: str) -> None:
     content, path = item.get("content"), f"{param}.content"
     if item["role"] == "assistant":
         past.say(parts.text(content, path))
@@ -132,11 +132,11 @@ def _message(past: Past, item: Item, param: str) -> None:
         past.add({"role": item["role"], "content": parts.content(content, path, parts.MESSAGE)})
 
 
-def _reasoning(past: Past, item: Item, _: str) -> None:
+def _reasoning(past: History, item: Item, _: str) -> None:
     past.think(item)
 
 
-def _compaction(past: Past, item: Item, param: str) -> None:
+def _compaction(past: History, item: Item, param: str) -> None:
     opened = past.rules.open(item["encrypted_content"])
     if not opened:
         param = f"{param}.encrypted_content"
@@ -145,7 +145,7 @@ def _compaction(past: Past, item: Item, param: str) -> None:
     past.compact(opened.text)
 
 
-def _reference(past: Past, item: Item, param: str) -> None:
+def _reference(past: History, item: Item, param: str) -> None:
     """It stands for the item itself."""
     if not (found := past.rules.items.get(item["id"])):
         hint = "Items are not kept when `store` is false: send the item itself, or leave it out."
@@ -160,11 +160,11 @@ def _is_reference(item: Item) -> bool:
     return item.get("type") == "item_reference" or all(alone)
 
 
-def _tools(past: Past, item: Item, param: str) -> None:
+def _tools(past: History, item: Item, param: str) -> None:
     past.offer(item["tools"], param)
 
 
-def _configuration(past: Past, item: Item, _: str) -> None:
+def _configuration(past: History, item: Item, _: str) -> None:
     for name in ("reasoning", "text"):
         if item.get(name) is not None:
             past.settings[name] = {**past.settings.get(name, {}), **item[name]}
@@ -176,18 +176,18 @@ def ends_in_trigger(input: str | list[Any]) -> bool:
     return bool(last) and isinstance(last[0], dict) and last[0].get("type") == "compaction_trigger"
 
 
-def _misplaced(_: Past, item: Item, param: str) -> None:
+def _misplaced(_: History, item: Item, param: str) -> None:
     message = f"'{param}' is not supported: an item of type '{item['type']}' has to be the last one of the input."
     raise BadRequest(message, code="unsupported_value", param=param)
 
 
-def _refused(_: Past, item: Item, param: str) -> None:
+def _refused(_: History, item: Item, param: str) -> None:
     raise calls.idle(item, param)
 
 
-class _Row(Struct, frozen=True):
-    check: Check
-    read: Callable[[Past, Item, str], None]
+class _InputItemType(Struct, frozen=True):
+    check: ParamCheck
+    read: Callable[[History, Item, str], None]
 
 
 _TEXTS = list_of(fields({"text": parts.long}))
@@ -202,63 +202,67 @@ _ANYTHING = fields({})
 _TYPED = fields({"type": string})
 _ID = short(512)
 
-ITEMS: dict[str, _Row] = {
-    "message": _Row(fields({"role": one_of("user", "assistant", "system", "developer")}), _message),
-    "reasoning": _Row(fields({}, {"summary": _TEXTS, "content": _TEXTS, "encrypted_content": string}), _reasoning),
-    "function_call": _Row(
+ITEMS: dict[str, _InputItemType] = {
+    "message": _InputItemType(fields({"role": one_of("user", "assistant", "system", "developer")}), _message),
+    "reasoning": _InputItemType(
+        fields({}, {"summary": _TEXTS, "content": _TEXTS, "encrypted_content": string}), _reasoning
+    ),
+    "function_call": _InputItemType(
         fields({"call_id": string, "name": string, "arguments": string}, _CALLED),
         calls.called("function", "arguments"),
     ),
-    "function_call_output": _Row(fields({}, _NAMED), calls.answered),
-    "custom_tool_call": _Row(
+    "function_call_output": _InputItemType(fields({}, _NAMED), calls.answered),
+    "custom_tool_call": _InputItemType(
         fields({"call_id": string, "name": string, "input": string}, _CALLED), calls.called("custom", "input")
     ),
-    "custom_tool_call_output": _Row(fields({}, _NAMED), calls.answered),
-    "tool_search_call": _Row(fields({"arguments": object_}, _SEARCH), calls.searched_tools),
-    "tool_search_output": _Row(fields({"tools": list_of(object_)}, _SEARCH), calls.found_tools),
-    "local_shell_call": _Row(
+    "custom_tool_call_output": _InputItemType(fields({}, _NAMED), calls.answered),
+    "tool_search_call": _InputItemType(fields({"arguments": object_}, _SEARCH), calls.searched_tools),
+    "tool_search_output": _InputItemType(fields({"tools": list_of(object_)}, _SEARCH), calls.found_tools),
+    "local_shell_call": _InputItemType(
         fields({"call_id": string, "action": object_}, {"id": string, **_SIGNED}), calls.shimmed("local_shell")
     ),
-    "local_shell_call_output": _Row(
+    "local_shell_call_output": _InputItemType(
         fields({"id": string, "output": string}, {"call_id": string}), calls.local_shell_answered
     ),
-    "shell_call": _Row(fields({"call_id": string, "action": object_}, _SIGNED), calls.shimmed("shell")),
-    "shell_call_output": _Row(fields({"call_id": string, "output": list_of(_RAN)}), calls.shell_answered),
-    "apply_patch_call": _Row(fields({"call_id": string, "operation": object_}, _SIGNED), calls.shimmed("apply_patch")),
-    "apply_patch_call_output": _Row(
+    "shell_call": _InputItemType(fields({"call_id": string, "action": object_}, _SIGNED), calls.shimmed("shell")),
+    "shell_call_output": _InputItemType(fields({"call_id": string, "output": list_of(_RAN)}), calls.shell_answered),
+    "apply_patch_call": _InputItemType(
+        fields({"call_id": string, "operation": object_}, _SIGNED), calls.shimmed("apply_patch")
+    ),
+    "apply_patch_call_output": _InputItemType(
         fields({"call_id": string, "status": one_of("completed", "failed")}, {"output": string}), calls.patch_answered
     ),
-    "additional_tools": _Row(fields({"tools": list_of(object_)}), _tools),
-    "configuration_update": _Row(fields({}, {"reasoning": object_, "text": object_}), _configuration),
-    "compaction": _Row(fields({"encrypted_content": string}), _compaction),
-    "item_reference": _Row(fields({"id": string}), _reference),
+    "additional_tools": _InputItemType(fields({"tools": list_of(object_)}), _tools),
+    "configuration_update": _InputItemType(fields({}, {"reasoning": object_, "text": object_}), _configuration),
+    "compaction": _InputItemType(fields({"encrypted_content": string}), _compaction),
+    "item_reference": _InputItemType(fields({"id": string}), _reference),
     # what the server did itself
-    "file_search_call": _Row(
+    "file_search_call": _InputItemType(
         fields({"id": string, "queries": list_of(string)}, {"results": list_of(object_)}), calls.searched_files
     ),
-    "code_interpreter_call": _Row(
+    "code_interpreter_call": _InputItemType(
         fields({"id": string}, {"code": string, "outputs": list_of(fields({}, {"logs": string}))}), calls.interpreted
     ),
-    "mcp_call": _Row(
+    "mcp_call": _InputItemType(
         fields(
             {"id": string, "server_label": string, "name": string, "arguments": string},
             {"output": string, "approval_request_id": string},
         ),
         calls.mcp_called,
     ),
-    "web_search_call": _Row(
+    "web_search_call": _InputItemType(
         fields({}, {"results": list_of(object_), "action": fields({"type": string})}), calls.searched_web
     ),
-    "image_generation_call": _Row(_ANYTHING, calls.dropped),
-    "mcp_list_tools": _Row(
+    "image_generation_call": _InputItemType(_ANYTHING, calls.dropped),
+    "mcp_list_tools": _InputItemType(
         fields({"server_label": string, "tools": list_of(fields({"name": string}, _LISTED))}), calls.mcp_listed
     ),
-    "mcp_approval_request": _Row(_ANYTHING, calls.approval_requested),
-    "mcp_approval_response": _Row(_ANYTHING, calls.approval_given),
-    "compaction_trigger": _Row(_ANYTHING, _misplaced),
+    "mcp_approval_request": _InputItemType(_ANYTHING, calls.approval_requested),
+    "mcp_approval_response": _InputItemType(_ANYTHING, calls.approval_given),
+    "compaction_trigger": _InputItemType(_ANYTHING, _misplaced),
     # what nobody here can go on with
-    "computer_call": _Row(_ANYTHING, _refused),
-    "computer_call_output": _Row(_ANYTHING, _refused),
-    "program": _Row(_ANYTHING, _refused),
-    "program_output": _Row(_ANYTHING, _refused),
+    "computer_call": _InputItemType(_ANYTHING, _refused),
+    "computer_call_output": _InputItemType(_ANYTHING, _refused),
+    "program": _InputItemType(_ANYTHING, _refused),
+    "program_output": _InputItemType(_ANYTHING, _refused),
 }

@@ -1,28 +1,28 @@
 """How a response begins and how it ends: the events that carry all of it, and the one that says what went wrong."""
 
 from gateway.endpoints.responses import shape
-from gateway.endpoints.responses.asked import Asked, Head
-from gateway.endpoints.responses.frames import Frames
-from gateway.endpoints.responses.shape import Wire
+from gateway.endpoints.responses.asked import ResponseHead, ResponseParams
+from gateway.endpoints.responses.frames import EventWriter
+from gateway.endpoints.responses.shape import JsonObject
 from gateway.errors import CANCELLED, Problem
 
 _EVENTS = {"completed": "response.completed", "incomplete": "response.incomplete"}
 
 
-def begun(head: Head, asked: Asked) -> Wire:
+def begun(head: ResponseHead, asked: ResponseParams) -> JsonObject:
     """The Response as long as it is in progress."""
     said = {"id": head.id, "object": "response", "created_at": head.created, "completed_at": None}
     state = {"status": "in_progress", "error": None, "incomplete_details": None}
     return {**said, **state, "model": head.model, "output": [], "usage": None, **asked.echo}
 
 
-def opening(head: Head, asked: Asked) -> tuple[Wire, bytes]:
+def opening(head: ResponseHead, asked: ResponseParams) -> tuple[JsonObject, bytes]:
     """The Response as it is accepted, and the events that say so; in the background it is queued first."""
-    frames = Frames()
+    frames = EventWriter()
     return begin(frames, begun(head, asked)), frames.taken()
 
 
-def begin(frames: Frames, response: Wire) -> Wire:
+def begin(frames: EventWriter, response: JsonObject) -> JsonObject:
     """Tell that it is in progress, and give what was told before that."""
     first = {**response, "status": "queued"} if response["background"] else response
     frames.put("response.created", response=first)
@@ -32,7 +32,7 @@ def begin(frames: Frames, response: Wire) -> Wire:
     return first
 
 
-def fail(frames: Frames, problem: Problem) -> Wire:
+def fail(frames: EventWriter, problem: Problem) -> JsonObject:
     """Tell what went wrong, and give how the response ends.  Of one that was cancelled there is nothing to be told.
 
     The event is flat and nested, as clients look for it in either place.
@@ -45,13 +45,13 @@ def fail(frames: Frames, problem: Problem) -> Wire:
     return {"status": "failed", "error": shape.failure(problem)}
 
 
-def end(frames: Frames, response: Wire) -> None:
+def end(frames: EventWriter, response: JsonObject) -> None:
     """Tell what it came to; there is no event of a cancelled response."""
     frames.put(_EVENTS.get(response["status"], "response.failed"), response=response)
 
 
-def ending(response: Wire, number: int) -> bytes:
+def ending(response: JsonObject, number: int) -> bytes:
     """The last event, which has this number, of a response that is over."""
-    frames = Frames(first=number)
+    frames = EventWriter(first=number)
     end(frames, response)
     return frames.taken()

@@ -3,7 +3,7 @@
 from typing import Any
 
 from gateway.endpoints.responses.log import payloads
-from gateway.endpoints.responses.shape import Wire, encode
+from gateway.endpoints.responses.shape import JsonObject, encode
 from gateway.errors import Problem
 
 _ERROR = b'{"type":"error",'
@@ -39,5 +39,5 @@ def steer_failed(event: dict[str, Any], stream_id: str | None = None) -> str:
     return encode(said).decode()
 
 
-def _lane(stream_id: str | None) -> Wire:
+def _lane(stream_id: str | None) -> JsonObject:
     return {} if stream_id is None else {"stream_id": stream_id}

@@ -9,22 +9,22 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from gateway.endpoints.responses.asked import Carrier
-from gateway.endpoints.responses.frames import Frames, template
-from gateway.endpoints.responses.shape import Wire, encode, event_logprobs, part_logprobs
-from gateway.endpoints.signatures import Blocks
-from gateway.events import Logprob, Reasoning
+from gateway.endpoints.responses.frames import EventWriter, template
+from gateway.endpoints.responses.shape import JsonObject, encode, event_logprobs, part_logprobs
+from gateway.endpoints.signatures import ThinkingBlocks
+from gateway.events import Logprob, ReasoningDelta
 
-Status = Literal["completed", "incomplete", "failed"]
-Seal = Callable[[str, list[dict[str, Any]]], str | None]
+ItemStatus = Literal["completed", "incomplete", "failed"]
+EncryptReasoning = Callable[[str, list[dict[str, Any]]], str | None]
 
 
-class Run:
+class StreamedText:
     """A text that comes in deltas.  `event` is what its events' names begin with, `field` what it is in the end."""
 
     event: ClassVar[str]
     field: ClassVar[str]
 
-    def __init__(self, frames: Frames, at: Wire) -> None:
+    def __init__(self, frames: EventWriter, at: JsonObject) -> None:
         self._frames, self._at = frames, at
         self._pieces: list[str] = []
         self._like = template(f"{self.event}.delta", at)
@@ -41,56 +41,56 @@ class Run:
         return text
 
 
-class Arguments(Run):
+class FunctionArguments(StreamedText):
     event, field = "response.function_call_arguments", "arguments"
 
 
-class Input(Run):
+class CustomToolInput(StreamedText):
     event, field = "response.custom_tool_call_input", "input"
 
 
-class Part(Run):
+class OutputPart(StreamedText):
     """A run that is a part of its item: the next in its member `place`, told by the events `around`."""
 
     type: ClassVar[str]
     place: ClassVar[str] = "content"
     around: ClassVar[str] = "response.content_part"
 
-    def __init__(self, frames: Frames, at: Wire, index: int) -> None:
+    def __init__(self, frames: EventWriter, at: JsonObject, index: int) -> None:
         super().__init__(frames, {**at, f"{self.place}_index": index})
         frames.put(f"{self.around}.added", **self._at, part=self._part(""))
 
-    def close(self) -> Wire:
+    def close(self) -> JsonObject:
         part = self._part(self.done(**self._beside()))
         self._frames.put(f"{self.around}.done", **self._at, part=part)
         return part
 
-    def _part(self, text: str) -> Wire:
+    def _part(self, text: str) -> JsonObject:
         return {"type": self.type, self.field: text}
 
-    def _beside(self) -> Wire:
+    def _beside(self) -> JsonObject:
         return {}
 
 
-class RefusalPart(Part):
+class RefusalPart(OutputPart):
     event, field, type = "response.refusal", "refusal", "refusal"
 
 
-class ThoughtPart(Part):
+class ReasoningTextPart(OutputPart):
     event, field, type = "response.reasoning_text", "text", "reasoning_text"
 
 
-class SummaryPart(Part):
+class SummaryPart(OutputPart):
     event, field, type = "response.reasoning_summary_text", "text", "summary_text"
     place, around = "summary", "response.reasoning_summary_part"
 
 
-class TextPart(Part):
+class OutputTextPart(OutputPart):
     event, field, type = "response.output_text", "text", "output_text"
 
-    def __init__(self, frames: Frames, at: Wire, index: int) -> None:
+    def __init__(self, frames: EventWriter, at: JsonObject, index: int) -> None:
         self._logprobs: list[Logprob] = []
-        self._annotations: list[Wire] = []
+        self._annotations: list[JsonObject] = []
         super().__init__(frames, at, index)
 
     def text(self, *texts: str) -> None:
@@ -101,41 +101,41 @@ class TextPart(Part):
         self._logprobs += logprobs
         self.delta(text, more=b',"logprobs":' + encode(event_logprobs(logprobs)))
 
-    def annotate(self, annotation: Wire) -> None:
+    def annotate(self, annotation: JsonObject) -> None:
         at = {**self._at, "annotation_index": len(self._annotations)}
         self._annotations.append(annotation)
         self._frames.put("response.output_text.annotation.added", **at, annotation=annotation)
 
-    def _part(self, text: str) -> Wire:
+    def _part(self, text: str) -> JsonObject:
         marks = {"annotations": self._annotations, "logprobs": part_logprobs(self._logprobs)}
         return {**super()._part(text), **marks}
 
-    def _beside(self) -> Wire:
+    def _beside(self) -> JsonObject:
         return {"logprobs": event_logprobs(self._logprobs)}
 
 
-_Kind = TypeVar("_Kind", bound=Part)
+_Kind = TypeVar("_Kind", bound=OutputPart)
 
 
-class Item(ABC):
+class OutputItem(ABC):
     """`item` is how it begins, `index` its place in the output."""
 
-    def __init__(self, frames: Frames, index: int, item: Wire) -> None:
+    def __init__(self, frames: EventWriter, index: int, item: JsonObject) -> None:
         self._frames, self._item, self._index = frames, item, index
         self._at = {"item_id": item["id"], "output_index": index}
         frames.put("response.output_item.added", output_index=index, item=item)
 
-    def close(self, status: Status) -> Wire:
+    def close(self, status: ItemStatus) -> JsonObject:
         item = self._whole(status)
         self._frames.put("response.output_item.done", output_index=self._index, item=self._seen(item))
         return item
 
-    def _seen(self, item: Wire) -> Wire:
+    def _seen(self, item: JsonObject) -> JsonObject:
         """As the client sees it."""
         return item
 
     @abstractmethod
-    def _whole(self, status: Status) -> Wire:
+    def _whole(self, status: ItemStatus) -> JsonObject:
         """The item with what came of it.  Ends what is open in it."""
 
 
@@ -143,19 +143,19 @@ class Item(ABC):
 _MEANWHILE = {"compaction": "response.compaction.compacting"}
 
 
-class Told(Item):
+class CompleteItem(OutputItem):
     """An item that is whole when it begins; it needs no more than its end."""
 
-    def __init__(self, frames: Frames, index: int, item: Wire) -> None:
+    def __init__(self, frames: EventWriter, index: int, item: JsonObject) -> None:
         super().__init__(frames, index, item)
         if event := _MEANWHILE.get(item["type"]):
             frames.put(event, **self._at)
 
-    def _whole(self, _: Status) -> Wire:
+    def _whole(self, _: ItemStatus) -> JsonObject:
         return {**self._item, "status": "completed"} if self._item.get("status") == "in_progress" else self._item
 
 
-class Stages(NamedTuple):
+class ItemEvents(NamedTuple):
     """What is told of an item between its beginning and its end, as the last words of the names of its events.
 
     run: what it is called with is known; "" where the `arguments` themselves are told.  ends: by its status.
@@ -167,31 +167,33 @@ class Stages(NamedTuple):
 
 _BOTH = {"completed": "completed", "failed": "failed", "incomplete": "failed"}
 _ONE = dict.fromkeys(_BOTH, "completed")  # the API has no other event
-HOSTED: Mapping[str, Stages] = {
-    "mcp_call": Stages("", _BOTH),
-    "mcp_list_tools": Stages("", _BOTH),
-    "web_search_call": Stages("searching", _ONE),
-    "file_search_call": Stages("searching", _ONE),
+HOSTED: Mapping[str, ItemEvents] = {
+    "mcp_call": ItemEvents("", _BOTH),
+    "mcp_list_tools": ItemEvents("", _BOTH),
+    "web_search_call": ItemEvents("searching", _ONE),
+    "file_search_call": ItemEvents("searching", _ONE),
 }
 
 
-class McpArguments(Run):
+class McpArguments(StreamedText):
     event, field = "response.mcp_call_arguments", "arguments"
 
 
-class Hosted(Item):
+class BuiltinCallItem(OutputItem):
     """Something that is done on our side of the client, of a type that is among HOSTED.
 
     seen: an item → as the client sees it.
     """
 
-    def __init__(self, frames: Frames, index: int, item: Wire, seen: Callable[[Wire], Wire] = dict) -> None:
+    def __init__(
+        self, frames: EventWriter, index: int, item: JsonObject, seen: Callable[[JsonObject], JsonObject] = dict
+    ) -> None:
         super().__init__(frames, index, item)
         self._sees = seen
         self._tell("in_progress")
         self._arguments = McpArguments(frames, self._at) if "arguments" in item else None
-        self._said: Wire = {}
-        self._end: Wire = {}
+        self._said: JsonObject = {}
+        self._end: JsonObject = {}
 
     def piece(self, text: str) -> None:
         if self._arguments:
@@ -205,40 +207,40 @@ class Hosted(Item):
             self._tell(event)
         self._arguments = None
 
-    def end(self, members: Wire) -> Wire:
+    def end(self, members: JsonObject) -> JsonObject:
         """What these members say of how it ended."""
         self._end = members
         return self.close(members.get("status", "completed"))
 
-    def _whole(self, status: Status) -> Wire:
+    def _whole(self, status: ItemStatus) -> JsonObject:
         if self._arguments:
             self.run()
         self._tell(HOSTED[self._item["type"]].ends[status])
         whole = {**self._item, **self._said, **self._end, "status": status}
         return {name: whole[name] for name in self._item}
 
-    def _seen(self, item: Wire) -> Wire:
+    def _seen(self, item: JsonObject) -> JsonObject:
         return self._sees(item)
 
     def _tell(self, event: str) -> None:
         self._frames.put(f"response.{self._item['type']}.{event}", **self._at)
 
 
-class Message(Item):
-    def __init__(self, frames: Frames, index: int, id: str) -> None:
+class MessageItem(OutputItem):
+    def __init__(self, frames: EventWriter, index: int, id: str) -> None:
         item = {"id": id, "type": "message", "status": "in_progress", "role": "assistant", "content": []}
         super().__init__(frames, index, item)
-        self._part: Part | None = None
-        self._parts: list[Wire] = []  # those that have ended
+        self._part: OutputPart | None = None
+        self._parts: list[JsonObject] = []  # those that have ended
 
     def text(self, *texts: str) -> None:
-        self._in(TextPart).text(*texts)
+        self._in(OutputTextPart).text(*texts)
 
     def likely(self, text: str, logprobs: tuple[Logprob, ...]) -> None:
-        self._in(TextPart).likely(text, logprobs)
+        self._in(OutputTextPart).likely(text, logprobs)
 
-    def annotate(self, annotation: Wire) -> None:
-        self._in(TextPart).annotate(annotation)
+    def annotate(self, annotation: JsonObject) -> None:
+        self._in(OutputTextPart).annotate(annotation)
 
     def refuse(self, text: str) -> None:
         self._in(RefusalPart).delta(text)
@@ -251,7 +253,7 @@ class Message(Item):
         self._part = part = kind(self._frames, self._at, len(self._parts))
         return part
 
-    def ended(self, part: Wire) -> None:
+    def ended(self, part: JsonObject) -> None:
         """This is what the open part came to."""
         self._parts.append(part)
         self._part = None
@@ -260,34 +262,34 @@ class Message(Item):
         if self._part:
             self.ended(self._part.close())
 
-    def _whole(self, status: Status) -> Wire:
+    def _whole(self, status: ItemStatus) -> JsonObject:
         self._end_part()
         return {**self._item, "status": status, "content": self._parts}
 
 
 # By carrier: the part that shows the reasoning as it comes, and those that repeat it at the end.
-_CARRIERS: dict[Carrier, tuple[type[Part], ...]] = {
+_CARRIERS: dict[Carrier, tuple[type[OutputPart], ...]] = {
     "summary": (SummaryPart,),
-    "text": (ThoughtPart,),
-    "both": (SummaryPart, ThoughtPart),
+    "text": (ReasoningTextPart,),
+    "both": (SummaryPart, ReasoningTextPart),
     "hidden": (),
 }
 
 
-class Thinking(Item):
+class ReasoningItem(OutputItem):
     """A reasoning item.  `seal` makes its encrypted_content of the text and the signed blocks."""
 
-    def __init__(self, frames: Frames, index: int, id: str, carrier: Carrier, seal: Seal) -> None:
+    def __init__(self, frames: EventWriter, index: int, id: str, carrier: Carrier, seal: EncryptReasoning) -> None:
         self._kinds, self._seal = _CARRIERS[carrier], seal
-        lists: Wire = {"summary": [], **{kind.place: [] for kind in self._kinds}}
+        lists: JsonObject = {"summary": [], **{kind.place: [] for kind in self._kinds}}
         item = {"id": id, "type": "reasoning", "status": "in_progress", **lists, "encrypted_content": None}
         super().__init__(frames, index, item)
-        self._live: Part | None = None
+        self._live: OutputPart | None = None
         self._texts: list[str] = []
-        self._blocks = Blocks()
+        self._blocks = ThinkingBlocks()
         self._signed: list[dict[str, Any]] = []
 
-    def think(self, thought: Reasoning) -> None:
+    def think(self, thought: ReasoningDelta) -> None:
         if thought.text:
             self.text(thought.text)
         if block := self._blocks.add(thought):
@@ -300,32 +302,32 @@ class Thinking(Item):
         if self._live:
             self._live.delta(text)
 
-    def _whole(self, status: Status) -> Wire:
+    def _whole(self, status: ItemStatus) -> JsonObject:
         text = "".join(self._texts)
-        said: Wire = {"status": status}
+        said: JsonObject = {"status": status}
         if self._live:
             said[self._live.place] = [self._live.close()]
             said |= {kind.place: [self._repeated(kind, text)] for kind in self._kinds[1:]}
         return {**self._item, **said, "encrypted_content": self._seal(text, self._signed)}
 
-    def _repeated(self, kind: type[Part], text: str) -> Wire:
+    def _repeated(self, kind: type[OutputPart], text: str) -> JsonObject:
         part = kind(self._frames, self._at, 0)
         part.delta(text)
         return part.close()
 
 
-class Call(Item):
+class ToolCallItem(OutputItem):
     """A call of a function or a custom tool; `item` is without what it is called with."""
 
-    def __init__(self, frames: Frames, index: int, item: Wire) -> None:
-        run = Arguments if item["type"] == "function_call" else Input
+    def __init__(self, frames: EventWriter, index: int, item: JsonObject) -> None:
+        run = FunctionArguments if item["type"] == "function_call" else CustomToolInput
         super().__init__(frames, index, {**item, run.field: ""})
         self._run = run(frames, self._at)
 
     def piece(self, text: str) -> None:
         self._run.delta(text)
 
-    def _whole(self, status: Status) -> Wire:
+    def _whole(self, status: ItemStatus) -> JsonObject:
         # Older clients want the name again.
-        beside = {"name": self._item["name"]} if isinstance(self._run, Arguments) else {}
+        beside = {"name": self._item["name"]} if isinstance(self._run, FunctionArguments) else {}
         return {**self._item, "status": status, self._run.field: self._run.done(**beside)}

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gateway.endpoints.checks import (
-    Check,
+    ParamCheck,
     check_exclusive,
     fields,
     missing,
@@ -16,9 +16,9 @@ from gateway.endpoints.checks import (
 )
 from gateway.errors import BadRequest
 
-Part = dict[str, Any]
-Content = str | list[Part]
-Read = Callable[[Part, str], Part]
+ContentPart = dict[str, Any]
+Content = str | list[ContentPart]
+PartConverter = Callable[[ContentPart, str], ContentPart]
 
 _LONGEST = 10_485_760  # characters: the limits of the Open Responses specification
 _FEW = 16  # members, of which none can be too many
@@ -27,10 +27,10 @@ _url = short(20_971_520)
 _ANY_PART = fields({"type": string})
 _IMAGE = fields({}, {"detail": one_of("low", "high", "auto", "original")})
 _AUDIO = fields({"input_audio": fields({"data": string, "format": string})})
-_FILE: Mapping[str, Check] = {"file_data": short(33_554_432), "file_url": _url}
+_FILE: Mapping[str, ParamCheck] = {"file_data": short(33_554_432), "file_url": _url}
 
 
-def content(value: object, param: str, among: Mapping[str, Read]) -> Content:
+def content(value: object, param: str, among: Mapping[str, PartConverter]) -> Content:
     """Return a text, or parts of these types as a chat message has them; a text part that is alone is its text."""
     if value is None:
         raise missing(param)
@@ -49,11 +49,11 @@ def text(value: object, param: str) -> str:
     return said if isinstance(said, str) else "".join(part["text"] for part in said)
 
 
-def text_part(text: str) -> Part:
+def text_part(text: str) -> ContentPart:
     return {"type": "text", "text": text}
 
 
-def _part(value: Any, param: str, among: Mapping[str, Read]) -> Part:  # noqa: ANN401 - decoded JSON
+def _part(value: Any, param: str, among: Mapping[str, PartConverter]) -> ContentPart:  # noqa: ANN401 - decoded JSON
     if type(value) is not dict or type(value.get("type")) is not str:
         _ANY_PART(value, param)
     read = among.get(value["type"])
@@ -62,10 +62,10 @@ def _part(value: Any, param: str, among: Mapping[str, Read]) -> Part:  # noqa: A
     return read(value, param)
 
 
-def _text(name: str) -> Read:
+def _text(name: str) -> PartConverter:
     check = fields({name: long})
 
-    def read(part: Part, param: str) -> Part:
+    def read(part: ContentPart, param: str) -> ContentPart:
         text = part.get(name)
         if type(text) is not str or len(text) > _LONGEST or len(part) > _FEW:
             check(part, param)
@@ -74,7 +74,7 @@ def _text(name: str) -> Read:
     return read
 
 
-def _image(part: Part, param: str) -> Part:
+def _image(part: ContentPart, param: str) -> ContentPart:
     _refuse(part, param, "file_id", instead="image_url")
     _IMAGE(part, param)
     image = {"url": _flat(part, param, "image_url")}
@@ -83,16 +83,16 @@ def _image(part: Part, param: str) -> Part:
     return {"type": "image_url", "image_url": image}
 
 
-def _video(part: Part, param: str) -> Part:
+def _video(part: ContentPart, param: str) -> ContentPart:
     return {"type": "video_url", "video_url": {"url": _flat(part, param, "video_url")}}
 
 
-def _audio(part: Part, param: str) -> Part:
+def _audio(part: ContentPart, param: str) -> ContentPart:
     _AUDIO(part, param)
     return {"type": "input_audio", "input_audio": part["input_audio"]}
 
 
-def _file(part: Part, param: str) -> Part:
+def _file(part: ContentPart, param: str) -> ContentPart:
     _refuse(part, param, "file_id", instead="file_data")
     check_exclusive(part, param, _FILE)
     where = next((name for name in _FILE if part.get(name) is not None), "file_data")
@@ -101,16 +101,16 @@ def _file(part: Part, param: str) -> Part:
     return {"type": "file", "file": given}
 
 
-def _flat(part: Part, param: str, name: str) -> str:
+def _flat(part: ContentPart, param: str, name: str) -> str:
     """A URL; clients that know chat completions write it as an object."""
     nested = isinstance(part.get(name), dict)
-    check: Check = fields({"url": _url}) if nested else _url
+    check: ParamCheck = fields({"url": _url}) if nested else _url
     fields({name: check})(part, param)
     url: str = part[name]["url"] if nested else part[name]
     return url
 
 
-def _refuse(part: Part, param: str, name: str, instead: str) -> None:
+def _refuse(part: ContentPart, param: str, name: str, instead: str) -> None:
     """Raise BadRequest for what would have to be stored here."""
     if part.get(name) is not None:
         message = f"'{param}.{name}' is not supported: send the content itself as '{instead}'."
@@ -118,9 +118,9 @@ def _refuse(part: Part, param: str, name: str, instead: str) -> None:
 
 
 _TEXTS = {name: _text("text") for name in ("input_text", "output_text", "text", "summary_text", "reasoning_text")}
-SPOKEN: Mapping[str, Read] = {**_TEXTS, "refusal": _text("refusal")}
-OUTPUT: Mapping[str, Read] = {**_TEXTS, "input_image": _image, "input_file": _file}
-MESSAGE: Mapping[str, Read] = {
+SPOKEN: Mapping[str, PartConverter] = {**_TEXTS, "refusal": _text("refusal")}
+OUTPUT: Mapping[str, PartConverter] = {**_TEXTS, "input_image": _image, "input_file": _file}
+MESSAGE: Mapping[str, PartConverter] = {
     **OUTPUT,
     "input_audio": _audio,
     "input_video": _video,

@@ -9,10 +9,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.endpoints.responses.parts import Content, Part
+from gateway.endpoints.responses.parts import Content, ContentPart
 from gateway.errors import BadRequest
-from gateway.ledger import Ledger
-from gateway.request import LEADING, Approved, Message, Named, Thought, summary
+from gateway.ledger import Warnings
+from gateway.request import LEADING, ApprovedToolCall, Message, StoredReasoning, ToolName, summary
 
 Item = dict[str, Any]
 
@@ -22,7 +22,7 @@ _REFUSED = "This call was not made: the user did not approve it."
 _UNKNOWN = "It is not known what came of this call."
 
 
-class Rules(Struct, frozen=True):
+class HistoryRules(Struct, frozen=True):
     """How an input is read.
 
     open: `encrypted_content` → the thought that the gateway sealed in it; None if it did not.
@@ -33,8 +33,8 @@ class Rules(Struct, frozen=True):
     approves: there may be calls that are to be approved.
     """
 
-    open: Callable[[str], Thought | None]
-    ledger: Ledger
+    open: Callable[[str], StoredReasoning | None]
+    ledger: Warnings
     model: str
     all_turns: bool = False
     repair_dangling_calls: bool = False
@@ -42,7 +42,7 @@ class Rules(Struct, frozen=True):
     approves: bool = False
 
 
-class Call(Struct):
+class PastToolCall(Struct):
     """A call of the past: the type of its item, and what a message says of it.
 
     cut: it did not come to its end, so it may be that nobody answered it.
@@ -50,19 +50,19 @@ class Call(Struct):
 
     type: str
     id: str
-    named: Named
+    named: ToolName
     said: dict[str, Any]
     cut: bool
     output: Content | None = None
 
 
-class _Group(Struct):
+class _AssistantTurn(Struct):
     """What becomes one message of the assistant, and the outputs of its calls in the order in which they came."""
 
     thoughts: list[Item] = []
     texts: list[str] = []
-    calls: list[Call] = []
-    answered: list[Call] = []
+    calls: list[PastToolCall] = []
+    answered: list[PastToolCall] = []
 
     @property
     def over(self) -> bool:
@@ -70,22 +70,22 @@ class _Group(Struct):
         return bool(self.calls) and len(self.answered) == len(self.calls)
 
 
-class Past:
+class History:
     """Takes what the items say in their order.
 
     tools: definitions that came as items, with their paths; settings: parameters that did, the latest of each.
     lists: what servers have listed, by their labels; approved: calls that are to be made, by their ids.
     """
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: HistoryRules) -> None:
         self.rules = rules
         self.lists: dict[str, list[dict[str, Any]]] = {}
-        self.approved: dict[str, Approved] = {}
+        self.approved: dict[str, ApprovedToolCall] = {}
         self.tools: list[tuple[dict[str, Any], str]] = []
         self.settings: dict[str, dict[str, Any]] = {}
-        self._said: list[Message | _Group] = []
-        self._calls: dict[str, tuple[_Group, Call]] = {}
-        self._open: dict[Named, dict[str, Call]] = {}
+        self._said: list[Message | _AssistantTurn] = []
+        self._calls: dict[str, tuple[_AssistantTurn, PastToolCall]] = {}
+        self._open: dict[ToolName, dict[str, PastToolCall]] = {}
 
     def add(self, message: Message) -> None:
         """A message that is not the assistant's."""
@@ -101,14 +101,14 @@ class Past:
     def think(self, item: Item) -> None:
         self._group().thoughts.append(item)
 
-    def call(self, call: Call, also: str | None = None) -> None:
+    def call(self, call: PastToolCall, also: str | None = None) -> None:
         """A call, whose output will name its id, or the other one that it has `also`."""
         group = self._group()
         group.calls.append(call)
         self._open.setdefault(call.named, {})[call.id] = call
         self._calls[also or call.id] = self._calls[call.id] = group, call
 
-    def only_open(self, named: Named) -> str | None:
+    def only_open(self, named: ToolName) -> str | None:
         """The id of the one call of that name that waits for its output."""
         waiting = self._open.get(named, {})
         return next(iter(waiting)) if len(waiting) == 1 else None
@@ -129,7 +129,7 @@ class Past:
         _, call = self._calls[id]
         self._answered(id, "" if approve else f"{_REFUSED} {reason}".strip())
         if approve:
-            self.approved[id] = Approved(id, call.named, call.said["function"]["arguments"])
+            self.approved[id] = ApprovedToolCall(id, call.named, call.said["function"]["arguments"])
 
     def made(self, id: str, output: Content) -> bool:
         """The output of a call that was approved; False if this is none."""
@@ -169,19 +169,19 @@ class Past:
         i = 0
         while said:
             one = said.popleft()
-            messages += self._turn(one, thoughts=i > last) if isinstance(one, _Group) else [one]
+            messages += self._turn(one, thoughts=i > last) if isinstance(one, _AssistantTurn) else [one]
             i += 1
         return messages
 
-    def _group(self) -> _Group:
+    def _group(self) -> _AssistantTurn:
         last = self._said[-1] if self._said else None
-        if isinstance(last, _Group) and not last.over:
+        if isinstance(last, _AssistantTurn) and not last.over:
             return last
-        group = _Group()
+        group = _AssistantTurn()
         self._said.append(group)
         return group
 
-    def _turn(self, group: _Group, *, thoughts: bool) -> Iterable[Message]:
+    def _turn(self, group: _AssistantTurn, *, thoughts: bool) -> Iterable[Message]:
         calls = [call for call in group.calls if self._settled(group, call)]
         if not (group.texts or calls):
             if group.thoughts:
@@ -199,7 +199,7 @@ class Past:
         for call in group.answered:
             yield {"role": "tool", "tool_call_id": call.id, "content": call.output}
 
-    def _settled(self, group: _Group, call: Call) -> bool:
+    def _settled(self, group: _AssistantTurn, call: PastToolCall) -> bool:
         """True for a call with an output; False for one that needs none, as it was cut."""
         if call.output is not None:
             return True
@@ -214,7 +214,7 @@ class Past:
         self.rules.ledger.note("repaired", f"input.{call.type}")
         return self._closed(group, call, _NO_OUTPUT)
 
-    def _closed(self, group: _Group, call: Call, output: str) -> bool:
+    def _closed(self, group: _AssistantTurn, call: PastToolCall, output: str) -> bool:
         call.output = output
         group.answered.append(call)
         return True
@@ -232,14 +232,14 @@ class Past:
         said = {"reasoning_content": "\n\n".join(filter(None, texts)), "thinking_blocks": blocks}
         return {name: value for name, value in said.items() if value}
 
-    def _opened(self, sealed: str | None) -> Thought | None:
+    def _opened(self, sealed: str | None) -> StoredReasoning | None:
         opened = self.rules.open(sealed) if sealed else None
         if sealed and not opened:
             self.rules.ledger.note("dropped", "input.reasoning.encrypted_content")
         return opened
 
 
-class Excerpt(Past):
+class HistoryExcerpt(History):
     """Items that go on from others, which are not here: so an output may be that of an earlier call."""
 
     def answer(self, id: str, type: str, output: Content) -> None:
@@ -251,5 +251,5 @@ class Excerpt(Past):
             super().decide(id, approve=approve, reason=reason)
 
 
-def _joined(parts: list[Part] | None) -> str:
+def _joined(parts: list[ContentPart] | None) -> str:
     return "\n\n".join(part["text"] for part in parts or ())

@@ -6,13 +6,13 @@ from typing import Any
 from msgspec import Struct
 
 from gateway.endpoints.body import check_stream_options, known
-from gateway.endpoints.responses.asked import Asked, Hosted
+from gateway.endpoints.responses.asked import BuiltinToolParams, ResponseParams
 from gateway.endpoints.responses.echo import echo
 from gateway.endpoints.responses.fields import KNOWN, REASONING, TEXT, check
 from gateway.endpoints.responses.items import (
-    Conversation,
+    HistoryRules,
+    InputMessages,
     Item,
-    Rules,
     ends_in_trigger,
     read,
     referred,
@@ -21,9 +21,9 @@ from gateway.endpoints.responses.items import (
 from gateway.endpoints.responses.shape import encode
 from gateway.endpoints.responses.stored import OFFERING
 from gateway.endpoints.responses.tool_choice import chosen
-from gateway.endpoints.responses.tools import Runs, echoed, nothing_runs, offered
-from gateway.ledger import Ledger
-from gateway.request import Request, Thought, are_large
+from gateway.endpoints.responses.tools import BuiltinToolFilter, echoed, nothing_runs, offered
+from gateway.ledger import Warnings
+from gateway.request import Request, StoredReasoning, are_large
 
 _SAME = frozenset(
     (
@@ -39,7 +39,7 @@ _OF_CHAT = frozenset(
 )
 
 
-class Settings(Struct, frozen=True):
+class ParseSettings(Struct, frozen=True):
     """How the operator wants requests read, and what reading them needs.
 
     open: `encrypted_content` → the thought that the gateway sealed in it; None if it did not.
@@ -47,13 +47,13 @@ class Settings(Struct, frozen=True):
     runs: whether a tool that is hosted elsewhere runs at the gateway; None: none does.
     """
 
-    open: Callable[[str], Thought | None]
+    open: Callable[[str], StoredReasoning | None]
     min_output_tokens: int = 16
     repair_dangling_calls: bool = False
-    runs: Runs | None = None
+    runs: BuiltinToolFilter | None = None
 
 
-class Draft(Struct, frozen=True):
+class ResponseDraft(Struct, frozen=True):
     """A body whose parameters are allowed; what it refers to has to be looked up before its input can be read.
 
     previous: the response that it goes on from; conversation: the one that it is part of; references: ids of items.
@@ -71,14 +71,14 @@ class Draft(Struct, frozen=True):
         return resolved(self.body.get("input", []), known)
 
 
-class Context(Struct, frozen=True):
+class InputContext(Struct, frozen=True):
     """What is known to the gateway already: `before` is what the input goes on from, `items` are those it refers to."""
 
     before: Sequence[Item] = ()
     items: Mapping[str, Item] = {}
 
 
-def draft(body: dict[str, Any], settings: Settings) -> Draft:
+def draft(body: dict[str, Any], settings: ParseSettings) -> ResponseDraft:
     """Raise BadRequest, in OpenAI's words, for parameters that the API does not allow."""
     check(body, settings.min_output_tokens)
     check_stream_options(body)
@@ -87,17 +87,17 @@ def draft(body: dict[str, Any], settings: Settings) -> Draft:
     input = body.get("input", [])
     if triggered := ends_in_trigger(input):
         body["input"] = input = input[:-1]
-    return Draft(body, body.get("previous_response_id"), named, referred(input), triggered)
+    return ResponseDraft(body, body.get("previous_response_id"), named, referred(input), triggered)
 
 
-def parse(draft: Draft, context: Context, settings: Settings, ledger: Ledger) -> Asked:
+def parse(draft: ResponseDraft, context: InputContext, settings: ParseSettings, ledger: Warnings) -> ResponseParams:
     """Raise BadRequest, likewise, for what the input or the tools say."""
     body = draft.body
     _note_undone(body, ledger)
     request, hosted = _request(body, context, settings, ledger)
     reasoning, include = body.get("reasoning") or {}, body.get("include") or ()
     summary = reasoning.get("summary") or reasoning.get("generate_summary")
-    return Asked(
+    return ResponseParams(
         request=request,
         hosted=hosted,
         echo={**echo(body), "conversation": {"id": draft.conversation} if draft.conversation else None},
@@ -126,7 +126,7 @@ def _without_secrets(item: Item) -> Item:
     return {**item, "tools": echoed(item["tools"])} if item.get("type") in OFFERING else item
 
 
-def _compact_above(draft: Draft, ledger: Ledger) -> int | None:
+def _compact_above(draft: ResponseDraft, ledger: Warnings) -> int | None:
     """The least of the thresholds that are set."""
     if draft.triggered:
         return 0
@@ -137,7 +137,9 @@ def _compact_above(draft: Draft, ledger: Ledger) -> int | None:
     return min(thresholds, default=None)
 
 
-def _request(body: dict[str, Any], context: Context, settings: Settings, ledger: Ledger) -> tuple[Request, Hosted]:
+def _request(
+    body: dict[str, Any], context: InputContext, settings: ParseSettings, ledger: Warnings
+) -> tuple[Request, BuiltinToolParams]:
     generates = _generates(body, ledger)
     said = _conversation(body, context, settings, ledger, generates=generates)
     given = [(tool, f"tools[{i}]") for i, tool in enumerate(body.get("tools") or ())]
@@ -146,7 +148,7 @@ def _request(body: dict[str, Any], context: Context, settings: Settings, ledger:
     if not said.lists.keys() <= tools.labels:
         ledger.note("dropped", "input.mcp_list_tools")
     approved = said.approved if generates else ()
-    hosted = Hosted(tools.hosted, said.lists, approved, body.get("max_tool_calls"))
+    hosted = BuiltinToolParams(tools.hosted, said.lists, approved, body.get("max_tool_calls"))
     request = Request(
         model=body["model"],
         messages=said.messages,
@@ -164,7 +166,7 @@ def _request(body: dict[str, Any], context: Context, settings: Settings, ledger:
     return request, hosted
 
 
-def _generates(body: dict[str, Any], ledger: Ledger) -> bool:
+def _generates(body: dict[str, Any], ledger: Warnings) -> bool:
     if (body.get("prompt_cache_options") or {}).get("prewarm"):
         ledger.note("emulated", "prompt_cache_options.prewarm")
         return False
@@ -175,22 +177,22 @@ def _generates(body: dict[str, Any], ledger: Ledger) -> bool:
 
 
 def _conversation(
-    body: dict[str, Any], context: Context, settings: Settings, ledger: Ledger, *, generates: bool
-) -> Conversation:
+    body: dict[str, Any], context: InputContext, settings: ParseSettings, ledger: Warnings, *, generates: bool
+) -> InputMessages:
     """Where nothing is to be said, nothing need be asked; backends want a message all the same."""
     input, instructions = body.get("input", []), body.get("instructions")
     if not (generates or input or instructions or context.before):
         input = ""
     all_turns = (body.get("reasoning") or {}).get("context") == "all_turns"
     repair, approves = settings.repair_dangling_calls, settings.runs is not None
-    rules = Rules(settings.open, ledger, body["model"], all_turns, repair, context.items, approves)
+    rules = HistoryRules(settings.open, ledger, body["model"], all_turns, repair, context.items, approves)
     said = read(input, instructions, context.before, rules)
     REASONING(said.settings.get("reasoning", {}), "input")
     TEXT(said.settings.get("text", {}), "input")
     return said
 
 
-def _rest(body: dict[str, Any], settings: dict[str, Any], ledger: Ledger) -> dict[str, Any]:
+def _rest(body: dict[str, Any], settings: dict[str, Any], ledger: Warnings) -> dict[str, Any]:
     """The other parameters as a chat completion has them; what neither API knows stays as it came."""
     rest = {}
     for name, value in body.items():
@@ -211,7 +213,7 @@ def _rest(body: dict[str, Any], settings: dict[str, Any], ledger: Ledger) -> dic
     return rest | _logprobs(body)
 
 
-def _caching(options: dict[str, Any], ledger: Ledger) -> dict[str, Any]:
+def _caching(options: dict[str, Any], ledger: Warnings) -> dict[str, Any]:
     """A response may be one that is compared with another, which is here and not at the backend."""
     if "comparison_response_id" in options:
         ledger.note("dropped", "prompt_cache_options.comparison_response_id")
@@ -233,7 +235,7 @@ def _logprobs(body: dict[str, Any]) -> dict[str, Any]:
     return {"logprobs": True, "top_logprobs": most} if most else {"logprobs": True}
 
 
-def _note_undone(body: dict[str, Any], ledger: Ledger) -> None:
+def _note_undone(body: dict[str, Any], ledger: Warnings) -> None:
     """What changes nothing here although it would elsewhere."""
     for name in _UNDONE:
         if name in body:

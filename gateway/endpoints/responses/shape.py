@@ -8,9 +8,9 @@ from msgspec import Raw, json
 
 from gateway.endpoints.signatures import of_call
 from gateway.errors import Problem
-from gateway.events import Candidate, Logprob, ToolKind, ToolStart, Usage
+from gateway.events import Logprob, ToolCallStart, ToolKind, TopLogprob, Usage
 
-Wire = dict[str, Any]
+JsonObject = dict[str, Any]
 
 encode: Callable[[Any], bytes] = json.Encoder().encode
 
@@ -48,7 +48,7 @@ _NOWHERE = {"start_index": 0, "end_index": 0}  # the place in a text is unknown
 _KEPT_CODES = frozenset(("context_length_exceeded", "insufficient_quota"))
 
 
-def call(start: ToolStart, new_id: Callable[[str], str]) -> Wire:
+def call(start: ToolCallStart, new_id: Callable[[str], str]) -> JsonObject:
     """The item of a call that begins, but for what it is called with."""
     type, prefix = _CALLS[start.kind]
     item = {"id": new_id(prefix), "type": type, "status": "in_progress", "call_id": start.id}
@@ -57,7 +57,7 @@ def call(start: ToolStart, new_id: Callable[[str], str]) -> Wire:
     return {**item, **named, **namespace, **of_call(start)}
 
 
-def usage(counted: Usage) -> Wire:
+def usage(counted: Usage) -> JsonObject:
     return {
         "input_tokens": counted.prompt,
         "input_tokens_details": {"cached_tokens": counted.cached, "cache_write_tokens": counted.kept},
@@ -67,17 +67,17 @@ def usage(counted: Usage) -> Wire:
     }
 
 
-def event_logprobs(said: Iterable[Logprob]) -> list[Wire]:
+def event_logprobs(said: Iterable[Logprob]) -> list[JsonObject]:
     """As events have them: without bytes."""
     return [{**_chance(one), "top_logprobs": list(map(_chance, one.top_logprobs))} for one in said]
 
 
-def part_logprobs(said: Iterable[Logprob]) -> list[Wire]:
+def part_logprobs(said: Iterable[Logprob]) -> list[JsonObject]:
     """As a part has them: bytes are a list, always."""
     return [{**_spelled(one), "top_logprobs": list(map(_spelled, one.top_logprobs))} for one in said]
 
 
-def annotation(said: Raw) -> Wire | None:
+def annotation(said: Raw) -> JsonObject | None:
     """A citation as the Responses API has it, flat; None for a remark of a kind that it does not know."""
     remark = json.decode(said)
     if not isinstance(remark, dict) or remark.get("type") not in ("url_citation", "file_citation"):
@@ -86,7 +86,7 @@ def annotation(said: Raw) -> Wire | None:
     return {"type": "url_citation", **nested} if isinstance(nested, dict) else remark
 
 
-def citations(said: Raw) -> list[Wire]:
+def citations(said: Raw) -> list[JsonObject]:
     """Return the annotations for a list of sources, each a URL or an object with one."""
     found = json.decode(said)
     sources = [{"url": one} if isinstance(one, str) else one for one in found] if isinstance(found, list) else []
@@ -97,7 +97,7 @@ def citations(said: Raw) -> list[Wire]:
     ]
 
 
-def image(said: Raw) -> Wire | None:
+def image(said: Raw) -> JsonObject | None:
     """Return what an item of image generation says of an image; None for one that did not come with its bytes."""
     match json.decode(said):
         case str(url) | {"image_url": str(url)} | {"image_url": {"url": str(url)}} if found := _IMAGE.fullmatch(url):
@@ -105,7 +105,7 @@ def image(said: Raw) -> Wire | None:
     return None
 
 
-def failure(problem: Problem) -> Wire:
+def failure(problem: Problem) -> JsonObject:
     """The error of a failed response.  Its code decides whether a client tries again."""
     code: str | None = "invalid_prompt" if problem.status < 500 else "server_error"
     if problem.code in _KEPT_CODES:
@@ -115,9 +115,9 @@ def failure(problem: Problem) -> Wire:
     return {"code": code, "message": problem.message}
 
 
-def _chance(of: Candidate) -> Wire:
+def _chance(of: TopLogprob) -> JsonObject:
     return {"token": of.token, "logprob": of.logprob}
 
 
-def _spelled(of: Candidate) -> Wire:
+def _spelled(of: TopLogprob) -> JsonObject:
     return {**_chance(of), "bytes": of.bytes or ()}

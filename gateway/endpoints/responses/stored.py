@@ -7,11 +7,11 @@ from gateway.endpoints.responses.past import Item
 from gateway.endpoints.responses.shape import PREFIXES
 from gateway.endpoints.responses.tools import echoed
 
-Part = dict[str, Any]
+StoredPart = dict[str, Any]
 
 # What items and parts of a type always have; all items have an id and a status.
 _MEMBERS: dict[str, Item] = {"reasoning": {"summary": []}, "additional_tools": {"role": "developer"}}
-_PARTS: dict[str, Part] = {
+_PARTS: dict[str, StoredPart] = {
     "output_text": {"annotations": [], "logprobs": []},
     "input_image": {"detail": "auto"},
     "computer_screenshot": {"detail": "auto"},
@@ -76,7 +76,7 @@ def shown(item: Item, include: Collection[str]) -> Item:
     return {**item, **hidden}
 
 
-def _full_part(part: Part) -> Part:
+def _full_part(part: StoredPart) -> StoredPart:
     """URLs are flat; clients that know chat completions write them as objects."""
     flat = {name: url["url"] for name in _URLS if isinstance(url := part.get(name), dict)}
     given = {name: value for name, value in part.items() if value is not None}

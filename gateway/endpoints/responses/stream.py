@@ -1,19 +1,19 @@
 """A response as it comes: events out as response.* frames (`spec.md` C4, C5)."""
 
 from gateway.endpoints.responses import lifecycle
-from gateway.endpoints.responses.answer import Answer
-from gateway.endpoints.responses.asked import Asked, Edge, Head
-from gateway.endpoints.responses.frames import Frames
+from gateway.endpoints.responses.answer import ResponseBuilder
+from gateway.endpoints.responses.asked import EncoderInputs, ResponseHead, ResponseParams
+from gateway.endpoints.responses.frames import EventWriter
 from gateway.endpoints.responses.log import DONE
-from gateway.endpoints.responses.shape import Wire
+from gateway.endpoints.responses.shape import JsonObject
 from gateway.events import Event
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 
 
-class Stream:
-    def __init__(self, head: Head, asked: Asked, ledger: Ledger, edge: Edge) -> None:
-        self._frames = Frames(edge.pad if asked.obfuscation else None, head.told)
-        self._answer = Answer(head, asked, ledger, edge, self._frames)
+class ResponseStreamEncoder:
+    def __init__(self, head: ResponseHead, asked: ResponseParams, ledger: Warnings, edge: EncoderInputs) -> None:
+        self._frames = EventWriter(edge.pad if asked.obfuscation else None, head.told)
+        self._answer = ResponseBuilder(head, asked, ledger, edge, self._frames)
         self._ledger, self._told, self._started = ledger, head.told, False
 
     def start(self) -> bytes:
@@ -31,7 +31,7 @@ class Stream:
         self._frames.put("response.in_progress", response=self._answer.begun)
         return self._frames.taken()
 
-    def record(self) -> Wire | None:
+    def record(self) -> JsonObject | None:
         """Nothing before the client has heard of it."""
         return self._answer.record() if self._started else None
 

@@ -2,19 +2,19 @@
 
 from typing import Any
 
-from gateway.endpoints.checks import Check, fields, list_of, one_of, string
-from gateway.endpoints.choice import Chosen, not_offered, settled
-from gateway.endpoints.responses.tools import COMPUTERS, HOSTED, Offered, namespace
+from gateway.endpoints.checks import ParamCheck, fields, list_of, one_of, string
+from gateway.endpoints.choice import ResolvedToolChoice, not_offered, settled
+from gateway.endpoints.responses.tools import COMPUTERS, HOSTED, OfferedTools, namespace
 from gateway.errors import BadRequest
-from gateway.ledger import Ledger
-from gateway.request import Named
+from gateway.ledger import Warnings
+from gateway.request import ToolName
 
 _NAMED = ("function", "custom")
 _OWN = ("apply_patch", "shell", "local_shell", "tool_search")
 _HOSTED = (*HOSTED, *COMPUTERS, "computer_use")
 
 
-def chosen(tool_choice: Any, offered: Offered, ledger: Ledger) -> Chosen:  # noqa: ANN401 - decoded JSON
+def chosen(tool_choice: Any, offered: OfferedTools, ledger: Warnings) -> ResolvedToolChoice:  # noqa: ANN401 - decoded JSON
     """What is forced, and the tools that are allowed, None for all; raises BadRequest for what cannot be."""
     _check(tool_choice, "tool_choice")
     forced = tool_choice["type"] if isinstance(tool_choice, dict) else tool_choice
@@ -23,7 +23,7 @@ def chosen(tool_choice: Any, offered: Offered, ledger: Ledger) -> Chosen:  # noq
     if forced == "required" and offered.dropped and not (offered.tools or offered.hosted):
         raise _not_run(min(offered.dropped))
 
-    def find(said: dict[str, Any]) -> Named | None:
+    def find(said: dict[str, Any]) -> ToolName | None:
         """Of the allowed tools those that nothing here can run are left out."""
         if server := _by_server(said, offered):
             return server
@@ -35,16 +35,16 @@ def chosen(tool_choice: Any, offered: Offered, ledger: Ledger) -> Chosen:  # noq
     return settled(tool_choice, (*offered.tools, *offered.hosted), find)
 
 
-def _by_server(said: dict[str, Any], offered: Offered) -> Named | None:
+def _by_server(said: dict[str, Any], offered: OfferedTools) -> ToolName | None:
     """A tool of a server, or all that it has; or those of a search."""
     named = {namespace(one) for one in offered.hosted if (one["type"] == "mcp") is (said["type"] == "mcp")}
-    return Named(said.get("name") or "", place) if (place := namespace(said)) in named else None
+    return ToolName(said.get("name") or "", place) if (place := namespace(said)) in named else None
 
 
-def _by_name(said: dict[str, Any], offered: Offered) -> Named:
+def _by_name(said: dict[str, Any], offered: OfferedTools) -> ToolName:
     """The tool of this name: one in a namespace by its flat name, too, or by its own where no other has it."""
-    wanted = Named(said["name"], said.get("namespace") or "")
-    named = [Named(tool.name, tool.namespace) for tool in offered.tools if tool.kind in _NAMED]
+    wanted = ToolName(said["name"], said.get("namespace") or "")
+    named = [ToolName(tool.name, tool.namespace) for tool in offered.tools if tool.kind in _NAMED]
     readings = (
         [one for one in named if one == wanted],
         [one for one in named if one.flat == wanted.flat],
@@ -59,11 +59,11 @@ def _by_name(said: dict[str, Any], offered: Offered) -> Named:
     return found[0]
 
 
-def _by_kind(kind: str, offered: Offered) -> Named:
+def _by_kind(kind: str, offered: OfferedTools) -> ToolName:
     found = next((tool for tool in offered.tools if tool.kind == kind), None)
     if not found:
         raise not_offered(kind)
-    return Named(found.name)
+    return ToolName(found.name)
 
 
 def _not_run(type: str) -> BadRequest:
@@ -71,7 +71,7 @@ def _not_run(type: str) -> BadRequest:
     return BadRequest(message, code="unsupported_value", param="tool_choice")
 
 
-def _one(*types: str) -> Check:
+def _one(*types: str) -> ParamCheck:
     """An object that names a tool of one of these types."""
 
     def check(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON

@@ -8,13 +8,13 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.endpoints.checks import Check, boolean, fields, integer, list_of, object_, one_of, short, string
+from gateway.endpoints.checks import ParamCheck, boolean, fields, integer, list_of, object_, one_of, short, string
 from gateway.errors import BadRequest
 from gateway.events import ToolKind
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from gateway.request import Tool
 
-Definition = dict[str, Any]
+ToolDefinition = dict[str, Any]
 
 _IDLE = frozenset(("type", "strict", "defer_loading", "allowed_callers", "async", "output_schema"))
 _SECRET = frozenset(("authorization", "headers", "domain_secrets"))
@@ -25,12 +25,12 @@ _STORE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.:-]{0,127}")
 _Key = tuple[str, str, str]
 
 
-class Offered(Struct, frozen=True):
+class OfferedTools(Struct, frozen=True):
     """hosted: definitions of what runs at the gateway; dropped: types that were left out, as nothing here runs them."""
 
     tools: tuple[Tool, ...]
     dropped: frozenset[str] = frozenset()
-    hosted: tuple[Definition, ...] = ()
+    hosted: tuple[ToolDefinition, ...] = ()
 
     @property
     def labels(self) -> frozenset[str]:
@@ -38,15 +38,15 @@ class Offered(Struct, frozen=True):
         return frozenset(one["server_label"] for one in self.hosted if one["type"] == "mcp")
 
 
-Runs = Callable[[Definition], bool]
+BuiltinToolFilter = Callable[[ToolDefinition], bool]
 
 
-def nothing_runs(_: Definition) -> bool:
+def nothing_runs(_: ToolDefinition) -> bool:
     """What a gateway says of hosted tools that has none."""
     return False
 
 
-class _Found(Struct, frozen=True):
+class _ParsedTool(Struct, frozen=True):
     """A tool, and the path of its definition.  deferred: the model is to know of it once it has searched for it."""
 
     tool: Tool
@@ -54,13 +54,15 @@ class _Found(Struct, frozen=True):
     deferred: bool = False
 
 
-def offered(definitions: Sequence[tuple[Definition, str]], ledger: Ledger, runs: Runs = nothing_runs) -> Offered:
+def offered(
+    definitions: Sequence[tuple[ToolDefinition, str]], ledger: Warnings, runs: BuiltinToolFilter = nothing_runs
+) -> OfferedTools:
     """Definitions with their paths; one of a later list takes the place of an earlier one's.
 
     runs: whether a tool that is hosted elsewhere runs at the gateway.
     """
-    tools: dict[_Key, tuple[str, _Found]] = {}  # with the path of the list
-    hosted: dict[str, Definition] = {}
+    tools: dict[_Key, tuple[str, _ParsedTool]] = {}  # with the path of the list
+    hosted: dict[str, ToolDefinition] = {}
     dropped = set()
     for definition, param in definitions:
         read = [*_read(definition, param)]
@@ -81,24 +83,24 @@ def offered(definitions: Sequence[tuple[Definition, str]], ledger: Ledger, runs:
     searched = any(found.tool.kind == "tool_search" for _, found in tools.values())
     # A list in the input has what a search has found.
     loaded = [found.tool for path, found in tools.values() if not (found.deferred and searched and path == _OWN_LIST)]
-    whole = Offered(_told_apart(loaded), frozenset(dropped), tuple(hosted.values()))
+    whole = OfferedTools(_told_apart(loaded), frozenset(dropped), tuple(hosted.values()))
     if taken := hosted.keys() & {tool.namespace for tool in loaded}:
         raise _one_name(min(taken))
     return whole
 
 
-def namespace(definition: Definition) -> str:
+def namespace(definition: ToolDefinition) -> str:
     """Of the tools that a model gets for one that is hosted."""
     type: str = definition["type"]
     return str(definition["server_label"]) if type == "mcp" else _NAMESPACES.get(type, type)
 
 
-def echoed(definitions: Sequence[Definition]) -> list[Definition]:
+def echoed(definitions: Sequence[ToolDefinition]) -> list[ToolDefinition]:
     """As a Response repeats them: functions with all their fields, and never a secret."""
     return [_echoed(definition) for definition in definitions]
 
 
-def _read(definition: Definition, param: str) -> Iterable[_Found]:
+def _read(definition: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
     fields({"type": one_of(*TOOLS)})(definition, param)
     row = TOOLS[definition["type"]]
     row.check(definition, param)
@@ -115,7 +117,7 @@ def _one_name(name: str) -> BadRequest:
     return BadRequest(message, code="invalid_value", param="tools")
 
 
-def _twice(found: _Found) -> BadRequest:
+def _twice(found: _ParsedTool) -> BadRequest:
     param = f"{found.param}.name"
     message = f"Invalid '{param}': there are two tools of the name '{found.tool.name}'."
     return BadRequest(message, code="invalid_value", param=param)
@@ -137,24 +139,24 @@ def _numbered(tool: Tool, taken: Set[str]) -> Tool:
 # Each type of tool
 
 
-def _function(definition: Definition, param: str) -> Iterable[_Found]:
+def _function(definition: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
     said = _said(definition)
     strict = {"strict": True} if definition.get("strict") else {}
     said = {**said, "parameters": said.get("parameters", {"type": "object", "properties": {}}), **strict}
-    yield _Found(Tool(definition["name"], said), param, definition.get("defer_loading") is True)
+    yield _ParsedTool(Tool(definition["name"], said), param, definition.get("defer_loading") is True)
 
 
-def _custom(definition: Definition, param: str) -> Iterable[_Found]:
+def _custom(definition: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
     """The format is nested, as it is in a chat completion."""
     said = _said(definition)
     format = said.pop("format", {"type": "text"})
     if format["type"] == "grammar":
         grammar = {"syntax": format["syntax"], "definition": format["definition"]}
         said["format"] = {"type": "grammar", "grammar": grammar}
-    yield _Found(Tool(definition["name"], said, "custom"), param, definition.get("defer_loading") is True)
+    yield _ParsedTool(Tool(definition["name"], said, "custom"), param, definition.get("defer_loading") is True)
 
 
-def _namespace(definition: Definition, param: str) -> Iterable[_Found]:
+def _namespace(definition: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
     """What is said of the namespace is said of each of its tools."""
     for i, inner in enumerate(definition["tools"]):
         path = f"{param}.tools[{i}]"
@@ -165,16 +167,16 @@ def _namespace(definition: Definition, param: str) -> Iterable[_Found]:
             yield replace(found, tool=replace(found.tool, namespace=definition["name"], definition=described))
 
 
-def _tool_search(definition: Definition, param: str) -> Iterable[_Found]:
+def _tool_search(definition: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
     said = {name: value for name, value in _said(definition).items() if name in ("description", "parameters")}
     return _own("tool_search", param, said) if definition.get("execution") == "client" else ()
 
 
-def _local_shell(_: Definition, param: str) -> Iterable[_Found]:
+def _local_shell(_: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
     return _own("local_shell", param, {})
 
 
-def _shell(definition: Definition, param: str) -> Iterable[_Found]:
+def _shell(definition: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
     environment = definition.get("environment") or {"type": "local"}
     if environment["type"] != "local":
         return ()
@@ -183,35 +185,35 @@ def _shell(definition: Definition, param: str) -> Iterable[_Found]:
     return _own("shell", param, told if skills else {})
 
 
-def _apply_patch(_: Definition, param: str) -> Iterable[_Found]:
+def _apply_patch(_: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
     return _own("apply_patch", param, {})
 
 
-def _own(kind: ToolKind, param: str, said: Definition) -> Iterable[_Found]:
+def _own(kind: ToolKind, param: str, said: ToolDefinition) -> Iterable[_ParsedTool]:
     """A tool that is called like its type."""
-    return [_Found(Tool(kind, {"name": kind, **said}, kind), param)]
+    return [_ParsedTool(Tool(kind, {"name": kind, **said}, kind), param)]
 
 
-def _nothing(_: Definition, __: str) -> Iterable[_Found]:
+def _nothing(_: ToolDefinition, __: str) -> Iterable[_ParsedTool]:
     return ()
 
 
-def _refused(definition: Definition, param: str) -> Iterable[_Found]:
+def _refused(definition: ToolDefinition, param: str) -> Iterable[_ParsedTool]:
     message = f"'{param}' is not supported: this gateway has nothing that runs a tool of type '{definition['type']}'."
     raise BadRequest(message, code="unsupported_value", param=f"{param}.type")
 
 
-def _said(definition: Definition) -> Definition:
+def _said(definition: ToolDefinition) -> ToolDefinition:
     return {name: value for name, value in definition.items() if name not in _IDLE and value is not None}
 
 
-def _echoed(definition: Definition) -> Definition:
+def _echoed(definition: ToolDefinition) -> ToolDefinition:
     if definition["type"] == "function":
         return {"type": "function", **dict.fromkeys(("name", "description", "parameters", "strict")), **definition}
     return definition if definition["type"] in _USERS else _without_secrets(definition)
 
 
-def _without_secrets(said: Definition) -> Definition:
+def _without_secrets(said: ToolDefinition) -> ToolDefinition:
     return {
         name: _without_secrets(value) if isinstance(value, dict) else value
         for name, value in said.items()
@@ -219,17 +221,17 @@ def _without_secrets(said: Definition) -> Definition:
     }
 
 
-class _Row(Struct, frozen=True):
+class _ToolType(Struct, frozen=True):
     """read: gives the tools that a definition brings; none where nothing here can run it."""
 
-    check: Check
-    read: Callable[[Definition, str], Iterable[_Found]]
+    check: ParamCheck
+    read: Callable[[ToolDefinition, str], Iterable[_ParsedTool]]
 
 
 _NAME = short(128, least=1)  # clients of MCP servers make longer names than the API has
-_DESCRIBED: dict[str, Check] = {"description": string}
-_DEFERRED: dict[str, Check] = {"defer_loading": boolean}
-_SYNTAX: dict[str, Check] = {"syntax": one_of("lark", "regex"), "definition": string}
+_DESCRIBED: dict[str, ParamCheck] = {"description": string}
+_DEFERRED: dict[str, ParamCheck] = {"defer_loading": boolean}
+_SYNTAX: dict[str, ParamCheck] = {"syntax": one_of("lark", "regex"), "definition": string}
 
 
 def _format(value: Any, param: str) -> None:  # noqa: ANN401 - decoded JSON
@@ -266,39 +268,39 @@ def _require_approval(value: Any, param: str) -> None:  # noqa: ANN401 - decoded
     )
 
 
-_MCP: dict[str, Check] = {
+_MCP: dict[str, ParamCheck] = {
     "server_url": string, "server_description": string, "authorization": string, "headers": object_,
     "allowed_tools": _allowed_tools, "require_approval": _require_approval,
 }  # fmt: skip
 _LOCATION = fields({}, dict.fromkeys(("city", "country", "region", "timezone"), string))
-_SEARCH: dict[str, Check] = {
+_SEARCH: dict[str, ParamCheck] = {
     "filters": fields({}, {"allowed_domains": list_of(short(253, least=1), most=100)}),
     "user_location": _LOCATION,
     "search_context_size": one_of("low", "medium", "high"),
     "external_web_access": boolean,
 }
-_FILES: dict[str, Check] = {
+_FILES: dict[str, ParamCheck] = {
     "max_num_results": integer(1, 50), "filters": object_, "ranking_options": object_,
 }  # fmt: skip
 _SEARCHES = ("web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11")
 _NAMESPACES = dict.fromkeys(_SEARCHES, _SEARCHES[0])
 HOSTED = ("mcp", *_SEARCHES, "file_search", "code_interpreter", "image_generation", "programmatic_tool_calling")
 COMPUTERS = ("computer", "computer_use_preview")
-TOOLS: dict[str, _Row] = {
-    "function": _Row(
+TOOLS: dict[str, _ToolType] = {
+    "function": _ToolType(
         fields({"name": _NAME}, {"parameters": object_, "strict": boolean, **_DESCRIBED, **_DEFERRED}), _function
     ),
-    "custom": _Row(fields({"name": _NAME}, {"format": _format, **_DESCRIBED, **_DEFERRED}), _custom),
-    "namespace": _Row(fields({"name": _NAME, "tools": list_of(object_)}, _DESCRIBED), _namespace),
-    "tool_search": _Row(
+    "custom": _ToolType(fields({"name": _NAME}, {"format": _format, **_DESCRIBED, **_DEFERRED}), _custom),
+    "namespace": _ToolType(fields({"name": _NAME, "tools": list_of(object_)}, _DESCRIBED), _namespace),
+    "tool_search": _ToolType(
         fields({}, {"execution": one_of("server", "client"), "parameters": object_, **_DESCRIBED}), _tool_search
     ),
-    "local_shell": _Row(fields({}), _local_shell),
-    "shell": _Row(fields({}, {"environment": _environment}), _shell),
-    "apply_patch": _Row(fields({}), _apply_patch),
-    **dict.fromkeys(HOSTED, _Row(fields({}), _nothing)),
-    "mcp": _Row(fields({"server_label": _NAME}, _MCP), _nothing),
-    **dict.fromkeys(_SEARCHES, _Row(fields({}, _SEARCH), _nothing)),
-    "file_search": _Row(fields({"vector_store_ids": list_of(_store, least=1)}, _FILES), _nothing),
-    **dict.fromkeys(COMPUTERS, _Row(fields({}), _refused)),
+    "local_shell": _ToolType(fields({}), _local_shell),
+    "shell": _ToolType(fields({}, {"environment": _environment}), _shell),
+    "apply_patch": _ToolType(fields({}), _apply_patch),
+    **dict.fromkeys(HOSTED, _ToolType(fields({}), _nothing)),
+    "mcp": _ToolType(fields({"server_label": _NAME}, _MCP), _nothing),
+    **dict.fromkeys(_SEARCHES, _ToolType(fields({}, _SEARCH), _nothing)),
+    "file_search": _ToolType(fields({"vector_store_ids": list_of(_store, least=1)}, _FILES), _nothing),
+    **dict.fromkeys(COMPUTERS, _ToolType(fields({}), _refused)),
 }

@@ -1,16 +1,16 @@
 """A response in one body: what the same answer came to (`spec.md` C1)."""
 
-from gateway.endpoints.responses.answer import Answer
-from gateway.endpoints.responses.asked import Asked, Edge, Head
-from gateway.endpoints.responses.frames import Unsent
-from gateway.endpoints.responses.shape import Wire, encode
+from gateway.endpoints.responses.answer import ResponseBuilder
+from gateway.endpoints.responses.asked import EncoderInputs, ResponseHead, ResponseParams
+from gateway.endpoints.responses.frames import NullEventWriter
+from gateway.endpoints.responses.shape import JsonObject, encode
 from gateway.events import Event
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 
 
-class Whole:
-    def __init__(self, head: Head, asked: Asked, ledger: Ledger, edge: Edge) -> None:
-        self._answer = Answer(head, asked, ledger, edge, Unsent())
+class ResponseBodyEncoder:
+    def __init__(self, head: ResponseHead, asked: ResponseParams, ledger: Warnings, edge: EncoderInputs) -> None:
+        self._answer = ResponseBuilder(head, asked, ledger, edge, NullEventWriter())
 
     def start(self) -> bytes:
         return b""
@@ -22,7 +22,7 @@ class Whole:
     def keep_alive(self) -> bytes:
         return b""
 
-    def record(self) -> Wire | None:
+    def record(self) -> JsonObject | None:
         """A failure is an error of its own, and nothing that anybody could ask for."""
         return None if self._answer.failed else self._answer.record()
 

@@ -6,13 +6,13 @@ from gateway.formats import functionary32
 from gateway.formats.harmony import harmony
 from gateway.formats.markup import THINK, Markup
 from gateway.formats.muse import MUSE
-from gateway.formats.nested import Nested
-from gateway.formats.row import Row
+from gateway.formats.nested import NestedCall
+from gateway.formats.row import FormatSpec
 
 _M3 = "]<]minimax[>["
 
-ROWS: Mapping[str, Row] = {
-    "harmony": Row(
+ROWS: Mapping[str, FormatSpec] = {
+    "harmony": FormatSpec(
         parse=harmony(),
         families="gpt-oss",
         first=(
@@ -31,7 +31,7 @@ ROWS: Mapping[str, Row] = {
             "sends `analysis…assistantfinal…`; a text that begins so is read as the channels that it was."
         ),
     ),
-    "llmjp_harmony": Row(
+    "llmjp_harmony": FormatSpec(
         parse=harmony(spaced=True),
         families="LLM-jp 4.1",
         first=("<|channel|> ",),
@@ -42,13 +42,13 @@ ROWS: Mapping[str, Row] = {
         special=True,
         signs=("chat_format=llm-jp-harmony-v1",),
     ),
-    "functionary32": Row(
+    "functionary32": FormatSpec(
         parse=functionary32.parse,
         families="Functionary 3.2",
         example='all\nLet me see.>>>get_weather\n{"city": "Paris", "days": 3}',
         signs=(">>>all",),
     ),
-    "muse_glimmer": Row(
+    "muse_glimmer": FormatSpec(
         parse=MUSE,
         families="Muse Glimmer, Muse Spark",
         first=(
@@ -69,10 +69,10 @@ ROWS: Mapping[str, Row] = {
             "with calls is calls as well."
         ),
     ),
-    "minimax_m3": Row(
+    "minimax_m3": FormatSpec(
         parse=Markup(
             thoughts={"<mm:think>": ("</mm:think>",), **THINK},
-            calls={f"{_M3}<invoke name=": Nested(mark=_M3)},
+            calls={f"{_M3}<invoke name=": NestedCall(mark=_M3)},
             before=(f"{_M3}<tool_call>", "<tool_call>"),
             after=(f"{_M3}</invoke>", f"{_M3}</tool_call>"),
         ),

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from gateway.formats.row import Row
+from gateway.formats.row import FormatSpec
 
-ROWS: Mapping[str, Row] = {
-    "response_template": Row(
+ROWS: Mapping[str, FormatSpec] = {
+    "response_template": FormatSpec(
         parse=None,
         families="any that `models.*.response_template` describes, like Gemma 4 and Beam in their checkpoints",
         example="It is sunny.",

@@ -6,14 +6,14 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from gateway.formats import json_call
-from gateway.formats.format import Call, by_next
-from gateway.formats.markers import END_TOKENS, Ends
+from gateway.formats.format import CallParser, by_next
+from gateway.formats.markers import END_TOKENS, EndTokens
 from gateway.formats.markup import THINK, Markup
-from gateway.formats.row import Row
+from gateway.formats.row import FormatSpec
 from gateway.formats.schema import JSON
-from gateway.formats.tagged import Tagged
+from gateway.formats.tagged import TaggedCall
 
-QWEN = Tagged(next=("<function=", "<tool_call>"), call_ends=("</function>", "</tool_call>"))
+QWEN = TaggedCall(next=("<function=", "<tool_call>"), call_ends=("</function>", "</tool_call>"))
 _QWEN_EXAMPLE = (
     "<think>\nI should look.\n</think>\n\n<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n"
     "<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>"
@@ -31,7 +31,7 @@ _K3_THINK = MappingProxyType({"<|open|>think<|sep|>": ("<|close|>think<|sep|>", 
 
 
 def _markup(
-    tags: Tagged,
+    tags: TaggedCall,
     after: tuple[str, ...] = (),
     *,
     thoughts: Mapping[str, tuple[str, ...]] = THINK,
@@ -44,21 +44,21 @@ def _markup(
     also: other spellings of the opening tag.
     """
     around = [tag for tag in tags.next[1:] if tag not in also]
-    calls: dict[str, Call] = dict.fromkeys((tags.next[0], *also), tags)
+    calls: dict[str, CallParser] = dict.fromkeys((tags.next[0], *also), tags)
     calls |= dict.fromkeys(around, by_next(calls, json_call.tagged))
     return Markup(
         calls=calls,
         after=(*tags.call_ends, *after),
         thoughts=thoughts,
         silent=silent,
-        ends=Ends(*END_TOKENS, *ends),
+        ends=EndTokens(*END_TOKENS, *ends),
     )
 
 
 def _dsml(mark: str, *around: str) -> Markup:
     """Tags that begin with a mark; each value says whether it is a string, or else is JSON."""
     return _markup(
-        Tagged(
+        TaggedCall(
             next=(f"<{mark}invoke name=", *(f"<{mark}{word}>" for word in around)),
             key=f"<{mark}parameter name=",
             value_ends=(f"</{mark}parameter>",),
@@ -69,14 +69,18 @@ def _dsml(mark: str, *around: str) -> Markup:
     )
 
 
-def _qwen(families: str, *aliases: str, signs: tuple[str, ...] = (), differs: str = "", trim: bool = True) -> Row:
+def _qwen(
+    families: str, *aliases: str, signs: tuple[str, ...] = (), differs: str = "", trim: bool = True
+) -> FormatSpec:
     """A family that writes as Qwen does."""
     tags = QWEN if trim else replace(QWEN, trim=False)
     example = _QWEN_EXAMPLE if trim else _QWEN_EXAMPLE.replace(">\nParis\n<", ">Paris<").replace(">\n3\n<", ">3<")
-    return Row(parse=_markup(tags), families=families, example=example, aliases=aliases, signs=signs, differs=differs)
+    return FormatSpec(
+        parse=_markup(tags), families=families, example=example, aliases=aliases, signs=signs, differs=differs
+    )
 
 
-ROWS: Mapping[str, Row] = {
+ROWS: Mapping[str, FormatSpec] = {
     "qwen_xml": _qwen(
         "Qwen 3 Coder, Qwen 3.5 and 3.6, Nanbeige",
         "qwen3_coder",
@@ -113,9 +117,9 @@ ROWS: Mapping[str, Row] = {
             "family write it so; here text stays as it came."
         ),
     ),
-    "seed_oss_xml": Row(
+    "seed_oss_xml": FormatSpec(
         parse=_markup(
-            Tagged(
+            TaggedCall(
                 next=("<function=", "<seed:tool_call>"), call_ends=("</function>", "</seed:tool_call>"), framed=True
             ),
             thoughts=MappingProxyType({"<seed:think>": ("</seed:think>",)}),
@@ -129,9 +133,9 @@ ROWS: Mapping[str, Row] = {
         aliases=("seed_oss",),
         signs=("<seed:tool_call>", "<function="),
     ),
-    "step3": Row(
+    "step3": FormatSpec(
         parse=_markup(
-            Tagged(
+            TaggedCall(
                 next=("<steptml:invoke name=", "<｜tool_calls_begin｜>", "<｜tool_call_begin｜>function<｜tool_sep｜>"),
                 key="<steptml:parameter name=",
                 value_ends=("</steptml:parameter>",),
@@ -148,9 +152,9 @@ ROWS: Mapping[str, Row] = {
         signs=("steptml:invoke",),
         differs="SGLang takes a block of calls whose end is missing as text; here its calls count.",
     ),
-    "minicpm5_xml": Row(
+    "minicpm5_xml": FormatSpec(
         parse=_markup(
-            Tagged(
+            TaggedCall(
                 next=("<function name=", "<functionname=", "<tool_sep>"),
                 key="<param name=",
                 also=("<paramname=",),
@@ -172,9 +176,9 @@ ROWS: Mapping[str, Row] = {
             "a call with the same parameter twice as text.  Here unknown ones are passed on, and the last one counts."
         ),
     ),
-    "minimax_m2": Row(
+    "minimax_m2": FormatSpec(
         parse=_markup(
-            Tagged(
+            TaggedCall(
                 next=("<invoke name=", "<minimax:tool_call>"),
                 key="<parameter name=",
                 call_ends=("</invoke>", "</minimax:tool_call>"),
@@ -191,9 +195,9 @@ ROWS: Mapping[str, Row] = {
         signs=("<minimax:tool_call>", "<invoke name="),
         differs="vLLM drops calls of tools that were not offered and strips values; here both are passed on.",
     ),
-    "dots": Row(
+    "dots": FormatSpec(
         parse=_markup(
-            Tagged(
+            TaggedCall(
                 next=("<invoke name=", "<dots_function_call>"),
                 key="<parameter name=",
                 call_ends=("</invoke>", "</dots_function_call>"),
@@ -208,7 +212,7 @@ ROWS: Mapping[str, Row] = {
         signs=("<dots_function_call>",),
         differs="vLLM and SGLang take a block whose end is missing as none; here its calls count.",
     ),
-    "dsml_v32": Row(
+    "dsml_v32": FormatSpec(
         parse=_dsml("｜DSML｜", "function_calls"),
         families="DeepSeek V3.2",
         example=_DSML_EXAMPLE.format("｜DSML｜", "function_calls"),
@@ -216,7 +220,7 @@ ROWS: Mapping[str, Row] = {
         signs=("｜DSML｜", "function_calls"),
         differs=_DSML_DIFFERS,
     ),
-    "dsml_v4": Row(
+    "dsml_v4": FormatSpec(
         parse=_dsml("｜DSML｜", "tool_calls", "toolcalls", "tool"),
         families="DeepSeek V4",
         example=_DSML_EXAMPLE.format("｜DSML｜", "tool_calls"),
@@ -224,7 +228,7 @@ ROWS: Mapping[str, Row] = {
         signs=("｜DSML｜", "tool_calls"),
         differs=_DSML_DIFFERS,
     ),
-    "dsml_v41": Row(
+    "dsml_v41": FormatSpec(
         parse=_dsml("｜DSML｜ ", "calls"),
         families="DeepSeek V4.1",
         example=_DSML_EXAMPLE.format("｜DSML｜ ", "calls"),
@@ -232,7 +236,7 @@ ROWS: Mapping[str, Row] = {
         signs=("｜DSML｜", " calls>", " invoke name="),
         differs=_DSML_DIFFERS,
     ),
-    "gigachat35": Row(
+    "gigachat35": FormatSpec(
         parse=_dsml("｜GCML｜", "tool_calls"),
         families="GigaChat 3.5",
         example=_DSML_EXAMPLE.format("｜GCML｜", "tool_calls"),
@@ -240,9 +244,9 @@ ROWS: Mapping[str, Row] = {
         signs=("｜GCML｜", "tool_calls"),
         differs="vLLM shows a block without a whole call as text, tags and all; here what is whole in it counts.",
     ),
-    "kimi_k3": Row(
+    "kimi_k3": FormatSpec(
         parse=_markup(
-            Tagged(
+            TaggedCall(
                 next=("<|open|>call tool=", "<|open|>tools<|sep|>"),
                 name_end="<|sep|>",
                 key="<|open|>argument key=",

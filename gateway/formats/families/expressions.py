@@ -4,17 +4,17 @@ from collections.abc import Mapping
 
 from gateway.formats import json_call
 from gateway.formats.families.elements import QWEN
-from gateway.formats.format import Call, Context, Emit, by_next
-from gateway.formats.gemma import Gemma
+from gateway.formats.format import CallParser, ParseContext, ParserOutput, by_next
+from gateway.formats.gemma import GemmaCall
 from gateway.formats.markup import Markup
 from gateway.formats.pythonic import Pythonic
-from gateway.formats.reader import Reader, Step
-from gateway.formats.row import Row
+from gateway.formats.reader import ReadStep, TextReader
+from gateway.formats.row import FormatSpec
 
 
-def _twice(tag: str, call: Call) -> Mapping[str, Call]:
+def _twice(tag: str, call: CallParser) -> Mapping[str, CallParser]:
     """A call's opening tag, which models may write twice."""
-    options: dict[str, Call] = {}
+    options: dict[str, CallParser] = {}
     options[tag] = by_next(options, call)
     return options
 
@@ -22,15 +22,15 @@ def _twice(tag: str, call: Call) -> Mapping[str, Call]:
 _LFM2, _LLAMA4 = Pythonic("lfm2_pythonic"), Pythonic("llama4_pythonic")
 
 
-def _json_if_asked(read: Reader, emit: Emit, context: Context) -> Step:
+def _json_if_asked(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
     """LFM2 writes calls as JSON where its system prompt says so."""
     yield from read.peek()
     json = yield from read.ahead("{", "[{", "[ {")
     return (yield from (json_call.tagged if json else _LFM2.tagged)(read, emit, context))
 
 
-ROWS: Mapping[str, Row] = {
-    "pythonic": Row(
+ROWS: Mapping[str, FormatSpec] = {
+    "pythonic": FormatSpec(
         parse=Markup(
             calls={"[": Pythonic("pythonic").named, "<function=": QWEN}, after=("</function>",), in_thought="last"
         ),
@@ -42,7 +42,7 @@ ROWS: Mapping[str, Row] = {
             "list anywhere counts if its first name is one of the tools; any other bracket is text."
         ),
     ),
-    "llama4_pythonic": Row(
+    "llama4_pythonic": FormatSpec(
         parse=Markup(
             calls={**_twice("<|python_start|>", _LLAMA4.tagged), "[": _LLAMA4.named, "<function=": QWEN},
             after=("<|python_end|>", "</function>"),
@@ -53,7 +53,7 @@ ROWS: Mapping[str, Row] = {
         special=True,
         signs=("<|python_start|>",),
     ),
-    "lfm2_pythonic": Row(
+    "lfm2_pythonic": FormatSpec(
         parse=Markup(
             calls=_twice("<|tool_call_start|>", _json_if_asked), after=("<|tool_call_end|>",), in_thought="text"
         ),
@@ -66,7 +66,7 @@ ROWS: Mapping[str, Row] = {
         special=True,
         signs=("<|tool_call_start|>", "<|tool_call_end|>"),
     ),
-    "olmo3_pythonic": Row(
+    "olmo3_pythonic": FormatSpec(
         parse=Markup(calls=_twice("<function_calls>", Pythonic("olmo3_pythonic").tagged), after=("</function_calls>",)),
         families="OLMo 3",
         example='<think>I should look.</think><function_calls>\nget_weather(city="Paris", days=3)\n</function_calls>',
@@ -74,10 +74,10 @@ ROWS: Mapping[str, Row] = {
         signs=("<function_calls>", "</function_calls>"),
         differs="What vLLM finds depends on how the text is cut; here it does not.",
     ),
-    "gemma4": Row(
+    "gemma4": FormatSpec(
         parse=Markup(
             thoughts={"<|channel>thought": ("<channel|>",), "<|channel>": ("<channel|>",)},
-            calls={"<|tool_call>": Gemma(mark='<|"|>', end="<tool_call|>")},
+            calls={"<|tool_call>": GemmaCall(mark='<|"|>', end="<tool_call|>")},
             after=("<tool_call|>", "<|tool_response>"),
         ),
         families="Gemma 4",
@@ -92,9 +92,9 @@ ROWS: Mapping[str, Row] = {
             "with the end of the call behind it, as in Ollama; so no string can hold these two."
         ),
     ),
-    "functiongemma": Row(
+    "functiongemma": FormatSpec(
         parse=Markup(
-            calls={"<start_function_call>": Gemma(mark="<escape>", end="<end_function_call>")},
+            calls={"<start_function_call>": GemmaCall(mark="<escape>", end="<end_function_call>")},
             after=("<end_function_call>", "<start_function_response>"),
         ),
         families="FunctionGemma",

@@ -5,10 +5,10 @@ from itertools import product
 
 from gateway.formats import json_call, python_tag
 from gateway.formats.format import by_next
-from gateway.formats.headed import Headed
-from gateway.formats.markers import END_TOKENS, Ends
+from gateway.formats.headed import HeadedCall
+from gateway.formats.markers import END_TOKENS, EndTokens
 from gateway.formats.markup import THINK, Markup
-from gateway.formats.row import Row
+from gateway.formats.row import FormatSpec
 
 
 def _spelled(*tags: str) -> tuple[str, ...]:
@@ -23,7 +23,7 @@ _MISTRAL = Markup(
     calls={
         "[TOOL_CALLS]": by_next(
             {"[": json_call.tagged, "{": json_call.tagged},
-            Headed(separators=("[ARGS]",), bare=True, id_mark="[CALL_ID]"),
+            HeadedCall(separators=("[ARGS]",), bare=True, id_mark="[CALL_ID]"),
         )
     },
     after=("[/TOOL_CALLS]",),
@@ -31,7 +31,7 @@ _MISTRAL = Markup(
 )
 
 _DEEPSEEK_BEGINS = _spelled("tool calls begin", "tool call begin", "tool calls")
-_DEEPSEEK_CALL = Headed(
+_DEEPSEEK_CALL = HeadedCall(
     begins=_DEEPSEEK_BEGINS,
     kind="function",
     separators=_spelled("tool sep"),
@@ -52,7 +52,7 @@ def _kimi(header: str) -> tuple[str, str]:
 
 
 _KIMI_BEGINS = ("<|tool_calls_section_begin|>", "<|tool_call_section_begin|>", "<|tool_call_begin|>")
-_KIMI_CALL = Headed(
+_KIMI_CALL = HeadedCall(
     begins=_KIMI_BEGINS,
     separators=("<|tool_call_argument_begin|>",),
     bare=True,
@@ -61,7 +61,7 @@ _KIMI_CALL = Headed(
 )
 
 _PLAMO_BEGINS = tuple(f"<|plamo:begin_tool_{part}:plamo|>" for part in ("requests", "request", "name"))
-_PLAMO_CALL = Headed(
+_PLAMO_CALL = HeadedCall(
     begins=_PLAMO_BEGINS,
     separators=("<|plamo:end_tool_name:plamo|>",),
     prelude=(
@@ -70,8 +70,8 @@ _PLAMO_CALL = Headed(
     ends=tuple(f"<|plamo:end_tool_{part}:plamo|>" for part in ("arguments", "request", "requests")),
 )  # fmt: skip
 
-ROWS: Mapping[str, Row] = {
-    "mistral": Row(
+ROWS: Mapping[str, FormatSpec] = {
+    "mistral": FormatSpec(
         parse=_MISTRAL,
         families="Mistral, Mixtral, Codestral, Devstral, Magistral, Ministral with tools",
         first=(
@@ -88,7 +88,7 @@ ROWS: Mapping[str, Row] = {
         ),
         ids="nine",
     ),
-    "deepseek_v3": Row(
+    "deepseek_v3": FormatSpec(
         parse=_DEEPSEEK,
         families="DeepSeek V3 and R1, models distilled from them",
         aliases=("deepseekv3",),
@@ -102,7 +102,7 @@ ROWS: Mapping[str, Row] = {
             "last characters of the arguments when several tokens come at once; none of that is lost here."
         ),
     ),
-    "deepseek_v31": Row(
+    "deepseek_v31": FormatSpec(
         parse=_DEEPSEEK,
         families="DeepSeek V3.1",
         aliases=("deepseekv31",),
@@ -112,7 +112,7 @@ ROWS: Mapping[str, Row] = {
         ),
         signs=("<｜tool▁calls▁begin｜>", "<｜tool▁sep｜>"),
     ),
-    "kimi_k2": Row(
+    "kimi_k2": FormatSpec(
         parse=Markup(calls=dict.fromkeys(_KIMI_BEGINS, _KIMI_CALL), after=_KIMI_CALL.ends),
         families="Kimi K2, K2 Thinking, K2.5",
         aliases=("kimi",),
@@ -128,10 +128,10 @@ ROWS: Mapping[str, Row] = {
         ),
         ids="counted",
     ),
-    "functionary31": Row(
+    "functionary31": FormatSpec(
         parse=Markup(
             calls={
-                "<function=": Headed(separators=(">",), ends=("</function>",)),
+                "<function=": HeadedCall(separators=(">",), ends=("</function>",)),
                 python_tag.TAG: python_tag.calls("functionary31"),
             },
             after=("</function>",),
@@ -140,12 +140,12 @@ ROWS: Mapping[str, Row] = {
         example='<function=get_weather>{"city": "Paris", "days": 3}</function>',
         signs=("<function=", "<|python_tag|>"),
     ),
-    "plamo3": Row(
+    "plamo3": FormatSpec(
         parse=Markup(
             thoughts={"<|plamo:begin_think:plamo|>": ("<|plamo:end_think:plamo|>",)},
             calls=dict.fromkeys(_PLAMO_BEGINS, _PLAMO_CALL),
             after=_PLAMO_CALL.ends,
-            ends=Ends(*END_TOKENS, "<|plamo:tag|>"),
+            ends=EndTokens(*END_TOKENS, "<|plamo:tag|>"),
         ),
         families="PLaMo 3",
         example=(

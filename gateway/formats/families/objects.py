@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 from gateway.formats import bare_json, json_call, python_tag
 from gateway.formats.families.elements import QWEN
-from gateway.formats.format import Context, Emit, by_next
-from gateway.formats.markers import END_TOKENS, Ends
+from gateway.formats.format import ParseContext, ParserOutput, by_next
+from gateway.formats.markers import END_TOKENS, EndTokens
 from gateway.formats.markup import CITATIONS, THINK, Markup
-from gateway.formats.reader import Malformed, Reader, Step
-from gateway.formats.row import Row
-from gateway.formats.tagged import Tagged
+from gateway.formats.reader import Malformed, ReadStep, TextReader
+from gateway.formats.row import FormatSpec
+from gateway.formats.tagged import TaggedCall
 
 # Fine-tunes of one family write as the next one of it does.
 _TOOL_CALL = Markup(
@@ -35,7 +35,7 @@ _FUNCTOOLS = Markup(
 )
 
 # LongCat's later models write each argument between tags.
-_LONGCAT = Tagged(
+_LONGCAT = TaggedCall(
     name_end="",
     key="<longcat_arg_key>",
     key_end="</longcat_arg_key>",
@@ -55,7 +55,7 @@ class _Actions(json_call.JsonCall):
         raise Malformed
 
 
-def _action(read: Reader, emit: Emit, context: Context) -> Step:
+def _action(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
     """Command R's list of actions, of which one may be to call nothing."""
     pseudo = {"directly_answer", "directly-answer"}.difference(context.tools)
     return (yield from json_call.listed(read, _Actions(read, emit, context, pseudo=pseudo)))
@@ -64,8 +64,8 @@ def _action(read: Reader, emit: Emit, context: Context) -> Step:
 _CALL = '{"name": "get_weather", "arguments": {"city": "Paris", "days": 3}}'
 _THOUGHT = "<think>\nI should look.\n</think>\n\n"
 
-ROWS: Mapping[str, Row] = {
-    "hermes_json": Row(
+ROWS: Mapping[str, FormatSpec] = {
+    "hermes_json": FormatSpec(
         parse=_TOOL_CALL,
         families="Hermes 2 and 3, Qwen 2.5, QwQ, Qwen 3, Qwen 3 VL, SmolLM 3, Trinity, many fine-tunes",
         example=f"{_THOUGHT}<tool_call>\n{_CALL}\n</tool_call>",
@@ -76,7 +76,7 @@ ROWS: Mapping[str, Row] = {
             "vLLM drops text after a call when it does not stream; here it stays."
         ),
     ),
-    "llama3_json": Row(
+    "llama3_json": FormatSpec(
         parse=Markup(
             calls={python_tag.TAG: python_tag.calls("llama3_json"), "{": bare_json.named("{"), "<function=": QWEN},
             after=("</function>",),
@@ -91,7 +91,7 @@ ROWS: Mapping[str, Row] = {
             "and is neither a call nor code for a tool that was offered is text with the tag, so that none is lost."
         ),
     ),
-    "bare_json": Row(
+    "bare_json": FormatSpec(
         parse=Markup(
             calls={"{": bare_json.named("{"), "[": bare_json.named("["), "```": bare_json.fenced},
             in_thought="last",
@@ -104,17 +104,17 @@ ROWS: Mapping[str, Row] = {
         example=f"[{_CALL}]",
         differs="Others read all JSON as a call where one is required; here it has to name a tool that was offered.",
     ),
-    "nemotron_nano_v2": Row(
+    "nemotron_nano_v2": FormatSpec(
         parse=Markup(
             calls={"<TOOLCALL>": json_call.tagged},
             after=("</TOOLCALL>",),
-            ends=Ends(*END_TOKENS, "<SPECIAL_12>"),
+            ends=EndTokens(*END_TOKENS, "<SPECIAL_12>"),
         ),
         families="Nemotron Nano 2, Llama Nemotron Super 1.5",
         example=f"{_THOUGHT}<TOOLCALL>[{_CALL}]</TOOLCALL>",
         signs=("<TOOLCALL>",),
     ),
-    "granite_json": Row(
+    "granite_json": FormatSpec(
         parse=_GRANITE,
         families="Granite 3.0, 3.1, 3.2, 3.3",
         example=f"<think>I should look.</think><|tool_call|>[{_CALL}]",
@@ -122,14 +122,14 @@ ROWS: Mapping[str, Row] = {
         signs=("<|tool_call|>", "<|start_of_role|>"),
         differs="The peers read Granite's English sentences as tags only where text begins; here they are always tags.",
     ),
-    "granite4_json": Row(
+    "granite4_json": FormatSpec(
         parse=_TOOL_CALL,
         families="Granite 4.0, 4.1",
         example=f"<tool_call>\n{_CALL}\n</tool_call>",
         aliases=("granite4",),
         signs=("<tool_call>", '{"name":', "<|start_of_role|>"),
     ),
-    "granite_20b": Row(
+    "granite_20b": FormatSpec(
         parse=Markup(calls={"<function_call>": json_call.tagged}, after=("</function_call>",)),
         families="Granite 20B function calling",
         example=f"<function_call> {_CALL}",
@@ -137,7 +137,7 @@ ROWS: Mapping[str, Row] = {
         signs=("<function_call>",),
         differs="vLLM finds a call after text only when it does not stream; here both are the same.",
     ),
-    "phi4_functools": Row(
+    "phi4_functools": FormatSpec(
         parse=_FUNCTOOLS,
         families="Phi 4 mini",
         first=("functools[",),
@@ -146,14 +146,14 @@ ROWS: Mapping[str, Row] = {
         signs=("functools[",),
         differs="vLLM gives a call only when the answer is complete; here it streams.",
     ),
-    "firefunction2": Row(
+    "firefunction2": FormatSpec(
         parse=_FUNCTOOLS,
         families="Firefunction 2",
         first=(" functools[",),
         example=f" functools[{_CALL}]",
         signs=("functools[", "<|start_header_id|>"),
     ),
-    "commandr_plus": Row(
+    "commandr_plus": FormatSpec(
         parse=Markup(calls={"Action:": _action}, citations=CITATIONS),
         families="Command R, Command R+",
         first=("Action:",),
@@ -161,13 +161,13 @@ ROWS: Mapping[str, Row] = {
         signs=("Action:", "tool_name", "directly"),
         differs="The action directly_answer calls no tool: it falls away, unless a tool of that name was offered.",
     ),
-    "ernie45": Row(
+    "ernie45": FormatSpec(
         parse=Markup(calls={"<tool_call>": json_call.tagged}, after=("</tool_call>",), answer=_RESPONSE),
         families="Ernie 4.5",
         example=f"{_THOUGHT}<tool_call>\n{_CALL}\n</tool_call>",
         signs=("<tool_call>", "<response>"),
     ),
-    "hunyuan_a13b": Row(
+    "hunyuan_a13b": FormatSpec(
         parse=Markup(
             calls={"<tool_calls>": json_call.tagged},
             after=("</tool_calls>",),
@@ -178,13 +178,13 @@ ROWS: Mapping[str, Row] = {
         signs=("<tool_calls>", "<answer>"),
         differs="vLLM may leave <tool_calls> in the text when it streams; here a tag of a call is never text.",
     ),
-    "jamba": Row(
+    "jamba": FormatSpec(
         parse=Markup(calls={"<tool_calls>": json_call.tagged}, after=("</tool_calls>",)),
         families="Jamba 1.5 and later, MiniMax M1",
         example=f"<tool_calls>[\n    {_CALL}\n]</tool_calls>",
         signs=("<tool_calls>",),
     ),
-    "longcat": Row(
+    "longcat": FormatSpec(
         parse=Markup(
             thoughts={"<longcat_think>": ("</longcat_think>",)},
             calls={"<longcat_tool_call>": by_next({"{": json_call.tagged, "[": json_call.tagged}, _LONGCAT)},
@@ -196,7 +196,7 @@ ROWS: Mapping[str, Row] = {
         ),
         signs=("<longcat_tool_call>",),
     ),
-    "xlam": Row(
+    "xlam": FormatSpec(
         parse=Markup(
             calls={
                 "<tool_call>": json_call.tagged,
@@ -211,7 +211,7 @@ ROWS: Mapping[str, Row] = {
         signs=('[{"name":', "list"),
         differs="vLLM reads any list in the text as calls; here one without a tag has to name a tool that was offered.",
     ),
-    "apriel": Row(
+    "apriel": FormatSpec(
         parse=Markup(
             thoughts={
                 "Here are my reasoning steps:": ("[BEGIN FINAL RESPONSE]",),
@@ -227,13 +227,13 @@ ROWS: Mapping[str, Row] = {
         ),
         signs=("<tool_calls>", "[BEGIN FINAL RESPONSE]"),
     ),
-    "reka": Row(
+    "reka": FormatSpec(
         parse=Markup(
             thoughts={**THINK, "<reasoning>": ("</reasoning>",)},
             calls={"<tool_call>": json_call.tagged},
             after=("</tool_call>",),
             in_thought="last",
-            ends=Ends(*END_TOKENS, "<sep>"),
+            ends=EndTokens(*END_TOKENS, "<sep>"),
         ),
         families="Reka Edge, Reka Flash 3",
         example=f"{_THOUGHT}<tool_call>\n{_CALL}\n</tool_call>",

@@ -4,12 +4,12 @@ import re
 from collections.abc import Mapping
 
 from gateway.formats import bare_json, json_call
-from gateway.formats.format import Context, Emit, start
+from gateway.formats.format import ParseContext, ParserOutput, start
 from gateway.formats.harmony_code import code
-from gateway.formats.markers import END_TOKENS, Ends, Markers
+from gateway.formats.markers import END_TOKENS, EndTokens, Markers
 from gateway.formats.markup import CITATIONS, THINK, Markup
-from gateway.formats.reader import Malformed, Reader, Step
-from gateway.formats.row import Row
+from gateway.formats.reader import Malformed, ReadStep, TextReader
+from gateway.formats.row import FormatSpec
 
 _COHERE = Markup(
     thoughts={"<|START_THINKING|>": ("<|END_THINKING|>",)},
@@ -25,7 +25,7 @@ _BLOCK_ENDS = ("<|end_message|>", "<|content_model_end_sampling|>")
 _IN_BLOCK = Markers(*_BLOCK_ENDS)
 
 
-def _header(read: Reader, emit: Emit, context: Context) -> Step:
+def _header(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
     """Read the name before a call: a call as JSON repeats it, one as text needs it, any other word is text."""
     name = yield from read.run(_HEADER)
     called = yield from read.ahead(_INVOKE, _INVOKE_TEXT)
@@ -39,7 +39,7 @@ def _header(read: Reader, emit: Emit, context: Context) -> Step:
     return name
 
 
-def _unnamed(read: Reader, emit: Emit, context: Context) -> Step:
+def _unnamed(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
     """Read text for a tool that no header names: the only one that was offered."""
     if len(context.tools) != 1:
         raise Malformed
@@ -51,7 +51,7 @@ def _unnamed(read: Reader, emit: Emit, context: Context) -> Step:
 class _Inkling(Markup, frozen=True, kw_only=True, dict=True):
     """The prompt has already opened the first block, so that text may begin with the name of a call."""
 
-    def __call__(self, read: Reader, emit: Emit, context: Context) -> Step:
+    def __call__(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
         read.ends = self.ends
         if context.tools and not context.thought_open:
             yield from _header(read, emit, context)
@@ -68,8 +68,8 @@ _INKLING = _Inkling(
 _CALL = '{"name": "get_weather", "arguments": {"city": "Paris", "days": 3}}'
 _CITED = '{"tool_call_id": "0", "tool_name": "get_weather", "parameters": {"city": "Paris", "days": 3}}'
 
-ROWS: Mapping[str, Row] = {
-    "cohere3": Row(
+ROWS: Mapping[str, FormatSpec] = {
+    "cohere3": FormatSpec(
         parse=_COHERE,
         families="Command R7B",
         first=("<|START_RESPONSE|>",),
@@ -79,7 +79,7 @@ ROWS: Mapping[str, Row] = {
         signs=("<|START_ACTION|>", "<|START_RESPONSE|>"),
         differs="The sources of citations have no place in an answer: their tags fall away, which the ledger tells.",
     ),
-    "cohere4": Row(
+    "cohere4": FormatSpec(
         parse=_COHERE,
         families="Command A, Command A Plus, Command A Vision, Cohere 2 MoE",
         first=(
@@ -92,7 +92,7 @@ ROWS: Mapping[str, Row] = {
         signs=("<|START_ACTION|>", "<|START_TEXT|>"),
         differs="SGLang gives calls only when their list is complete, and without the model's ids; here they stream.",
     ),
-    "internlm": Row(
+    "internlm": FormatSpec(
         parse=Markup(calls={"<|plugin|>": json_call.tagged}, before=("<|action_start|>",), after=("<|action_end|>",)),
         families="InternLM 2 and 2.5, Intern S1",
         example=(
@@ -104,11 +104,11 @@ ROWS: Mapping[str, Row] = {
         signs=("<|action_start|>", "<|plugin|>"),
         differs="vLLM gives one call and drops those of names that were not offered; here each call is given.",
     ),
-    "gigachat3": Row(
+    "gigachat3": FormatSpec(
         parse=Markup(
             calls={"<|function_call|>": json_call.tagged, "function call<|role_sep|>": json_call.tagged},
             silent=("<|message_sep|>",),
-            ends=Ends(*END_TOKENS, "</s>"),
+            ends=EndTokens(*END_TOKENS, "</s>"),
         ),
         families="GigaChat 3.0, 3.1",
         example=f"Let me see.<|message_sep|>\n\nfunction call<|role_sep|>\n{_CALL}",
@@ -116,7 +116,7 @@ ROWS: Mapping[str, Row] = {
         signs=("<|role_sep|>", "function call"),
         differs="vLLM drops what stands between the text and the call when it does not stream; here it stays.",
     ),
-    "apertus": Row(
+    "apertus": FormatSpec(
         parse=Markup(
             thoughts={"<|inner_prefix|>": ("<|inner_suffix|>",)},
             calls={"<|tools_prefix|>": json_call.keyed},
@@ -131,7 +131,7 @@ ROWS: Mapping[str, Row] = {
         special=True,
         signs=("<|tools_prefix|>",),
     ),
-    "inkling": Row(
+    "inkling": FormatSpec(
         parse=_INKLING,
         families="Inkling",
         first=(
@@ -151,7 +151,7 @@ ROWS: Mapping[str, Row] = {
             "SGLang drops a call whose two names differ; here the one inside its JSON counts."
         ),
     ),
-    "openpangu": Row(
+    "openpangu": FormatSpec(
         parse=Markup(
             thoughts={**THINK, "[unused16]": ("[unused17]",)},
             calls={"<|tool_call_start|>": json_call.tagged, "[unused11]": json_call.tagged},
@@ -165,7 +165,7 @@ ROWS: Mapping[str, Row] = {
         signs=("<|tool_call_start|>", "<|tool_call_end|>", "<|message_start|>"),
         differs="vLLM gives a call when it is whole, and none where the last bracket is missing; here it streams.",
     ),
-    "sarashina": Row(
+    "sarashina": FormatSpec(
         parse=Markup(calls={"<|tool_calls|>": json_call.tagged, "[": bare_json.named("[")}),
         families="Sarashina 2.2",
         example="<|tool_calls|>[{'name': 'get_weather', 'arguments': {'city': 'Paris', 'days': 3}}]",

@@ -6,13 +6,13 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from gateway.formats import json_call
-from gateway.formats.format import Call, InThought, by_next
-from gateway.formats.markers import END_TOKENS, Ends
+from gateway.formats.format import CallInReasoning, CallParser, by_next
+from gateway.formats.markers import END_TOKENS, EndTokens
 from gateway.formats.markup import THINK, Markup
-from gateway.formats.row import Row
-from gateway.formats.tagged import Tagged
+from gateway.formats.row import FormatSpec
+from gateway.formats.tagged import TaggedCall
 
-_GLM = Tagged(
+_GLM = TaggedCall(
     next=("<tool_call>",),
     name_end=">",  # GLM 5.3 Flash writes one, and key=value
     name_ends=("<tool_sep>",),  # HY 3 does, where the family is not known
@@ -31,15 +31,15 @@ _SUFFIXES = ("", ":opensource", ":6124c78e")  # a checkpoint has one of its own 
 
 
 def _markup(
-    *kinds: Tagged,
+    *kinds: TaggedCall,
     thoughts: Mapping[str, tuple[str, ...]] = THINK,
-    in_thought: InThought = "end",
+    in_thought: CallInReasoning = "end",
     ends: tuple[str, ...] = (),
 ) -> Markup:
     """A family with such calls; the opening tag may be written twice, or stand before JSON."""
-    calls: dict[str, Call] = {}
+    calls: dict[str, CallParser] = {}
     for tags in kinds:
-        options: dict[str, Call] = {"{": json_call.tagged}
+        options: dict[str, CallParser] = {"{": json_call.tagged}
         calls[tags.next[0]] = options[tags.next[0]] = by_next(options, tags)
     return Markup(
         calls=calls,
@@ -47,7 +47,7 @@ def _markup(
         after=tuple(tag for tags in kinds for tag in tags.call_ends),
         thoughts=thoughts,
         in_thought=in_thought,
-        ends=Ends(*END_TOKENS, *ends),
+        ends=EndTokens(*END_TOKENS, *ends),
     )
 
 
@@ -57,8 +57,8 @@ def _thoughts(*names: str) -> Mapping[str, tuple[str, ...]]:
     return MappingProxyType({f"<{name}>": ends for name in names})
 
 
-def _hy(suffix: str) -> Tagged:
-    return Tagged(
+def _hy(suffix: str) -> TaggedCall:
+    return TaggedCall(
         next=(f"<tool_call{suffix}>", f"<tool_calls{suffix}>"),
         name_end=f"<tool_sep{suffix}>",
         key=f"<arg_key{suffix}>",
@@ -76,8 +76,8 @@ _HY = _markup(
     ends=tuple(f"<｜hy_eos{suffix}｜>" for suffix in _SUFFIXES),
 )
 
-ROWS: Mapping[str, Row] = {
-    "glm45_xml": Row(
+ROWS: Mapping[str, FormatSpec] = {
+    "glm45_xml": FormatSpec(
         parse=_markup(_GLM),
         families="GLM 4.5 and 4.6, GLM-OCR",
         example=f"\n{_THOUGHT}\n<tool_call>get_weather\n{_LINES}</tool_call>",
@@ -85,7 +85,7 @@ ROWS: Mapping[str, Row] = {
         signs=("<arg_key>", "<arg_value>", "/nothink"),
         differs="vLLM drops a call of a tool that was not offered; here it is passed on.",
     ),
-    "glm47_xml": Row(
+    "glm47_xml": FormatSpec(
         parse=_markup(_GLM, replace(_GLM, next=("<iquest_tool_call>",), call_ends=("</iquest_tool_call>",))),
         families="GLM 4.7 and 5, IQuest Q1",
         example=f"{_THOUGHT}<tool_call>get_weather{_PAIRS}</tool_call>",
@@ -96,27 +96,27 @@ ROWS: Mapping[str, Row] = {
             "drops a call of a tool that was not offered."
         ),
     ),
-    "ling3_xml": Row(
+    "ling3_xml": FormatSpec(
         parse=_markup(_GLM, in_thought="text"),
         families="Ling 3",
         example=f"{_THOUGHT}<tool_call>get_weather{_PAIRS}</tool_call>",
         aliases=("ling3",),
         differs="In vLLM a call's tag ends the thought; here, as in llama.cpp, the thought goes on to its own end.",
     ),
-    "spark25": Row(
+    "spark25": FormatSpec(
         parse=_markup(_GLM),
         families="Spark 2.5",
         example=f"{_THOUGHT}<tool_call>get_weather\n{_LINES}</tool_call>",
         differs="SGLang shows a call whose closing tag is missing as text; here it counts.",
     ),
-    "poolside_v1": Row(
+    "poolside_v1": FormatSpec(
         parse=_markup(_GLM, ends=("</assistant>", "〈|EOS|〉")),
         families="Laguna",
         example=f"{_THOUGHT}<tool_call>get_weather{_PAIRS}</tool_call>",
         signs=("<arg_key>", "<arg_value>", "</assistant>"),
         differs="vLLM drops a call of a tool that was not offered; here it is passed on.",
     ),
-    "hy_v3": Row(
+    "hy_v3": FormatSpec(
         parse=_HY,
         families="Hunyuan HY 3",
         aliases=("hunyuan",),
@@ -124,16 +124,16 @@ ROWS: Mapping[str, Row] = {
         signs=("<tool_calls", "arg_key", "arg_value", "tool_sep"),
         differs="vLLM drops what follows the block of calls; here it is text.",
     ),
-    "hy_v4": Row(
+    "hy_v4": FormatSpec(
         parse=_HY,
         families="Hunyuan HY 4",
         example=f"{_THOUGHT}<tool_calls><tool_call>get_weather{_PAIRS}</tool_call></tool_calls>",
         signs=("<tool_calls", "arg_key", "arg_value"),
         differs="vLLM drops what follows the block of calls; here it is text.",
     ),
-    "k2_horizon": Row(
+    "k2_horizon": FormatSpec(
         parse=_markup(
-            Tagged(
+            TaggedCall(
                 next=("<ifm|tool_call>", "<ifm|tool_calls>"),
                 name_end="",
                 key="<ifm|arg_key>",

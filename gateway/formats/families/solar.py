@@ -3,18 +3,18 @@
 import re
 from collections.abc import Mapping
 
-from gateway.formats.format import Context, Emit, start
+from gateway.formats.format import ParseContext, ParserOutput, start
 from gateway.formats.json_call import arguments
 from gateway.formats.markup import Markup
-from gateway.formats.reader import Malformed, Reader, Step
-from gateway.formats.row import Row
-from gateway.formats.tagged import Tagged
+from gateway.formats.reader import Malformed, ReadStep, TextReader
+from gateway.formats.row import FormatSpec
+from gateway.formats.tagged import TaggedCall
 
 _BEGIN, _NAME, _ARGS, _END = (f"<|tool_call:{part}|>" for part in ("begin", "name", "args", "end"))
 _ID = re.compile(r"[\w.:-]*")
 _FIRST = ("{", '"', "'", "")  # what arguments begin with; "": the text ended
 
-_PAIRS = Tagged(
+_PAIRS = TaggedCall(
     next=("<|tool_call:start|>",),
     name_end="",
     key="<|tool_arg:start|>",
@@ -25,7 +25,7 @@ _PAIRS = Tagged(
 )
 
 
-def call(read: Reader, emit: Emit, context: Context) -> Step:
+def call(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
     """Read an id, a name and JSON, each behind a tag of its own."""
     id = yield from read.run(_ID)
     yield from read.expect(_NAME)
@@ -44,8 +44,8 @@ def call(read: Reader, emit: Emit, context: Context) -> Step:
     return tag
 
 
-ROWS: Mapping[str, Row] = {
-    "solar_open2": Row(
+ROWS: Mapping[str, FormatSpec] = {
+    "solar_open2": FormatSpec(
         parse=Markup(
             thoughts={"<|think:start|>": ("<|think:end|>",)},
             # Some models open a call with a code fence in place of the tag.
@@ -62,7 +62,7 @@ ROWS: Mapping[str, Row] = {
         signs=("<|tool_call:start|>", "<|tool_arg:value|>"),
         differs="SGLang gives a call when it is whole; here its strings go out as they come.",
     ),
-    "solar_open": Row(
+    "solar_open": FormatSpec(
         parse=Markup(
             thoughts={"<|think|>": ("<|end|>", "<|begin|>assistant", "<|content|>")},
             calls={_BEGIN: call},

@@ -17,10 +17,10 @@ is text.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gateway.formats.markers import END_TOKENS, Ends
+from gateway.formats.markers import END_TOKENS, EndTokens
 from gateway.formats.markup import Markup
-from gateway.formats.response_template.pattern import Texts
-from gateway.formats.response_template.place import FIELD, Path, Place
+from gateway.formats.response_template.pattern import PatternTexts
+from gateway.formats.response_template.place import FIELD, NodePath, TemplateNode
 from gateway.formats.response_template.tool_calls import tool_calls
 
 _TEMPLATE = ("version", "defaults", "fields", "start_anchor", "start_anchor_pattern")
@@ -28,17 +28,17 @@ _THOUGHTS = ("thinking", "reasoning_content", "reasoning")
 _FIELDS = ("content", *_THOUGHTS, "tool_calls")
 
 
-class WrongTemplate(Exception):
+class TemplateError(Exception):
     """A template that cannot be used.  `faults`: each place in it, and what would be right there."""
 
-    def __init__(self, faults: Sequence[tuple[Path, str]]) -> None:
+    def __init__(self, faults: Sequence[tuple[NodePath, str]]) -> None:
         super().__init__("\n".join(": ".join(filter(None, (".".join(path), text))) for path, text in faults))
         self.faults = tuple(faults)
 
 
 def compile(template: Mapping[str, Any]) -> Markup:
     """The format that a template describes; raises a WrongTemplate with all that is wrong in it."""
-    root = Place(template, (), _TEMPLATE, [])
+    root = TemplateNode(template, (), _TEMPLATE, [])
     if root.data.get("version", 1) != 1:
         root.fault("should be 1", "version")
     fields = root.inside("fields", _FIELDS)
@@ -50,14 +50,14 @@ def compile(template: Mapping[str, Any]) -> Markup:
     for tag in sorted(({*thoughts} & {*silent}) | ({*thoughts, *silent} & {*calls})):
         fields.fault(f"{tag!r} opens two of them")
     if root.faults:
-        raise WrongTemplate(root.faults)
+        raise TemplateError(root.faults)
     others = {*silent, *(close for closes in thoughts.values() for close in closes)}
     return Markup(
         thoughts=thoughts,
         calls=calls,
         after=tuple(tag for tag in after if tag not in others),
         silent=silent,
-        ends=Ends(*(token for token in END_TOKENS if token not in after), *ends),
+        ends=EndTokens(*(token for token in END_TOKENS if token not in after), *ends),
     )
 
 
@@ -69,11 +69,11 @@ def found_in(data: object) -> Mapping[str, Any]:
             return template
     if "response_schema" in held:
         older = "is of the older form, with x-regex; a template has `fields`, as transformers knows it since 5.13"
-        raise WrongTemplate([((), f"response_schema {older}")])
-    raise WrongTemplate([((), "no response_template is in it, nor the `fields` of one")])
+        raise TemplateError([((), f"response_schema {older}")])
+    raise TemplateError([((), "no response_template is in it, nor the `fields` of one")])
 
 
-def _thoughts(fields: Place) -> dict[str, tuple[str, ...]]:
+def _thoughts(fields: TemplateNode) -> dict[str, tuple[str, ...]]:
     """Opening tag → closing tags."""
     thoughts: dict[str, tuple[str, ...]] = {}
     for name in _THOUGHTS:
@@ -84,7 +84,7 @@ def _thoughts(fields: Place) -> dict[str, tuple[str, ...]]:
     return thoughts
 
 
-def _content(root: Place, fields: Place) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _content(root: TemplateNode, fields: TemplateNode) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The tags around the content, and those that only end it."""
     place = _text(fields, "content")
     closes = place.texts("close")
@@ -94,7 +94,7 @@ def _content(root: Place, fields: Place) -> tuple[tuple[str, ...], tuple[str, ..
     return (*_tags(place), *closes, *anchors), ()
 
 
-def _text(fields: Place, name: str) -> Place:
+def _text(fields: TemplateNode, name: str) -> TemplateNode:
     """The place of a field that is plain text."""
     place = fields.inside(name, FIELD)
     place.inside("content_args", ("strip",))
@@ -105,10 +105,10 @@ def _text(fields: Place, name: str) -> Place:
     return place
 
 
-def _tags(place: Place) -> tuple[str, ...]:
+def _tags(place: TemplateNode) -> tuple[str, ...]:
     """What opens a thought, or the content."""
     pieces = place.pieces("open")
-    if len(pieces) == 1 and isinstance(pieces[0], Texts) and "" not in pieces[0].options:
+    if len(pieces) == 1 and isinstance(pieces[0], PatternTexts) and "" not in pieces[0].options:
         return pieces[0].options
     if pieces:
         place.fault("should be literal text in one piece, like (?:a|b)c", "open_pattern")

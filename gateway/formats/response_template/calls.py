@@ -6,40 +6,40 @@ from collections.abc import Generator, Mapping, Sequence
 from msgspec import Struct
 
 from gateway.formats import dialect
-from gateway.formats.format import Context, Emit, start
+from gateway.formats.format import ParseContext, ParserOutput, start
 from gateway.formats.json_call import JsonCall, arguments, listed
-from gateway.formats.passage import Passage
-from gateway.formats.reader import Malformed, Reader, Step
-from gateway.formats.response_template.pattern import Part, Piece, Texts
+from gateway.formats.passage import PassThrough
+from gateway.formats.reader import Malformed, ReadStep, TextReader
+from gateway.formats.response_template.pattern import PatternPart, PatternPiece, PatternTexts
 from gateway.formats.shape import Shape
-from gateway.formats.tagged import Tagged
+from gateway.formats.tagged import TaggedCall
 
 _GAP = 256  # characters that mean nothing, at most
 
 
-class Opening:
+class CallOpening:
     """The pieces behind the first tag.
 
     before: what may follow them; a part with a name ends there.
     """
 
-    def __init__(self, pieces: Sequence[Piece], before: tuple[str, ...]) -> None:
+    def __init__(self, pieces: Sequence[PatternPiece], before: tuple[str, ...]) -> None:
         self._before = before
-        self._sure = not pieces or isinstance(pieces[-1], Texts)  # a name may go on, a tag cannot
-        self._steps: list[tuple[Piece, tuple[str, ...], re.Pattern[str]]] = []
+        self._sure = not pieces or isinstance(pieces[-1], PatternTexts)  # a name may go on, a tag cannot
+        self._steps: list[tuple[PatternPiece, tuple[str, ...], re.Pattern[str]]] = []
         ends = before
         for piece in reversed(pieces):
-            characters = piece.characters if isinstance(piece, Part) else "."
+            characters = piece.characters if isinstance(piece, PatternPart) else "."
             self._steps.insert(0, (piece, ends, _up_to(ends, characters)))
-            if isinstance(piece, Texts):
+            if isinstance(piece, PatternTexts):
                 ends = piece.options
 
-    def read(self, read: Reader) -> Generator[Passage | None, None, Mapping[str, str]]:
+    def read(self, read: TextReader) -> Generator[PassThrough | None, None, Mapping[str, str]]:
         """The parts that have names; Malformed if the text, or what follows it, is of another form."""
         parts: dict[str, str] = {}
         for piece, ends, characters in self._steps:
             yield from read.peek()
-            if isinstance(piece, Texts):
+            if isinstance(piece, PatternTexts):
                 yield from _one_of(read, piece.options)
             elif piece.name:
                 parts[piece.name] = yield from read.run(characters)
@@ -51,7 +51,7 @@ class Opening:
         return parts
 
 
-class Origin(Struct, frozen=True):
+class CallNaming(Struct, frozen=True):
     """Where the name and the id of a call come from: parts of its opening, or, the name, a text of its own."""
 
     name: str
@@ -66,26 +66,26 @@ class Origin(Struct, frozen=True):
         return name, parts[self.id] if self.id else ""
 
 
-class Objects(Struct, frozen=True):
+class ObjectCalls(Struct, frozen=True):
     """Objects with the names in them.  `keys`: the template's word for a member → ours."""
 
-    opening: Opening
+    opening: CallOpening
     keys: Mapping[str, str]
 
-    def __call__(self, read: Reader, emit: Emit, context: Context) -> Step:
+    def __call__(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
         yield from self.opening.read(read)
-        return (yield from listed(read, _Renamed(read, emit, context, self.keys)))
+        return (yield from listed(read, _RenamedJsonCall(read, emit, context, self.keys)))
 
 
-class Alone(Struct, frozen=True):
+class ArgumentCalls(Struct, frozen=True):
     """Arguments on their own, as JSON, or, if `lax`, in a dialect of it; one of `ends` follows."""
 
-    opening: Opening
-    origin: Origin
+    opening: CallOpening
+    origin: CallNaming
     ends: tuple[str, ...]
     lax: bool
 
-    def __call__(self, read: Reader, emit: Emit, context: Context) -> Step:
+    def __call__(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
         name, id = self.origin.of((yield from self.opening.read(read)))
         start(read, emit, name, id)
         if self.ends and (end := (yield from read.literal(*self.ends))):
@@ -97,29 +97,29 @@ class Alone(Struct, frozen=True):
         emit.tool_end()
         return end
 
-    def _arguments(self, read: Reader, emit: Emit, shape: Shape) -> Step:
+    def _arguments(self, read: TextReader, emit: ParserOutput, shape: Shape) -> ReadStep:
         return dialect.value(read, emit.tool_args) if self.lax else arguments(read, emit.tool_args, shape)
 
 
-class Pairs(Struct, frozen=True):
+class PairCalls(Struct, frozen=True):
     """Arguments one by one, between tags."""
 
-    opening: Opening
-    origin: Origin
-    tags: Tagged
+    opening: CallOpening
+    origin: CallNaming
+    tags: TaggedCall
 
-    def __call__(self, read: Reader, emit: Emit, context: Context) -> Step:
+    def __call__(self, read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
         name, id = self.origin.of((yield from self.opening.read(read)))
         start(read, emit, name, id)
         return (yield from self.tags.named(read, emit, context, name))
 
 
-class _Renamed(JsonCall):
-    def __init__(self, read: Reader, emit: Emit, context: Context, keys: Mapping[str, str]) -> None:
+class _RenamedJsonCall(JsonCall):
+    def __init__(self, read: TextReader, emit: ParserOutput, context: ParseContext, keys: Mapping[str, str]) -> None:
         super().__init__(read, emit, context)
         self._keys = keys
 
-    def _member(self, key: str) -> Step:
+    def _member(self, key: str) -> ReadStep:
         return (yield from super()._member(self._keys.get(key, key)))
 
 
@@ -129,14 +129,14 @@ def _up_to(ends: tuple[str, ...], characters: str) -> re.Pattern[str]:
     return re.compile(rf"(?:(?![\s{first}]){characters})*+")
 
 
-def _one_of(read: Reader, options: tuple[str, ...]) -> Step:
+def _one_of(read: TextReader, options: tuple[str, ...]) -> ReadStep:
     found = yield from read.literal(*options)
     if not found and "" not in options:
         raise Malformed
     return found
 
 
-def _skip(read: Reader, ends: tuple[str, ...]) -> Step:
+def _skip(read: TextReader, ends: tuple[str, ...]) -> ReadStep:
     """Take what stands before any of the ends."""
     for _ in range(_GAP):
         if (yield from read.ahead(*ends)):

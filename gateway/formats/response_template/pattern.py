@@ -35,150 +35,160 @@ _MANY = 64  # texts that one stretch of a pattern may stand for
 _PROMPT = "; for a thought that the prompt opens, name its tag and write thought: open at the model"
 
 
-class Unsupported(Exception):
+class UnsupportedPattern(Exception):
     """A pattern that cannot be taken apart; its text says why."""
 
 
-class Texts(Struct, frozen=True):
+class PatternTexts(Struct, frozen=True):
     """One of these, with white space before it; the empty one stands for what may be missing."""
 
     options: tuple[str, ...]
 
 
-class Part(Struct, frozen=True):
+class PatternPart(Struct, frozen=True):
     """Characters of a class, up to whatever follows; `name` is "" where nobody asks for them."""
 
     name: str
     characters: str
 
 
-class _Space(Struct, frozen=True):
+class _PatternSpace(Struct, frozen=True):
     """White space, or the end."""
 
 
-class _Token(Struct, frozen=True):
+class _PatternToken(Struct, frozen=True):
     kind: str
     text: str
     times: str = ""
     name: str = ""
 
 
-Piece = Texts | Part
-_Pieces = list[Texts | Part | _Space]
-_END = _Token("", "")
+PatternPiece = PatternTexts | PatternPart
+_Pieces = list[PatternTexts | PatternPart | _PatternSpace]
+_END = _PatternToken("", "")
 
 
-def take_apart(pattern: str) -> tuple[Piece, ...]:
+def take_apart(pattern: str) -> tuple[PatternPiece, ...]:
     """What a pattern stands for, white space apart; or Unsupported."""
     tokens = deque((*_tokens(pattern), _END))
     pieces = _alternatives(tokens)
     if tokens[0] is not _END:
-        raise Unsupported("closes a bracket that was never opened")
-    return tuple(map(_stripped, (piece for piece in pieces if not isinstance(piece, _Space))))
+        raise UnsupportedPattern("closes a bracket that was never opened")
+    return tuple(map(_stripped, (piece for piece in pieces if not isinstance(piece, _PatternSpace))))
 
 
-def _tokens(pattern: str) -> Iterator[_Token]:
+def _tokens(pattern: str) -> Iterator[_PatternToken]:
     pos = 0
     while pos < len(pattern):
         found = _TOKEN.match(pattern, pos)
         if not found:
             beyond = re.match(r"\(\?<?.|\\.|.", pattern[pos:], re.S)
             assert beyond
-            raise Unsupported(f"{beyond[0]!r} is not supported{_PROMPT if beyond[0] in ('^', '(?=') else ''}")
+            raise UnsupportedPattern(f"{beyond[0]!r} is not supported{_PROMPT if beyond[0] in ('^', '(?=') else ''}")
         kind = next(kind for kind in _KINDS if found[kind])
-        yield _Token(kind, found[kind], found["times"], found["name"] or "")
+        yield _PatternToken(kind, found[kind], found["times"], found["name"] or "")
         pos = found.end()
 
 
-def _alternatives(tokens: deque[_Token]) -> _Pieces:
+def _alternatives(tokens: deque[_PatternToken]) -> _Pieces:
     """What stands up to a closing bracket or the end."""
     sequences = [_sequence(tokens)]
     while tokens[0].kind == "or":
         tokens.popleft()
         sequences.append(_sequence(tokens))
-    return sequences[0] if len(sequences) == 1 else [Texts(tuple(text for one in sequences for text in _plain(one)))]
+    return (
+        sequences[0]
+        if len(sequences) == 1
+        else [PatternTexts(tuple(text for one in sequences for text in _plain(one)))]
+    )
 
 
-def _sequence(tokens: deque[_Token]) -> _Pieces:
+def _sequence(tokens: deque[_PatternToken]) -> _Pieces:
     pieces: _Pieces = []
     while tokens[0].kind not in ("", "or", "close"):
         for piece in _repeated(tokens):
             last = pieces[-1] if pieces else None
-            if isinstance(piece, Texts) and isinstance(last, Texts):
+            if isinstance(piece, PatternTexts) and isinstance(last, PatternTexts):
                 pieces[-1] = _joined(last, piece)
             else:
                 pieces.append(piece)
     return pieces
 
 
-def _repeated(tokens: deque[_Token]) -> _Pieces:
+def _repeated(tokens: deque[_PatternToken]) -> _Pieces:
     """One thing, as often as it may stand there."""
     token = tokens.popleft()
     if token.kind == "end":
-        return [_Space()]
+        return [_PatternSpace()]
     if token.kind == "named":
         return [_part(token, tokens)]
     if token.kind == "open":
         inner = _alternatives(tokens)
         return _maybe(inner, _closed(tokens))
     if _WHITE.fullmatch(token.text) and (token.times or token.kind == "class"):
-        return [_Space()]
+        return [_PatternSpace()]
     if token.kind == "class":
         return [_class("", token)]
-    return _maybe([Texts((_ESCAPES.get(token.text, token.text[-1]),))], token)
+    return _maybe([PatternTexts((_ESCAPES.get(token.text, token.text[-1]),))], token)
 
 
-def _maybe(pieces: _Pieces, last: _Token) -> _Pieces:
+def _maybe(pieces: _Pieces, last: _PatternToken) -> _Pieces:
     """The pieces, which may be missing if a question mark follows their last token."""
     if not last.times:
         return pieces
     if last.times[0] != "?":
-        raise Unsupported(f"{last.text + last.times!r} is not supported: only white space and classes may be repeated")
-    return [Texts((*_plain(pieces), ""))]
+        raise UnsupportedPattern(
+            f"{last.text + last.times!r} is not supported: only white space and classes may be repeated"
+        )
+    return [PatternTexts((*_plain(pieces), ""))]
 
 
-def _part(opening: _Token, tokens: deque[_Token]) -> Part:
+def _part(opening: _PatternToken, tokens: deque[_PatternToken]) -> PatternPart:
     token = tokens.popleft()
     if token.kind != "class":
-        raise Unsupported(f"{opening.text!r} should hold one class of characters and its repetition, like [^<]+")
+        raise UnsupportedPattern(f"{opening.text!r} should hold one class of characters and its repetition, like [^<]+")
     part = _class(opening.name, token)
     if _closed(tokens).times:
-        raise Unsupported(f"the group {opening.text!r} may not be missing, nor be there twice")
+        raise UnsupportedPattern(f"the group {opening.text!r} may not be missing, nor be there twice")
     return part
 
 
-def _class(name: str, token: _Token) -> Part:
+def _class(name: str, token: _PatternToken) -> PatternPart:
     if token.times[:1] not in ("*", "+", "{"):
-        raise Unsupported(f"{token.text + token.times!r} should be repeated, like {token.text}+")
+        raise UnsupportedPattern(f"{token.text + token.times!r} should be repeated, like {token.text}+")
     try:
         re.compile(token.text)
     except re.error as error:
-        raise Unsupported(f"{token.text!r} is no class of characters: {error}") from None
-    return Part(name, r"[\s\S]" if token.text == "." else token.text)
+        raise UnsupportedPattern(f"{token.text!r} is no class of characters: {error}") from None
+    return PatternPart(name, r"[\s\S]" if token.text == "." else token.text)
 
 
-def _closed(tokens: deque[_Token]) -> _Token:
+def _closed(tokens: deque[_PatternToken]) -> _PatternToken:
     """The bracket that has to come now."""
     if tokens[0].kind != "close":
-        raise Unsupported("a group should hold one class of characters, or literal text, and end")
+        raise UnsupportedPattern("a group should hold one class of characters, or literal text, and end")
     return tokens.popleft()
 
 
 def _plain(pieces: _Pieces) -> tuple[str, ...]:
     """The texts that pieces stand for, if that is all, white space at the ends apart."""
-    texts = [piece for piece in pieces if not isinstance(piece, _Space)]
-    if len(texts) > 1 or any(isinstance(piece, Part) for piece in texts):
-        raise Unsupported("alternatives, and what may be missing, should be literal text")
-    return texts[0].options if texts and isinstance(texts[0], Texts) else ("",)
+    texts = [piece for piece in pieces if not isinstance(piece, _PatternSpace)]
+    if len(texts) > 1 or any(isinstance(piece, PatternPart) for piece in texts):
+        raise UnsupportedPattern("alternatives, and what may be missing, should be literal text")
+    return texts[0].options if texts and isinstance(texts[0], PatternTexts) else ("",)
 
 
-def _joined(first: Texts, second: Texts) -> Texts:
+def _joined(first: PatternTexts, second: PatternTexts) -> PatternTexts:
     options = tuple(a + b for a, b in product(first.options, second.options))
     if len(options) > _MANY:
-        raise Unsupported(f"stands for more than {_MANY} texts")
-    return Texts(options)
+        raise UnsupportedPattern(f"stands for more than {_MANY} texts")
+    return PatternTexts(options)
 
 
-def _stripped(piece: Piece) -> Piece:
+def _stripped(piece: PatternPiece) -> PatternPiece:
     """Without the white space around, which every reader skips."""
-    return Texts(tuple(dict.fromkeys(text.strip() for text in piece.options))) if isinstance(piece, Texts) else piece
+    return (
+        PatternTexts(tuple(dict.fromkeys(text.strip() for text in piece.options)))
+        if isinstance(piece, PatternTexts)
+        else piece
+    )

@@ -3,19 +3,25 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.formats.response_template.pattern import Part, Piece, Texts, Unsupported, take_apart
+from gateway.formats.response_template.pattern import (
+    PatternPart,
+    PatternPiece,
+    PatternTexts,
+    UnsupportedPattern,
+    take_apart,
+)
 
-Path = tuple[str, ...]
+NodePath = tuple[str, ...]
 FIELD = (
     "open", "open_pattern", "close", "close_pattern", "content", "content_args", "repeats", "join", "optional",
     "transform", "transform_each",
 )  # fmt: skip
 
 
-class Place:
+class TemplateNode:
     """A mapping at a path of the template, with the keys that it may have; `faults` are those of the whole template."""
 
-    def __init__(self, data: object, path: Path, keys: tuple[str, ...], faults: list[tuple[Path, str]]) -> None:
+    def __init__(self, data: object, path: NodePath, keys: tuple[str, ...], faults: list[tuple[NodePath, str]]) -> None:
         self.path, self.faults = path, faults
         self.data: Mapping[str, Any] = data if isinstance(data, Mapping) else {}
         if not isinstance(data, Mapping):
@@ -27,16 +33,16 @@ class Place:
     def fault(self, text: str, *steps: str) -> None:
         self.faults.append(((*self.path, *steps), text))
 
-    def inside(self, key: str, keys: tuple[str, ...]) -> "Place":
+    def inside(self, key: str, keys: tuple[str, ...]) -> "TemplateNode":
         """The mapping of a key; an empty one if it is not there."""
         found = self.data.get(key)
-        return Place({} if found is None else found, (*self.path, key), keys, self.faults)
+        return TemplateNode({} if found is None else found, (*self.path, key), keys, self.faults)
 
     def has(self, key: str) -> bool:
         """True if a text, or a pattern, is there."""
         return key in self.data or f"{key}_pattern" in self.data
 
-    def pattern(self, key: str) -> tuple[Piece, ...]:
+    def pattern(self, key: str) -> tuple[PatternPiece, ...]:
         """What a pattern stands for; nothing if it is not there, or wrong."""
         value = self.data.get(key)
         if not isinstance(value, str) or not value:
@@ -44,11 +50,11 @@ class Place:
             return ()
         try:
             return take_apart(value)
-        except Unsupported as error:
+        except UnsupportedPattern as error:
             self.fault(str(error), key)
             return ()
 
-    def pieces(self, key: str) -> tuple[Piece, ...]:
+    def pieces(self, key: str) -> tuple[PatternPiece, ...]:
         """What `key`, one text or several of which any does, or its pattern stands for."""
         if f"{key}_pattern" in self.data:
             if key in self.data:
@@ -57,7 +63,7 @@ class Place:
         found = self.data.get(key)
         texts = [found] if isinstance(found, str) else found
         if isinstance(texts, list) and texts and all(isinstance(text, str) and text.strip() for text in texts):
-            return (Texts(tuple(text.strip() for text in texts)),)
+            return (PatternTexts(tuple(text.strip() for text in texts)),)
         if key in self.data:
             self.fault("should be a text, or a list of texts, that are more than white space", key)
         return ()
@@ -66,7 +72,7 @@ class Place:
         """The literal texts that stand there, where nothing else may."""
         found: list[str] = []
         for piece in self.pieces(key):
-            if isinstance(piece, Part):
+            if isinstance(piece, PatternPart):
                 self.fault("should be literal text", f"{key}_pattern")
                 return ()
             found += filter(None, piece.options)

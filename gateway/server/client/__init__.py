@@ -16,8 +16,8 @@ closes does that.
         post.close()
 """
 
-from gateway.server.client.answer import Answer, Ear, Lost
-from gateway.server.client.pool import Pool
-from gateway.server.client.post import Post
+from gateway.server.client.answer import ConnectionLost, DataCallback, UpstreamResponse
+from gateway.server.client.pool import ConnectionPool
+from gateway.server.client.post import PendingPost
 
-__all__ = ["Answer", "Ear", "Lost", "Pool", "Post"]
+__all__ = ["ConnectionLost", "ConnectionPool", "DataCallback", "PendingPost", "UpstreamResponse"]

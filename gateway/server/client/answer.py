@@ -9,28 +9,28 @@ from typing import TYPE_CHECKING
 from gateway.errors import UpstreamError, UpstreamInvalid
 
 if TYPE_CHECKING:
-    from gateway.server.client.connection import Connection
+    from gateway.server.client.connection import UpstreamConnection
 
 HEAD_LIMIT = 64 * 1024  # bytes that may come without one byte of body: interim answers, head, trailers
 UNREAD_LIMIT = 256 * 1024  # bytes that may wait for the reader before the backend is held back
 # Is given what comes while somebody waits, who sleeps on where it is True.  None: that is not for it, nothing was done.
-Ear = Callable[[bytes], bool | None]
+DataCallback = Callable[[bytes], bool | None]
 
 
-class Lost(UpstreamError):
+class ConnectionLost(UpstreamError):
     """The connection broke before the answer was whole."""
 
     code = "upstream_lost"
 
 
-class Silent(Lost):
+class NoResponse(ConnectionLost):
     """It broke before the first byte of the answer."""
 
 
-class Answer:
+class UpstreamResponse:
     """The head, and the body as it comes.  Whoever gets an answer has to close it."""
 
-    def __init__(self, connection: "Connection") -> None:
+    def __init__(self, connection: "UpstreamConnection") -> None:
         self.status = 0  # until the head is there
         self.unread = 0  # bytes off the socket since the reader last took what was there
         self.error: UpstreamError | None = None  # why there is no more of it
@@ -39,7 +39,7 @@ class Answer:
         self._connection = connection
         self._parts: list[bytes] = []
         self._waiter: asyncio.Future[bool] | None = None  # its result: something came
-        self._ear: Ear | None = None
+        self._ear: DataCallback | None = None
         self._over = False
         self._keep = False
         self._ends_at_eof = False
@@ -82,7 +82,7 @@ class Answer:
         """All of it was taken, and it came to its end."""
         return self._over and not self._parts and self.error is None
 
-    def ready(self, seconds: float = inf, ear: Ear | None = None) -> asyncio.Future[bool]:
+    def ready(self, seconds: float = inf, ear: DataCallback | None = None) -> asyncio.Future[bool]:
         """Wait until `take` need not, or an error has a head; False after so many seconds, and nothing is given up.
 
         With an ear it is so many seconds after what that has heard, and there may be nothing to take.
@@ -102,7 +102,7 @@ class Answer:
             self._connection.release(keep=self._over and self._keep)
             self._parts.clear()
             if not self._over:
-                self.end(Lost("the answer was closed before its end"))
+                self.end(ConnectionLost("the answer was closed before its end"))
 
     # What the connection calls.
 
@@ -133,7 +133,7 @@ class Answer:
     def broken(self) -> None:
         """The connection is gone."""
         self.broken_at = self._connection.loop.time()
-        lost = Lost if self.status or self.unread else Silent
+        lost = ConnectionLost if self.status or self.unread else NoResponse
         self.end(lost("the connection to the backend broke before the answer was whole"))
 
     # What the parser calls, besides on_body.
@@ -172,7 +172,7 @@ class Answer:
         if self.status:  # else it was an interim answer
             self._over = True  # as `offer` tells the reader
 
-    def _heard(self, ear: Ear) -> bool:
+    def _heard(self, ear: DataCallback) -> bool:
         """Whether nobody has to wake for what came."""
         if self._waiter is None or self._waiter.done():
             return False

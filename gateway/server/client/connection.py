@@ -7,51 +7,53 @@ from collections.abc import Awaitable, Callable
 import httptools
 
 from gateway.errors import UpstreamError, UpstreamInvalid
-from gateway.server.alarm import Alarm
-from gateway.server.client.answer import Answer
+from gateway.server.alarm import DeadlineTimer
+from gateway.server.client.answer import UpstreamResponse
 
 _LARGE = 1 << 16  # bytes that are not copied for it
-Opened = Callable[["Connection"], Awaitable[UpstreamError | None]]  # connects it; why that did not come about
+OpenConnection = Callable[
+    ["UpstreamConnection"], Awaitable[UpstreamError | None]
+]  # connects it; why that did not come about
 
 
-class Idle:
+class IdleConnections:
     """The connections that wait for a request, at most `limit`; the one used last goes first."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._connections: dict[Connection, None] = {}
+        self._connections: dict[UpstreamConnection, None] = {}
 
-    def put(self, connection: "Connection") -> bool:
+    def put(self, connection: "UpstreamConnection") -> bool:
         """Keep it, if there is room."""
         if len(self._connections) >= self.limit:
             return False
         self._connections[connection] = None
         return True
 
-    def pop(self) -> "Connection | None":
+    def pop(self) -> "UpstreamConnection | None":
         return self._connections.popitem()[0] if self._connections else None
 
-    def discard(self, connection: "Connection") -> None:
+    def discard(self, connection: "UpstreamConnection") -> None:
         self._connections.pop(connection, None)
 
 
-class Connection(asyncio.Protocol):
+class UpstreamConnection(asyncio.Protocol):
     """A socket, perhaps with TLS over it, that carries one answer at a time."""
 
     _raw: asyncio.Transport  # the socket
     _out: asyncio.Transport  # where a request goes: the socket or its TLS
     _opening: asyncio.Task[None] | None = None  # until it stands
-    _answer: Answer | None = None
+    _answer: UpstreamResponse | None = None
     parser: httptools.HttpResponseParser  # of that answer
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, idle: Idle) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, idle: IdleConnections) -> None:
         self.loop = loop
-        self.alarm = Alarm(loop)
+        self.alarm = DeadlineTimer(loop)
         self.gone = loop.create_future()  # done when the socket is closed
         self._idle = idle
         self.held = False
 
-    def open(self, opened: Opened, head: bytes, body: bytes) -> Answer:
+    def open(self, opened: OpenConnection, head: bytes, body: bytes) -> UpstreamResponse:
         """Send a request as soon as it stands."""
         answer = self._expect()  # some refuse before they are asked
         self._opening = self.loop.create_task(self._begin(opened, answer, head, body))
@@ -67,7 +69,7 @@ class Connection(asyncio.Protocol):
         assert out is not None  # it is None only if the socket was closed before
         self._out = out
 
-    def ask(self, head: bytes, body: bytes) -> Answer:
+    def ask(self, head: bytes, body: bytes) -> UpstreamResponse:
         """Send a request at once."""
         answer = self._expect()
         self._send(answer, head, body)
@@ -128,14 +130,14 @@ class Connection(asyncio.Protocol):
         self.alarm.cancel()
         self.gone.set_result(None)
 
-    async def _begin(self, opened: Opened, answer: Answer, head: bytes, body: bytes) -> None:
+    async def _begin(self, opened: OpenConnection, answer: UpstreamResponse, head: bytes, body: bytes) -> None:
         if failed := await opened(self):
             answer.end(failed)
             return
         self._opening = None
         self._send(answer, head, body)
 
-    def _send(self, answer: Answer, head: bytes, body: bytes) -> None:
+    def _send(self, answer: UpstreamResponse, head: bytes, body: bytes) -> None:
         if self._raw.is_closing():
             answer.broken()
         elif len(body) < _LARGE:
@@ -148,9 +150,9 @@ class Connection(asyncio.Protocol):
         unsent = self._out.get_write_buffer_size() or self._raw.get_write_buffer_size()
         return not (unsent or self._raw.is_closing())
 
-    def _expect(self) -> Answer:
+    def _expect(self) -> UpstreamResponse:
         """What comes from now on is a new answer."""
-        answer = self._answer = Answer(self)
+        answer = self._answer = UpstreamResponse(self)
         # A parser of its own: one that is used again leaks the trailers of an answer into the next one's headers.
         self.parser = httptools.HttpResponseParser(answer)
         return answer

@@ -8,10 +8,10 @@ from functools import lru_cache, partial
 from math import inf
 from urllib.parse import urlsplit
 
-from gateway.errors import Unreachable, UpstreamError, UpstreamTimeout
-from gateway.server.client.answer import Answer
-from gateway.server.client.connection import Connection, Idle
-from gateway.server.client.post import Post
+from gateway.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable
+from gateway.server.client.answer import UpstreamResponse
+from gateway.server.client.connection import IdleConnections, UpstreamConnection
+from gateway.server.client.post import PendingPost
 
 _NAME = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)  # RFC 9110, 5.6.2
 _VALUE = re.compile(r"[\t -~\x80-\xff]*")  # RFC 9110, 5.5
@@ -21,7 +21,7 @@ _PATHS = 16  # whose heads are kept; a server is asked at one or two
 _OURS = {"host", "content-length", "transfer-encoding"}
 
 
-class Pool:
+class ConnectionPool:
     """Connections to one backend."""
 
     def __init__(
@@ -49,12 +49,12 @@ class Pool:
         self._prefix = parts.path.rstrip("/")
         self._tls = (ssl or tls.create_default_context()) if parts.scheme == "https" else None
         self._connect, self._reused = connect, reused
-        self._idle = Idle(idle_connections)
+        self._idle = IdleConnections(idle_connections)
         common = {"accept-encoding": "identity", "content-type": "application/json", **headers}
         self._lines = {"host": f"host: {parts.netloc}", **_lines(common)}
         self._plain = lru_cache(_PATHS)(partial(self._before, headers={}))
 
-    def post(self, path: str, body: bytes, headers: Mapping[str, str] = {}) -> Post:
+    def post(self, path: str, body: bytes, headers: Mapping[str, str] = {}) -> PendingPost:
         """Send.  A path or header that cannot be sent safely is a ValueError.
 
         Where there is no connection, its answer is Unreachable, or UpstreamTimeout if it took too long.
@@ -62,12 +62,12 @@ class Pool:
         head = self._head(path, len(body), headers)
         if idle := self._idle.pop():
             until = idle.loop.time() + self._reused if self._reused else -inf
-            return Post(self, head, body, idle.ask(head, body), until)
-        return Post(self, head, body)
+            return PendingPost(self, head, body, idle.ask(head, body), until)
+        return PendingPost(self, head, body)
 
-    def anew(self, head: bytes, body: bytes) -> Answer:
+    def anew(self, head: bytes, body: bytes) -> UpstreamResponse:
         """Send on a connection of its own."""
-        return Connection(asyncio.get_running_loop(), self._idle).open(self._opened, head, body)
+        return UpstreamConnection(asyncio.get_running_loop(), self._idle).open(self._opened, head, body)
 
     async def close(self) -> None:
         """Close what is idle, and keep nothing from now on; answers that are being read come to their end."""
@@ -87,7 +87,7 @@ class Pool:
         lines = "\r\n".join({**self._lines, **_lines(headers)}.values())
         return f"POST {self._prefix}{path} HTTP/1.1\r\n{lines}\r\n".encode("latin-1")
 
-    async def _opened(self, connection: Connection) -> UpstreamError | None:
+    async def _opened(self, connection: UpstreamConnection) -> UpstreamError | None:
         try:
             async with asyncio.timeout(self._connect or None):
                 await connection.loop.create_connection(lambda: connection, self._host, self._port)
@@ -96,7 +96,7 @@ class Pool:
         except TimeoutError:
             return UpstreamTimeout("The backend took no connection in time.")
         except (OSError, UnicodeError) as error:  # a UnicodeError for a name that DNS cannot hold
-            return Unreachable(f"no connection to the backend: {type(error).__name__}")
+            return UpstreamUnreachable(f"no connection to the backend: {type(error).__name__}")
         return None
 
 

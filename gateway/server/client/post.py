@@ -4,13 +4,13 @@ from copy import copy
 from math import inf
 from typing import TYPE_CHECKING
 
-from gateway.server.client.answer import Answer, Silent
+from gateway.server.client.answer import NoResponse, UpstreamResponse
 
 if TYPE_CHECKING:
-    from gateway.server.client.pool import Pool
+    from gateway.server.client.pool import ConnectionPool
 
 
-class Post:
+class PendingPost:
     """answer: what it gets, from the moment in which it was sent; whoever has a post has to close that.
 
     kept: the answer on a connection that was kept; without one the pool sends the request on a new connection.
@@ -19,7 +19,14 @@ class Post:
     repeated: it was sent again.
     """
 
-    def __init__(self, pool: "Pool", head: bytes, body: bytes, kept: Answer | None = None, until: float = -inf) -> None:
+    def __init__(
+        self,
+        pool: "ConnectionPool",
+        head: bytes,
+        body: bytes,
+        kept: UpstreamResponse | None = None,
+        until: float = -inf,
+    ) -> None:
         self._pool, self._head, self._body, self._until = pool, head, body, until
         self.answer, self.repeated = kept or pool.anew(head, body), False
 
@@ -31,7 +38,7 @@ class Post:
         answer = self.answer
         if answer.status or not answer.error:
             return answer.status > 0
-        if not (isinstance(answer.error, Silent) and answer.broken_at <= self._until):
+        if not (isinstance(answer.error, NoResponse) and answer.broken_at <= self._until):
             raise copy(answer.error)  # as what is raised knows this frame, they would be a cycle
         answer.close()
         self.answer, self._until, self.repeated = self._pool.anew(self._head, self._body), -inf, True

@@ -5,10 +5,10 @@ Nothing of what clients and models say is in it, unless the log may show it.
 
 from msgspec import Struct
 
-from gateway.server.telemetry.sight import Failure, Seen
+from gateway.server.telemetry.sight import FailureInfo, RequestSnapshot
 
 
-class Pace(Struct, frozen=True):
+class ThroughputView(Struct, frozen=True):
     """What there is to do and what is done, in a second; the tokens are those of answers."""
 
     in_flight: int
@@ -16,7 +16,7 @@ class Pace(Struct, frozen=True):
     tokens_per_second: float
 
 
-class Place(Struct, frozen=True):
+class ModelBackendView(Struct, frozen=True):
     """A model at a backend.  format: how its text is read, and reason why; parsed: its server reads it first."""
 
     backend: str
@@ -28,7 +28,7 @@ class Place(Struct, frozen=True):
     tools: str
 
 
-class Model(Struct, frozen=True):
+class ModelView(Struct, frozen=True):
     """source: the configuration names it, or a backend lists it; context_length: tokens, None where nobody says."""
 
     id: str
@@ -36,11 +36,11 @@ class Model(Struct, frozen=True):
     aliases: list[str]
     context_length: int | None
     capabilities: list[str] | None
-    pace: Pace
-    places: list[Place]
+    pace: ThroughputView
+    places: list[ModelBackendView]
 
 
-class Server(Struct, frozen=True):
+class BackendView(Struct, frozen=True):
     """A backend.  The health is the worst that a worker sees; concurrent: requests at a time, 0: no limit.
 
     models: how many it lists, None where it does not say, for the reason in `problem`.
@@ -54,13 +54,13 @@ class Server(Struct, frozen=True):
     back_in_seconds: float
     queued: int
     concurrent: int
-    pace: Pace
+    pace: ThroughputView
     models: int | None
     problem: str | None
-    last_failure: Failure | None
+    last_failure: FailureInfo | None
 
 
-class Workers(Struct, frozen=True):
+class WorkersView(Struct, frozen=True):
     """heard: of how many of them this tells."""
 
     configured: int
@@ -76,13 +76,13 @@ class Overview(Struct, frozen=True):
     version: str
     time: float
     window_seconds: float
-    workers: Workers
-    pace: Pace
-    models: list[Model]
+    workers: WorkersView
+    pace: ThroughputView
+    models: list[ModelView]
     models_left_out: int
-    backends: list[Server]
-    errors: list[Seen]
-    requests: list[Seen]
+    backends: list[BackendView]
+    errors: list[RequestSnapshot]
+    requests: list[RequestSnapshot]
 
 
 def brief(seconds: float) -> str:

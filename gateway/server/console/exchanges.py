@@ -17,15 +17,15 @@ from gateway.errors import NotFound
 from gateway.formats import FORMATS
 from gateway.formats.markers import END_TOKENS
 from gateway.recording import (
-    Asked,
-    Entry,
-    Over,
-    Prepared,
-    Put,
-    Read,
+    EndEntry,
+    PreparedEntry,
     Recording,
-    Refused,
-    Wrote,
+    RecordingEntry,
+    RequestEntry,
+    ResponseDataEntry,
+    UpstreamDataEntry,
+    UpstreamErrorEntry,
+    UpstreamRequestEntry,
     line,
     redacted,
     written,
@@ -38,7 +38,7 @@ _SIGN = re.compile(r'[<\[][^"{]{3,}')  # which is not to be found in any text
 _TAG = re.compile(r"<[a-z_:]+>")  # which is ended by another
 
 
-class Exchange(Struct, frozen=True):
+class ExchangeSummary(Struct, frozen=True):
     """One request.  started: ISO 8601; live: it goes on, and has no status yet; times are seconds since `started`.
 
     ledger: what was not passed as it came; entries, bytes: how much was written down; cut: there was more.
@@ -62,7 +62,7 @@ class Exchange(Struct, frozen=True):
     cut: bool
 
 
-class Head(Exchange, frozen=True):
+class ExchangeDetail(ExchangeSummary, frozen=True):
     """And more of it.  reason: of the format; message: of the error; line: what the log has; markers: of models."""
 
     reason: str
@@ -71,7 +71,7 @@ class Head(Exchange, frozen=True):
     markers: list[str]
 
 
-class Page(Struct, frozen=True):
+class EntriesPage(Struct, frozen=True):
     """Entries in the order in which they came, as a recording has them.  more: there are more behind them already.
 
     over: nothing more comes.  In an entry of which not all is told, `cut` is its size in bytes.
@@ -82,7 +82,7 @@ class Page(Struct, frozen=True):
     over: bool
 
 
-def exchanges(recent: Iterable[Recording], model: str, status: str, code: str) -> list[Exchange]:
+def exchanges(recent: Iterable[Recording], model: str, status: str, code: str) -> list[ExchangeSummary]:
     """Those that go on, then the newest.
 
     model: a part of its name; status: `live`, a number, or a class like `4xx`; code: of the ledger.
@@ -100,10 +100,10 @@ def find(recent: Iterable[Recording], id: str, started: str) -> Recording:
     raise NotFound(f"No exchange '{id}' is remembered here.")
 
 
-def head(recording: Recording) -> Head:
+def head(recording: Recording) -> ExchangeDetail:
     prepared, over = _prepared(recording), _over(recording)
     told = _exchange(recording)
-    return Head(
+    return ExchangeDetail(
         **{name: getattr(told, name) for name in told.__struct_fields__},
         reason=prepared.reason if prepared else "",
         message=over.problem.message if over and over.problem else None,
@@ -112,7 +112,7 @@ def head(recording: Recording) -> Head:
     )
 
 
-def page(recording: Recording, after: int, secrets: Collection[bytes]) -> Page:
+def page(recording: Recording, after: int, secrets: Collection[bytes]) -> EntriesPage:
     """What came after the entry of this number."""
     some = [*_some(recording.entries[after + 1 :])]
     part = Recording(recording.id, recording.started, 0)
@@ -123,7 +123,7 @@ def page(recording: Recording, after: int, secrets: Collection[bytes]) -> Page:
         if (size := _size(entry)) > _LONGEST:
             said["cut"] = size
     known = after + 1 + len(some)
-    return Page(lines, more=known < len(recording.entries), over=recording.over)
+    return EntriesPage(lines, more=known < len(recording.entries), over=recording.over)
 
 
 def file(recording: Recording, secrets: Collection[bytes], *, contents: bool) -> bytes:
@@ -132,12 +132,12 @@ def file(recording: Recording, secrets: Collection[bytes], *, contents: bool) ->
     return b"".join(written(shown, __version__, redacted=not contents))
 
 
-def _exchange(recording: Recording) -> Exchange:
+def _exchange(recording: Recording) -> ExchangeSummary:
     entries, prepared, over = recording.entries, _prepared(recording), _over(recording)
     known = over.line if over else {}
-    first = next((entry.t for entry in entries if isinstance(entry, Read) and entry.call), None)
+    first = next((entry.t for entry in entries if isinstance(entry, UpstreamDataEntry) and entry.call), None)
     problem = over.problem if over else None
-    return Exchange(
+    return ExchangeSummary(
         id=recording.id,
         started=recording.started,
         endpoint=recording.asked.path if recording.asked else known.get("endpoint", ""),
@@ -157,22 +157,22 @@ def _exchange(recording: Recording) -> Exchange:
     )
 
 
-def _prepared(recording: Recording) -> Prepared | None:
-    return next((entry for entry in recording.entries if isinstance(entry, Prepared)), None)
+def _prepared(recording: Recording) -> PreparedEntry | None:
+    return next((entry for entry in recording.entries if isinstance(entry, PreparedEntry)), None)
 
 
-def _over(recording: Recording) -> Over | None:
+def _over(recording: Recording) -> EndEntry | None:
     last = recording.entries[-1] if recording.entries else None
-    return last if isinstance(last, Over) else None
+    return last if isinstance(last, EndEntry) else None
 
 
-def _fits(one: Exchange, model: str, status: str, code: str) -> bool:
+def _fits(one: ExchangeSummary, model: str, status: str, code: str) -> bool:
     states = {"live"} if one.status is None else {str(one.status), f"{one.status // 100}xx"}
     codes = {entry.partition(":")[0] for entry in one.ledger}
     return model in one.model and (not status or status in states) and (not code or code in codes)
 
 
-def _some(entries: list[Entry]) -> Iterator[Entry]:
+def _some(entries: list[RecordingEntry]) -> Iterator[RecordingEntry]:
     """As many as a page has room for, and one at least."""
     room = _BYTES
     for entry in islice(entries, _ENTRIES):
@@ -182,19 +182,19 @@ def _some(entries: list[Entry]) -> Iterator[Entry]:
             return
 
 
-def _size(entry: Entry) -> int:
+def _size(entry: RecordingEntry) -> int:
     match entry:
-        case Asked() | Put() | Refused():
+        case RequestEntry() | UpstreamRequestEntry() | UpstreamErrorEntry():
             return len(entry.body)
-        case Read() | Wrote():
+        case UpstreamDataEntry() | ResponseDataEntry():
             return len(entry.data)
     return 0
 
 
-def _clipped(entry: Entry) -> Entry:
+def _clipped(entry: RecordingEntry) -> RecordingEntry:
     if _size(entry) <= _LONGEST:
         return entry
-    name = "data" if isinstance(entry, Read | Wrote) else "body"
+    name = "data" if isinstance(entry, UpstreamDataEntry | ResponseDataEntry) else "body"
     return replace(entry, **{name: getattr(entry, name)[:_LONGEST]})
 
 

@@ -13,11 +13,18 @@ from gateway.config import Config
 from gateway.errors import GatewayError
 from gateway.formats import canonical
 from gateway.server import choosing, window
-from gateway.server.backend import Backend, Listed
-from gateway.server.console.document import Model, Overview, Pace, Place, Server, Workers
-from gateway.server.directory import Directory, Route
+from gateway.server.backend import Backend, ListedModel
+from gateway.server.console.document import (
+    BackendView,
+    ModelBackendView,
+    ModelView,
+    Overview,
+    ThroughputView,
+    WorkersView,
+)
+from gateway.server.directory import BackendRoute, ModelRegistry
 from gateway.server.telemetry.rates import SECONDS
-from gateway.server.telemetry.sight import Condition, Rate, Seen, Sight
+from gateway.server.telemetry.sight import BackendCondition, ModelRate, RequestSnapshot, WorkerSnapshot
 from gateway.server.telemetry.telemetry import Telemetry
 
 _PATIENCE = 1.0  # seconds, for what backends say of themselves
@@ -28,11 +35,11 @@ _Said = TypeVar("_Said")
 _Else = TypeVar("_Else")
 
 
-async def overview(config: Config, directory: Directory, telemetry: Telemetry) -> Overview:
+async def overview(config: Config, directory: ModelRegistry, telemetry: Telemetry) -> Overview:
     sights, said, listed = await asyncio.gather(
         telemetry.sights(directory.backends),
         asyncio.gather(*map(_said, directory.backends.values())),
-        _in_time(directory.list(), [Listed(name) for name, model in config.models.items() if model.backends]),
+        _in_time(directory.list(), [ListedModel(name) for name, model in config.models.items() if model.backends]),
     )
     rates = [rate for sight in sights for rate in sight.rates]
     names = _grouped(listed, directory)
@@ -43,7 +50,7 @@ async def overview(config: Config, directory: Directory, telemetry: Telemetry) -
         version=__version__,
         time=time(),
         window_seconds=SECONDS,
-        workers=Workers(config.server.workers, len(sights)),
+        workers=WorkersView(config.server.workers, len(sights)),
         pace=_pace(rates),
         models=[model for model in models if model],
         models_left_out=max(0, len(names) - _MODELS),
@@ -64,14 +71,14 @@ async def _in_time(saying: Awaitable[_Said], otherwise: _Else) -> _Said | _Else:
         return otherwise
 
 
-def _newest(several: Iterable[Sequence[Seen]], most: int) -> list[Seen]:
+def _newest(several: Iterable[Sequence[RequestSnapshot]], most: int) -> list[RequestSnapshot]:
     """Those that go on come first."""
     return sorted((seen for one in several for seen in one), key=lambda seen: (not seen.live, -seen.arrived))[:most]
 
 
-def _pace(rates: Iterable[Rate], counts: Callable[[Rate], bool] = lambda _: True) -> Pace:
+def _pace(rates: Iterable[ModelRate], counts: Callable[[ModelRate], bool] = lambda _: True) -> ThroughputView:
     counted = [rate for rate in rates if counts(rate)]
-    return Pace(
+    return ThroughputView(
         sum(rate.in_flight for rate in counted),
         round(sum(rate.requests for rate in counted), 3),
         round(sum(rate.tokens for rate in counted), 1),
@@ -81,7 +88,7 @@ def _pace(rates: Iterable[Rate], counts: Callable[[Rate], bool] = lambda _: True
 # Models
 
 
-def _grouped(listed: Iterable[Listed], directory: Directory) -> dict[str, list[str]]:
+def _grouped(listed: Iterable[ListedModel], directory: ModelRegistry) -> dict[str, list[str]]:
     """The other names of each model."""
     names: dict[str, list[str]] = {}
     for one in listed:
@@ -91,14 +98,14 @@ def _grouped(listed: Iterable[Listed], directory: Directory) -> dict[str, list[s
 
 
 async def _model(
-    name: str, aliases: list[str], config: Config, directory: Directory, rates: Iterable[Rate]
-) -> Model | None:
+    name: str, aliases: list[str], config: Config, directory: ModelRegistry, rates: Iterable[ModelRate]
+) -> ModelView | None:
     """None if nobody has it any more."""
     served = await _in_time(directory.find(name), None)
     if not served:
         return None
     known, places = await asyncio.gather(window.anywhere(served), asyncio.gather(*map(_place, served.routes.values())))
-    return Model(
+    return ModelView(
         id=name,
         source="configured" if name in config.models else "listed",
         aliases=aliases,
@@ -109,11 +116,11 @@ async def _model(
     )
 
 
-async def _place(route: Route) -> Place:
+async def _place(route: BackendRoute) -> ModelBackendView:
     settings, backend = route.settings, route.backend
     word = canonical(settings.format)
     chosen = await _in_time(choosing.standing(route, word), choosing.by_names(route, word))
-    return Place(
+    return ModelBackendView(
         backend=backend.name,
         upstream_model=route.upstream_model,
         format=chosen.format,
@@ -139,11 +146,11 @@ async def _said(backend: Backend) -> int | str:
 
 
 def _server(
-    config: Config, backend: Backend, said: int | str, sights: Collection[Sight], rates: Iterable[Rate]
-) -> Server:
+    config: Config, backend: Backend, said: int | str, sights: Collection[WorkerSnapshot], rates: Iterable[ModelRate]
+) -> BackendView:
     name, settings = backend.name, config.backends[backend.name]
     seen = _worst([sight.backends[name] for sight in sights if name in sight.backends])
-    return Server(
+    return BackendView(
         name=name,
         kind=settings.kind,
         url=settings.url,
@@ -159,7 +166,7 @@ def _server(
     )
 
 
-def _worst(several: Collection[Condition]) -> Condition:
+def _worst(several: Collection[BackendCondition]) -> BackendCondition:
     """Its health as the worker has it that sees the worst, and the last failure that any of them knows."""
     worst = max(several, key=lambda one: (not one.healthy, one.state != "closed", one.back_in))
     failures = [one.failure for one in several if one.failure]

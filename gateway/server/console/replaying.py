@@ -17,20 +17,20 @@ _MOST = 1 << 18  # characters of a report
 _NAME = "recording.jsonl"
 
 
-class Replayed(Struct, frozen=True):
+class ReplayResult(Struct, frozen=True):
     """same: it means what it meant; report: what is different, or why it cannot be replayed."""
 
     same: bool
     report: str
 
 
-class Replays:
+class ReplayRunner:
     """One at a time."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
 
-    async def replay(self, recording: bytes, format: str) -> Replayed:
+    async def replay(self, recording: bytes, format: str) -> ReplayResult:
         """Raises BadRequest."""
         if format not in names():
             raise BadRequest(f"There is no format '{format}'.", param="format")
@@ -40,12 +40,12 @@ class Replays:
                 return await _replay(folder, format)
 
 
-async def _replay(folder: str, format: str) -> Replayed:
+async def _replay(folder: str, format: str) -> ReplayResult:
     command = (sys.executable, "-m", "gateway", "replay", str(Path(folder) / _NAME), "--format", format)
     try:
         async with child(*command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL) as process, asyncio.timeout(_SECONDS):
             said, _ = await process.communicate()
     except TimeoutError:
-        return Replayed(False, f"It takes longer than {_SECONDS} seconds.")
+        return ReplayResult(False, f"It takes longer than {_SECONDS} seconds.")
     report = said.decode(errors="replace").partition(f"{_NAME}: ")[2]
-    return Replayed(process.returncode == 0, report[:_MOST].strip() or "It cannot be replayed.")
+    return ReplayResult(process.returncode == 0, report[:_MOST].strip() or "It cannot be replayed.")

@@ -8,15 +8,15 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gateway.server.console.document import Model, Overview, Server, brief
-from gateway.server.telemetry.sight import Seen
+from gateway.server.console.document import BackendView, ModelView, Overview, brief
+from gateway.server.telemetry.sight import RequestSnapshot
 
 _ERRORS = 5
 _REQUESTS = 20
 _NUMBERS = frozenset(
     ("in flight", "waiting", "tokens/s", "requests/s", "context", "when", "first", "took", "in", "out")
 )
-Row = Sequence[str | Text]
+TableRow = Sequence[str | Text]
 
 
 def tables(seen: Overview, root: str, problem: str = "") -> RenderableType:
@@ -50,7 +50,7 @@ def _head(seen: Overview, root: str) -> Text:
     )
 
 
-def _table(title: str, columns: Sequence[str], rows: Iterable[Row]) -> Table:
+def _table(title: str, columns: Sequence[str], rows: Iterable[TableRow]) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         table.add_column(column, justify="right" if column in _NUMBERS else "left", overflow="fold")
@@ -59,7 +59,7 @@ def _table(title: str, columns: Sequence[str], rows: Iterable[Row]) -> Table:
     return table
 
 
-def _server(seen: Overview, one: Server) -> Row:
+def _server(seen: Overview, one: BackendView) -> TableRow:
     of_all = f" of {one.concurrent}" if one.concurrent else ""
     failure = one.last_failure
     failed = f"{failure.status} {failure.code or ''} {brief(seen.time - failure.time)} ago" if failure else "–"
@@ -69,7 +69,7 @@ def _server(seen: Overview, one: Server) -> Row:
     )  # fmt: skip
 
 
-def _health(one: Server) -> Text:
+def _health(one: BackendView) -> Text:
     if one.problem:
         return Text(plain(one.problem), "red")
     if one.healthy:
@@ -77,18 +77,18 @@ def _health(one: Server) -> Text:
     return Text(f"{one.circuit}, {brief(one.back_in_seconds)}", "yellow")
 
 
-def _model(one: Model) -> Row:
+def _model(one: ModelView) -> TableRow:
     return (
         one.id, f"{one.context_length or '–'}", f"{one.pace.in_flight}", f"{one.pace.tokens_per_second:.0f}",
         f"{one.pace.requests_per_second:.1f}", ", ".join(f"{place.backend}: {place.format}" for place in one.places),
     )  # fmt: skip
 
 
-def _error(seen: Overview, one: Seen) -> Row:
+def _error(seen: Overview, one: RequestSnapshot) -> TableRow:
     return _ago(seen, one), f"{one.status}", one.error or "–", one.model or "–", one.backend or "–", one.id
 
 
-def _request(seen: Overview, one: Seen) -> Row:
+def _request(seen: Overview, one: RequestSnapshot) -> TableRow:
     first = "–" if one.first_content is None else brief(one.first_content)
     return (
         _ago(seen, one), _status(one), one.model or "–", one.backend or "–", one.format or "–", first,
@@ -96,11 +96,11 @@ def _request(seen: Overview, one: Seen) -> Row:
     )  # fmt: skip
 
 
-def _status(one: Seen) -> Text:
+def _status(one: RequestSnapshot) -> Text:
     if one.status is None:
         return Text("live", "cyan")
     return Text(f"{one.status}", "green" if one.status < 400 else "red")
 
 
-def _ago(seen: Overview, one: Seen) -> str:
+def _ago(seen: Overview, one: RequestSnapshot) -> str:
     return brief(max(0.0, seen.time - one.arrived))

@@ -19,12 +19,12 @@ from gateway.server.console.tables import tables
 _PATH = "/admin/overview"
 _SECONDS = 10.0  # for an answer
 _WIDE = 160  # columns, where it is no terminal that says how many it has
-Press = Callable[[float], str]  # waits for a key for so many seconds; "" if there was none
+ReadKey = Callable[[float], str]  # waits for a key for so many seconds; "" if there was none
 
 _FORBIDDEN = "The gateway at {} takes a key of the scope admin, in --key or GATEWAY_KEY: HTTP {}."
 
 
-class Unseen(Exception):
+class OverviewUnavailable(Exception):
     """There is nothing to show; the text says why.  mine: it is for whoever asks to change something."""
 
     def __init__(self, message: str, *, mine: bool = False) -> None:
@@ -32,7 +32,7 @@ class Unseen(Exception):
         self.mine = mine
 
 
-class Gateway:
+class OverviewClient:
     """The one that is looked at."""
 
     def __init__(self, root: str, key: str | None, transport: httpx.BaseTransport | None = None) -> None:
@@ -45,18 +45,22 @@ class Gateway:
         try:
             answer = self._http.get(self.root + _PATH)
         except (httpx.InvalidURL, httpx.UnsupportedProtocol):
-            raise Unseen(f"{self.root!r} is no URL of a gateway, like http://127.0.0.1:8900.", mine=True) from None
+            raise OverviewUnavailable(
+                f"{self.root!r} is no URL of a gateway, like http://127.0.0.1:8900.", mine=True
+            ) from None
         except httpx.LocalProtocolError:
-            raise Unseen("That is no key: it has control characters.", mine=True) from None
+            raise OverviewUnavailable("That is no key: it has control characters.", mine=True) from None
         except httpx.HTTPError as error:
-            raise Unseen(f"No gateway answers at {self.root}: {str(error) or type(error).__name__}.") from None
+            raise OverviewUnavailable(
+                f"No gateway answers at {self.root}: {str(error) or type(error).__name__}."
+            ) from None
         if answer.status_code in (401, 403):
-            raise Unseen(_FORBIDDEN.format(self.root, answer.status_code), mine=True)
+            raise OverviewUnavailable(_FORBIDDEN.format(self.root, answer.status_code), mine=True)
         try:
             answer.raise_for_status()
             return json.decode(answer.content, type=Overview)
         except (httpx.HTTPStatusError, MsgspecError):
-            raise Unseen(
+            raise OverviewUnavailable(
                 f"What answers at {self.root} is no gateway that can be looked at: HTTP {answer.status_code}."
             ) from None
 
@@ -64,12 +68,12 @@ class Gateway:
         self._http.close()
 
 
-def show(gateway: Gateway, console: Console) -> None:
+def show(gateway: OverviewClient, console: Console) -> None:
     """Once; raises Unseen."""
     console.print(tables(gateway.ask(), gateway.root))
 
 
-def watch(gateway: Gateway, console: Console, press: Press, seconds: float) -> None:
+def watch(gateway: OverviewClient, console: Console, press: ReadKey, seconds: float) -> None:
     """Until `q` is pressed; raises Unseen where it is so from the beginning, while later it waits for better times."""
     seen, problem = gateway.ask(), ""
     with Live(console=console, screen=True, auto_refresh=False) as live:
@@ -79,7 +83,7 @@ def watch(gateway: Gateway, console: Console, press: Press, seconds: float) -> N
                 return
             try:
                 seen, problem = gateway.ask(), ""
-            except Unseen as error:
+            except OverviewUnavailable as error:
                 problem = str(error)
 
 
@@ -89,7 +93,7 @@ def terminal() -> Console:
 
 
 @contextmanager
-def keyboard() -> Iterator[Press]:
+def keyboard() -> Iterator[ReadKey]:
     """Keys are heard as they are pressed, until the block is over; where that is not to be had, none is."""
     try:
         import termios  # noqa: PLC0415 - Windows has none

@@ -5,12 +5,12 @@ import time
 from msgspec import Struct
 
 from gateway.server.jobs.lease import Lease
-from gateway.server.jobs.scribe import Scribe
+from gateway.server.jobs.scribe import LogWriter
 from gateway.store import logs
 from gateway.store.database import Database
 
 
-class Desk(Struct, frozen=True):
+class JobContext(Struct, frozen=True):
     """resume_seconds: how long a stream in the foreground goes on, and is kept, without its client.
 
     most_bytes: of a log; beyond that its oldest events go.
@@ -18,7 +18,7 @@ class Desk(Struct, frozen=True):
 
     store: Database
     lease: Lease
-    scribe: Scribe
+    scribe: LogWriter
     resume_seconds: int
     most_bytes: int
 

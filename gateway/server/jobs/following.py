@@ -5,17 +5,17 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 
 from gateway.endpoints.responses import log
 from gateway.errors import StoreFailed
-from gateway.server.jobs.tail import Tail
+from gateway.server.jobs.tail import LogTail
 from gateway.store import logs
 from gateway.store.database import Database
-from gateway.store.records import Row
+from gateway.store.records import LogRow
 
 _log = logging.getLogger("gateway")
 _ROWS = 256  # at a time
 _ALIVE = b": keep-alive\n\n"
 
 
-async def follow(store: Database, id: str, tail: Tail, after: int, seconds: float) -> AsyncGenerator[bytes]:
+async def follow(store: Database, id: str, tail: LogTail, after: int, seconds: float) -> AsyncGenerator[bytes]:
     """Its pieces, and [DONE] behind the last event of all; without it, it ends too early, and may be taken up again.
 
     seconds: of silence until a sign of life; 0: none is given.
@@ -37,7 +37,7 @@ async def follow(store: Database, id: str, tail: Tail, after: int, seconds: floa
         tail.followers -= 1
 
 
-async def _behind(store: Database, id: str, tail: Tail, after: int) -> Sequence[Row]:
+async def _behind(store: Database, id: str, tail: LogTail, after: int) -> Sequence[LogRow]:
     rows = tail.behind(after)
     if rows is not None:
         return rows
@@ -49,7 +49,7 @@ async def _behind(store: Database, id: str, tail: Tail, after: int) -> Sequence[
         return ()
 
 
-def _together(rows: Iterable[Row], after: int) -> Iterator[Row]:
+def _together(rows: Iterable[LogRow], after: int) -> Iterator[LogRow]:
     """Those that follow each other without a gap."""
     for row in rows:
         if row.first > after + 1:

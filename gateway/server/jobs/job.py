@@ -9,37 +9,37 @@ from msgspec.structs import replace
 from starlette.requests import Request as HttpRequest
 from starlette.types import Message, Scope
 
-from gateway.config import Config, Model
+from gateway.config import Config, ModelSettings
 from gateway.endpoints.responses import lasting, log
 from gateway.errors import CANCELLED, GatewayError, Problem, StoreFailed
 from gateway.events import Failure
-from gateway.server.answer import Answer
-from gateway.server.jobs.desk import Desk
-from gateway.server.jobs.scribe import Lost
-from gateway.server.jobs.tail import Tail
-from gateway.server.questions import Lasting, Question
+from gateway.server.answer import Responder
+from gateway.server.jobs.desk import JobContext
+from gateway.server.jobs.scribe import JobLost
+from gateway.server.jobs.tail import LogTail
+from gateway.server.questions import JobPlan, ModelRequest
 from gateway.server.telemetry.observation import observed
-from gateway.server.ways import Ways
+from gateway.server.ways import RetryPolicy
 from gateway.store import jobs, logs, responses
-from gateway.store.records import Row
-from gateway.turn import Endpoint
+from gateway.store.records import LogRow
+from gateway.turn import ResponseEncoder
 
 _WELL = ("completed", "incomplete")
 _OURS = b"x-gateway-"
 
 
-class Job:
+class BackgroundJob:
     """`open`, then `run`; meanwhile others may `cancel` it, or say that it is `lost`.
 
     accepted: the headers of its answer, or why there will be none; from then on its client knows its id.
     tail: what followers get.  status: how it ended, as soon as that is stored.
     """
 
-    def __init__(self, desk: Desk, tenant: str, lasting: Lasting, told: int = 0) -> None:
+    def __init__(self, desk: JobContext, tenant: str, lasting: JobPlan, told: int = 0) -> None:
         self._desk, self._tenant, self._lasting = desk, tenant, lasting
         self._told = told  # events, by now
         self._logged = 0  # bytes
-        self.id, self.tail = lasting.id, Tail(told - 1)
+        self.id, self.tail = lasting.id, LogTail(told - 1)
         self.accepted: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
         self.accepted.add_done_callback(lambda it: it.cancelled() or it.exception())  # nobody may be left to ask
         self.status = ""
@@ -72,13 +72,13 @@ class Job:
             await self._lasting.open(db)
             await jobs.begin(db, self._tenant, self.id, lasting(request), self._desk.lease.holder, now, lease, wanted)
 
-    async def run(self, scope: Scope, question: Question, ways: Ways, config: Config) -> None:
+    async def run(self, scope: Scope, question: ModelRequest, ways: RetryPolicy, config: Config) -> None:
         """Raises a GatewayError if it is not to be accepted; all that happens afterwards is told to followers."""
         seen = observed(scope)
         own = replace(question, keep=self._keep, encoder=self._encoder, accept=self._accept, act=self._act)
-        with suppress(Lost):
+        with suppress(JobLost):
             try:
-                await Answer(HttpRequest(scope, self._receive), own, ways, config).run(self._send)
+                await Responder(HttpRequest(scope, self._receive), own, ways, config).run(self._send)
             except GatewayError as error:
                 error.problem = seen.problem = question.in_its_terms(error.problem)
                 await self._broken(error.problem, own, ways)
@@ -127,23 +127,23 @@ class Job:
             await self._tell(self._lasting.opening)
         return self.accepted.done()
 
-    def _encoder(self, model: Model) -> Endpoint:
+    def _encoder(self, model: ModelSettings) -> ResponseEncoder:
         return self._lasting.encoder(model, self._told)
 
     async def _act(self) -> None:
         async with self._desk.store.writing() as db:
             if not await jobs.hold(db, self._desk.lease.holder, *self._desk.lease.times(), [self.id]):
-                raise Lost
+                raise JobLost
             await jobs.act(db, self.id)
 
     async def _keep(self, record: dict[str, Any]) -> None:
         self.ends = True
         if self._lost:
-            raise Lost
+            raise JobLost
         async with self._desk.store.writing() as db:
             held = await jobs.hold(db, self._desk.lease.holder, *self._desk.lease.times(), [self.id])
             if not held or not await self._lasting.finish(db, record):
-                raise Lost
+                raise JobLost
         self.status = record["status"]
 
     # its log
@@ -151,11 +151,11 @@ class Job:
     async def _tell(self, data: bytes) -> None:
         """Log whole frames, if any; they are the last if they end in [DONE], which followers get without the log."""
         if self._lost:
-            raise Lost
+            raise JobLost
         if not data:
             return
         last, data = data.endswith(log.DONE), data.removesuffix(log.DONE)
-        row = Row(self._told, self._told + log.count(data) - 1, data)
+        row = LogRow(self._told, self._told + log.count(data) - 1, data)
         self._told = row.last + 1
         over = last and bool(self.status)  # where it could not be stored, whoever takes it over tries again
         if self.streamed:
@@ -177,7 +177,7 @@ class Job:
 
     # failures
 
-    async def _broken(self, problem: Problem, question: Question, ways: Ways) -> None:
+    async def _broken(self, problem: Problem, question: ModelRequest, ways: RetryPolicy) -> None:
         """It failed before it could say so itself."""
         if not self.accepted.done():
             await self._discard()

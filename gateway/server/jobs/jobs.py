@@ -11,20 +11,20 @@ from typing import Any
 from starlette.types import Scope
 
 from gateway.config import Config
-from gateway.errors import STOPPED, GatewayError, StoreFailed, Unavailable
+from gateway.errors import STOPPED, GatewayError, StoreFailed, UpstreamUnavailable
 from gateway.server.ids import new_id
-from gateway.server.jobs.desk import Desk
-from gateway.server.jobs.job import Job
+from gateway.server.jobs.desk import JobContext
+from gateway.server.jobs.job import BackgroundJob
 from gateway.server.jobs.lease import Lease
-from gateway.server.jobs.scribe import CHANNEL, Lost, Scribe
-from gateway.server.jobs.tail import Tail
+from gateway.server.jobs.scribe import CHANNEL, JobLost, LogWriter
+from gateway.server.jobs.tail import LogTail
 from gateway.server.jobs.takeover import give_up, settle
-from gateway.server.jobs.watch import Watch
-from gateway.server.questions import Named, Question
+from gateway.server.jobs.watch import RemoteLog
+from gateway.server.questions import ModelRequest, ResponseIdentity
 from gateway.server.telemetry.endpoints import RESPONSES
 from gateway.server.telemetry.observation import observe
 from gateway.server.telemetry.telemetry import Telemetry
-from gateway.server.ways import Ways
+from gateway.server.ways import RetryPolicy
 from gateway.store import jobs, records
 from gateway.store.database import Database
 
@@ -36,21 +36,21 @@ _PATIENCE = 0.1  # seconds between two looks at a job that is to end
 _WISH = "!"  # before an id: there is something that its process has to know
 _SCOPE: Scope = {"type": "http", "headers": []}  # of a request that nobody waits for
 
-Asked = tuple[Question, Ways]
+JobInput = tuple[ModelRequest, RetryPolicy]
 # Its request as it was asked, and takes what it holds.
-Again = Callable[[records.Job, Named, AsyncExitStack], Awaitable[Asked]]
+RebuildRequest = Callable[[records.StoredJob, ResponseIdentity, AsyncExitStack], Awaitable[JobInput]]
 
 
-class Jobs:
+class JobManager:
     """`at_work` all the time that it is used."""
 
-    def __init__(self, store: Database, config: Config, again: Again, telemetry: Telemetry) -> None:
+    def __init__(self, store: Database, config: Config, again: RebuildRequest, telemetry: Telemetry) -> None:
         lease, said = Lease(new_id("gateway_")), config.responses
-        self._desk = Desk(store, lease, Scribe(store, lease), said.resume_seconds, said.log_bytes)
+        self._desk = JobContext(store, lease, LogWriter(store, lease), said.resume_seconds, said.log_bytes)
         self.store, self._holder, self._config, self._again = store, lease.holder, config, again
         self._telemetry = telemetry
-        self._running: dict[str, Job] = {}
-        self._watches: dict[str, Watch] = {}
+        self._running: dict[str, BackgroundJob] = {}
+        self._watches: dict[str, RemoteLog] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._others: set[asyncio.Task[None]] = set()
         self._soon, self._stopping = asyncio.Event(), asyncio.Event()
@@ -96,7 +96,9 @@ class Jobs:
 
     # starting
 
-    async def start(self, scope: Scope, raw: bytes, tenant: str, asked: Asked, held: AsyncExitStack) -> Job | None:
+    async def start(
+        self, scope: Scope, raw: bytes, tenant: str, asked: JobInput, held: AsyncExitStack
+    ) -> BackgroundJob | None:
         """The job that answers it; `held`: what is to be let go when it is over.
 
         None: it has to be answered while its client waits, as the store fails or the gateway stops.  In the background
@@ -104,23 +106,23 @@ class Jobs:
         """
         question, _ = asked
         assert question.lasting
-        job = Job(self._desk, tenant, question.lasting)
+        job = BackgroundJob(self._desk, tenant, question.lasting)
         try:
             if self._stopping.is_set():
-                raise Unavailable("The gateway is stopping.")
+                raise UpstreamUnavailable("The gateway is stopping.")
             await job.open(raw)
-        except (StoreFailed, Unavailable):
+        except (StoreFailed, UpstreamUnavailable):
             if question.lasting.background:
                 raise
             return None
         self._begin(job, scope, asked, held.pop_all())
         return job
 
-    def _begin(self, job: Job, scope: Scope, asked: Asked, held: AsyncExitStack) -> None:
+    def _begin(self, job: BackgroundJob, scope: Scope, asked: JobInput, held: AsyncExitStack) -> None:
         self._running[job.id] = job
         self._tasks[job.id] = self._beside(self._run(job, scope, asked, held))
 
-    async def _run(self, job: Job, scope: Scope, asked: Asked, held: AsyncExitStack) -> None:
+    async def _run(self, job: BackgroundJob, scope: Scope, asked: JobInput, held: AsyncExitStack) -> None:
         try:
             async with held:
                 await job.run(scope, *asked, self._config)
@@ -139,13 +141,13 @@ class Jobs:
     # others' wishes
 
     @asynccontextmanager
-    async def tail(self, id: str, newest: int) -> AsyncIterator[Tail]:
+    async def tail(self, id: str, newest: int) -> AsyncIterator[LogTail]:
         """What is added to a log, wherever its job is at home; `newest`: the last event in the store, or before it."""
         if job := self._running.get(id):
             yield job.tail
             return
         if not (watch := self._watches.get(id)):
-            watch = self._watches[id] = Watch(self._desk, id, newest)
+            watch = self._watches[id] = RemoteLog(self._desk, id, newest)
         watch.users += 1
         try:
             yield watch.tail
@@ -217,7 +219,7 @@ class Jobs:
         elif said.removeprefix(_WISH) in self._running and said.startswith(_WISH):
             self._soon.set()
 
-    def _lose(self, job: Job) -> None:
+    def _lose(self, job: BackgroundJob) -> None:
         job.lose()
         if task := self._tasks.get(job.id):
             task.cancel()
@@ -238,25 +240,25 @@ class Jobs:
             if one.id not in self._running:
                 self._beside(self._take_over(one))
 
-    async def _take_over(self, found: records.Job) -> None:
-        with suppress(StoreFailed, Lost):  # then it is taken again
-            begun = await settle(self._desk, found, Tail())
+    async def _take_over(self, found: records.StoredJob) -> None:
+        with suppress(StoreFailed, JobLost):  # then it is taken again
+            begun = await settle(self._desk, found, LogTail())
             if begun is None:
                 return
-            named, told = Named(found.id, begun.created), begun.told
+            named, told = ResponseIdentity(found.id, begun.created), begun.told
             try:
                 async with AsyncExitStack() as held:
                     asked = await self._again(found, named, held)
                     assert asked[0].lasting
-                    job = Job(self._desk, found.tenant, asked[0].lasting, told)
+                    job = BackgroundJob(self._desk, found.tenant, asked[0].lasting, told)
                     job.accepted.set_result({})  # its client may know it
                     self._begin(job, self._observed(found, asked[0], held), asked, held.pop_all())
             except StoreFailed:
                 raise
             except GatewayError as error:
-                await give_up(self._desk, found, Tail(), error.problem)
+                await give_up(self._desk, found, LogTail(), error.problem)
 
-    def _observed(self, found: records.Job, question: Question, held: AsyncExitStack) -> Scope:
+    def _observed(self, found: records.StoredJob, question: ModelRequest, held: AsyncExitStack) -> Scope:
         """The scope of a request that nobody waits for; its client was told that it is accepted."""
         seen, scope = self._telemetry.begin(new_id("req_"), RESPONSES), {**_SCOPE}
         held.callback(seen.let_go)
@@ -264,8 +266,8 @@ class Jobs:
         observe(scope, seen)
         return scope
 
-    async def _hand_over(self, job: Job) -> None:
-        with suppress(StoreFailed, Lost):  # then its lease ends
+    async def _hand_over(self, job: BackgroundJob) -> None:
+        with suppress(StoreFailed, JobLost):  # then its lease ends
             async with self.store.writing() as db:
                 await jobs.let_go(db, job.id, self._holder)
                 found = await jobs.take(db, self._holder, *self._desk.lease.times(), 1, [job.id])

@@ -6,35 +6,35 @@ from contextlib import aclosing
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from gateway.errors import Unavailable
+from gateway.errors import UpstreamUnavailable
 from gateway.server.jobs.following import follow
-from gateway.server.jobs.job import Job
-from gateway.server.jobs.jobs import Jobs
-from gateway.server.json import Json
-from gateway.server.presence import Presence
+from gateway.server.jobs.job import BackgroundJob
+from gateway.server.jobs.jobs import JobManager
+from gateway.server.json import JsonBytesResponse
+from gateway.server.presence import CancelOnDisconnect
 from gateway.server.replies import send_stream
 from gateway.store.database import Database
 
 
-class Accepted:
+class JobResponder:
     """For the client that has asked for it.
 
     seconds: of silence until a sign of life; 0: none.
     """
 
-    def __init__(self, job: Job, store: Database, seconds: float) -> None:
+    def __init__(self, job: BackgroundJob, store: Database, seconds: float) -> None:
         self._job, self._store, self._seconds = job, store, seconds
 
     async def run(self, scope: Scope, receive: Receive, send: Send) -> bool:
         """True if all went well; raises why the job was not accepted.  Who knows its id may leave."""
         job = self._job
-        with Presence(receive):
+        with CancelOnDisconnect(receive):
             await asyncio.wait((job.accepted,))
             if job.accepted.cancelled():
-                raise Unavailable("The gateway is stopping.")
+                raise UpstreamUnavailable("The gateway is stopping.")
             headers = job.accepted.result()
             if not job.streamed:
-                await Json(job.queued, headers=headers)(scope, receive, send)
+                await JsonBytesResponse(job.queued, headers=headers)(scope, receive, send)
                 return True
             async with aclosing(follow(self._store, job.id, job.tail, -1, self._seconds)) as pieces:
                 await send_stream(pieces, headers, send)
@@ -44,19 +44,19 @@ class Accepted:
         return False
 
 
-class Events(Response):
+class JobEventsResponse(Response):
     """For those who come later: what is behind an event that they have, and then what comes.
 
     newest: the last event that is stored, or an older one.
     """
 
-    def __init__(self, jobs: Jobs, id: str, after: int, newest: int, seconds: float) -> None:
+    def __init__(self, jobs: JobManager, id: str, after: int, newest: int, seconds: float) -> None:
         super().__init__()
         self._jobs, self._id, self._after, self._newest, self._seconds = jobs, id, after, newest, seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         jobs, id = self._jobs, self._id
-        with Presence(receive):
+        with CancelOnDisconnect(receive):
             async with (
                 jobs.tail(id, self._newest) as tail,
                 aclosing(follow(jobs.store, id, tail, self._after, self._seconds)) as pieces,

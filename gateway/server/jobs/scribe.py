@@ -12,10 +12,10 @@ from msgspec import Struct
 
 from gateway.errors import StoreFailed
 from gateway.server.jobs.lease import Lease
-from gateway.server.jobs.tail import Tail
+from gateway.server.jobs.tail import LogTail
 from gateway.store import jobs, logs
 from gateway.store.database import Database
-from gateway.store.records import Row
+from gateway.store.records import LogRow
 
 _log = logging.getLogger("gateway")
 CHANNEL = "gateway_jobs"  # where processes tell each other which job there is news of
@@ -23,19 +23,19 @@ _MOST_LATE = 32 << 20  # bytes that wait for a store that fails
 _AGAIN = 1.0  # seconds until it is tried again
 
 
-class Lost(Exception):
+class JobLost(Exception):
     """Another process has taken the job, or it was deleted: it is none of ours any more."""
 
 
-class Entry(Struct, eq=False):
+class LogWrite(Struct, eq=False):
     """What is to be written of a job: a row, unless nobody may follow it; `last`: and that it is over.
 
     done: whether the job is still ours.
     """
 
     id: str
-    tail: Tail
-    row: Row | None
+    tail: LogTail
+    row: LogRow | None
     last: bool
     done: asyncio.Future[bool]
 
@@ -47,20 +47,20 @@ class Entry(Struct, eq=False):
             self.done.set_result(ours)
 
 
-class Scribe:
+class LogWriter:
     def __init__(self, store: Database, lease: Lease) -> None:
         self._store, self._lease = store, lease
-        self._waiting: list[Entry] = []
-        self._late: list[Entry] = []  # told, and not stored yet
+        self._waiting: list[LogWrite] = []
+        self._late: list[LogWrite] = []  # told, and not stored yet
         self._work = asyncio.Event()
 
-    async def write(self, id: str, tail: Tail, row: Row | None, *, last: bool = False) -> None:
+    async def write(self, id: str, tail: LogTail, row: LogRow | None, *, last: bool = False) -> None:
         """Returns when it is stored, or cannot be for the time being; raises Lost."""
         done = asyncio.get_running_loop().create_future()
-        self._waiting.append(Entry(id, tail, row, last, done))
+        self._waiting.append(LogWrite(id, tail, row, last, done))
         self._work.set()
         if not await done:
-            raise Lost
+            raise JobLost
 
     async def run(self) -> None:
         """For ever."""
@@ -78,7 +78,7 @@ class Scribe:
             for entry in batch:
                 entry.tell(entry.id in ours)
 
-    async def _stored(self, entries: list[Entry]) -> Collection[str]:
+    async def _stored(self, entries: list[LogWrite]) -> Collection[str]:
         """The jobs that are still ours; only theirs is stored."""
         async with self._store.writing() as db:
             held = await jobs.hold(db, self._lease.holder, *self._lease.times(), {entry.id for entry in entries})
@@ -90,11 +90,11 @@ class Scribe:
             await jobs.notify(db, CHANNEL, held)
         return held
 
-    def _put_off(self, batch: list[Entry], error: StoreFailed) -> None:
+    def _put_off(self, batch: list[LogWrite], error: StoreFailed) -> None:
         if not self._late:
             _log.warning("events of responses cannot be stored at the moment: %s", error.__cause__)
         self._late += batch
         if sum(len(entry.row.data) for entry in self._late if entry.row) > _MOST_LATE:
             _log.warning("events of %d responses are lost: they cannot be resumed there", len(self._late))
-            self._late = [Entry(one.id, one.tail, None, one.last, one.done) for one in self._late if one.last]
+            self._late = [LogWrite(one.id, one.tail, None, one.last, one.done) for one in self._late if one.last]
         asyncio.get_running_loop().call_later(_AGAIN, self._work.set)

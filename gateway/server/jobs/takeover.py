@@ -6,14 +6,14 @@ from msgspec import Struct
 
 from gateway.endpoints.body import known
 from gateway.endpoints.responses import log
-from gateway.endpoints.responses.fold import Fold
+from gateway.endpoints.responses.fold import LogReplay
 from gateway.endpoints.responses.lifecycle import ending
 from gateway.errors import CANCELLED, Problem
-from gateway.server.jobs.desk import Desk
-from gateway.server.jobs.scribe import Lost
-from gateway.server.jobs.tail import Tail
+from gateway.server.jobs.desk import JobContext
+from gateway.server.jobs.scribe import JobLost
+from gateway.server.jobs.tail import LogTail
 from gateway.store import conversations, jobs, logs, responses
-from gateway.store.records import Job, Kept, Row
+from gateway.store.records import LogRow, StoredJob, StoredResponse
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -24,14 +24,14 @@ _ROWS = 256  # at a time
 _RUNNING = ("queued", "in_progress")
 
 
-class Beginning(Struct, frozen=True):
+class RestartPoint(Struct, frozen=True):
     """Of a response that is to be begun again: when it was created in Unix seconds, and how many events were told."""
 
     created: int
     told: int
 
 
-async def settle(desk: Desk, job: Job, tail: Tail, problem: Problem = DIED) -> Beginning | None:
+async def settle(desk: JobContext, job: StoredJob, tail: LogTail, problem: Problem = DIED) -> RestartPoint | None:
     """End a job that this process has taken, for this reason unless there is another; raises StoreFailed or Lost.
 
     It is left as it is if it is to be begun again.
@@ -46,7 +46,7 @@ async def settle(desk: Desk, job: Job, tail: Tail, problem: Problem = DIED) -> B
         await _finish(desk, job, {**fold.ended, "store": True})
         await _end(desk, job, tail, kept, fold.told, b"")
     elif not fold.said and not job.cancelled and kept.body["background"] and job.attempts <= _TRIES:
-        return Beginning(kept.body["created_at"], fold.told)
+        return RestartPoint(kept.body["created_at"], fold.told)
     elif not fold.told and not kept.body["background"]:
         await _forget(desk, job, kept)
     else:
@@ -54,13 +54,15 @@ async def settle(desk: Desk, job: Job, tail: Tail, problem: Problem = DIED) -> B
     return None
 
 
-async def give_up(desk: Desk, job: Job, tail: Tail, problem: Problem) -> None:
+async def give_up(desk: JobContext, job: StoredJob, tail: LogTail, problem: Problem) -> None:
     """End a job that could not be begun again; raises as `settle` does."""
     kept = await _found(desk, job)
     await _break_off(desk, job, tail, kept, await _folded(desk, kept), problem)
 
 
-async def _break_off(desk: Desk, job: Job, tail: Tail, kept: Kept, fold: Fold, problem: Problem) -> None:
+async def _break_off(
+    desk: JobContext, job: StoredJob, tail: LogTail, kept: StoredResponse, fold: LogReplay, problem: Problem
+) -> None:
     """In the order of every answer: what closes it, then it is stored, then it is over."""
     first = fold.told
     record, said = fold.broken_off(problem)
@@ -70,21 +72,21 @@ async def _break_off(desk: Desk, job: Job, tail: Tail, kept: Kept, fold: Fold, p
     await _end(desk, job, tail, kept, fold.told, fold.close(kept=True))
 
 
-async def _found(desk: Desk, job: Job) -> Kept:
+async def _found(desk: JobContext, job: StoredJob) -> StoredResponse:
     async with desk.store.reading() as db:
         kept = await responses.find(db, job.tenant, job.id)
     if not kept:
-        raise Lost
+        raise JobLost
     return kept
 
 
-async def _whole(desk: Desk, kept: Kept) -> dict[str, Any]:
+async def _whole(desk: JobContext, kept: StoredResponse) -> dict[str, Any]:
     async with desk.store.reading() as db:
         return await responses.whole(db, kept)
 
 
-async def _folded(desk: Desk, kept: Kept) -> Fold:
-    fold = Fold(kept.body)
+async def _folded(desk: JobContext, kept: StoredResponse) -> LogReplay:
+    fold = LogReplay(kept.body)
     while True:
         async with desk.store.reading() as db:
             rows = await logs.read(db, kept.id, fold.told - 1, _ROWS)
@@ -94,7 +96,7 @@ async def _folded(desk: Desk, kept: Kept) -> Fold:
             fold.feed(row.data)
 
 
-async def _finish(desk: Desk, job: Job, record: dict[str, Any]) -> None:
+async def _finish(desk: JobContext, job: StoredJob, record: dict[str, Any]) -> None:
     """It is no part of its conversation any more, which may have gone on without it."""
     async with desk.store.writing() as db:
         now = await _hold(desk, job, record, db)
@@ -102,31 +104,31 @@ async def _finish(desk: Desk, job: Job, record: dict[str, Any]) -> None:
         assert finished, "nobody removes it now"
 
 
-async def _forget(desk: Desk, job: Job, kept: Kept) -> None:
+async def _forget(desk: JobContext, job: StoredJob, kept: StoredResponse) -> None:
     async with desk.store.writing() as db:
         await _hold(desk, job, kept.body, db)
         await responses.forget(db, job.id)
 
 
-async def _hold(desk: Desk, job: Job, body: dict[str, Any], db: "AsyncConnection") -> int:
+async def _hold(desk: JobContext, job: StoredJob, body: dict[str, Any], db: "AsyncConnection") -> int:
     """What is stored of a response that ends is stored now, in milliseconds; its conversation is free for others."""
     now, lease = desk.lease.times()
     if not await jobs.hold(db, desk.lease.holder, now, lease, [job.id]):
-        raise Lost
+        raise JobLost
     if conversation := body["conversation"]:
         await conversations.let_go(db, conversation["id"], job.id)
     return now
 
 
-async def _end(desk: Desk, job: Job, tail: Tail, kept: Kept, first: int, said: bytes) -> None:
+async def _end(desk: JobContext, job: StoredJob, tail: LogTail, kept: StoredResponse, first: int, said: bytes) -> None:
     """Log the last event, and put the log away."""
     await desk.scribe.write(job.id, tail, _row(job, first, said), last=True)
     tail.end(whole=True)
     await desk.put_away(job.id, background=kept.body["background"])
 
 
-def _row(job: Job, first: int, said: bytes) -> Row | None:
+def _row(job: StoredJob, first: int, said: bytes) -> LogRow | None:
     """Nobody follows what was not asked for as a stream."""
     if not said or not known(job.request).get("stream"):
         return None
-    return Row(first, first + log.count(said) - 1, said)
+    return LogRow(first, first + log.count(said) - 1, said)

@@ -7,22 +7,22 @@ from contextlib import suppress
 
 from gateway.endpoints.responses import log
 from gateway.errors import StoreFailed
-from gateway.server.jobs.desk import Desk
-from gateway.server.jobs.tail import Tail
+from gateway.server.jobs.desk import JobContext
+from gateway.server.jobs.tail import LogTail
 from gateway.store import jobs, logs
-from gateway.store.records import Row
+from gateway.store.records import LogRow
 
 _log = logging.getLogger("gateway")
 _ROWS = 256  # at a time
 _OFTEN, _SELDOM = 0.2, 2.0  # seconds between looks, where the database does not tell of news, and where it does
 
 
-class Watch:
+class RemoteLog:
     """tail: as that of a job; it begins behind the event `newest`, which has to be in the store."""
 
-    def __init__(self, desk: Desk, id: str, newest: int) -> None:
+    def __init__(self, desk: JobContext, id: str, newest: int) -> None:
         self._desk, self._id = desk, id
-        self.tail, self.users = Tail(newest), 0
+        self.tail, self.users = LogTail(newest), 0
         self._news = asyncio.Event()
         self._every = _SELDOM if desk.store.notifies else _OFTEN
         self._task = asyncio.create_task(self._look())
@@ -63,6 +63,6 @@ class Watch:
             self.tail.end(whole=newest is not None)  # one that was deleted has no log
 
 
-def _behind(row: Row, after: int) -> Row:
+def _behind(row: LogRow, after: int) -> LogRow:
     """What is new of it: once a log has been packed, its one row has everything."""
-    return row if row.first > after else Row(after + 1, row.last, log.behind(row.data, row.first, after))
+    return row if row.first > after else LogRow(after + 1, row.last, log.behind(row.data, row.first, after))

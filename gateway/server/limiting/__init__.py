@@ -12,8 +12,8 @@ Reading order:
     sizes       how many tokens a request may take
 """
 
-from gateway.server.limiting.grant import Grant
-from gateway.server.limiting.limits import HEADERS, Limits
+from gateway.server.limiting.grant import RateLimitPermit
+from gateway.server.limiting.limits import HEADERS, RateLimiter
 from gateway.server.limiting.sizes import estimate
 
-__all__ = ["HEADERS", "Grant", "Limits", "estimate"]
+__all__ = ["HEADERS", "RateLimitPermit", "RateLimiter", "estimate"]

@@ -8,10 +8,10 @@ from starlette.types import Message, Send
 
 from gateway.errors import GatewayError
 
-End = Callable[[int | None], Awaitable[None]]
+SettleCallback = Callable[[int | None], Awaitable[None]]
 
 
-class Grant:
+class RateLimitPermit:
     """Holds as long as the block lasts.
 
     headers: what the answer's head tells of the limits.
@@ -19,7 +19,7 @@ class Grant:
     end: is told how many there were, None: as expected.
     """
 
-    def __init__(self, headers: Mapping[str, str] | None = None, end: End | None = None) -> None:
+    def __init__(self, headers: Mapping[str, str] | None = None, end: SettleCallback | None = None) -> None:
         self.headers = headers or {}
         self.used: Callable[[], int] | None = None
         self._end = end

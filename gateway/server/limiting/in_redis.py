@@ -8,14 +8,14 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from gateway.errors import StoreFailed
-from gateway.server.limiting.counters import Counts
-from gateway.store.records import Slot
+from gateway.server.limiting.counters import SlotCounts
+from gateway.store.records import UsageSlot
 
 _CONNECTIONS = 16  # of one process: each is in use for a fraction of a millisecond
 _WAIT = 1.0  # seconds, for a connection, and for an answer
 
 
-class InRedis:
+class RedisCounter:
     """One transaction to take.  Where it was too much another one gives it back: meanwhile others may be refused."""
 
     def __init__(self, url: str) -> None:
@@ -29,19 +29,19 @@ class InRedis:
         )
         self._redis = Redis.from_pool(pool)
 
-    async def take(self, amounts: Mapping[Slot, int], enough: Callable[[Counts], bool]) -> Counts:
+    async def take(self, amounts: Mapping[UsageSlot, int], enough: Callable[[SlotCounts], bool]) -> SlotCounts:
         counts = await self._added(amounts)
         if not enough(counts):
             await self.add({slot: -amount for slot, amount in amounts.items() if amount})
         return counts
 
-    async def add(self, amounts: Mapping[Slot, int]) -> None:
+    async def add(self, amounts: Mapping[UsageSlot, int]) -> None:
         await self._added(amounts)
 
     async def close(self) -> None:
         await self._redis.aclose()
 
-    async def _added(self, amounts: Mapping[Slot, int]) -> Counts:
+    async def _added(self, amounts: Mapping[UsageSlot, int]) -> SlotCounts:
         try:
             async with self._redis.pipeline(transaction=True) as pipe:
                 for slot, amount in amounts.items():

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from gateway.errors import StoreFailed
-from gateway.server.limiting.counters import Counts
+from gateway.server.limiting.counters import SlotCounts
 from gateway.store import uses
 from gateway.store.database import Database
-from gateway.store.records import Slot
+from gateway.store.records import UsageSlot
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -24,12 +24,12 @@ _LONGEST = 5.0  # seconds of a transaction, and of closing
 _MOST = 50  # that go into a transaction; each has ten slots at most
 
 
-class _Asked(Struct, eq=False):
+class _PendingCount(Struct, eq=False):
     """enough: None adds in any case, even if nobody waits for it any more; taken: whether it was told that it fits."""
 
-    amounts: Mapping[Slot, int]
-    enough: Callable[[Counts], bool] | None = None
-    counts: asyncio.Future[Counts] = field(default_factory=asyncio.Future)
+    amounts: Mapping[UsageSlot, int]
+    enough: Callable[[SlotCounts], bool] | None = None
+    counts: asyncio.Future[SlotCounts] = field(default_factory=asyncio.Future)
     taken: bool = False
 
     @property
@@ -41,15 +41,15 @@ class _Asked(Struct, eq=False):
             self.counts.set_exception(error)
 
 
-class InStore:
+class StoreCounter:
     def __init__(self, store: Database) -> None:
         self._store = store
-        self._waiting: list[_Asked] = []  # among them those whose transaction runs
+        self._waiting: list[_PendingCount] = []  # among them those whose transaction runs
         self._work: asyncio.Task[None] | None = None  # for as long as there is any
 
-    async def take(self, amounts: Mapping[Slot, int], enough: Callable[[Counts], bool]) -> Counts:
+    async def take(self, amounts: Mapping[UsageSlot, int], enough: Callable[[SlotCounts], bool]) -> SlotCounts:
         """Who is cancelled takes nothing: what was in a transaction by then is given back by the next one."""
-        asked = _Asked(amounts, enough)
+        asked = _PendingCount(amounts, enough)
         try:
             return await self._ask(asked)
         except asyncio.CancelledError:
@@ -57,9 +57,9 @@ class InStore:
                 self._give_back(asked)
             raise
 
-    async def add(self, amounts: Mapping[Slot, int]) -> None:
+    async def add(self, amounts: Mapping[UsageSlot, int]) -> None:
         """Added even if it is cancelled."""
-        await self._ask(_Asked(amounts))
+        await self._ask(_PendingCount(amounts))
 
     async def close(self) -> None:
         """What waits is done; where that takes too long it fails.  The store is closed by whoever has made it."""
@@ -71,15 +71,15 @@ class InStore:
             asked.fail(StoreFailed("The gateway is closing."))
         self._waiting.clear()
 
-    def _ask(self, asked: _Asked) -> asyncio.Future[Counts]:
+    def _ask(self, asked: _PendingCount) -> asyncio.Future[SlotCounts]:
         self._waiting.append(asked)
         if not self._work or self._work.done():
             self._work = asyncio.create_task(self._run())
         return asked.counts
 
-    def _give_back(self, asked: _Asked) -> None:
+    def _give_back(self, asked: _PendingCount) -> None:
         back = {slot: -amount for slot, amount in asked.amounts.items() if amount}
-        self._ask(_Asked(back, counts=asked.counts))
+        self._ask(_PendingCount(back, counts=asked.counts))
 
     async def _run(self) -> None:
         """Until nobody waits."""
@@ -94,18 +94,18 @@ class InStore:
                     self._tell(asked, fits, counts)
             del self._waiting[: len(batch)]
 
-    def _next(self) -> list[_Asked]:
+    def _next(self) -> list[_PendingCount]:
         self._waiting = [asked for asked in self._waiting if not asked.left]
         return self._waiting[:_MOST]
 
-    def _tell(self, asked: _Asked, fits: bool, counts: Counts) -> None:
+    def _tell(self, asked: _PendingCount, fits: bool, counts: SlotCounts) -> None:
         if not asked.counts.done():
             asked.taken = fits
             asked.counts.set_result(counts)
         elif fits and asked.left:
             self._give_back(asked)
 
-    async def _stored(self, batch: list[_Asked]) -> list[tuple[bool, Counts]]:
+    async def _stored(self, batch: list[_PendingCount]) -> list[tuple[bool, SlotCounts]]:
         """Of each whether it fits, and what the counts are with it.
 
         All is added at once, which locks the counts, and what was too much is taken away again before others see it.
@@ -117,8 +117,8 @@ class InStore:
             raise StoreFailed("The gateway's store takes too long.") from error
 
 
-async def _decided(db: "AsyncConnection", batch: list[_Asked]) -> list[tuple[bool, Counts]]:
-    total: Counter[Slot] = Counter()
+async def _decided(db: "AsyncConnection", batch: list[_PendingCount]) -> list[tuple[bool, SlotCounts]]:
+    total: Counter[UsageSlot] = Counter()
     for asked in batch:
         total.update(asked.amounts)
     stored = await uses.add(db, total)

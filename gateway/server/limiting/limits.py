@@ -9,46 +9,48 @@ from typing import get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.config import Config, Key, Model
-from gateway.config.schema import UseLimits
+from gateway.config import ApiKey, Config, ModelSettings
+from gateway.config.schema import RateLimitSettings
 from gateway.errors import RateLimited
-from gateway.server.limiting.counters import Counter, Counts, Lenient
-from gateway.server.limiting.grant import Grant
-from gateway.server.limiting.in_store import InStore
-from gateway.server.limiting.places import Places
-from gateway.server.limiting.windows import Limit, Standing, Unit, limits_of, named
+from gateway.server.limiting.counters import LenientCounter, SlotCounts, UsageCounter
+from gateway.server.limiting.grant import RateLimitPermit
+from gateway.server.limiting.in_store import StoreCounter
+from gateway.server.limiting.places import ConcurrentRequests
+from gateway.server.limiting.windows import LimitUnit, RateLimit, RateLimitState, limits_of, named
 from gateway.store.database import Database
-from gateway.store.records import Slot
+from gateway.store.records import UsageSlot
 
 _KNOWN = 1.0  # seconds that a refusal is good for others at most, as nobody says what is given back elsewhere
 _MOST = 1 << 40  # tokens of one request, whatever a backend says
-_UNITS: tuple[Unit, ...] = get_args(Unit)
+_UNITS: tuple[LimitUnit, ...] = get_args(LimitUnit)
 _FIELDS = ("limit", "remaining", "reset")
 HEADERS = tuple(f"x-ratelimit-{field}-{unit}" for unit in _UNITS for field in _FIELDS)
 
 
-_Rules = tuple[list[Limit], list[tuple[str, int]]]  # and how many at a time, of what
+_Rules = tuple[list[RateLimit], list[tuple[str, int]]]  # and how many at a time, of what
 _NO_RULES: _Rules = [], []
 
 
-class _Full(Struct, frozen=True):
+class _ExhaustedLimit(Struct, frozen=True):
     """A limit that has refused something, and until when nothing as large needs to be asked for."""
 
-    standing: Standing
+    standing: RateLimitState
     until: float
 
 
-class Limits:
+class RateLimiter:
     """All of a process.  clock: Unix seconds."""
 
     def __init__(self, config: Config, store: Database, clock: Callable[[], float] = time.time) -> None:
-        self._counter = Lenient(_counter(config, store))
-        self._places = Places(config.server.workers)
-        self._full: dict[str, _Full] = {}
-        self._known: dict[str, dict[str, tuple[UseLimits, _Rules]]] = {"model": {}, "key": {}}
+        self._counter = LenientCounter(_counter(config, store))
+        self._places = ConcurrentRequests(config.server.workers)
+        self._full: dict[str, _ExhaustedLimit] = {}
+        self._known: dict[str, dict[str, tuple[RateLimitSettings, _Rules]]] = {"model": {}, "key": {}}
         self._clock = clock
 
-    async def admit(self, key: Key | None, model: str, settings: Model, estimate: Callable[[], int]) -> Grant | None:
+    async def admit(
+        self, key: ApiKey | None, model: str, settings: ModelSettings, estimate: Callable[[], int]
+    ) -> RateLimitPermit | None:
         """None where nothing is limited.  Raises RateLimited.
 
         estimate: how many tokens it may take, asked for only where that matters.
@@ -64,12 +66,12 @@ class Limits:
         except BaseException:
             let_go()
             raise
-        return Grant(_headers(taken), partial(self._end, taken, let_go))
+        return RateLimitPermit(_headers(taken), partial(self._end, taken, let_go))
 
     async def close(self) -> None:
         await self._counter.close()
 
-    def _rules(self, kind: str, name: str, said: UseLimits) -> _Rules:
+    def _rules(self, kind: str, name: str, said: RateLimitSettings) -> _Rules:
         """What is limited for this key or model: worked out once, as long as the same is said."""
         known = self._known[kind].get(name)
         if known and known[0] is said:
@@ -79,7 +81,7 @@ class Limits:
         self._known[kind][name] = said, rules
         return rules
 
-    async def _take(self, limits: Sequence[Limit], estimate: Callable[[], int]) -> list[Standing]:
+    async def _take(self, limits: Sequence[RateLimit], estimate: Callable[[], int]) -> list[RateLimitState]:
         """How it stands with each limit, once the request is counted; empty where nothing could be."""
         tokens = estimate() if any(limit.unit == "tokens" for limit in limits) else 0
         costs = {limit: cost for limit in limits if (cost := 1 if limit.unit == "requests" else tokens)}
@@ -88,7 +90,7 @@ class Limits:
         amounts = {slot: 0 for limit in costs for slot in limit.slots(now)}
         amounts |= {limit.slot(now): cost for limit, cost in costs.items()}
 
-        def standings(counts: Counts) -> list[Standing]:
+        def standings(counts: SlotCounts) -> list[RateLimitState]:
             return [limit.standing(counts, cost, now) for limit, cost in costs.items()]
 
         counts = amounts and await self._counter.take(
@@ -97,24 +99,26 @@ class Limits:
         found = standings(counts) if counts else []
         if any(not one.fits for one in found):
             self._full |= {
-                one.limit.key: _Full(one, now + min(_KNOWN, one.wait, one.rest)) for one in found if not one.fits
+                one.limit.key: _ExhaustedLimit(one, now + min(_KNOWN, one.wait, one.rest))
+                for one in found
+                if not one.fits
             }
             raise _refused(found)
         return found
 
-    def _check(self, costs: Mapping[Limit, int], now: float) -> None:
+    def _check(self, costs: Mapping[RateLimit, int], now: float) -> None:
         """Refuse at once what is too large, or known to be too much."""
         for limit, cost in costs.items():
             if cost > limit.amount:
-                raise _refused([Standing(limit, cost, now, 0, 0)])
+                raise _refused([RateLimitState(limit, cost, now, 0, 0)])
             full = self._full.get(limit.key)
             if full and now < full.until and cost >= full.standing.cost and limit == full.standing.limit:
                 raise _refused([replace(full.standing, cost=cost, now=now)])
 
-    async def _end(self, taken: Sequence[Standing], let_go: Callable[[], None], used: int | None) -> None:
+    async def _end(self, taken: Sequence[RateLimitState], let_go: Callable[[], None], used: int | None) -> None:
         """What was not used is given back to the window that it was taken of; what is more was used by now."""
         let_go()
-        amounts: dict[Slot, int] = {}
+        amounts: dict[UsageSlot, int] = {}
         for one in taken:
             more = 0 if used is None or one.limit.unit == "requests" else min(used, _MOST) - one.cost
             if more < 0:
@@ -125,15 +129,15 @@ class Limits:
             await self._counter.add(amounts)
 
 
-def _counter(config: Config, store: Database) -> Counter:
+def _counter(config: Config, store: Database) -> UsageCounter:
     if not config.limits.url:
-        return InStore(store)
-    from gateway.server.limiting.in_redis import InRedis  # noqa: PLC0415 - its client takes 40 ms to import
+        return StoreCounter(store)
+    from gateway.server.limiting.in_redis import RedisCounter  # noqa: PLC0415 - its client takes 40 ms to import
 
-    return InRedis(config.limits.url.get_secret_value())
+    return RedisCounter(config.limits.url.get_secret_value())
 
 
-def _refused(standings: Sequence[Standing]) -> RateLimited:
+def _refused(standings: Sequence[RateLimitState]) -> RateLimited:
     """By the limit that takes longest."""
     worst = max((one for one in standings if not one.fits), key=lambda one: one.wait)
     limit = worst.limit
@@ -147,7 +151,7 @@ def _refused(standings: Sequence[Standing]) -> RateLimited:
     return RateLimited(message, worst.wait, _headers(standings))
 
 
-def _headers(standings: Sequence[Standing]) -> dict[str, str]:
+def _headers(standings: Sequence[RateLimitState]) -> dict[str, str]:
     """Of the limit of each unit that leaves least."""
     told: dict[str, str] = {}
     for unit in _UNITS:

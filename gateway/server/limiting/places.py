@@ -8,7 +8,7 @@ from gateway.errors import RateLimited
 _SOON = 1.0  # seconds; nobody knows when an answer ends
 
 
-class Places:
+class ConcurrentRequests:
     """workers: processes that share what there is."""
 
     def __init__(self, workers: int) -> None:

@@ -10,25 +10,25 @@ from typing import Literal
 
 from msgspec import Struct
 
-from gateway.config.schema import UseLimits
-from gateway.store.records import Slot
+from gateway.config.schema import RateLimitSettings
+from gateway.store.records import UsageSlot
 
-Unit = Literal["requests", "tokens"]
+LimitUnit = Literal["requests", "tokens"]
 _MINUTE, _DAY = 60, 86_400
 _ROUNDING = 1e-6  # so that who comes back to the second is not early by the last digit of a number
-_RULES: tuple[tuple[str, Unit, int], ...] = (
+_RULES: tuple[tuple[str, LimitUnit, int], ...] = (
     ("requests_per_minute", "requests", _MINUTE),
     ("tokens_per_minute", "tokens", _MINUTE),
     ("tokens_per_day", "tokens", _DAY),
 )
 
 
-class Limit(Struct, frozen=True):
+class RateLimit(Struct, frozen=True):
     """`amount` of `unit` in so many seconds; owner: whose it is, in words; key: what it is counted under."""
 
     owner: str
     key: str
-    unit: Unit
+    unit: LimitUnit
     amount: int
     seconds: int
 
@@ -40,26 +40,26 @@ class Limit(Struct, frozen=True):
     def per(self) -> str:
         return f"{self.unit} per {'minute' if self.slides else 'day'}"
 
-    def slot(self, now: float) -> Slot:
+    def slot(self, now: float) -> UsageSlot:
         """The window of this time."""
         start = int(now // self.seconds) * self.seconds
-        return Slot(self.key, start, start + 2 * self.seconds)
+        return UsageSlot(self.key, start, start + 2 * self.seconds)
 
-    def slots(self, now: float) -> list[Slot]:
+    def slots(self, now: float) -> list[UsageSlot]:
         """All that counts at this time, this window first."""
         slot = self.slot(now)
         return [slot, self.slot(slot.start - 1)] if self.slides else [slot]
 
-    def standing(self, counts: Mapping[Slot, int], cost: int, now: float) -> "Standing":
+    def standing(self, counts: Mapping[UsageSlot, int], cost: int, now: float) -> "RateLimitState":
         """How it stands with a request of this cost, which the counts contain already."""
         taken, *before = [max(0, counts[slot]) for slot in self.slots(now)]
-        return Standing(self, cost, now, max(0, taken - cost), sum(before))
+        return RateLimitState(self, cost, now, max(0, taken - cost), sum(before))
 
 
-class Standing(Struct, frozen=True):
+class RateLimitState(Struct, frozen=True):
     """taken, before: the counts of this window and of the one before, without the request."""
 
-    limit: Limit
+    limit: RateLimit
     cost: int
     now: float
     taken: int
@@ -101,10 +101,10 @@ class Standing(Struct, frozen=True):
         return self.rest + (self.limit.seconds if self.limit.slides and self.taken + self.cost else 0)
 
 
-def limits_of(kind: str, name: str, said: UseLimits) -> list[Limit]:
+def limits_of(kind: str, name: str, said: RateLimitSettings) -> list[RateLimit]:
     """Those of a key, or of a model, that there are."""
     return [
-        Limit(named(kind, name), f"{kind}/{name}/{rule}", unit, amount, seconds)
+        RateLimit(named(kind, name), f"{kind}/{name}/{rule}", unit, amount, seconds)
         for rule, unit, seconds in _RULES
         if (amount := getattr(said, rule))
     ]

@@ -8,12 +8,12 @@ from secrets import token_hex
 
 from gateway import __version__
 from gateway.recording import Recording, redacted, written
-from gateway.server.recording.order import Folder, Order
+from gateway.server.recording.order import RecordingFolder, WriteOrder
 
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
 
 
-def write(order: Order) -> None:
+def write(order: WriteOrder) -> None:
     """Raises OSError.  Nobody else on the machine may read it, and nobody finds half of it."""
     kept = order.folder
     folder = Path(kept.directory)
@@ -31,7 +31,7 @@ def write(order: Order) -> None:
         _tidy(folder, kept)
 
 
-def _tidy(folder: Path, kept: Folder) -> None:
+def _tidy(folder: Path, kept: RecordingFolder) -> None:
     """Their names are in the order in which they began."""
     with os.scandir(folder) as found:
         files = sorted((one.name, one.stat().st_size) for one in found if one.name.endswith(".jsonl"))

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from msgspec import Struct, msgpack
 
-from gateway.recording import Entry
+from gateway.recording import RecordingEntry
 
 
-class Folder(Struct, frozen=True):
+class RecordingFolder(Struct, frozen=True):
     """Where they go, how many files and bytes of them there may be, and whether they keep what is said in them."""
 
     directory: str
@@ -16,15 +16,15 @@ class Folder(Struct, frozen=True):
     content: bool
 
 
-class Order(Struct, frozen=True):
+class WriteOrder(Struct, frozen=True):
     """A recording that is over.  secrets: what may not be in its file."""
 
     id: str
     started: str
-    entries: list[Entry]
-    folder: Folder
+    entries: list[RecordingEntry]
+    folder: RecordingFolder
     secrets: Sequence[bytes]
 
 
 packed = msgpack.Encoder().encode
-unpacked = msgpack.Decoder(Order).decode
+unpacked = msgpack.Decoder(WriteOrder).decode

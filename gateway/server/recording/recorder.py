@@ -8,11 +8,11 @@ from operator import attrgetter
 
 from gateway.config import Config
 from gateway.recording import Recording
-from gateway.server.recording.order import Folder, Order, packed
-from gateway.server.recording.tape import Tape
-from gateway.server.recording.writer import Writer
+from gateway.server.recording.order import RecordingFolder, WriteOrder, packed
+from gateway.server.recording.tape import RequestRecorder
+from gateway.server.recording.writer import RecordingWriter
 from gateway.server.telemetry.line import told
-from gateway.server.telemetry.observation import Observation
+from gateway.server.telemetry.observation import RequestRecord
 
 _log = logging.getLogger("gateway")
 _ASKED_FOR = (b"x-gateway-record", b"1")
@@ -30,7 +30,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.recent: deque[Recording] = deque(maxlen=_RECENT)
-        self._writer: Writer | None = None
+        self._writer: RecordingWriter | None = None
         self.follow(Config())
 
     def follow(self, config: Config) -> None:
@@ -39,23 +39,23 @@ class Recorder:
         keys = [one.api_key.get_secret_value() for one in config.backends.values() if one.api_key]
         self.secrets: Sequence[bytes] = [key.encode() for key in keys]
         settings = config.recording
-        self._folder = Folder(settings.directory, settings.files, settings.bytes, settings.content)
+        self._folder = RecordingFolder(settings.directory, settings.files, settings.bytes, settings.content)
 
-    def begin(self, id: str, endpoint: str, headers: Iterable[tuple[bytes, bytes]]) -> Tape | None:
+    def begin(self, id: str, endpoint: str, headers: Iterable[tuple[bytes, bytes]]) -> RequestRecorder | None:
         """None where nobody wants it."""
         if (self._settings.mode == "off" and not self._shown) or endpoint not in _ENDPOINTS:
             return None
         chosen = self._chosen(headers)
         if not (chosen or self._shown):
             return None
-        tape = Tape(id, self._settings.exchange_bytes, chosen=chosen)
+        tape = RequestRecorder(id, self._settings.exchange_bytes, chosen=chosen)
         if self._shown:
             while sum(map(_size, self.recent)) > _MOST_RECENT:
                 self.recent.popleft()
             self.recent.append(tape.recording)
         return tape
 
-    def end(self, seen: Observation, tape: Tape) -> None:
+    def end(self, seen: RequestRecord, tape: RequestRecorder) -> None:
         """It is over."""
         line = told(seen)
         del line["error"], line["ledger"]  # these it has itself
@@ -77,12 +77,12 @@ class Recorder:
 
     def _write(self, recording: Recording) -> None:
         try:
-            order = packed(Order(recording.id, recording.started, recording.entries, self._folder, self.secrets))
+            order = packed(WriteOrder(recording.id, recording.started, recording.entries, self._folder, self.secrets))
         except Exception as error:  # noqa: BLE001 - it is no fault of the request, which has its answer
             _log.error("a recording is lost: %s", type(error).__name__)
             return
         if not (self._writer and self._writer.alive):
-            self._writer = Writer()
+            self._writer = RecordingWriter()
         if not self._writer.write(order):
             _log.warning("a recording is lost: more come than can be written")
 

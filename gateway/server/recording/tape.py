@@ -10,12 +10,24 @@ from starlette.types import Message, Scope, Send
 
 from gateway.errors import Problem
 from gateway.events import Event, Usage
-from gateway.recording import Answered, Asked, Began, Ended, Over, Prepared, Put, Read, Recording, Refused, Wrote
+from gateway.recording import (
+    EndEntry,
+    PreparedEntry,
+    Recording,
+    RequestEntry,
+    ResponseDataEntry,
+    ResponseHeadersEntry,
+    RoundEndEntry,
+    UpstreamDataEntry,
+    UpstreamErrorEntry,
+    UpstreamHeadersEntry,
+    UpstreamRequestEntry,
+)
 from gateway.recording.entries import ENTRY
 from gateway.request import Request
-from gateway.server.replies import AtOnce, at_once
-from gateway.server.rounds import Round
-from gateway.turn import Lone, Source
+from gateway.server.replies import FastSend, at_once
+from gateway.server.rounds import UpstreamRound
+from gateway.turn import Lone, RoundSource
 
 _encoded = json.Encoder().encode
 # What the head of a request says of how it is to be answered; all else is left out, as much of it is secret.
@@ -25,7 +37,7 @@ _HEADERS = frozenset(
 _OTHERS = {"aliases", "backends", "fallback", "limits", "mcp"}  # settings that name others, or say who may ask
 
 
-class Tape:
+class RequestRecorder:
     """Each method is told what has happened.  put: gives what is to be told of that call.
 
     chosen: it is to be kept, if it is of the sort that is.  begun: when it began, as `perf_counter` has it.
@@ -39,12 +51,12 @@ class Tape:
         self.speaks = 0
 
     def asked(self, scope: Scope, body: bytes) -> None:
-        entry = Asked(self.now(), path=scope["path"], headers=_headers(scope), body=body)
+        entry = RequestEntry(self.now(), path=scope["path"], headers=_headers(scope), body=body)
         self.recording.add(entry, len(body))
 
-    def prepared(self, round: Round) -> None:
+    def prepared(self, round: UpstreamRound) -> None:
         route, chosen, server = round.route, round.chosen, round.route.backend.settings
-        entry = Prepared(
+        entry = PreparedEntry(
             self.now(),
             model=route.model,
             backend=route.backend.name,
@@ -57,38 +69,42 @@ class Tape:
         )
         self.recording.add(entry, len(_encoded((entry.settings, entry.learned))))
 
-    def put(self, backend: str, path: str, body: bytes) -> "Line":
+    def put(self, backend: str, path: str, body: bytes) -> "CallRecorder":
         self._calls += 1
-        self.recording.add(Put(self.now(), call=self._calls, backend=backend, path=path, body=body), len(body))
-        return Line(self, self._calls)
+        self.recording.add(
+            UpstreamRequestEntry(self.now(), call=self._calls, backend=backend, path=path, body=body), len(body)
+        )
+        return CallRecorder(self, self._calls)
 
     def answered(self, call: int, content_type: str) -> None:
-        self.recording.add(Answered(self.now(), call=call, content_type=content_type))
+        self.recording.add(UpstreamHeadersEntry(self.now(), call=call, content_type=content_type))
 
     def refused(self, call: int, status: int, headers: Mapping[str, str], body: bytes) -> None:
         type, after = headers.get("content-type", ""), headers.get("retry-after")
-        entry = Refused(self.now(), call=call, status=status, content_type=type, retry_after=after, body=body)
+        entry = UpstreamErrorEntry(
+            self.now(), call=call, status=status, content_type=type, retry_after=after, body=body
+        )
         self.recording.add(entry, len(body))
 
     def ended(self, problem: Problem | None, events: list[Event]) -> None:
-        self.recording.add(Ended(self.now(), problem=problem, events=_encoded(events) if events else b""))
+        self.recording.add(RoundEndEntry(self.now(), problem=problem, events=_encoded(events) if events else b""))
 
     def began(self, status: int, headers: dict[str, str]) -> None:
-        self.recording.add(Began(self.now(), status=status, headers=headers))
+        self.recording.add(ResponseHeadersEntry(self.now(), status=status, headers=headers))
 
     def over(self, status: int, problem: Problem | None, ledger: list[str], line: dict[str, Any]) -> None:
         cut = self.recording.cut
-        self.recording.end(Over(self.now(), status=status, problem=problem, ledger=ledger, cut=cut, line=line))
+        self.recording.end(EndEntry(self.now(), status=status, problem=problem, ledger=ledger, cut=cut, line=line))
 
     def now(self) -> float:
         """The time of the entry that comes now."""
         return perf_counter() - self.begun
 
 
-class Line:
+class CallRecorder:
     """One call, to a tape that has others.  call: its number."""
 
-    def __init__(self, tape: Tape, call: int) -> None:
+    def __init__(self, tape: RequestRecorder, call: int) -> None:
         self.tape, self.call = tape, call
 
     def answered(self, content_type: str) -> None:
@@ -103,13 +119,13 @@ class Line:
         """
         self.tape.speaks = self.call
         if not data:
-            self.tape.recording.add(Read(self.tape.now(), self.call, data))
+            self.tape.recording.add(UpstreamDataEntry(self.tape.now(), self.call, data))
 
 
-class _Overheard:
+class _RecordedSource:
     """A source whose events are written down."""
 
-    def __init__(self, source: Source, tape: Tape) -> None:
+    def __init__(self, source: RoundSource, tape: RequestRecorder) -> None:
         self._source, self._tape, self._heard = source, tape, _hearing(tape)
         self.answered = source.answered
 
@@ -152,7 +168,7 @@ class _Overheard:
         return told
 
 
-def _hearing(tape: Tape) -> Callable[[float, bytes, Sequence[Event]], None]:
+def _hearing(tape: RequestRecorder) -> Callable[[float, bytes, Sequence[Event]], None]:
     """Writes down what was read, when, and what it says."""
     recording, begun = tape.recording, tape.begun
     add, most = recording.entries.append, recording.most
@@ -160,32 +176,32 @@ def _hearing(tape: Tape) -> Callable[[float, bytes, Sequence[Event]], None]:
     def heard(now: float, data: bytes, events: Sequence[Event]) -> None:
         recording.size = size = recording.size + len(data) + ENTRY
         if size <= most:
-            add(Read(now - begun, tape.speaks, data, _encoded(events) if events else b""))
+            add(UpstreamDataEntry(now - begun, tape.speaks, data, _encoded(events) if events else b""))
 
     return heard
 
 
-def opening(open: Callable[[Request], Source], tape: Tape | None) -> Callable[[Request], Source]:
+def opening(open: Callable[[Request], RoundSource], tape: RequestRecorder | None) -> Callable[[Request], RoundSource]:
     """What opens rounds, of which the tape is told what is said."""
     if not tape:
         return open
 
-    def opened(request: Request) -> Source:
+    def opened(request: Request) -> RoundSource:
         tape.speaks = 0  # until a call does
-        return _Overheard(open(request), tape)
+        return _RecordedSource(open(request), tape)
 
     return opened
 
 
-def overheard(send: Send, tape: Tape | None) -> Send:
+def overheard(send: Send, tape: RequestRecorder | None) -> Send:
     """What sends an answer, and the tape is told what."""
-    return _Told(send, tape) if tape else send
+    return _RecordingSendProxy(send, tape) if tape else send
 
 
-class _Told(AtOnce):
+class _RecordingSendProxy(FastSend):
     """Sends messages, and pieces at once."""
 
-    def __init__(self, send: Send, tape: Tape) -> None:
+    def __init__(self, send: Send, tape: RequestRecorder) -> None:
         self._send, self._tape, self._now = send, tape, at_once(send).now
 
     def now(self, piece: bytes) -> bool:
@@ -206,7 +222,7 @@ class _Told(AtOnce):
         recording = self._tape.recording
         recording.size = size = recording.size + len(body) + ENTRY
         if size <= recording.most:
-            recording.entries.append(Wrote(perf_counter() - self._tape.begun, body))
+            recording.entries.append(ResponseDataEntry(perf_counter() - self._tape.begun, body))
 
 
 def _headers(scope: Scope) -> dict[str, str]:

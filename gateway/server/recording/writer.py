@@ -15,7 +15,7 @@ _MOST = 64 << 20  # bytes that wait to be written
 _SECONDS = 30  # for these, at the end
 
 
-class Writer:
+class RecordingWriter:
     """Begins it; `write` as long as it is `alive`, and `end` it."""
 
     def __init__(self) -> None:

@@ -3,7 +3,7 @@
 from fastapi import FastAPI
 
 from gateway.config import Config
-from gateway.server.auth import Doorkeeper
+from gateway.server.auth import Authenticator
 from gateway.server.routes import (
     completions,
     console,
@@ -23,6 +23,6 @@ _RESOURCES = (
 )  # fmt: skip
 
 
-def add(app: FastAPI, config: Config, door: Doorkeeper) -> None:
+def add(app: FastAPI, config: Config, door: Authenticator) -> None:
     for resource in _RESOURCES:
         resource.add(app, config, door)

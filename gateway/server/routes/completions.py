@@ -10,13 +10,13 @@ from gateway.endpoints.body import metadata
 from gateway.endpoints.chat.stored import shown
 from gateway.endpoints.checks import fields
 from gateway.errors import NotFound
-from gateway.server.auth import Doorkeeper
+from gateway.server.auth import Authenticator
 from gateway.server.body import read_fields
-from gateway.server.json import Json
+from gateway.server.json import JsonBytesResponse
 from gateway.server.routes import query
 from gateway.server.routes.items import listed
 from gateway.store import completions
-from gateway.store.records import Completion, Wanted
+from gateway.store.records import CompletionFilter, StoredCompletion
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -27,14 +27,14 @@ _LABEL = re.compile(r"metadata\[(.+)\]")
 _UPDATE = fields({"metadata": metadata})
 
 
-def add(app: FastAPI, config: Config, door: Doorkeeper) -> None:
+def add(app: FastAPI, config: Config, door: Authenticator) -> None:
     _add_lists(app, door)
     _add_completions(app, config, door)
 
 
-def _add_lists(app: FastAPI, door: Doorkeeper) -> None:
+def _add_lists(app: FastAPI, door: Authenticator) -> None:
     @app.get(_PATH)
-    async def list_completions(request: Request) -> Json:
+    async def list_completions(request: Request) -> JsonBytesResponse:
         """The stored completions, of a model or with some metadata."""
         tenant, page = await door.tenant(request), query.page(request, order="asc")
         async with app.state.store.reading() as db:
@@ -43,49 +43,51 @@ def _add_lists(app: FastAPI, door: Doorkeeper) -> None:
                 raise page.not_found()
             wanted, order = _wanted(request), page.newest_first
             found = await completions.page(db, tenant, wanted, page.limit + 1, newest_first=order, behind=behind)
-        return Json(page.of([one.body for one in found]))
+        return JsonBytesResponse(page.of([one.body for one in found]))
 
     @app.get(f"{_ONE}/messages")
-    async def list_messages(request: Request, id: str) -> Json:
+    async def list_messages(request: Request, id: str) -> JsonBytesResponse:
         """The messages that a stored completion answers."""
         tenant, page = await door.tenant(request), query.page(request, order="asc")
         async with app.state.store.reading() as db:
-            return Json(await listed(db, tenant, [(await _found(db, tenant, id)).messages], page, shown))
+            return JsonBytesResponse(await listed(db, tenant, [(await _found(db, tenant, id)).messages], page, shown))
 
 
-def _add_completions(app: FastAPI, config: Config, door: Doorkeeper) -> None:
+def _add_completions(app: FastAPI, config: Config, door: Authenticator) -> None:
     @app.get(_ONE)
-    async def retrieve_completion(request: Request, id: str) -> Json:
+    async def retrieve_completion(request: Request, id: str) -> JsonBytesResponse:
         """A stored completion."""
         tenant = await door.tenant(request)
         async with app.state.store.reading() as db:
-            return Json((await _found(db, tenant, id)).body)
+            return JsonBytesResponse((await _found(db, tenant, id)).body)
 
     @app.post(_ONE)
-    async def update_completion(request: Request, id: str) -> Json:
+    async def update_completion(request: Request, id: str) -> JsonBytesResponse:
         """Replace the metadata of a stored completion."""
         tenant = await door.tenant(request)
         body = await read_fields(request, config, _UPDATE)
         async with app.state.store.writing() as db:
-            return Json((await completions.describe(db, await _found(db, tenant, id), body["metadata"])).body)
+            return JsonBytesResponse(
+                (await completions.describe(db, await _found(db, tenant, id), body["metadata"])).body
+            )
 
     @app.delete(_ONE)
-    async def delete_completion(request: Request, id: str) -> Json:
+    async def delete_completion(request: Request, id: str) -> JsonBytesResponse:
         """Forget a stored completion."""
         tenant = await door.tenant(request)
         async with app.state.store.writing() as db:
             await _found(db, tenant, id)
             await completions.remove(db, id)
-        return Json({"id": id, "object": "chat.completion.deleted", "deleted": True})
+        return JsonBytesResponse({"id": id, "object": "chat.completion.deleted", "deleted": True})
 
 
-async def _found(db: "AsyncConnection", tenant: str, id: str) -> Completion:
+async def _found(db: "AsyncConnection", tenant: str, id: str) -> StoredCompletion:
     if completion := await completions.find(db, tenant, id):
         return completion
     raise NotFound(f"Chat completion with id '{id}' not found.")
 
 
-def _wanted(request: Request) -> Wanted:
+def _wanted(request: Request) -> CompletionFilter:
     asked = request.query_params
     labels = {label[1]: value for name, value in asked.items() if (label := _LABEL.fullmatch(name))}
-    return Wanted(asked.get("model"), labels)
+    return CompletionFilter(asked.get("model"), labels)

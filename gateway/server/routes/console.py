@@ -9,7 +9,7 @@ from starlette.responses import HTMLResponse, Response
 
 from gateway.config import Config
 from gateway.errors import NotFound
-from gateway.server.auth import Doorkeeper
+from gateway.server.auth import Authenticator
 from gateway.server.console import page
 from gateway.server.console.document import Overview
 from gateway.server.console.overview import overview
@@ -17,7 +17,7 @@ from gateway.server.console.overview import overview
 _KEYS = ("authorization", "api-key")  # headers
 
 
-def add(app: FastAPI, config: Config, door: Doorkeeper) -> None:
+def add(app: FastAPI, config: Config, door: Authenticator) -> None:
     async def seen() -> Overview:
         return await overview(config, app.state.directory, app.state.telemetry)
 
@@ -32,7 +32,7 @@ def add(app: FastAPI, config: Config, door: Doorkeeper) -> None:
         _add_pages(app, config, door, seen)
 
 
-def _add_pages(app: FastAPI, config: Config, door: Doorkeeper, seen: Callable[[], Awaitable[Overview]]) -> None:
+def _add_pages(app: FastAPI, config: Config, door: Authenticator, seen: Callable[[], Awaitable[Overview]]) -> None:
     @app.get("/", include_in_schema=False)
     async def index(request: Request) -> Response:
         """Who shows no key where one is needed sees that there is a gateway, and how to use it."""

@@ -10,19 +10,19 @@ from gateway.config import Config
 from gateway.endpoints.body import metadata
 from gateway.endpoints.checks import fields, list_of, object_
 from gateway.endpoints.responses.added import added, duplicate
-from gateway.endpoints.responses.items import Item, Rules, referred
+from gateway.endpoints.responses.items import HistoryRules, Item, referred
 from gateway.endpoints.responses.stored import shown
 from gateway.errors import NotFound
-from gateway.ledger import Ledger
-from gateway.server.auth import Doorkeeper
+from gateway.ledger import Warnings
+from gateway.server.auth import Authenticator
 from gateway.server.body import read_fields
 from gateway.server.ids import new_id
-from gateway.server.json import Json
+from gateway.server.json import JsonBytesResponse
 from gateway.server.routes import query
 from gateway.server.routes.items import listed
 from gateway.server.state import locked, no_conversation
 from gateway.store import conversations, threads
-from gateway.store.records import Conversation, Place, Range
+from gateway.store.records import ItemRange, ListPosition, StoredConversation
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -37,14 +37,14 @@ _DESCRIBE = fields({"metadata": metadata})
 _EXTEND = fields({"items": list_of(object_, least=1, most=20)})
 
 
-def add(app: FastAPI, config: Config, door: Doorkeeper) -> None:
+def add(app: FastAPI, config: Config, door: Authenticator) -> None:
     _add_conversations(app, config, door)
     _add_items(app, config, door)
 
 
-def _add_conversations(app: FastAPI, config: Config, door: Doorkeeper) -> None:
+def _add_conversations(app: FastAPI, config: Config, door: Authenticator) -> None:
     @app.post(_PATH)
-    async def create_conversation(request: Request) -> Json:
+    async def create_conversation(request: Request) -> JsonBytesResponse:
         """Begin a conversation, perhaps with items in it."""
         tenant, now = await door.tenant(request), int(time.time())
         body = await read_fields(request, config, _CREATE)
@@ -52,80 +52,80 @@ def _add_conversations(app: FastAPI, config: Config, door: Doorkeeper) -> None:
         items = await _items(app, tenant, body.get("items", []))
         async with app.state.store.writing() as db:
             await conversations.create(db, tenant, id, body.get("metadata", {}), items, now)
-            return Json((await _found(db, tenant, id)).shown())
+            return JsonBytesResponse((await _found(db, tenant, id)).shown())
 
     @app.get(_ONE)
-    async def retrieve_conversation(request: Request, id: str) -> Json:
+    async def retrieve_conversation(request: Request, id: str) -> JsonBytesResponse:
         """A conversation, without its items."""
         tenant = await door.tenant(request)
         async with app.state.store.reading() as db:
-            return Json((await _found(db, tenant, id)).shown())
+            return JsonBytesResponse((await _found(db, tenant, id)).shown())
 
     @app.post(_ONE)
-    async def update_conversation(request: Request, id: str) -> Json:
+    async def update_conversation(request: Request, id: str) -> JsonBytesResponse:
         """Replace the metadata of a conversation."""
         tenant = await door.tenant(request)
         body = await read_fields(request, config, _DESCRIBE)
         async with app.state.store.writing() as db:
             await _found(db, tenant, id)
             await conversations.describe(db, id, body["metadata"])
-            return Json((await _found(db, tenant, id)).shown())
+            return JsonBytesResponse((await _found(db, tenant, id)).shown())
 
     @app.delete(_ONE)
-    async def delete_conversation(request: Request, id: str) -> Json:
+    async def delete_conversation(request: Request, id: str) -> JsonBytesResponse:
         """Forget a conversation."""
         tenant = await door.tenant(request)
         async with app.state.store.writing() as db:
             await _found(db, tenant, id)
             await conversations.remove(db, id)
-        return Json({"id": id, "object": "conversation.deleted", "deleted": True})
+        return JsonBytesResponse({"id": id, "object": "conversation.deleted", "deleted": True})
 
 
-def _add_items(app: FastAPI, config: Config, door: Doorkeeper) -> None:
+def _add_items(app: FastAPI, config: Config, door: Authenticator) -> None:
     @app.get(_ITEMS)
-    async def list_conversation_items(request: Request, id: str) -> Json:
+    async def list_conversation_items(request: Request, id: str) -> JsonBytesResponse:
         """The items of a conversation."""
         tenant, page = await door.tenant(request), query.page(request)
         show = partial(shown, include=query.include(request))
         async with app.state.store.reading() as db:
-            return Json(await listed(db, tenant, [(await _found(db, tenant, id)).items], page, show))
+            return JsonBytesResponse(await listed(db, tenant, [(await _found(db, tenant, id)).items], page, show))
 
     @app.post(_ITEMS)
-    async def create_conversation_items(request: Request, id: str) -> Json:
+    async def create_conversation_items(request: Request, id: str) -> JsonBytesResponse:
         """Add items to the end of a conversation."""
         tenant, include = await door.tenant(request), query.include(request)
         body = await read_fields(request, config, _EXTEND)
         items = await _items(app, tenant, body["items"])
         async with app.state.store.writing() as db:
             await _extend(db, tenant, id, items)
-        return Json(query.listing([shown(item, include) for item in items]))
+        return JsonBytesResponse(query.listing([shown(item, include) for item in items]))
 
     @app.get(_ITEM)
-    async def retrieve_conversation_item(request: Request, id: str, item_id: str) -> Json:
+    async def retrieve_conversation_item(request: Request, id: str, item_id: str) -> JsonBytesResponse:
         """One item of a conversation."""
         tenant, include = await door.tenant(request), query.include(request)
         async with app.state.store.reading() as db:
             at = await _place(db, await _found(db, tenant, id), tenant, item_id)
-            (item,) = await threads.read(db, [Range(at.thread, at.end, at.end + 1)])
-        return Json(shown(item, include))
+            (item,) = await threads.read(db, [ItemRange(at.thread, at.end, at.end + 1)])
+        return JsonBytesResponse(shown(item, include))
 
     @app.delete(_ITEM)
-    async def delete_conversation_item(request: Request, id: str, item_id: str) -> Json:
+    async def delete_conversation_item(request: Request, id: str, item_id: str) -> JsonBytesResponse:
         """Take one item out of a conversation."""
         tenant = await door.tenant(request)
         async with app.state.store.writing() as db:
             conversation = await _found(db, tenant, id)
             await threads.remove(db, await _place(db, conversation, tenant, item_id))
-        return Json(conversation.shown())
+        return JsonBytesResponse(conversation.shown())
 
 
-async def _found(db: "AsyncConnection", tenant: str, id: str) -> Conversation:
+async def _found(db: "AsyncConnection", tenant: str, id: str) -> StoredConversation:
     if conversation := await conversations.find(db, tenant, id):
         return conversation
     raise no_conversation(id)
 
 
-async def _place(db: "AsyncConnection", conversation: Conversation, tenant: str, item_id: str) -> Place:
+async def _place(db: "AsyncConnection", conversation: StoredConversation, tenant: str, item_id: str) -> ListPosition:
     if place := await threads.find(db, tenant, [conversation.items], item_id):
         return place
     raise NotFound(f"Item with id '{item_id}' not found.")
@@ -136,7 +136,7 @@ async def _items(app: FastAPI, tenant: str, given: list[Item]) -> list[Item]:
     async with app.state.store.reading() as db:
         known = await threads.by_id(db, tenant, referred(given))
     approves = app.state.workshop.runs is not None
-    rules = Rules(app.state.keyring.sealer(tenant).open, Ledger(), model="", items=known, approves=approves)
+    rules = HistoryRules(app.state.keyring.sealer(tenant).open, Warnings(), model="", items=known, approves=approves)
     return added(given, "items", rules, new_id)
 
 

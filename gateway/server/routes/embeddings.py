@@ -5,13 +5,13 @@ from starlette.responses import Response
 
 from gateway.config import Config
 from gateway.server import openapi
-from gateway.server.auth import Doorkeeper
-from gateway.server.service import Service
+from gateway.server.auth import Authenticator
+from gateway.server.service import ServiceEndpoint
 from gateway.services import embeddings
 
 
-def add(app: FastAPI, config: Config, door: Doorkeeper) -> None:
-    service = Service(app, config, door, embeddings.parse)
+def add(app: FastAPI, config: Config, door: Authenticator) -> None:
+    service = ServiceEndpoint(app, config, door, embeddings.parse)
 
     @app.post("/v1/embeddings", openapi_extra=openapi.EMBEDDINGS)
     async def create_embeddings(request: Request) -> Response:

@@ -7,13 +7,13 @@ from fastapi import FastAPI
 from starlette.responses import JSONResponse
 
 from gateway.config import Config
-from gateway.server.auth import Doorkeeper
+from gateway.server.auth import Authenticator
 from gateway.server.backend import Backend
 
 _READY_SECONDS = 1.0
 
 
-def add(app: FastAPI, _: Config, __: Doorkeeper) -> None:
+def add(app: FastAPI, _: Config, __: Authenticator) -> None:
     @app.get("/health")
     async def health() -> dict[str, str]:
         """The gateway is alive."""

@@ -11,20 +11,20 @@ from starlette.responses import HTMLResponse, Response
 from gateway.config import Config
 from gateway.errors import BadRequest
 from gateway.recording import Recording
-from gateway.server.auth import Doorkeeper
+from gateway.server.auth import Authenticator
 from gateway.server.console import exchanges, page
-from gateway.server.console.replaying import Replays
+from gateway.server.console.replaying import ReplayRunner
 
 _LIST = "/admin/exchanges"
 _ONE = "/admin/exchanges/{id:path}"
 _NOT_KEPT = {"cache-control": "no-store"}
 
 
-class _Wish(Struct):
+class _ReplayOrder(Struct):
     format: str
 
 
-def add(app: FastAPI, config: Config, door: Doorkeeper) -> None:
+def add(app: FastAPI, config: Config, door: Authenticator) -> None:
     if not config.inspector.enabled:
         return
     _add_page(app)
@@ -44,7 +44,7 @@ def _add_page(app: FastAPI) -> None:
         return HTMLResponse(await asyncio.to_thread(page.inspector), headers=page.HEADERS)
 
 
-def _add_reading(app: FastAPI, door: Doorkeeper) -> None:
+def _add_reading(app: FastAPI, door: Authenticator) -> None:
     @app.get(_LIST, include_in_schema=False)
     async def list_exchanges(request: Request) -> Response:
         """Filters: `model` (a part of it), `status` (`live`, `200`, `4xx`) and `code`, of the ledger."""
@@ -62,8 +62,8 @@ def _add_reading(app: FastAPI, door: Doorkeeper) -> None:
         return _answer(await asyncio.to_thread(exchanges.page, found, after, secrets))
 
 
-def _add_recordings(app: FastAPI, config: Config, door: Doorkeeper) -> None:
-    replays = Replays()
+def _add_recordings(app: FastAPI, config: Config, door: Authenticator) -> None:
+    replays = ReplayRunner()
 
     async def file(found: Recording, *, contents: bool) -> bytes:
         secrets = app.state.telemetry.recorder.secrets
@@ -82,7 +82,7 @@ def _add_recordings(app: FastAPI, config: Config, door: Doorkeeper) -> None:
         """What would be different in another `format`."""
         found = await _asked_for(app, door, request, id)
         try:
-            wish = json.decode(await request.body(), type=_Wish)
+            wish = json.decode(await request.body(), type=_ReplayOrder)
         except (DecodeError, ValidationError, UnicodeDecodeError):
             raise BadRequest("The body has to be an object with a 'format'.", param="format") from None
         if not found.over:
@@ -90,7 +90,7 @@ def _add_recordings(app: FastAPI, config: Config, door: Doorkeeper) -> None:
         return _answer(await replays.replay(await file(found, contents=True), wish.format))
 
 
-async def _asked_for(app: FastAPI, door: Doorkeeper, request: Request, id: str) -> Recording:
+async def _asked_for(app: FastAPI, door: Authenticator, request: Request, id: str) -> Recording:
     await door.admit(request, "admin")
     return exchanges.find(app.state.telemetry.recorder.recent, id, request.query_params.get("started", ""))
 

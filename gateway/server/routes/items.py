@@ -7,13 +7,13 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
 
-from gateway.server.routes.query import Page
+from gateway.server.routes.query import PageParams
 from gateway.store import threads
-from gateway.store.records import Item, Range
+from gateway.store.records import Item, ItemRange
 
 
 async def listed(
-    db: "AsyncConnection", tenant: str, of: Sequence[Range], page: Page, show: Callable[[Item], Item]
+    db: "AsyncConnection", tenant: str, of: Sequence[ItemRange], page: PageParams, show: Callable[[Item], Item]
 ) -> dict[str, Any]:
     """One page of the items that stand there."""
     behind = None

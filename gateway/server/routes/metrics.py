@@ -6,12 +6,12 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from gateway.config import Config
-from gateway.server.auth import Doorkeeper
+from gateway.server.auth import Authenticator
 from gateway.server.telemetry.exposition import text
 from gateway.server.telemetry.telemetry import Telemetry
 
 
-def add(app: FastAPI, config: Config, door: Doorkeeper) -> None:
+def add(app: FastAPI, config: Config, door: Authenticator) -> None:
     @app.get("/metrics", include_in_schema=False)
     async def metrics(request: Request) -> Response:
         """The numbers of all workers, for a key of the scope admin unless anybody may have them."""

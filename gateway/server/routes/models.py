@@ -6,19 +6,19 @@ from typing import Any
 from fastapi import FastAPI, Request
 from msgspec import Struct
 
-from gateway.backends.knowledge import Known
+from gateway.backends.knowledge import ModelMetadata
 from gateway.config import Config
 from gateway.endpoints import catalogue
 from gateway.errors import NotFound
 from gateway.server import window
-from gateway.server.auth import Doorkeeper, may_use
-from gateway.server.backend import Listed
-from gateway.server.directory import Directory
+from gateway.server.auth import Authenticator, may_use
+from gateway.server.backend import ListedModel
+from gateway.server.directory import ModelRegistry
 
 
-class _Model(Struct, frozen=True):
-    listed: Listed
-    known: Known
+class _ListedModelInfo(Struct, frozen=True):
+    listed: ListedModel
+    known: ModelMetadata
 
     def shown(self) -> dict[str, Any]:
         """As OpenAI has it, and in the words of other servers what is known."""
@@ -31,12 +31,12 @@ class _Model(Struct, frozen=True):
         }
 
 
-def add(app: FastAPI, _: Config, door: Doorkeeper) -> None:
+def add(app: FastAPI, _: Config, door: Authenticator) -> None:
     @app.get("/v1/models")
     async def models(request: Request) -> dict[str, Any]:
         """The models that a client may name."""
         key = await door.admit(request)
-        directory: Directory = app.state.directory
+        directory: ModelRegistry = app.state.directory
         listed = [one for one in await directory.list() if may_use(key, one.id, directory.model(one.id))]
         found = await asyncio.gather(*(_known(directory, one) for one in listed))
         said = {"object": "list", "data": [model.shown() for model in found]}
@@ -46,7 +46,7 @@ def add(app: FastAPI, _: Config, door: Doorkeeper) -> None:
     async def model(request: Request, id: str) -> dict[str, Any]:
         """One of them."""
         key = await door.admit(request)
-        directory: Directory = app.state.directory
+        directory: ModelRegistry = app.state.directory
         for listed in await directory.list():
             if listed.id == id and may_use(key, id, directory.model(id)):
                 return (await _known(directory, listed)).shown()
@@ -54,11 +54,11 @@ def add(app: FastAPI, _: Config, door: Doorkeeper) -> None:
         raise NotFound(message, code="model_not_found", param="model")
 
 
-async def _known(directory: Directory, listed: Listed) -> _Model:
-    return _Model(listed, await window.anywhere(await directory.find(listed.id)))
+async def _known(directory: ModelRegistry, listed: ListedModel) -> _ListedModelInfo:
+    return _ListedModelInfo(listed, await window.anywhere(await directory.find(listed.id)))
 
 
-def _catalogue(found: list[_Model]) -> list[dict[str, Any]]:
+def _catalogue(found: list[_ListedModelInfo]) -> list[dict[str, Any]]:
     """What Codex can work with: it wants models that chat."""
     chatting = [model for model in found if "embeddings" not in (model.known.abilities or ())]
     return [

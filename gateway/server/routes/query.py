@@ -46,7 +46,7 @@ _check = fields(
 )
 
 
-class Page(Struct, frozen=True):
+class PageParams(Struct, frozen=True):
     """A part of a list: at most `limit` of its members, behind the one with the id `after`."""
 
     limit: int
@@ -67,9 +67,9 @@ def listing(data: Sequence[dict[str, Any]], *, more: bool = False) -> dict[str, 
     return {"object": "list", "data": data, "first_id": first, "last_id": last, "has_more": more}
 
 
-def page(request: Request, order: str = "desc") -> Page:
+def page(request: Request, order: str = "desc") -> PageParams:
     asked = parameters(request)
-    return Page(asked.get("limit", 20), asked.get("order", order) == "desc", asked.get("after"))
+    return PageParams(asked.get("limit", 20), asked.get("order", order) == "desc", asked.get("after"))
 
 
 def include(request: Request) -> frozenset[str]:

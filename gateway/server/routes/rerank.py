@@ -5,13 +5,13 @@ from starlette.responses import Response
 
 from gateway.config import Config
 from gateway.server import openapi
-from gateway.server.auth import Doorkeeper
-from gateway.server.service import Service
+from gateway.server.auth import Authenticator
+from gateway.server.service import ServiceEndpoint
 from gateway.services import rerank
 
 
-def add(app: FastAPI, config: Config, door: Doorkeeper) -> None:
-    service = Service(app, config, door, rerank.parse)
+def add(app: FastAPI, config: Config, door: Authenticator) -> None:
+    service = ServiceEndpoint(app, config, door, rerank.parse)
 
     @app.post("/v1/rerank", openapi_extra=openapi.RERANK)
     async def rank_documents(request: Request) -> Response:

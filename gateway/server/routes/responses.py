@@ -11,14 +11,14 @@ from starlette.responses import Response
 from gateway.config import Config
 from gateway.endpoints.responses.stored import shown
 from gateway.errors import BadRequest, NotFound
-from gateway.server.auth import Doorkeeper
+from gateway.server.auth import Authenticator
 from gateway.server.heads import WARNINGS
-from gateway.server.jobs.reply import Events
-from gateway.server.json import Json
+from gateway.server.jobs.reply import JobEventsResponse
+from gateway.server.json import JsonBytesResponse
 from gateway.server.routes import query
 from gateway.server.routes.items import listed
 from gateway.store import logs, responses
-from gateway.store.records import Broken, Kept, Range
+from gateway.store.records import ItemRange, ItemsMissing, StoredResponse
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -31,12 +31,12 @@ _NO_EVENTS = (
 _FORGOTTEN = "The events up to {} of this response are not kept any more: retrieve it without 'stream'."
 
 
-def add(app: FastAPI, config: Config, door: Doorkeeper) -> None:
+def add(app: FastAPI, config: Config, door: Authenticator) -> None:
     _add_views(app, config.stream.keepalive_seconds, door)
     _add_ends(app, door)
 
 
-def _add_views(app: FastAPI, seconds: float, door: Doorkeeper) -> None:
+def _add_views(app: FastAPI, seconds: float, door: Authenticator) -> None:
     @app.get(_PATH)
     async def retrieve_response(request: Request, id: str) -> Response:
         """A response that was stored; or its events, behind one of them, and those that are to come."""
@@ -47,27 +47,27 @@ def _add_views(app: FastAPI, seconds: float, door: Doorkeeper) -> None:
                 told = {WARNINGS: warnings} if (warnings := responses.warnings(kept)) else {}
                 return _shown(await responses.whole(db, kept), asked.get("include", ()), told)
             newest = await _newest(db, kept, after := asked.get("starting_after", -1))
-        return Events(app.state.asking.jobs, id, after, newest, seconds)
+        return JobEventsResponse(app.state.asking.jobs, id, after, newest, seconds)
 
     @app.get(f"{_PATH}/input_items")
-    async def list_input_items(request: Request, id: str) -> Json:
+    async def list_input_items(request: Request, id: str) -> JsonBytesResponse:
         """All that the model was given with a response: the chain before it, and its own input."""
         tenant, page = await door.tenant(request), query.page(request)
         show = partial(shown, include=query.include(request))
         async with app.state.store.reading() as db:
             given = await _given(db, await _found(db, tenant, id))
-            return Json(await listed(db, tenant, given, page, show))
+            return JsonBytesResponse(await listed(db, tenant, given, page, show))
 
 
-def _add_ends(app: FastAPI, door: Doorkeeper) -> None:
+def _add_ends(app: FastAPI, door: Authenticator) -> None:
     @app.delete(_PATH)
-    async def delete_response(request: Request, id: str) -> Json:
+    async def delete_response(request: Request, id: str) -> JsonBytesResponse:
         """Forget a response; no other can go on from it any more."""
         tenant = await door.tenant(request)
         async with app.state.store.writing() as db:
             await responses.remove(db, await _found(db, tenant, id))
         await app.state.asking.jobs.forget(id)
-        return Json({"id": id, "object": "response", "deleted": True})
+        return JsonBytesResponse({"id": id, "object": "response", "deleted": True})
 
     @app.post(f"{_PATH}/cancel")
     async def cancel_response(request: Request, id: str) -> Response:
@@ -81,11 +81,15 @@ def _add_ends(app: FastAPI, door: Doorkeeper) -> None:
             return _shown(await responses.whole(db, await _found(db, tenant, id)))
 
 
-def _shown(response: dict[str, Any], include: Collection[str] = (), headers: Mapping[str, str] | None = None) -> Json:
-    return Json({**response, "output": [shown(item, include) for item in response["output"]]}, headers=headers)
+def _shown(
+    response: dict[str, Any], include: Collection[str] = (), headers: Mapping[str, str] | None = None
+) -> JsonBytesResponse:
+    return JsonBytesResponse(
+        {**response, "output": [shown(item, include) for item in response["output"]]}, headers=headers
+    )
 
 
-async def _newest(db: "AsyncConnection", kept: Kept, after: int) -> int:
+async def _newest(db: "AsyncConnection", kept: StoredResponse, after: int) -> int:
     """Its newest event that is stored; raises BadRequest where it cannot be followed behind the one asked for."""
     newest = await logs.newest(db, kept.id, int(time.time()))
     if newest is None:
@@ -96,16 +100,16 @@ async def _newest(db: "AsyncConnection", kept: Kept, after: int) -> int:
     return newest
 
 
-async def _found(db: "AsyncConnection", tenant: str, id: str) -> Kept:
+async def _found(db: "AsyncConnection", tenant: str, id: str) -> StoredResponse:
     if kept := await responses.find(db, tenant, id):
         return kept
     raise _not_found(id)
 
 
-async def _given(db: "AsyncConnection", kept: Kept) -> list[Range]:
+async def _given(db: "AsyncConnection", kept: StoredResponse) -> list[ItemRange]:
     try:
         return await responses.effective_input(db, kept)
-    except Broken:
+    except ItemsMissing:
         raise NotFound(f"Response with id '{kept.id}' goes on from a response that was deleted.") from None
 
 

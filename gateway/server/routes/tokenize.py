@@ -5,14 +5,14 @@ from starlette.responses import Response
 
 from gateway.config import Config
 from gateway.server import openapi
-from gateway.server.auth import Doorkeeper
-from gateway.server.service import Service
+from gateway.server.auth import Authenticator
+from gateway.server.service import ServiceEndpoint
 from gateway.services import tokens
 
 
-def add(app: FastAPI, config: Config, door: Doorkeeper) -> None:
-    encoding = Service(app, config, door, tokens.encoding)
-    decoding = Service(app, config, door, tokens.decoding)
+def add(app: FastAPI, config: Config, door: Authenticator) -> None:
+    encoding = ServiceEndpoint(app, config, door, tokens.encoding)
+    decoding = ServiceEndpoint(app, config, door, tokens.decoding)
 
     @app.post("/v1/tokenize", openapi_extra=openapi.TOKENIZE)
     async def tokenize(request: Request) -> Response:

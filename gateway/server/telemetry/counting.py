@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import get_args
 
 from gateway.errors import Problem
-from gateway.routing.health import State
+from gateway.routing.health import CircuitState
 from gateway.server.backend import Backend
 from gateway.server.telemetry.metrics import (
     BETWEEN,
@@ -21,8 +21,8 @@ from gateway.server.telemetry.metrics import (
     STORED,
     TOKENS,
 )
-from gateway.server.telemetry.observation import Observation
-from gateway.server.telemetry.tally import Series, Tally
+from gateway.server.telemetry.observation import RequestRecord
+from gateway.server.telemetry.tally import MetricValues, SeriesByMetric
 
 _SORTS = ("input", "output", "cached", "reasoning")  # of tokens
 _KINDS = {
@@ -36,15 +36,15 @@ _KINDS = {
 }
 
 
-class Counter:
+class MetricsCollector:
     """Counts requests that are over: for all of one sort it looks their series up once."""
 
-    def __init__(self, tally: Tally) -> None:
+    def __init__(self, tally: MetricValues) -> None:
         self._tally = tally
         self._requests: dict[tuple[str, str, str, int], list[list[float]]] = {}
         self._answers: dict[tuple[str, str], list[list[float]]] = {}
 
-    def count(self, seen: Observation) -> None:
+    def count(self, seen: RequestRecord) -> None:
         sort = seen.endpoint, seen.model, seen.backend, seen.outcome
         requests, received, sent = self._requests.get(sort) or self._of_request(*sort)
         requests[0] += 1
@@ -58,7 +58,7 @@ class Counter:
         if seen.backend:
             self._count_answer(seen)
 
-    def _count_answer(self, seen: Observation) -> None:
+    def _count_answer(self, seen: RequestRecord) -> None:
         sort = seen.model, seen.format
         given, made, cached, thought, *read = self._answers.get(sort) or self._of_answer(*sort)
         used = seen.spent()
@@ -92,14 +92,14 @@ def kind(problem: Problem) -> str | None:
     return _KINDS.get(problem.code or "", "error")
 
 
-def states(backends: Mapping[str, Backend], now: float) -> Series:
+def states(backends: Mapping[str, Backend], now: float) -> SeriesByMetric:
     """What this process knows of each; now: in the event loop's time."""
-    tally = Tally((HEALTHY, CIRCUIT, QUEUE))
+    tally = MetricValues((HEALTHY, CIRCUIT, QUEUE))
     for name, backend in backends.items():
         health = backend.gate.health
         state = health.state(now)
         tally.count(HEALTHY, (name,), state == "closed" and not health.ejected(now))
         tally.count(QUEUE, (name,), backend.gate.turns.waiting)
-        for one in get_args(State):
+        for one in get_args(CircuitState):
             tally.count(CIRCUIT, (name, one), one == state)
     return tally.series

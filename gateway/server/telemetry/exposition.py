@@ -4,32 +4,32 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from gateway.server.telemetry.metrics import METRICS, Labels, Metric
-from gateway.server.telemetry.tally import Series
+from gateway.server.telemetry.metrics import METRICS, LabelValues, Metric
+from gateway.server.telemetry.tally import SeriesByMetric
 
 if TYPE_CHECKING:
     from prometheus_client import Metric as Family
 
 
-def text(series: Series, accept: str) -> tuple[bytes, str]:
+def text(series: SeriesByMetric, accept: str) -> tuple[bytes, str]:
     """In the format that is accepted best, and its content type."""
     from prometheus_client.exposition import choose_encoder  # noqa: PLC0415 - see above
 
     encode, content_type = choose_encoder(accept)
-    return encode(_Families(series)), content_type
+    return encode(_MetricFamilies(series)), content_type
 
 
-class _Families:
+class _MetricFamilies:
     """A collector of the library."""
 
-    def __init__(self, series: Series) -> None:
+    def __init__(self, series: SeriesByMetric) -> None:
         self._series = series
 
     def collect(self) -> Iterator["Family"]:
         return (_family(one, self._series.get(one.name, {}).items()) for one in METRICS)
 
 
-def _family(metric: Metric, series: Iterable[tuple[Labels, list[float]]]) -> "Family":
+def _family(metric: Metric, series: Iterable[tuple[LabelValues, list[float]]]) -> "Family":
     from prometheus_client import core  # noqa: PLC0415 - see above
     from prometheus_client.utils import floatToGoString  # noqa: PLC0415
 

@@ -7,14 +7,14 @@ from msgspec import json
 
 from gateway.errors import Problem
 from gateway.server import logs
-from gateway.server.telemetry.observation import Observation
+from gateway.server.telemetry.observation import RequestRecord
 
 
-def line(seen: Observation) -> str:
+def line(seen: RequestRecord) -> str:
     return json.encode(told(seen)).decode()
 
 
-def told(seen: Observation) -> dict[str, Any]:
+def told(seen: RequestRecord) -> dict[str, Any]:
     """Times are seconds since the request arrived; nothing in it is a client's, a model's or a backend's word.
 
     Where the log may show these, it has more of the ledger and of what went wrong.
@@ -47,11 +47,11 @@ def told(seen: Observation) -> dict[str, Any]:
     }
 
 
-def _since(seen: Observation, time: float | None) -> float | None:
+def _since(seen: RequestRecord, time: float | None) -> float | None:
     return None if time is None else round(time - seen.arrived, 6)
 
 
-def _error(seen: Observation) -> str | None:
+def _error(seen: RequestRecord) -> str | None:
     problem = seen.problem
     if not problem:
         return None
@@ -63,6 +63,6 @@ def word(problem: Problem) -> str | None:
     return problem.type if problem.status == 400 else problem.code
 
 
-def _ledger(seen: Observation) -> list[str] | dict[str, int]:
+def _ledger(seen: RequestRecord) -> list[str] | dict[str, int]:
     """What an entry is about may be a name that a client has made up."""
     return seen.ledger.listed() if logs.shows_content() else seen.ledger.codes()

@@ -5,9 +5,9 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
-from gateway.ledger import Code
+from gateway.ledger import WarningCode
 
-Labels = tuple[str, ...]  # their values, in the order of their names
+LabelValues = tuple[str, ...]  # their values, in the order of their names
 
 GAPS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
 _FIRST = (0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0)
@@ -25,7 +25,7 @@ class Metric(Struct, frozen=True):
     help: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
-    known: tuple[Labels, ...] = ()
+    known: tuple[LabelValues, ...] = ()
     joined: Literal["sum", "min"] = "sum"
 
     @property
@@ -39,7 +39,7 @@ class Metric(Struct, frozen=True):
         return [0.0] * (len(self.buckets) + 2 if self.buckets else 1)
 
 
-_ALONE: tuple[Labels, ...] = ((),)
+_ALONE: tuple[LabelValues, ...] = ((),)
 
 REQUESTS = Metric(
     "gateway_requests_total",
@@ -83,7 +83,7 @@ LEDGER = Metric(
     "counter",
     "What was not passed as it came but repaired, translated, dropped and so on.",
     ("code",),
-    known=tuple((code,) for code in get_args(Code)),
+    known=tuple((code,) for code in get_args(WarningCode)),
 )
 RECEIVED = Metric("gateway_received_bytes_total", "counter", "Bytes of the bodies of requests.", ("endpoint",))
 SENT = Metric("gateway_sent_bytes_total", "counter", "Bytes of the bodies of answers.", ("endpoint",))

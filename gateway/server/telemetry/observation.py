@@ -13,11 +13,11 @@ from msgspec import Struct, field
 
 from gateway.errors import Problem
 from gateway.events import Usage
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from gateway.server.telemetry.metrics import GAPS
 
 if TYPE_CHECKING:  # they know who asks a backend, and that knows this
-    from gateway.server.recording.tape import Tape
+    from gateway.server.recording.tape import RequestRecorder
     from gateway.server.tracing.trace import Trace
 
 _PLACE = "gateway.observation"  # in the scope of a request
@@ -28,7 +28,7 @@ def _nothing() -> Usage:
     return Usage(0, 0)
 
 
-class Pace(Struct, eq=False):
+class StreamTiming(Struct, eq=False):
     """When pieces of an answer came.  gaps: how many of the times between two fell into each bucket, from `GAPS`."""
 
     first_byte: float | None = None
@@ -52,7 +52,7 @@ class Pace(Struct, eq=False):
             self.first_byte = now
 
 
-class Observation(Struct, eq=False):
+class RequestRecord(Struct, eq=False):
     """Times are those of `perf_counter`.  endpoint: "" for what nobody counts.
 
     key: the name of the client's; model, backend, format: of the answer, or of the last attempt at one.
@@ -64,11 +64,11 @@ class Observation(Struct, eq=False):
     id: str
     method: str
     endpoint: str
-    over: Callable[["Observation"], None]
+    over: Callable[["RequestRecord"], None]
     arrived: float = field(default_factory=perf_counter)
     asked: float | None = None
     ended: float = 0.0
-    pace: Pace = field(default_factory=Pace)
+    pace: StreamTiming = field(default_factory=StreamTiming)
     key: str = ""
     model: str = ""
     backend: str = ""
@@ -78,11 +78,11 @@ class Observation(Struct, eq=False):
     problem: Problem | None = None
     left: bool = False
     spent: Callable[[], Usage] = _nothing
-    ledger: Ledger = field(default_factory=Ledger)
+    ledger: Warnings = field(default_factory=Warnings)
     received: int = 0
     sent: int = 0
     stored: bool = False
-    tape: "Tape | None" = None
+    tape: "RequestRecorder | None" = None
     trace: "Trace | None" = None
     _holders: int = 1
 
@@ -120,7 +120,7 @@ class Observation(Struct, eq=False):
             self.asked = perf_counter()
 
 
-def observe(scope: MutableMapping[str, Any], seen: Observation) -> None:
+def observe(scope: MutableMapping[str, Any], seen: RequestRecord) -> None:
     """From now on it is that of the request with this scope."""
     scope[_PLACE] = seen
 
@@ -131,7 +131,7 @@ def name_key(scope: MutableMapping[str, Any], name: str) -> None:
         observed(scope).key = name
 
 
-def observed(scope: MutableMapping[str, Any]) -> Observation:
+def observed(scope: MutableMapping[str, Any]) -> RequestRecord:
     """That of the request with this scope."""
-    seen: Observation = scope[_PLACE]
+    seen: RequestRecord = scope[_PLACE]
     return seen

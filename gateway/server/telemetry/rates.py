@@ -3,21 +3,23 @@
 from collections.abc import Iterable
 from itertools import chain
 
-from gateway.server.telemetry.sight import Rate, Seen
+from gateway.server.telemetry.sight import ModelRate, RequestSnapshot
 
 SECONDS = 10.0  # that are looked back
 
 
-def rates(live: Iterable[Seen], over: Iterable[Seen], since: float, now: float) -> list[Rate]:
+def rates(
+    live: Iterable[RequestSnapshot], over: Iterable[RequestSnapshot], since: float, now: float
+) -> list[ModelRate]:
     """Of each model at each backend.  since: from then on all that are over are told; times are in Unix seconds."""
     begin = max(now - SECONDS, since)
     seconds = max(now - begin, 0.001)
-    found: dict[tuple[str, str], Rate] = {}
+    found: dict[tuple[str, str], ModelRate] = {}
     recent = (seen for seen in over if seen.ended >= begin)
     for seen in chain(live, recent):
         place = seen.model, seen.backend
-        before = found.get(place, Rate(*place, 0, 0.0, 0.0))
-        found[place] = Rate(
+        before = found.get(place, ModelRate(*place, 0, 0.0, 0.0))
+        found[place] = ModelRate(
             *place,
             in_flight=before.in_flight + seen.live,
             requests=before.requests + (not seen.live) / seconds,
@@ -26,7 +28,7 @@ def rates(live: Iterable[Seen], over: Iterable[Seen], since: float, now: float) 
     return [*found.values()]
 
 
-def _share(seen: Seen, begin: float) -> float:
+def _share(seen: RequestSnapshot, begin: float) -> float:
     """Of its tokens those that came since then, as if they came evenly: a whole answer from when it was asked for."""
     first = seen.first_content if seen.streamed else seen.asked
     took = seen.duration - (first or 0.0)

@@ -7,28 +7,28 @@ from time import time
 
 from gateway.errors import Problem
 from gateway.server.backend import Backend
-from gateway.server.telemetry.observation import Observation
+from gateway.server.telemetry.observation import RequestRecord
 from gateway.server.telemetry.rates import rates
-from gateway.server.telemetry.sight import Condition, Failure, Seen, Sight, failure, see
+from gateway.server.telemetry.sight import BackendCondition, FailureInfo, RequestSnapshot, WorkerSnapshot, failure, see
 
 _KEPT = 200  # requests that are over
 _KEPT_FAILED = 50  # of those that came to nothing
 _TOLD = 100  # of those that go on
 
 
-class Recent:
+class RecentRequests:
     """A request costs one entry, made when it is over; all else is looked up for whoever asks."""
 
     def __init__(self) -> None:
-        self._live: defaultdict[str, set[Observation]] = defaultdict(set)  # by endpoint
-        self._over: deque[Seen] = deque(maxlen=_KEPT)
-        self._failed: deque[Seen] = deque(maxlen=_KEPT_FAILED)
-        self._failures: dict[str, Failure] = {}  # the last of each backend
+        self._live: defaultdict[str, set[RequestRecord]] = defaultdict(set)  # by endpoint
+        self._over: deque[RequestSnapshot] = deque(maxlen=_KEPT)
+        self._failed: deque[RequestSnapshot] = deque(maxlen=_KEPT_FAILED)
+        self._failures: dict[str, FailureInfo] = {}  # the last of each backend
 
-    def begin(self, seen: Observation) -> None:
+    def begin(self, seen: RequestRecord) -> None:
         self._live[seen.endpoint].add(seen)
 
-    def end(self, seen: Observation) -> None:
+    def end(self, seen: RequestRecord) -> None:
         self._live[seen.endpoint].discard(seen)
         entry = see(seen, live=False)
         self._over.append(entry)
@@ -43,22 +43,22 @@ class Recent:
         """How many go on, by all endpoints that there have been."""
         return {endpoint: len(live) for endpoint, live in self._live.items()}
 
-    def sight(self, backends: Mapping[str, Backend], now: float) -> Sight:
+    def sight(self, backends: Mapping[str, Backend], now: float) -> WorkerSnapshot:
         """now: in the event loop's time."""
         live = [see(seen, live=True) for seen in chain.from_iterable(self._live.values())]
         live.sort(key=lambda seen: -seen.arrived)
         since = self._over[0].ended if len(self._over) == _KEPT else 0.0
-        return Sight(
+        return WorkerSnapshot(
             rates=rates(live, self._over, since, time()),
             requests=[*live[:_TOLD], *reversed(self._over)],
             failed=[*reversed(self._failed)],
             backends={name: self._condition(name, backend, now) for name, backend in backends.items()},
         )
 
-    def _condition(self, name: str, backend: Backend, now: float) -> Condition:
+    def _condition(self, name: str, backend: Backend, now: float) -> BackendCondition:
         health, turns = backend.gate.health, backend.gate.turns
         state = health.state(now)
-        return Condition(
+        return BackendCondition(
             state=state,
             healthy=state == "closed" and not health.ejected(now),
             back_in=health.back_in(now),

@@ -9,22 +9,22 @@ from pathlib import Path
 from msgspec import Struct, msgpack
 
 from gateway.server.telemetry.folder import ended
-from gateway.server.telemetry.sight import Sight
-from gateway.server.telemetry.tally import Series
+from gateway.server.telemetry.sight import WorkerSnapshot
+from gateway.server.telemetry.tally import SeriesByMetric
 
 
-class Snapshot(Struct):
+class SharedMetrics(Struct):
     """counted: for ever; present: as it is now."""
 
-    counted: Series
-    present: Series
+    counted: SeriesByMetric
+    present: SeriesByMetric
 
 
-_decode = msgpack.Decoder(Snapshot).decode
-_decode_sight = msgpack.Decoder(Sight).decode
+_decode = msgpack.Decoder(SharedMetrics).decode
+_decode_sight = msgpack.Decoder(WorkerSnapshot).decode
 
 
-class Shared:
+class SharedFolder:
     """file: this worker's, in a folder that has those of all and nothing else.
 
     Beside what is written all the time there is what is written when one of them is asked for it: what each sees.
@@ -36,13 +36,13 @@ class Shared:
         self._file, self._written = file, b""
         self._wish, self._wished = file.with_name("wish"), 0  # touched by who wants to know; when it was last
 
-    def write(self, snapshot: Snapshot) -> None:
+    def write(self, snapshot: SharedMetrics) -> None:
         data = msgpack.encode(snapshot)
         if data != self._written:
             _put(self._file, data)
             self._written = data
 
-    def others(self) -> Iterator[Series]:
+    def others(self) -> Iterator[SeriesByMetric]:
         for file in self._file.parent.glob("*.tally"):
             if file != self._file:
                 snapshot = _decode(file.read_bytes())
@@ -65,10 +65,10 @@ class Shared:
             return False
         return self._wished != before
 
-    def show(self, sight: Sight) -> None:
+    def show(self, sight: WorkerSnapshot) -> None:
         _put(self._file.with_suffix(".sight"), msgpack.encode(sight))
 
-    def shown(self, since: int) -> Iterator[Sight]:
+    def shown(self, since: int) -> Iterator[WorkerSnapshot]:
         """By the others, since that time."""
         mine = self._file.with_suffix(".sight")
         for file in self._file.parent.glob("*.sight"):

@@ -7,13 +7,13 @@ from msgspec import Struct
 from gateway.errors import Problem
 from gateway.server import logs
 from gateway.server.telemetry.line import word
-from gateway.server.telemetry.observation import Observation
+from gateway.server.telemetry.observation import RequestRecord
 
 # Of these the gateway has the words itself; others may quote a request, or an answer.
 _OURS = frozenset(("upstream_unreachable", "upstream_lost", "upstream_auth_error", "store_unavailable"))
 
 
-class Failure(Struct, frozen=True, gc=False):
+class FailureInfo(Struct, frozen=True, gc=False):
     """time: in Unix seconds; message: only where the log may show it, or where it is the gateway's own."""
 
     time: float
@@ -22,7 +22,7 @@ class Failure(Struct, frozen=True, gc=False):
     message: str | None
 
 
-class Seen(Struct, frozen=True, gc=False):
+class RequestSnapshot(Struct, frozen=True, gc=False):
     """One request, in values that keep nothing else alive; the fields are called as those of the log's line.
 
     arrived: in Unix seconds; all other times are seconds since then.  live: it goes on, and has no status yet.
@@ -54,17 +54,17 @@ class Seen(Struct, frozen=True, gc=False):
         return self.arrived + self.duration
 
 
-class Condition(Struct, frozen=True):
+class BackendCondition(Struct, frozen=True):
     """A backend.  state: of its circuit; back_in: seconds until it is asked again, 0 if it is."""
 
     state: str
     healthy: bool
     back_in: float
     queued: int
-    failure: Failure | None
+    failure: FailureInfo | None
 
 
-class Rate(Struct, frozen=True):
+class ModelRate(Struct, frozen=True):
     """What comes and goes, of a model at a backend.  requests: that end, tokens: of answers, both in a second."""
 
     model: str
@@ -74,24 +74,24 @@ class Rate(Struct, frozen=True):
     tokens: float
 
 
-class Sight(Struct, frozen=True):
+class WorkerSnapshot(Struct, frozen=True):
     """requests: those that go on, then those that are over, the newest first; failed: those of these that came to
     nothing, kept for longer.
     """
 
-    rates: list[Rate]
-    requests: list[Seen]
-    failed: list[Seen]
-    backends: dict[str, Condition]
+    rates: list[ModelRate]
+    requests: list[RequestSnapshot]
+    failed: list[RequestSnapshot]
+    backends: dict[str, BackendCondition]
 
 
-def failure(problem: Problem) -> Failure:
-    return Failure(time(), problem.status, word(problem), _message(problem))
+def failure(problem: Problem) -> FailureInfo:
+    return FailureInfo(time(), problem.status, word(problem), _message(problem))
 
 
-def see(seen: Observation, *, live: bool) -> Seen:
+def see(seen: RequestRecord, *, live: bool) -> RequestSnapshot:
     now, used, pace, problem = perf_counter(), seen.spent(), seen.pace, seen.problem
-    return Seen(
+    return RequestSnapshot(
         id=seen.id,
         endpoint=seen.endpoint,
         key=seen.key,
@@ -115,7 +115,7 @@ def see(seen: Observation, *, live: bool) -> Seen:
     )
 
 
-def _since(seen: Observation, moment: float | None) -> float | None:
+def _since(seen: RequestRecord, moment: float | None) -> float | None:
     return None if moment is None else moment - seen.arrived
 
 

@@ -4,25 +4,27 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from operator import add
 
-from gateway.server.telemetry.metrics import METRICS, Labels, Metric
+from gateway.server.telemetry.metrics import METRICS, LabelValues, Metric
 
-Series = dict[str, dict[Labels, list[float]]]  # by the name of a metric; a number, or a histogram's buckets and sum
+SeriesByMetric = dict[
+    str, dict[LabelValues, list[float]]
+]  # by the name of a metric; a number, or a histogram's buckets and sum
 
 
-class Tally:
+class MetricValues:
     """Grows by a series for each new combination of labels; nobody else may change it at the same time."""
 
     def __init__(self, metrics: Iterable[Metric] = METRICS) -> None:
-        self.series: Series = {one.name: {labels: one.nothing for labels in one.known} for one in metrics}
+        self.series: SeriesByMetric = {one.name: {labels: one.nothing for labels in one.known} for one in metrics}
 
-    def cell(self, metric: Metric, labels: Labels) -> list[float]:
+    def cell(self, metric: Metric, labels: LabelValues) -> list[float]:
         """The numbers of a series, which are in this list from now on."""
         values = self.series[metric.name].get(labels)
         if values is None:
             values = self.series[metric.name][labels] = metric.nothing
         return values
 
-    def count(self, metric: Metric, labels: Labels = (), amount: float = 1) -> None:
+    def count(self, metric: Metric, labels: LabelValues = (), amount: float = 1) -> None:
         self.cell(metric, labels)[0] += amount
 
     def measure(self, metric: Metric, value: float) -> None:
@@ -36,9 +38,9 @@ class Tally:
         mine[:] = map(add, mine, values)
 
 
-def together(several: Iterable[Mapping[str, Mapping[Labels, list[float]]]]) -> Series:
+def together(several: Iterable[Mapping[str, Mapping[LabelValues, list[float]]]]) -> SeriesByMetric:
     """All of them as one, that does not change with them."""
-    joined: Series = {}
+    joined: SeriesByMetric = {}
     ways = {one.name: min if one.joined == "min" else add for one in METRICS}
     for series in several:
         for name, of_it in series.items():

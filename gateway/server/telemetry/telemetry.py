@@ -9,28 +9,28 @@ from gateway.config import Config
 from gateway.errors import Problem
 from gateway.server import logs
 from gateway.server.backend import Backend
-from gateway.server.directory import Directory
+from gateway.server.directory import ModelRegistry
 from gateway.server.recording.recorder import Recorder
 from gateway.server.telemetry import counting
 from gateway.server.telemetry.line import line
-from gateway.server.telemetry.metrics import IN_FLIGHT, STORE_ERRORS, UPSTREAM_ERRORS, Labels
-from gateway.server.telemetry.observation import Observation
-from gateway.server.telemetry.recent import Recent
-from gateway.server.telemetry.shared import Shared, Snapshot
-from gateway.server.telemetry.sight import Sight
-from gateway.server.telemetry.tally import Series, Tally, together
+from gateway.server.telemetry.metrics import IN_FLIGHT, STORE_ERRORS, UPSTREAM_ERRORS, LabelValues
+from gateway.server.telemetry.observation import RequestRecord
+from gateway.server.telemetry.recent import RecentRequests
+from gateway.server.telemetry.shared import SharedFolder, SharedMetrics
+from gateway.server.telemetry.sight import WorkerSnapshot
+from gateway.server.telemetry.tally import MetricValues, SeriesByMetric, together
 from gateway.server.tracing.tracer import Tracer
 
 
 class Telemetry:
     """shared: where there are other workers, what all of them have counted."""
 
-    def __init__(self, shared: Shared | None = None) -> None:
-        self._shared, self._tally = shared, Tally()
-        self._counter = counting.Counter(self._tally)
+    def __init__(self, shared: SharedFolder | None = None) -> None:
+        self._shared, self._tally = shared, MetricValues()
+        self._counter = counting.MetricsCollector(self._tally)
         self.recorder, self.tracer = Recorder(), Tracer()
-        self._directory: Directory | None = None  # the newest one
-        self._recent = Recent()
+        self._directory: ModelRegistry | None = None  # the newest one
+        self._recent = RecentRequests()
 
     def follow(self, config: Config) -> None:
         """What it says of recordings and traces holds from now on."""
@@ -44,10 +44,10 @@ class Telemetry:
 
     def begin(
         self, id: str, endpoint: str, headers: Iterable[tuple[bytes, bytes]] = (), method: str = "POST"
-    ) -> Observation:
+    ) -> RequestRecord:
         """A request has come, and whoever lets go of it last ends it; endpoint: "" if it is not to be counted."""
         tape, trace = self.recorder.begin(id, endpoint, headers), self.tracer.begin(endpoint, headers)
-        seen = Observation(id, method, endpoint, self._end, tape=tape, trace=trace)
+        seen = RequestRecord(id, method, endpoint, self._end, tape=tape, trace=trace)
         if endpoint:
             self._recent.begin(seen)
         return seen
@@ -63,7 +63,7 @@ class Telemetry:
         self._tally.count(STORE_ERRORS)
 
     @asynccontextmanager
-    async def of(self, directory: Directory) -> AsyncIterator[None]:
+    async def of(self, directory: ModelRegistry) -> AsyncIterator[None]:
         """As long as a generation lives: the other workers hear of it, and of its backends if it is the newest."""
         self._directory = directory
         sharing = asyncio.create_task(self._share_for_ever(self._shared)) if self._shared else None
@@ -74,14 +74,14 @@ class Telemetry:
                 sharing.cancel()
                 self._share(self._shared)
 
-    async def series(self) -> Series:
+    async def series(self) -> SeriesByMetric:
         """All numbers, of all workers; what these had done before it was asked for is among them."""
         if not self._shared:
             return together((self._tally.series, self._present()))
         await asyncio.sleep(2 * self._shared.every)
         return together((self._tally.series, self._present(), *self._shared.others()))
 
-    async def sights(self, backends: Mapping[str, Backend]) -> list[Sight]:
+    async def sights(self, backends: Mapping[str, Backend]) -> list[WorkerSnapshot]:
         """What is seen by this worker, of these backends, and then by the others that have answered."""
         if not self._shared:
             return [self._sight(backends)]
@@ -92,7 +92,7 @@ class Telemetry:
         except OSError:  # the folder is gone
             return [self._sight(backends)]
 
-    def _end(self, seen: Observation) -> None:
+    def _end(self, seen: RequestRecord) -> None:
         if not seen.endpoint:
             return
         self._counter.count(seen)
@@ -104,24 +104,24 @@ class Telemetry:
         if logs.requests.isEnabledFor(logging.INFO):
             logs.requests.info("%s", line(seen))
 
-    def _present(self) -> Series:
+    def _present(self) -> SeriesByMetric:
         inside = self._recent.inside()
-        flying: dict[Labels, list[float]] = {(endpoint,): [float(count)] for endpoint, count in inside.items()}
+        flying: dict[LabelValues, list[float]] = {(endpoint,): [float(count)] for endpoint, count in inside.items()}
         return {IN_FLIGHT.name: flying, **counting.states(self._backends(), asyncio.get_running_loop().time())}
 
-    def _sight(self, backends: Mapping[str, Backend]) -> Sight:
+    def _sight(self, backends: Mapping[str, Backend]) -> WorkerSnapshot:
         return self._recent.sight(backends, asyncio.get_running_loop().time())
 
     def _backends(self) -> Mapping[str, Backend]:
         return self._directory.backends if self._directory else {}
 
-    async def _share_for_ever(self, shared: Shared) -> None:
+    async def _share_for_ever(self, shared: SharedFolder) -> None:
         while True:
             self._share(shared)
             await asyncio.sleep(shared.every)
 
-    def _share(self, shared: Shared) -> None:
+    def _share(self, shared: SharedFolder) -> None:
         with suppress(OSError):  # the next time may be early enough
-            shared.write(Snapshot(self._tally.series, self._present()))
+            shared.write(SharedMetrics(self._tally.series, self._present()))
             if shared.wished():
                 shared.show(self._sight(self._backends()))

@@ -4,8 +4,8 @@ A Provider has tools for one answer and runs their calls; `Toolbox` has those of
 them to the limits.  `Workshop` makes toolboxes, and keeps what lasts longer than an answer.
 """
 
-from gateway.server.tools.running import Running, Used
-from gateway.server.tools.toolbox import Offer, Provider, Terms, Toolbox
-from gateway.server.tools.workshop import Workshop
+from gateway.server.tools.running import ToolRoundCall, Used
+from gateway.server.tools.toolbox import ToolOffer, ToolProvider, Toolset, ToolsetOptions
+from gateway.server.tools.workshop import ToolRegistry
 
-__all__ = ["Offer", "Provider", "Running", "Terms", "Toolbox", "Used", "Workshop"]
+__all__ = ["ToolOffer", "ToolProvider", "ToolRegistry", "ToolRoundCall", "Toolset", "ToolsetOptions", "Used"]

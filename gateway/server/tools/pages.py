@@ -13,48 +13,48 @@ from gateway.hosted.search import is_page
 from gateway.server import httpx
 from gateway.server.addresses import allowed
 from gateway.server.child import child
-from gateway.server.fetching import Fetched, Fetching, Sort, TooLarge
-from gateway.server.guard import Guard, Unreachable, Within, anywhere, untold
+from gateway.server.fetching import FetchedContent, Fetcher, FetchKind, FetchTooLarge
+from gateway.server.guard import FetchFailed, SsrfGuard, UrlFilter, anywhere, untold
 from gateway.server.pdfs import Pdfs
-from gateway.server.tools.target import ServerFailed
+from gateway.server.tools.target import ToolServerError
 
 PACKAGE = "html_to_markdown"
 _PROGRAM = str(Path(__file__).with_name("reading.py"))
-_SORT = Sort("page", "text/html, text/plain;q=0.9, application/pdf;q=0.8, */*;q=0.1", "")
+_SORT = FetchKind("page", "text/html, text/plain;q=0.9, application/pdf;q=0.8, */*;q=0.1", "")
 _HTML = ("text/html", "application/xhtml+xml")
 _GONE = "The page cannot be had."
 
 
-class Pages:
-    def __init__(self, settings: config.Fetching, pdfs: Pdfs) -> None:
+class WebPageFetcher:
+    def __init__(self, settings: config.FetchSettings, pdfs: Pdfs) -> None:
         self._settings, self._pdfs = settings, pdfs
-        self._guard = Guard(allowed(settings.networks, settings.ports))
+        self._guard = SsrfGuard(allowed(settings.networks, settings.ports))
 
-    async def page(self, url: str, within: Within = anywhere) -> web.Page:
+    async def page(self, url: str, within: UrlFilter = anywhere) -> web.WebPage:
         """within: where it may have moved to.  Raises ServerFailed."""
         if not is_page(url):
-            raise ServerFailed("This is no address of a page: it should begin with http:// or https://.")
+            raise ToolServerError("This is no address of a page: it should begin with http:// or https://.")
         try:
             async with asyncio.timeout(self._settings.seconds):
                 return await self._page(url, within)
-        except (Unreachable, TimeoutError):
-            raise ServerFailed(_GONE) from None
-        except TooLarge:
-            raise ServerFailed("The page is too large.") from None
+        except (FetchFailed, TimeoutError):
+            raise ToolServerError(_GONE) from None
+        except FetchTooLarge:
+            raise ToolServerError("The page is too large.") from None
 
-    async def _page(self, url: str, within: Within) -> web.Page:
+    async def _page(self, url: str, within: UrlFilter) -> web.WebPage:
         with untold():
             request = httpx.Request("GET", url, headers={"accept": _SORT.accept})
-            fetched = await Fetching(self._settings, _SORT, self._guard).get(request, within)
+            fetched = await Fetcher(self._settings, _SORT, self._guard).get(request, within)
         text = await self._text(fetched)
         title = ""
         if fetched.type.partition(";")[0].strip().lower() in _HTML:
             title, _, text = (await _read(text, url)).partition("\n")
         if not text.strip():
-            raise ServerFailed("No text could be read from the page.")
+            raise ToolServerError("No text could be read from the page.")
         return web.page(url, title, text)
 
-    async def _text(self, fetched: Fetched) -> str:
+    async def _text(self, fetched: FetchedContent) -> str:
         """What is packed all the same stays so: nobody knows how much it would become."""
         if fetched.packed:
             return ""

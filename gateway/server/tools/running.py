@@ -9,24 +9,24 @@ from typing import Any
 from msgspec import json
 
 from gateway.errors import Problem
-from gateway.hosted import Result
-from gateway.server.client import Ear
+from gateway.hosted import BuiltinToolResult
+from gateway.server.client import DataCallback
 
 Used = Callable[[], Awaitable[object]]
-Work = Callable[[Callable[[Result], None], Used], Coroutine[Any, Any, None]]
+ToolRoundWork = Callable[[Callable[[BuiltinToolResult], None], Used], Coroutine[Any, Any, None]]
 
 _encode = json.Encoder().encode
 
 
-class Running:
+class ToolRoundCall:
     """What it says are lists of Results as JSON, the first one empty: it has begun.
 
     work: is begun at once, and tells each result as soon as there is one; what it raises, `read` does.  It may wait
     until what it has told is used, which is so when more is waited for.
     """
 
-    def __init__(self, work: Work) -> None:
-        self._results: list[Result] = []
+    def __init__(self, work: ToolRoundWork) -> None:
+        self._results: list[BuiltinToolResult] = []
         self._begun = False
         self._news = asyncio.Event()
         self._news.set()
@@ -35,7 +35,7 @@ class Running:
         self._task = asyncio.create_task(work(self._take, self._used.wait))
         self._task.add_done_callback(self._end)
 
-    async def ready(self, seconds: float = inf, _ear: Ear | None = None, /) -> bool:
+    async def ready(self, seconds: float = inf, _ear: DataCallback | None = None, /) -> bool:
         if not self._results:
             self._used.set()
         with suppress(TimeoutError):
@@ -65,7 +65,7 @@ class Running:
         """Break off what still runs."""
         self._task.cancel()
 
-    def _take(self, result: Result) -> None:
+    def _take(self, result: BuiltinToolResult) -> None:
         self._results.append(result)
         self._used.clear()
         self._news.set()

@@ -4,26 +4,26 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from gateway import config
-from gateway.hosted.search import ENGINES, Engine, Hit, Query, hit, is_within
-from gateway.server.tools.service import Service
+from gateway.hosted.search import ENGINES, SearchEngine, SearchHit, SearchQuery, hit, is_within
+from gateway.server.tools.service import ToolServerClient
 
 
-class Search(Protocol):
+class SearchService(Protocol):
     """hits: raises ServerFailed."""
 
-    async def hits(self, query: Query) -> list[Hit]: ...
+    async def hits(self, query: SearchQuery) -> list[SearchHit]: ...
     async def close(self) -> None: ...
 
 
 class EngineSearch:
-    def __init__(self, engine: Engine, settings: config.WebSearch) -> None:
+    def __init__(self, engine: SearchEngine, settings: config.WebSearchSettings) -> None:
         name, before = engine.head
         key = settings.api_key
         headers = {name: f"{before}{key.get_secret_value()}"} if key else {}
         self._engine = engine
-        self._service = Service("search service", settings.url or engine.root, headers)
+        self._service = ToolServerClient("search service", settings.url or engine.root, headers)
 
-    async def hits(self, query: Query) -> list[Hit]:
+    async def hits(self, query: SearchQuery) -> list[SearchHit]:
         return self._engine.hits(await self._service.ask(self._engine.ask(query)), query)
 
     async def close(self) -> None:
@@ -33,10 +33,10 @@ class EngineSearch:
 class StaticSearch:
     """Pages that are written down, which have a word of the query."""
 
-    def __init__(self, found: Sequence[config.Found]) -> None:
+    def __init__(self, found: Sequence[config.StaticSearchResult]) -> None:
         self._hits = [hit(one.url, one.title, one.text) for one in found]
 
-    async def hits(self, query: Query) -> list[Hit]:
+    async def hits(self, query: SearchQuery) -> list[SearchHit]:
         words = query.text.lower().split()
         found = [hit for hit in self._hits if any(word in f"{hit.title} {hit.text}".lower() for word in words)]
         return [hit for hit in found if is_within(hit.url, query.domains)][: query.most]
@@ -45,7 +45,7 @@ class StaticSearch:
         """It has nothing open."""
 
 
-def search(settings: config.WebSearch) -> Search | None:
+def search(settings: config.WebSearchSettings) -> SearchService | None:
     if settings.service is None:
         return None
     if settings.service == "static":

@@ -7,22 +7,22 @@ from typing import Any
 from msgspec import DecodeError, json
 
 from gateway import __version__
-from gateway.hosted.search import Ask
+from gateway.hosted.search import SearchRequest
 from gateway.server import httpx
-from gateway.server.tools.target import ServerFailed
+from gateway.server.tools.target import ToolServerError
 
 _MOST = 8 << 20  # bytes of one answer
 _IDENTITY = {"accept": "application/json", "accept-encoding": "identity", "user-agent": f"gateway/{__version__}"}
 
 
-class Service:
+class ToolServerClient:
     """name: in what is said of it; headers: with its key.  Connections are kept."""
 
     def __init__(self, name: str, root: str, headers: Mapping[str, str]) -> None:
         self._name, self._root, self._headers = name, root, headers
         self._used = False
 
-    async def ask(self, ask: Ask) -> Any:  # noqa: ANN401 - decoded JSON
+    async def ask(self, ask: SearchRequest) -> Any:  # noqa: ANN401 - decoded JSON
         """Raises ServerFailed."""
         self._used = True
         method, url = "GET" if ask.json is None else "POST", f"{self._root}{ask.path}"
@@ -30,9 +30,9 @@ class Service:
             async with self._http.stream(method, url, params=ask.params, json=ask.json) as answer:
                 return json.decode(await self._whole(answer))
         except (httpx.HTTPError, httpx.InvalidURL, OSError):
-            raise ServerFailed(f"The {self._name} cannot be reached.") from None
+            raise ToolServerError(f"The {self._name} cannot be reached.") from None
         except (DecodeError, UnicodeDecodeError, RecursionError):
-            raise ServerFailed(f"The {self._name} did not answer in JSON.") from None
+            raise ToolServerError(f"The {self._name} did not answer in JSON.") from None
 
     async def close(self) -> None:
         if self._used:
@@ -41,12 +41,12 @@ class Service:
     async def _whole(self, answer: "httpx.Response") -> bytes:
         """What is packed all the same is not unpacked, and so is no JSON."""
         if answer.status_code != 200:
-            raise ServerFailed(f"The {self._name} refused: status {answer.status_code}.")
+            raise ToolServerError(f"The {self._name} refused: status {answer.status_code}.")
         data = bytearray()
         async for piece in answer.aiter_raw():
             data += piece
             if len(data) > _MOST:
-                raise ServerFailed(f"The answer of the {self._name} is too long.")
+                raise ToolServerError(f"The answer of the {self._name} is too long.")
         return bytes(data)
 
     @cached_property

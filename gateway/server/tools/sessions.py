@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gateway import config
-from gateway.server.tools.target import ServerFailed, Target
+from gateway.server.tools.target import ToolServer, ToolServerError
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -20,12 +20,12 @@ _MEMBERS = {"name": "name", "description": "description", "inputSchema": "input_
 _CLOSED = "The session was closed."
 
 
-class Session:
+class McpSession:
     """A session that is begun by who needs it first, and anew after it has ended; several may use it at a time."""
 
-    def __init__(self, target: Target, settings: config.Mcp) -> None:
+    def __init__(self, target: ToolServer, settings: config.McpSettings) -> None:
         self._target, self._settings = target, settings
-        self._life: _Life | None = None
+        self._life: _SessionTask | None = None
         self._listed: list[dict[str, Any]] = []
         self._fresh_until = float("-inf")
         self._changes = 0
@@ -39,7 +39,7 @@ class Session:
                 async with asyncio.timeout(self._settings.connect_seconds):
                     self._listed = await self._with(_listed)
             except TimeoutError:
-                raise ServerFailed("The server did not list its tools in time.") from None
+                raise ToolServerError("The server did not list its tools in time.") from None
             if changes == self._changes:
                 self._fresh_until = now() + self._settings.list_seconds
         return self._listed
@@ -85,22 +85,22 @@ class Session:
 
     async def _client(self) -> "Client":
         if not self._life or self._life.over.is_set():
-            self._life = _Life(self._target, self._settings, self._changed)
+            self._life = _SessionTask(self._target, self._settings, self._changed)
         client = await asyncio.shield(self._life.client)
-        if isinstance(client, ServerFailed):
-            raise ServerFailed(str(client), client.code)
+        if isinstance(client, ToolServerError):
+            raise ToolServerError(str(client), client.code)
         return client
 
 
-class _Life:
+class _SessionTask:
     """One session from its beginning to its end, in a task of its own, as the SDK wants it.
 
     client: or why there is none, which is never raised, as it would keep whoever hears it.  over: it has to end.
     """
 
-    def __init__(self, target: Target, settings: config.Mcp, changed: Callable[[], None]) -> None:
+    def __init__(self, target: ToolServer, settings: config.McpSettings, changed: Callable[[], None]) -> None:
         self._target, self._settings, self._changed = target, settings, changed
-        self.client: asyncio.Future[Client | ServerFailed] = asyncio.get_running_loop().create_future()
+        self.client: asyncio.Future[Client | ToolServerError] = asyncio.get_running_loop().create_future()
         self.over = asyncio.Event()
         self._task = asyncio.create_task(self._live())
 
@@ -113,7 +113,7 @@ class _Life:
     async def _live(self) -> None:
         from gateway.server.tools.transport import FAILURES, connected, failure  # noqa: PLC0415 - takes a second
 
-        why = ServerFailed(_CLOSED)
+        why = ToolServerError(_CLOSED)
         try:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(self._settings.connect_seconds):

@@ -7,7 +7,7 @@ from msgspec import Struct
 _INTERNAL = -32603  # JSON-RPC's own code
 
 
-class Target(Struct, frozen=True):
+class ToolServer(Struct, frozen=True):
     """Where a server is; guarded: whoever names it may not reach everything that the gateway does.
 
     seconds: that it may take for a call.
@@ -22,7 +22,7 @@ class Target(Struct, frozen=True):
     seconds: float = 60
 
 
-class ServerFailed(Exception):
+class ToolServerError(Exception):
     """The server is not there, or has said that it cannot; the text is for the model, and for the client."""
 
     def __init__(self, message: str, code: int = _INTERNAL) -> None:

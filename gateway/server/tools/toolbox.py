@@ -9,88 +9,90 @@ from msgspec.structs import replace
 
 from gateway import config
 from gateway.events import Event
-from gateway.hosted import Limits, Loop, Ours, Result, Run, Sources, offered
-from gateway.ledger import Ledger
-from gateway.request import Approved, Named, Request
+from gateway.hosted import BuiltinTool, BuiltinToolResult, BuiltinToolRun, Sources, ToolLoop, ToolLoopLimits, offered
+from gateway.ledger import Warnings
+from gateway.request import ApprovedToolCall, Request, ToolName
 from gateway.server.ids import new_id
 
-Tell = Callable[[Result], None]
+ResultCallback = Callable[[BuiltinToolResult], None]
 
 
-class Offer(Struct, frozen=True):
+class ToolOffer(Struct, frozen=True):
     """told: what the client is told of it."""
 
-    tools: Sequence[Ours]
+    tools: Sequence[BuiltinTool]
     told: Sequence[Event] = ()
 
 
-class Provider(Protocol):
+class ToolProvider(Protocol):
     """offer: what it has; where that cannot be known it says so in what is told, and raises nothing.
 
     run: raises nothing either, and may be broken off.  close: at the end of the answer.
     """
 
-    async def offer(self) -> Offer: ...
-    async def run(self, run: Run) -> Result: ...
+    async def offer(self) -> ToolOffer: ...
+    async def run(self, run: BuiltinToolRun) -> BuiltinToolResult: ...
     async def close(self) -> None: ...
 
 
-class Terms(Struct, frozen=True):
+class ToolsetOptions(Struct, frozen=True):
     """What else there is to know of an answer.
 
     approved: calls that are made first.  most: calls that the client allows; None: as many as the operator.
     loop: how its client is told.  sources: that its tools find.  served: fields of its request that ask for them.
     """
 
-    approved: Sequence[Approved] = ()
+    approved: Sequence[ApprovedToolCall] = ()
     most: int | None = None
-    loop: type[Loop] = Loop
+    loop: type[ToolLoop] = ToolLoop
     sources: Sources | None = None
     served: Set[str] = frozenset()
 
 
-_OPEN = Terms()
+_OPEN = ToolsetOptions()
 
 
-class Toolbox:
+class Toolset:
     """To be entered: `open`, then `run` for each round of tools."""
 
-    def __init__(self, providers: Sequence[Provider], settings: config.Tools, terms: Terms = _OPEN) -> None:
+    def __init__(
+        self, providers: Sequence[ToolProvider], settings: config.ToolSettings, terms: ToolsetOptions = _OPEN
+    ) -> None:
         self._providers, self._settings, self._terms = providers, settings, terms
         self._calls = settings.calls if terms.most is None else min(terms.most, settings.calls)
-        self._owners: dict[Named, Provider] = {}
-        self.tools: list[Ours] = []
+        self._owners: dict[ToolName, ToolProvider] = {}
+        self.tools: list[BuiltinTool] = []
 
-    async def open(self) -> Loop:
+    async def open(self) -> ToolLoop:
         """Asks all of them at once what they have; of two tools of one name the first is taken."""
         offers = await asyncio.gather(*(provider.offer() for provider in self._providers))
         for provider, offer in zip(self._providers, offers, strict=True):
             for ours in offer.tools:
-                named = Named(ours.tool.name, ours.tool.namespace)
+                named = ToolName(ours.tool.name, ours.tool.namespace)
                 if named not in self._owners:
                     self._owners[named] = provider
                     self.tools.append(ours)
         told = [event for offer in offers for event in offer.told]
-        limits, terms = Limits(self._calls, self._settings.rounds), self._terms
+        limits, terms = ToolLoopLimits(self._calls, self._settings.rounds), self._terms
         return terms.loop(self.tools, limits, new_id, told, terms.approved, terms.sources)
 
-    def offered(self, request: Request, ledger: Ledger) -> Request:
+    def offered(self, request: Request, ledger: Warnings) -> Request:
         """The request with these tools."""
         rest = {name: value for name, value in request.rest.items() if name not in self._terms.served}
         return offered(replace(request, rest=rest), [ours.tool for ours in self.tools], ledger)
 
-    async def run(self, due: Iterable[Run], tell: Tell) -> None:
+    async def run(self, due: Iterable[BuiltinToolRun], tell: ResultCallback) -> None:
         """All at once; each result is told as soon as it is there."""
         await asyncio.gather(*(self._one(run, tell) for run in due))  # a TaskGroup that is broken off is a cycle
 
-    async def _one(self, run: Run, tell: Tell) -> None:
-        provider = self._owners[Named(run.ours.tool.name, run.ours.tool.namespace)]
+    async def _one(self, run: BuiltinToolRun, tell: ResultCallback) -> None:
+        provider = self._owners[ToolName(run.ours.tool.name, run.ours.tool.namespace)]
         try:
             async with asyncio.timeout(self._settings.seconds):
                 result = await provider.run(run)
         except TimeoutError:
             why = f"The tool did not answer within {self._settings.seconds:g} seconds."
-            result = Result(run.id, why, run.ours.failed(why))
+            result = BuiltinToolResult(run.id, why, run.ours.failed(why))
         tell(result)
 
     async def __aenter__(self) -> Self:

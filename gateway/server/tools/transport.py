@@ -22,8 +22,8 @@ from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, Implementation, ToolLi
 from gateway import __version__, config
 from gateway.hosted.untrusted import unmarked
 from gateway.server.addresses import allowed
-from gateway.server.guard import Guard, Unreachable
-from gateway.server.tools.target import ServerFailed, Target
+from gateway.server.guard import FetchFailed, SsrfGuard
+from gateway.server.tools.target import ToolServer, ToolServerError
 
 _MOST = 8 << 20  # bytes of one answer, or of one event
 _EVENTS = "text/event-stream"
@@ -41,17 +41,17 @@ _CLOSED = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStre
 FAILURES = (MCPError, httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError, RuntimeError, ExceptionGroup, *_CLOSED)
 
 
-def failure(error: Exception) -> ServerFailed:
+def failure(error: Exception) -> ToolServerError:
     """In words that tell nothing of what there is on the gateway's side of a firewall."""
     if isinstance(error, ExceptionGroup):
         return failure(error.exceptions[0])
     if isinstance(error, MCPError):
-        return ServerFailed(f"The server said: {unmarked(error.message)[:_LONGEST]}", error.code)
+        return ToolServerError(f"The server said: {unmarked(error.message)[:_LONGEST]}", error.code)
     if isinstance(error, TimeoutError):
-        return ServerFailed("The server did not answer in time.")
+        return ToolServerError("The server did not answer in time.")
     if isinstance(error, httpx2.HTTPError | httpx2.InvalidURL | OSError | anyio.ClosedResourceError):
-        return ServerFailed("The server cannot be reached.")
-    return ServerFailed("What the server said does not fit the protocol, or what it has said before.")
+        return ToolServerError("The server cannot be reached.")
+    return ToolServerError("What the server said does not fit the protocol, or what it has said before.")
 
 
 def unheard(error: Exception) -> bool:
@@ -66,7 +66,7 @@ def ended(error: Exception) -> bool:
 
 @asynccontextmanager
 async def connected(
-    target: Target, settings: config.Mcp, gone: Callable[[], None], changed: Callable[[], None]
+    target: ToolServer, settings: config.McpSettings, gone: Callable[[], None], changed: Callable[[], None]
 ) -> AsyncIterator[Client]:
     """gone, changed: are told when the server has ended the session, and when it has other tools."""
 
@@ -76,7 +76,7 @@ async def connected(
 
     async with AsyncExitStack() as stack:
         transport = await _transport(target, settings, stack)
-        client = Client(_Watched(transport, gone), client_info=_OURS, message_handler=heard)
+        client = Client(_WatchedTransport(transport, gone), client_info=_OURS, message_handler=heard)
         await stack.enter_async_context(client)
         listening = asyncio.create_task(_listen(client, changed))
         stack.push_async_callback(_broken_off, listening)
@@ -98,7 +98,7 @@ async def _broken_off(task: asyncio.Task[None]) -> None:
     await asyncio.wait((task,))
 
 
-async def _transport(target: Target, settings: config.Mcp, stack: AsyncExitStack) -> Transport:
+async def _transport(target: ToolServer, settings: config.McpSettings, stack: AsyncExitStack) -> Transport:
     if target.command:
         command, *arguments = target.command
         said = StdioServerParameters(command=command, args=arguments, env=target.env)
@@ -126,17 +126,17 @@ def _nobody() -> Iterator[TextIO]:
         yield file
 
 
-def _http(target: Target, settings: config.Mcp) -> httpx2.AsyncClient:
+def _http(target: ToolServer, settings: config.McpSettings) -> httpx2.AsyncClient:
     inner: httpx2.AsyncBaseTransport = httpx2.AsyncHTTPTransport(trust_env=False)
     if target.guarded:
-        inner = Guarded(Guard(allowed(settings.networks, settings.ports)))
+        inner = GuardedHttpTransport(SsrfGuard(allowed(settings.networks, settings.ports)))
     timeout = httpx2.Timeout(None, connect=settings.connect_seconds)
     headers = {**_IDENTITY, **target.headers}
-    bounded = Bounded(inner, target.seconds, settings.connect_seconds)
+    bounded = BoundedHttpTransport(inner, target.seconds, settings.connect_seconds)
     return httpx2.AsyncClient(headers=headers, transport=bounded, timeout=timeout, trust_env=False)
 
 
-class _Watched(AbstractAsyncContextManager[TransportStreams]):
+class _WatchedTransport(AbstractAsyncContextManager[TransportStreams]):
     """A transport whose end is heard."""
 
     def __init__(self, transport: Transport, gone: Callable[[], None]) -> None:
@@ -144,7 +144,7 @@ class _Watched(AbstractAsyncContextManager[TransportStreams]):
 
     async def __aenter__(self) -> TransportStreams:
         read, write = await self._transport.__aenter__()
-        heard: Any = _Heard(read, self._gone)
+        heard: Any = _WatchedStream(read, self._gone)
         return heard, write
 
     async def __aexit__(
@@ -153,7 +153,7 @@ class _Watched(AbstractAsyncContextManager[TransportStreams]):
         return await self._transport.__aexit__(kind, error, trace)
 
 
-class _Heard:
+class _WatchedStream:
     """What comes from the server; whoever reads it has left when there is nothing more to come."""
 
     def __init__(self, stream: Any, gone: Callable[[], None]) -> None:  # noqa: ANN401 - the SDK has several
@@ -175,10 +175,10 @@ class _Heard:
         return left
 
 
-class Guarded(httpx2.AsyncBaseTransport):
+class GuardedHttpTransport(httpx2.AsyncBaseTransport):
     """What goes through the guard, for the SDK's HTTP client."""
 
-    def __init__(self, guard: Guard) -> None:
+    def __init__(self, guard: SsrfGuard) -> None:
         self._guard = guard
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -187,13 +187,13 @@ class Guarded(httpx2.AsyncBaseTransport):
         stack = AsyncExitStack()
         try:
             answer = await stack.enter_async_context(self._guard.answer(there))
-        except Unreachable:
+        except FetchFailed:
             raise httpx2.ConnectError("unreachable", request=request) from None
-        stream = _Stream(answer.stream, stack.aclose)
+        stream = _BoundedByteStream(answer.stream, stack.aclose)
         return httpx2.Response(answer.status_code, headers=answer.headers.multi_items(), stream=stream)
 
 
-class Bounded(httpx2.AsyncBaseTransport):
+class BoundedHttpTransport(httpx2.AsyncBaseTransport):
     """No answer is longer than it may be, or takes longer; of a stream of events each is bounded by who reads it.
 
     call, other: seconds that each may take.  Older servers are only told that it was broken off, and may hold on to it.
@@ -210,7 +210,7 @@ class Bounded(httpx2.AsyncBaseTransport):
         except TimeoutError:
             return httpx2.Response(504, request=request)  # an error would end the session, and the calls of others
         most = float("inf") if answer.headers.get("content-type", "").startswith(_EVENTS) else _MOST
-        stream = _Stream(answer.stream, answer.aclose, most, until)
+        stream = _BoundedByteStream(answer.stream, answer.aclose, most, until)
         return httpx2.Response(answer.status_code, headers=answer.headers, stream=stream, extensions=answer.extensions)
 
     async def _until(self, request: httpx2.Request) -> float | None:
@@ -223,7 +223,7 @@ class Bounded(httpx2.AsyncBaseTransport):
         await self._inner.aclose()
 
 
-class _Stream(httpx2.AsyncByteStream):
+class _BoundedByteStream(httpx2.AsyncByteStream):
     """Another one's bytes, so many of them at most, and until then."""
 
     def __init__(
@@ -249,7 +249,7 @@ class _Stream(httpx2.AsyncByteStream):
                 return await anext(pieces, None)
         except TimeoutError:
             raise httpx2.StreamError("The answer takes too long.") from None
-        except (httpx.HTTPError, Unreachable):
+        except (httpx.HTTPError, FetchFailed):
             raise httpx2.ReadError("unreachable") from None
 
     async def aclose(self) -> None:

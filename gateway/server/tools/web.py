@@ -7,15 +7,15 @@ from typing import Any
 from msgspec import Struct, json
 
 from gateway import config
-from gateway.hosted import Result, Run, Sources, web
+from gateway.hosted import BuiltinToolResult, BuiltinToolRun, Sources, web
 from gateway.hosted.untrusted import cut_within
-from gateway.ledger import Ledger
+from gateway.ledger import Warnings
 from gateway.request import Message
 from gateway.server.pdfs import Pdfs
-from gateway.server.tools.pages import Pages, readable
-from gateway.server.tools.searching import Search, search
-from gateway.server.tools.target import ServerFailed
-from gateway.server.tools.toolbox import Offer
+from gateway.server.tools.pages import WebPageFetcher, readable
+from gateway.server.tools.searching import SearchService, search
+from gateway.server.tools.target import ToolServerError
+from gateway.server.tools.toolbox import ToolOffer
 
 _log = logging.getLogger("gateway")
 
@@ -23,14 +23,14 @@ _decode = json.Decoder(dict[str, Any]).decode
 _UNKNOWN = "This page is not opened: its address is in nothing that the user has said or that was found."
 
 
-class Beside(Struct, frozen=True):
+class ProviderContext(Struct, frozen=True):
     """What providers of one answer share.
 
     messages: of its request; most: bytes of what the model is told of a call.
     """
 
     sources: Sources
-    ledger: Ledger
+    ledger: Warnings
     messages: Sequence[Message]
     most: int
 
@@ -41,61 +41,63 @@ class Beside(Struct, frozen=True):
         return short
 
 
-Services = tuple[Search, Pages | None]
+WebServices = tuple[SearchService, WebPageFetcher | None]
 
 
-def services(settings: config.WebSearch, pdfs: Pdfs) -> Services | None:
+def services(settings: config.WebSearchSettings, pdfs: Pdfs) -> WebServices | None:
     """Who searches, and what opens pages; None where the operator has named nobody."""
     if not (who := search(settings)):
         return None
     wanted = settings.pages.fetch
     if wanted and not readable():
         _log.warning("tools.web_search.pages needs the package 'html-to-markdown': pip install 'gateway[web]'")
-    return who, Pages(settings.pages, pdfs) if wanted and readable() else None
+    return who, WebPageFetcher(settings.pages, pdfs) if wanted and readable() else None
 
 
-class WebProvider:
+class WebSearchProvider:
     """Opens only pages whose address it, or the model, was told: none that carries away what was said here."""
 
-    def __init__(self, scope: web.Scope, search: Search, pages: Pages | None, beside: Beside) -> None:
+    def __init__(
+        self, scope: web.SearchScope, search: SearchService, pages: WebPageFetcher | None, beside: ProviderContext
+    ) -> None:
         self._scope, self._search, self._pages, self._beside = scope, search, pages, beside
         self._told: list[str] = []
-        self._page: web.Page | None = None  # that was opened last
+        self._page: web.WebPage | None = None  # that was opened last
 
-    async def offer(self) -> Offer:
-        return Offer(web.tools(self._scope, pages=self._pages is not None))
+    async def offer(self) -> ToolOffer:
+        return ToolOffer(web.tools(self._scope, pages=self._pages is not None))
 
-    async def run(self, run: Run) -> Result:
+    async def run(self, run: BuiltinToolRun) -> BuiltinToolResult:
         action = web.ACTIONS[run.ours.tool.name]
         arguments = _decode(run.arguments or "{}")
         if lacking := action.lacks(arguments):
-            return Result(run.id, f"There has to be a '{lacking}', which is a text.", run.ours.failed(""))
+            return BuiltinToolResult(run.id, f"There has to be a '{lacking}', which is a text.", run.ours.failed(""))
         try:
             told = await self._run(run.ours.tool.name, arguments)
-        except ServerFailed as error:
-            return Result(run.id, str(error), {**run.ours.failed(""), "action": action.item(arguments)})
+        except ToolServerError as error:
+            return BuiltinToolResult(run.id, str(error), {**run.ours.failed(""), "action": action.item(arguments)})
         self._told.append(told.text)
         text = self._beside.told(told.text, "web_search_call.results")
-        return Result(run.id, text, {"action": told.action, "results": told.results})
+        return BuiltinToolResult(run.id, text, {"action": told.action, "results": told.results})
 
     async def close(self) -> None:
         """What it uses is the gateway's."""
 
-    async def _run(self, name: str, said: dict[str, Any]) -> web.Told:
+    async def _run(self, name: str, said: dict[str, Any]) -> web.SearchActionResult:
         sources = self._beside.sources
         if name == "search":
             return web.searched(await self._search.hits(self._scope.query(said["query"])), said, sources)
         page = await self._opened(said["url"])
         return web.opened(page, said, self._scope, sources) if name == "open_page" else web.found(page, said, sources)
 
-    async def _opened(self, url: str) -> web.Page:
+    async def _opened(self, url: str) -> web.WebPage:
         assert self._pages
         if self._page and self._page.url == url:
             return self._page
         if not self._scope.allows(url):
-            raise ServerFailed("This page is not opened: only some domains may be asked, and this is none of them.")
+            raise ToolServerError("This page is not opened: only some domains may be asked, and this is none of them.")
         if not self._is_known(url):
-            raise ServerFailed(_UNKNOWN)
+            raise ToolServerError(_UNKNOWN)
         self._page = await self._pages.page(url, self._scope.allows)
         return self._page
 

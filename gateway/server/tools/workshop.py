@@ -9,20 +9,20 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gateway import config
-from gateway.endpoints.responses import Hosted, Runs, namespace
+from gateway.endpoints.responses import BuiltinToolFilter, BuiltinToolParams, namespace
 from gateway.errors import BadRequest
-from gateway.hosted import Sources, Unseen, files, web
-from gateway.hosted.mcp import Server
-from gateway.ledger import Ledger
+from gateway.hosted import HiddenToolLoop, Sources, files, web
+from gateway.hosted.mcp import McpServerDefinition
+from gateway.ledger import Warnings
 from gateway.request import Request
 from gateway.server.pdfs import Pdfs
-from gateway.server.tools.files import FilesProvider
+from gateway.server.tools.files import FileSearchProvider
 from gateway.server.tools.files import service as files_of
 from gateway.server.tools.mcp import McpProvider
-from gateway.server.tools.sessions import Session
-from gateway.server.tools.target import Target
-from gateway.server.tools.toolbox import Provider, Terms, Toolbox
-from gateway.server.tools.web import Beside, WebProvider
+from gateway.server.tools.sessions import McpSession
+from gateway.server.tools.target import ToolServer
+from gateway.server.tools.toolbox import ToolProvider, Toolset, ToolsetOptions
+from gateway.server.tools.web import ProviderContext, WebSearchProvider
 from gateway.server.tools.web import services as web_of
 
 _log = logging.getLogger("gateway")
@@ -32,17 +32,17 @@ _OPTIONS = "web_search_options"  # of a chat completion
 Definition = dict[str, Any]
 
 
-class Workshop:
+class ToolRegistry:
     """pdfs: reads those of clients and of the web; package: the one that speaks with servers of tools."""
 
-    def __init__(self, settings: config.Tools, package: str = _PACKAGE) -> None:
+    def __init__(self, settings: config.ToolSettings, package: str = _PACKAGE) -> None:
         self._settings, mcp, self.pdfs = settings, settings.mcp, Pdfs()
         wanted = bool(mcp.servers or mcp.hosts)
         there = wanted and find_spec(package) is not None
         if wanted and not there:
             _log.warning("tools.mcp needs the package %r: pip install 'gateway[mcp]'", package)
         self._sessions = (
-            {label: Session(_target(said, settings.seconds), mcp) for label, said in mcp.servers.items()}
+            {label: McpSession(_target(said, settings.seconds), mcp) for label, said in mcp.servers.items()}
             if there
             else {}
         )
@@ -51,7 +51,7 @@ class Workshop:
         self._there = bool(there or self._web or self._files)
 
     @property
-    def runs(self) -> Runs | None:
+    def runs(self) -> BuiltinToolFilter | None:
         """Whether a tool that a client names can be run here; None: there is nothing that could."""
         return self._runs if self._there else None
 
@@ -70,7 +70,7 @@ class Workshop:
         host = parts.hostname or ""
         return parts.scheme in ("http", "https") and any(fnmatchcase(host, allowed) for allowed in self._hosts)
 
-    def box(self, hosted: Hosted, request: Request, ledger: Ledger) -> Toolbox | None:
+    def box(self, hosted: BuiltinToolParams, request: Request, ledger: Warnings) -> Toolset | None:
         """Of what a client asks to be run here; raises BadRequest for more servers than it may name."""
         if not (hosted.definitions or hosted.approved):
             return None
@@ -80,10 +80,10 @@ class Workshop:
             raise BadRequest(message, code="invalid_value", param="tools")
         beside = self._beside(request, ledger)
         providers = [self._provider(one, hosted.lists, beside) for one in hosted.definitions]
-        terms = Terms(hosted.approved, hosted.most, sources=beside.sources)
-        return Toolbox(providers, self._settings, terms)
+        terms = ToolsetOptions(hosted.approved, hosted.most, sources=beside.sources)
+        return Toolset(providers, self._settings, terms)
 
-    def standing(self, request: Request, ledger: Ledger, model: config.Model) -> Toolbox | None:
+    def standing(self, request: Request, ledger: Warnings, model: config.ModelSettings) -> Toolset | None:
         """Of what the operator offers with a model in a chat; nobody is asked to approve anything."""
         if not (model.mcp or model.web_search):
             return None
@@ -98,33 +98,37 @@ class Workshop:
         beside = self._beside(request, ledger)
         providers = [self._provider(one, {}, beside) for one in (*definitions, *searches)]
         served = frozenset() if options is None else frozenset((_OPTIONS,))
-        return Toolbox(providers, self._settings, Terms(loop=Unseen, sources=beside.sources, served=served))
+        return Toolset(
+            providers, self._settings, ToolsetOptions(loop=HiddenToolLoop, sources=beside.sources, served=served)
+        )
 
-    def _beside(self, request: Request, ledger: Ledger) -> Beside:
-        return Beside(Sources(), ledger, request.messages, self._settings.result_bytes)
+    def _beside(self, request: Request, ledger: Warnings) -> ProviderContext:
+        return ProviderContext(Sources(), ledger, request.messages, self._settings.result_bytes)
 
-    def _provider(self, definition: Definition, lists: Mapping[str, list[Definition]], beside: Beside) -> Provider:
+    def _provider(
+        self, definition: Definition, lists: Mapping[str, list[Definition]], beside: ProviderContext
+    ) -> ToolProvider:
         if definition["type"] == "mcp":
             return self._server(definition, lists, beside.ledger)
         if namespace(definition) == web.NAMESPACE:
             assert self._web
-            return WebProvider(web.Scope(definition), *self._web, beside)
+            return WebSearchProvider(web.SearchScope(definition), *self._web, beside)
         assert self._files
-        return FilesProvider(definition, self._files, beside)
+        return FileSearchProvider(definition, self._files, beside)
 
-    def _server(self, definition: Definition, lists: Mapping[str, list[Definition]], ledger: Ledger) -> Provider:
+    def _server(self, definition: Definition, lists: Mapping[str, list[Definition]], ledger: Warnings) -> ToolProvider:
         label, mcp = definition["server_label"], self._settings.mcp
         listed, most = lists.get(label), self._settings.result_bytes
         if url := definition.get("server_url"):
-            target = Target(url=url, headers=_headers(definition), guarded=True, seconds=self._settings.seconds)
-            session = Session(target, mcp)
-            return McpProvider(Server(definition), session, listed, ledger, most, own=True)
+            target = ToolServer(url=url, headers=_headers(definition), guarded=True, seconds=self._settings.seconds)
+            session = McpSession(target, mcp)
+            return McpProvider(McpServerDefinition(definition), session, listed, ledger, most, own=True)
         for name in ("headers", "authorization"):
             if definition.get(name):
                 ledger.note("dropped", f"tools.mcp.{name}")
         said = mcp.servers[label]
         allowed = None if said.allowed_tools is None else frozenset(said.allowed_tools)
-        server = Server(definition, allowed, said.require_approval)
+        server = McpServerDefinition(definition, allowed, said.require_approval)
         return McpProvider(server, self._sessions[label], listed, ledger, most)
 
     async def close(self) -> None:
@@ -132,10 +136,10 @@ class Workshop:
         await asyncio.gather(*(one.close() for one in lasting))
 
 
-def _target(said: config.McpServer, seconds: float) -> Target:
+def _target(said: config.McpServerSettings, seconds: float) -> ToolServer:
     headers = {name: value.get_secret_value() for name, value in said.headers.items()}
     env = {name: value.get_secret_value() for name, value in said.env.items()}
-    return Target(said.url or "", headers, said.transport, said.command, env, seconds=seconds)
+    return ToolServer(said.url or "", headers, said.transport, said.command, env, seconds=seconds)
 
 
 def _headers(definition: Definition) -> dict[str, str]:

@@ -22,10 +22,10 @@ _UNNAMED = "unknown_service"  # what the name of a service begins with where the
 _SECONDS = 5  # for what is left at the end
 
 
-class Export:
+class OtlpExporter:
     """What the settings do not say, the environment does (`OTEL_EXPORTER_OTLP_…`, `OTEL_SERVICE_NAME`, …)."""
 
-    def __init__(self, settings: config.Tracing) -> None:
+    def __init__(self, settings: config.TracingSettings) -> None:
         headers = {name: value.get_secret_value() for name, value in settings.headers.items()}
         exporter = OTLPSpanExporter(endpoint=settings.url, headers=headers or None)
         self._processor = BatchSpanProcessor(exporter)

@@ -6,10 +6,10 @@ from typing import Literal
 from msgspec import Struct
 
 from gateway.server.telemetry.endpoints import OTHER
-from gateway.server.telemetry.observation import Observation
-from gateway.server.tracing.trace import Attempt, ToolRun, Trace
+from gateway.server.telemetry.observation import RequestRecord
+from gateway.server.tracing.trace import AttemptStep, ToolStep, Trace
 
-Attributes = dict[str, str | int | float | bool]
+SpanAttributes = dict[str, str | int | float | bool]
 _OPERATIONS = {"/v1/completions": "text_completion", "/v1/embeddings": "embeddings"}
 
 
@@ -22,16 +22,16 @@ class Span(Struct, frozen=True):
     kind: Literal["server", "client", "internal"]
     begun: float
     ended: float
-    attributes: Attributes
+    attributes: SpanAttributes
     error: str | None = None
 
 
-def spans(seen: Observation, trace: Trace) -> Iterator[Span]:
+def spans(seen: RequestRecord, trace: Trace) -> Iterator[Span]:
     """That of the request, and one for each step."""
     yield _request(seen, trace)
     for step in trace.steps:
         ended = step.ended or seen.ended
-        if isinstance(step, Attempt):
+        if isinstance(step, AttemptStep):
             name, attributes = f"{_operation(step.path)} {step.model}", _of_attempt(step)
             yield Span(step.id, trace.span, name, "client", step.begun, ended, attributes, step.error)
         else:
@@ -47,7 +47,7 @@ def spans(seen: Observation, trace: Trace) -> Iterator[Span]:
             )
 
 
-def _request(seen: Observation, trace: Trace) -> Span:
+def _request(seen: RequestRecord, trace: Trace) -> Span:
     """What was asked of the gateway; a failure of the client's own is none of it."""
     problem, before = seen.problem, trace.parent.span if trace.parent else None
     error = (problem.code or problem.type) if problem and problem.status >= 500 else None
@@ -56,8 +56,8 @@ def _request(seen: Observation, trace: Trace) -> Span:
     return Span(trace.span, before, name, "server", seen.arrived, seen.ended, attributes, error)
 
 
-def _of_request(seen: Observation) -> Attributes:
-    said: Attributes = {
+def _of_request(seen: RequestRecord) -> SpanAttributes:
+    said: SpanAttributes = {
         "http.request.method": seen.method,
         **({} if seen.endpoint == OTHER else {"http.route": seen.endpoint}),
         "http.response.header.x-request-id": seen.id,
@@ -81,8 +81,8 @@ def _of_request(seen: Observation) -> Attributes:
     return said
 
 
-def _of_attempt(step: Attempt) -> Attributes:
-    said: Attributes = {
+def _of_attempt(step: AttemptStep) -> SpanAttributes:
+    said: SpanAttributes = {
         "gen_ai.operation.name": _operation(step.path),
         "gen_ai.provider.name": step.kind,
         "gen_ai.request.model": step.model,
@@ -96,8 +96,8 @@ def _of_attempt(step: Attempt) -> Attributes:
     return {**said, **({"error.type": step.error} if step.error else {})}
 
 
-def _of_tool(step: ToolRun) -> Attributes:
-    said: Attributes = {
+def _of_tool(step: ToolStep) -> SpanAttributes:
+    said: SpanAttributes = {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": step.name,
         "gen_ai.tool.call.id": step.call,

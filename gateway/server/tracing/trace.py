@@ -8,14 +8,14 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct, field
 
-from gateway.config import Backend
-from gateway.hosted import Result, Run
+from gateway.config import BackendSettings
+from gateway.hosted import BuiltinToolResult, BuiltinToolRun
 
 _PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _MOST_STATE = 512  # characters of a tracestate, beyond which it need not be passed on
 
 
-class Parent(Struct, frozen=True):
+class TraceParent(Struct, frozen=True):
     """Who has asked, as far as that is part of a trace.  state: for whoever is asked next."""
 
     trace: str
@@ -24,7 +24,7 @@ class Parent(Struct, frozen=True):
     state: str = ""
 
 
-def parent(headers: Iterable[tuple[bytes, bytes]]) -> Parent | None:
+def parent(headers: Iterable[tuple[bytes, bytes]]) -> TraceParent | None:
     """None if the headers say nothing of it that is sound."""
     said: dict[bytes, list[str]] = {}
     for name, value in headers:
@@ -34,10 +34,10 @@ def parent(headers: Iterable[tuple[bytes, bytes]]) -> Parent | None:
     if not found or (found[0].startswith("00") and found[4]):
         return None
     state = ",".join(said.get(b"tracestate", ()))
-    return Parent(found[1], found[2], bool(int(found[3], 16) & 1), state if len(state) <= _MOST_STATE else "")
+    return TraceParent(found[1], found[2], bool(int(found[3], 16) & 1), state if len(state) <= _MOST_STATE else "")
 
 
-class Step(Struct, kw_only=True):
+class TraceStep(Struct, kw_only=True):
     """Something that was done on the way.  Times are those of `perf_counter`; error: why it came to nothing."""
 
     id: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -49,7 +49,7 @@ class Step(Struct, kw_only=True):
         self.ended = perf_counter()
 
 
-class Attempt(Step):
+class AttemptStep(TraceStep):
     """A question to a backend.  kind: of server; headers: that go with it; status: of its answer, 0: there is none."""
 
     kind: str
@@ -61,7 +61,7 @@ class Attempt(Step):
     status: int = 0
 
 
-class ToolRun(Step):
+class ToolStep(TraceStep):
     """A tool that ran at the gateway."""
 
     name: str
@@ -71,30 +71,32 @@ class ToolRun(Step):
 class Trace:
     """Of one request.  model: what the backend that is asked next calls it; steps: in the order in which they began."""
 
-    def __init__(self, parent: Parent | None, *, sampled: bool) -> None:
+    def __init__(self, parent: TraceParent | None, *, sampled: bool) -> None:
         self.parent, self.sampled = parent, sampled
         self.id = parent.trace if parent else secrets.token_hex(16)
         self.span, self.model = secrets.token_hex(8), ""
-        self.steps: list[Attempt | ToolRun] = []
+        self.steps: list[AttemptStep | ToolStep] = []
 
-    def attempt(self, backend: Backend, path: str) -> Attempt:
+    def attempt(self, backend: BackendSettings, path: str) -> AttemptStep:
         url, headers = urlsplit(backend.url), {"traceparent": ""}
         port = url.port or (443 if url.scheme == "https" else 80)
         if self.parent and self.parent.state:
             headers["tracestate"] = self.parent.state
-        step = Attempt(
+        step = AttemptStep(
             kind=backend.kind, host=url.hostname or "", port=port, path=path, model=self.model, headers=headers
         )
         headers["traceparent"] = f"00-{self.id}-{step.id}-{self.sampled:02x}"
         self.steps.append(step)
         return step
 
-    def running(self, due: Iterable[Run], tell: Callable[[Result], None]) -> Callable[[Result], None]:
+    def running(
+        self, due: Iterable[BuiltinToolRun], tell: Callable[[BuiltinToolResult], None]
+    ) -> Callable[[BuiltinToolResult], None]:
         """Tools begin to run now; what is told of each says when it has ended, and is told on."""
-        runs = {run.id: ToolRun(name=run.ours.tool.name, call=run.id) for run in due}
+        runs = {run.id: ToolStep(name=run.ours.tool.name, call=run.id) for run in due}
         self.steps += runs.values()
 
-        def told(result: Result) -> None:
+        def told(result: BuiltinToolResult) -> None:
             runs[result.id].end()
             if result.item.get("error") is not None:
                 runs[result.id].error = "tool_error"

@@ -7,22 +7,22 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from gateway import config
-from gateway.server.telemetry.observation import Observation
+from gateway.server.telemetry.observation import RequestRecord
 from gateway.server.tracing.spans import spans
 from gateway.server.tracing.trace import Trace, parent
 
 if TYPE_CHECKING:
-    from gateway.server.tracing.export import Export
+    from gateway.server.tracing.export import OtlpExporter
 
 _log = logging.getLogger("gateway")
 
 
 class Tracer:
     def __init__(self) -> None:
-        self._settings = config.Tracing()
-        self._export: Export | None = None
+        self._settings = config.TracingSettings()
+        self._export: OtlpExporter | None = None
 
-    def follow(self, settings: config.Tracing) -> None:
+    def follow(self, settings: config.TracingSettings) -> None:
         """What it says holds from now on."""
         if settings == self._settings:
             return
@@ -38,7 +38,7 @@ class Tracer:
         before = parent(headers)
         return Trace(before, sampled=before.sampled if before else random.random() < self._settings.share)
 
-    def end(self, seen: Observation, trace: Trace) -> None:
+    def end(self, seen: RequestRecord, trace: Trace) -> None:
         """It is over."""
         if self._export and trace.sampled:
             self._export.send(trace.id, spans(seen, trace))
@@ -48,12 +48,12 @@ class Tracer:
         if self._export:
             await asyncio.to_thread(self._export.flush)
 
-    def _made(self, settings: config.Tracing) -> "Export | None":
+    def _made(self, settings: config.TracingSettings) -> "OtlpExporter | None":
         if not settings.enabled:
             return None
         try:
-            from gateway.server.tracing.export import Export  # noqa: PLC0415 - an extra
+            from gateway.server.tracing.export import OtlpExporter  # noqa: PLC0415 - an extra
         except ImportError:
             _log.warning("tracing needs more packages: pip install 'gateway[otel]'")
             return None
-        return Export(settings)
+        return OtlpExporter(settings)

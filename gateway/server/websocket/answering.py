@@ -6,46 +6,48 @@ from msgspec import Struct
 from starlette.requests import Request as HttpRequest
 from starlette.types import Message
 
-from gateway.config import Key
+from gateway.config import ApiKey
 from gateway.endpoints.responses import log, messages, warnings_message
 from gateway.errors import STOPPED, GatewayError, Problem
 from gateway.server import failures
-from gateway.server.answer import Answer
-from gateway.server.asking import Ask, Asking
+from gateway.server.answer import Responder
+from gateway.server.asking import IncomingRequest, ModelRequestHandler
 from gateway.server.headers import header
 from gateway.server.held import Held
 from gateway.server.ids import new_id
-from gateway.server.questions import Question
-from gateway.server.reader import Reader
+from gateway.server.questions import ModelRequest
+from gateway.server.reader import RequestParser
 from gateway.server.recording.tape import overheard
 from gateway.server.telemetry.endpoints import RESPONSES
 from gateway.server.telemetry.observation import observe
-from gateway.server.websocket.incoming import Create
-from gateway.server.websocket.recent import Nearby, Recent
+from gateway.server.websocket.incoming import CreateMessage
+from gateway.server.websocket.recent import ConnectionContext, RecentResponses
 
 _WARNINGS = b"x-gateway-warnings"
 _CUT = Problem(503, "The events of this response end too early: retrieve it by its id.", "server_is_overloaded")
 
-Tell = Callable[[str], Awaitable[None]]
+SendText = Callable[[str], Awaitable[None]]
 
 
-class Client(Struct, frozen=True):
+class WebSocketClient(Struct, frozen=True):
     """Who asks.
 
     http: the head of the handshake, as one of a request; recent: the responses that are not stored.
     """
 
     http: HttpRequest
-    key: Key | None
-    recent: Recent
+    key: ApiKey | None
+    recent: RecentResponses
 
     @property
     def debugs(self) -> bool:
         return header(self.http.scope, b"x-gateway-debug") == "1"
 
 
-class Answering:
-    def __init__(self, asking: Asking, client: Client, asked: Create, tell: Tell) -> None:
+class ResponseTask:
+    def __init__(
+        self, asking: ModelRequestHandler, client: WebSocketClient, asked: CreateMessage, tell: SendText
+    ) -> None:
         self._asking, self._client, self._asked, self._tell = asking, client, asked, tell
         self._whole = False  # all events have been told
         self._seen = asking.telemetry.begin(new_id("req_"), RESPONSES, client.http.scope["headers"])
@@ -64,9 +66,9 @@ class Answering:
     async def _answered(self) -> tuple[bool, Problem | None]:
         """Whether it came to a good end, and what else the client has to be told."""
         try:
-            ask = Ask(self._request(), self._asked.body, self._client.key)
+            ask = IncomingRequest(self._request(), self._asked.body, self._client.key)
             with self._asking.joined():
-                well = await self._asking.answer(ask, self._read, Answer, overheard(self._send, self._seen.tape))
+                well = await self._asking.answer(ask, self._read, Responder, overheard(self._send, self._seen.tape))
         except GatewayError as error:
             return False, error.problem
         except Exception as error:  # noqa: BLE001 - the last place where a client can be told
@@ -93,8 +95,8 @@ class Answering:
         seen.status, seen.problem = 200, seen.problem or (None if seen.left else problem)
         seen.let_go()
 
-    def _read(self, reader: Reader, raw: bytes, tenant: str, held: Held) -> Awaitable[Question]:
-        state = Nearby(reader.store, tenant, self._client.recent, self._asked.lane)
+    def _read(self, reader: RequestParser, raw: bytes, tenant: str, held: Held) -> Awaitable[ModelRequest]:
+        state = ConnectionContext(reader.store, tenant, self._client.recent, self._asked.lane)
         return reader.response_in(state, raw, held)
 
     async def _send(self, message: Message) -> None:

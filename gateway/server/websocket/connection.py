@@ -8,16 +8,16 @@ from typing import Any
 from starlette.requests import Request as HttpRequest
 from starlette.types import Message, Receive, Scope, Send
 
-from gateway.config import Key
+from gateway.config import ApiKey
 from gateway.endpoints.responses import error_message, steer_failed
 from gateway.errors import Problem
 from gateway.server.apart import parsed
-from gateway.server.asking import Asking
-from gateway.server.presence import Presence
-from gateway.server.websocket.answering import Answering, Client
-from gateway.server.websocket.incoming import Create, Refused, Steer, read
-from gateway.server.websocket.lanes import Entry, Lanes
-from gateway.server.websocket.recent import Recent
+from gateway.server.asking import ModelRequestHandler
+from gateway.server.presence import CancelOnDisconnect
+from gateway.server.websocket.answering import ResponseTask, WebSocketClient
+from gateway.server.websocket.incoming import CreateMessage, InvalidMessage, SteerMessage, read
+from gateway.server.websocket.lanes import ScheduledMessage, StreamScheduler
+from gateway.server.websocket.recent import RecentResponses
 
 _MOST_SECONDS = 3600.0
 _MOST_UNREAD = 64  # answers to what was not even taken; who asks on and does not read them is no client
@@ -29,21 +29,21 @@ _OLD = Problem(
 )
 
 
-class Connection:
+class WebSocketConnection:
     """`run` it once; `end` it at any time.  most_bytes: of what waits, and of what is remembered."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, key: Key | None, most_bytes: int) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, key: ApiKey | None, most_bytes: int) -> None:
         self._receive, self._send = receive, send
         self._gone = asyncio.Event()
         self._leaving = _leaving(self._gone)
         http = HttpRequest({**scope, "type": "http", "method": "POST"}, self._leaving)
-        self._client = Client(http, key, Recent(most_bytes))
-        self._lanes = Lanes(most_bytes)
+        self._client = WebSocketClient(http, key, RecentResponses(most_bytes))
+        self._lanes = StreamScheduler(most_bytes)
         self._running: set[asyncio.Task[None]] = set()
         self._asides: set[asyncio.Task[None]] = set()
         self._refusal: Problem | None = None  # of all that is new
 
-    async def run(self, asking: Asking) -> None:
+    async def run(self, asking: ModelRequestHandler) -> None:
         """Until the client has gone, and all is over that it asked for.
 
         Where it is cancelled the client is told what that ended.
@@ -52,7 +52,7 @@ class Connection:
         await self._send({"type": "websocket.accept"})
         aging = asyncio.create_task(self._grow_old())
         try:
-            with Presence(self._leaving):
+            with CancelOnDisconnect(self._leaving):
                 await self._read()
         except asyncio.CancelledError:
             self._lanes.clear()
@@ -89,11 +89,11 @@ class Connection:
             self._take(await parsed(read, message["bytes"] if text is None else text, self._asking.counts))
             await asyncio.sleep(0)  # where many messages came at once, the answers to them are to get away
 
-    def _take(self, said: Create | Refused | Steer | None) -> None:
-        if isinstance(said, Steer):
+    def _take(self, said: CreateMessage | InvalidMessage | SteerMessage | None) -> None:
+        if isinstance(said, SteerMessage):
             self._tell_aside(steer_failed(said.event, said.lane))
         elif said:
-            asked = Refused(said.lane, self._refusal) if self._refusal else said
+            asked = InvalidMessage(said.lane, self._refusal) if self._refusal else said
             if problem := self._lanes.add(asked):
                 self._tell_aside(error_message(problem, asked.lane))
             self._begin()
@@ -102,7 +102,7 @@ class Connection:
         for entry in self._lanes.begun():
             self._beside(self._answer(entry), self._running)
 
-    async def _answer(self, entry: Entry) -> None:
+    async def _answer(self, entry: ScheduledMessage) -> None:
         try:
             problem = await self._problem(entry)
             if problem:
@@ -111,10 +111,10 @@ class Connection:
             self._lanes.over(entry.lane)
             self._begin()
 
-    async def _problem(self, entry: Entry) -> Problem | None:
-        if isinstance(entry, Refused):
+    async def _problem(self, entry: ScheduledMessage) -> Problem | None:
+        if isinstance(entry, InvalidMessage):
             return entry.problem
-        return await Answering(self._asking, self._client, entry, self._tell).run()
+        return await ResponseTask(self._asking, self._client, entry, self._tell).run()
 
     # out
 
@@ -128,7 +128,7 @@ class Connection:
             self._gone.set()
 
     async def _tell_while_there(self, text: str) -> None:
-        with Presence(self._leaving):
+        with CancelOnDisconnect(self._leaving):
             await self._tell(text)
 
     def _tell_aside(self, text: str) -> None:

@@ -5,22 +5,22 @@ from starlette.requests import HTTPConnection
 from starlette.routing import WebSocketRoute
 from starlette.types import Receive, Scope, Send
 
-from gateway.config import Config, Key
+from gateway.config import ApiKey, Config
 from gateway.errors import GatewayError, UpgradeRequired
 from gateway.server import failures
-from gateway.server.asking import Asking
-from gateway.server.auth import Doorkeeper
-from gateway.server.pages import Pages
-from gateway.server.websocket.connection import Connection
-from gateway.server.websocket.sockets import Sockets
+from gateway.server.asking import ModelRequestHandler
+from gateway.server.auth import Authenticator
+from gateway.server.pages import OriginCheck
+from gateway.server.websocket.connection import WebSocketConnection
+from gateway.server.websocket.sockets import ConnectionRegistry
 
 _NOT_HERE = "WebSocket is not supported here: POST the request, with stream: true for events."
 
 
-def add(app: FastAPI, path: str, config: Config, door: Doorkeeper) -> None:
+def add(app: FastAPI, path: str, config: Config, door: Authenticator) -> None:
     """Whoever stops the application closes its `state.sockets`."""
-    app.state.sockets = Sockets()
-    app.router.routes.append(WebSocketRoute(path, Entrance(app, config, door)))
+    app.state.sockets = ConnectionRegistry()
+    app.router.routes.append(WebSocketRoute(path, WebSocketEndpoint(app, config, door)))
 
 
 def not_here() -> UpgradeRequired:
@@ -28,27 +28,27 @@ def not_here() -> UpgradeRequired:
     return UpgradeRequired(_NOT_HERE)
 
 
-class Entrance:
+class WebSocketEndpoint:
     """Plain ASGI, for the scope `websocket`."""
 
-    def __init__(self, app: FastAPI, config: Config, door: Doorkeeper) -> None:
-        self._app, self._config, self._door, self._pages = app, config, door, Pages(config)
+    def __init__(self, app: FastAPI, config: Config, door: Authenticator) -> None:
+        self._app, self._config, self._door, self._pages = app, config, door, OriginCheck(config)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()  # that somebody wants to connect
-        asking: Asking = self._app.state.asking
-        sockets: Sockets = self._app.state.sockets
+        asking: ModelRequestHandler = self._app.state.asking
+        sockets: ConnectionRegistry = self._app.state.sockets
         try:
             sockets.check()
             key = await self._admit(HTTPConnection(scope))
         except GatewayError as error:
             await failures.told(error)(scope, receive, send)
             return
-        connection = Connection(scope, receive, send, key, self._config.limits.body_bytes)
+        connection = WebSocketConnection(scope, receive, send, key, self._config.limits.body_bytes)
         with sockets.holding(connection):
             await connection.run(asking)
 
-    async def _admit(self, http: HTTPConnection) -> Key | None:
+    async def _admit(self, http: HTTPConnection) -> ApiKey | None:
         if not self._config.responses.websocket:
             raise not_here()
         self._pages.check(http)

@@ -10,7 +10,7 @@ from gateway.endpoints.checks import fields, one_of
 from gateway.endpoints.counts import COUNTS, Counts
 from gateway.errors import BadRequest, ClientError, Problem
 
-Lane = str | None  # None: the one without a name
+StreamId = str | None  # None: the one without a name
 _Members = dict[str, Raw]
 
 _CREATE, _STEER, _PROCESSED = "response.create", "response.steer", "response.processed"
@@ -25,30 +25,30 @@ _STREAMED = "Over a WebSocket all responses are streamed: leave 'stream' out."
 _FOREGROUND = "Over a WebSocket no response is made in the background: POST the request."
 
 
-class Create(Struct, frozen=True):
+class CreateMessage(Struct, frozen=True):
     """A response is wanted.  body: as it would be POSTed; previous: the response that it goes on from."""
 
-    lane: Lane
+    lane: StreamId
     body: bytes
     previous: str | None = None
 
 
-class Refused(Struct, frozen=True):
+class InvalidMessage(Struct, frozen=True):
     """A message that cannot be what it should be."""
 
-    lane: Lane
+    lane: StreamId
     problem: Problem
     body: bytes = b""
 
 
-class Steer(Struct, frozen=True):
+class SteerMessage(Struct, frozen=True):
     """A response is to be influenced that is being made."""
 
-    lane: Lane
+    lane: StreamId
     event: dict[str, Any]
 
 
-def read(data: str | bytes, counts: Counts = COUNTS) -> Create | Refused | Steer | None:
+def read(data: str | bytes, counts: Counts = COUNTS) -> CreateMessage | InvalidMessage | SteerMessage | None:
     """What a message means; None if nothing has to be done."""
     lane, raw = None, data if isinstance(data, bytes) else data.encode()
     try:
@@ -59,22 +59,22 @@ def read(data: str | bytes, counts: Counts = COUNTS) -> Create | Refused | Steer
         _check({"type": kind}, "")
         if kind == _CREATE:
             return _create(members, lane)
-        return Steer(lane, decoded(raw, counts)) if kind == _STEER else None
+        return SteerMessage(lane, decoded(raw, counts)) if kind == _STEER else None
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
         message = f"We could not parse the JSON object of your message. ({fault(raw, error)})"
-        return Refused(lane, BadRequest(message).problem)
+        return InvalidMessage(lane, BadRequest(message).problem)
     except ClientError as error:
-        return Refused(lane, error.problem)
+        return InvalidMessage(lane, error.problem)
 
 
-def _lane(members: _Members) -> Lane:
+def _lane(members: _Members) -> StreamId:
     name = _value(members, "stream_id")
     if name is not None and not (isinstance(name, str) and _sound(name)):
         raise BadRequest(_NO_LANE, code="invalid_stream_id", param="stream_id")
     return name
 
 
-def _create(members: _Members, lane: Lane) -> Create:
+def _create(members: _Members, lane: StreamId) -> CreateMessage:
     """Its parameters stay the bytes that they are.  That it streams may be said, as some clients do."""
     stream, background = _value(members, "stream"), _value(members, "background")
     if not (stream is None or stream is True):
@@ -83,7 +83,7 @@ def _create(members: _Members, lane: Lane) -> Create:
         raise BadRequest(_FOREGROUND, code="unsupported_value", param="background")
     body = {name: value for name, value in members.items() if name not in ("type", "stream_id")}
     previous = _value(members, "previous_response_id")
-    return Create(lane, json.encode({**body, "stream": True}), previous if isinstance(previous, str) else None)
+    return CreateMessage(lane, json.encode({**body, "stream": True}), previous if isinstance(previous, str) else None)
 
 
 def _value(members: _Members, name: str) -> Any:  # noqa: ANN401 - decoded JSON

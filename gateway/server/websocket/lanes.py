@@ -1,7 +1,7 @@
 """What runs at once, and what waits for what: one thing at a time in each lane, and so many in all.  Pure."""
 
 from gateway.errors import Problem
-from gateway.server.websocket.incoming import Create, Lane, Refused
+from gateway.server.websocket.incoming import CreateMessage, InvalidMessage, StreamId
 
 MOST_RUNNING = 16
 MOST_NAMED = 32
@@ -12,19 +12,19 @@ _TOO_MANY = (
 )
 _FULL = "Too many requests wait on this WebSocket connection. Send more when some of its responses are complete."
 
-Entry = Create | Refused
+ScheduledMessage = CreateMessage | InvalidMessage
 
 
-class Lanes:
+class StreamScheduler:
     """`add` what is asked; what has `begun` is `over` some time.  most_bytes: of all that waits."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self._waiting: list[Entry] = []  # in the order in which it came
-        self._busy: set[Lane] = set()
-        self._named: set[Lane] = set()  # all that ever were
+        self._waiting: list[ScheduledMessage] = []  # in the order in which it came
+        self._busy: set[StreamId] = set()
+        self._named: set[StreamId] = set()  # all that ever were
 
-    def add(self, entry: Entry) -> Problem | None:
+    def add(self, entry: ScheduledMessage) -> Problem | None:
         """Why it cannot be added, or None."""
         named = self._named | {entry.lane} - {None}
         if len(named) > MOST_NAMED:
@@ -35,9 +35,9 @@ class Lanes:
         self._waiting.append(entry)
         return None
 
-    def begun(self) -> list[Entry]:
+    def begun(self) -> list[ScheduledMessage]:
         """What is to run from now on."""
-        begun: list[Entry] = []
+        begun: list[ScheduledMessage] = []
         waiting, self._waiting = self._waiting, []
         for entry in waiting:
             if self._free(entry.lane):
@@ -47,16 +47,16 @@ class Lanes:
                 self._waiting.append(entry)
         return begun
 
-    def over(self, lane: Lane) -> None:
+    def over(self, lane: StreamId) -> None:
         self._busy.discard(lane)
 
     def clear(self) -> None:
         """What waits is not wanted any more."""
         self._waiting.clear()
 
-    def _free(self, lane: Lane) -> bool:
+    def _free(self, lane: StreamId) -> bool:
         return lane not in self._busy and len(self._busy) < MOST_RUNNING
 
-    def _full(self, entry: Entry) -> bool:
+    def _full(self, entry: ScheduledMessage) -> bool:
         size = sum(len(one.body) for one in self._waiting) + len(entry.body)
         return len(self._waiting) >= MOST_WAITING or size > self._most_bytes

@@ -9,17 +9,17 @@ from typing import Any
 from msgspec import Struct, json
 from msgspec.structs import replace
 
-from gateway.endpoints.responses import Draft
+from gateway.endpoints.responses import ResponseDraft
 from gateway.errors import StoreFailed
-from gateway.ledger import Ledger
-from gateway.server.state import Origin, Record, State, asked_items
-from gateway.server.websocket.incoming import Lane
+from gateway.ledger import Warnings
+from gateway.server.state import Predecessor, StoredContext, StoredObject, asked_items
+from gateway.server.websocket.incoming import StreamId
 from gateway.store.database import Database
 
 _WELL = ("completed", "incomplete")
 
 
-class Chain(Struct, frozen=True):
+class ResponseChain(Struct, frozen=True):
     """What was said up to a response.
 
     root: the response in the store that it begins behind; turns: the items of each turn since then, as JSON.
@@ -36,39 +36,41 @@ class Chain(Struct, frozen=True):
         return sum(map(len, self.turns))
 
 
-class Recent:
+class RecentResponses:
     """most_bytes: of all of them; beyond that the oldest are forgotten."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self._latest: dict[Lane, tuple[str, Chain]] = {}  # by lane: an id, and what was said up to there
+        self._latest: dict[StreamId, tuple[str, ResponseChain]] = {}  # by lane: an id, and what was said up to there
 
-    def find(self, id: str | None) -> Chain | None:
+    def find(self, id: str | None) -> ResponseChain | None:
         return next((chain for known, chain in self._latest.values() if known == id), None)
 
-    def keep(self, lane: Lane, id: str, chain: Chain) -> None:
+    def keep(self, lane: StreamId, id: str, chain: ResponseChain) -> None:
         self._latest.pop(lane, None)
         self._latest[lane] = id, chain
         while sum(chain.size for _, chain in self._latest.values()) > self._most_bytes:
             del self._latest[next(iter(self._latest))]
 
-    def forget(self, lane: Lane, id: str | None) -> None:
+    def forget(self, lane: StreamId, id: str | None) -> None:
         """What went on from it in its own lane has failed."""
         if lane in self._latest and self._latest[lane][0] == id:
             del self._latest[lane]
 
 
-class Nearby(State):
+class ConnectionContext(StoredContext):
     """For one request in a lane."""
 
     remembers = True
 
-    def __init__(self, store: Database, tenant: str, recent: Recent, lane: Lane) -> None:
+    def __init__(self, store: Database, tenant: str, recent: RecentResponses, lane: StreamId) -> None:
         super().__init__(store, tenant)
         self._recent, self._lane = recent, lane
-        self._chain = Chain()
+        self._chain = ResponseChain()
 
-    async def keep_response(self, draft: Draft, origin: Origin, ledger: Ledger, record: Record) -> None:
+    async def keep_response(
+        self, draft: ResponseDraft, origin: Predecessor, ledger: Warnings, record: StoredObject
+    ) -> None:
         if not (record["store"] or origin.conversation):
             await self._remember(draft, origin, record)
             return
@@ -78,14 +80,14 @@ class Nearby(State):
             await self._remember(draft, origin, record)
             raise
 
-    async def _found(self, draft: Draft) -> Origin:
-        self._chain = self._recent.find(draft.previous) or Chain(draft.previous)
+    async def _found(self, draft: ResponseDraft) -> Predecessor:
+        self._chain = self._recent.find(draft.previous) or ResponseChain(draft.previous)
         stored = await super()._found(replace(draft, previous=self._chain.root))
         items = self._chain.items()
         context = replace(stored.context, before=[*stored.context.before, *items])
         return replace(stored, context=context, unstored=items)
 
-    async def _remember(self, draft: Draft, origin: Origin, record: Record) -> None:
+    async def _remember(self, draft: ResponseDraft, origin: Predecessor, record: StoredObject) -> None:
         """A response of a conversation is gone on from in that."""
         if record["status"] in _WELL and not origin.conversation:
             turn = json.encode([*await asked_items(draft, origin), *record["output"]])

@@ -4,20 +4,20 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gateway.errors import Unavailable
-from gateway.server.websocket.connection import Connection
+from gateway.errors import UpstreamUnavailable
+from gateway.server.websocket.connection import WebSocketConnection
 
 _RESTARTS = 1012
 _STOPPING = "The gateway is stopping."
 
 
-class Sockets:
+class ConnectionRegistry:
     def __init__(self) -> None:
-        self._open: set[Connection] = set()
+        self._open: set[WebSocketConnection] = set()
         self._closing = False
 
     @contextmanager
-    def holding(self, connection: Connection) -> Iterator[None]:
+    def holding(self, connection: WebSocketConnection) -> Iterator[None]:
         """As long as it runs."""
         self._open.add(connection)
         try:
@@ -28,7 +28,7 @@ class Sockets:
     def check(self) -> None:
         """Raise Unavailable where nobody may come in any more."""
         if self._closing:
-            raise Unavailable(_STOPPING)
+            raise UpstreamUnavailable(_STOPPING)
 
     async def close_when(self, stopping: asyncio.Event) -> None:
         """Then take nothing new, and close each connection as soon as nothing runs in it any more."""
@@ -37,5 +37,5 @@ class Sockets:
 
     async def close(self) -> None:
         self._closing = True
-        problem = Unavailable(_STOPPING).problem
+        problem = UpstreamUnavailable(_STOPPING).problem
         await asyncio.gather(*(connection.end(problem, _RESTARTS) for connection in self._open))
