@@ -25,7 +25,7 @@ _Words = TypeVar("_Words", TextDelta, ReasoningDelta)
 
 
 class ChoiceNormalizer:
-    """Takes raw events and gives promised ones.  It is also the Emit that its text's format puts things into.
+    """Takes raw events and gives promised ones.  It is also the ParserOutput that its text's format puts things into.
 
     reason: the last one that the backend gave for the end; "" before that.
     """

@@ -2,10 +2,11 @@
 
 Grammar, per choice (the normaliser promises it, every filter keeps it, every endpoint relies on it):
 
-    (Text | Reasoning | Refusal | Annotation | Media | HostedTool
-     | HostedStart HostedArgs* HostedRun? HostedEnd | ToolStart (ToolArgs | ToolInput)* ToolEnd)* Finish
+    (TextDelta | ReasoningDelta | RefusalDelta | Annotation | Media | BuiltinItem
+     | BuiltinItemStart BuiltinArgsDelta* BuiltinRunStart? BuiltinItemEnd
+     | ToolCallStart (ToolArgsDelta | ToolInputDelta)* ToolCallEnd)* Finish
 
-Per stream, in any place: Usage (cumulative, the last one holds), Extra, and Failure (then nothing).
+Per stream, in any place: Usage (cumulative, the last one holds), ExtraField, and Failure (then nothing).
 The set is closed: an encoder without an arm for one of these fails a test.
 """
 
@@ -116,8 +117,8 @@ class BuiltinItemEnd(_Event, frozen=True, tag="HostedEnd"):
 class ToolCallStart(_Event, frozen=True, tag="ToolStart"):
     """A call begins.  `call` counts the calls of a choice from 0, without gaps.
 
-    kind: what is called; for all but functions and custom tools one ToolArgs follows, with the fields of the call's
-        item in the Responses API besides its id, type, call_id and status.
+    kind: the kind of tool.  For all but functions and custom tools one ToolArgsDelta follows, with the fields of the
+        call's item in the Responses API besides its id, type, call_id and status.
     signature: opaque, of the upstream; given back on replay.
     """
 

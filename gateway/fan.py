@@ -1,6 +1,6 @@
 """Several upstream rounds as the choices of one, where a server gives but one choice at a time.
 
-To a Turn it is an Upstream; which of its members the bytes are of, is said before: `current`.
+To a Pipeline it is an UpstreamReader; which of its members the bytes are of, is said before: `current`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -63,7 +63,7 @@ class ResponseEncoder(Protocol):
 
 
 class RoundSource(Protocol):
-    """Where a round's events come from: an Upstream, a Fan of them, or the tools that run at the gateway.
+    """Where a round's events come from: an UpstreamReader, a FanOut of them, or the tools that run at the gateway.
 
     lone: a short way for data that is one payload more like the last, if there is such a way until the next `feed`.
     done: it has said that this was all; what is missing is the end of its body.

@@ -136,7 +136,7 @@ class UpstreamReader:
         """One whole body: almost always a text with its end, of which nothing has to be put right."""
         said = [] if self._normaliser.failed else self._decoder.decode(body) + self._decoder.rest()
         if self._plain and self._decoder.n == 1:
-            spoken = [event for event in said if type(event) is not ExtraField]  # an Extra passes in any case
+            spoken = [event for event in said if type(event) is not ExtraField]  # an ExtraField passes in any case
             if self._normaliser.keeps(spoken):
                 return said
         events = [event for one in said for event in self._normalised(one)]

@@ -57,7 +57,7 @@ def start(*options: str, out: TextIO | None = None, patience: float = 120) -> It
 
 
 def model_file(needed: Mapping[str, str] = NEEDED) -> Path:
-    """The GGUF file in the last of the needed packages; raises DemoMissing if one of them is not installed."""
+    """The GGUF file in the last of the needed packages; raises DemoNotInstalled if one of them is not installed."""
     missing = [command for package, command in needed.items() if find_spec(package) is None]
     if missing:
         raise DemoNotInstalled("the demo needs packages that are not installed; run:\n  " + "\n  ".join(missing))

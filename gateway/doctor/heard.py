@@ -84,7 +84,7 @@ class ProbeResponse(Struct, frozen=True, kw_only=True):
 
 
 class ProbeResponseReader:
-    """Is told of an answer as an Upstream is, and when its words came; then it gives what was `heard`."""
+    """Is told of an answer as an UpstreamReader is, and when its words came; then it gives what was `heard`."""
 
     def __init__(self, question: ProbeRequest, request: Request, kind: Kind) -> None:
         self._ledger = Warnings()

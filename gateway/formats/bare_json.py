@@ -19,7 +19,7 @@ _FAR = 200  # characters, in which the first member has to begin
 
 
 def named(bracket: str) -> CallParser:
-    """Return a Call that reads JSON which names one of the tools.  `bracket`: what was taken of it."""
+    """Return a CallParser that reads JSON which names one of the tools.  `bracket`: what was taken of it."""
 
     def calls(read: TextReader, emit: ParserOutput, context: ParseContext) -> ReadStep:
         if bracket == "[":

@@ -1,4 +1,4 @@
-"""What every format is: a generator over a Reader, an Emit to put what it finds, and the Context it may know."""
+"""Types of a format: a generator that reads from a TextReader, writes to a ParserOutput and knows a ParseContext."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol
@@ -59,7 +59,7 @@ class ParserOutput(Protocol):
 
 
 Format = Callable[[TextReader, ParserOutput, ParseContext], ReadStep]
-# Reads on after a tag that announced a call and that the Reader has recorded.  It calls `start` once it is certain,
+# Reads on after a tag that announced a call and that the TextReader has recorded.  It calls `start` once it is certain,
 # and raises Malformed where the text goes wrong: before that all of it was text, after that the call ends there.
 CallParser = Callable[[TextReader, ParserOutput, ParseContext], ReadStep]
 
@@ -141,7 +141,7 @@ class FormatParser:
         return False
 
     def close(self, cut: bool = False) -> None:
-        """Release what was held back; see `Reader.close`."""
+        """Release what was held back; see `TextReader.close`."""
         self.read.close(cut)
         if not self.done:
             self._go_on()

@@ -22,7 +22,7 @@ def _as_it_is(header: str) -> tuple[str, str]:
 
 
 class HeadedCall(Struct, frozen=True, kw_only=True):
-    """The tags of such a call, whose first one was taken.  An object of this class is a Call.
+    """The tags of such a call, whose first one was taken.  An object of this class is a CallParser.
 
     begins: may stand before the header, several of them, and each of them again.
     kind: a header that is no name; the name follows behind the separator.

@@ -7,11 +7,11 @@ from gateway.formats.reader import TextReader
 from gateway.formats.tool_names import resolve
 
 
-class Held:
-    """An Emit that keeps a call, and what follows it, while the Reader keeps their text.
+class HeldOutput:
+    """A ParserOutput that keeps a call, and what follows it, while the TextReader keeps their text.
 
     The call counts if its tool was offered and no closing tag of the thought follows, or nothing but that tag.
-    Otherwise the text is a part of the thought.  What is longer than the Reader's limit counts as a call.
+    Otherwise the text is a part of the thought.  What is longer than the TextReader's limit counts as a call.
     closes: the closing tags of the thought.
     apart: the backend passes the thought apart, so that it ends with the text.
     offered: the call is one of a tool that was offered.
@@ -102,7 +102,7 @@ class Held:
             self.count()
 
     def _new(self, text: str) -> str:
-        """Return what the prefill did not have of a text that ends where the Reader is."""
+        """Return what the prefill did not have of a text that ends where the TextReader is."""
         return text[max(0, self._known - (self._read.offset - len(text))) :]
 
     def _kept(self) -> str:

@@ -79,7 +79,7 @@ def surplus(read: TextReader) -> ReadStep:
 
 
 class JsonCall:
-    """Reads objects; the Reader is recording from whatever announced the call.
+    """Reads objects; the TextReader is recording from whatever announced the call.
 
     names: where no tag announced the call, the names that make an object one; None: any name does.
     pseudo: names of what is no call, and no text either.

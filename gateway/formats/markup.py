@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from gateway.formats import fenced, guided
 from gateway.formats.format import CallInReasoning, CallParser, Format, ParseContext, ParserOutput, recover
-from gateway.formats.held import Held
+from gateway.formats.held import HeldOutput
 from gateway.formats.json_call import FENCE
 from gateway.formats.markers import ENDS, EndTokens, Markers
 from gateway.formats.reader import Malformed, ReadStep, TextReader, TextSink
@@ -151,7 +151,7 @@ class _MarkupParser:
         self._spoken = self._called = self._thought_through = False
         self._fenced = self._in_block = False  # a fence is open: around a call, or of a block in the text
         self._answer = False  # an opening tag of an answer was text
-        self._held: Held | None = None  # a call inside a thought that may be a quotation
+        self._held: HeldOutput | None = None  # a call inside a thought that may be a quotation
         self._closing = ""  # the tag that closes the answer; "": none has opened it
         self._kept: list[str] = []  # of the thoughts, from the first tag of a call on
         self._room = read.limit  # for what is kept, in characters; negative: it was too much, and nothing is kept
@@ -360,7 +360,7 @@ class _MarkupParser:
         if self._held and self._held.open:
             return (yield from self._call(mark, self._emit.reasoning))
         apart = closes == (_APART_END,)
-        held = self._emit = Held(self._emit, self._read, self._context, closes, apart=apart)
+        held = self._emit = HeldOutput(self._emit, self._read, self._context, closes, apart=apart)
         found = yield from self._call(mark, held.reasoning)
         if found and held.offered:
             self._held = held

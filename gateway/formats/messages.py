@@ -32,7 +32,8 @@ _WORD, _SPACE = re.compile(r"[\w.:/=-]*"), re.compile(r"\s*")
 _UNTAGGED = re.compile(r"assistant|to=[\w.:/-]+")  # the words of a header that lacks its first tag
 _LONGEST = 512  # characters of a header
 
-# Reads the body of a message to a tool of this name, "" to none, as a Call does; returns a closing tag if it took one.
+# Reads the body of a message to a tool of this name, "" to none, as a CallParser does.
+# Returns a closing tag if it took one.
 BodyParser = Callable[[TextReader, ParserOutput, ParseContext, str], ReadStep]
 
 

@@ -23,7 +23,7 @@ _KEY, _SPACE = re.compile(r"\w*"), re.compile(r"\s*")
 
 
 class Pythonic(Struct, frozen=True):
-    """Such calls behind a tag, or behind a bracket.  An object of this class is a Call.
+    """Such calls behind a tag, or behind a bracket.  An object of this class is a CallParser.
 
     format: the name of the format, for the warning that a call could not be read.
     """

@@ -1,6 +1,6 @@
 """The only code that touches a text buffer.
 
-A format is a generator.  It reads through a Reader, which suspends it when the text runs out, so a format reads
+A format is a generator.  It reads through a TextReader, which suspends it when the text runs out, so a format reads
 top to bottom like the grammar it parses and cannot tell how the stream was cut into chunks.
 """
 
@@ -83,7 +83,7 @@ class TextReader:
         self._buffer, self._base, self._pos = self._buffer[self._pos :] + text, self._base + self._pos, 0
 
     def skip(self, text: str) -> None:
-        """It has gone past, as a Passage said that it may."""
+        """It has gone past, as a PassThrough said that it may."""
         self._base += len(text)
 
     def close(self, cut: bool = False) -> None:

@@ -40,7 +40,7 @@ _IN_CDATA = Markers(_CDATA_END)
 
 
 class TaggedCall(Struct, frozen=True, kw_only=True, dict=True):
-    """The tags of a call, whose first one, up to the name, was taken.  An object of this class is a Call.
+    """The tags of a call, whose first one, up to the name, was taken.  An object of this class is a CallParser.
 
     next: what may follow a call, the tag before a name first; so an end before these is one, though others be missing.
     name_end: stands after the name; "": nothing, and then only another tag makes it a call.

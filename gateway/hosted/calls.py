@@ -73,7 +73,7 @@ class ClientToolCall:
     def begin(self) -> Iterable[Event]:
         return (replace(self.start, call=self._number),)
 
-    def piece(self, event: Any) -> Iterable[Event]:  # noqa: ANN401 - ToolArgs or ToolInput
+    def piece(self, event: Any) -> Iterable[Event]:  # noqa: ANN401 - ToolArgsDelta or ToolInputDelta
         return (replace(event, call=self._number),)
 
     def end(self, event: ToolCallEnd) -> Iterable[Event]:

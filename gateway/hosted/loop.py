@@ -47,7 +47,7 @@ class ToolLoopLimits(Struct, frozen=True):
 
 
 class ToolLoop:
-    """A filter, the last one of each round; between the rounds its `Between` is the source of what is told.
+    """A filter, the last one of each round; between the rounds its `ToolRoundSource` is the source of what is told.
 
     new_id: a prefix → an id.  told: what the answer begins with.  sources: that it may cite; None: it is given none.
     running: tools are to run next, or do; due: these calls; goes_on: the model is to be asked again after that.

@@ -1,7 +1,7 @@
 """Which backend is asked, how often, and who waits: pure state, that is told the time and where chance comes from.
 
-A request's way: `Balancer.choose` names a Member; `Health.begin` notes that it is put to it, at once; its Turnstile
-says when; what came of it goes back to its Health, and whether it may be tried again is asked of the Budget.
+The steps of a request: `Balancer.choose` names a BalancerMember.  `Health.begin` counts the request there at once.
+The member's FairQueue says when it begins.  The outcome goes back to `Health`.  A RetryBudget allows a retry or not.
 """
 
 from gateway.routing.balancer import BackendLoad, Balancer, BalancerMember

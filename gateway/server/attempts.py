@@ -38,7 +38,7 @@ _TOO_LONG = "context_length_exceeded"
 
 
 class Attempts:
-    """`begin`, then a `turn`; its Exchange wants a `call` for each round, and another one `after` a failure."""
+    """`begin`, then a `turn`; its Relay wants a `call` for each round, and another one `after` a failure."""
 
     def __init__(self, http: HttpRequest, question: ModelRequest, ways: RetryPolicy, settings: Config) -> None:
         self._http, self._question, self._ways, self._settings = http, question, ways, settings

@@ -53,7 +53,7 @@ class DoctorOptions(Struct, frozen=True, kw_only=True):
 
 
 def consult(wanted: DoctorOptions, out: TextIO, ports: Mapping[int, KindName] = PORTS) -> list[ExaminedServer]:
-    """All that was found out; `out` is for a progress bar.  Raises ConfigError, or NoServer if there is none to ask."""
+    """Return all that was found out; `out` is for a progress bar.  Raise ConfigError, or NoServerFound."""
     logging.getLogger("gateway").addHandler(logging.NullHandler())  # what fails is told once, among the verdicts
     file = wanted.file
     known = read_config(file) if file and (file.exists() or not wanted.write) else Config()

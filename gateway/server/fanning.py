@@ -1,4 +1,4 @@
-"""The calls of a Fan: some at a time, to be used as one call is."""
+"""The calls of a FanOut: some at a time, to be used as one call is."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -28,7 +28,7 @@ class FanOutCall:
             self._begin()
 
     async def ready(self, seconds: float = inf, _ear: DataCallback | None = None, /) -> bool:
-        """As of a Call; what goes wrong with one goes wrong with all."""
+        """As of an HttpUpstreamCall; what goes wrong with one goes wrong with all."""
         until = self._clock() + seconds
         while self._waits and self._data is None:
             left = None if until == inf else max(until - self._clock(), 0)

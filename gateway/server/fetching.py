@@ -70,7 +70,7 @@ class Fetcher:
             raise BadRequest(message, code=f"failed_to_download_{name}", param=param) from None
 
     async def get(self, request: "httpx.Request", within: UrlFilter = anywhere) -> FetchedContent:
-        """As it came: what is packed all the same stays so, and cannot grow.  Raises Unreachable and TooLarge."""
+        """As it came: what is packed all the same stays so, and cannot grow.  Raises Unreachable and FetchTooLarge."""
         async with self._guard.answer(request, within) as answer:
             if answer.status_code != 200:
                 raise FetchFailed

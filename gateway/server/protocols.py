@@ -177,7 +177,7 @@ class HttpProtocol(SlowClientProtocol, HttpToolsProtocol):  # type: ignore[misc]
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """As uvicorn's, with a Cycle, and without what nobody sets here: a root path, and a limit of connections.
+        """Do as uvicorn does, with a FastRequestCycle, and without a root path and a limit of connections.
 
         What is raised here is a 400, and the end of the connection.
         """

@@ -15,7 +15,7 @@ _EVENTS = tuple(EventSourceResponse(iter(()), headers={"cache-control": "no-cach
 _JSON = (b"content-type", b"application/json")
 
 
-TryWrite = Callable[[bytes], bool]  # gives the client a piece of its answer, as an AtOnce does
+TryWrite = Callable[[bytes], bool]  # gives the client a piece of its answer, as a FastSend does
 HeaderList = list[tuple[bytes, bytes]]  # of a head, in lower case
 
 

@@ -69,7 +69,7 @@ def settle(
     """What to serve, and the greeting for it; a demo server runs as long as the block.
 
     With a source it is that.  Else it is what runs on this machine, which is said on `out`, and only with nothing there
-    the demo.  Raises ConfigError, NoServer or DemoError.
+    the demo.  Raises ConfigError, NoServerFound or DemoError.
     """
     if source:
         config = source.read()

@@ -70,7 +70,7 @@ SEEN = Overview(
 
 @contextmanager
 def answering(*answers):
-    """Yield a Gateway that gets these responses, the last one for ever; asked: its requests."""
+    """Yield an OverviewClient that gets these responses, the last one for ever; asked: its requests."""
     asked, left = [], [*answers]
 
     def answer(request):

@@ -1,7 +1,7 @@
 """Test what becomes of a call inside a thought, which is held until it is known what it is."""
 
 from gateway.formats.format import ParseContext
-from gateway.formats.held import Held
+from gateway.formats.held import HeldOutput
 from gateway.formats.reader import TextReader
 
 
@@ -17,7 +17,7 @@ class Emit:
 
 def test_held_call_that_no_format_reads_is_reported_if_it_counts():
     emit = Emit()
-    held = Held(emit, TextReader(), ParseContext({}), (), apart=False)
+    held = HeldOutput(emit, TextReader(), ParseContext({}), (), apart=False)
     held.unread("pythonic")
     assert emit.told == []
     held.count()

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from gateway.events import Finish, Logprob, ReasoningDelta, TextDelta
 from gateway.formats import FORMATS
 from gateway.formats.format import ParseContext
-from gateway.formats.held import Held
+from gateway.formats.held import HeldOutput
 from gateway.formats.reader import TextReader
 from gateway.ledger import Warnings
 from gateway.normaliser import Normalizer
@@ -84,7 +84,7 @@ def test_call_that_is_held_back_keeps_its_place_before_the_end_of_a_thought():
             self.append(tag)
 
     seen = Seen()
-    held = Held(seen, TextReader(), UNOPENED, ("</think>",), apart=False)
+    held = HeldOutput(seen, TextReader(), UNOPENED, ("</think>",), apart=False)
     held.thought_end("</think>")
     held.count()
     assert seen == ["</think>"]

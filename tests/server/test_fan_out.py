@@ -250,7 +250,7 @@ async def test_upstream_call_is_judged_by_its_own_end_or_failure():
 
 
 def fan(n):
-    """Return a Fan of so many upstreams with native tool calls."""
+    """Return a FanOut of so many upstreams with native tool calls."""
     ledger = Warnings()
     setting = ParserSettings(None, ParseContext({}), str, ledger)
     members = [UpstreamReader(ChatDecoder(ledger, 1, {"prompt_token_ids"}), setting, lambda: 4) for _ in range(n)]

@@ -42,7 +42,7 @@ async def until_waiting(answer):
 
 
 class Clock:
-    """A loop for an Alarm, whose time the test moves."""
+    """A loop for a DeadlineTimer, whose time the test moves."""
 
     def __init__(self):
         self._now, self._timers = 0.0, []

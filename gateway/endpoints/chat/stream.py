@@ -42,7 +42,7 @@ class ChatStreamEncoder(StreamEncoder):
         return self._open(0)
 
     def record(self) -> None:
-        """A stream is not stored by itself; `Kept` folds it."""
+        """A stream is not stored by itself; `StoredChatStream` folds it."""
 
     def close(self, *, kept: bool) -> bytes:
         return self._end(whole=self._opened >= self._asked.request.n)

@@ -37,7 +37,7 @@ class TemplateError(Exception):
 
 
 def compile(template: Mapping[str, Any]) -> Markup:
-    """The format that a template describes; raises a WrongTemplate with all that is wrong in it."""
+    """The format that a template describes; raises a TemplateError with all that is wrong in it."""
     root = TemplateNode(template, (), _TEMPLATE, [])
     if root.data.get("version", 1) != 1:
         root.fault("should be 1", "version")
@@ -62,7 +62,7 @@ def compile(template: Mapping[str, Any]) -> Markup:
 
 
 def found_in(data: object) -> Mapping[str, Any]:
-    """The template that a file holds, alone or as a part of a tokenizer's configuration; raises a WrongTemplate."""
+    """The template that a file holds, alone or as a part of a tokenizer's configuration; raises a TemplateError."""
     held = data if isinstance(data, Mapping) else {}
     for template in (held.get("response_template"), held.get("response_schema"), held):
         if isinstance(template, Mapping) and "fields" in template:

@@ -1,4 +1,4 @@
-"""Where it is counted what is used.  All raise StoreFailed where that cannot be done, but for a Lenient."""
+"""Where it is counted what is used.  All raise StoreFailed where that cannot be done, but for a LenientCounter."""
 
 import asyncio
 import logging

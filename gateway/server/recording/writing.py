@@ -1,7 +1,7 @@
 """A program that writes down the recordings on its standard input, and says of each that it cannot why, in a line.
 
-Each comes as its length and so many bytes, an Order.  It ends with its input and not before, whatever a service manager
-tells it, as recordings may be on their way; and it lets the gateway go first.
+Each comes as its length and so many bytes, a WriteOrder.  It ends with its input and not before, whatever a service
+manager tells it, as recordings may be on their way; and it lets the gateway go first.
 """
 
 import os

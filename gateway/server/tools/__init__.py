@@ -1,7 +1,7 @@
 """The tools that run at the gateway: who has them, and how they are run between the rounds of an answer.
 
-A Provider has tools for one answer and runs their calls; `Toolbox` has those of all that the answer may use, and holds
-them to the limits.  `Workshop` makes toolboxes, and keeps what lasts longer than an answer.
+A Provider has tools for one answer and runs their calls; `Toolset` has those of all that the answer may use, and holds
+them to the limits.  `ToolRegistry` makes toolsets, and keeps what lasts longer than an answer.
 """
 
 from gateway.server.tools.running import ToolRoundCall, Used

@@ -31,7 +31,7 @@ class WebPageFetcher:
         self._guard = SsrfGuard(allowed(settings.networks, settings.ports))
 
     async def page(self, url: str, within: UrlFilter = anywhere) -> web.WebPage:
-        """within: where it may have moved to.  Raises ServerFailed."""
+        """within: where it may have moved to.  Raises ToolServerError."""
         if not is_page(url):
             raise ToolServerError("This is no address of a page: it should begin with http:// or https://.")
         try:

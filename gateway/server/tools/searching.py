@@ -9,7 +9,7 @@ from gateway.server.tools.service import ToolServerClient
 
 
 class SearchService(Protocol):
-    """hits: raises ServerFailed."""
+    """hits: raises ToolServerError."""
 
     async def hits(self, query: SearchQuery) -> list[SearchHit]: ...
     async def close(self) -> None: ...

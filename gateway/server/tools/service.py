@@ -23,7 +23,7 @@ class ToolServerClient:
         self._used = False
 
     async def ask(self, ask: SearchRequest) -> Any:  # noqa: ANN401 - decoded JSON
-        """Raises ServerFailed."""
+        """Raises ToolServerError."""
         self._used = True
         method, url = "GET" if ask.json is None else "POST", f"{self._root}{ask.path}"
         try:

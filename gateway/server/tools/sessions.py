@@ -31,7 +31,7 @@ class McpSession:
         self._changes = 0
 
     async def tools(self) -> list[dict[str, Any]]:
-        """As items have them; asked for again once the list is old.  Raises ServerFailed."""
+        """As items have them; asked for again once the list is old.  Raises ToolServerError."""
         now = asyncio.get_running_loop().time
         if now() >= self._fresh_until:
             changes = self._changes
@@ -45,7 +45,7 @@ class McpSession:
         return self._listed
 
     async def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """A CallToolResult as it is on the wire; raises ServerFailed."""
+        """A CallToolResult as it is on the wire; raises ToolServerError."""
 
         async def call(client: "Client") -> dict[str, Any]:
             said = await client.call_tool(name, arguments)
